@@ -1,0 +1,1 @@
+//! Fuzz targets for every decoder and state machine.

@@ -1,0 +1,1 @@
+//! Real programs against ours, and ours beside the real server.

@@ -1,0 +1,1 @@
+//! Checksums as running state, and page checksums.

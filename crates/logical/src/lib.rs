@@ -1,0 +1,1 @@
+//! Logical files: handles, locks, persist on successful close, checkpoints, checksums.

@@ -1,0 +1,1 @@
+//! Listeners, loops, doors, buffers and the sockets' system calls.

@@ -1,0 +1,1 @@
+//! Configuration to rooms wired together; drain, reload, shutdown.

@@ -1,0 +1,1 @@
+//! One login session as a pure machine.

@@ -1,0 +1,1 @@
+//! Physical bytes: POSIX files, spaces, checksums, name translation.

@@ -1,0 +1,1 @@
+//! The contract between a door and the logical file system.

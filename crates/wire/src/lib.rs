@@ -1,0 +1,1 @@
+//! Bytes to messages and back, without I/O: the xroot protocol.

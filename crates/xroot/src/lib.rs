@@ -1,0 +1,1 @@
+//! The xroot door: drives sessions over net and vfs.
