@@ -1,0 +1,104 @@
+//! The effective configuration: one typed struct per room, every value with its origin.
+
+mod logical;
+mod network;
+mod process;
+mod protocol;
+mod storage;
+
+use std::path::{Path, PathBuf};
+
+pub use logical::{
+    Checkpoint, CheckpointFailure, CheckpointMode, CreationModes, Logical, ModeRange, Persist, PersistMode,
+    XattrLimits,
+};
+pub use network::{AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, Network, PORT_DEFAULT, Port};
+pub use process::{DRAIN_SECONDS, Folder, LogFormat, LogLevel, Process, Role, SITE_NAME_MAX, Trace};
+pub use protocol::{
+    ChecksumKind, Checksums, ClientClass, PrepareLimit, Protocol, Redirect, RedirectFunction, RedirectWhen,
+    SessionLog, Target,
+};
+pub use storage::{
+    Allocation, Attributes, Export, FdLimit, MountCheck, Preread, Space, SpaceRule, Storage, Visibility,
+};
+
+use crate::setting::{Origin, Position, Setting};
+
+/// The export a configuration without any has.
+pub const EXPORT_DEFAULT: &str = "/tmp";
+
+/// `setenv NAME = VALUE`: for whoever starts the process to apply; this crate changes nothing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EnvironmentChange {
+    /// Variable.
+    pub name: String,
+    /// New value.
+    pub value: String,
+    /// Where it was written.
+    pub position: Position,
+}
+
+/// Everything a server is told, with origins.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Effective {
+    /// The program the files were read as (`xrootd`, `cmsd`, …).
+    pub program: String,
+    /// `-n`; `None` is the anonymous instance.
+    pub instance: Option<String>,
+    /// The canonical host name conditions were compared with.
+    pub host: String,
+    /// The process.
+    pub process: Process,
+    /// For `net`.
+    pub network: Network,
+    /// For the xroot protocol layer.
+    pub protocol: Protocol,
+    /// For `logical`.
+    pub logical: Logical,
+    /// For `storage`.
+    pub storage: Storage,
+    /// `setenv` directives in order.
+    pub environment: Vec<EnvironmentChange>,
+}
+
+impl Effective {
+    /// What `scalla serve DIR` serves: `directory` as `/`, every checksum on offer, otherwise the defaults.
+    #[must_use]
+    pub fn for_directory(directory: &Path, read_only: bool) -> Self {
+        let mut effective = Self { program: "xrootd".to_owned(), ..Self::default() };
+        effective.storage.local_root = Setting::from_command_line(Some(directory.to_path_buf()));
+        effective.storage.exports.push(Export {
+            prefix: "/".to_owned(),
+            object_ids: false,
+            attributes: Attributes { read_only, ..Attributes::default() },
+            origin: Origin::CommandLine,
+        });
+        effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();
+        effective
+    }
+
+    /// The instance's admin folder.
+    #[must_use]
+    pub fn admin_folder(&self) -> PathBuf {
+        self.process.admin_folder(self.instance.as_deref())
+    }
+
+    /// Where checkpoints are kept, or `None` when they are off. With [`CheckpointMode::Automatic`] they are off
+    /// under `/tmp`, where a reboot would lose what a crash must not.
+    #[must_use]
+    pub fn checkpoint_folder(&self) -> Option<PathBuf> {
+        let checkpoint = &self.logical.checkpoint;
+        let folder = checkpoint.path.clone().unwrap_or_else(|| self.admin_folder().join(".ofs/chkpnt"));
+        match checkpoint.mode {
+            CheckpointMode::Enabled => Some(folder),
+            CheckpointMode::Disabled => None,
+            CheckpointMode::Automatic => (!folder.starts_with("/tmp")).then_some(folder),
+        }
+    }
+
+    /// Folder of the journal of files that are not persistent yet.
+    #[must_use]
+    pub fn persist_folder(&self) -> PathBuf {
+        self.logical.persist.log_path.clone().unwrap_or_else(|| self.admin_folder().join(".ofs/posc.log"))
+    }
+}
