@@ -1,1 +1,23 @@
-//! What all rooms share: paths, offsets, ids, identity, error kinds, clock and randomness.
+//! What all rooms share, and nothing that only one of them needs.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `path` | [`LogicalPath`]: a path as a client names it, made safe once at the edge |
+//! | `cgi` | [`Cgi`]: the opaque text behind the first `?` of a path |
+//! | `error` | [`Error`] and [`ErrorKind`]: what went wrong, and what a caller may act on |
+//! | `identity` | [`Identity`]: who is at the other end of a connection |
+//! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments, so machines stay pure |
+//!
+//! No I/O, no wire format, no policy.
+
+mod cgi;
+mod clock;
+mod error;
+mod identity;
+mod path;
+
+pub use cgi::Cgi;
+pub use clock::{Clock, Rng};
+pub use error::{Error, ErrorKind, errno_text};
+pub use identity::Identity;
+pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};

@@ -1,1 +1,86 @@
-//! The contract between a door and the logical file system.
+//! The contract between a door (xroot, HTTP) and the logical file system.
+//!
+//! A door turns what a client asks into an [`Operation`] on a [`FileSystem`], or a [`FileOperation`] on an [`OpenFile`],
+//! and starts it. The answer is there at once ([`Started::Done`]), comes later as a message to the connection's loop
+//! ([`Started::Pending`]), or comes so much later that the client is to be told so ([`Started::Later`]). Starting never
+//! blocks; neither do the calls whose names end in `_now`, which serve what is in memory on the spot.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `operation` | what may be asked of the name space, and of an open file |
+//! | `answer` | what comes back: a value, a redirect, a wait, an error |
+//! | `reply` | where a late answer goes, and that one always comes |
+//! | `stat` | what is known of a file or directory, and of space |
+
+mod answer;
+mod operation;
+mod reply;
+mod stat;
+
+pub use answer::{Answer, AttributeResult, Entry, Listing, Opened, Redirect, Started, Value};
+pub use operation::{
+    AttributeWork, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail, LocateOptions, OpenRequest,
+    Operation, Piece, PrepareRequest, Target,
+};
+pub use reply::{Mailbox, Reply, ReplyTo, Token};
+pub use stat::{FileKind, SpaceFigures, Stat};
+
+use base::Error;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The outcome of a call that must not block.
+#[derive(Debug)]
+pub enum Spot<T> {
+    /// Done on the spot.
+    Done(T),
+    /// It would have to wait for a disk: start it as an operation instead.
+    WouldBlock,
+    /// It failed.
+    Failed(Error),
+}
+
+/// A name space that serves many connections on many loops at once.
+pub trait FileSystem: Send + Sync {
+    /// Starts an operation for `caller`; never blocks. Where the answer is not [`Started::Done`], exactly one answer goes
+    /// to a [`Reply`] made from `reply`.
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started;
+}
+
+/// An open file. Permission was decided at open and lies in the object.
+///
+/// A handle of a session that closes sends [`FileOperation::Close`], and one whose client vanished
+/// [`FileOperation::Abandon`]; after either, the session uses it no more. Dropping the last reference without one of them
+/// counts as abandoned.
+pub trait OpenFile: Send + Sync {
+    /// The name it was opened under, for error texts.
+    fn path(&self) -> &base::LogicalPath;
+
+    /// Was it opened for writing?
+    fn is_writable(&self) -> bool;
+
+    /// Reads what is in memory at `offset`; fewer bytes than asked (also 0) means end of file. Never blocks.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize>;
+
+    /// Writes all of `from` at `offset` if the storage has been answering fast. Not for a handle with an active
+    /// checkpoint, where the operation must be used.
+    fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()>;
+
+    /// The descriptor whose bytes may go to a socket by `sendfile`, where the storage is a plain file.
+    fn lend(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Are all these bytes in memory, so that sending them will not wait for a disk? `false` where it cannot be told.
+    fn is_resident(&self, offset: u64, length: usize) -> bool;
+
+    /// Current size in bytes, as far as it can be told without blocking.
+    fn size_now(&self) -> Option<u64>;
+
+    /// A hint that this range will be read soon. Never blocks, never fails.
+    fn prefetch(&self, offset: u64, length: u64);
+
+    /// Starts an operation on it; never blocks. Operations run concurrently: order is the session's.
+    fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started;
+
+    /// For operations that take several handles of the same file system.
+    fn as_any(&self) -> &dyn std::any::Any;
+}

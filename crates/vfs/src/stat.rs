@@ -1,0 +1,66 @@
+//! What is known of a file or directory, and of space for new ones.
+
+use std::sync::Arc;
+
+/// What kind of thing a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// Anything else.
+    Other,
+}
+
+/// The status of a file or directory, in the terms that clients see.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stat {
+    /// Stable and unique on this server: device in the upper, inode in the lower 32 bits.
+    pub id: u64,
+    /// Bytes.
+    pub size: u64,
+    /// What it is.
+    pub kind: FileKind,
+    /// The server may read it.
+    pub readable: bool,
+    /// The server may write it, and the export allows it.
+    pub writable: bool,
+    /// The server may execute or search it.
+    pub executable: bool,
+    /// Its data is not here; it needs staging.
+    pub offline: bool,
+    /// It persists only on successful close, which has not come yet.
+    pub posc_pending: bool,
+    /// Seconds since the epoch.
+    pub modified: i64,
+    /// Seconds since the epoch.
+    pub changed: i64,
+    /// Seconds since the epoch.
+    pub accessed: i64,
+    /// Permission bits, with set-id and sticky bits (07777).
+    pub mode: u32,
+    /// Name of the owner, its number where it has none.
+    pub owner: Arc<str>,
+    /// Name of the group, its number where it has none.
+    pub group: Arc<str>,
+}
+
+/// Space for new files.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct SpaceFigures {
+    /// Nodes that can write.
+    pub writable_nodes: u32,
+    /// Nodes that can stage.
+    pub staging_nodes: u32,
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes free.
+    pub free: u64,
+    /// Bytes free in one piece: on the file system with the most.
+    pub largest_free: u64,
+    /// Bytes used.
+    pub used: u64,
+    /// Bytes allowed; `None` without a quota.
+    pub quota: Option<u64>,
+}
