@@ -1,1 +1,14 @@
-//! Physical bytes: POSIX files, spaces, checksums, name translation.
+//! Physical bytes: where logical names lie on file systems, and reading, writing and describing what lies there.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `backend` | [`Backend`] and [`StoredFile`]: what every kind of storage does |
+//! | `pool` | [`Pool`]: threads for work that may wait, bounded for each file system |
+
+#![allow(unsafe_code)]
+
+mod backend;
+mod pool;
+
+pub use backend::{Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, RawEntry, StoredFile, Usage};
+pub use pool::{Job, Pool, QUEUED_JOBS_MAX};

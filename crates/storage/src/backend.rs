@@ -1,0 +1,189 @@
+//! What every kind of storage does: the contract between logical files and physical bytes.
+//!
+//! Calls may block and are made on a [`crate::Pool`] thread, except those whose names end in `_now`: these never wait for
+//! a disk and say [`Now::WouldBlock`] instead. Errors are the operating system's own; the logical room gives them words.
+
+use base::LogicalPath;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// The outcome of a call that must not block.
+#[derive(Debug)]
+pub enum Now<T> {
+    /// Done.
+    Done(io::Result<T>),
+    /// It would have to wait: make the blocking call on the pool.
+    WouldBlock,
+}
+
+/// How to create a file that is not there.
+#[derive(Clone)]
+pub struct CreateHow {
+    /// It must not exist (`O_EXCL`).
+    pub exclusive: bool,
+    /// Permission bits, with the sticky bit where a file is to be marked as not yet whole.
+    pub mode: u32,
+    /// Missing parents are created, with this mode.
+    pub parents: Option<u32>,
+    /// Bytes it will have, if the client said so; a hint for choosing a partition.
+    pub size_hint: Option<u64>,
+    /// The space (`oss.cgroup`) it is to go to.
+    pub space: Option<String>,
+    /// The file system it is to go to: that of this file.
+    pub beside: Option<Arc<dyn StoredFile>>,
+}
+
+/// How to open a file. Reading is always possible on what is opened.
+#[derive(Clone, Default)]
+pub struct OpenHow {
+    /// For writing too.
+    pub write: bool,
+    /// Cut to nothing at open.
+    pub truncate: bool,
+    /// Create it if it is missing.
+    pub create: Option<CreateHow>,
+}
+
+/// What a file system says of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Metadata {
+    /// Device and inode.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+    /// `st_mode`: type and permission bits.
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Owner's number.
+    pub uid: u32,
+    /// Group's number.
+    pub gid: u32,
+    /// Seconds since the epoch.
+    pub modified: i64,
+    /// And nanoseconds: stored checksums are checked against seconds, our own caches against both.
+    pub modified_nanoseconds: u32,
+    /// Seconds since the epoch.
+    pub changed: i64,
+    /// Seconds since the epoch.
+    pub accessed: i64,
+    /// The file's data is elsewhere and needs staging.
+    pub offline: bool,
+}
+
+/// One name of a directory; never `.` or `..`, nor what the storage keeps for itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawEntry {
+    /// One component.
+    pub name: Vec<u8>,
+}
+
+/// A directory being read.
+pub trait DirectoryStream: Send {
+    /// Up to `most` further names; empty at the end.
+    fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>>;
+
+    /// The status of an entry, without following a way out of the export.
+    fn stat(&self, name: &[u8]) -> io::Result<Metadata>;
+
+    /// An extended attribute of an entry (full local name); `None` if it has none.
+    fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>>;
+}
+
+/// Space of one or more file systems, in bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// In all.
+    pub total: u64,
+    /// Free for us.
+    pub free: u64,
+    /// Free on the one with the most.
+    pub largest_free: u64,
+}
+
+/// A tree of logical names and where their bytes lie. Export rules are not its concern; staying inside is.
+pub trait Backend: Send + Sync {
+    /// Opens, and creates if told so.
+    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>>;
+    /// Opens an existing file if its name is in memory.
+    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>>;
+    /// Follows links inside the tree.
+    fn stat(&self, path: &LogicalPath) -> io::Result<Metadata>;
+    /// The same if it is in memory.
+    fn stat_now(&self, path: &LogicalPath) -> Now<Metadata>;
+    /// Reads a directory.
+    fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>>;
+    /// Creates a directory with exactly this mode, and missing parents too if told so.
+    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()>;
+    /// Removes an empty directory.
+    fn remove_directory(&self, path: &LogicalPath) -> io::Result<()>;
+    /// Removes a file, with what the storage keeps for it.
+    fn remove_file(&self, path: &LogicalPath) -> io::Result<()>;
+    /// Renames; replaces a file; creates missing parents with this mode if given.
+    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()>;
+    /// Sets permission bits (07777).
+    fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()>;
+    /// Sets the size.
+    fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()>;
+    /// Reads an extended attribute by its full local name (`user.…`).
+    fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>>;
+    /// Sets one; with `new` it must not exist (EEXIST).
+    fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()>;
+    /// Removes one (ENODATA where it is missing).
+    fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()>;
+    /// Full local names of all.
+    fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>>;
+    /// Space of the named space, or of where `path` would be stored.
+    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage>;
+    /// The space a path belongs to (`public` without any configured).
+    fn space_of(&self, path: &LogicalPath) -> String;
+    /// The pool that work on this path is to run on: one per file system, so that a hung one holds up nobody else.
+    fn pool(&self, path: &LogicalPath) -> &Arc<crate::Pool>;
+}
+
+/// An open physical file. Reads and writes carry their offset; any number may run at once.
+pub trait StoredFile: Send + Sync {
+    /// Reads what is in memory; fewer bytes than asked means end of file. Never [`Now::WouldBlock`] at end of file.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize>;
+    /// Reads; fewer bytes than asked means end of file.
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+    /// Writes all if the storage has been answering fast; after a slow answer says [`Now::WouldBlock`] for a while.
+    fn write_now(&self, offset: u64, from: &[u8]) -> Now<()>;
+    /// Writes all.
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()>;
+    /// Sets the size.
+    fn truncate(&self, size: u64) -> io::Result<()>;
+    /// Data and size reach stable storage.
+    fn sync(&self) -> io::Result<()>;
+    /// Status; does not wait for a disk on local file systems.
+    fn stat(&self) -> io::Result<Metadata>;
+    /// Sets permission bits (07777).
+    fn set_mode(&self, mode: u32) -> io::Result<()>;
+    /// Reads an extended attribute by its full local name.
+    fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+    /// Sets one; with `new` it must not exist.
+    fn set_attribute(&self, name: &str, value: &[u8], new: bool) -> io::Result<()>;
+    /// Removes one.
+    fn remove_attribute(&self, name: &str) -> io::Result<()>;
+    /// Full local names of all.
+    fn attributes(&self) -> io::Result<Vec<String>>;
+    /// Copies a range from another file of this backend: shares blocks where the file system can, else copies in the kernel.
+    fn clone_range(
+        &self,
+        from: &dyn StoredFile,
+        from_offset: u64,
+        length: u64,
+        offset: u64,
+    ) -> io::Result<()>;
+    /// The descriptor, where there is a plain one.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// Are all these bytes in memory? `false` where it cannot be told.
+    fn is_resident(&self, offset: u64, length: usize) -> bool;
+    /// Tells the kernel that this range will be read soon.
+    fn prefetch(&self, offset: u64, length: u64);
+    /// The pool its blocking work is to run on.
+    fn pool(&self) -> &Arc<crate::Pool>;
+    /// For backends that must know their own files again.
+    fn as_any(&self) -> &dyn std::any::Any;
+}
