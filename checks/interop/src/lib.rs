@@ -1,1 +1,0 @@
-//! Real programs against ours, and ours beside the real server.

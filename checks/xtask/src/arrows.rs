@@ -1,0 +1,233 @@
+//! Which room may depend on which. A crate uses those named on its right and no other of ours.
+//!
+//! Rooms that are not built yet stand in the table too: the direction is decided before the code exists.
+
+use std::collections::BTreeMap;
+
+use crate::tree::{Finding, Tree, join, parent};
+
+const RULE: &str = "arrows";
+
+/// Stands for every room but those that stand above the assembly (`ABOVE`).
+const ANY: &str = "*";
+
+/// What no room uses: the programs and what is built on them. `checks` may use even these.
+const ABOVE: [&str; 5] = ["server", "mount", "scalla", "preload", "python"];
+
+/// Room, and what it may use. Nothing may use `checks`.
+const ARROWS: [(&str, &[&str]); 23] = [
+    ("base", &[]),
+    ("config", &["base"]),
+    ("wire", &["base"]),
+    ("digest", &[]),
+    ("vfs", &["base"]),
+    ("auth", &["base", "config", "wire"]),
+    ("cluster", &["base", "config", "wire"]),
+    ("session", &["base", "config", "wire", "auth", "vfs"]),
+    ("storage", &["base", "config", "digest"]),
+    ("logical", &["base", "config", "vfs", "auth", "storage", "digest"]),
+    ("namespace", &["base", "config"]),
+    ("residency", &["base", "config", "storage"]),
+    ("net", &["base", "config"]),
+    ("monitor", &["base", "config", "wire"]),
+    ("xroot", &["base", "config", "wire", "digest", "session", "vfs", "net", "monitor"]),
+    ("http", &["base", "config", "net", "auth", "vfs", "monitor", "digest"]),
+    ("client", &["base", "config", "wire", "digest", "auth", "net"]),
+    ("mount", &["base", "client"]),
+    ("server", &[ANY]),
+    ("scalla", &["base", "config", "server", "client", "mount"]),
+    ("preload", &["base", "client"]),
+    ("python", &["base", "client"]),
+    ("checks", &[ANY]),
+];
+
+/// Rooms whose tests may use more than the room itself: they are driven from the outside, where a test needs the
+/// real file system or the real wire on the other side. Everywhere else a test that needs another room shows that
+/// the room is not the pure thing it claims to be.
+const DRIVEN: [&str; 3] = ["xroot", "server", "scalla"];
+
+/// Rooms that may switch `unsafe_code` on.
+pub(crate) const UNSAFE_ROOMS: [&str; 4] = ["net", "storage", "auth", "preload"];
+
+/// The room a path belongs to: `crates/wire/src/x.rs` -> `wire`, `apps/scalla/…` -> `scalla`, `checks/…` -> `checks`.
+pub(crate) fn room(path: &str) -> &str {
+    let mut parts = path.split('/');
+    match (parts.next(), parts.next()) {
+        (Some("crates" | "apps"), Some(name)) => name,
+        (Some("checks"), _) => "checks",
+        _ => "",
+    }
+}
+
+fn allowed(room: &str, wanted: &str) -> bool {
+    let Some((_, uses)) = ARROWS.iter().find(|(name, _)| *name == room) else { return false };
+    if uses.contains(&ANY) {
+        return wanted != "checks" && (room == "checks" || !ABOVE.contains(&wanted));
+    }
+    uses.contains(&wanted)
+}
+
+fn known(room: &str) -> bool {
+    ARROWS.iter().any(|(name, _)| *name == room)
+}
+
+/// Checks every manifest of the tree.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let shared = workspace_paths(tree);
+    for (path, text) in tree.ending("Cargo.toml") {
+        let room = room(path);
+        if path == "Cargo.toml" {
+            continue;
+        }
+        if !known(room) {
+            findings.push(Finding::new(
+                path,
+                1,
+                RULE,
+                format!("room `{room}` stands in no row of the arrow table"),
+            ));
+            continue;
+        }
+        let manifest: toml::Table = match text.parse() {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                findings.push(Finding::new(path, 1, RULE, format!("not a manifest: {error}")));
+                continue;
+            }
+        };
+        for (kind, name, value) in dependencies(&manifest) {
+            let Some(wanted) = our_room(path, name, value, &shared) else { continue };
+            let test_only = kind == "dev-dependencies" && DRIVEN.contains(&room) && wanted != "checks";
+            if wanted != room && !test_only && !allowed(room, &wanted) {
+                let message = format!("`{room}` must not depend on `{wanted}` ({kind})");
+                findings.push(Finding::new(path, line_of(text, kind, name), RULE, message));
+            }
+        }
+    }
+    findings
+}
+
+/// Our crates by the name under which the workspace shares them: name -> room.
+fn workspace_paths(tree: &Tree) -> BTreeMap<String, String> {
+    let Some(Ok(root)) = tree.text("Cargo.toml").map(str::parse::<toml::Table>) else {
+        return BTreeMap::new();
+    };
+    let shared = root.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let Some(shared) = shared.and_then(toml::Value::as_table) else { return BTreeMap::new() };
+    shared
+        .iter()
+        .filter_map(|(name, value)| Some((name.clone(), room(value.get("path")?.as_str()?).to_owned())))
+        .collect()
+}
+
+/// Every dependency of a manifest: kind of table, name, value; those of `[target.*]` too.
+fn dependencies(manifest: &toml::Table) -> Vec<(&'static str, &str, &toml::Value)> {
+    const KINDS: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let targets = manifest.get("target").and_then(toml::Value::as_table);
+    let mut tables = vec![manifest];
+    tables.extend(targets.into_iter().flat_map(|table| table.values()).filter_map(toml::Value::as_table));
+    let mut all = Vec::new();
+    for table in tables {
+        for kind in KINDS {
+            let entries = table.get(kind).and_then(toml::Value::as_table).into_iter().flatten();
+            all.extend(entries.map(|(name, value)| (kind, name.as_str(), value)));
+        }
+    }
+    all
+}
+
+/// The room a dependency stands for, or `None` for a crate that is not ours.
+fn our_room(
+    manifest: &str,
+    name: &str,
+    value: &toml::Value,
+    shared: &BTreeMap<String, String>,
+) -> Option<String> {
+    if let Some(path) = value.get("path").and_then(toml::Value::as_str) {
+        return join(parent(manifest), path).map(|path| room(&format!("{path}/")).to_owned());
+    }
+    if value.get("workspace").and_then(toml::Value::as_bool) == Some(true) {
+        return shared.get(name).cloned();
+    }
+    None
+}
+
+/// The line of `name` below the heading of `kind`, 1 when it cannot be told.
+fn line_of(text: &str, kind: &str, name: &str) -> usize {
+    let mut inside = false;
+    for (index, line) in text.lines().enumerate() {
+        if let Some(heading) = line.trim().strip_prefix('[') {
+            inside = heading.trim_end_matches(']').ends_with(kind);
+        } else if inside && line.trim_start().starts_with(name) {
+            return index + 1;
+        }
+    }
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: &str = "[workspace.dependencies]\n\
+        base = { path = \"crates/base\" }\nnet = { path = \"crates/net\" }\nwire = { path = \"crates/wire\" }\n\
+        logical = { path = \"crates/logical\" }\nlibc = \"0.2\"\n";
+
+    fn findings(path: &str, manifest: &str) -> Vec<Finding> {
+        check(&Tree::of(&[("Cargo.toml", ROOT), (path, manifest)]))
+    }
+
+    #[test]
+    fn an_arrow_against_the_table_is_found_with_its_line() {
+        let manifest =
+            "[package]\nname = \"w\"\n[dependencies]\nbase.workspace = true\nnet.workspace = true\n";
+        let found = findings("crates/wire/Cargo.toml", manifest);
+        assert_eq!(
+            found,
+            [Finding::new(
+                "crates/wire/Cargo.toml",
+                5,
+                RULE,
+                "`wire` must not depend on `net` (dependencies)"
+            )]
+        );
+    }
+
+    #[test]
+    fn arrows_of_the_table_and_foreign_crates_pass() {
+        let manifest = "[dependencies]\nbase.workspace = true\nlibc.workspace = true\nserde = \"1\"\n";
+        assert_eq!(findings("crates/wire/Cargo.toml", manifest), []);
+        assert_eq!(findings("checks/fuzz/Cargo.toml", "[dependencies]\nlogical.workspace = true\n"), []);
+        assert_eq!(findings("crates/server/Cargo.toml", "[dependencies]\nlogical.workspace = true\n"), []);
+    }
+
+    #[test]
+    fn a_path_or_target_dependency_is_no_way_around() {
+        let by_path = "[dependencies]\nx = { path = \"../logical\" }\n";
+        assert_eq!(findings("crates/xroot/Cargo.toml", by_path).len(), 1);
+        let by_target = "[target.'cfg(unix)'.dependencies]\nlogical.workspace = true\n";
+        assert_eq!(findings("crates/xroot/Cargo.toml", by_target).len(), 1);
+    }
+
+    #[test]
+    fn tests_of_pure_rooms_obey_and_those_of_driven_rooms_may_use_more() {
+        let manifest = "[dev-dependencies]\nlogical.workspace = true\n";
+        assert_eq!(findings("crates/wire/Cargo.toml", manifest).len(), 1);
+        assert_eq!(findings("crates/xroot/Cargo.toml", manifest), []);
+    }
+
+    #[test]
+    fn nothing_may_use_checks_and_rooms_must_be_known() {
+        let manifest = "[dependencies]\nx = { path = \"../../checks/interop\" }\n";
+        assert_eq!(findings("crates/server/Cargo.toml", manifest).len(), 1);
+        assert_eq!(findings("crates/util/Cargo.toml", "").len(), 1);
+    }
+
+    #[test]
+    fn rooms_not_built_yet_have_their_arrows() {
+        assert!(allowed("http", "auth") && !allowed("http", "session"));
+        assert!(allowed("server", "cluster") && !allowed("server", "mount"));
+        assert!(allowed("python", "client") && !allowed("client", "server"));
+    }
+}

@@ -1,0 +1,152 @@
+//! Nothing lies in the tree that nothing uses: source files no target reaches, documents no reader is led to,
+//! Python files no test imports; and no link leads nowhere.
+
+use std::collections::BTreeSet;
+
+use crate::modules::Modules;
+use crate::tree::{Finding, Tree, join, parent};
+
+const RULE: &str = "dead";
+
+/// Where a reader starts.
+const FRONT_PAGES: [&str; 4] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"];
+
+pub(crate) fn check(tree: &Tree, modules: &Modules) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (path, _) in tree.ending(".rs") {
+        if !modules.contains(path) {
+            findings.push(Finding::new(path, 1, RULE, "no target of the workspace reaches this file"));
+        }
+    }
+    documents(tree, &mut findings);
+    python(tree, &mut findings);
+    findings
+}
+
+fn documents(tree: &Tree, findings: &mut Vec<Finding>) {
+    let mut open: Vec<&str> = FRONT_PAGES.iter().copied().filter(|page| tree.contains(page)).collect();
+    let mut linked: BTreeSet<String> = open.iter().map(|page| (*page).to_owned()).collect();
+    let mut next = Vec::new();
+    while let Some(page) = open.pop() {
+        next.clear();
+        for (_, target) in links(tree.text(page).unwrap_or_default()) {
+            next.extend(join(parent(page), &target));
+        }
+        for target in &next {
+            if let Some((page, _)) = tree.files().find(|(path, _)| path == target && path.ends_with(".md"))
+                && linked.insert(page.to_owned())
+            {
+                open.push(page);
+            }
+        }
+    }
+    for (page, text) in tree.ending(".md") {
+        if page.starts_with("docs/") && !linked.contains(page) {
+            findings.push(Finding::new(page, 1, RULE, "no front page leads to this document"));
+        }
+        for (line, target) in links(text) {
+            let Some(path) = join(parent(page), &target) else { continue };
+            let read_by_us =
+                ["rs", "toml", "md", "py", "json"].iter().any(|ending| path.ends_with(&format!(".{ending}")));
+            if read_by_us && !tree.contains(&path) && !tree.has_folder(&path) {
+                findings.push(Finding::new(
+                    page,
+                    line,
+                    RULE,
+                    format!("the link to `{target}` leads nowhere"),
+                ));
+            }
+        }
+    }
+}
+
+/// Targets of `[text](target)` within the tree, with their lines; without the part behind `#`.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for piece in line.split("](").skip(1) {
+            let Some((target, _)) = piece.split_once(')') else { continue };
+            let target = target.split('#').next().unwrap_or_default();
+            if !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:") {
+                found.push((index + 1, target.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+fn python(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (path, _) in tree.ending(".py") {
+        let folder = parent(path);
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let module = name.trim_end_matches(".py");
+        let is_root =
+            name.starts_with("test_") || matches!(name, "conftest.py" | "__init__.py" | "__main__.py");
+        let imported = || {
+            let mut siblings =
+                tree.ending(".py").filter(|(other, _)| parent(other) == folder && *other != path);
+            siblings.any(|(_, text)| mentions_module(text, module, name))
+        };
+        if !is_root && !imported() {
+            findings.push(Finding::new(path, 1, RULE, "no test imports or starts this file"));
+        }
+    }
+}
+
+/// `import m`, `from m import …`, or the file's name in quotes where it is run as a program.
+fn mentions_module(text: &str, module: &str, file: &str) -> bool {
+    text.contains(&format!("\"{file}\""))
+        || text.lines().map(str::trim).any(|line| {
+            let mut words = line.split([' ', ',', '.']).filter(|word| !word.is_empty());
+            matches!(words.next(), Some("import" | "from")) && words.any(|word| word == module)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dead(files: &[(&str, &str)]) -> Vec<(String, usize)> {
+        let tree = Tree::of(files);
+        let found = check(&tree, &Modules::of(&tree));
+        found.into_iter().map(|finding| (finding.path, finding.line)).collect()
+    }
+
+    #[test]
+    fn a_source_file_outside_every_target_is_found() {
+        let files = [
+            ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n"),
+            ("crates/a/src/lib.rs", "mod used;"),
+            ("crates/a/src/used.rs", ""),
+            ("crates/a/src/unused.rs", ""),
+        ];
+        assert_eq!(dead(&files), [("crates/a/src/unused.rs".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_document_must_be_reachable_from_a_front_page() {
+        let files = [
+            ("README.md", "see [the guide](docs/guide.md#start)"),
+            ("docs/guide.md", "and [more](more.md), [web](https://example.org/x.md)"),
+            ("docs/more.md", ""),
+            ("docs/lost.md", ""),
+        ];
+        assert_eq!(dead(&files), [("docs/lost.md".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_found() {
+        assert_eq!(dead(&[("README.md", "\n[x](docs/gone.md)")]), [("README.md".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_python_file_must_be_a_test_or_imported_by_one() {
+        let files = [
+            ("checks/interop/test_a.py", "from raw import Connection\nrun(\"peer.py\")\n"),
+            ("checks/interop/raw.py", ""),
+            ("checks/interop/peer.py", ""),
+            ("checks/interop/old.py", ""),
+        ];
+        assert_eq!(dead(&files), [("checks/interop/old.py".to_owned(), 1)]);
+    }
+}

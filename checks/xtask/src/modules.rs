@@ -1,0 +1,306 @@
+//! Which source files the targets of the workspace reach, as what, and what stands in them.
+//!
+//! Starts at every target of every manifest and follows `mod` declarations as the compiler does (`x.rs`, `x/mod.rs`,
+//! `#[path]`), noting which files are compiled for tests only.
+
+use std::collections::BTreeMap;
+
+use syn::visit::{self, Visit};
+
+use crate::tree::{Finding, Tree, join, parent};
+
+const RULE: &str = "modules";
+
+/// One source file, parsed.
+pub(crate) struct Module {
+    /// Path in the tree.
+    pub(crate) path: String,
+    /// `target::path::of::module`, with the target named as in `use` (`wire`, not `scalla-wire`).
+    pub(crate) name: String,
+    /// Compiled for tests only.
+    pub(crate) test_only: bool,
+    pub(crate) syntax: syn::File,
+}
+
+/// Every source file that a target reaches.
+#[derive(Default)]
+pub(crate) struct Modules {
+    modules: BTreeMap<String, Module>,
+    /// Files that do not parse, `mod` declarations without a file.
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Modules {
+    pub(crate) fn of(tree: &Tree) -> Self {
+        let mut modules = Self::default();
+        for (manifest, text) in tree.ending("Cargo.toml") {
+            for target in targets(tree, manifest, text) {
+                modules.enter(tree, &target.root, target.name, target.test_only, parent(&target.root));
+            }
+        }
+        modules
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Module> {
+        self.modules.values()
+    }
+
+    pub(crate) fn contains(&self, path: &str) -> bool {
+        self.modules.contains_key(path)
+    }
+
+    /// Takes up one file and what it declares. `folder` is where the files of its modules lie.
+    fn enter(&mut self, tree: &Tree, path: &str, name: String, test_only: bool, folder: &str) {
+        if let Some(known) = self.modules.get_mut(path) {
+            // Reached a second time, perhaps for production: then the stricter rules hold.
+            known.test_only &= test_only;
+            return;
+        }
+        let Some(text) = tree.text(path) else { return };
+        let syntax = match syn::parse_file(text) {
+            Ok(syntax) => syntax,
+            Err(error) => {
+                let line = error.span().start().line;
+                self.findings.push(Finding::new(path, line, RULE, format!("does not parse: {error}")));
+                return;
+            }
+        };
+        let mut declared = Declared::default();
+        declared.collect(&syntax.items, folder, &name, test_only);
+        for include in included(&syntax) {
+            if let Some(file) = join(parent(path), &include) {
+                declared.files.push(Child { candidates: vec![file], name: name.clone(), test_only, line: 0 });
+            }
+        }
+        let module = Module { path: path.to_owned(), name, test_only, syntax };
+        self.modules.insert(path.to_owned(), module);
+        for child in declared.files {
+            match child.candidates.iter().find(|candidate| tree.contains(candidate)) {
+                Some(file) => {
+                    let folder = if file.ends_with("/mod.rs") {
+                        parent(file).to_owned()
+                    } else {
+                        file.trim_end_matches(".rs").to_owned()
+                    };
+                    self.enter(tree, file, child.name, child.test_only, &folder);
+                }
+                None if child.line == 0 => {}
+                None => {
+                    let message = format!("no file for this module: {}", child.candidates.join(" or "));
+                    self.findings.push(Finding::new(path, child.line, RULE, message));
+                }
+            }
+        }
+    }
+}
+
+/// A module in a file of its own, as declared.
+struct Child {
+    candidates: Vec<String>,
+    name: String,
+    test_only: bool,
+    line: usize,
+}
+
+#[derive(Default)]
+struct Declared {
+    files: Vec<Child>,
+}
+
+impl Declared {
+    fn collect(&mut self, items: &[syn::Item], folder: &str, name: &str, test_only: bool) {
+        for item in items {
+            let syn::Item::Mod(module) = item else { continue };
+            let ident = module.ident.to_string();
+            let inner_name = format!("{name}::{ident}");
+            let inner_test = test_only || is_test(&module.attrs);
+            match &module.content {
+                Some((_, items)) => {
+                    self.collect(items, &format!("{folder}/{ident}"), &inner_name, inner_test)
+                }
+                None => {
+                    let candidates = match path_attribute(&module.attrs) {
+                        Some(path) => join(folder, &path).into_iter().collect(),
+                        None => vec![format!("{folder}/{ident}.rs"), format!("{folder}/{ident}/mod.rs")],
+                    };
+                    let line = module.ident.span().start().line;
+                    self.files.push(Child { candidates, name: inner_name, test_only: inner_test, line });
+                }
+            }
+        }
+    }
+}
+
+fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
+    attributes.iter().find(|attribute| attribute.path().is_ident("path")).and_then(|attribute| {
+        match &attribute.meta.require_name_value().ok()?.value {
+            syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) => Some(path.value()),
+            _ => None,
+        }
+    })
+}
+
+/// Names of files brought in by `include!("…")`.
+fn included(file: &syn::File) -> Vec<String> {
+    struct Includes(Vec<String>);
+    impl<'ast> Visit<'ast> for Includes {
+        fn visit_macro(&mut self, node: &'ast syn::Macro) {
+            if node.path.is_ident("include")
+                && let Ok(name) = node.parse_body::<syn::LitStr>()
+            {
+                self.0.push(name.value());
+            }
+            visit::visit_macro(self, node);
+        }
+    }
+    let mut includes = Includes(Vec::new());
+    includes.visit_file(file);
+    includes.0
+}
+
+/// Whether what carries these attributes is compiled for tests only: `#[test]`, `#[tokio::test]`, `#[cfg(test)]` and
+/// its combinations; not `#[cfg(not(test))]`.
+pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let path = attribute.path();
+        if path.segments.last().is_some_and(|last| last.ident == "test") {
+            return true;
+        }
+        path.is_ident("cfg") && attribute.meta.require_list().is_ok_and(|list| asks_for_test(&list.tokens))
+    })
+}
+
+/// `test` anywhere in a condition but below a `not`.
+fn asks_for_test(condition: &proc_macro2::TokenStream) -> bool {
+    let mut negated = false;
+    for token in condition.clone() {
+        match token {
+            proc_macro2::TokenTree::Ident(ident) => {
+                if ident == "test" {
+                    return true;
+                }
+                negated = ident == "not";
+            }
+            proc_macro2::TokenTree::Group(group) => {
+                if !negated && asks_for_test(&group.stream()) {
+                    return true;
+                }
+                negated = false;
+            }
+            _ => negated = false,
+        }
+    }
+    false
+}
+
+/// A root from which a target is compiled.
+struct Target {
+    root: String,
+    name: String,
+    test_only: bool,
+}
+
+/// The targets of one manifest: the explicit ones, and those Cargo finds by their place.
+fn targets(tree: &Tree, manifest: &str, text: &str) -> Vec<Target> {
+    let folder = parent(manifest);
+    let Ok(manifest) = text.parse::<toml::Table>() else { return Vec::new() };
+    let Some(package) = manifest.get("package").and_then(|package| package.get("name")?.as_str()) else {
+        return Vec::new();
+    };
+    let at = |relative: &str| join(folder, relative).unwrap_or_default();
+    let lib = manifest.get("lib");
+    let lib_field = |field: &str| lib.and_then(|lib| lib.get(field)?.as_str());
+    let lib_name = lib_field("name").unwrap_or(package).replace('-', "_");
+    let mut found = vec![
+        Target { root: at(lib_field("path").unwrap_or("src/lib.rs")), name: lib_name, test_only: false },
+        Target { root: at("src/main.rs"), name: package.replace('-', "_"), test_only: false },
+        Target { root: at("build.rs"), name: "build".to_owned(), test_only: false },
+    ];
+    for (kind, test_only) in [("bin", false), ("example", false), ("test", true), ("bench", true)] {
+        let listed = manifest.get(kind).and_then(toml::Value::as_array).into_iter().flatten();
+        for target in listed {
+            let name = target.get("name").and_then(toml::Value::as_str).unwrap_or(package).replace('-', "_");
+            if let Some(path) = target.get("path").and_then(toml::Value::as_str) {
+                found.push(Target { root: at(path), name, test_only });
+            }
+        }
+        let place = match kind {
+            "bin" => "src/bin".to_owned(),
+            "bench" => "benches".to_owned(),
+            kind => format!("{kind}s"),
+        };
+        let place = format!("{}/", at(&place));
+        for (path, _) in tree.ending(".rs") {
+            let Some(rest) = path.strip_prefix(&place) else { continue };
+            let name = match rest.split_once('/') {
+                None => rest.trim_end_matches(".rs"),
+                Some((name, "main.rs")) => name,
+                Some(_) => continue,
+            };
+            found.push(Target { root: path.to_owned(), name: name.replace('-', "_"), test_only });
+        }
+    }
+    found.retain(|target| tree.contains(&target.root));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MANIFEST: &str = "[package]\nname = \"scalla-a\"\n[lib]\nname = \"a\"\n";
+
+    fn summary(files: &[(&str, &str)]) -> Vec<(String, String, bool)> {
+        let modules = Modules::of(&Tree::of(files));
+        assert_eq!(modules.findings, []);
+        modules.iter().map(|module| (module.path.clone(), module.name.clone(), module.test_only)).collect()
+    }
+
+    #[test]
+    fn modules_are_followed_as_the_compiler_does() {
+        let found = summary(&[
+            ("crates/a/Cargo.toml", MANIFEST),
+            (
+                "crates/a/src/lib.rs",
+                "mod b; mod c { mod d; } #[cfg(test)] mod t; #[path = \"odd.rs\"] mod e;",
+            ),
+            ("crates/a/src/b.rs", "mod inner;"),
+            ("crates/a/src/b/inner.rs", ""),
+            ("crates/a/src/c/d/mod.rs", ""),
+            ("crates/a/src/odd.rs", ""),
+            ("crates/a/src/t.rs", ""),
+            ("crates/a/tests/whole.rs", ""),
+        ]);
+        let expected = [
+            ("crates/a/src/b.rs", "a::b", false),
+            ("crates/a/src/b/inner.rs", "a::b::inner", false),
+            ("crates/a/src/c/d/mod.rs", "a::c::d", false),
+            ("crates/a/src/lib.rs", "a", false),
+            ("crates/a/src/odd.rs", "a::e", false),
+            ("crates/a/src/t.rs", "a::t", true),
+            ("crates/a/tests/whole.rs", "whole", true),
+        ];
+        assert_eq!(found, expected.map(|(path, name, test)| (path.to_owned(), name.to_owned(), test)));
+    }
+
+    #[test]
+    fn a_module_without_a_file_and_a_file_that_does_not_parse_are_found() {
+        let files = [("crates/a/Cargo.toml", MANIFEST), ("crates/a/src/lib.rs", "\nmod gone;\n")];
+        let modules = Modules::of(&Tree::of(&files));
+        assert_eq!(modules.findings.len(), 1);
+        assert_eq!((modules.findings[0].line, modules.findings[0].path.as_str()), (2, "crates/a/src/lib.rs"));
+        let files = [("crates/a/Cargo.toml", MANIFEST), ("crates/a/src/lib.rs", "fn (")];
+        assert_eq!(Modules::of(&Tree::of(&files)).findings.len(), 1);
+    }
+
+    #[test]
+    fn test_conditions_are_told_from_their_negation() {
+        let condition = |text: &str| asks_for_test(&text.parse().expect("tokens"));
+        assert!(
+            condition("test") && condition("any(test, feature = \"x\")") && condition("all(unix, any(test))")
+        );
+        assert!(
+            !condition("not(test)") && !condition("feature = \"test\"") && !condition("all(unix, not(test))")
+        );
+    }
+}
