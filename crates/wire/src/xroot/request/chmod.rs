@@ -1,0 +1,36 @@
+//! `kXR_chmod` (3002): changes the permission bits of a path.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3002                                                 |
+//! | 4..18  | reserved  |        |                                                      |
+//! | 18..20 | mode      | u16    | permission bits, as in POSIX                         |
+//! | 20..24 | dlen      | i32    | bytes of path                                        |
+//! | 24..   | path      | text   | path[?cgi]                                           |
+//!
+//! Reply: `kXR_ok` (dlen 0). Source: xroot protocol 5.2.0, section 2.2. Recorded: `fs_namespace`, `raw_errors`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Changes permission bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Chmod<'a> {
+    /// Permission bits: 0x100 owner may read … 0x001 others may execute.
+    pub mode: u16,
+    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    pub path: &'a [u8],
+}
+
+impl<'a> Chmod<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self { mode: header.u16::<18>(), path: payload }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::CHMOD)
+            .with::<18, 2>(self.mode.to_be_bytes())
+            .finish(self.path, out);
+    }
+}

@@ -1,0 +1,145 @@
+//! `kXR_clone` (3032): lets ranges of open files share their blocks.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3032                                                 |
+//! | 4..8   | fhandle   | opaque | destination, open for writing                        |
+//! | 8..20  | reserved  |        |                                                      |
+//! | 20..24 | dlen      | i32    | 32·n, n from 1 to 1024                               |
+//! | 24..   | items     | list   | `srcFH` opaque 4, reserved 4, `srcOffs srcLen dstOffs` u64 |
+//!
+//! Reply: `kXR_ok` (dlen 0). Errors: 3013, 3004, 3000 list not whole or empty, 3002 too long.
+//! Source: xroot protocol 5.2.0, section 2.4. Recorded: `raw_errors` (an error only).
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::limits::CLONE_ITEM_BYTES;
+
+/// Clones ranges into an open file. Named so because `Clone` is something else in Rust.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CloneRanges<'a> {
+    /// The destination.
+    pub fhandle: FileHandle,
+    /// The ranges.
+    pub items: CloneList<'a>,
+}
+
+impl<'a> CloneRanges<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self { fhandle: header.fhandle::<4>(), items: CloneList::new(payload) }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::CLONE)
+            .with::<4, 4>(self.fhandle.0)
+            .finish(self.items.bytes, out);
+    }
+}
+
+/// One range to clone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CloneItem {
+    /// The open source file.
+    pub src_fhandle: FileHandle,
+    /// Where the range starts in the source, bytes.
+    pub src_offset: u64,
+    /// Bytes of the range.
+    pub src_length: u64,
+    /// Where the range goes in the destination, bytes.
+    pub dst_offset: u64,
+}
+
+impl CloneItem {
+    /// Every 32 bytes are an item.
+    #[must_use]
+    pub const fn decode(bytes: &[u8; CLONE_ITEM_BYTES]) -> Self {
+        let [
+            f0,
+            f1,
+            f2,
+            f3,
+            _,
+            _,
+            _,
+            _, //
+            s0,
+            s1,
+            s2,
+            s3,
+            s4,
+            s5,
+            s6,
+            s7, //
+            l0,
+            l1,
+            l2,
+            l3,
+            l4,
+            l5,
+            l6,
+            l7, //
+            d0,
+            d1,
+            d2,
+            d3,
+            d4,
+            d5,
+            d6,
+            d7,
+        ] = *bytes;
+        Self {
+            src_fhandle: FileHandle([f0, f1, f2, f3]),
+            src_offset: u64::from_be_bytes([s0, s1, s2, s3, s4, s5, s6, s7]),
+            src_length: u64::from_be_bytes([l0, l1, l2, l3, l4, l5, l6, l7]),
+            dst_offset: u64::from_be_bytes([d0, d1, d2, d3, d4, d5, d6, d7]),
+        }
+    }
+
+    /// Appends the 32 bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.src_fhandle.0);
+        out.extend_from_slice(&[0; 4]);
+        for value in [self.src_offset, self.src_length, self.dst_offset] {
+            out.extend_from_slice(&value.to_be_bytes());
+        }
+    }
+}
+
+/// A list of ranges to clone, read from the payload as it is iterated over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CloneList<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> CloneList<'a> {
+    /// A list over `bytes`, of any length: ask [`CloneList::is_whole`].
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// Number of complete items.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes.len() / CLONE_ITEM_BYTES
+    }
+
+    /// Whether there is no complete item.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.len() < CLONE_ITEM_BYTES
+    }
+
+    /// Whether the list consists of complete items.
+    #[must_use]
+    pub const fn is_whole(&self) -> bool {
+        self.bytes.len().is_multiple_of(CLONE_ITEM_BYTES)
+    }
+
+    /// The items in the order of the request.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = CloneItem> + use<'a> {
+        let (items, _) = self.bytes.as_chunks::<CLONE_ITEM_BYTES>();
+        items.iter().map(CloneItem::decode)
+    }
+}

@@ -1,0 +1,31 @@
+//! `kXR_endsess` (3023): ends a session, usually the one a reconnecting client had before.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3023                                                 |
+//! | 4..20  | sessid    | opaque | session id; all zero: the own session                |
+//! | 20..24 | dlen      | i32    | 0                                                    |
+//!
+//! Replies: `kXR_ok` (also for an unknown id), `kXR_wait` while the session still ends, 3010 foreign owner; none when the
+//! own session ends. Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_endsess`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{RequestHeader, SessionId, StreamId};
+
+/// Ends a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Endsess {
+    /// The session to end; all zero means the own one.
+    pub sessid: SessionId,
+}
+
+impl Endsess {
+    pub(super) fn decode(header: &RequestHeader) -> Self {
+        Self { sessid: SessionId(header.field::<4, 16>()) }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::ENDSESS).with::<4, 16>(self.sessid.0).finish(&[], out);
+    }
+}

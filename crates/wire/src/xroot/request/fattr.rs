@@ -1,0 +1,187 @@
+//! `kXR_fattr` (3020): deletes, gets, lists and sets extended attributes.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3020                                                 |
+//! | 4..8   | fhandle   | opaque | open file when the target is empty                   |
+//! | 8      | subcode   | u8     | [`FattrSubcode`]                                     |
+//! | 9      | numattr   | u8     | attributes, 0 to list, at most 16                    |
+//! | 10     | options   | u8     | [`FattrOptions`]                                     |
+//! | 11..20 | reserved  |        |                                                      |
+//! | 20..24 | dlen      | i32    | bytes of what follows, at least 1                    |
+//! | 24..   | target    | text   | `path[?cgi]` NUL; a single NUL means by handle       |
+//! |        | nvec      | list   | numattr × (`rc` u16 = 0, name NUL)                   |
+//! |        | vvec      | list   | set: numattr × (`vlen` i32, value)                   |
+//!
+//! Replies: see [`reply::fattr`](crate::xroot::reply::fattr). Errors: 3000, 3001 no payload, 3026 malformed vectors,
+//! 3013, 3004, 3006. Source: xroot protocol 5.2.0, section 2.8. Recorded: `api_fattr_path`, `api_fattr_handle`.
+
+use crate::cursor::{Reader, Writer};
+use crate::error::WireError;
+use crate::xroot::codes::{FattrSubcode, RequestCode};
+use crate::xroot::flags::FattrOptions;
+use crate::xroot::header::{FileHandle, RequestHeader, StreamId, wire_length};
+
+/// Works with extended attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fattr<'a> {
+    /// The open file, when the target is empty.
+    pub fhandle: FileHandle,
+    /// What to do.
+    pub subcode: FattrSubcode,
+    /// Number of attributes as sent.
+    pub numattr: u8,
+    /// How to do it.
+    pub options: FattrOptions,
+    /// Target and vectors as sent; see [`Fattr::arguments`].
+    pub payload: &'a [u8],
+}
+
+impl<'a> Fattr<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self {
+            fhandle: header.fhandle::<4>(),
+            subcode: FattrSubcode(header.u8::<8>()),
+            numattr: header.u8::<9>(),
+            options: FattrOptions(header.u8::<10>()),
+            payload,
+        }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::FATTR)
+            .with::<4, 4>(self.fhandle.0)
+            .with::<8, 1>([self.subcode.0])
+            .with::<9, 1>([self.numattr])
+            .with::<10, 1>([self.options.0])
+            .finish(self.payload, out);
+    }
+
+    /// Takes the payload apart. Every name and value is checked to be there, so iterating cannot fail afterwards.
+    ///
+    /// # Errors
+    /// [`WireError::Unterminated`] for a target without NUL; [`WireError::BadItem`] for the first name or value that
+    /// is cut short or has a negative length; [`WireError::Trailing`] for bytes behind the last one.
+    pub fn arguments(&self) -> Result<FattrArguments<'a>, WireError> {
+        let mut reader = Reader::new(self.payload);
+        let target = reader.until_nul("fattr target")?;
+        let names = NameVector { rest: reader.rest() };
+        for index in 0..usize::from(self.numattr) {
+            let item = reader.array::<2>("rc").and_then(|_| reader.until_nul("fattr name"));
+            item.map_err(|_| WireError::BadItem { field: "fattr name", index })?;
+        }
+        let names = NameVector { rest: before(names.rest, reader.rest()) };
+        let values = ValueVector { rest: reader.rest() };
+        if self.subcode == FattrSubcode::SET {
+            for index in 0..usize::from(self.numattr) {
+                let bad = WireError::BadItem { field: "fattr value", index };
+                take_value(&mut reader).ok_or(bad)?;
+            }
+        }
+        let values = ValueVector { rest: before(values.rest, reader.rest()) };
+        reader.finish("kXR_fattr")?;
+        Ok(FattrArguments { target, names, values })
+    }
+}
+
+/// The part of `whole` before `rest`, which is its end.
+fn before<'a>(whole: &'a [u8], rest: &[u8]) -> &'a [u8] {
+    whole.get(..whole.len() - rest.len()).unwrap_or_default()
+}
+
+fn take_value<'a>(reader: &mut Reader<'a>) -> Option<&'a [u8]> {
+    let length = usize::try_from(reader.i32("vlen").ok()?).ok()?;
+    reader.bytes(length, "value").ok()
+}
+
+/// The payload of a `kXR_fattr`, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FattrArguments<'a> {
+    /// `path[?cgi]`; empty means the open file.
+    pub target: &'a [u8],
+    /// The names.
+    pub names: NameVector<'a>,
+    /// The values, as many as names for set, none otherwise.
+    pub values: ValueVector<'a>,
+}
+
+/// Names of attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NameVector<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for NameVector<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut reader = Reader::new(self.rest);
+        reader.array::<2>("rc").ok()?;
+        let name = reader.until_nul("fattr name").ok()?;
+        self.rest = reader.rest();
+        Some(name)
+    }
+}
+
+/// Values of attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueVector<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for ValueVector<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut reader = Reader::new(self.rest);
+        let value = take_value(&mut reader)?;
+        self.rest = reader.rest();
+        Some(value)
+    }
+}
+
+/// Appends what a client sends behind the header: target, names and values (`values` only to set).
+pub fn encode_arguments(out: &mut Vec<u8>, target: &[u8], names: &[&[u8]], values: &[&[u8]]) {
+    let mut writer = Writer::new(out);
+    writer.bytes(target).u8(0);
+    for name in names {
+        writer.u16(0).bytes(name).u8(0);
+    }
+    for value in values {
+        writer.i32(wire_length(value.len())).bytes(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(subcode: FattrSubcode, numattr: u8, payload: &[u8]) -> Fattr<'_> {
+        Fattr { fhandle: FileHandle::default(), subcode, numattr, options: FattrOptions::NONE, payload }
+    }
+
+    #[test]
+    fn names_and_values_come_back() {
+        let mut payload = Vec::new();
+        encode_arguments(&mut payload, b"/data/f", &[b"key1", b""], &[b"", b"\0\0value"]);
+        let arguments = request(FattrSubcode::SET, 2, &payload).arguments().unwrap();
+        assert_eq!(arguments.target, b"/data/f");
+        assert_eq!(arguments.names.collect::<Vec<_>>(), [&b"key1"[..], b""]);
+        assert_eq!(arguments.values.collect::<Vec<_>>(), [&b""[..], b"\0\0value"]);
+    }
+
+    #[test]
+    fn the_malformed_element_is_told() {
+        let bad = |subcode, numattr, payload| request(subcode, numattr, payload).arguments().unwrap_err();
+        assert_eq!(bad(FattrSubcode::GET, 0, b""), WireError::Unterminated { field: "fattr target" });
+        let names = b"/f\0\0\0a\0\0\0b";
+        assert_eq!(bad(FattrSubcode::GET, 2, names), WireError::BadItem { field: "fattr name", index: 1 });
+        assert_eq!(bad(FattrSubcode::GET, 1, names), WireError::Trailing { message: "kXR_fattr", bytes: 3 });
+        let negative = b"\0\0\0a\0\xff\xff\xff\xff";
+        assert_eq!(
+            bad(FattrSubcode::SET, 1, negative),
+            WireError::BadItem { field: "fattr value", index: 0 }
+        );
+    }
+}

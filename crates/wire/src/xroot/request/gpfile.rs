@@ -1,0 +1,40 @@
+//! `kXR_gpfile` (3005): get or put a whole file; never implemented by anyone.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3005                                                 |
+//! | 4..8   | options   | i32    | undefined                                            |
+//! | 8..16  | reserved  |        |                                                      |
+//! | 16..20 | buffsz    | i32    | undefined                                            |
+//! | 20..24 | dlen      | i32    | bytes of path                                        |
+//! | 24..   | path      | text   | path[?cgi]                                           |
+//!
+//! Reply: always error 3013. Source: xroot protocol 5.2.0, section 2.5. Recorded: `raw_errors`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Gets or puts a file; answered with "not supported".
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gpfile<'a> {
+    /// Undefined.
+    pub options: i32,
+    /// Undefined.
+    pub buffsz: i32,
+    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    pub path: &'a [u8],
+}
+
+impl<'a> Gpfile<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self { options: header.i32::<4>(), buffsz: header.i32::<16>(), path: payload }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::GPFILE)
+            .with::<4, 4>(self.options.to_be_bytes())
+            .with::<16, 4>(self.buffsz.to_be_bytes())
+            .finish(self.path, out);
+    }
+}

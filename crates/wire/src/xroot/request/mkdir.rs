@@ -1,0 +1,41 @@
+//! `kXR_mkdir` (3008): creates a directory.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3008                                                 |
+//! | 4      | options   | u8     | [`MkdirOptions`]                                     |
+//! | 5..18  | reserved  |        |                                                      |
+//! | 18..20 | mode      | u16    | permission bits                                      |
+//! | 20..24 | dlen      | i32    | bytes of path                                        |
+//! | 24..   | path      | text   | path[?cgi]                                           |
+//!
+//! Reply: `kXR_ok` (dlen 0). Source: xroot protocol 5.2.0, section 2.10. Recorded: `fs_namespace`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::flags::MkdirOptions;
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Creates a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mkdir<'a> {
+    /// Whether missing parents are created.
+    pub options: MkdirOptions,
+    /// Permission bits.
+    pub mode: u16,
+    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    pub path: &'a [u8],
+}
+
+impl<'a> Mkdir<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self { options: MkdirOptions(header.u8::<4>()), mode: header.u16::<18>(), path: payload }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::MKDIR)
+            .with::<4, 1>([self.options.0])
+            .with::<18, 2>(self.mode.to_be_bytes())
+            .finish(self.path, out);
+    }
+}

@@ -1,0 +1,74 @@
+//! `kXR_pgread` (3030): reads pages, each with its checksum.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3030                                                 |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
+//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0          |
+//! | 16..20 | rlen      | i32    | bytes wanted, > 0                                    |
+//! | 20..24 | dlen      | i32    | 0, 1 or 2                                            |
+//! | 24     | pathid    | u8     | connection that carries the data; 0: this one        |
+//! | 25     | reqflags  | u8     | [`PageFlags`]                                        |
+//!
+//! Replies: `kXR_status` frames, all but the last partial; or `kXR_error` (3004, 3000, 3007). See
+//! [`reply::status`](crate::xroot::reply::status). Source: xroot protocol 5.2.0, section 2.13. Recorded: `api_pgread`,
+//! `cp_download_pgread`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::flags::PageFlags;
+use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+
+/// Reads a range of an open file with checksums.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pgread {
+    /// The open file, from the reply to `kXR_open`.
+    pub fhandle: FileHandle,
+    /// Where to read, as sent; may be negative.
+    pub offset: i64,
+    /// Bytes wanted, as sent; may be negative.
+    pub rlen: i32,
+    /// Connection that carries the data, when sent.
+    pub pathid: Option<u8>,
+    /// Whether this repeats a bad page, when sent; never without `pathid`.
+    pub reqflags: Option<PageFlags>,
+}
+
+impl Pgread {
+    /// Connection that carries the data; 0 is the control connection.
+    #[must_use]
+    pub fn pathid(&self) -> u8 {
+        self.pathid.unwrap_or(0)
+    }
+
+    /// Whether this repeats a bad page.
+    #[must_use]
+    pub fn reqflags(&self) -> PageFlags {
+        self.reqflags.unwrap_or_default()
+    }
+
+    pub(super) fn decode(header: &RequestHeader, payload: &[u8]) -> Self {
+        // A later protocol version may append more; what is known stands at the front.
+        Self {
+            fhandle: header.fhandle::<4>(),
+            offset: header.i64::<8>(),
+            rlen: header.i32::<16>(),
+            pathid: payload.first().copied(),
+            reqflags: payload.get(1).copied().map(PageFlags),
+        }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        let argument = [self.pathid(), self.reqflags().0];
+        let sent = match (self.pathid, self.reqflags) {
+            (_, Some(_)) => 2,
+            (Some(_), None) => 1,
+            (None, None) => 0,
+        };
+        RequestHeader::new(streamid, RequestCode::PGREAD)
+            .with::<4, 4>(self.fhandle.0)
+            .with::<8, 8>(self.offset.to_be_bytes())
+            .with::<16, 4>(self.rlen.to_be_bytes())
+            .finish(argument.get(..sent).unwrap_or_default(), out);
+    }
+}

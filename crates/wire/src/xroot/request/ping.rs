@@ -1,0 +1,23 @@
+//! `kXR_ping` (3011): is the server there?
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3011                                                 |
+//! | 4..20  | reserved  |        |                                                      |
+//! | 20..24 | dlen      | i32    | 0                                                    |
+//!
+//! Reply: `kXR_ok` (dlen 0); allowed before authentication. Source: xroot protocol 5.2.0, section 1.10.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Asks for a sign of life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ping;
+
+impl Ping {
+    pub(super) fn encode(streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::PING).finish(&[], out);
+    }
+}

@@ -1,0 +1,50 @@
+//! `kXR_protocol` (3006): version and abilities of the client, asks for those of the server.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3006                                                 |
+//! | 4..8   | clientpv  | i32    | protocol version of the client                       |
+//! | 8      | flags     | u8     | [`ProtocolFlags`]                                    |
+//! | 9      | expect    | u8     | low nibble: next step, [`Expect`]                    |
+//! | 10..20 | reserved  |        |                                                      |
+//! | 20..24 | dlen      | i32    | 0                                                    |
+//!
+//! Reply: `kXR_ok`, see [`reply::protocol`](crate::xroot::reply::protocol). Source: xroot protocol 5.2.0, section 1.7.
+
+use crate::xroot::codes::{Expect, RequestCode};
+use crate::xroot::flags::ProtocolFlags;
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Exchanges versions and abilities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Protocol {
+    /// Protocol version of the client, nibble coded: 0x520 is 5.2.0.
+    pub clientpv: i32,
+    /// What the client can do and wants to know.
+    pub flags: ProtocolFlags,
+    /// What comes next; see [`Protocol::next_step`].
+    pub expect: u8,
+}
+
+impl Protocol {
+    pub(super) fn decode(header: &RequestHeader) -> Self {
+        Self { clientpv: header.i32::<4>(), flags: ProtocolFlags(header.u8::<8>()), expect: header.u8::<9>() }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::PROTOCOL)
+            .with::<4, 4>(self.clientpv.to_be_bytes())
+            .with::<8, 1>([self.flags.0])
+            .with::<9, 1>([self.expect])
+            .finish(&[], out);
+    }
+}
+
+impl Protocol {
+    /// What the client intends to do next: the low nibble of `expect`.
+    #[must_use]
+    pub const fn next_step(&self) -> Expect {
+        Expect(self.expect & 0x0f)
+    }
+}

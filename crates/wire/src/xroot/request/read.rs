@@ -1,0 +1,89 @@
+//! `kXR_read` (3013): reads `rlen` bytes at `offset` from an open file.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3013                                                 |
+//! | 4..8   | fhandle   | opaque | from the reply to `kXR_open`                         |
+//! | 8..16  | offset    | i64    | bytes from the start of the file, never < 0          |
+//! | 16..20 | rlen      | i32    | bytes wanted, never < 0; 0 reads nothing             |
+//! | 20..24 | dlen      | i32    | 0, or 8 + 16·n when a path id and n pre-reads follow |
+//! | 24     | pathid    | u8     | connection that carries the data; 0: this one        |
+//! | 25..32 | reserved  |        |                                                      |
+//! | 32..   | pre-reads | list   | ranges that will be read soon; hints, never answered |
+//!
+//! Replies: any number of `kXR_oksofar`, then `kXR_ok`; or `kXR_error` (3004 not open, 3000 negative length or offset,
+//! 3007 I/O). Source: xroot protocol 5.2.0, section 2.17. Recorded: `raw_open_read`, `cp_download_read`.
+
+use super::segments::SegmentList;
+use crate::error::WireError;
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+use crate::xroot::limits::READ_ARGUMENT_BYTES;
+
+/// Reads a range of an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Read<'a> {
+    /// The open file, from the reply to `kXR_open`.
+    pub fhandle: FileHandle,
+    /// Where to read, as sent; may be negative.
+    pub offset: i64,
+    /// Bytes wanted, as sent; may be negative.
+    pub rlen: i32,
+    /// The argument behind the header; stock clients always send it, others may not.
+    pub argument: Option<ReadArgument<'a>>,
+}
+
+/// The optional argument of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadArgument<'a> {
+    /// Connection that carries the data; 0 is the control connection.
+    pub pathid: u8,
+    /// Ranges that will be read soon.
+    pub preread: SegmentList<'a>,
+}
+
+impl<'a> Read<'a> {
+    /// Connection that carries the data; 0 is the control connection.
+    #[must_use]
+    pub fn pathid(&self) -> u8 {
+        self.argument.map_or(0, |argument| argument.pathid)
+    }
+
+    /// Ranges that will be read soon.
+    #[must_use]
+    pub fn preread(&self) -> SegmentList<'a> {
+        self.argument.map_or(SegmentList::default(), |argument| argument.preread)
+    }
+
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
+        let argument = match payload.split_first_chunk::<READ_ARGUMENT_BYTES>() {
+            Some(([pathid, ..], preread)) => {
+                Some(ReadArgument { pathid: *pathid, preread: SegmentList::new(preread) })
+            }
+            None if payload.is_empty() => None,
+            None => {
+                let have = payload.len();
+                return Err(WireError::Short { field: "read_args", need: READ_ARGUMENT_BYTES, have });
+            }
+        };
+        Ok(Self {
+            fhandle: header.fhandle::<4>(),
+            offset: header.i64::<8>(),
+            rlen: header.i32::<16>(),
+            argument,
+        })
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        let header = RequestHeader::new(streamid, RequestCode::READ)
+            .with::<4, 4>(self.fhandle.0)
+            .with::<8, 8>(self.offset.to_be_bytes())
+            .with::<16, 4>(self.rlen.to_be_bytes());
+        let Some(argument) = self.argument else { return header.finish(&[], out) };
+        let preread = argument.preread.bytes();
+        header.finish_streamed(crate::xroot::header::wire_length(READ_ARGUMENT_BYTES + preread.len()), out);
+        out.extend_from_slice(&[argument.pathid, 0, 0, 0, 0, 0, 0, 0]);
+        out.extend_from_slice(preread);
+    }
+}

@@ -1,0 +1,31 @@
+//! `kXR_rmdir` (3015): removes an empty directory.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3015                                                 |
+//! | 4..20  | reserved  |        |                                                      |
+//! | 20..24 | dlen      | i32    | bytes of path                                        |
+//! | 24..   | path      | text   | path[?cgi]                                           |
+//!
+//! Reply: `kXR_ok` (dlen 0). Source: xroot protocol 5.2.0, section 2.20. Recorded: `fs_namespace`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Removes an empty directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rmdir<'a> {
+    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    pub path: &'a [u8],
+}
+
+impl<'a> Rmdir<'a> {
+    pub(super) fn decode(_header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self { path: payload }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::RMDIR).finish(self.path, out);
+    }
+}

@@ -1,0 +1,34 @@
+//! `kXR_set` (3018): tells the server something about the client or the session.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3018                                                 |
+//! | 4..19  | reserved  |        |                                                      |
+//! | 19     | modifier  | u8     | 0                                                    |
+//! | 20..24 | dlen      | i32    | bytes of text                                        |
+//! | 24..   | text      | text   | `appid …`, `monitor on|off|info …`, `cache …`        |
+//!
+//! Reply: `kXR_ok`, for `monitor info` with four bytes; else error 3000. Source: xroot protocol 5.2.0, section 1.10. Recorded: `raw_query`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Sets something for the session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Set<'a> {
+    /// 0; another value makes the request one to sign.
+    pub modifier: u8,
+    /// Words separated by blanks.
+    pub text: &'a [u8],
+}
+
+impl<'a> Set<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self { modifier: header.u8::<19>(), text: payload }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::SET).with::<19, 1>([self.modifier]).finish(self.text, out);
+    }
+}

@@ -1,0 +1,60 @@
+//! `kXR_sigver` (3029): signature of the request that follows on this connection.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3029                                                 |
+//! | 4..6   | expectrid | u16    | requestid of the request that follows                |
+//! | 6      | version   | u8     | 0                                                    |
+//! | 7      | flags     | u8     | [`SigverFlags`]                                      |
+//! | 8..16  | seqno     | u64    | strictly increasing, hashed as the 8 bytes sent      |
+//! | 16     | crypto    | u8     | [`SigverCrypto`]                                     |
+//! | 17..20 | reserved  |        |                                                      |
+//! | 20..24 | dlen      | i32    | bytes of signature, 1 to 64                          |
+//! | 24..   | signature | opaque | SHA-256, encrypted with the session key if any       |
+//!
+//! No reply of its own. Source: xroot protocol 5.2.0, section 1.11. Recorded: `auth_unix_sigver`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::flags::{SigverCrypto, SigverFlags};
+use crate::xroot::header::{RequestHeader, StreamId};
+
+/// Signs the next request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sigver<'a> {
+    /// Which request follows.
+    pub expectrid: RequestCode,
+    /// Version of the scheme, 0.
+    pub version: u8,
+    /// Whether the payload is hashed.
+    pub flags: SigverFlags,
+    /// Sequence number.
+    pub seqno: u64,
+    /// How it was hashed.
+    pub crypto: SigverCrypto,
+    /// The signature.
+    pub signature: &'a [u8],
+}
+
+impl<'a> Sigver<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self {
+            expectrid: RequestCode(header.u16::<4>()),
+            version: header.u8::<6>(),
+            flags: SigverFlags(header.u8::<7>()),
+            seqno: u64::from_be_bytes(header.field::<8, 8>()),
+            crypto: SigverCrypto(header.u8::<16>()),
+            signature: payload,
+        }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::SIGVER)
+            .with::<4, 2>(self.expectrid.0.to_be_bytes())
+            .with::<6, 1>([self.version])
+            .with::<7, 1>([self.flags.0])
+            .with::<8, 8>(self.seqno.to_be_bytes())
+            .with::<16, 1>([self.crypto.0])
+            .finish(self.signature, out);
+    }
+}

@@ -1,0 +1,51 @@
+//! `kXR_stat` (3017): status of a path, an open file, or a file system.
+//!
+//! | bytes  | field     | type   | meaning                                              |
+//! |--------|-----------|--------|------------------------------------------------------|
+//! | 0..2   | streamid  | opaque | echoed in every reply                                |
+//! | 2..4   | requestid | u16    | 3017                                                 |
+//! | 4      | options   | u8     | [`StatOptions`]                                      |
+//! | 5..12  | reserved  |        |                                                      |
+//! | 12..16 | wants     | u32    | [`StatWants`]                                        |
+//! | 16..20 | fhandle   | opaque | open file when dlen is 0                             |
+//! | 20..24 | dlen      | i32    | bytes of path; 0 means by handle                     |
+//! | 24..   | path      | text   | path[?cgi]                                           |
+//!
+//! Reply: `kXR_ok` with a text, see [`reply::stat_text`](crate::xroot::reply::stat_text).
+//! Source: xroot protocol 5.2.0, section 2.21, 2.26. Recorded: `fs_stat`, `raw_errors`.
+
+use crate::xroot::codes::RequestCode;
+use crate::xroot::flags::{StatOptions, StatWants};
+use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
+
+/// Asks for the status of a path or an open file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stat<'a> {
+    /// About the object or its file system.
+    pub options: StatOptions,
+    /// Which rarer values are wanted.
+    pub wants: StatWants,
+    /// The open file, when `path` is empty.
+    pub fhandle: FileHandle,
+    /// `path[?cgi]` as sent, see [`Target`](crate::xroot::cgi::Target).
+    pub path: &'a [u8],
+}
+
+impl<'a> Stat<'a> {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        Self {
+            options: StatOptions(header.u8::<4>()),
+            wants: StatWants(u32::from_be_bytes(header.field::<12, 4>())),
+            fhandle: header.fhandle::<16>(),
+            path: payload,
+        }
+    }
+
+    pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        RequestHeader::new(streamid, RequestCode::STAT)
+            .with::<4, 1>([self.options.0])
+            .with::<12, 4>(self.wants.0.to_be_bytes())
+            .with::<16, 4>(self.fhandle.0)
+            .finish(self.path, out);
+    }
+}
