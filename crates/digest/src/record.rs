@@ -1,0 +1,126 @@
+//! The extended attribute in which a file's checksum is kept beside it.
+//!
+//! | bytes  | content |
+//! |--------|---------|
+//! | 0..16  | name of the type, filled up with NUL |
+//! | 16..24 | i64: modification time of the file (seconds) when it was computed |
+//! | 24..28 | i32: time of computation less that modification time |
+//! | 28..31 | reserved, 0 |
+//! | 31     | u8: bytes of the value |
+//! | 32..96 | the value, filled up with 0 |
+//!
+//! Integers are big-endian. The attribute's name is `user.XrdCks.` and the type. XRootD 4 to 6 read and write the same.
+
+use crate::{Algorithm, Checksum};
+
+/// Bytes of a record.
+pub const RECORD_BYTES: usize = 96;
+/// Full local name of the attribute, up to the type's name.
+pub const ATTRIBUTE_PREFIX: &str = "user.XrdCks.";
+
+/// A stored checksum. It speaks for the file only while the file's modification time is [`Record::modified`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Record {
+    /// The checksum.
+    pub checksum: Checksum,
+    /// Modification time of the file when it was computed, in seconds since the epoch.
+    pub modified: i64,
+    /// Seconds from then to the computation.
+    pub delay: i32,
+}
+
+impl Record {
+    /// Full local name of the attribute that holds the checksum of that type.
+    pub fn attribute(algorithm: Algorithm) -> String {
+        format!("{ATTRIBUTE_PREFIX}{algorithm}")
+    }
+
+    /// A checksum computed at `now` of a file modified at `modified`, both in seconds since the epoch.
+    pub fn new(checksum: Checksum, modified: i64, now: i64) -> Self {
+        let delay = now.saturating_sub(modified).clamp(0, i64::from(i32::MAX));
+        Self { checksum, modified, delay: i32::try_from(delay).unwrap_or(i32::MAX) }
+    }
+
+    /// The attribute's value.
+    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut out = [0; RECORD_BYTES];
+        let name = self.checksum.algorithm().name().as_bytes();
+        let value = self.checksum.bytes();
+        out[..name.len()].copy_from_slice(name);
+        out[16..24].copy_from_slice(&self.modified.to_be_bytes());
+        out[24..28].copy_from_slice(&self.delay.to_be_bytes());
+        out[31] = value.len() as u8;
+        out[32..32 + value.len()].copy_from_slice(value);
+        out
+    }
+
+    /// From the attribute's value; `None` when it is not a record of a type we know.
+    pub fn decode(raw: &[u8]) -> Option<Self> {
+        let raw: &[u8; RECORD_BYTES] = raw.try_into().ok()?;
+        let (name, rest) = raw.split_first_chunk::<16>()?;
+        let (modified, rest) = rest.split_first_chunk::<8>()?;
+        let (delay, rest) = rest.split_first_chunk::<4>()?;
+        let ([_, _, _, length], value) = rest.split_first_chunk::<4>()?;
+        let name = name.split(|&byte| byte == 0).next()?;
+        let algorithm = Algorithm::from_name(std::str::from_utf8(name).ok()?)?;
+        let checksum = Checksum::from_bytes(algorithm, value.get(..usize::from(*length))?)?;
+        Some(Self { checksum, modified: i64::from_be_bytes(*modified), delay: i32::from_be_bytes(*delay) })
+    }
+}
+
+const _: () = assert!(crate::CHECKSUM_BYTES_MAX <= RECORD_BYTES - 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Running;
+    use proptest::prelude::*;
+
+    #[test]
+    fn records_come_back() {
+        for algorithm in Algorithm::ALL {
+            let record = Record::new(Running::of(algorithm, b"123456789"), 1_700_000_000, 1_700_000_009);
+            assert_eq!(record.delay, 9);
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+        let early = Record::new(Running::of(Algorithm::Md5, b""), i64::MAX, i64::MIN);
+        assert_eq!(early.delay, 0);
+    }
+
+    #[test]
+    fn xrootd_writes_the_same() {
+        // Recorded: attributes that XRootD 5.5.3 gave a file of the bytes `123456789`.
+        let recorded: [(&[u8], &[u8]); 2] = [
+            (b"crc32\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x6b\x01\x73\xb7\0\0\0\x02\0\0\0\x04", b"\x37\x7a\x60\x11"),
+            (b"zcrc32\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x6b\x01\x73\xb7\0\0\0\x02\0\0\0\x04", b"\x26\x39\xf4\xcb"),
+        ];
+        for ((head, value), algorithm) in recorded.into_iter().zip([Algorithm::Crc32, Algorithm::Zcrc32]) {
+            let mut raw = [head, value].concat();
+            raw.resize(RECORD_BYTES, 0);
+            let ours = Record::new(Running::of(algorithm, b"123456789"), 1_795_257_271, 1_795_257_273);
+            assert_eq!(ours.encode().as_slice(), raw);
+            assert_eq!(Record::decode(&raw), Some(ours));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_record_is_refused() {
+        let good = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 8).encode();
+        assert_eq!(Record::decode(&good[..95]), None);
+        assert_eq!(Record::decode(&[&good[..], &[0]].concat()), None);
+        for (at, byte) in [(0, b'X'), (31, 0), (31, 3), (31, 5), (31, 65), (31, 255)] {
+            let mut bad = good;
+            bad[at] = byte;
+            assert_eq!(Record::decode(&bad), None, "{at} {byte}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_do_not(raw in prop::collection::vec(any::<u8>(), 90..100)) {
+            if let Some(record) = Record::decode(&raw) {
+                prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+            }
+        }
+    }
+}
