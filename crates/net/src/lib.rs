@@ -1,1 +1,27 @@
-//! Listeners, loops, doors, buffers and the sockets' system calls.
+//! Sockets, loops and doors: everything between the kernel's network and a protocol.
+//!
+//! A [`Loops`] runs one single-threaded runtime per core; a connection lives on one of them for life, so nothing on the way
+//! of a request is locked or sent between threads. A [`Listener`] accepts and hands each connection to the least loaded
+//! loop, where the first [`Door`] that knows the first bytes takes it.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `loops` | [`Loops`], [`LoopHandle`]: the threads, and how work gets onto one of them |
+//! | `listener` | [`Listener`]: bind, accept, refuse when descriptors run out |
+//! | `door` | [`Door`]: are these first bytes yours |
+//! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
+//! | `buffers` | warm buffers of each loop, so that an idle connection owns none |
+
+#![allow(unsafe_code)]
+
+mod buffers;
+mod door;
+mod listener;
+mod loops;
+mod socket;
+
+pub use buffers::{BUFFER_BYTES, POOLED_BUFFERS_MAX, give_buffer, take_buffer};
+pub use door::{Arrival, Claim, Door};
+pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
+pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence};
+pub use socket::{Keepalive, Socket, SocketConfig};

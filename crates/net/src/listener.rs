@@ -1,0 +1,209 @@
+//! Accepting: one listener hands each connection to the least loaded loop.
+//!
+//! When descriptors run out, a spare one is given up for a moment to accept and close the newcomer, so that its client
+//! learns at once that it is refused, and those already served go on.
+
+use crate::{Arrival, Claim, Door, Loops, Socket, SocketConfig};
+use rustix::io::Errno;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// Connections the kernel holds for us while we are busy.
+const BACKLOG: i32 = 4096;
+
+/// Bytes looked at to tell protocols apart.
+const FIRST_BYTES: usize = 4096;
+
+/// Pause after an accept that failed for want of a resource, so that the loop does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How to listen.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// The port; 0 lets the kernel pick one.
+    pub port: u16,
+    /// Address; `None` is every address, IPv6 and IPv4.
+    pub address: Option<IpAddr>,
+    /// Set-up of accepted sockets.
+    pub socket: SocketConfig,
+    /// A connection must show its first bytes within this time.
+    pub hail: Duration,
+    /// Connections at most.
+    pub connections_max: usize,
+}
+
+/// Why connections were refused, since the start.
+#[derive(Default, Debug)]
+pub struct Refusals {
+    /// Out of descriptors, or past the limit.
+    pub full: AtomicU64,
+    /// No door knew the first bytes.
+    pub unknown: AtomicU64,
+    /// Not allowed by host.
+    pub denied: AtomicU64,
+}
+
+/// Why the port could not be opened.
+#[derive(Debug)]
+pub struct BindError {
+    /// The address and port.
+    pub address: SocketAddr,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+impl std::fmt::Display for BindError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot listen on {}: {}", self.address, self.source)
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// May this peer connect?
+pub type Admission = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// An open port.
+pub struct Listener {
+    socket: std::net::TcpListener,
+    config: ListenerConfig,
+}
+
+impl Listener {
+    /// Opens the port. Needs no runtime, so that it can be done before the process detaches.
+    pub fn bind(config: ListenerConfig) -> Result<Self, BindError> {
+        let wanted = config.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+        let address = SocketAddr::new(wanted, config.port);
+        let outcome = open(address).or_else(|error| match (config.address, error.raw_os_error()) {
+            // A kernel without IPv6.
+            (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
+                open(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), config.port))
+            }
+            _ => Err(error),
+        });
+        match outcome {
+            Ok(socket) => Ok(Self { socket, config }),
+            Err(source) => Err(BindError { address, source }),
+        }
+    }
+
+    /// The address and the real port.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Accepts until the future is dropped, which closes the port. Runs on any runtime.
+    pub async fn serve(
+        self,
+        loops: Arc<Loops>,
+        doors: Arc<[Arc<dyn Door>]>,
+        admission: Admission,
+        refusals: Arc<Refusals>,
+    ) -> io::Result<()> {
+        let listener = TcpListener::from_std(self.socket)?;
+        let mut spare = spare_descriptor();
+        loop {
+            let accepted = listener.accept().await;
+            let (stream, peer) = match accepted {
+                Ok(pair) => pair,
+                Err(error) if is_exhausted(&error) => {
+                    refusals.full.fetch_add(1, Ordering::Relaxed);
+                    drop(spare.take());
+                    if let Ok(Ok((newcomer, _))) = tokio::time::timeout(ACCEPT_PAUSE, listener.accept()).await
+                    {
+                        drop(newcomer);
+                    }
+                    spare = spare_descriptor();
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+                // The peer was gone before we came to it, or a signal: the next one.
+                Err(_) => continue,
+            };
+            if !admission(peer.ip().to_canonical()) {
+                refusals.denied.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            if loops.connections() >= self.config.connections_max {
+                refusals.full.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            let Ok(stream) = stream.into_std() else { continue };
+            let Some(home) = loops.least_loaded().cloned() else { return Ok(()) };
+            let (doors, config, refusals) = (doors.clone(), self.config.clone(), refusals.clone());
+            let presence = home.enter();
+            let target = home.clone();
+            home.spawn(move || async move {
+                let _presence = presence;
+                let Ok(socket) = Socket::adopt(stream, &config.socket) else { return };
+                let mut arrival = Arrival { socket, peer, received: Vec::new(), home: target };
+                let found = tokio::time::timeout(config.hail, find_door(&doors, &mut arrival)).await;
+                match found {
+                    Ok(Some(door)) => door.serve(arrival).await,
+                    _ => {
+                        refusals.unknown.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    use socket2::{Domain, Protocol, Socket as Raw, Type};
+    let socket = Raw::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
+        socket.set_only_v6(false)?;
+    }
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// A descriptor to give up when there is no other; `None` when not even that can be had.
+fn spare_descriptor() -> Option<rustix::fd::OwnedFd> {
+    rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC).ok()
+}
+
+fn is_exhausted(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
+}
+
+/// Reads until one door claims the first bytes, or none can.
+async fn find_door(doors: &[Arc<dyn Door>], arrival: &mut Arrival) -> Option<Arc<dyn Door>> {
+    loop {
+        poll_fn(|context| arrival.socket.poll_readable(context)).await.ok()?;
+        if arrival.received.capacity() == 0 {
+            arrival.received.reserve_exact(FIRST_BYTES);
+        }
+        match arrival.socket.read(&mut arrival.received, FIRST_BYTES) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(_) => return None,
+        }
+        let mut undecided = false;
+        for door in doors {
+            match door.claims(&arrival.received) {
+                Claim::Mine => return Some(door.clone()),
+                Claim::NeedMore => undecided = true,
+                Claim::NotMine => {}
+            }
+        }
+        if !undecided || arrival.received.len() >= FIRST_BYTES {
+            return None;
+        }
+    }
+}

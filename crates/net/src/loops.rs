@@ -1,0 +1,165 @@
+//! The loops: one thread and one single-threaded runtime each.
+//!
+//! Work gets onto a loop as a closure that runs there and may spawn local tasks. The load of a loop is the number of its
+//! connections, counted by [`LoopHandle::enter`].
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+/// Loops at most: beyond this many cores the kernel is the limit.
+pub const LOOPS_MAX: usize = 16;
+
+enum Message {
+    Run(Box<dyn FnOnce() + Send>),
+    Stop,
+}
+
+/// All loops of the process.
+pub struct Loops {
+    handles: Vec<LoopHandle>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+/// One loop, from any thread.
+#[derive(Clone)]
+pub struct LoopHandle {
+    index: usize,
+    work: mpsc::UnboundedSender<Message>,
+    load: Arc<AtomicUsize>,
+}
+
+/// Counts a connection on its loop for as long as it lives.
+pub struct Presence(Arc<AtomicUsize>);
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Loops {
+    /// Starts `count` loops (at least one, at most [`LOOPS_MAX`]).
+    pub fn start(count: usize) -> io::Result<Self> {
+        let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
+        for index in 0..count.clamp(1, LOOPS_MAX) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (work, inbox) = mpsc::unbounded_channel();
+            let thread = std::thread::Builder::new()
+                .name(format!("loop-{index}"))
+                .spawn(move || LocalSet::new().block_on(&runtime, serve(inbox)))?;
+            loops.handles.push(LoopHandle { index, work, load: Arc::default() });
+            loops.threads.push(thread);
+        }
+        Ok(loops)
+    }
+
+    /// As many loops as the process may use cores.
+    pub fn per_core() -> io::Result<Self> {
+        Self::start(std::thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    /// All of them.
+    pub fn handles(&self) -> &[LoopHandle] {
+        &self.handles
+    }
+
+    /// The one with the fewest connections.
+    pub fn least_loaded(&self) -> Option<&LoopHandle> {
+        self.handles.iter().min_by_key(|handle| handle.load())
+    }
+
+    /// Connections on all of them.
+    pub fn connections(&self) -> usize {
+        self.handles.iter().map(LoopHandle::load).sum()
+    }
+
+    /// Ends the loops: what still runs on them is dropped. Waits for the threads.
+    pub fn stop(self) {
+        for handle in &self.handles {
+            // A loop that has ended already needs no telling.
+            let _ = handle.work.send(Message::Stop);
+        }
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a loop ended by a panic");
+            }
+        }
+    }
+}
+
+/// Runs what arrives until a stop is asked for.
+async fn serve(mut inbox: mpsc::UnboundedReceiver<Message>) {
+    while let Some(Message::Run(work)) = inbox.recv().await {
+        work();
+    }
+}
+
+impl LoopHandle {
+    /// Which one it is, from 0.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Its connections.
+    pub fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// Counts a connection until the result is dropped.
+    pub fn enter(&self) -> Presence {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        Presence(self.load.clone())
+    }
+
+    /// Runs `work` on the loop's thread, inside its runtime. `false` if the loop has ended.
+    pub fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        self.work.send(Message::Run(Box::new(work))).is_ok()
+    }
+
+    /// Runs a task on the loop: `make` is called there, so the task itself need not be `Send`.
+    pub fn spawn<F, T>(&self, make: F) -> bool
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Future<Output = ()> + 'static,
+    {
+        self.run(move || {
+            tokio::task::spawn_local(make());
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc as std_mpsc;
+
+    #[test]
+    fn work_runs_on_the_loop_it_was_given_to() {
+        let loops = Loops::start(2).unwrap();
+        let (tell, told) = std_mpsc::channel();
+        for handle in loops.handles() {
+            let tell = tell.clone();
+            assert!(handle.spawn(move || async move {
+                tell.send(std::thread::current().name().map(str::to_owned)).unwrap();
+            }));
+        }
+        let mut names: Vec<_> = told.iter().take(2).flatten().collect();
+        names.sort();
+        assert_eq!(names, ["loop-0", "loop-1"]);
+    }
+
+    #[test]
+    fn the_least_loaded_loop_gets_the_next_connection() {
+        let loops = Loops::start(2).unwrap();
+        let first = loops.handles()[0].enter();
+        assert_eq!(loops.least_loaded().map(LoopHandle::index), Some(1));
+        let _second = loops.handles()[1].enter();
+        drop(first);
+        assert_eq!(loops.least_loaded().map(LoopHandle::index), Some(0));
+        assert_eq!(loops.connections(), 1);
+    }
+}

@@ -1,0 +1,131 @@
+//! One connection's socket: readiness from the loop, bytes by the calls that cost least.
+
+use rustix::fd::{AsFd, BorrowedFd};
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// How accepted sockets are set up.
+#[derive(Clone, Debug)]
+pub struct SocketConfig {
+    /// Probe idle connections; `None` leaves vanished peers to time-outs.
+    pub keepalive: Option<Keepalive>,
+    /// Bytes of the kernel's send and receive buffers; `None` leaves them to the kernel, which adapts them.
+    pub buffer_bytes: Option<usize>,
+}
+
+/// When to probe a silent peer.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Keepalive {
+    /// Silence before the first probe; the system's value when `None`.
+    pub idle: Option<Duration>,
+    /// Between probes.
+    pub interval: Option<Duration>,
+    /// Probes before giving up.
+    pub count: Option<u32>,
+}
+
+impl Default for SocketConfig {
+    fn default() -> Self {
+        Self { keepalive: Some(Keepalive::default()), buffer_bytes: None }
+    }
+}
+
+/// A connected socket on a loop.
+pub struct Socket {
+    stream: TcpStream,
+}
+
+impl Socket {
+    /// Brings a connected, non-blocking socket onto the current loop.
+    pub fn adopt(stream: std::net::TcpStream, config: &SocketConfig) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let face = socket2::SockRef::from(&stream);
+        if let Some(keepalive) = config.keepalive {
+            let mut probes = socket2::TcpKeepalive::new();
+            if let Some(idle) = keepalive.idle {
+                probes = probes.with_time(idle);
+            }
+            if let Some(interval) = keepalive.interval {
+                probes = probes.with_interval(interval);
+            }
+            if let Some(count) = keepalive.count {
+                probes = probes.with_retries(count);
+            }
+            face.set_tcp_keepalive(&probes)?;
+        }
+        if let Some(bytes) = config.buffer_bytes {
+            face.set_send_buffer_size(bytes)?;
+            face.set_recv_buffer_size(bytes)?;
+        }
+        Ok(Self { stream: TcpStream::from_std(stream)? })
+    }
+
+    /// Takes it off its loop, to be adopted by another.
+    pub fn release(self) -> io::Result<std::net::TcpStream> {
+        self.stream.into_std()
+    }
+
+    /// The address at this end.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// Asks to be woken when there may be bytes to read.
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_read_ready(context)
+    }
+
+    /// Asks to be woken when there may be room to write.
+    pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_write_ready(context)
+    }
+
+    /// Reads into the spare capacity of `into`, at most `most` bytes. `Ok(0)` is the peer's end (or no capacity);
+    /// [`io::ErrorKind::WouldBlock`] when nothing is there.
+    pub fn read(&self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+        let spare = into.spare_capacity_mut();
+        let most = most.min(spare.len());
+        let Some(spare) = spare.get_mut(..most) else { return Ok(0) };
+        let read = self.stream.try_io(Interest::READABLE, || receive(self.stream.as_fd(), spare))?;
+        // SAFETY: the kernel initialised `read` bytes of the spare capacity just behind the present length.
+        unsafe { into.set_len(into.len() + read) };
+        Ok(read)
+    }
+
+    /// Writes as much as fits of these pieces; `more` tells the kernel that further bytes follow at once.
+    pub fn write(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let mut flags = rustix::net::SendFlags::NOSIGNAL;
+        if more {
+            flags |= rustix::net::SendFlags::MORE;
+        }
+        self.stream.try_io(Interest::WRITABLE, || {
+            let mut control = rustix::net::SendAncillaryBuffer::default();
+            Ok(rustix::net::sendmsg(self.stream.as_fd(), pieces, &mut control, flags)?)
+        })
+    }
+
+    /// Sends a range of a file without copying it through this process. `Ok(0)` means the file ends before `offset`.
+    pub fn send_file(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<usize> {
+        self.stream.try_io(Interest::WRITABLE, || {
+            let mut at = offset;
+            Ok(rustix::fs::sendfile(self.stream.as_fd(), file, Some(&mut at), length)?)
+        })
+    }
+
+    /// Ends both directions at once; the peer sees the end of the stream after what was sent.
+    pub fn shut_down(&self) {
+        // Already gone is as good.
+        let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Both);
+    }
+}
+
+fn receive(socket: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
+    let ((filled, _), _) = rustix::net::recv(socket, into, rustix::net::RecvFlags::empty())?;
+    Ok(filled.len())
+}
