@@ -2,17 +2,23 @@
 //!
 //! * [`header`]: the 24-byte request header, the 8-byte response header, the handshake, opaque identifiers;
 //! * [`codes`], [`flags`], [`limits`]: the numbers of the protocol, each under its name;
-//! * [`request`]: one file per request, decoded for a server and encoded for a client.
+//! * [`request`]: one file per request, decoded for a server and encoded for a client;
+//! * [`reply`]: replies, encoded for a server and decoded for a client;
+//! * [`cgi`], [`login_cgi`]: the `key=value` texts behind a path and in a login.
 
+pub mod cgi;
 pub mod codes;
 pub mod flags;
 pub mod header;
 pub mod limits;
+pub mod login_cgi;
 mod newtypes;
+pub mod reply;
 pub mod request;
 
 pub use codes::{ErrorCode, RequestCode, Status};
 pub use header::{FileHandle, RequestHeader, ResponseHeader, SessionId, StreamId};
+pub use reply::Reply;
 pub use request::Request;
 
 /// The protocol version this crate speaks, as sent in the handshake and in `kXR_protocol`: 5.2.0.

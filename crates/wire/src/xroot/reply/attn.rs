@@ -1,0 +1,95 @@
+//! `kXR_attn` (4001): the deferred answer to a request, or an operator's message.
+//!
+//! | bytes | field    | type   | meaning                                                        |
+//! |-------|----------|--------|----------------------------------------------------------------|
+//! | 0..4  | actnum   | u32    | [`AttnCode`]; only asynresp is of use today                    |
+//! | 4..8  | reserved |        |                                                                |
+//! | 8..16 | header   |        | asynresp: response header of the answer, with its streamid     |
+//! | 16..  | body     |        | asynresp: the body of the answer                               |
+//!
+//! The streamid of the frame itself is zero. The answer is `kXR_ok`, `kXR_error`, `kXR_redirect` or `kXR_wait`, never a
+//! partial one. Source: xroot protocol 5.2.0, section 3.7. Recorded: `fs_query_checksum`, `tpc_copy`.
+
+use super::frame::FrameMark;
+use crate::cursor::{Reader, Writer};
+use crate::error::WireError;
+use crate::xroot::codes::{AttnCode, Status};
+use crate::xroot::header::{ResponseHeader, StreamId};
+use crate::xroot::limits::RESPONSE_HEADER_BYTES;
+
+/// Begins a deferred answer: append exactly one complete response, then [`AttnMark::finish`].
+pub fn begin(out: &mut Vec<u8>) -> AttnMark {
+    let mark = FrameMark::reserve(out);
+    Writer::new(out).u32(AttnCode::ASYNRESP.0).u32(0);
+    AttnMark { mark }
+}
+
+/// Place of an unfinished `kXR_attn` frame.
+#[derive(Debug)]
+#[must_use = "a frame that is not finished has no header"]
+pub struct AttnMark {
+    mark: FrameMark,
+}
+
+impl AttnMark {
+    /// Ends the frame around the response appended since.
+    pub fn finish(self, out: &mut [u8]) {
+        self.mark.finish(out, StreamId::default(), Status::ATTN);
+    }
+}
+
+/// What a `kXR_attn` frame says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attn<'a> {
+    /// The deferred answer to the request with the streamid of `header`.
+    Response {
+        /// Header of the answer.
+        header: ResponseHeader,
+        /// Body of the answer, as long as the header says.
+        body: &'a [u8],
+    },
+    /// Anything else, to be ignored, or logged if it is [`AttnCode::ASYNCMS`].
+    Other {
+        /// Which action.
+        actnum: AttnCode,
+        /// What follows it.
+        rest: &'a [u8],
+    },
+}
+
+impl<'a> Attn<'a> {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Response { header, body } => {
+                let mark = begin(out);
+                super::frame::frame(out, header.streamid, header.status, body);
+                mark.finish(out);
+            }
+            Self::Other { actnum, rest } => {
+                super::frame::header(out, StreamId::default(), Status::ATTN, rest.len() + 4);
+                Writer::new(out).u32(actnum.0).bytes(rest);
+            }
+        }
+    }
+
+    /// Decodes the body.
+    ///
+    /// # Errors
+    /// [`WireError::Short`] when something is cut off, [`WireError::BadLength`] when the length of the embedded body is
+    /// not what its header says.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let actnum = AttnCode(reader.u32("actnum")?);
+        if actnum != AttnCode::ASYNRESP {
+            return Ok(Self::Other { actnum, rest: reader.take_rest() });
+        }
+        reader.array::<4>("reserved")?;
+        let header = ResponseHeader::decode(&reader.array::<RESPONSE_HEADER_BYTES>("embedded header")?);
+        let body = reader.take_rest();
+        if header.body_bytes()? != body.len() {
+            return Err(WireError::BadLength { field: "embedded response", bytes: header.dlen.into() });
+        }
+        Ok(Self::Response { header, body })
+    }
+}

@@ -1,0 +1,63 @@
+//! `kXR_error` (4003): the request failed.
+//!
+//! | bytes | field  | type | meaning                                                    |
+//! |-------|--------|------|------------------------------------------------------------|
+//! | 0..4  | errnum | u32  | [`ErrorCode`]                                              |
+//! | 4..   | text   | text | for people, ends with NUL; more lines may follow after LF  |
+//!
+//! Clients act on the code only and drop the last byte of the frame, so the NUL is required. A frame has at least 5 bytes.
+//! Source: xroot protocol 5.2.0, section 3.2. Recorded: `raw_errors`.
+
+use crate::cursor::{Reader, Writer};
+use crate::error::WireError;
+use crate::xroot::codes::{ErrorCode, Status};
+use crate::xroot::header::StreamId;
+
+/// Appends a `kXR_error` frame. The text ends at its first NUL, if it has one.
+pub fn encode(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str) {
+    ErrorReply { code, text: text.as_bytes() }.encode(out, streamid);
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ErrorReply<'a> {
+    /// What a client may act on.
+    pub code: ErrorCode,
+    /// Text for people, without the NUL at its end; need not be UTF-8.
+    pub text: &'a [u8],
+}
+
+impl<'a> ErrorReply<'a> {
+    /// Appends the frame.
+    pub fn encode(&self, out: &mut Vec<u8>, streamid: StreamId) {
+        let text = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
+        super::frame::header(out, streamid, Status::ERROR, text.len() + 5);
+        Writer::new(out).u32(self.code.0).bytes(text).u8(0);
+    }
+
+    /// Decodes the body. A missing NUL is forgiven.
+    ///
+    /// # Errors
+    /// [`WireError::Short`] when the body has less than four bytes.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let code = ErrorCode(reader.u32("errnum")?);
+        let text = reader.take_rest().split(|&byte| byte == 0).next().unwrap_or_default();
+        Ok(Self { code, text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_ends_with_one_nul_whatever_it_holds() {
+        let mut out = Vec::new();
+        encode(&mut out, StreamId([3, 0]), ErrorCode::NOT_FOUND, "no\0such");
+        assert_eq!(out, b"\x03\0\x0f\xa3\0\0\0\x07\0\0\x0b\xc3no\0");
+        let decoded = ErrorReply::decode(b"\0\0\x0b\xc3no");
+        assert_eq!(decoded, Ok(ErrorReply { code: ErrorCode::NOT_FOUND, text: b"no" }));
+        assert!(ErrorReply::decode(b"\0\0\x0b").is_err());
+    }
+}

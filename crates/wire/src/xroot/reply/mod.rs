@@ -1,0 +1,120 @@
+//! Replies: encoders for a server, decoders for a client.
+//!
+//! A server appends frames to an output buffer: whole ones ([`ok`], [`error`], [`wait()`], [`Redirect::encode`], …), or a
+//! body behind a reserved header ([`FrameMark`]). What stands in the body of a `kXR_ok` depends on the request; there is a
+//! file for each kind of body. A client decodes the frame with [`Reply::decode`] and the body of a `kXR_ok` with the
+//! decoder of its request.
+
+pub mod attn;
+pub mod bad_pages;
+pub mod dirlist;
+pub mod error;
+pub mod fattr;
+pub mod frame;
+pub mod locate;
+pub mod login;
+pub mod open;
+pub mod protocol;
+pub mod query;
+pub mod readv;
+pub mod redirect;
+pub mod small;
+pub mod stat_text;
+pub mod status;
+pub mod wait;
+
+pub use attn::Attn;
+pub use bad_pages::BadPages;
+pub use error::{ErrorReply, encode as error};
+pub use frame::{FrameMark, authmore, frame, header, ok, ok_text, oksofar};
+pub use login::LoginReply;
+pub use open::{OpenDetail, OpenReply};
+pub use protocol::{ProtocolReply, SecurityRequirements};
+pub use redirect::{Redirect, RedirectTarget};
+pub use small::{ChkpointSizes, statx_byte};
+pub use stat_text::{ListedChecksum, StatExtended, StatText, VfsText};
+pub use status::StatusFrame;
+pub use wait::{Wait, wait, waitresp};
+
+use super::codes::Status;
+use super::header::{ResponseHeader, StreamId};
+use crate::error::WireError;
+
+/// A reply of the xroot protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    /// Success; the body depends on the request.
+    Ok(&'a [u8]),
+    /// Part of the answer; more follows.
+    Oksofar(&'a [u8]),
+    /// The deferred answer to another request, or a message.
+    Attn(Attn<'a>),
+    /// The next challenge of an authentication.
+    Authmore(&'a [u8]),
+    /// The request failed.
+    Error(ErrorReply<'a>),
+    /// Go elsewhere.
+    Redirect(Redirect<'a>),
+    /// Repeat the request later.
+    Wait(Wait<'a>),
+    /// The answer comes later by itself.
+    Waitresp(Wait<'a>),
+    /// Answer to a page request; its data follows the frame.
+    Status(StatusFrame),
+    /// A status this protocol version does not know.
+    Unknown {
+        /// The status.
+        status: Status,
+        /// The body.
+        body: &'a [u8],
+    },
+}
+
+impl<'a> Reply<'a> {
+    /// Decodes a reply from its header and the `dlen` bytes behind it. The data behind a `kXR_status` is not part of it.
+    ///
+    /// # Errors
+    /// Those of the kinds of replies: [`ErrorReply::decode`], [`Redirect::decode`], [`Attn::decode`],
+    /// [`StatusFrame::decode`].
+    pub fn decode(header: &ResponseHeader, body: &'a [u8]) -> Result<Self, WireError> {
+        Ok(match header.status {
+            Status::OK => Self::Ok(body),
+            Status::OKSOFAR => Self::Oksofar(body),
+            Status::ATTN => Self::Attn(Attn::decode(body)?),
+            Status::AUTHMORE => Self::Authmore(body),
+            Status::ERROR => Self::Error(ErrorReply::decode(body)?),
+            Status::REDIRECT => Self::Redirect(Redirect::decode(body)?),
+            Status::WAIT => Self::Wait(Wait::decode(body)),
+            Status::WAITRESP => Self::Waitresp(Wait::decode(body)),
+            Status::STATUS => Self::Status(StatusFrame::decode(header, body)?),
+            status => Self::Unknown { status, body },
+        })
+    }
+
+    /// Appends the reply as a server sends it, without the data behind a `kXR_status`. The streamid of `kXR_attn` is
+    /// always zero, that of `kXR_status` is the frame's own.
+    pub fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        match self {
+            Self::Ok(body) => ok(out, streamid, body),
+            Self::Oksofar(body) => oksofar(out, streamid, body),
+            Self::Attn(attn) => attn.encode(out),
+            Self::Authmore(body) => authmore(out, streamid, body),
+            Self::Error(error) => error.encode(out, streamid),
+            Self::Redirect(redirect) => redirect.encode(out, streamid),
+            Self::Wait(wait) => wait.encode(out, streamid, Status::WAIT),
+            Self::Waitresp(wait) => wait.encode(out, streamid, Status::WAITRESP),
+            Self::Status(status) => status.append(out),
+            Self::Unknown { status, body } => frame(out, streamid, *status, body),
+        }
+    }
+
+    /// Whether this ends the answer to a request: no further frame with its streamid follows.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Oksofar(_) | Self::Attn(_) | Self::Waitresp(_) => false,
+            Self::Status(status) => status.resptype == super::codes::ResponseType::FINAL,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! The body of the `kXR_ok` to `kXR_open`.
+//!
+//! | bytes | field   | type   | meaning                                                        |
+//! |-------|---------|--------|----------------------------------------------------------------|
+//! | 0..4  | fhandle | opaque | the open file                                                  |
+//! | 4..8  | cpsize  | i32    | only with compress or retstat: compression block, always 0     |
+//! | 8..12 | cptype  | opaque | only with compress or retstat: algorithm, always zeros         |
+//! | 12..  | stat    | text   | only with retstat: stat text, NUL terminated                   |
+//!
+//! Source: xroot protocol 5.2.0, section 2.12. Recorded: `raw_open_read`, `api_posc`.
+
+use super::stat_text::StatText;
+use crate::cursor::{Reader, Writer};
+use crate::error::WireError;
+use crate::xroot::header::FileHandle;
+
+/// A file is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenReply<'a> {
+    /// The open file.
+    pub fhandle: FileHandle,
+    /// What follows the handle.
+    pub detail: OpenDetail<'a>,
+}
+
+/// What the reply to an open says besides the handle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenDetail<'a> {
+    /// Nothing was asked for.
+    None,
+    /// Compression was asked for; there is none.
+    Compression,
+    /// The status was asked for.
+    Stat(StatText<'a>),
+}
+
+impl<'a> OpenReply<'a> {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.bytes(&self.fhandle.0);
+        if self.detail != OpenDetail::None {
+            writer.u64(0);
+        }
+        if let OpenDetail::Stat(stat) = &self.detail {
+            stat.encode(out);
+            out.push(0);
+        }
+    }
+
+    /// Decodes the body.
+    ///
+    /// # Errors
+    /// [`WireError::Short`] when something is cut off, [`WireError::BadText`] for a bad stat text.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let fhandle = FileHandle(reader.array("fhandle")?);
+        if reader.is_empty() {
+            return Ok(Self { fhandle, detail: OpenDetail::None });
+        }
+        reader.array::<8>("compression")?;
+        if reader.is_empty() {
+            return Ok(Self { fhandle, detail: OpenDetail::Compression });
+        }
+        let stat = StatText::parse(reader.take_rest())?;
+        Ok(Self { fhandle, detail: OpenDetail::Stat(stat) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_lengths() {
+        let stat = StatText::parse(b"1 2 48 4 5 6 0644 o g").unwrap();
+        let details =
+            [(OpenDetail::None, 4), (OpenDetail::Compression, 12), (OpenDetail::Stat(stat), 12 + 22)];
+        for (detail, bytes) in details {
+            let reply = OpenReply { fhandle: FileHandle([0, 0, 0, 9]), detail };
+            let mut out = Vec::new();
+            reply.encode(&mut out);
+            assert_eq!(out.len(), bytes);
+            assert_eq!(OpenReply::decode(&out), Ok(reply));
+        }
+        assert!(OpenReply::decode(&[0; 11]).is_err());
+    }
+}

@@ -1,0 +1,140 @@
+//! The body of the `kXR_ok` to `kXR_protocol`.
+//!
+//! | bytes | field  | type | meaning                                                        |
+//! |-------|--------|------|----------------------------------------------------------------|
+//! | 0..4  | pval   | i32  | protocol version of the server                                 |
+//! | 4..8  | flags  | u32  | [`ServerFlags`]; the role number when the client said version 0 |
+//! | 8..   | B body |      | only if asked for: `'B'`, 0, length u16, text padded with NULs so that 4 + length is a multiple of 8 |
+//! |       | S body |      | only if asked for: `'S'`, 0, secver, secopt, seclvl, secvsz, secvsz × (reqindex, requirement) |
+//!
+//! Either body may be missing; each is known by its tag. Source: xroot protocol 5.2.0, section 1.7. Recorded: `fs_stat`,
+//! `auth_unix_sigver`, `raw_bindif`.
+
+use crate::cursor::{Reader, Writer};
+use crate::error::WireError;
+use crate::xroot::codes::{RequestCode, SecurityLevel, SignRequirement};
+use crate::xroot::flags::{SecurityOptions, ServerFlags};
+
+/// What the server says about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProtocolReply<'a> {
+    /// Protocol version of the server, see [`PROTOCOL_VERSION`](crate::xroot::PROTOCOL_VERSION).
+    pub pval: i32,
+    /// What the server is and can do.
+    pub flags: ServerFlags,
+    /// Interfaces for bound connections, `host:port` separated by commas, padded with NULs. Stock clients of release 6.1
+    /// fail on it on little-endian machines.
+    pub bind_interfaces: Option<&'a [u8]>,
+    /// Which requests have to be signed.
+    pub security: Option<SecurityRequirements<'a>>,
+}
+
+/// Which requests have to be signed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SecurityRequirements<'a> {
+    /// Version of the structure, 0.
+    pub secver: u8,
+    /// Options that hold for all requests.
+    pub secopt: SecurityOptions,
+    /// The level whose table applies.
+    pub seclvl: SecurityLevel,
+    /// Pairs of `requestid - 3000` and [`SignRequirement`] that override the table.
+    pub overrides: &'a [[u8; 2]],
+}
+
+impl SecurityRequirements<'_> {
+    /// The overrides with their codes.
+    pub fn overrides(&self) -> impl ExactSizeIterator<Item = (RequestCode, SignRequirement)> + '_ {
+        let code = |index: u8| RequestCode(RequestCode::FIRST + u16::from(index));
+        self.overrides.iter().map(move |[index, requirement]| (code(*index), SignRequirement(*requirement)))
+    }
+}
+
+impl<'a> ProtocolReply<'a> {
+    /// Appends the body. The bind interfaces are padded, and left out when longer than their length field can say.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut writer = Writer::new(out);
+        writer.i32(self.pval).u32(self.flags.0);
+        if let Some(text) = self.bind_interfaces {
+            let padded = (text.len() + 4).next_multiple_of(8) - 4;
+            if let Ok(length) = u16::try_from(padded) {
+                writer.u8(b'B').u8(0).u16(length).bytes(text);
+                (text.len()..padded).for_each(|_| {
+                    writer.u8(0);
+                });
+            }
+        }
+        if let Some(security) = &self.security {
+            // Request codes that the vector can name: 256, so its one-byte count limits it to 255.
+            let pairs = security.overrides.get(..255).unwrap_or(security.overrides);
+            writer.u8(b'S').u8(0).u8(security.secver).u8(security.secopt.0).u8(security.seclvl.0);
+            writer.u8(u8::try_from(pairs.len()).unwrap_or(u8::MAX)).bytes(pairs.as_flattened());
+        }
+    }
+
+    /// Decodes the body. What follows behind an unknown tag is ignored: a later version may send more.
+    ///
+    /// # Errors
+    /// [`WireError::Short`] when something is cut off.
+    pub fn decode(body: &'a [u8]) -> Result<Self, WireError> {
+        let mut reader = Reader::new(body);
+        let pval = reader.i32("pval")?;
+        let flags = ServerFlags(reader.u32("flags")?);
+        let mut reply = Self { pval, flags, bind_interfaces: None, security: None };
+        while let Some(tag) = reader.rest().first() {
+            match tag {
+                b'B' if reply.bind_interfaces.is_none() => {
+                    reader.array::<2>("bind interfaces")?;
+                    let length = reader.u16("bind interfaces length")?;
+                    reply.bind_interfaces = Some(reader.bytes(length.into(), "bind interfaces")?);
+                }
+                b'S' if reply.security.is_none() => {
+                    let [_, _, secver, secopt, seclvl, secvsz] = reader.array("security requirements")?;
+                    let (overrides, _) = reader.bytes(usize::from(secvsz) * 2, "secvec")?.as_chunks::<2>();
+                    reply.security = Some(SecurityRequirements {
+                        secver,
+                        secopt: SecurityOptions(secopt),
+                        seclvl: SecurityLevel(seclvl),
+                        overrides,
+                    });
+                }
+                _ => break,
+            }
+        }
+        Ok(reply)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bodies_are_known_by_their_tags() {
+        let overrides = [[10, 2], [1, 0]];
+        let security = SecurityRequirements {
+            secver: 0,
+            secopt: SecurityOptions::FORCE,
+            seclvl: SecurityLevel::INTENSE,
+            overrides: &overrides,
+        };
+        let reply = ProtocolReply {
+            pval: 0x520,
+            flags: ServerFlags(0x0030_0001),
+            bind_interfaces: Some(b"127.0.0.2:21007"),
+            security: Some(security),
+        };
+        let mut out = Vec::new();
+        reply.encode(&mut out);
+        assert_eq!(&out[8..12], b"B\0\0\x14");
+        let back = ProtocolReply::decode(&out).unwrap();
+        assert_eq!(back.bind_interfaces, Some(&b"127.0.0.2:21007\0\0\0\0\0"[..]));
+        assert_eq!(back.security, Some(security));
+        assert_eq!(
+            back.security.unwrap().overrides().collect::<Vec<_>>(),
+            [(RequestCode::OPEN, SignRequirement::NEEDED), (RequestCode::QUERY, SignRequirement::IGNORE)]
+        );
+        assert!(ProtocolReply::decode(&out[..out.len() - 1]).is_err());
+        assert!(ProtocolReply::decode(&out[..30]).is_err());
+    }
+}

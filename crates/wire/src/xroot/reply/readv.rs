@@ -1,0 +1,68 @@
+//! The body of the replies to `kXR_readv`.
+//!
+//! For every element, in the order of the request, its 16 bytes of the request with the length that was read, then the
+//! data. Frames are cut only between elements. A server appends [`Segment::encode`] and the data.
+//! Source: xroot protocol 5.2.0, section 2.18. Recorded: `api_readv`, `raw_large_readv`.
+
+use crate::cursor::Reader;
+use crate::error::WireError;
+use crate::xroot::limits::SEGMENT_BYTES;
+use crate::xroot::request::Segment;
+
+/// Iterator over the elements of one frame.
+#[derive(Clone, Debug)]
+pub struct Elements<'a> {
+    reader: Reader<'a>,
+    index: usize,
+}
+
+impl<'a> Elements<'a> {
+    /// The elements of the body of one frame.
+    #[must_use]
+    pub const fn new(body: &'a [u8]) -> Self {
+        Self { reader: Reader::new(body), index: 0 }
+    }
+}
+
+impl<'a> Iterator for Elements<'a> {
+    /// The element as answered and its data.
+    type Item = Result<(Segment, &'a [u8]), WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.reader.is_empty() {
+            return None;
+        }
+        let element = element(&mut self.reader);
+        if element.is_none() {
+            // Where the next element would start is not known.
+            self.reader = Reader::new(&[]);
+        }
+        let index = self.index;
+        self.index += 1;
+        Some(element.ok_or(WireError::BadItem { field: "readv element", index }))
+    }
+}
+
+fn element<'a>(reader: &mut Reader<'a>) -> Option<(Segment, &'a [u8])> {
+    let segment = Segment::decode(&reader.array::<SEGMENT_BYTES>("element").ok()?);
+    let data = reader.bytes(usize::try_from(segment.length).ok()?, "data").ok()?;
+    Some((segment, data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xroot::header::FileHandle;
+
+    #[test]
+    fn a_cut_element_ends_the_frame() {
+        let segment = |length| Segment { fhandle: FileHandle([1; 4]), length, offset: 5 };
+        let body =
+            [&segment(3).encode()[..], b"abc", &segment(0).encode(), &segment(2).encode(), b"x"].concat();
+        let mut elements = Elements::new(&body);
+        assert_eq!(elements.next(), Some(Ok((segment(3), &b"abc"[..]))));
+        assert_eq!(elements.next(), Some(Ok((segment(0), &b""[..]))));
+        assert_eq!(elements.next(), Some(Err(WireError::BadItem { field: "readv element", index: 2 })));
+        assert_eq!(elements.next(), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! Texts that describe a file or a file system: `kXR_stat`, `kXR_open` with retstat, `kXR_dirlist` with dstat.
+//!
+//! `<id> <size> <flags> <mtime> <ctime> <atime> <mode> <owner> <group>`, ended by NUL, in listings by LF.
+//!
+//! | field             | format                                                            |
+//! |-------------------|-------------------------------------------------------------------|
+//! | id                | decimal u64; only identity matters                                |
+//! | size              | decimal bytes                                                     |
+//! | flags             | decimal sum of [`StatFlags`]                                      |
+//! | mtime ctime atime | seconds since the epoch                                           |
+//! | mode              | at least 4 octal digits                                           |
+//! | owner group       | names, numbers if unknown                                         |
+//! | `[ type:value ]`  | listings with dcksm only: a checksum, value `none` if not known   |
+//!
+//! Servers before release 5 send the first four only. The text about a file system is
+//! `<nRW> <freeRW MB> <utilRW %> <nStg> <freeStg MB> <utilStg %>`.
+//! Source: xroot protocol 5.2.0, sections 2.7, 2.26. Recorded: `fs_stat`, `api_fs`, `raw_dirlist`.
+
+use std::io::Write as _;
+
+use crate::error::WireError;
+use crate::xroot::flags::StatFlags;
+
+/// What a stat text says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatText<'a> {
+    /// Identity of the object.
+    pub id: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Kind and state.
+    pub flags: StatFlags,
+    /// Last modification of the content, seconds since the epoch.
+    pub mtime: i64,
+    /// The other five fields; missing from servers before release 5.
+    pub extended: Option<StatExtended<'a>>,
+}
+
+/// The fields of a stat text that came with release 5.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatExtended<'a> {
+    /// Last change of the attributes, seconds since the epoch.
+    pub ctime: i64,
+    /// Last access, seconds since the epoch.
+    pub atime: i64,
+    /// Permission bits, with the sticky bit while persist on successful close is pending.
+    pub mode: u32,
+    /// Name of the owner, or its number.
+    pub owner: &'a [u8],
+    /// Name of the group, or its number.
+    pub group: &'a [u8],
+}
+
+/// A checksum behind a stat text in a listing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ListedChecksum<'a> {
+    /// Name of the algorithm.
+    pub kind: &'a [u8],
+    /// The value in lower-case hexadecimal; `None` when the server has none at hand.
+    pub value: Option<&'a [u8]>,
+}
+
+impl<'a> StatText<'a> {
+    /// Appends the text, without terminator. Blanks in owner and group would break the grammar and become `_`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        print(out, format_args!("{} {} {} {}", self.id, self.size, self.flags.0, self.mtime));
+        if let Some(more) = &self.extended {
+            print(out, format_args!(" {} {} {:04o} ", more.ctime, more.atime, more.mode));
+            name(out, more.owner);
+            out.push(b' ');
+            name(out, more.group);
+        }
+    }
+
+    /// Parses a text with or without terminator; see [`StatText::parse_listed`] for one that may hold a checksum.
+    ///
+    /// # Errors
+    /// [`WireError::BadText`] naming the field that is missing or no number.
+    pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
+        Self::parse_listed(text).map(|(stat, _)| stat)
+    }
+
+    /// Parses a line of a listing.
+    ///
+    /// # Errors
+    /// As [`StatText::parse`].
+    pub fn parse_listed(text: &'a [u8]) -> Result<(Self, Option<ListedChecksum<'a>>), WireError> {
+        let mut words = words(text);
+        let mut stat = Self {
+            id: identity(words.next())?,
+            size: number(words.next(), "stat size")?,
+            flags: StatFlags(number(words.next(), "stat flags")?),
+            mtime: number(words.next(), "stat mtime")?,
+            extended: None,
+        };
+        let rest: [Option<&[u8]>; 5] = std::array::from_fn(|_| words.next());
+        let [Some(ctime), Some(atime), Some(mode), Some(owner), Some(group)] = rest else {
+            return Ok((stat, None));
+        };
+        stat.extended = Some(StatExtended {
+            ctime: number(Some(ctime), "stat ctime")?,
+            atime: number(Some(atime), "stat atime")?,
+            mode: octal(mode)?,
+            owner,
+            group,
+        });
+        let checksum = match [words.next(), words.next(), words.next()] {
+            [Some(b"["), Some(pair), Some(b"]")] => checksum(pair),
+            _ => None,
+        };
+        Ok((stat, checksum))
+    }
+}
+
+impl ListedChecksum<'_> {
+    /// Appends the checksum as it stands behind a stat text: blank, bracket, `type:value`, bracket.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b" [ ");
+        out.extend_from_slice(self.kind);
+        out.push(b':');
+        out.extend_from_slice(self.value.unwrap_or(b"none"));
+        out.extend_from_slice(b" ]");
+    }
+}
+
+/// What a text about a file system says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VfsText {
+    /// Nodes that can write.
+    pub writable_nodes: u64,
+    /// Size of the largest free area that can be written, MB.
+    pub free_mb: u64,
+    /// How much of the writable space is used, percent.
+    pub used_percent: u64,
+    /// Nodes that can stage.
+    pub staging_nodes: u64,
+    /// Size of the largest free area for staging, MB.
+    pub staging_free_mb: u64,
+    /// How much of the staging space is used, percent.
+    pub staging_used_percent: u64,
+}
+
+impl VfsText {
+    /// Appends the text, without terminator.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Self { writable_nodes, free_mb, used_percent, .. } = self;
+        let Self { staging_nodes, staging_free_mb, staging_used_percent, .. } = self;
+        print(out, format_args!("{writable_nodes} {free_mb} {used_percent} "));
+        print(out, format_args!("{staging_nodes} {staging_free_mb} {staging_used_percent}"));
+    }
+
+    /// Parses a text with or without terminator.
+    ///
+    /// # Errors
+    /// [`WireError::BadText`] when a number is missing or none.
+    pub fn parse(text: &[u8]) -> Result<Self, WireError> {
+        let mut words = words(text);
+        let mut next = || number(words.next(), "vfs text");
+        Ok(Self {
+            writable_nodes: next()?,
+            free_mb: next()?,
+            used_percent: next()?,
+            staging_nodes: next()?,
+            staging_free_mb: next()?,
+            staging_used_percent: next()?,
+        })
+    }
+}
+
+/// Writing to memory cannot fail.
+fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    let _ = out.write_fmt(text);
+}
+
+fn name(out: &mut Vec<u8>, name: &[u8]) {
+    out.extend(name.iter().map(|&byte| if byte <= b' ' { b'_' } else { byte }));
+    if name.is_empty() {
+        out.push(b'_');
+    }
+}
+
+/// The words before the terminator.
+fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let line = text.split(|&byte| byte == 0 || byte == b'\n').next().unwrap_or_default();
+    line.split(|&byte| byte == b' ').filter(|word| !word.is_empty())
+}
+
+fn number<T: std::str::FromStr>(word: Option<&[u8]>, field: &'static str) -> Result<T, WireError> {
+    let word = word.and_then(|word| std::str::from_utf8(word).ok());
+    word.and_then(|word| word.parse().ok()).ok_or(WireError::BadText { field })
+}
+
+/// Only identity matters, so a server that prints its number signed is understood too.
+fn identity(word: Option<&[u8]>) -> Result<u64, WireError> {
+    number(word, "stat id").or_else(|_| number(word, "stat id").map(i64::cast_unsigned))
+}
+
+fn octal(word: &[u8]) -> Result<u32, WireError> {
+    let digits = std::str::from_utf8(word).ok().filter(|word| word.len() >= 4 && !word.starts_with('+'));
+    digits.and_then(|word| u32::from_str_radix(word, 8).ok()).ok_or(WireError::BadText { field: "stat mode" })
+}
+
+fn checksum(pair: &[u8]) -> Option<ListedChecksum<'_>> {
+    let (kind, value) = pair.split_at_checked(pair.iter().position(|&byte| byte == b':')?)?;
+    let (_, value) = value.split_first()?;
+    Some(ListedChecksum { kind, value: (value != b"none").then_some(value) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: &[u8] =
+        b"43100903053524480 10000 48 1795187167 1795187168 1795187172 0644 nobody nogroup";
+
+    fn encoded(stat: &StatText<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        stat.encode(&mut out);
+        out
+    }
+
+    #[test]
+    fn the_recorded_text_both_ways() {
+        let stat = StatText::parse(RECORDED).unwrap();
+        assert_eq!(stat.flags, StatFlags::READABLE | StatFlags::WRITABLE);
+        assert_eq!(stat.extended.unwrap().mode, 0o644);
+        assert_eq!(encoded(&stat), RECORDED);
+        let terminated = [RECORDED, b"\0"].concat();
+        assert_eq!(StatText::parse(&terminated), Ok(stat));
+    }
+
+    #[test]
+    fn four_to_eight_words_are_the_form_of_old_servers() {
+        for text in [&b"1 2 3 4"[..], b"1 2 3 4 5 6 0644 owner\n"] {
+            let stat = StatText::parse(text).unwrap();
+            assert_eq!((stat.size, stat.mtime, stat.extended), (2, 4, None));
+            assert_eq!(encoded(&stat), b"1 2 3 4");
+        }
+    }
+
+    #[test]
+    fn numbers_must_be_whole() {
+        let bad = |text: &'static [u8]| StatText::parse(text).unwrap_err();
+        assert_eq!(bad(b"1 2 3"), WireError::BadText { field: "stat mtime" });
+        assert_eq!(bad(b"1 2x 3 4"), WireError::BadText { field: "stat size" });
+        assert_eq!(bad(b"1 2 3 4 5 6 644 o g"), WireError::BadText { field: "stat mode" });
+        assert_eq!(bad(b"1 2 3 4 5 6 0648 o g"), WireError::BadText { field: "stat mode" });
+        assert_eq!(StatText::parse(b"-1 2 3 4").unwrap().id, u64::MAX);
+    }
+
+    #[test]
+    fn a_checksum_stands_in_brackets() {
+        let line = [RECORDED, b" [ adler32:cfbd70e6 ]"].concat();
+        let (stat, checksum) = StatText::parse_listed(&line).unwrap();
+        let expected = ListedChecksum { kind: b"adler32", value: Some(b"cfbd70e6") };
+        assert_eq!(checksum, Some(expected));
+        let mut out = encoded(&stat);
+        expected.encode(&mut out);
+        assert_eq!(out, line);
+        let line = [RECORDED, b" [ adler32:none ]"].concat();
+        let (_, checksum) = StatText::parse_listed(&line).unwrap();
+        assert_eq!(checksum, Some(ListedChecksum { kind: b"adler32", value: None }));
+    }
+
+    #[test]
+    fn names_cannot_break_the_text() {
+        let mut stat = StatText::parse(RECORDED).unwrap();
+        stat.extended.as_mut().unwrap().owner = b"domain users\n";
+        stat.extended.as_mut().unwrap().group = b"";
+        assert!(encoded(&stat).ends_with(b" 0644 domain_users_ _"));
+    }
+
+    #[test]
+    fn file_system_text_both_ways() {
+        let text = VfsText::parse(b"1 74274 71 0 0 0\0").unwrap();
+        assert_eq!((text.writable_nodes, text.free_mb, text.used_percent), (1, 74274, 71));
+        let mut out = Vec::new();
+        text.encode(&mut out);
+        assert_eq!(out, b"1 74274 71 0 0 0");
+        assert!(VfsText::parse(b"1 74274 71 0 0").is_err());
+    }
+}
