@@ -1,0 +1,121 @@
+//! The asking end of the admin socket. Blocks; for programs, not for servers.
+
+use super::message::{LINE_BYTES_MAX, Request};
+use super::socket::reachable;
+use crate::process::{control_folder, states};
+use std::fmt;
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// An answer may wait for a drain or a slow disk, but not for ever.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum AdminError {
+    /// Nobody listens there.
+    NoServer(PathBuf),
+    /// The socket is not ours to use.
+    Denied(PathBuf),
+    /// The conversation broke off.
+    Broken(io::Error),
+    /// What came back is no answer.
+    Garbled(String),
+    /// The server did not do it, and says why.
+    Refused(String),
+}
+
+impl fmt::Display for AdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoServer(path) => {
+                write!(
+                    f,
+                    "no server answers at {}; is it running, with this admin path and instance?",
+                    path.display()
+                )
+            }
+            Self::Denied(path) => {
+                write!(
+                    f,
+                    "{} is for the user of the server alone; run this as that user or root",
+                    path.display()
+                )
+            }
+            Self::Broken(error) => write!(f, "the server broke off: {error}"),
+            Self::Garbled(text) => write!(f, "the server's answer makes no sense: {text}"),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for AdminError {}
+
+/// A server that runs here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveServer {
+    /// Its admin folder.
+    pub folder: PathBuf,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// What it says about itself: `pid 4711, port 1094`.
+    pub note: String,
+}
+
+/// Asks the server behind `socket`; the fields of its answer, `ok` among them.
+///
+/// # Errors
+/// [`AdminError`].
+pub fn ask(socket: &Path, request: &Request) -> Result<serde_json::Value, AdminError> {
+    let stream = connect(socket).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AdminError::NoServer(socket.to_owned()),
+        io::ErrorKind::PermissionDenied => AdminError::Denied(socket.to_owned()),
+        _ => AdminError::Broken(error),
+    })?;
+    let line = exchange(&stream, request).map_err(AdminError::Broken)?;
+    let answer: serde_json::Value =
+        serde_json::from_str(&line).map_err(|error| AdminError::Garbled(error.to_string()))?;
+    if answer["ok"] == true {
+        return Ok(answer);
+    }
+    Err(AdminError::Refused(answer["error"].as_str().unwrap_or("no reason given").to_owned()))
+}
+
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let (short, _folder) = reachable(socket)?;
+    UnixStream::connect(short)
+}
+
+fn exchange(stream: &UnixStream, request: &Request) -> io::Result<String> {
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let mut text = serde_json::to_string(request)?;
+    text.push('\n');
+    (&mut &*stream).write_all(text.as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX as u64)).read_line(&mut line)?;
+    if line.is_empty() {
+        return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+    }
+    Ok(line)
+}
+
+/// Servers that run on this admin folder; without one, those of this user that were given none.
+pub fn live_servers(admin: Option<&Path>) -> Vec<LiveServer> {
+    let folders = admin.map_or_else(states, |folder| vec![folder.to_owned()]);
+    let mut found = Vec::new();
+    for folder in folders {
+        let control = control_folder(&folder);
+        let Ok(entries) = fs::read_dir(&control) else { continue };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            if path.extension().is_some_and(|extension| extension == "sock") && connect(&path).is_ok() {
+                let note =
+                    fs::read_to_string(path.with_extension("lock")).unwrap_or_default().trim().to_owned();
+                found.push(LiveServer { folder: folder.clone(), socket: path, note });
+            }
+        }
+    }
+    found
+}

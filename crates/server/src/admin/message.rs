@@ -1,0 +1,154 @@
+//! What may be asked through the admin socket, and what comes back.
+
+use serde::{Deserialize, Serialize};
+
+/// Longest line in either direction, in bytes.
+pub(super) const LINE_BYTES_MAX: usize = 256 * 1024;
+
+/// A request.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// How is it?
+    Status {},
+    /// How much is logged? With `levels`: change it.
+    LogLevel {
+        /// `info,net=debug`; see [`crate::log::Levels`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        levels: Option<String>,
+    },
+    /// Open the log again and read the configuration again.
+    Reload {},
+    /// End as SIGTERM does.
+    Drain {},
+}
+
+/// A server in a few figures.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// As `query config version` says it.
+    pub version: String,
+    /// The program it plays: `xrootd`.
+    pub program: String,
+    /// `anon` without a name.
+    pub instance: String,
+    /// Its pid.
+    pub pid: u32,
+    /// Its host's name.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Logical paths it serves, read-only ones with ` (read-only)`.
+    pub exports: Vec<String>,
+    /// The configuration file, if there is one.
+    pub config_file: Option<String>,
+    /// Seconds since the epoch at which it started.
+    pub started: u64,
+    /// Seconds it has been running.
+    pub uptime_seconds: u64,
+    /// Connections now.
+    pub connections: u64,
+    /// Connections refused because there were too many.
+    pub refused_full: u64,
+    /// Connections refused because the host is not allowed.
+    pub refused_denied: u64,
+    /// Connections closed because they spoke no protocol we know.
+    pub refused_unknown: u64,
+    /// How much is logged.
+    pub log_levels: String,
+    /// It takes no new connections and ends soon.
+    pub draining: bool,
+}
+
+/// What is logged now.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LevelsAnswer {
+    /// `info,net=debug`
+    pub levels: String,
+}
+
+/// What a reload did.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ReloadAnswer {
+    /// Directives whose new values are in force.
+    pub applied: Vec<String>,
+    /// Directives that changed and need a restart.
+    pub need_restart: Vec<String>,
+    /// What the operator should know about the files.
+    pub warnings: Vec<String>,
+}
+
+/// Why a request was not done.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// What, where, why and what to do.
+    pub error: String,
+}
+
+/// An answer, as one object with `ok` beside its own fields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// To [`Request::Status`].
+    Status(Box<Status>),
+    /// To [`Request::LogLevel`].
+    Levels(LevelsAnswer),
+    /// To [`Request::Reload`].
+    Reload(ReloadAnswer),
+    /// To [`Request::Drain`].
+    Draining,
+    /// It was not done.
+    Failed(Failure),
+}
+
+impl Response {
+    /// A failure.
+    pub fn failed(error: impl std::fmt::Display) -> Self {
+        Self::Failed(Failure { error: error.to_string() })
+    }
+
+    /// The object that goes over the socket.
+    pub(super) fn to_json(&self) -> serde_json::Value {
+        let fields = match self {
+            Self::Status(status) => serde_json::to_value(status),
+            Self::Levels(levels) => serde_json::to_value(levels),
+            Self::Reload(reload) => serde_json::to_value(reload),
+            Self::Draining => Ok(serde_json::json!({})),
+            Self::Failed(failure) => serde_json::to_value(failure),
+        };
+        let mut object = fields.unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() }));
+        object["ok"] = (!matches!(self, Self::Failed(_))).into();
+        object
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_one_flat_object() {
+        let table = [
+            (r#"{"command":"status"}"#, Some(Request::Status {})),
+            (r#"{"command":"reload"}"#, Some(Request::Reload {})),
+            (r#"{"command":"drain"}"#, Some(Request::Drain {})),
+            (r#"{"command":"log-level"}"#, Some(Request::LogLevel { levels: None })),
+            (
+                r#"{"command":"log-level","levels":"info"}"#,
+                Some(Request::LogLevel { levels: Some("info".into()) }),
+            ),
+            (r#"{"command":"dance"}"#, None),
+            (r#"{"command":"status","x":1}"#, None),
+            ("status", None),
+        ];
+        for (line, expected) in table {
+            assert_eq!(serde_json::from_str::<Request>(line).ok(), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn answers_say_whether_it_was_done() {
+        let failed = Response::failed("no such level").to_json().to_string();
+        assert_eq!(failed, r#"{"error":"no such level","ok":false}"#);
+        assert_eq!(Response::Draining.to_json().to_string(), r#"{"ok":true}"#);
+    }
+}

@@ -1,0 +1,22 @@
+//! The admin socket: one JSON object per line in each direction, between `scalla admin` and a running server.
+//!
+//! ```text
+//! -> {"command":"log-level","levels":"info,net=debug"}
+//! <- {"ok":true,"levels":"info,net=debug"}
+//! -> {"command":"reload"}
+//! <- {"ok":false,"error":"/etc/xrootd/x.cfg:3:10: error: …"}
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `message` | [`Request`] and [`Response`] |
+//! | `socket` | the server's end: the socket of mode 0600 and its connections |
+//! | `client` | the other end: [`ask`] |
+
+mod client;
+mod message;
+mod socket;
+
+pub use client::{AdminError, LiveServer, ask, live_servers};
+pub use message::{Failure, LevelsAnswer, ReloadAnswer, Request, Response, Status};
+pub use socket::{AdminSocket, Call};

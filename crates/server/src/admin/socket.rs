@@ -1,0 +1,123 @@
+//! The server's end of the admin socket.
+
+use super::message::{LINE_BYTES_MAX, Request, Response};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// Connections that are answered at a time; further ones wait.
+const CONNECTIONS_MAX: usize = 16;
+
+/// An admin connection that says nothing for so long is closed.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Longest path of a socket that the system takes (`sun_path` less its NUL).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+pub struct Call {
+    /// What is asked.
+    pub request: Request,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<Response>,
+}
+
+/// An open admin socket.
+pub struct AdminSocket {
+    listener: StdListener,
+}
+
+impl AdminSocket {
+    /// Opens the socket with mode 0600. What a dead server left there is removed: the caller holds the lock of the folder.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let (short, _folder) = reachable(path)?;
+        let listener = StdListener::bind(&short)?;
+        // Nobody else can have come in before: the folder is for its owner alone.
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { listener })
+    }
+
+    /// Passes requests on until the future is dropped.
+    ///
+    /// # Errors
+    /// When the socket cannot be watched.
+    pub async fn serve(self, calls: mpsc::Sender<Call>) -> io::Result<()> {
+        let listener = UnixListener::from_std(self.listener)?;
+        let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        loop {
+            let Ok(seat) = seats.clone().acquire_owned().await else { return Ok(()) };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let calls = calls.clone();
+                    tokio::spawn(async move {
+                        // An error is the other end's going away.
+                        converse(stream, &calls).await.ok();
+                        drop(seat);
+                    });
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await, // out of descriptors
+            }
+        }
+    }
+}
+
+async fn converse(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<()> {
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    loop {
+        let mut line = Vec::new();
+        let mut limited = (&mut read).take(LINE_BYTES_MAX as u64);
+        let length = tokio::time::timeout(IDLE, limited.read_until(b'\n', &mut line)).await??;
+        if length == 0 {
+            return Ok(());
+        }
+        let response = match serde_json::from_slice(&line) {
+            Ok(request) => ask_server(request, calls).await,
+            Err(error) => Response::failed(format!("not a request: {error}")),
+        };
+        let mut text = response.to_json().to_string();
+        text.push('\n');
+        write.write_all(text.as_bytes()).await?;
+        if line.last() != Some(&b'\n') {
+            return Ok(());
+        }
+    }
+}
+
+async fn ask_server(request: Request, calls: &mpsc::Sender<Call>) -> Response {
+    let (answer, answered) = oneshot::channel();
+    if calls.send(Call { request, answer }).await.is_err() {
+        return Response::failed("the server is ending");
+    }
+    answered.await.unwrap_or_else(|_| Response::failed("the server is ending"))
+}
+
+/// A name for the socket that the system takes: a path that is too long is reached through its open folder, which must be
+/// kept until the call is made.
+pub(super) fn reachable(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
+    if path.as_os_str().len() <= SOCKET_PATH_MAX {
+        return Ok((path.to_owned(), None));
+    }
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let folder = File::open(folder)?;
+    Ok((Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name), Some(folder)))
+}

@@ -1,0 +1,320 @@
+//! A log file that is rotated at local midnight, and what becomes of the old ones.
+//!
+//! `xrootd.log` of the day that ended becomes `xrootd.log.YYYYMMDD`, with `.1`, `.2`, … where that name is taken.
+
+use jiff::Zoned;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// What happens to old log files (`-k`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Retention {
+    /// Rotated at midnight, all kept.
+    #[default]
+    All,
+    /// Rotated at midnight, so many old ones kept.
+    Files(u64),
+    /// Rotated at midnight, old ones kept as far as they have at most so many bytes together.
+    Bytes(u64),
+    /// Somebody else moves the file away and sends SIGHUP (`-k sighup`).
+    External,
+}
+
+/// A text that does not say what to do with old log files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RetentionError(String);
+
+impl std::fmt::Display for RetentionError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "`{}` does not say which log files to keep; ", self.0)?;
+        f.write_str("give their number (7), their size together (500m), or sighup when logrotate does it")
+    }
+}
+
+impl std::error::Error for RetentionError {}
+
+impl std::str::FromStr for Retention {
+    type Err = RetentionError;
+
+    /// A number is a number of files; with `k`, `m`, `g` or `t` a size; `sig` and names of signals leave it to others.
+    fn from_str(text: &str) -> Result<Self, RetentionError> {
+        let error = || RetentionError(text.to_owned());
+        if text == "sig" || text == "sighup" || text == "fifo" || text.starts_with("sigrtmin") {
+            return Ok(Self::External);
+        }
+        let Some(split) = text.find(|c: char| !c.is_ascii_digit()) else {
+            return text.parse().map(Self::Files).map_err(|_| error());
+        };
+        let (digits, suffix) = text.split_at(split);
+        let number: u64 = digits.parse().map_err(|_| error())?;
+        let unit: u64 = match suffix {
+            "k" | "K" => 1 << 10,
+            "m" | "M" => 1 << 20,
+            "g" | "G" => 1 << 30,
+            "t" | "T" => 1 << 40,
+            _ => return Err(error()),
+        };
+        number.checked_mul(unit).map(Self::Bytes).ok_or_else(error)
+    }
+}
+
+/// An open log file.
+pub struct LogFile {
+    path: PathBuf,
+    retention: Retention,
+    file: File,
+    /// The day whose lines it holds.
+    day: jiff::civil::Date,
+}
+
+impl LogFile {
+    /// Opens it to append; creates it and the folder it lies in where they are missing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: PathBuf, retention: Retention) -> io::Result<Self> {
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::create_dir_all(folder)?;
+        }
+        let file = open(&path)?;
+        let mut log = Self { path, retention, file, day: Zoned::now().date() };
+        log.rotate_leftover();
+        Ok(log)
+    }
+
+    /// Closes it and opens the name again.
+    ///
+    /// # Errors
+    /// When the name cannot be opened; then the old file stays in use.
+    pub fn reopen(&mut self) -> io::Result<()> {
+        self.file = open(&self.path)?;
+        Ok(())
+    }
+
+    /// Time to the next midnight, when lines of a new day begin.
+    pub(super) fn until_rotation(&self) -> Duration {
+        let now = Zoned::now();
+        let midnight = now.date().tomorrow().and_then(|day| day.to_zoned(now.time_zone().clone()));
+        let left = midnight.ok().and_then(|midnight| Duration::try_from(now.duration_until(&midnight)).ok());
+        // A clock that is set back or forward is noticed at the next line.
+        left.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(1))
+    }
+
+    /// Begins a new file if a new day has begun.
+    pub(super) fn rotate_when_due(&mut self) {
+        let today = Zoned::now().date();
+        if today == self.day {
+            return;
+        }
+        if self.retention != Retention::External {
+            // A failure is no reason to stop logging: the day's lines go on in the old file.
+            self.rotate(self.day).ok();
+        }
+        self.day = today;
+    }
+
+    /// A file left from an earlier day, by a server that did not run at midnight, is rotated first.
+    fn rotate_leftover(&mut self) {
+        let modified = self.file.metadata().and_then(|metadata| Ok((metadata.len(), metadata.modified()?)));
+        if let Ok((length, modified)) = modified
+            && length > 0
+            && let Ok(modified) = Zoned::try_from(modified)
+            && modified.date() < self.day
+            && self.retention != Retention::External
+        {
+            self.rotate(modified.date()).ok();
+        }
+    }
+
+    /// Moves the file away under the name of `day`, begins a new one, and removes what is not to be kept.
+    fn rotate(&mut self, day: jiff::civil::Date) -> io::Result<()> {
+        let old = self.free_name(&day.strftime("%Y%m%d").to_string());
+        fs::rename(&self.path, old)?;
+        self.reopen()?;
+        self.trim()
+    }
+
+    fn free_name(&self, stamp: &str) -> PathBuf {
+        let named = |suffix: &str| {
+            let mut name = self.path.clone().into_os_string();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        let first = named(&format!(".{stamp}"));
+        if !first.exists() {
+            return first;
+        }
+        (1u32..).map(|n| named(&format!(".{stamp}.{n}"))).find(|path| !path.exists()).unwrap_or(first)
+    }
+
+    fn trim(&self) -> io::Result<()> {
+        let mut old = self.old_files()?;
+        old.sort_by_key(|(modified, path, _)| std::cmp::Reverse((*modified, path.clone())));
+        let mut bytes = 0;
+        for (index, (_, path, length)) in old.iter().enumerate() {
+            bytes += length;
+            let keep = match self.retention {
+                Retention::All | Retention::External => true,
+                Retention::Files(most) => (index as u64) < most,
+                Retention::Bytes(most) => bytes <= most,
+            };
+            if !keep {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rotated files of this log: its name, a dot and eight digits, perhaps a number.
+    fn old_files(&self) -> io::Result<Vec<(SystemTime, PathBuf, u64)>> {
+        let folder =
+            self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Some(name) = self.path.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let file_name = entry.file_name();
+            let stamp = file_name.to_str().and_then(|other| other.strip_prefix(name)?.strip_prefix('.'));
+            if !stamp.is_some_and(is_stamp) {
+                continue;
+            }
+            let metadata = entry.metadata()?;
+            if metadata.is_file() {
+                found.push((metadata.modified()?, entry.path(), metadata.len()));
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).open(path)
+}
+
+fn is_stamp(text: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (day, number) = text.split_once('.').unwrap_or((text, "0"));
+    day.len() == 8 && digits(day) && digits(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jiff::ToSpan;
+    use jiff::civil::date;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("scalla-log-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn names(&self) -> Vec<String> {
+            let mut names: Vec<_> = fs::read_dir(&self.0)
+                .unwrap()
+                .map(|e| e.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            names
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    #[test]
+    fn retention_reads_numbers_sizes_and_signals() {
+        let table = [
+            ("7", Some(Retention::Files(7))),
+            ("0", Some(Retention::Files(0))),
+            ("10m", Some(Retention::Bytes(10 << 20))),
+            ("2G", Some(Retention::Bytes(2 << 30))),
+            ("sig", Some(Retention::External)),
+            ("sighup", Some(Retention::External)),
+            ("sigrtmin+1", Some(Retention::External)),
+            ("fifo", Some(Retention::External)),
+            ("", None),
+            ("x", None),
+            ("5x", None),
+            ("-3", None),
+            ("99999999999t", None),
+        ];
+        for (text, expected) in table {
+            assert_eq!(text.parse::<Retention>().ok(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_day_that_ended_gets_its_own_name_and_the_oldest_go() {
+        let folder = Folder::new("rotate");
+        let mut log = LogFile::open(folder.0.join("x.log"), Retention::Files(2)).unwrap();
+        fs::write(folder.0.join("x.log.notes"), "mine").unwrap();
+        for day in 1..=3 {
+            writeln!(log, "day {day}").unwrap();
+            let yesterday = SystemTime::now() - Duration::from_secs(3600 * (10 - day as u64));
+            log.file.set_modified(yesterday).unwrap();
+            log.rotate(date(2026, 11, day)).unwrap();
+        }
+        assert_eq!(folder.names(), ["x.log", "x.log.20261102", "x.log.20261103", "x.log.notes"]);
+        writeln!(log, "again").unwrap();
+        log.rotate(date(2026, 11, 3)).unwrap();
+        assert_eq!(folder.names(), ["x.log", "x.log.20261103", "x.log.20261103.1", "x.log.notes"]);
+        assert_eq!(fs::read_to_string(folder.0.join("x.log.20261103")).unwrap(), "day 3\n");
+    }
+
+    #[test]
+    fn old_files_go_when_they_are_too_large_together() {
+        let folder = Folder::new("bytes");
+        let mut log = LogFile::open(folder.0.join("x.log"), Retention::Bytes(10)).unwrap();
+        for day in 1..=3 {
+            write!(log, "12345").unwrap();
+            log.file.set_modified(SystemTime::now() - Duration::from_secs(3600 * (10 - day as u64))).unwrap();
+            log.rotate(date(2026, 11, day)).unwrap();
+        }
+        assert_eq!(folder.names(), ["x.log", "x.log.20261102", "x.log.20261103"]);
+    }
+
+    #[test]
+    fn a_file_from_an_earlier_day_is_rotated_at_the_start() {
+        let folder = Folder::new("leftover");
+        let path = folder.0.join("x.log");
+        fs::write(&path, "old\n").unwrap();
+        let before = Zoned::now().checked_sub(3.days()).unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(before.timestamp().into()).unwrap();
+        drop(LogFile::open(path.clone(), Retention::All).unwrap());
+        let expected = format!("x.log.{}", before.strftime("%Y%m%d"));
+        assert_eq!(folder.names(), ["x.log".to_owned(), expected]);
+        assert_eq!(fs::read_to_string(path).unwrap(), "");
+    }
+
+    #[test]
+    fn a_file_moved_away_is_opened_anew() {
+        let folder = Folder::new("reopen");
+        let path = folder.0.join("x.log");
+        let mut log = LogFile::open(path.clone(), Retention::External).unwrap();
+        writeln!(log, "before").unwrap();
+        fs::rename(&path, folder.0.join("moved")).unwrap();
+        log.reopen().unwrap();
+        writeln!(log, "after").unwrap();
+        assert_eq!(fs::read_to_string(folder.0.join("moved")).unwrap(), "before\n");
+        assert_eq!(fs::read_to_string(path).unwrap(), "after\n");
+    }
+}

@@ -1,0 +1,178 @@
+//! How much each room says: `info`, or `info,net=debug,logical=trace`.
+
+use config::{Effective, LogLevel};
+use std::fmt;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+
+/// Rooms that can be given a level of their own.
+const ROOMS: [&str; 9] =
+    ["config", "digest", "logical", "net", "server", "session", "storage", "wire", "xroot"];
+
+/// The words for levels, from nothing to everything.
+const WORDS: [(&str, LevelFilter); 6] = [
+    ("off", LevelFilter::OFF),
+    ("error", LevelFilter::ERROR),
+    ("warn", LevelFilter::WARN),
+    ("info", LevelFilter::INFO),
+    ("debug", LevelFilter::DEBUG),
+    ("trace", LevelFilter::TRACE),
+];
+
+/// A level for all rooms, and exceptions.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Levels {
+    general: LevelFilter,
+    rooms: Vec<(&'static str, LevelFilter)>,
+}
+
+/// Why a text does not say how much to log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LevelsError(String);
+
+impl fmt::Display for LevelsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for LevelsError {}
+
+impl Default for Levels {
+    fn default() -> Self {
+        Self { general: LevelFilter::INFO, rooms: Vec::new() }
+    }
+}
+
+impl Levels {
+    /// `info` raised by one for each `-v`.
+    pub fn raised(by: u8) -> Self {
+        let general = match by {
+            0 => LevelFilter::INFO,
+            1 => LevelFilter::DEBUG,
+            _ => LevelFilter::TRACE,
+        };
+        Self { general, rooms: Vec::new() }
+    }
+
+    /// Raises rooms to what the trace directives of a configuration ask for.
+    #[must_use]
+    pub fn with_traces(mut self, effective: &Effective) -> Self {
+        let traces = [
+            ("net", &effective.network.trace.value),
+            ("xroot", &effective.protocol.trace.value),
+            ("session", &effective.protocol.trace.value),
+            ("logical", &effective.logical.trace.value),
+            ("storage", &effective.storage.trace.value),
+        ];
+        for (room, trace) in traces {
+            let level = match trace.level() {
+                LogLevel::Info => LevelFilter::INFO,
+                LogLevel::Debug => LevelFilter::DEBUG,
+                LogLevel::Trace => LevelFilter::TRACE,
+            };
+            if level > self.general {
+                self.rooms.push((room, level));
+            }
+        }
+        self
+    }
+
+    /// Reads `LEVEL` and `ROOM=LEVEL`, separated by commas. Without a general level it is `info`.
+    ///
+    /// # Errors
+    /// Unknown words, with those that are allowed.
+    pub fn parse(text: &str) -> Result<Self, LevelsError> {
+        let mut levels = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            match part.split_once('=') {
+                None => levels.general = level(part)?,
+                Some((room, word)) => {
+                    let Some(&room) = ROOMS.iter().find(|name| **name == room) else {
+                        let known = ROOMS.join(", ");
+                        return Err(LevelsError(format!("no room is called {room}; there are {known}")));
+                    };
+                    levels.rooms.retain(|(name, _)| *name != room);
+                    levels.rooms.push((room, level(word)?));
+                }
+            }
+        }
+        Ok(levels)
+    }
+
+    /// What decides whether a line is made at all. Others' libraries speak only of what goes wrong, until everything is
+    /// to be told.
+    pub(crate) fn filter(&self) -> Targets {
+        let others = if self.general == LevelFilter::TRACE {
+            self.general
+        } else {
+            self.general.min(LevelFilter::WARN)
+        };
+        let mut targets = Targets::new().with_default(others);
+        for room in ROOMS {
+            targets = targets.with_target(room, self.general);
+        }
+        targets = targets.with_target("scalla", self.general);
+        targets.with_targets(self.rooms.iter().copied())
+    }
+}
+
+impl fmt::Display for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.general)?;
+        for (room, level) in &self.rooms {
+            write!(f, ",{room}={level}")?;
+        }
+        Ok(())
+    }
+}
+
+fn level(word: &str) -> Result<LevelFilter, LevelsError> {
+    match WORDS.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)) {
+        Some((_, level)) => Ok(*level),
+        None => {
+            let known = WORDS.map(|(name, _)| name).join(", ");
+            Err(LevelsError(format!("`{word}` is not a log level; there are {known}")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Level;
+
+    #[test]
+    fn a_room_may_say_more_than_the_others() {
+        let levels = Levels::parse("warn,net=debug").unwrap();
+        assert_eq!(levels.to_string(), "warn,net=debug");
+        let filter = levels.filter();
+        assert!(filter.would_enable("net::listener", &Level::DEBUG));
+        assert!(!filter.would_enable("xroot", &Level::INFO));
+        assert!(!filter.would_enable("mio::poll", &Level::INFO));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_what_is_allowed() {
+        assert!(
+            Levels::parse("loud").unwrap_err().to_string().contains("off, error, warn, info, debug, trace")
+        );
+        assert!(Levels::parse("kitchen=info").unwrap_err().to_string().contains("net"));
+    }
+
+    #[test]
+    fn each_v_raises_and_others_libraries_stay_quiet_until_the_end() {
+        assert!(!Levels::raised(1).filter().would_enable("tokio::runtime", &Level::DEBUG));
+        assert!(Levels::raised(1).filter().would_enable("logical", &Level::DEBUG));
+        assert!(Levels::raised(7).filter().would_enable("tokio::runtime", &Level::TRACE));
+    }
+
+    #[test]
+    fn trace_directives_only_raise() {
+        let mut effective = Effective::default();
+        effective.network.trace.value.all = true;
+        let levels = Levels::default().with_traces(&effective);
+        assert_eq!(levels.to_string(), "info,net=trace");
+        assert_eq!(Levels::raised(2).with_traces(&effective).to_string(), "trace");
+    }
+}

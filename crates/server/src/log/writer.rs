@@ -1,0 +1,238 @@
+//! A bounded queue in front of the log's file and the thread behind it, so that whoever logs never waits for a disk.
+//!
+//! When the queue is full lines are dropped and counted; the count is written as soon as there is room again.
+
+use super::LogFile;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that may wait to be written before further ones are dropped.
+pub const QUEUED_LINES_MAX: usize = 8192;
+
+/// Bytes gathered into one write.
+const BATCH_BYTES: usize = 64 * 1024;
+
+/// Where the thread writes.
+pub(super) enum Sink {
+    /// The error output.
+    Stderr,
+    /// A file that is rotated.
+    File(LogFile),
+}
+
+enum Message {
+    Line(Vec<u8>),
+    Reopen(SyncSender<io::Result<()>>),
+    Flush(SyncSender<()>),
+    Stop,
+}
+
+/// The thread that writes.
+pub(super) struct Writer {
+    queue: Queue,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Takes lines from any thread.
+#[derive(Clone)]
+pub(super) struct Queue {
+    messages: SyncSender<Message>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Writer {
+    pub(super) fn start(sink: Sink) -> io::Result<Self> {
+        let (messages, inbox) = sync_channel(QUEUED_LINES_MAX);
+        let queue = Queue { messages, dropped: Arc::default() };
+        let dropped = queue.dropped.clone();
+        let thread = std::thread::Builder::new()
+            .name("log".to_owned())
+            .spawn(move || serve(sink, &inbox, &dropped))?;
+        Ok(Self { queue, thread: Some(thread) })
+    }
+
+    pub(super) fn queue(&self) -> Queue {
+        self.queue.clone()
+    }
+
+    pub(super) fn reopen(&self) -> io::Result<()> {
+        let (tell, told) = sync_channel(1);
+        let gone = |_| io::Error::other("the log's thread has ended");
+        self.queue.messages.send(Message::Reopen(tell)).map_err(|_| gone(()))?;
+        told.recv().map_err(|_| gone(()))?
+    }
+
+    pub(super) fn flush(&self) {
+        let (tell, told) = sync_channel(1);
+        if self.queue.messages.send(Message::Flush(tell)).is_ok() {
+            // An error means the thread ended, which wrote everything before.
+            told.recv().ok();
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.queue.messages.send(Message::Stop).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            thread.join().ok();
+        }
+    }
+}
+
+/// One line being made; it is queued when it is complete.
+pub(super) struct Line {
+    queue: Queue,
+    text: Vec<u8>,
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let text = std::mem::take(&mut self.text);
+        if !text.is_empty() && self.queue.messages.try_send(Message::Line(text)).is_err() {
+            self.queue.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line { queue: self.clone(), text: Vec::new() }
+    }
+}
+
+/// Writes what arrives until told to stop. A log that cannot be written must not stop the server: errors are dropped here,
+/// and the next line tries again.
+fn serve(mut sink: Sink, inbox: &Receiver<Message>, dropped: &AtomicU64) {
+    let mut batch = Vec::new();
+    loop {
+        let message = match inbox.recv_timeout(sink.until_rotation()) {
+            Ok(message) => message,
+            Err(RecvTimeoutError::Timeout) => {
+                sink.rotate_when_due();
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let mut next = Some(message);
+        while let Some(message) = next.take() {
+            match message {
+                Message::Line(line) => batch.extend_from_slice(&line),
+                other => {
+                    sink.write(&mut batch, dropped);
+                    match other {
+                        Message::Line(_) => {}
+                        Message::Reopen(tell) => drop(tell.send(sink.reopen())),
+                        Message::Flush(tell) => drop(tell.send(())),
+                        Message::Stop => return,
+                    }
+                }
+            }
+            if batch.len() < BATCH_BYTES {
+                next = inbox.try_recv().ok();
+            }
+        }
+        sink.write(&mut batch, dropped);
+    }
+}
+
+impl Sink {
+    fn write(&mut self, batch: &mut Vec<u8>, dropped: &AtomicU64) {
+        let lost = dropped.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            batch.extend_from_slice(
+                format!("[{lost} log lines were dropped: the log cannot keep up]\n").as_bytes(),
+            );
+        }
+        if batch.is_empty() {
+            return;
+        }
+        match self {
+            Self::Stderr => drop(io::stderr().write_all(batch)),
+            Self::File(file) => {
+                file.rotate_when_due();
+                drop(file.write_all(batch));
+            }
+        }
+        batch.clear();
+    }
+
+    fn reopen(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stderr => Ok(()),
+            Self::File(file) => file.reopen(),
+        }
+    }
+
+    fn rotate_when_due(&mut self) {
+        if let Self::File(file) = self {
+            file.rotate_when_due();
+        }
+    }
+
+    fn until_rotation(&self) -> Duration {
+        match self {
+            Self::Stderr => Duration::from_secs(24 * 3600),
+            Self::File(file) => file.until_rotation(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_many_threads_arrive_whole_and_all() {
+        let folder = std::env::temp_dir().join(format!("scalla-log-writer-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("many.log");
+        let file = LogFile::open(path.clone(), super::super::Retention::All).unwrap();
+        let writer = Writer::start(Sink::File(file)).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let queue = writer.queue();
+                scope.spawn(move || {
+                    for n in 0..500 {
+                        writeln!(queue.make_writer(), "thread {thread} line {n}").unwrap();
+                    }
+                });
+            }
+        });
+        drop(writer);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 2000);
+        assert!(text.lines().all(|line| line.starts_with("thread ") && line.contains(" line ")));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_counts_instead_of_waiting() {
+        let (messages, inbox) = sync_channel(2);
+        let queue = Queue { messages, dropped: Arc::default() };
+        for n in 0..5 {
+            writeln!(queue.make_writer(), "{n}").unwrap();
+        }
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 3);
+        assert_eq!(inbox.try_iter().count(), 2);
+    }
+}

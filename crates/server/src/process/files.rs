@@ -1,0 +1,138 @@
+//! The files by which others find a running server: its pid file and its environment file.
+
+use config::Effective;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A pid file: the number and nothing else. Removed on the way out, unless another server has written its own.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Writes our pid. The folder it lies in is created if it is missing.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(path: PathBuf) -> io::Result<Self> {
+        make_folder(&path)?;
+        fs::write(&path, std::process::id().to_string())?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        if fs::read_to_string(&self.path).is_ok_and(|pid| pid.trim() == std::process::id().to_string()) {
+            fs::remove_file(&self.path).ok();
+        }
+    }
+}
+
+/// What the environment file says: `pid=…&host=…&inst=…`, one line.
+#[derive(Clone, Debug)]
+pub struct EnvironmentFile<'a> {
+    /// The configuration.
+    pub effective: &'a Effective,
+    /// The version as `query config version` says it.
+    pub version: &'a str,
+    /// The configuration file, if there is one.
+    pub config_file: Option<&'a Path>,
+    /// The log file, if there is one.
+    pub log_file: Option<&'a Path>,
+    /// The home folder.
+    pub home: &'a Path,
+}
+
+impl EnvironmentFile<'_> {
+    /// `<program>.<instance>.env`; the anonymous instance is `anon`.
+    pub fn name(&self) -> String {
+        format!("{}.{}.env", self.effective.program, self.instance())
+    }
+
+    /// Writes it into `folder` and says where it is.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
+        let path = folder.join(self.name());
+        make_folder(&path)?;
+        fs::write(&path, self.text())?;
+        Ok(path)
+    }
+
+    fn instance(&self) -> &str {
+        self.effective.instance.as_deref().unwrap_or("anon")
+    }
+
+    fn text(&self) -> String {
+        let shown = |path: Option<&Path>| path.map(|path| path.display().to_string()).unwrap_or_default();
+        let cwd = std::env::current_dir().ok();
+        let admin = self.effective.admin_folder();
+        format!(
+            "pid={}&host={}&inst={}&ver={}&home={}&cfgfn={}&cwd={}&apath={}/&logfn={}",
+            std::process::id(),
+            self.effective.host,
+            self.instance(),
+            self.version,
+            self.home.display(),
+            shown(self.config_file),
+            shown(cwd.as_deref()),
+            admin.display().to_string().trim_end_matches('/'),
+            shown(self.log_file),
+        )
+    }
+}
+
+fn make_folder(file: &Path) -> io::Result<()> {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(Ok(()), fs::create_dir_all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_file_goes_with_its_server_but_not_with_a_predecessor() {
+        let path = std::env::temp_dir().join(format!("scalla-pid-{}/x/xrootd.pid", std::process::id()));
+        let file = PidFile::write(path.clone()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), std::process::id().to_string());
+        drop(file);
+        assert!(!path.exists());
+        let file = PidFile::write(path.clone()).unwrap();
+        fs::write(&path, "1").unwrap();
+        drop(file);
+        assert!(path.exists());
+        fs::remove_dir_all(path.ancestors().nth(2).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn the_environment_file_has_the_fields_in_their_order() {
+        let effective = Effective {
+            program: "xrootd".into(),
+            instance: Some("foo".into()),
+            host: "vm".into(),
+            ..Effective::default()
+        };
+        let file = EnvironmentFile {
+            effective: &effective,
+            version: "v1.2.3",
+            config_file: Some(Path::new("/etc/x.cfg")),
+            log_file: None,
+            home: Path::new("/var/spool"),
+        };
+        assert_eq!(file.name(), "xrootd.foo.env");
+        let text = file.text();
+        let keys: Vec<_> = text.split('&').filter_map(|pair| pair.split('=').next()).collect();
+        assert_eq!(keys, ["pid", "host", "inst", "ver", "home", "cfgfn", "cwd", "apath", "logfn"]);
+        assert!(text.contains("&inst=foo&ver=v1.2.3&home=/var/spool&cfgfn=/etc/x.cfg&"), "{text}");
+        assert!(text.contains("&apath=/tmp/foo/&logfn="), "{text}");
+    }
+}

@@ -1,0 +1,260 @@
+//! The folders of one server: its admin folder, which belongs to one running server at a time, and its home.
+//!
+//! In the admin folder, `.scalla/` (0700) holds `<program>.lock`, locked as long as the server runs, and
+//! `<program>.sock`, where `scalla admin` speaks to it. The lock and not the socket says whether a server runs: a crash
+//! leaves a socket behind, but no lock.
+
+use super::User;
+use config::{Effective, Folder};
+use rustix::fs::{FlockOperation, flock};
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Where servers without a configured admin folder keep theirs when root starts them.
+const SYSTEM_STATE: &str = "/var/lib/scalla";
+
+/// Why a folder cannot be used.
+#[derive(Debug)]
+pub enum FolderError {
+    /// Another server of the same program and instance runs on this admin folder.
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+        /// What the other server wrote about itself: `pid 4711, port 1094`.
+        holder: String,
+    },
+    /// It belongs to somebody else.
+    NotOurs(PathBuf),
+    /// The system said no.
+    Failed(PathBuf, io::Error),
+}
+
+impl fmt::Display for FolderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { folder, holder } => {
+                write!(
+                    f,
+                    "another server of this instance is running ({holder}) and uses {}; ",
+                    folder.display()
+                )?;
+                f.write_str("stop it, or give this one an instance name (-n) or admin folder of its own")
+            }
+            Self::NotOurs(path) => {
+                write!(f, "{} belongs to another user; give an admin folder of your own", path.display())
+            }
+            Self::Failed(path, error) => write!(f, "cannot use the folder {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for FolderError {}
+
+/// The admin folder of a running server. Dropping it removes the socket and lets the lock go.
+#[derive(Debug)]
+pub struct AdminFolder {
+    folder: PathBuf,
+    control: PathBuf,
+    program: String,
+    lock: File,
+}
+
+impl AdminFolder {
+    /// Creates the folder where it is missing and locks it for this process.
+    ///
+    /// # Errors
+    /// [`FolderError`]; nothing is changed for a server that runs already.
+    pub fn claim(folder: &Path, mode: u32, program: &str) -> Result<Self, FolderError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |error| FolderError::Failed(path, error)
+        };
+        make(folder, mode).map_err(failed(folder))?;
+        let control = control_folder(folder);
+        make(&control, 0o700).map_err(failed(&control))?;
+        let metadata = fs::symlink_metadata(&control).map_err(failed(&control))?;
+        if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(FolderError::NotOurs(control));
+        }
+        fs::set_permissions(&control, fs::Permissions::from_mode(0o700)).map_err(failed(&control))?;
+        let path = control.join(format!("{program}.lock"));
+        loop {
+            let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+            let lock = lock.map_err(failed(&path))?;
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+                let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+                return Err(FolderError::InUse { folder: folder.to_owned(), holder });
+            }
+            // Between opening and locking, a server on its way out may have removed the file: then this lock is worth
+            // nothing, because the next one will lock a new file.
+            let ours = lock.metadata().map_err(failed(&path))?.ino();
+            if fs::metadata(&path).is_ok_and(|metadata| metadata.ino() == ours) {
+                return Ok(Self { folder: folder.to_owned(), control, program: program.to_owned(), lock });
+            }
+        }
+    }
+
+    /// Notes who holds it, for the message another server would give.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn note(&mut self, port: u16) -> io::Result<()> {
+        self.lock.set_len(0)?;
+        self.lock.write_all(format!("pid {}, port {port}\n", std::process::id()).as_bytes())
+    }
+
+    /// Where the admin socket is.
+    pub fn socket(&self) -> PathBuf {
+        socket_in(&self.control, &self.program)
+    }
+}
+
+impl Drop for AdminFolder {
+    fn drop(&mut self) {
+        fs::remove_file(self.socket()).ok();
+        fs::remove_file(self.control.join(format!("{}.lock", self.program))).ok();
+        // Folders go only if nothing is left in them: no journals, no other program. Not one that others use, as `/tmp`.
+        fs::remove_dir(&self.control).ok();
+        if self.folder.starts_with(state_base()) {
+            fs::remove_dir(&self.folder).ok();
+        }
+    }
+}
+
+/// The folder of socket and lock in an admin folder.
+pub fn control_folder(admin: &Path) -> PathBuf {
+    admin.join(".scalla")
+}
+
+fn socket_in(control: &Path, program: &str) -> PathBuf {
+    control.join(format!("{program}.sock"))
+}
+
+/// Creates a folder and what leads to it; those that exist are left as they are.
+fn make(folder: &Path, mode: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(mode).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(mode | 0o700).create(folder)
+        }
+        other => other,
+    }
+}
+
+/// Enters the home folder of the instance, which is created where it is missing, and says where that is.
+///
+/// # Errors
+/// [`FolderError::Failed`].
+pub fn enter_home(home: Option<&Folder>, instance: Option<&str>) -> Result<PathBuf, FolderError> {
+    let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let Some(folder) = (match (home, instance) {
+        (Some(folder), instance) => Some((folder.for_instance(instance), folder.mode())),
+        (None, Some(instance)) => Some((here().join(instance), 0o700)),
+        (None, None) => None,
+    }) else {
+        return Ok(here());
+    };
+    let (path, mode) = folder;
+    make(&path, mode)
+        .and_then(|()| std::env::set_current_dir(&path))
+        .map_err(|error| FolderError::Failed(path.clone(), error))?;
+    Ok(path)
+}
+
+/// The admin folder of a server nobody gave one: one for each program and what it serves, so that its journals are found
+/// again by the next server of the same data and by no other. Below `/var/lib/scalla` for root, else below the user's state
+/// folder. With `user`, to whom root will switch, it is created and given to that user now.
+///
+/// # Errors
+/// [`FolderError::Failed`].
+pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBuf, FolderError> {
+    let folder = state_base().join(state_name(effective));
+    if let Some(user) = user.filter(|_| User::is_root()) {
+        let failed = |error| FolderError::Failed(folder.clone(), error);
+        DirBuilder::new().recursive(true).mode(0o755).create(state_base()).map_err(failed)?;
+        make(&folder, 0o700).map_err(failed)?;
+        std::os::unix::fs::chown(&folder, Some(user.uid()), Some(user.gid())).map_err(failed)?;
+    }
+    Ok(folder)
+}
+
+/// The admin folders of [`state_folder`] that exist, of this user.
+pub fn states() -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(state_base()) else { return Vec::new() };
+    let mut folders: Vec<_> =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+fn state_base() -> PathBuf {
+    if User::is_root() {
+        return PathBuf::from(SYSTEM_STATE);
+    }
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(state) = absolute("XDG_STATE_HOME") {
+        return state.join("scalla");
+    }
+    match absolute("HOME").filter(|home| home.is_dir()) {
+        Some(home) => home.join(".local/state/scalla"),
+        None => std::env::temp_dir().join(format!("scalla-{}", rustix::process::geteuid().as_raw())),
+    }
+}
+
+/// Program, last component of what is served, and eight digits that differ when anything of it differs.
+fn state_name(effective: &Effective) -> String {
+    let root = effective.storage.local_root.value.clone();
+    let root = root.map(|path| path.canonicalize().unwrap_or(path)).unwrap_or_default();
+    let first = effective.storage.exports.first().map_or("/", |export| export.prefix.as_str());
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325; // FNV-1a: the same in every build
+    let exports = effective.storage.exports.iter().map(|export| export.prefix.as_bytes());
+    for byte in exports.chain([root.as_os_str().as_encoded_bytes()]).flat_map(|part| part.iter().chain(&[0]))
+    {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    let last = if first == "/" { root.as_path() } else { Path::new(first) };
+    let last: String = last
+        .file_name()
+        .map(|name| name.to_string_lossy().chars().filter(|c| c.is_ascii_alphanumeric()).take(24).collect())
+        .unwrap_or_default();
+    format!("{}-{last}-{:08x}", effective.program, (hash >> 32) ^ (hash & 0xffff_ffff))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("scalla-folders-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn an_admin_folder_has_one_server_at_a_time() {
+        let folder = temporary("claim");
+        let mut first = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap();
+        first.note(1094).unwrap();
+        let error = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap_err().to_string();
+        assert!(error.contains(&format!("pid {}, port 1094", std::process::id())), "{error}");
+        assert!(AdminFolder::claim(&folder, 0o700, "cmsd").is_ok());
+        fs::write(first.socket(), "").unwrap();
+        let socket = first.socket();
+        drop(first);
+        assert!(!socket.exists());
+        let _third = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(control_folder(&folder)).unwrap().mode() & 0o777, 0o700);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_served_names_the_state() {
+        let of = |folder: &str| state_name(&Effective::for_directory(Path::new(folder), false));
+        assert!(of("/srv/My Data").starts_with("xrootd-MyData-"));
+        assert_ne!(of("/srv/a"), of("/srv/b"));
+        assert_eq!(of("/srv/a"), of("/srv/a"));
+        assert!(of("/").starts_with("xrootd--"));
+    }
+}
