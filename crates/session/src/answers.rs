@@ -1,0 +1,291 @@
+//! Answers of the file system, as replies.
+
+use crate::files::{Closing, to_wire};
+use crate::machine::{Call, CallKind, Outlets, Session};
+use crate::replies::{self, stat_text};
+use crate::step::{CallId, FileIndex, LinkId, Todo};
+use base::Error;
+use vfs::{Answer, AttributeResult, Entry, FileOperation, Listing, Opened, Operation, Value};
+use wire::xroot::codes::{FattrSubcode, Status};
+use wire::xroot::header::StreamId;
+use wire::xroot::reply::open::{OpenDetail, OpenReply};
+use wire::xroot::reply::stat_text::ListedChecksum;
+use wire::xroot::reply::{attn, dirlist, fattr, frame, query, redirect, small, wait};
+
+/// Seconds a client of an old generation waits before it asks again for what would be deferred for others.
+const RETRY_SECONDS: i32 = 30;
+
+/// Text of a listing in one frame; the client puts frames together.
+const LIST_FRAME_BYTES: usize = 32 * 1024;
+
+impl Session {
+    /// The answer will come so late that the client must be told; to be called at most once per call, before
+    /// [`Session::answered`].
+    pub fn told_later(&mut self, id: CallId, seconds: u32, text: &str, out: &mut dyn Outlets) {
+        let takes_later = self.caller.takes_later;
+        let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
+        let Some(call) = self.call_mut(id) else { return };
+        call.told_later = true;
+        let (streamid, link) = (call.streamid, call.link);
+        if takes_later {
+            wait::waitresp(out.link(link), streamid, seconds, text);
+        } else {
+            // It asks again, and the answer that comes meanwhile is dropped.
+            wait::wait(out.link(link), streamid, RETRY_SECONDS, text);
+        }
+    }
+
+    /// The answer to a call.
+    pub fn answered(&mut self, id: CallId, answer: Answer, out: &mut dyn Outlets) -> Todo {
+        if let Answer::Value(Value::Listing { entries, rest }) = answer {
+            return self.listed(id, &entries, rest, out);
+        }
+        let Some(call) = self.finish_call(id) else { return Todo::Nothing };
+        let todo = self.settle(&call, &answer, out);
+        if let CallKind::VectorWrite { mut files, sync: true } = call.kind {
+            if let Some(index) = files.pop() {
+                self.ended(index);
+            }
+            if matches!(answer, Answer::Value(_)) && !files.is_empty() {
+                return self.sync_next(call.streamid, files);
+            }
+            files.into_iter().for_each(|index| self.ended(index));
+            self.reply(call.streamid, call.link, answer, out);
+            return Todo::Nothing;
+        }
+        let muted =
+            matches!(call.kind, CallKind::Release(_)) || (call.told_later && !self.caller.takes_later);
+        if muted {
+            if let Answer::Value(Value::Opened(opened)) = answer {
+                return self.release(opened);
+            }
+            return todo;
+        }
+        if let Answer::Value(Value::Opened(opened)) = answer {
+            return self.opened(&call, opened, out);
+        }
+        self.encode(call, answer, out);
+        todo
+    }
+
+    /// What the end of a call means for the file it was on.
+    fn settle(&mut self, call: &Call, answer: &Answer, _out: &mut dyn Outlets) -> Todo {
+        match &call.kind {
+            CallKind::OnFile(index) | CallKind::Attributes { file: Some(index), .. } => self.ended(*index),
+            CallKind::Clone(files) => files.iter().for_each(|&index| self.ended(index)),
+            CallKind::Close(index) => match answer {
+                // The file stays open when the client is to come again.
+                Answer::Wait { .. } | Answer::Redirect(_) => self.reopened(*index),
+                _ => {
+                    self.files.remove(*index);
+                }
+            },
+            CallKind::Release(index) => {
+                self.files.remove(*index);
+            }
+            _ => {}
+        }
+        Todo::Nothing
+    }
+
+    fn reopened(&mut self, index: FileIndex) {
+        let ending = self.is_ending();
+        if let Some(handle) = self.files.any(index) {
+            handle.closing = ending.then_some(Closing::Lost);
+        }
+        if ending {
+            self.start_close(index);
+        }
+    }
+
+    /// A file nobody can use any more.
+    fn release(&mut self, opened: Opened) -> Todo {
+        let index = self.files.insert(opened.file.clone());
+        if let Some(handle) = self.files.any(index) {
+            handle.closing = Some(Closing::Started);
+        }
+        let call = self.call(StreamId::default(), LinkId::CONTROL, CallKind::Release(index));
+        Todo::FileCall(call, opened.file, FileOperation::Abandon)
+    }
+
+    fn opened(&mut self, call: &Call, opened: Opened, out: &mut dyn Outlets) -> Todo {
+        if self.is_ending() {
+            return self.release(opened);
+        }
+        if call.told_later {
+            // The client has no way to learn the handle from a deferred answer: it is told to open again at once.
+            deferred(out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
+            return self.release(opened);
+        }
+        let CallKind::Open { compress, stat } = call.kind else { return self.release(opened) };
+        let index = self.files.insert(opened.file);
+        let detail = match &opened.stat {
+            Some(status) if stat => OpenDetail::Stat(stat_text(status)),
+            _ if compress => OpenDetail::Compression,
+            _ => OpenDetail::None,
+        };
+        let out = out.link(call.link);
+        let mark = frame::FrameMark::reserve(out);
+        OpenReply { fhandle: to_wire(index), detail }.encode(out);
+        mark.finish(out, call.streamid, Status::OK);
+        Todo::Nothing
+    }
+
+    fn encode(&mut self, call: Call, answer: Answer, out: &mut dyn Outlets) {
+        let answer = match (&call.kind, answer) {
+            (CallKind::Close(_), Answer::Value(_)) => Answer::DONE,
+            (_, answer) => answer,
+        };
+        let out = out.link(call.link);
+        if call.told_later {
+            deferred(out, |out| encode_reply(out, call.streamid, &call.kind, answer));
+        } else {
+            encode_reply(out, call.streamid, &call.kind, answer);
+        }
+    }
+
+    fn reply(&mut self, id: StreamId, link: LinkId, answer: Answer, out: &mut dyn Outlets) {
+        encode_reply(out.link(link), id, &CallKind::Plain, answer);
+    }
+
+    /// A page of a directory. What ends the whole text is only known with the last page, so the last entry of each page
+    /// is held back.
+    fn listed(
+        &mut self,
+        id: CallId,
+        entries: &[Entry],
+        rest: Option<Box<dyn Listing>>,
+        out: &mut dyn Outlets,
+    ) -> Todo {
+        let ending = self.is_ending();
+        let Some(call) = self.call_mut(id) else { return Todo::Nothing };
+        let (streamid, link) = (call.streamid, call.link);
+        let CallKind::List { detail, text, held, started } = &mut call.kind else { return Todo::Nothing };
+        if !*started && detail.stat {
+            held.extend_from_slice(dirlist::STAT_PREFIX);
+        }
+        *started = true;
+        for entry in entries {
+            let before = held.len();
+            if !append(held, entry, detail.stat) {
+                continue;
+            }
+            text.extend(held.drain(..before));
+            if text.len() >= LIST_FRAME_BYTES {
+                frame::oksofar(out.link(link), streamid, text);
+                text.clear();
+            }
+        }
+        match rest {
+            Some(rest) if !ending => {
+                if !text.is_empty() {
+                    frame::oksofar(out.link(link), streamid, text);
+                    text.clear();
+                }
+                Todo::Call(id, Operation::ListMore(rest))
+            }
+            _ => {
+                text.append(held);
+                dirlist::finish(text, 0);
+                frame::ok(out.link(link), streamid, text);
+                self.finish_call(id);
+                Todo::Nothing
+            }
+        }
+    }
+}
+
+/// Appends an entry; `false` if it cannot be expressed, or if its status was asked for and it is gone.
+fn append(text: &mut Vec<u8>, entry: &Entry, with_stat: bool) -> bool {
+    if !with_stat {
+        return dirlist::entry(text, &entry.name);
+    }
+    let Some(stat) = &entry.stat else { return false };
+    let checksum = entry.checksum.as_ref().map(|(kind, value)| ListedChecksum {
+        kind: kind.as_bytes(),
+        value: value.as_deref().map(str::as_bytes),
+    });
+    dirlist::entry_with_stat(text, &entry.name, &stat_text(stat), checksum.as_ref())
+}
+
+/// Appends a reply inside a kXR_attn frame.
+fn deferred(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
+    let mark = attn::begin(out);
+    encode(out);
+    mark.finish(out);
+}
+
+fn encode_reply(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, answer: Answer) {
+    match answer {
+        Answer::Value(value) => encode_value(out, id, kind, &value),
+        Answer::Error(error) => encode_error(out, id, &error),
+        Answer::Wait { seconds, text } => {
+            wait::wait(out, id, i32::try_from(seconds).unwrap_or(i32::MAX), &text)
+        }
+        Answer::Redirect(to) => {
+            let host = if to.cgi.is_empty() { to.host } else { format!("{}?{}", to.host, to.cgi) };
+            redirect::Redirect { port: to.port, host: host.as_bytes() }.encode(out, id);
+        }
+    }
+}
+
+fn encode_error(out: &mut Vec<u8>, id: StreamId, error: &Error) {
+    replies::error(out, id, crate::wire_code(error.kind), &error.text);
+}
+
+fn encode_value(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, value: &Value) {
+    if let (CallKind::TextWithNul, Value::Text(text)) = (kind, value) {
+        return replies::ok_text(out, id, text);
+    }
+    let mark = frame::FrameMark::reserve(out);
+    match value {
+        Value::Text(text) => out.extend_from_slice(text),
+        Value::Stat(stat) => {
+            stat_text(stat).encode(out);
+            out.push(0);
+        }
+        Value::Stats(stats) => {
+            out.extend(stats.iter().map(|stat| small::statx_byte(replies::stat_flags(stat))))
+        }
+        Value::Space(space) => {
+            replies::space_text(space).encode(out);
+            out.push(0);
+        }
+        Value::Attributes(results) => encode_attributes(out, kind, results),
+        Value::Checksum { algorithm, hex } => {
+            query::Checksum { kind: algorithm.as_bytes(), value: hex.as_bytes() }.encode(out);
+        }
+        Value::CheckpointSize { max, used } => {
+            small::ChkpointSizes { max_bytes: *max, used_bytes: *used }.encode(out)
+        }
+        Value::Nothing
+        | Value::Opened(_)
+        | Value::Listing { .. }
+        | Value::Data { .. }
+        | Value::Written { .. } => {}
+    }
+    mark.finish(out, id, Status::OK);
+}
+
+fn encode_attributes(out: &mut Vec<u8>, kind: &CallKind, results: &[AttributeResult]) {
+    let CallKind::Attributes { subcode, values, .. } = kind else { return };
+    if *subcode == FattrSubcode::LIST {
+        for result in results {
+            fattr::encode_listed(out, &result.name, values.then_some(&result.value));
+        }
+        return;
+    }
+    let results: Vec<_> = results
+        .iter()
+        .map(|result| fattr::AttributeResult {
+            error: result.error.map(crate::wire_code),
+            name: &result.name,
+            value: &result.value,
+        })
+        .collect();
+    if *subcode == FattrSubcode::GET {
+        fattr::encode_values(out, &results);
+    } else {
+        fattr::encode_results(out, &results);
+    }
+}

@@ -1,0 +1,73 @@
+//! kXR_fattr: user attributes of a file, by path or by handle.
+
+use crate::files::from_wire;
+use crate::machine::{CallKind, Outlets, Session};
+use crate::step::{LinkId, Todo};
+use crate::target::{Verb, target};
+use vfs::{AttributeWork, FileOperation, Operation};
+use wire::error::WireError;
+use wire::xroot::codes::{ErrorCode, FattrSubcode};
+use wire::xroot::flags::FattrOptions;
+use wire::xroot::header::StreamId;
+use wire::xroot::limits::{FATTR_ATTRIBUTES_MAX, FATTR_NAME_BYTES_MAX, FATTR_VALUE_BYTES_MAX};
+use wire::xroot::request::Fattr;
+
+impl Session {
+    pub(crate) fn attributes(&mut self, id: StreamId, m: &Fattr<'_>, out: &mut dyn Outlets) -> Todo {
+        let mut refuse = |code, text: &str| self.refuse(id, LinkId::CONTROL, code, text, out);
+        let known = [FattrSubcode::DEL, FattrSubcode::GET, FattrSubcode::LIST, FattrSubcode::SET];
+        if !known.contains(&m.subcode) {
+            return refuse(ErrorCode::ARG_INVALID, "fattr subcode is invalid");
+        }
+        let count = usize::from(m.numattr);
+        let lists = m.subcode == FattrSubcode::LIST;
+        if (lists && count != 0) || (!lists && (count == 0 || count > FATTR_ATTRIBUTES_MAX)) {
+            return refuse(ErrorCode::ARG_INVALID, "fattr numattr is invalid");
+        }
+        let arguments = match m.arguments() {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                let index = if let WireError::BadItem { index, .. } = error { index + 1 } else { 1 };
+                let text = format!("Invalid payload format processing fattr name argument #{index}");
+                return refuse(ErrorCode::BAD_PAYLOAD, &text);
+            }
+        };
+        for (index, name) in arguments.names.enumerate() {
+            if name.is_empty() || name.len() > FATTR_NAME_BYTES_MAX {
+                let text = format!("Invalid payload format processing fattr name argument #{}", index + 1);
+                return refuse(ErrorCode::BAD_PAYLOAD, &text);
+            }
+        }
+        for (index, value) in arguments.values.enumerate() {
+            if value.len() > FATTR_VALUE_BYTES_MAX {
+                let text = format!("Invalid payload format processing fattr value argument #{}", index + 1);
+                return refuse(ErrorCode::BAD_PAYLOAD, &text);
+            }
+        }
+        let names: Vec<Vec<u8>> = arguments.names.map(<[u8]>::to_vec).collect();
+        let values = m.options.contains(FattrOptions::ADATA);
+        let work = match m.subcode {
+            FattrSubcode::GET => AttributeWork::Get(names),
+            FattrSubcode::DEL => AttributeWork::Remove(names),
+            FattrSubcode::LIST => AttributeWork::List { values },
+            _ => AttributeWork::Set {
+                pairs: names.into_iter().zip(arguments.values.map(<[u8]>::to_vec)).collect(),
+                new: m.options.contains(FattrOptions::IS_NEW),
+            },
+        };
+        if !arguments.target.is_empty() {
+            return match target(arguments.target, Verb::SET) {
+                Ok(place) => {
+                    let kind = CallKind::Attributes { file: None, subcode: m.subcode, values };
+                    Todo::Call(self.call(id, LinkId::CONTROL, kind), Operation::Attributes(place, work))
+                }
+                Err(error) => self.fail(id, &error, out),
+            };
+        }
+        let index = from_wire(m.fhandle);
+        let Some(file) = self.file(index).cloned() else { return self.not_open(id, "fattr", out) };
+        self.begin(index);
+        let kind = CallKind::Attributes { file: Some(index), subcode: m.subcode, values };
+        Todo::FileCall(self.call(id, LinkId::CONTROL, kind), file, FileOperation::Attributes(work))
+    }
+}

@@ -1,0 +1,92 @@
+//! The table of open files of a session.
+//!
+//! Handles are indices, the lowest free one first, as clients are used to. A file whose close was asked for takes no new
+//! operation; the close itself starts when those in flight have ended, so that nothing overtakes it.
+
+use crate::step::{BadPage, CallId, FileIndex};
+use std::sync::Arc;
+use vfs::OpenFile;
+use wire::xroot::header::FileHandle;
+
+/// An open file.
+pub(crate) struct Handle {
+    pub(crate) file: Arc<dyn OpenFile>,
+    /// Operations in flight.
+    pub(crate) busy: u32,
+    /// The close that waits for them.
+    pub(crate) closing: Option<Closing>,
+    /// Pages that came with a wrong checksum and were not repeated yet.
+    pub(crate) bad_pages: Vec<BadPage>,
+}
+
+/// Why a file is closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Closing {
+    /// The client asked.
+    Asked(CallId),
+    /// The client is gone.
+    Lost,
+    /// The close is under way.
+    Started,
+}
+
+/// All open files of a session.
+#[derive(Default)]
+pub(crate) struct Files {
+    slots: Vec<Option<Handle>>,
+    open: usize,
+}
+
+impl Files {
+    pub(crate) fn len(&self) -> usize {
+        self.open
+    }
+
+    /// Puts a file into the lowest free slot.
+    pub(crate) fn insert(&mut self, file: Arc<dyn OpenFile>) -> FileIndex {
+        let handle = Handle { file, busy: 0, closing: None, bad_pages: Vec::new() };
+        let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
+        match self.slots.get_mut(free) {
+            Some(slot) => *slot = Some(handle),
+            None => self.slots.push(Some(handle)),
+        }
+        self.open += 1;
+        FileIndex(u32::try_from(free).unwrap_or(u32::MAX))
+    }
+
+    /// A file that takes operations.
+    pub(crate) fn get(&self, index: FileIndex) -> Option<&Handle> {
+        self.slots.get(index.0 as usize)?.as_ref().filter(|handle| handle.closing.is_none())
+    }
+
+    /// A file, also one that is being closed.
+    pub(crate) fn any(&mut self, index: FileIndex) -> Option<&mut Handle> {
+        self.slots.get_mut(index.0 as usize)?.as_mut()
+    }
+
+    /// Frees the slot.
+    pub(crate) fn remove(&mut self, index: FileIndex) -> Option<Handle> {
+        let handle = self.slots.get_mut(index.0 as usize)?.take()?;
+        self.open -= 1;
+        while matches!(self.slots.last(), Some(None)) {
+            self.slots.pop();
+        }
+        Some(handle)
+    }
+
+    /// Slots that hold a file.
+    pub(crate) fn indices(&self) -> Vec<FileIndex> {
+        let used = self.slots.iter().enumerate().filter(|(_, slot)| slot.is_some());
+        used.filter_map(|(index, _)| u32::try_from(index).ok()).map(FileIndex).collect()
+    }
+}
+
+/// The four bytes on the wire.
+pub(crate) fn to_wire(index: FileIndex) -> FileHandle {
+    FileHandle(index.0.to_le_bytes())
+}
+
+/// The slot that four bytes of a client mean; it may be empty.
+pub(crate) fn from_wire(handle: FileHandle) -> FileIndex {
+    FileIndex(u32::from_le_bytes(handle.0))
+}

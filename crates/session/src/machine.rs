@@ -1,0 +1,556 @@
+//! The session: stages, framing, and the life of calls and files.
+
+use crate::files::{Closing, Files};
+use crate::replies;
+use crate::settings::{CALLS_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings};
+use crate::signing::Verifier;
+use crate::step::{CallId, Destination, FileIndex, LinkId, Receive, Step, Todo};
+use base::{Error, ErrorKind, Identity};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use vfs::{Caller, FileOperation, OpenFile};
+use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
+use wire::xroot::header::{Handshake, HandshakeReply, RequestHeader, SessionId, StreamId};
+use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, PATH_ID_MAX, REQUEST_HEADER_BYTES};
+use wire::xroot::request::Request;
+
+/// Where replies go: the output of each link. A link that is gone takes them and forgets them.
+pub trait Outlets {
+    /// The output of a link, to append whole frames to.
+    fn link(&mut self, link: LinkId) -> &mut Vec<u8>;
+}
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    /// Nothing came yet.
+    Handshake,
+    /// Before login.
+    Greeting,
+    /// Logged in.
+    Active,
+    /// No further requests; files are being released.
+    Ending,
+}
+
+/// A request that is not answered yet.
+pub(crate) struct Call {
+    pub(crate) streamid: StreamId,
+    /// Where the reply goes.
+    pub(crate) link: LinkId,
+    /// The client was told that the answer comes by kXR_attn.
+    pub(crate) told_later: bool,
+    pub(crate) kind: CallKind,
+}
+
+/// What a call was for: decides what its answer looks like.
+pub(crate) enum CallKind {
+    /// Answered by the value alone.
+    Plain,
+    /// An operation on a file that is answered by the value alone.
+    OnFile(FileIndex),
+    /// kXR_open.
+    Open { compress: bool, stat: bool },
+    /// kXR_dirlist; `text` is what was not sent yet, `held` its last entry, which ends differently if it is the very last.
+    List { detail: vfs::ListDetail, text: Vec<u8>, held: Vec<u8>, started: bool },
+    /// kXR_statx.
+    Kinds,
+    /// kXR_fattr.
+    Attributes { file: Option<FileIndex>, subcode: wire::xroot::codes::FattrSubcode, values: bool },
+    /// kXR_close.
+    Close(FileIndex),
+    /// kXR_write.
+    Write(FileIndex),
+    /// kXR_pgwrite.
+    PageWrite { file: FileIndex, offset: u64, length: u32, retry: bool },
+    /// kXR_writev; `sync` are files to bring to stable storage afterwards.
+    VectorWrite { files: Vec<FileIndex>, sync: bool },
+    /// kXR_clone into the first of the files, with the others as sources.
+    Clone(Vec<FileIndex>),
+    /// kXR_locate and the like: text that ends in a NUL.
+    TextWithNul,
+    /// A refused request whose data must pass first.
+    Refused { error: Error, close: bool },
+    /// The session of a vanished client releases a file. Nobody to answer.
+    Release(FileIndex),
+}
+
+/// One login session: the control connection and up to 15 bound ones.
+///
+/// Getters say what it knows; `take`, `answered`, `received`, `read_ended` bring what happened; `bind`, `unbind` and `end`
+/// are commands of its driver; `next_todo` gives what is to be done.
+pub struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) peer: Peer,
+    pub(crate) stage: Stage,
+    pub(crate) caller: Arc<Caller>,
+    /// `clientpv` of kXR_protocol; `None` before it.
+    pub(crate) client_version: Option<i32>,
+    /// Generation given at login; 2 and above take deferred answers.
+    pub(crate) generation: u8,
+    pub(crate) prepares: usize,
+    pub(crate) application: String,
+    pub(crate) verifier: Verifier,
+    pub(crate) files: Files,
+    calls: slots::Slots<Call>,
+    ready: VecDeque<Todo>,
+    /// Bit p: path id p is bound.
+    bound: u16,
+}
+
+impl Session {
+    /// A session whose first byte has not come yet. `id` must be unguessable and unique.
+    pub fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
+        let identity = Identity {
+            user: String::new(),
+            pid: 0,
+            address: peer.address,
+            host: peer.host.clone(),
+            protocol: "host",
+            application: String::new(),
+            release: String::new(),
+        };
+        let verifier = Verifier::new(settings.signing);
+        Self {
+            id,
+            settings,
+            peer,
+            stage: Stage::Handshake,
+            caller: Arc::new(Caller { identity, takes_later: false }),
+            client_version: None,
+            generation: 0,
+            prepares: 0,
+            application: String::new(),
+            verifier,
+            files: Files::default(),
+            calls: slots::Slots::default(),
+            ready: VecDeque::new(),
+            bound: 0,
+        }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// For whom operations run.
+    pub fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    /// Did the client log in?
+    pub fn is_active(&self) -> bool {
+        self.stage == Stage::Active
+    }
+
+    /// Was it told to end?
+    pub fn is_ending(&self) -> bool {
+        self.stage == Stage::Ending
+    }
+
+    /// Ended, and every file is released: it may be forgotten.
+    pub fn is_finished(&self) -> bool {
+        self.stage == Stage::Ending && self.files.len() == 0 && self.calls.is_empty() && self.ready.is_empty()
+    }
+
+    /// Requests without an answer yet, reads of the driver aside.
+    pub fn calls_in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Files that are open.
+    pub fn files_open(&self) -> usize {
+        self.files.len()
+    }
+
+    /// May more requests be taken now? If not, wait until an answer has come.
+    pub fn has_room(&self) -> bool {
+        self.calls.len() < CALLS_MAX
+    }
+
+    /// An open file of the session.
+    pub fn file(&self, index: FileIndex) -> Option<&Arc<dyn OpenFile>> {
+        self.files.get(index).map(|handle| &handle.file)
+    }
+
+    /// Path ids that are bound.
+    pub fn is_bound(&self, link: LinkId) -> bool {
+        link == LinkId::CONTROL || (link.0 <= PATH_ID_MAX && self.bound & (1 << link.0) != 0)
+    }
+
+    /// The next thing that became possible.
+    pub fn next_todo(&mut self) -> Option<Todo> {
+        self.ready.pop_front()
+    }
+
+    /// Takes one request from the front of what the control link has brought.
+    pub fn take(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
+        if self.stage == Stage::Handshake {
+            return self.take_handshake(input, out);
+        }
+        let Some((header, rest)) = input.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
+            return Step::More { bytes: REQUEST_HEADER_BYTES };
+        };
+        let header = RequestHeader::decode(header);
+        let Ok(length) = header.payload_bytes() else {
+            self.refuse(
+                header.streamid,
+                LinkId::CONTROL,
+                ErrorCode::ARG_INVALID,
+                "Invalid request data length",
+                out,
+            );
+            return Step::Took { bytes: REQUEST_HEADER_BYTES, todo: self.violated() };
+        };
+        if let Some(step) = self.check_stage(&header, out) {
+            return step;
+        }
+        // File data is announced, not taken: it may be larger than any buffer.
+        let counted = match header.code {
+            RequestCode::WRITE | RequestCode::PGWRITE => 0,
+            _ => length,
+        };
+        let limit =
+            if self.stage == Stage::Active { ARGUMENT_BYTES_MAX } else { GREETING_ARGUMENT_BYTES_MAX };
+        if counted > limit {
+            let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
+            let todo =
+                self.discard(header.streamid, LinkId::CONTROL, length, error, self.stage != Stage::Active);
+            return Step::Took { bytes: REQUEST_HEADER_BYTES, todo };
+        }
+        let Some(payload) = rest.get(..counted) else {
+            return Step::More { bytes: REQUEST_HEADER_BYTES + counted };
+        };
+        let mut bytes = REQUEST_HEADER_BYTES + counted;
+        // An executed checkpoint of a vector write has its list behind what is counted.
+        let mut extra = &[][..];
+        if let Some(list) = list_behind(&header, payload) {
+            match rest.get(counted..counted + list) {
+                Some(found) => extra = found,
+                None => return Step::More { bytes: bytes + list },
+            }
+            bytes += list;
+        }
+        if let Some(refused) = self.verify(&header, payload, out) {
+            return Step::Took { bytes, todo: refused };
+        }
+        let todo = self.dispatch(&header, payload, extra, out);
+        Step::Took { bytes, todo }
+    }
+
+    fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
+        match input.first_chunk::<HANDSHAKE_BYTES>() {
+            None => Step::More { bytes: HANDSHAKE_BYTES },
+            Some(bytes) if Handshake::is(bytes) => {
+                self.stage = Stage::Greeting;
+                let is_server = self.settings.flags.contains(wire::xroot::flags::ServerFlags::IS_SERVER);
+                let role =
+                    if is_server { HandshakeReply::DATA_SERVER } else { HandshakeReply::LOAD_BALANCER };
+                let reply = HandshakeReply { protover: wire::xroot::PROTOCOL_VERSION, role };
+                out.link(LinkId::CONTROL).extend_from_slice(&reply.encode());
+                Step::Took { bytes: HANDSHAKE_BYTES, todo: Todo::Nothing }
+            }
+            Some(_) => Step::Took { bytes: HANDSHAKE_BYTES, todo: self.violated() },
+        }
+    }
+
+    /// Is the request allowed at this stage, and does it have the argument it needs?
+    fn check_stage(&mut self, header: &RequestHeader, out: &mut dyn Outlets) -> Option<Step> {
+        let code = header.code;
+        let greets = matches!(code, RequestCode::LOGIN | RequestCode::PROTOCOL | RequestCode::BIND);
+        if self.stage == Stage::Greeting && !greets {
+            let text = "Invalid request; user not logged in";
+            self.refuse(header.streamid, LinkId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
+            return Some(Step::Took { bytes: REQUEST_HEADER_BYTES, todo: self.violated() });
+        }
+        if self.stage == Stage::Active && header.dlen == 0 && needs_argument(code) {
+            let text = "Required argument not present";
+            self.refuse(header.streamid, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
+            return Some(Step::Took { bytes: REQUEST_HEADER_BYTES, todo: Todo::Nothing });
+        }
+        None
+    }
+
+    fn dispatch(
+        &mut self,
+        header: &RequestHeader,
+        payload: &[u8],
+        extra: &[u8],
+        out: &mut dyn Outlets,
+    ) -> Todo {
+        let id = header.streamid;
+        let request = match Request::decode(header, payload) {
+            Ok(request) => request,
+            Err(error) => {
+                let text = format!("Invalid request; {error}");
+                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+            }
+        };
+        match request {
+            Request::Protocol(m) => self.protocol(id, &m, out),
+            Request::Login(m) if self.stage == Stage::Greeting => self.login(id, &m, out),
+            Request::Bind(m) if self.stage == Stage::Greeting => {
+                Todo::Bind { streamid: id, session: m.sessid }
+            }
+            Request::Login(_) | Request::Bind(_) | Request::Auth(_) | Request::Unknown(_) => {
+                self.refuse(id, LinkId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
+            }
+            Request::Ping(_) => self.done(id, out),
+            Request::Endsess(m) => self.end_session(id, m.sessid),
+            Request::Set(m) => self.set(id, &m, out),
+            Request::Sigver(m) => self.signature(header, &m, out),
+            Request::Gpfile(_) => self.refuse(
+                id,
+                LinkId::CONTROL,
+                ErrorCode::UNSUPPORTED,
+                "gpfile request is not supported",
+                out,
+            ),
+            Request::Read(m) => self.read(id, &m, out),
+            Request::Readv(m) => self.read_vector(id, &m, out),
+            Request::Pgread(m) => self.page_read(id, &m, out),
+            Request::Write(m) => self.write(id, &m, false, out),
+            Request::Pgwrite(m) => self.page_write(id, &m, false, out),
+            Request::Writev(m) => self.vector_write(id, &m, false, out),
+            Request::Chkpoint(m) => self.checkpoint(id, &m, extra, out),
+            Request::Sync(m) => self.on_file(id, m.fhandle, "sync", FileOperation::Sync, out),
+            Request::Close(m) => self.close(id, m.fhandle, out),
+            Request::Clone(m) => self.clone_ranges(id, &m, out),
+            Request::Truncate(m) => self.truncate(id, &m, false, out),
+            Request::Stat(m) => self.stat(id, &m, out),
+            Request::Query(m) => self.query(id, &m, out),
+            Request::Fattr(m) => self.attributes(id, &m, out),
+            other => self.on_path(id, &other, out),
+        }
+    }
+
+    /// Replies with an error, and goes on.
+    pub(crate) fn refuse(
+        &mut self,
+        streamid: StreamId,
+        link: LinkId,
+        code: ErrorCode,
+        text: &str,
+        out: &mut dyn Outlets,
+    ) -> Todo {
+        replies::error(out.link(link), streamid, code, text);
+        Todo::Nothing
+    }
+
+    /// Replies with an error of our own rooms, and goes on.
+    pub(crate) fn fail(&mut self, streamid: StreamId, error: &Error, out: &mut dyn Outlets) -> Todo {
+        self.refuse(streamid, LinkId::CONTROL, crate::wire_code(error.kind), &error.text, out)
+    }
+
+    /// Replies that it is done.
+    pub(crate) fn done(&mut self, streamid: StreamId, out: &mut dyn Outlets) -> Todo {
+        replies::ok(out.link(LinkId::CONTROL), streamid, &[]);
+        Todo::Nothing
+    }
+
+    /// A violation of the protocol was answered: the rest of the stream means nothing.
+    pub(crate) fn violated(&mut self) -> Todo {
+        self.end();
+        Todo::Close
+    }
+
+    /// Registers a request that will be answered later.
+    pub(crate) fn call(&mut self, streamid: StreamId, link: LinkId, kind: CallKind) -> CallId {
+        CallId(self.calls.insert(Call { streamid, link, told_later: false, kind }))
+    }
+
+    pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
+        self.calls.get_mut(id.0)
+    }
+
+    pub(crate) fn finish_call(&mut self, id: CallId) -> Option<Call> {
+        self.calls.remove(id.0)
+    }
+
+    pub(crate) fn push(&mut self, todo: Todo) {
+        self.ready.push_back(todo);
+    }
+
+    /// Announces data that is to be thrown away before the error is told.
+    pub(crate) fn discard(
+        &mut self,
+        streamid: StreamId,
+        link: LinkId,
+        length: usize,
+        error: Error,
+        close: bool,
+    ) -> Todo {
+        let call = self.call(streamid, link, CallKind::Refused { error, close });
+        Todo::Receive(Receive { call, link, length, into: Destination::Discard, checkpoint: false })
+    }
+
+    /// An operation on the file began; a close will wait for it.
+    pub(crate) fn begin(&mut self, index: FileIndex) {
+        if let Some(handle) = self.files.any(index) {
+            handle.busy += 1;
+        }
+    }
+
+    /// A read that was not done on the spot begins.
+    pub fn read_began(&mut self, index: FileIndex) {
+        self.begin(index);
+    }
+
+    /// It has ended.
+    pub fn read_ended(&mut self, index: FileIndex) {
+        self.ended(index);
+    }
+
+    /// An operation on the file ended: a waiting close may start.
+    pub(crate) fn ended(&mut self, index: FileIndex) {
+        let Some(handle) = self.files.any(index) else { return };
+        handle.busy = handle.busy.saturating_sub(1);
+        if handle.busy == 0 && matches!(handle.closing, Some(Closing::Asked(_) | Closing::Lost)) {
+            self.start_close(index);
+        }
+    }
+
+    /// Starts the close that was asked for.
+    pub(crate) fn start_close(&mut self, index: FileIndex) {
+        let Some(handle) = self.files.any(index) else { return };
+        let file = handle.file.clone();
+        let failed = !handle.bad_pages.is_empty();
+        let todo = match handle.closing.replace(Closing::Started) {
+            Some(Closing::Asked(call)) => Todo::FileCall(call, file, FileOperation::Close { failed }),
+            Some(Closing::Lost) => {
+                let call = self.call(StreamId::default(), LinkId::CONTROL, CallKind::Release(index));
+                Todo::FileCall(call, file, FileOperation::Abandon)
+            }
+            Some(Closing::Started) | None => return,
+        };
+        self.push(todo);
+    }
+
+    /// The control link is gone, or the session is to go: takes no further request and releases every file as soon as
+    /// nothing uses it.
+    pub fn end(&mut self) {
+        if self.stage == Stage::Ending {
+            return;
+        }
+        self.stage = Stage::Ending;
+        for index in self.files.indices() {
+            let Some(handle) = self.files.any(index) else { continue };
+            if handle.closing.is_none() {
+                handle.closing = Some(Closing::Lost);
+                if handle.busy == 0 {
+                    self.start_close(index);
+                }
+            }
+        }
+    }
+
+    /// Gives the lowest free path id to a connection from `address`.
+    pub fn bind(&mut self, address: Option<std::net::IpAddr>) -> Result<LinkId, Error> {
+        if self.stage != Stage::Active {
+            return Err(Error::new(ErrorKind::ArgInvalid, "session not logged in"));
+        }
+        if address != self.peer.address {
+            return Err(Error::new(ErrorKind::NotAuthorized, "cross-host bind not allowed"));
+        }
+        let free = (1..=PATH_ID_MAX).find(|&p| self.bound & (1 << p) == 0);
+        let Some(path) = free else { return Err(Error::new(ErrorKind::NoMemory, "bind limit exceeded")) };
+        self.bound |= 1 << path;
+        Ok(LinkId(path))
+    }
+
+    /// A bound connection is gone.
+    pub fn unbind(&mut self, link: LinkId) {
+        if link.0 <= PATH_ID_MAX {
+            self.bound &= !(1 << link.0);
+        }
+    }
+}
+
+/// Bytes of the list that follows the counted bytes of an executed checkpoint of a vector write.
+fn list_behind(header: &RequestHeader, payload: &[u8]) -> Option<usize> {
+    let opcode = header.body.get(15).copied()?;
+    if header.code != RequestCode::CHKPOINT || ChkpointOpcode(opcode) != ChkpointOpcode::XEQ {
+        return None;
+    }
+    let embedded = RequestHeader::decode(payload.first_chunk()?);
+    let length = embedded.payload_bytes().ok()?;
+    (embedded.code == RequestCode::WRITEV && length <= ARGUMENT_BYTES_MAX).then_some(length)
+}
+
+/// Requests that mean nothing without an argument.
+fn needs_argument(code: RequestCode) -> bool {
+    !matches!(
+        code,
+        RequestCode::PROTOCOL
+            | RequestCode::PING
+            | RequestCode::ENDSESS
+            | RequestCode::CLOSE
+            | RequestCode::SYNC
+            | RequestCode::CLONE
+            | RequestCode::READ
+            | RequestCode::PGREAD
+            | RequestCode::WRITE
+            | RequestCode::PGWRITE
+            | RequestCode::STAT
+            | RequestCode::TRUNCATE
+            | RequestCode::QUERY
+            | RequestCode::CHKPOINT
+            | RequestCode::SIGVER
+    )
+}
+
+/// A table with stable small keys.
+mod slots {
+    pub(super) struct Slots<T> {
+        slots: Vec<Option<T>>,
+        free: Vec<u32>,
+        used: usize,
+    }
+
+    impl<T> Default for Slots<T> {
+        fn default() -> Self {
+            Self { slots: Vec::new(), free: Vec::new(), used: 0 }
+        }
+    }
+
+    impl<T> Slots<T> {
+        pub(super) fn len(&self) -> usize {
+            self.used
+        }
+
+        pub(super) fn is_empty(&self) -> bool {
+            self.used == 0
+        }
+
+        pub(super) fn insert(&mut self, value: T) -> u32 {
+            self.used += 1;
+            if let Some(key) = self.free.pop()
+                && let Some(slot) = self.slots.get_mut(key as usize)
+            {
+                *slot = Some(value);
+                return key;
+            }
+            self.slots.push(Some(value));
+            // The number of calls is bounded far below.
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        }
+
+        pub(super) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+            self.slots.get_mut(key as usize)?.as_mut()
+        }
+
+        pub(super) fn remove(&mut self, key: u32) -> Option<T> {
+            let value = self.slots.get_mut(key as usize)?.take()?;
+            self.used -= 1;
+            if self.used == 0 {
+                // An idle session owns no memory for calls.
+                *self = Self::default();
+            } else {
+                self.free.push(key);
+            }
+            Some(value)
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Requests that name a path.
+
+use crate::machine::{CallKind, Outlets, Session};
+use crate::step::{LinkId, Todo};
+use crate::target::{Verb, target, targets};
+use base::{Error, ErrorKind};
+use std::sync::Arc;
+use vfs::{ListDetail, LocateOptions, OpenFile, OpenRequest, Operation, PrepareRequest};
+use wire::xroot::flags::{
+    DirlistOptions, LocateOptions as Locating, MkdirOptions, OpenOptions, OpenTemplateOptions,
+    PrepareOptions, PrepareOptionsX,
+};
+use wire::xroot::header::StreamId;
+use wire::xroot::request::{Dirlist, Locate, Mv, Open, Prepare, Request, Statx};
+
+/// Bits of a mode that mean anything here; the twelfth and above are not the client's to set.
+const MODE_BITS: u16 = 0o777;
+
+impl Session {
+    /// Requests that are nothing but an operation on the name space.
+    pub(crate) fn on_path(&mut self, id: StreamId, request: &Request<'_>, out: &mut dyn Outlets) -> Todo {
+        let kind = match request {
+            Request::Open(m) => {
+                CallKind::Open { compress: m.options.contains(OpenOptions::COMPRESS), stat: wants_stat(m) }
+            }
+            Request::Dirlist(m) => {
+                CallKind::List { detail: list_detail(m), text: Vec::new(), held: Vec::new(), started: false }
+            }
+            Request::Locate(_) => CallKind::TextWithNul,
+            Request::Statx(_) => CallKind::Kinds,
+            _ => CallKind::Plain,
+        };
+        match self.operation(request) {
+            Ok(operation) => Todo::Call(self.call(id, LinkId::CONTROL, kind), operation),
+            Err(error) => self.fail(id, &error, out),
+        }
+    }
+
+    fn operation(&mut self, request: &Request<'_>) -> Result<Operation, Error> {
+        Ok(match request {
+            Request::Open(m) => self.open(m)?,
+            Request::Dirlist(m) => Operation::List(target(m.path, Verb::LIST)?, list_detail(m)),
+            Request::Locate(m) => locate(m)?,
+            Request::Mkdir(m) => Operation::MakeDirectory {
+                target: target(m.path, Verb::CREATE)?,
+                mode: u32::from(m.mode & MODE_BITS),
+                parents: m.options.contains(MkdirOptions::MKPATH),
+            },
+            Request::Mv(m) => rename(m)?,
+            Request::Rm(m) => Operation::Remove(target(m.path, Verb::REMOVE)?),
+            Request::Rmdir(m) => Operation::RemoveDirectory(target(m.path, Verb::REMOVE)?),
+            Request::Chmod(m) => Operation::ChangeMode {
+                target: target(m.path, Verb::MODIFY)?,
+                mode: u32::from(m.mode & MODE_BITS),
+            },
+            Request::Statx(m) => kinds(m)?,
+            Request::Prepare(m) => self.prepare(m)?,
+            _ => return Err(Error::new(ErrorKind::InvalidRequest, "Invalid request code")),
+        })
+    }
+
+    fn open(&self, m: &Open<'_>) -> Result<Operation, Error> {
+        let has = |bit| m.options.contains(bit);
+        let place = target(m.target, Verb::OPEN)?;
+        let creates = has(OpenOptions::NEW) || has(OpenOptions::DELETE);
+        // The read bit wins over update, and update over write only; none of them is reading.
+        let read = has(OpenOptions::READ);
+        let writes = has(OpenOptions::UPDT) || has(OpenOptions::WRTO) || has(OpenOptions::APND);
+        let (duplicate_of, same_file_system_as) = self.templates(m, creates)?;
+        if self.files.len() >= self.settings.files_max {
+            return Err(Error::new(ErrorKind::Overloaded, "too many open files in this session"));
+        }
+        Ok(Operation::Open(
+            place,
+            Box::new(OpenRequest {
+                read,
+                write: (!read && writes) || has(OpenOptions::DELETE) || (has(OpenOptions::NEW) && !read),
+                append: has(OpenOptions::APND),
+                new: has(OpenOptions::NEW),
+                delete: has(OpenOptions::DELETE),
+                make_path: has(OpenOptions::MKPATH) || (has(OpenOptions::ASYNC) && creates),
+                force: has(OpenOptions::FORCE),
+                posc: has(OpenOptions::POSC),
+                stat: wants_stat(m),
+                no_wait: has(OpenOptions::NOWAIT),
+                refresh: has(OpenOptions::REFRESH),
+                replica: has(OpenOptions::REPLICA),
+                sequential: has(OpenOptions::SEQIO),
+                direct: m.optiont.contains(OpenTemplateOptions::DIRECTIO),
+                mode: u32::from(m.mode & MODE_BITS),
+                duplicate_of,
+                same_file_system_as,
+            }),
+        ))
+    }
+
+    /// Files that the new one is to be a clone of, or to lie beside.
+    #[expect(clippy::type_complexity, reason = "two optional files")]
+    fn templates(
+        &self,
+        m: &Open<'_>,
+        creates: bool,
+    ) -> Result<(Option<Arc<dyn OpenFile>>, Option<Arc<dyn OpenFile>>), Error> {
+        let dup = m.optiont.contains(OpenTemplateOptions::DUP);
+        let same = m.optiont.contains(OpenTemplateOptions::SAMEFS);
+        if !dup && !same {
+            return Ok((None, None));
+        }
+        if !m.options.contains(OpenOptions::NEW) || !creates {
+            let text = "file must be opened as a new file in order to colocate";
+            return Err(Error::new(ErrorKind::ArgInvalid, text));
+        }
+        let writes =
+            m.options.intersects(OpenOptions::UPDT.with(OpenOptions::WRTO).with(OpenOptions::DELETE));
+        if dup && (!writes || m.options.contains(OpenOptions::READ)) {
+            return Err(Error::new(ErrorKind::ArgInvalid, "cloned file is not being opened R/W"));
+        }
+        let Some(handle) = self.files.get(crate::files::from_wire(m.fhtemplt)) else {
+            return Err(Error::new(ErrorKind::FileNotOpen, "open does not refer to an open template file"));
+        };
+        let file = handle.file.clone();
+        Ok((dup.then(|| file.clone()), Some(file)))
+    }
+
+    fn prepare(&mut self, m: &Prepare<'_>) -> Result<Operation, Error> {
+        let has = |bit| m.options.contains(bit);
+        if has(PrepareOptions::CANCEL) {
+            let id = m.paths.split(|&b| b == b'\n' || b == 0).next().unwrap_or_default();
+            if id.is_empty() {
+                return Err(Error::new(ErrorKind::ArgMissing, "Prepare requestid not specified"));
+            }
+            return Ok(Operation::CancelPrepare { id: id.to_vec() });
+        }
+        self.prepares += 1;
+        if self.settings.prepares_max.is_some_and(|most| self.prepares > most) {
+            return Err(Error::new(ErrorKind::OverQuota, "Surpassed this connection's prepare limit."));
+        }
+        let list = targets(m.paths, Verb::PREPARE)?;
+        if list.is_empty() {
+            return Err(Error::new(ErrorKind::ArgMissing, "No prepare paths specified"));
+        }
+        let evict = m.optionx.contains(PrepareOptionsX::EVICT);
+        Ok(Operation::Prepare(PrepareRequest {
+            // To evict clears the other options.
+            stage: has(PrepareOptions::STAGE) && !evict,
+            write: has(PrepareOptions::WMODE) && !evict,
+            colocate: has(PrepareOptions::COLOC) && !evict,
+            fresh: has(PrepareOptions::FRESH) && !evict,
+            evict,
+            notify_port: (has(PrepareOptions::NOTIFY) && m.port != 0).then_some(m.port),
+            priority: m.prty.min(3),
+            targets: list,
+        }))
+    }
+}
+
+fn wants_stat(m: &Open<'_>) -> bool {
+    m.options.contains(OpenOptions::RETSTAT) || m.optiont.contains(OpenTemplateOptions::RETSTATX)
+}
+
+fn list_detail(m: &Dirlist<'_>) -> ListDetail {
+    let checksum = m.options.contains(DirlistOptions::DCKSM);
+    ListDetail {
+        stat: checksum || m.options.contains(DirlistOptions::DSTAT),
+        checksum,
+        online: m.options.contains(DirlistOptions::ONLINE),
+    }
+}
+
+fn locate(m: &Locate<'_>) -> Result<Operation, Error> {
+    let has = |bit| m.options.contains(bit);
+    let options = LocateOptions {
+        refresh: has(Locating::REFRESH),
+        prefer_name: has(Locating::PREFNAME),
+        no_wait: has(Locating::NOWAIT),
+        for_listing: has(Locating::FOR_DIRLIST),
+        unique: has(Locating::COMPRESS),
+    };
+    let path = m.path.split(|&b| b == 0).next().unwrap_or_default();
+    // `*` is all servers, `*path` all that export the path: the file need not exist.
+    let place = match path.strip_prefix(b"*") {
+        Some(rest) => {
+            if !rest.is_empty() {
+                target(rest, Verb::LOCATE)?;
+            }
+            None
+        }
+        None => Some(target(path, Verb::LOCATE)?),
+    };
+    Ok(Operation::Locate(place, options))
+}
+
+fn rename(m: &Mv<'_>) -> Result<Operation, Error> {
+    let (old, new) = m.paths().map_err(|error| match error {
+        wire::error::WireError::Short { .. } => {
+            Error::new(ErrorKind::ArgMissing, "new path specification missing")
+        }
+        _ => Error::new(ErrorKind::ArgInvalid, "invalid path specification"),
+    })?;
+    Ok(Operation::Rename { from: target(old, Verb::RENAME)?, to: target(new, Verb::RENAME_TO)? })
+}
+
+fn kinds(m: &Statx<'_>) -> Result<Operation, Error> {
+    let list = targets(m.paths, Verb::STAT)?;
+    if list.is_empty() {
+        return Err(Error::new(ErrorKind::ArgMissing, "Required argument not present"));
+    }
+    Ok(Operation::StatMany(list))
+}

@@ -1,0 +1,120 @@
+//! kXR_query and kXR_set.
+
+use crate::files::from_wire;
+use crate::machine::{CallKind, Outlets, Session};
+use crate::replies;
+use crate::step::{LinkId, Todo};
+use crate::target::{Verb, target, targets};
+use base::{Error, ErrorKind};
+use vfs::{FileOperation, Operation};
+use wire::xroot::codes::{ErrorCode, QueryType};
+use wire::xroot::header::StreamId;
+use wire::xroot::limits::CONFIG_ANSWER_BYTES_MAX;
+use wire::xroot::request::{Query, Set};
+
+impl Session {
+    pub(crate) fn query(&mut self, id: StreamId, m: &Query<'_>, out: &mut dyn Outlets) -> Todo {
+        let by_handle = matches!(m.infotype, QueryType::VISA | QueryType::FINFO | QueryType::OPAQUG);
+        // Without an argument it is about a handle, whatever the type.
+        if m.args.is_empty() || by_handle {
+            return self.query_handle(id, m, by_handle, out);
+        }
+        let text = m.text();
+        let operation = match m.infotype {
+            QueryType::CONFIG => return self.configuration(id, text, out),
+            QueryType::STATS => {
+                let selection = String::from_utf8_lossy(text).into_owned();
+                let call = self.call(id, LinkId::CONTROL, CallKind::TextWithNul);
+                return Todo::Statistics { call, selection };
+            }
+            QueryType::CKSUM => target(text, Verb::CHECKSUM).map(Operation::Checksum),
+            QueryType::CKSCAN => target(text, Verb::CHECKSUM).map(Operation::CancelChecksum),
+            QueryType::XATTR => target(text, Verb::STAT).map(Operation::QueryAttributes),
+            QueryType::SPACE => target(text, Verb::STAT).map(Operation::QuerySpace),
+            QueryType::PREP => prepare(m.args),
+            QueryType::FSINFO | QueryType::OPAQUE | QueryType::OPAQUF => {
+                Ok(Operation::QueryOpaque { code: m.infotype.0, argument: text.to_vec() })
+            }
+            _ => Err(Error::new(ErrorKind::ArgInvalid, "Invalid information query type code")),
+        };
+        let kind = match m.infotype {
+            QueryType::XATTR | QueryType::SPACE => CallKind::TextWithNul,
+            _ => CallKind::Plain,
+        };
+        match operation {
+            Ok(operation) => Todo::Call(self.call(id, LinkId::CONTROL, kind), operation),
+            Err(error) => self.fail(id, &error, out),
+        }
+    }
+
+    fn query_handle(&mut self, id: StreamId, m: &Query<'_>, by_handle: bool, out: &mut dyn Outlets) -> Todo {
+        let index = from_wire(m.fhandle);
+        let Some(file) = self.file(index).cloned() else { return self.not_open(id, "query", out) };
+        if !by_handle {
+            let text = "Required query argument not present";
+            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
+        }
+        self.begin(index);
+        let call = self.call(id, LinkId::CONTROL, CallKind::OnFile(index));
+        let operation = FileOperation::Query { code: m.infotype.0, argument: m.text().to_vec() };
+        Todo::FileCall(call, file, operation)
+    }
+
+    /// One line for each key: its value, or the key itself where nothing is known.
+    ///
+    /// Keys are separated by blanks, and by line ends too: the command line client sends them so, and gains by it.
+    fn configuration(&mut self, id: StreamId, keys: &[u8], out: &mut dyn Outlets) -> Todo {
+        let keys = String::from_utf8_lossy(keys);
+        let mut answer = String::new();
+        let words: Vec<&str> = keys.split_ascii_whitespace().collect();
+        if let ["xrootd" | "cmsd"] = words.as_slice() {
+            // The text of the configuration, which only goes over TLS.
+            replies::ok(out.link(LinkId::CONTROL), id, b"\n\0");
+            return Todo::Nothing;
+        }
+        for key in words {
+            let value = self.settings.configuration.iter().find(|(known, _)| known == key);
+            answer.push_str(value.map_or(key, |(_, value)| value));
+            answer.push('\n');
+        }
+        if answer.is_empty() {
+            let text = "query config argument not specified.";
+            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
+        }
+        if answer.len() > CONFIG_ANSWER_BYTES_MAX {
+            let text = "too many query config arguments.";
+            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_TOO_LONG, text, out);
+        }
+        replies::ok(out.link(LinkId::CONTROL), id, answer.as_bytes());
+        Todo::Nothing
+    }
+
+    pub(crate) fn set(&mut self, id: StreamId, m: &Set<'_>, out: &mut dyn Outlets) -> Todo {
+        let text = String::from_utf8_lossy(m.text.split(|&b| b == 0).next().unwrap_or_default());
+        let mut words = text.split_ascii_whitespace();
+        match (words.next(), words.next()) {
+            (Some("appid"), Some(name)) => {
+                self.application = name.chars().take(80).collect();
+                self.done(id, out)
+            }
+            (Some("monitor"), Some("on" | "off")) => self.done(id, out),
+            (Some("monitor"), Some("info")) => {
+                // No monitoring stream is on: the id of the record is 0.
+                replies::ok(out.link(LinkId::CONTROL), id, &[0; 4]);
+                Todo::Nothing
+            }
+            _ => self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "invalid set parameter", out),
+        }
+    }
+}
+
+/// The id, and the files on the lines after it.
+fn prepare(args: &[u8]) -> Result<Operation, Error> {
+    let args = args.split(|&b| b == 0).next().unwrap_or_default();
+    let mut parts = args.splitn(2, |&b| b == b'\n');
+    let id = parts.next().unwrap_or_default().to_vec();
+    if id.is_empty() {
+        return Err(Error::new(ErrorKind::ArgMissing, "Prepare requestid not specified"));
+    }
+    Ok(Operation::QueryPrepare { id, targets: targets(parts.next().unwrap_or_default(), Verb::PREPARE)? })
+}

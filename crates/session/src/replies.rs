@@ -1,0 +1,110 @@
+//! Replies in the terms of this room: statuses, security requirements, bad pages.
+
+use crate::settings::Signing;
+use crate::step::BadPage;
+use vfs::{FileKind, SpaceFigures, Stat};
+use wire::xroot::codes::{ErrorCode, Status};
+use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
+use wire::xroot::header::{ResponseHeader, StreamId};
+use wire::xroot::reply::protocol::{ProtocolReply, SecurityRequirements};
+use wire::xroot::reply::stat_text::{StatExtended, StatText, VfsText};
+use wire::xroot::reply::{frame, status};
+
+pub(crate) use wire::xroot::reply::frame::{ok, ok_text};
+
+/// Appends a kXR_error reply.
+pub fn error(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str) {
+    wire::xroot::reply::error::encode(out, streamid, code, text);
+}
+
+/// The header of a reply that carries file data: final, or with more to come.
+pub fn read_header(streamid: StreamId, last: bool, length: usize) -> [u8; 8] {
+    let status = if last { Status::OK } else { Status::OKSOFAR };
+    let dlen = i32::try_from(length).unwrap_or(i32::MAX);
+    ResponseHeader { streamid, status, dlen }.encode()
+}
+
+pub(crate) fn protocol(out: &mut Vec<u8>, streamid: StreamId, flags: u32, signing: Option<Signing>) {
+    let security = signing.map(|signing| SecurityRequirements {
+        secver: 0,
+        secopt: if signing.force { SecurityOptions::FORCE } else { SecurityOptions::NONE },
+        seclvl: signing.level,
+        overrides: &[],
+    });
+    let reply = ProtocolReply {
+        pval: wire::xroot::PROTOCOL_VERSION,
+        flags: ServerFlags(flags),
+        bind_interfaces: None,
+        security,
+    };
+    let mark = frame::FrameMark::reserve(out);
+    reply.encode(out);
+    mark.finish(out, streamid, Status::OK);
+}
+
+/// The status as clients read it.
+pub(crate) fn stat_text(stat: &Stat) -> StatText<'_> {
+    StatText {
+        id: stat.id,
+        size: stat.size,
+        flags: stat_flags(stat),
+        mtime: stat.modified,
+        extended: Some(StatExtended {
+            ctime: stat.changed,
+            atime: stat.accessed,
+            mode: stat.mode,
+            owner: stat.owner.as_bytes(),
+            group: stat.group.as_bytes(),
+        }),
+    }
+}
+
+pub(crate) fn stat_flags(stat: &Stat) -> StatFlags {
+    let mut flags = match stat.kind {
+        FileKind::File => StatFlags::NONE,
+        FileKind::Directory => StatFlags::IS_DIR,
+        FileKind::Other => StatFlags::OTHER,
+    };
+    let bits = [
+        (stat.executable, StatFlags::XSET),
+        (stat.offline, StatFlags::OFFLINE),
+        (stat.readable, StatFlags::READABLE),
+        (stat.writable, StatFlags::WRITABLE),
+        (stat.posc_pending, StatFlags::POSCPEND),
+    ];
+    for (set, bit) in bits {
+        if set {
+            flags = flags.with(bit);
+        }
+    }
+    flags
+}
+
+/// Space for new files, in the units of the vfs form of kXR_stat.
+pub(crate) fn space_text(space: &SpaceFigures) -> VfsText {
+    const MB: u64 = 1 << 20;
+    let used = space.total.saturating_sub(space.free);
+    let percent = (used.saturating_mul(100)).checked_div(space.total).unwrap_or(0);
+    VfsText {
+        writable_nodes: space.writable_nodes.into(),
+        free_mb: space.largest_free / MB,
+        used_percent: percent,
+        staging_nodes: space.staging_nodes.into(),
+        staging_free_mb: if space.staging_nodes == 0 { 0 } else { space.largest_free / MB },
+        staging_used_percent: if space.staging_nodes == 0 { 0 } else { percent },
+    }
+}
+
+/// The answer to a kXR_pgwrite: done, or which pages did not match their checksums.
+pub(crate) fn pages_written(out: &mut Vec<u8>, streamid: StreamId, offset: u64, bad: &[BadPage]) {
+    let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+    let length = |page: &BadPage| i16::try_from(page.length).unwrap_or(i16::MAX);
+    match (bad.first(), bad.last()) {
+        (Some(first), Some(last)) => {
+            let offsets: Vec<i64> =
+                bad.iter().map(|page| i64::try_from(page.offset).unwrap_or(i64::MAX)).collect();
+            status::pgwrite_bad_pages(out, streamid, offset, length(first), length(last), &offsets);
+        }
+        _ => status::pgwrite_done(out, streamid, offset),
+    }
+}

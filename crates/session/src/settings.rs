@@ -1,0 +1,65 @@
+//! What a session is told about its server, once, at its start.
+
+use std::net::IpAddr;
+use wire::xroot::codes::SecurityLevel;
+use wire::xroot::flags::ServerFlags;
+
+/// Bytes of argument before login: a login's cgi is far smaller, and nobody unknown gets more memory than this.
+pub const GREETING_ARGUMENT_BYTES_MAX: usize = 16 * 1024;
+
+/// Requests of a session that wait for an answer of the file system at once. Beyond it the driver stops reading.
+pub const CALLS_MAX: usize = 1024;
+
+/// Files open in one session.
+pub const FILES_MAX: usize = 65_536;
+
+/// What is the same for all sessions of a door.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What the server says it is and can do.
+    pub flags: ServerFlags,
+    /// Signing demanded of clients.
+    pub signing: Signing,
+    /// Answers to `query config`, by key. What is not here is echoed.
+    pub configuration: Vec<(String, String)>,
+    /// Prepare requests allowed per session; `None` without a limit.
+    pub prepares_max: Option<usize>,
+    /// Files per session.
+    pub files_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            flags: ServerFlags::IS_SERVER | ServerFlags::SUPPOSC | ServerFlags::SUPPGRW,
+            signing: Signing::default(),
+            configuration: Vec::new(),
+            prepares_max: None,
+            files_max: FILES_MAX,
+        }
+    }
+}
+
+/// Which requests must be signed (kXR_sigver).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signing {
+    /// The level.
+    pub level: SecurityLevel,
+    /// Also of clients whose authentication gave no key: they sign with the bare hash.
+    pub force: bool,
+}
+
+impl Default for Signing {
+    fn default() -> Self {
+        Self { level: SecurityLevel::NONE, force: false }
+    }
+}
+
+/// Who connected.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Address; `None` for a test.
+    pub address: Option<IpAddr>,
+    /// Name where known, else the address as text.
+    pub host: String,
+}

@@ -1,0 +1,182 @@
+//! kXR_sigver: requests that must be signed, and signatures of clients without a key.
+//!
+//! Such a client, when the server insists, signs with the bare SHA-256 of: its sequence number, the header of the next
+//! request, and its payload unless the flags say otherwise. That protects order and integrity against accidents; against
+//! people it needs a key from authentication.
+
+use crate::machine::{Outlets, Session};
+use crate::settings::Signing;
+use crate::step::{LinkId, Todo};
+use sha2::{Digest, Sha256};
+use wire::xroot::codes::{ErrorCode, QueryType, RequestCode, SecurityLevel, SignRequirement};
+use wire::xroot::flags::{OpenOptions, SigverCrypto, SigverFlags};
+use wire::xroot::header::{RequestHeader, StreamId};
+use wire::xroot::limits::SIGNATURE_BYTES_MAX;
+use wire::xroot::request::{Request, Sigver};
+
+/// What is kept between a signature and the request it signs.
+struct Signature {
+    streamid: StreamId,
+    request: RequestCode,
+    sequence: u64,
+    without_payload: bool,
+    hash: [u8; 32],
+}
+
+/// Signatures of one session.
+pub(crate) struct Verifier {
+    demanded: Signing,
+    pending: Option<Signature>,
+    last_sequence: u64,
+}
+
+impl Verifier {
+    pub(crate) fn new(demanded: Signing) -> Self {
+        Self { demanded, pending: None, last_sequence: 0 }
+    }
+
+    /// Is anything demanded of a client that has no key?
+    fn demands(&self) -> bool {
+        self.demanded.force && self.demanded.level != SecurityLevel::NONE
+    }
+}
+
+impl Session {
+    /// Takes a signature for the next request.
+    pub(crate) fn signature(
+        &mut self,
+        header: &RequestHeader,
+        m: &Sigver<'_>,
+        out: &mut dyn Outlets,
+    ) -> Todo {
+        let id = header.streamid;
+        if m.signature.is_empty() || m.signature.len() > SIGNATURE_BYTES_MAX {
+            self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
+            return self.violated();
+        }
+        if !self.verifier.demands() {
+            // Not needed: accepted and ignored.
+            return Todo::Nothing;
+        }
+        let fault = if m.version != 0 {
+            "Unsupported signature version"
+        } else if m.crypto.contains(SigverCrypto::RSA_KEY) {
+            "Unsupported signature key"
+        } else if m.crypto.0 != SigverCrypto::SHA256.0 {
+            "Unsupported signature hash"
+        } else if m.seqno <= self.verifier.last_sequence {
+            "Incorrect signature sequence"
+        } else {
+            match <[u8; 32]>::try_from(m.signature) {
+                Ok(hash) => {
+                    self.verifier.last_sequence = m.seqno;
+                    self.verifier.pending = Some(Signature {
+                        streamid: id,
+                        request: m.expectrid,
+                        sequence: m.seqno,
+                        without_payload: m.flags.contains(SigverFlags::NODATA),
+                        hash,
+                    });
+                    return Todo::Nothing;
+                }
+                Err(_) => "Invalid signature hash length",
+            }
+        };
+        self.unsigned(id, fault, out)
+    }
+
+    /// Checks a request against the signature before it, if one is demanded. `Some` is the refusal.
+    pub(crate) fn verify(
+        &mut self,
+        header: &RequestHeader,
+        payload: &[u8],
+        out: &mut dyn Outlets,
+    ) -> Option<Todo> {
+        if !self.verifier.demands() || !self.is_active() || header.code == RequestCode::SIGVER {
+            return None;
+        }
+        let id = header.streamid;
+        let fault = match self.verifier.pending.take() {
+            None if needed(self.verifier.demanded.level, header, payload) => "Request not signed",
+            None => return None,
+            Some(signature) if signature.streamid != id => "Signature streamid mismatch",
+            Some(signature) if signature.request != header.code => "Signature requestid mismatch",
+            Some(signature) => {
+                let streamed = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE);
+                if streamed && !signature.without_payload && header.dlen != 0 {
+                    // File data is not held back to be hashed, and is not asked for in the level's options.
+                    "Unsupported signature hash"
+                } else {
+                    let mut hash = Sha256::new();
+                    hash.update(signature.sequence.to_be_bytes());
+                    hash.update(header.encode());
+                    if !signature.without_payload {
+                        hash.update(payload);
+                    }
+                    if hash.finalize().as_slice() == signature.hash {
+                        return None;
+                    }
+                    "Signature hash mismatch"
+                }
+            }
+        };
+        Some(self.unsigned(id, fault, out))
+    }
+
+    fn unsigned(&mut self, id: StreamId, fault: &str, out: &mut dyn Outlets) -> Todo {
+        self.refuse(id, LinkId::CONTROL, ErrorCode::SIGVER_ERR, fault, out);
+        self.violated()
+    }
+}
+
+/// Must this request be signed at this level?
+fn needed(level: SecurityLevel, header: &RequestHeader, payload: &[u8]) -> bool {
+    match requirement(level, header.code) {
+        SignRequirement::NEEDED => true,
+        SignRequirement::LIKELY => match Request::decode(header, payload) {
+            Ok(Request::Open(m)) => {
+                let changes = OpenOptions::DELETE
+                    .with(OpenOptions::NEW)
+                    .with(OpenOptions::APND)
+                    .with(OpenOptions::UPDT);
+                m.options.intersects(changes)
+            }
+            Ok(Request::Query(m)) => {
+                matches!(m.infotype, QueryType::OPAQUE | QueryType::OPAQUF | QueryType::OPAQUG)
+            }
+            Ok(Request::Set(m)) => m.modifier != 0,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// The table of levels.
+fn requirement(level: SecurityLevel, code: RequestCode) -> SignRequirement {
+    use RequestCode as R;
+    use SignRequirement as S;
+    let columns = match code {
+        R::BIND | R::CLOSE | R::ENDSESS | R::PGREAD | R::PGWRITE | R::WRITE => {
+            [S::IGNORE, S::IGNORE, S::NEEDED, S::NEEDED]
+        }
+        R::CHMOD | R::CHKPOINT | R::FATTR | R::GPFILE | R::MV | R::RM | R::RMDIR | R::TRUNCATE => {
+            [S::NEEDED; 4]
+        }
+        R::DIRLIST | R::LOCATE | R::PREPARE | R::READ | R::READV | R::STAT | R::STATX | R::SYNC => {
+            [S::IGNORE, S::IGNORE, S::IGNORE, S::NEEDED]
+        }
+        R::MKDIR => [S::IGNORE, S::NEEDED, S::NEEDED, S::NEEDED],
+        R::OPEN => [S::LIKELY, S::NEEDED, S::NEEDED, S::NEEDED],
+        R::QUERY => [S::IGNORE, S::IGNORE, S::LIKELY, S::NEEDED],
+        R::SET => [S::LIKELY, S::LIKELY, S::NEEDED, S::NEEDED],
+        _ => [S::IGNORE; 4],
+    };
+    let [compatible, standard, intense, pedantic] = columns;
+    match level {
+        SecurityLevel::COMPATIBLE => compatible,
+        SecurityLevel::STANDARD => standard,
+        SecurityLevel::INTENSE => intense,
+        SecurityLevel::PEDANTIC => pedantic,
+        _ => S::IGNORE,
+    }
+}
