@@ -4,11 +4,13 @@
 //! * [`codes`], [`flags`], [`limits`]: the numbers of the protocol, each under its name;
 //! * [`request`]: one file per request, decoded for a server and encoded for a client;
 //! * [`reply`]: replies, encoded for a server and decoded for a client;
-//! * [`cgi`], [`login_cgi`]: the `key=value` texts behind a path and in a login.
+//! * [`cgi`], [`login_cgi`]: the `key=value` texts behind a path and in a login;
+//! * [`frames`]: cuts a byte stream into frames.
 
 pub mod cgi;
 pub mod codes;
 pub mod flags;
+pub mod frames;
 pub mod header;
 pub mod limits;
 pub mod login_cgi;

@@ -1,0 +1,225 @@
+//! Cuts a byte stream into frames.
+//!
+//! The length of a frame is not always in its header: `kXR_writev` and `kXR_chkpoint` xeq have data behind the counted
+//! bytes, `kXR_status` too, and a write with a path id has its payload on another connection. [`request_bytes`] and
+//! [`response_bytes`] know; [`Splitter`] keeps the bytes of a frame until it is whole. That is for clients and tests: a
+//! server streams file data and never holds such a frame.
+//!
+//! Source: xroot protocol 5.2.0, sections 1.2, 1.4, 1.5, 1.9, 2.6, 2.28, 3.8.
+
+use super::codes::{ChkpointOpcode, RequestCode, Status};
+use super::header::{RequestHeader, ResponseHeader};
+use super::limits::{HANDSHAKE_BYTES, HANDSHAKE_REPLY_BYTES, REQUEST_HEADER_BYTES, RESPONSE_HEADER_BYTES};
+use super::request::SegmentList;
+use crate::error::WireError;
+
+/// How long a frame is, as far as its first bytes tell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameBytes {
+    /// At least so many bytes are needed to tell.
+    AtLeast(usize),
+    /// The frame has exactly so many bytes.
+    Exactly(usize),
+}
+
+impl FrameBytes {
+    fn behind(self, bytes: usize) -> Self {
+        match self {
+            Self::AtLeast(more) => Self::AtLeast(more.saturating_add(bytes)),
+            Self::Exactly(more) => Self::Exactly(more.saturating_add(bytes)),
+        }
+    }
+}
+
+/// Bytes of the request frame that starts with `bytes`, streamed data included.
+///
+/// # Errors
+/// [`WireError::BadLength`] when a length is negative: where the next frame starts cannot be known.
+pub fn request_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
+    let Some((header, payload)) = bytes.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
+        return Ok(FrameBytes::AtLeast(REQUEST_HEADER_BYTES));
+    };
+    let header = RequestHeader::decode(header);
+    let counted = header.payload_bytes()?;
+    // An embedded header must not embed another one, so this does not descend further.
+    let embeds = header.code == RequestCode::CHKPOINT && header.u8::<19>() == ChkpointOpcode::XEQ.0;
+    if !embeds || counted != REQUEST_HEADER_BYTES {
+        return flat_request_bytes(&header, payload);
+    }
+    let Some((embedded, payload)) = payload.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
+        return Ok(FrameBytes::AtLeast(2 * REQUEST_HEADER_BYTES));
+    };
+    Ok(flat_request_bytes(&RequestHeader::decode(embedded), payload)?.behind(REQUEST_HEADER_BYTES))
+}
+
+/// Bytes of a request that embeds no other one.
+fn flat_request_bytes(header: &RequestHeader, payload: &[u8]) -> Result<FrameBytes, WireError> {
+    let counted = header.payload_bytes()?;
+    let payload_bytes = match header.code {
+        // The payload comes on the connection of that path id.
+        RequestCode::WRITE | RequestCode::PGWRITE if header.u8::<16>() != 0 => 0,
+        RequestCode::WRITEV => match payload.get(..counted) {
+            None => return Ok(FrameBytes::AtLeast(REQUEST_HEADER_BYTES.saturating_add(counted))),
+            Some(list) => {
+                let data = SegmentList::new(list).total_bytes().and_then(|total| usize::try_from(total).ok());
+                counted.saturating_add(data.ok_or(WireError::BadLength { field: "wlen", bytes: -1 })?)
+            }
+        },
+        _ => counted,
+    };
+    Ok(FrameBytes::Exactly(REQUEST_HEADER_BYTES.saturating_add(payload_bytes)))
+}
+
+/// Bytes of the response frame that starts with `bytes`, the data behind a `kXR_status` included.
+///
+/// # Errors
+/// [`WireError::BadLength`] when a length is negative: where the next frame starts cannot be known.
+pub fn response_bytes(bytes: &[u8]) -> Result<FrameBytes, WireError> {
+    let Some((header, body)) = bytes.split_first_chunk::<RESPONSE_HEADER_BYTES>() else {
+        return Ok(FrameBytes::AtLeast(RESPONSE_HEADER_BYTES));
+    };
+    let header = ResponseHeader::decode(header);
+    let counted = RESPONSE_HEADER_BYTES.saturating_add(header.body_bytes()?);
+    const DATA_LENGTH_AT: usize = 12;
+    if header.status != Status::STATUS || header.body_bytes()? < DATA_LENGTH_AT + 4 {
+        return Ok(FrameBytes::Exactly(counted));
+    }
+    let Some(data) = body.get(DATA_LENGTH_AT..).and_then(<[u8]>::first_chunk) else {
+        return Ok(FrameBytes::AtLeast(RESPONSE_HEADER_BYTES + DATA_LENGTH_AT + 4));
+    };
+    let data = i32::from_be_bytes(*data);
+    let data =
+        usize::try_from(data).map_err(|_| WireError::BadLength { field: "dlen", bytes: data.into() })?;
+    Ok(FrameBytes::Exactly(counted.saturating_add(data)))
+}
+
+/// Which frames a stream consists of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From client to server: a handshake, then requests.
+    Requests,
+    /// From server to client: the answer to the handshake, then responses.
+    Responses,
+}
+
+/// Collects bytes and gives back whole frames.
+#[derive(Debug)]
+pub struct Splitter {
+    direction: Direction,
+    greeted: bool,
+    frame_bytes_max: usize,
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+/// A whole frame of a [`Splitter`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Frame<'a> {
+    /// The 20 bytes that a client, or the 16 bytes that a server starts with.
+    Greeting(&'a [u8]),
+    /// A request, header and streamed data included.
+    Request(&'a [u8]),
+    /// A response, header and the data behind a `kXR_status` included.
+    Response(&'a [u8]),
+}
+
+impl<'a> Frame<'a> {
+    /// The bytes of the frame.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Greeting(bytes) | Self::Request(bytes) | Self::Response(bytes) => bytes,
+        }
+    }
+}
+
+impl Splitter {
+    /// A splitter at the start of a connection. A frame of more than `frame_bytes_max` bytes is refused before memory is
+    /// taken for it.
+    #[must_use]
+    pub const fn new(direction: Direction, frame_bytes_max: usize) -> Self {
+        Self { direction, greeted: false, frame_bytes_max, bytes: Vec::new(), start: 0 }
+    }
+
+    /// Adds bytes that have arrived.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// [`WireError::BadLength`] and [`WireError::TooLong`]: the stream cannot be followed any further. The offending bytes
+    /// stay at the front, so asking again gives the same error.
+    pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
+        let rest = self.bytes.get(self.start..).unwrap_or_default();
+        let needed = match (self.direction, self.greeted) {
+            (Direction::Requests, false) => FrameBytes::Exactly(HANDSHAKE_BYTES),
+            (Direction::Responses, false) => FrameBytes::Exactly(HANDSHAKE_REPLY_BYTES),
+            (Direction::Requests, true) => request_bytes(rest)?,
+            (Direction::Responses, true) => response_bytes(rest)?,
+        };
+        let (FrameBytes::AtLeast(bytes) | FrameBytes::Exactly(bytes)) = needed;
+        if bytes > self.frame_bytes_max {
+            return Err(WireError::TooLong { field: "frame", limit: self.frame_bytes_max, bytes });
+        }
+        let FrameBytes::Exactly(bytes) = needed else { return Ok(None) };
+        let Some(frame) = rest.get(..bytes) else { return Ok(None) };
+        self.start += bytes;
+        Ok(Some(match (std::mem::replace(&mut self.greeted, true), self.direction) {
+            (false, _) => Frame::Greeting(frame),
+            (true, Direction::Requests) => Frame::Request(frame),
+            (true, Direction::Responses) => Frame::Response(frame),
+        }))
+    }
+
+    /// What has arrived and belongs to no whole frame yet, for example the first bytes of a TLS handshake.
+    #[must_use]
+    pub fn unread(&self) -> &[u8] {
+        self.bytes.get(self.start..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xroot::header::{FileHandle, Handshake, StreamId};
+    use crate::xroot::request::{Request, Write};
+
+    #[test]
+    fn a_frame_over_the_limit_is_refused_before_it_arrives() {
+        let mut splitter = Splitter::new(Direction::Requests, 100);
+        splitter.push(&Handshake::BYTES);
+        assert!(matches!(splitter.next_frame(), Ok(Some(Frame::Greeting(_)))));
+        let mut bytes = Vec::new();
+        let write = |dlen| Write { fhandle: FileHandle::default(), offset: 0, pathid: 0, dlen };
+        Request::Write(write(76)).encode(StreamId::default(), &mut bytes);
+        assert_eq!(request_bytes(&bytes), Ok(FrameBytes::Exactly(100)));
+        bytes.clear();
+        Request::Write(write(77)).encode(StreamId::default(), &mut bytes);
+        splitter.push(&bytes);
+        let too_long = Err(WireError::TooLong { field: "frame", limit: 100, bytes: 101 });
+        assert_eq!(splitter.next_frame(), too_long);
+        assert_eq!(splitter.next_frame(), too_long);
+    }
+
+    #[test]
+    fn a_write_for_another_path_has_no_payload_here() {
+        let mut bytes = Vec::new();
+        let write = Write { fhandle: FileHandle::default(), offset: 0, pathid: 1, dlen: 5 };
+        Request::Write(write).encode(StreamId::default(), &mut bytes);
+        assert_eq!(request_bytes(&bytes), Ok(FrameBytes::Exactly(24)));
+    }
+
+    #[test]
+    fn negative_lengths_end_the_stream() {
+        let mut bytes = [0xff; 24];
+        assert_eq!(request_bytes(&bytes), Err(WireError::BadLength { field: "dlen", bytes: -1 }));
+        bytes[..8].copy_from_slice(&[0, 0, 0x0f, 0xa7, 0, 0, 0, 16]);
+        assert_eq!(response_bytes(&bytes), Err(WireError::BadLength { field: "dlen", bytes: -1 }));
+    }
+}
