@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: what every kind of storage does |
 //! | `pool` | [`Pool`]: threads for work that may wait, bounded for each file system |
+//! | `posix` | [`Posix`]: files on POSIX file systems |
 
 #![allow(unsafe_code)]
 
 mod backend;
 mod pool;
+pub mod posix;
 
 pub use backend::{Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, RawEntry, StoredFile, Usage};
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX};
+pub use posix::Posix;

@@ -1,0 +1,91 @@
+//! Extended attributes by their full local names, on descriptors and on files that are only reached.
+
+use super::tree::{Reach, proc_name};
+use rustix::buffer::spare_capacity;
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// What bears the attributes.
+pub(super) enum Bearer<'a> {
+    Descriptor(BorrowedFd<'a>),
+    Name(String),
+}
+
+impl<'a> From<BorrowedFd<'a>> for Bearer<'a> {
+    fn from(fd: BorrowedFd<'a>) -> Self {
+        Self::Descriptor(fd)
+    }
+}
+
+impl<'a> From<&'a Reach> for Bearer<'a> {
+    fn from(reach: &'a Reach) -> Self {
+        match reach {
+            Reach::Open(fd) => Self::Descriptor(fd.as_fd()),
+            Reach::Place(fd) => Self::Name(proc_name(fd.as_fd())),
+        }
+    }
+}
+
+/// First guess at the size of a value or list; most are shorter.
+const GUESS_BYTES: usize = 256;
+/// The most that Linux keeps in a value (`XATTR_SIZE_MAX`) or a list (`XATTR_LIST_MAX`).
+const BYTES_MAX: usize = 65_536;
+
+/// Calls with a larger buffer until it is large enough.
+fn grown(mut call: impl FnMut(&mut Vec<u8>) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
+    let mut buffer = Vec::with_capacity(GUESS_BYTES);
+    match call(&mut buffer) {
+        Err(Errno::RANGE) => {
+            buffer = Vec::with_capacity(BYTES_MAX);
+            call(&mut buffer)?;
+        }
+        done => {
+            done?;
+        }
+    }
+    Ok(buffer)
+}
+
+/// A value; `None` if there is no such attribute.
+pub(super) fn get(bearer: &Bearer<'_>, name: &str) -> io::Result<Option<Vec<u8>>> {
+    let value = grown(|buffer| match bearer {
+        Bearer::Descriptor(fd) => rustix::fs::fgetxattr(fd, name, spare_capacity(buffer)),
+        Bearer::Name(path) => rustix::fs::getxattr(path.as_str(), name, spare_capacity(buffer)),
+    });
+    match value {
+        Ok(value) => Ok(Some(value)),
+        Err(Errno::NODATA) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets a value; with `new` there must be none yet.
+pub(super) fn set(bearer: &Bearer<'_>, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+    let flags = if new { XattrFlags::CREATE } else { XattrFlags::empty() };
+    match bearer {
+        Bearer::Descriptor(fd) => rustix::fs::fsetxattr(fd, name, value, flags)?,
+        Bearer::Name(path) => rustix::fs::setxattr(path.as_str(), name, value, flags)?,
+    }
+    Ok(())
+}
+
+/// Removes one.
+pub(super) fn remove(bearer: &Bearer<'_>, name: &str) -> io::Result<()> {
+    match bearer {
+        Bearer::Descriptor(fd) => rustix::fs::fremovexattr(fd, name)?,
+        Bearer::Name(path) => rustix::fs::removexattr(path.as_str(), name)?,
+    }
+    Ok(())
+}
+
+/// All names. One that is not UTF-8 cannot be asked for and is left out.
+pub(super) fn list(bearer: &Bearer<'_>) -> io::Result<Vec<String>> {
+    let names = grown(|buffer| match bearer {
+        Bearer::Descriptor(fd) => rustix::fs::flistxattr(fd, spare_capacity(buffer)),
+        Bearer::Name(path) => rustix::fs::listxattr(path.as_str(), spare_capacity(buffer)),
+    })?;
+    let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    Ok(names.filter_map(|name| String::from_utf8(name.to_vec()).ok()).collect())
+}

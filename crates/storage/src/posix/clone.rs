@@ -1,0 +1,114 @@
+//! Copying a range from one file to another: by sharing blocks, else in the kernel, else through memory.
+
+use super::file::File;
+use crate::StoredFile;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// Bytes that one call copies in the kernel, so that no call lasts for minutes.
+const KERNEL_COPY_BYTES: usize = 64 << 20;
+/// Bytes copied through memory at a time.
+const MEMORY_COPY_BYTES: u64 = 1 << 20;
+
+/// Copies `length` bytes at `from_offset` of `from` to `offset` of `to`; 0 bytes are nothing. A source that ends before
+/// is `EINVAL`. Ranges of one file may overlap: what arrives is what was there before.
+pub(super) fn range(
+    to: &File,
+    from: &dyn StoredFile,
+    from_offset: u64,
+    length: u64,
+    offset: u64,
+) -> io::Result<()> {
+    let end = from_offset.checked_add(length).ok_or(Errno::INVAL)?;
+    if length == 0 {
+        return Ok(());
+    }
+    if from.stat()?.size < end {
+        return Err(Errno::INVAL.into());
+    }
+    let Some(source) = from.as_any().downcast_ref::<File>() else {
+        return through_memory(to, from, Range { from: from_offset, to: offset, length, backwards: false });
+    };
+    if !to.without.reflink && share(to, source, from_offset, length, offset)? {
+        return Ok(());
+    }
+    let (mut copied, same) = (0, is_same(to, source)?);
+    let overlap = same && from_offset < offset.saturating_add(length) && offset < end;
+    if !to.without.copy_file_range && !overlap {
+        copied = in_kernel(to, source, from_offset, length, offset)?;
+    }
+    let backwards = overlap && from_offset < offset;
+    let left = Range { from: from_offset + copied, to: offset + copied, length: length - copied, backwards };
+    through_memory(to, source, left)
+}
+
+fn is_same(a: &File, b: &File) -> io::Result<bool> {
+    let (a, b) = (rustix::fs::fstat(&a.fd)?, rustix::fs::fstat(&b.fd)?);
+    Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
+}
+
+/// Shares blocks; `false` if that cannot be done here. The kernel does all or nothing.
+fn share(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> io::Result<bool> {
+    let range = libc::file_clone_range {
+        src_fd: i64::from(from.fd.as_raw_fd()),
+        src_offset: from_offset,
+        src_length: length,
+        dest_offset: offset,
+    };
+    // SAFETY: the structure has the kernel's layout and outlives the call, which keeps nothing of it.
+    let result = unsafe { libc::ioctl(to.fd.as_raw_fd(), libc::FICLONERANGE, &raw const range) };
+    if result == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // No room and a broken disk stay so when copying; everything else is about sharing alone.
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EIO | libc::EBADF) => Err(error),
+        _ => Ok(false),
+    }
+}
+
+/// Copies in the kernel as far as it can, and says how far.
+fn in_kernel(to: &File, from: &File, from_offset: u64, length: u64, offset: u64) -> io::Result<u64> {
+    let mut copied = 0;
+    while copied < length {
+        let (mut at, mut into) = (from_offset + copied, offset + copied);
+        let piece = usize::try_from(length - copied).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
+        match rustix::fs::copy_file_range(&from.fd, Some(&mut at), &to.fd, Some(&mut into), piece) {
+            // Either the source ended, which reading will tell, or the file system has nothing to give this way.
+            Ok(0) => break,
+            Ok(more) => copied += more as u64,
+            Err(Errno::INTR) => {}
+            Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::IO | Errno::BADF | Errno::FBIG)) => {
+                return Err(error.into());
+            }
+            Err(_) => break,
+        }
+    }
+    Ok(copied)
+}
+
+struct Range {
+    from: u64,
+    to: u64,
+    length: u64,
+    /// The last piece first.
+    backwards: bool,
+}
+
+fn through_memory(to: &File, from: &dyn StoredFile, range: Range) -> io::Result<()> {
+    let mut buffer = vec![0; usize::try_from(range.length.min(MEMORY_COPY_BYTES)).unwrap_or(0)];
+    let mut copied = 0;
+    while copied < range.length {
+        let bytes = (range.length - copied).min(MEMORY_COPY_BYTES);
+        let at = if range.backwards { range.length - copied - bytes } else { copied };
+        let piece = buffer.get_mut(..usize::try_from(bytes).unwrap_or(0)).unwrap_or_default();
+        if from.read(range.from + at, piece)? < piece.len() {
+            return Err(Errno::INVAL.into());
+        }
+        to.write(range.to + at, piece)?;
+        copied += bytes;
+    }
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! An open file on a POSIX file system.
+
+use super::attribute::{self, Bearer};
+use super::tree::Without;
+use super::volume::{ReadNow, Volume, is_unsupported};
+use super::{clone, volume::Kind};
+use crate::{Metadata, Now, Pool, StoredFile};
+use rustix::fs::{Advice, AtFlags, Mode, Stat, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use std::any::Any;
+use std::io::{self, IoSliceMut};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// An open file.
+pub(super) struct File {
+    pub(super) fd: OwnedFd,
+    pub(super) volume: Arc<Volume>,
+    pub(super) without: Without,
+    /// Bytes it may have at most.
+    pub(super) bytes_max: u64,
+}
+
+/// The contract's status from the system's.
+pub(super) fn metadata(status: &Stat) -> Metadata {
+    Metadata {
+        device: status.st_dev,
+        inode: status.st_ino,
+        mode: status.st_mode,
+        size: u64::try_from(status.st_size).unwrap_or(0),
+        uid: status.st_uid,
+        gid: status.st_gid,
+        modified: status.st_mtime,
+        modified_nanoseconds: u32::try_from(status.st_mtime_nsec).unwrap_or(0),
+        changed: status.st_ctime,
+        accessed: status.st_atime,
+        offline: false,
+    }
+}
+
+/// Largest offset a file can have on Linux.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl File {
+    fn bearer(&self) -> Bearer<'_> {
+        Bearer::from(self.fd.as_fd())
+    }
+
+    /// Is `offset` at or behind the end? Does not wait.
+    fn is_end(&self, offset: u64) -> bool {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        rustix::fs::statx(&self.fd, "", flags, StatxFlags::SIZE).is_ok_and(|status| offset >= status.stx_size)
+    }
+
+    /// Reads without waiting, as often as it takes.
+    fn read_no_wait(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = offset + done as u64;
+            match rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(Errno::INTR) => {}
+                // Some file systems say so without looking at the size first.
+                Err(Errno::AGAIN) if self.is_end(at) => break,
+                Err(Errno::AGAIN) => return Now::WouldBlock,
+                Err(error) if is_unsupported(error) => {
+                    return match self.volume.refused_nowait() {
+                        ReadNow::Plain => Now::Done(self.read(offset, into)),
+                        _ => Now::WouldBlock,
+                    };
+                }
+                Err(error) => return Now::Done(Err(error.into())),
+            }
+        }
+        Now::Done(Ok(done))
+    }
+
+    fn write_all(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        if offset.checked_add(from.len() as u64).is_none_or(|end| end > self.bytes_max) {
+            return Err(Errno::FBIG.into());
+        }
+        let mut done = 0;
+        while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pwrite(&self.fd, rest, offset + done as u64) {
+                // Does not happen for files; without an error nothing better can be said.
+                Ok(0) => return Err(Errno::IO.into()),
+                Ok(more) => done += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl StoredFile for File {
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
+        if offset.saturating_add(into.len() as u64) > OFFSET_MAX {
+            return Now::Done(self.read(offset, into));
+        }
+        match self.volume.read_now() {
+            ReadNow::NoWait => self.read_no_wait(offset, into),
+            ReadNow::Plain => Now::Done(self.read(offset, into)),
+            ReadNow::Never if self.is_end(offset) => Now::Done(Ok(0)),
+            ReadNow::Never => Now::WouldBlock,
+        }
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        // Nothing lies behind the largest offset.
+        let room = usize::try_from(OFFSET_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let wanted = into.len().min(room);
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..wanted).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(&self.fd, rest, offset + done as u64) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
+        if !self.volume.writes_fast() {
+            return Now::WouldBlock;
+        }
+        Now::Done(self.volume.timed(from.len(), || self.write_all(offset, from)))
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.volume.timed_in_pool(from.len(), || self.write_all(offset, from))
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        if size > self.bytes_max {
+            return Err(Errno::FBIG.into());
+        }
+        Ok(rustix::fs::ftruncate(&self.fd, size)?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fdatasync(&self.fd)?)
+    }
+
+    fn stat(&self) -> io::Result<Metadata> {
+        Ok(metadata(&rustix::fs::fstat(&self.fd)?))
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode & 0o7777))?)
+    }
+
+    fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attribute::get(&self.bearer(), name)
+    }
+
+    fn set_attribute(&self, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+        attribute::set(&self.bearer(), name, value, new)
+    }
+
+    fn remove_attribute(&self, name: &str) -> io::Result<()> {
+        attribute::remove(&self.bearer(), name)
+    }
+
+    fn attributes(&self) -> io::Result<Vec<String>> {
+        attribute::list(&self.bearer())
+    }
+
+    fn clone_range(
+        &self,
+        from: &dyn StoredFile,
+        from_offset: u64,
+        length: u64,
+        offset: u64,
+    ) -> io::Result<()> {
+        if offset.checked_add(length).is_none_or(|end| end > self.bytes_max) {
+            return Err(Errno::FBIG.into());
+        }
+        clone::range(self, from, from_offset, length, offset)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn is_resident(&self, offset: u64, length: usize) -> bool {
+        super::resident::is_resident(self.fd.as_fd(), offset, length)
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        if self.volume.kind() != Kind::Memory
+            && let Some(length) = NonZeroU64::new(length)
+        {
+            // A hint: what comes of it does not matter.
+            let _ = rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::WillNeed);
+        }
+    }
+
+    fn pool(&self) -> &Arc<Pool> {
+        &self.volume.pool
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

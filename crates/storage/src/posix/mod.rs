@@ -1,0 +1,295 @@
+//! Files on POSIX file systems: a local root, its links, and what lies below.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `tree` | staying inside: paths to descriptors in one system call |
+//! | `walk` | the same name by name, for links and kernels that need it |
+//! | `volume` | file systems: what each can do without waiting, and its pool |
+//! | `file` | an open file |
+//! | `resident` | is a piece of a file in memory? |
+//! | `clone` | copying ranges between files |
+//! | `directory` | reading directories |
+//! | `attribute` | extended attributes |
+
+mod attribute;
+mod clone;
+mod directory;
+mod file;
+mod resident;
+mod tree;
+mod volume;
+mod walk;
+
+pub use tree::Without;
+pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};
+
+use crate::{Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, Pool, StoredFile, Usage};
+use attribute::Bearer;
+use base::LogicalPath;
+use directory::Directory;
+use file::{File, metadata};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tree::Tree;
+use volume::Volumes;
+
+/// What a [`Posix`] is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What `/` stands for (`oss.localroot`).
+    pub root: PathBuf,
+    /// Folders outside the root that symbolic links may lead into.
+    pub links_to: Vec<PathBuf>,
+    /// Bytes a file may have at most (`oss.maxsize`).
+    pub file_bytes_max: Option<u64>,
+    /// For tests.
+    pub without: Without,
+}
+
+impl Config {
+    /// Everything below `root`, and nothing else.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), links_to: Vec::new(), file_bytes_max: None, without: Without::default() }
+    }
+
+    /// As the directives say.
+    pub fn from_effective(storage: &config::Storage) -> Self {
+        let root = storage.local_root.value.clone().unwrap_or_else(|| PathBuf::from("/"));
+        Self { file_bytes_max: storage.file_bytes_max.value, ..Self::new(root) }
+    }
+}
+
+/// Files on POSIX file systems below a local root.
+pub struct Posix {
+    tree: Arc<Tree>,
+    volumes: Volumes,
+    without: Without,
+    file_bytes_max: u64,
+}
+
+/// Tries to create or open a name that others create and remove meanwhile.
+const CREATE_TRIES: usize = 16;
+
+/// Nothing that is opened may make the process wait, take its terminal, or pass to a child.
+const QUIET: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+fn is_error<T>(result: &io::Result<T>, errno: Errno) -> bool {
+    result.as_ref().err().and_then(io::Error::raw_os_error) == Some(errno.raw_os_error())
+}
+
+impl Posix {
+    /// Opens the root, which must be a directory. May wait.
+    pub fn new(config: &Config) -> io::Result<Self> {
+        let tree = Arc::new(Tree::new(&config.root, &config.links_to, config.without)?);
+        let volumes = Volumes::new(&config.root, tree.root(), config.without.nowait)?;
+        let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
+        Ok(Self { tree, volumes, without: config.without, file_bytes_max })
+    }
+
+    fn flags(how: &OpenHow) -> OFlags {
+        let access = if how.write { OFlags::RDWR } else { OFlags::RDONLY };
+        access | QUIET | if how.truncate { OFlags::TRUNC } else { OFlags::empty() }
+    }
+
+    /// Only regular files are files; others could do anything when read.
+    fn file(&self, fd: OwnedFd) -> io::Result<Arc<dyn StoredFile>> {
+        let device = Self::prepared(&fd)?;
+        let volume = self.volumes.of_file(device, &fd).clone();
+        Ok(Arc::new(File { fd, volume, without: self.without, bytes_max: self.file_bytes_max }))
+    }
+
+    fn prepared(fd: &OwnedFd) -> io::Result<u64> {
+        let status = rustix::fs::fstat(fd)?;
+        match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG => {}
+            libc::S_IFDIR => return Err(Errno::ISDIR.into()),
+            _ => return Err(Errno::NOTBLK.into()),
+        }
+        // It was for the opening alone; some kernels would refuse to wait for such a file's data later.
+        rustix::fs::fcntl_setfl(fd, OFlags::empty())?;
+        Ok(status.st_dev)
+    }
+
+    fn create(&self, path: &LogicalPath, how: &OpenHow, create: &CreateHow) -> io::Result<OwnedFd> {
+        if path.as_bytes().ends_with(b"/") {
+            return Err(Errno::ISDIR.into());
+        }
+        let (parent, name) = self.tree.parent_made(path, create.parents)?;
+        let mode = create.mode & 0o7777;
+        for _ in 0..CREATE_TRIES {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
+            match rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(mode)) {
+                Ok(fd) => {
+                    // The process's mask took bits away, or a default list of the folder did.
+                    if rustix::fs::fstat(&fd)?.st_mode & 0o7777 != mode {
+                        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+                    }
+                    return Ok(fd);
+                }
+                Err(Errno::EXIST) if !create.exclusive => {}
+                Err(error) => return Err(error.into()),
+            }
+            let opened = self.tree.open(path, Self::flags(how), 0);
+            // It is gone again; or it is a link to nothing, in whose place nothing may grow.
+            if !is_error(&opened, Errno::NOENT) {
+                return opened;
+            }
+        }
+        Err(Errno::NOENT.into())
+    }
+}
+
+impl Backend for Posix {
+    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
+        let fd = match &how.create {
+            Some(create) => self.create(path, how, create)?,
+            None => self.tree.open(path, Self::flags(how), 0)?,
+        };
+        self.file(fd)
+    }
+
+    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
+        if how.create.is_some() || how.truncate || !self.volumes.of_path(path).names_are_near() {
+            return Now::WouldBlock;
+        }
+        let fd = match self.tree.open_now(path, Self::flags(how)) {
+            None => return Now::WouldBlock,
+            Some(Err(error)) => return Now::Done(Err(error)),
+            Some(Ok(fd)) => fd,
+        };
+        let device = match Self::prepared(&fd) {
+            Ok(device) => device,
+            Err(error) => return Now::Done(Err(error)),
+        };
+        match self.volumes.known(device) {
+            None => Now::WouldBlock,
+            Some(volume) => {
+                let (volume, without) = (volume.clone(), self.without);
+                Now::Done(Ok(Arc::new(File { fd, volume, without, bytes_max: self.file_bytes_max })))
+            }
+        }
+    }
+
+    fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
+        let place = self.tree.open(path, OFlags::PATH, 0)?;
+        let status = rustix::fs::fstat(&place)?;
+        Ok(metadata(&status))
+    }
+
+    fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
+        if !self.volumes.of_path(path).names_are_near() {
+            return Now::WouldBlock;
+        }
+        match self.tree.open_now(path, OFlags::PATH) {
+            None => Now::WouldBlock,
+            Some(Err(error)) => Now::Done(Err(error)),
+            Some(Ok(place)) => Now::Done(stat_cached(&place)),
+        }
+    }
+
+    fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
+        Ok(Box::new(Directory::open(&self.tree, path)?))
+    }
+
+    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
+        let mode = mode & 0o7777;
+        let made = self.tree.make_directory(path, mode);
+        if parents && is_error(&made, Errno::NOENT) {
+            drop(self.tree.parent_made(path, Some(mode))?);
+            return self.tree.make_directory(path, mode);
+        }
+        made
+    }
+
+    fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
+        let (parent, name) = self.tree.parent(path)?;
+        Ok(rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR)?)
+    }
+
+    fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
+        let (parent, name) = self.tree.parent(path)?;
+        Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty())?)
+    }
+
+    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
+        let (old, old_name) = self.tree.parent(from)?;
+        // Parents are not created for a source that is not there.
+        rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let (new, new_name) = self.tree.parent_made(to, parents)?;
+        Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?)
+    }
+
+    fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
+        self.tree.change_mode(&self.tree.reach(path)?, mode & 0o7777)
+    }
+
+    fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
+        self.open(path, &OpenHow { write: true, ..OpenHow::default() })?.truncate(size)
+    }
+
+    fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>> {
+        attribute::get(&Bearer::from(&self.tree.reach(path)?), name)
+    }
+
+    fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+        attribute::set(&Bearer::from(&self.tree.reach(path)?), name, value, new)
+    }
+
+    fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()> {
+        attribute::remove(&Bearer::from(&self.tree.reach(path)?), name)
+    }
+
+    fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
+        attribute::list(&Bearer::from(&self.tree.reach(path)?))
+    }
+
+    fn usage(&self, path: &LogicalPath, _space: Option<&str>) -> io::Result<Usage> {
+        // What is not there yet would be stored where the nearest folder above it is.
+        let mut path = path.clone();
+        let place = loop {
+            let place = self.tree.open(&path, OFlags::PATH, 0);
+            match path.parent() {
+                Some(above) if is_error(&place, Errno::NOENT) => path = above,
+                _ => break place?,
+            }
+        };
+        usage_of(&place)
+    }
+
+    fn space_of(&self, _path: &LogicalPath) -> String {
+        "public".to_owned()
+    }
+
+    fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
+        &self.volumes.of_path(path).pool
+    }
+}
+
+/// Status without asking a server behind a network file system.
+fn stat_cached(place: &OwnedFd) -> io::Result<Metadata> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let status = rustix::fs::statx(place, "", flags, StatxFlags::BASIC_STATS)?;
+    Ok(Metadata {
+        device: rustix::fs::makedev(status.stx_dev_major, status.stx_dev_minor),
+        inode: status.stx_ino,
+        mode: u32::from(status.stx_mode),
+        size: status.stx_size,
+        uid: status.stx_uid,
+        gid: status.stx_gid,
+        modified: status.stx_mtime.tv_sec,
+        modified_nanoseconds: status.stx_mtime.tv_nsec,
+        changed: status.stx_ctime.tv_sec,
+        accessed: status.stx_atime.tv_sec,
+        offline: false,
+    })
+}
+
+fn usage_of(place: impl AsFd) -> io::Result<Usage> {
+    let figures = rustix::fs::fstatvfs(place)?;
+    let free = figures.f_bavail.saturating_mul(figures.f_frsize);
+    Ok(Usage { total: figures.f_blocks.saturating_mul(figures.f_frsize), free, largest_free: free })
+}

@@ -1,0 +1,386 @@
+//! File systems: what each one can do without waiting, how fast it has been answering, and its pool.
+//!
+//! A path's file system is told from the table of mounts, which costs no access to a disk that may hang; an open file's
+//! from its device number. The lists only grow, so looking something up takes no lock.
+
+use crate::Pool;
+use base::LogicalPath;
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Threads for the blocking work of one file system.
+pub const POOL_THREADS_MAX: usize = 32;
+/// File systems kept apart; those beyond share the pool of the root.
+pub const VOLUMES_MAX: usize = 1024;
+/// A write that took longer than this, and a microsecond for each KiB, was slow.
+pub const WRITE_SLOW: Duration = Duration::from_millis(4);
+/// After a slow write none is made on the spot for this long.
+pub const WRITE_COOL_DOWN: Duration = Duration::from_millis(100);
+/// The table of mounts is read again at most this often.
+const MOUNTS_READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// What sort of file system it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// Not asked yet.
+    Unknown,
+    /// On a disk of this machine: what is in memory never waits for others.
+    Local,
+    /// In memory as a whole.
+    Memory,
+    /// Behind a network or another process: anything may wait.
+    Remote,
+}
+
+/// How reading without waiting is done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ReadNow {
+    /// The kernel is asked not to wait.
+    NoWait,
+    /// Plain reads never wait here.
+    Plain,
+    /// It cannot be done.
+    Never,
+}
+
+/// One file system.
+pub(super) struct Volume {
+    pub(super) device: u64,
+    pub(super) pool: Arc<Pool>,
+    /// Where it is mounted, if a mount led to it.
+    point: Option<PathBuf>,
+    asked: AtomicBool,
+    kind: AtomicU8,
+    read: AtomicU8,
+    started: Instant,
+    /// Microseconds after `started` until which no write is made on the spot.
+    slow_until: AtomicU64,
+    /// Writes on pool threads that have not ended.
+    writing: AtomicU32,
+}
+
+impl Volume {
+    fn new(device: u64, name: &str, point: Option<PathBuf>, without_nowait: bool) -> Arc<Self> {
+        let read = if without_nowait { ReadNow::Never } else { ReadNow::NoWait };
+        Arc::new(Self {
+            device,
+            pool: Pool::new(name, POOL_THREADS_MAX),
+            point,
+            asked: AtomicBool::new(false),
+            kind: AtomicU8::new(Kind::Unknown as u8),
+            read: AtomicU8::new(read as u8),
+            started: Instant::now(),
+            slow_until: AtomicU64::new(0),
+            writing: AtomicU32::new(0),
+        })
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Relaxed) {
+            1 => Kind::Local,
+            2 => Kind::Memory,
+            3 => Kind::Remote,
+            _ => Kind::Unknown,
+        }
+    }
+
+    /// May data be written on the spot?
+    fn is_near(&self) -> bool {
+        matches!(self.kind(), Kind::Local | Kind::Memory)
+    }
+
+    /// May names be looked up on the spot? Not until it is known what sort it is; that is asked on its own pool.
+    pub(super) fn names_are_near(self: &Arc<Self>) -> bool {
+        if self.kind() == Kind::Unknown && self.point.is_some() && !self.asked.swap(true, Ordering::Relaxed) {
+            let volume = self.clone();
+            let ask = move || {
+                let point = volume.point.as_deref().unwrap_or(Path::new("/"));
+                if let Ok(place) = std::fs::File::open(point) {
+                    volume.learn(place);
+                }
+            };
+            if self.pool.run(Box::new(ask)).is_err() {
+                self.asked.store(false, Ordering::Relaxed);
+            }
+        }
+        self.is_near()
+    }
+
+    /// Asks the file system of an open descriptor what it is, once. May wait.
+    pub(super) fn learn(&self, fd: impl AsFd) {
+        if self.kind() == Kind::Unknown
+            && let Ok(facts) = rustix::fs::fstatfs(fd)
+        {
+            let kind = kind_of(facts.f_type as u64);
+            self.kind.store(kind as u8, Ordering::Relaxed);
+            if kind == Kind::Memory && self.read_now() == ReadNow::Never {
+                self.set_read_now(ReadNow::Plain);
+            }
+        }
+    }
+
+    pub(super) fn read_now(&self) -> ReadNow {
+        match self.read.load(Ordering::Relaxed) {
+            0 => ReadNow::NoWait,
+            1 => ReadNow::Plain,
+            _ => ReadNow::Never,
+        }
+    }
+
+    fn set_read_now(&self, how: ReadNow) {
+        self.read.store(how as u8, Ordering::Relaxed);
+    }
+
+    /// The kernel refused to read without waiting: says how it is done from now on.
+    pub(super) fn refused_nowait(&self) -> ReadNow {
+        let how = if self.kind() == Kind::Memory { ReadNow::Plain } else { ReadNow::Never };
+        self.set_read_now(how);
+        how
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// May this write be made on the spot? Then it is to be made within [`Volume::timed`].
+    pub(super) fn writes_fast(&self) -> bool {
+        if !self.is_near() || self.writing.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
+        match self.slow_until.load(Ordering::Relaxed) {
+            0 => true,
+            until => self.now() >= until,
+        }
+    }
+
+    /// Runs a write and remembers if it was slow.
+    pub(super) fn timed<T>(&self, bytes: usize, write: impl FnOnce() -> T) -> T {
+        let begin = Instant::now();
+        let done = write();
+        self.took(bytes, begin.elapsed());
+        done
+    }
+
+    /// A write of so many bytes took so long.
+    fn took(&self, bytes: usize, time: Duration) {
+        if time > WRITE_SLOW + Duration::from_micros(bytes as u64 / 1024) {
+            let until = self.now().saturating_add(WRITE_COOL_DOWN.as_micros() as u64);
+            self.slow_until.fetch_max(until, Ordering::Relaxed);
+        }
+    }
+
+    /// Runs a write on a pool thread: as long as it lasts, none is made on the spot, because the disk may hang.
+    pub(super) fn timed_in_pool<T>(&self, bytes: usize, write: impl FnOnce() -> T) -> T {
+        self.writing.fetch_add(1, Ordering::Relaxed);
+        let done = self.timed(bytes, write);
+        self.writing.fetch_sub(1, Ordering::Relaxed);
+        done
+    }
+}
+
+/// File systems on local disks and in memory, by the number `statfs` gives. All others count as remote.
+fn kind_of(magic: u64) -> Kind {
+    match magic {
+        0x0102_1994 | 0x8584_58f6 => Kind::Memory, // tmpfs, ramfs
+        0xef53            // ext2, ext3, ext4
+        | 0x5846_5342     // xfs
+        | 0x9123_683e     // btrfs
+        | 0x2fc1_2fc1     // zfs
+        | 0xf2f5_2010     // f2fs
+        | 0x3153_464a     // jfs
+        | 0xca45_1a4e     // bcachefs
+        | 0x794c_7630     // overlayfs
+        => Kind::Local,
+        _ => Kind::Remote,
+    }
+}
+
+struct Node {
+    /// Where it is mounted in the name space; `None` for one that only files led to.
+    prefix: Option<LogicalPath>,
+    volume: Arc<Volume>,
+    next: OnceLock<Box<Node>>,
+}
+
+/// All file systems that were met.
+pub(super) struct Volumes {
+    root: PathBuf,
+    first: Node,
+    without_nowait: bool,
+    /// When the table of mounts was last read; taken by whoever adds to the list.
+    growing: Mutex<Option<Instant>>,
+}
+
+impl Volumes {
+    /// Begins with the file system of the root.
+    pub(super) fn new(root: &Path, fd: impl AsFd, without_nowait: bool) -> std::io::Result<Self> {
+        let device = rustix::fs::fstat(&fd)?.st_dev;
+        let volume = Volume::new(device, "disk", None, without_nowait);
+        volume.learn(fd);
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let first = Node { prefix: Some(LogicalPath::root()), volume, next: OnceLock::new() };
+        let volumes = Self { root, first, without_nowait, growing: Mutex::new(None) };
+        volumes.read_mounts();
+        Ok(volumes)
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Node> {
+        std::iter::successors(Some(&self.first), |node| node.next.get().map(Box::as_ref))
+    }
+
+    /// The file system a path is on, as far as the mounts tell.
+    pub(super) fn of_path(&self, path: &LogicalPath) -> &Arc<Volume> {
+        let mut best = &self.first;
+        let mut length = 0;
+        for node in self.nodes().skip(1) {
+            if let Some(prefix) = &node.prefix
+                && prefix.as_bytes().len() >= length
+                && path.is_within(prefix)
+            {
+                (best, length) = (node, prefix.as_bytes().len());
+            }
+        }
+        &best.volume
+    }
+
+    /// The file system of that device, if it has been met.
+    pub(super) fn known(&self, device: u64) -> Option<&Arc<Volume>> {
+        self.nodes().map(|node| &node.volume).find(|volume| volume.device == device)
+    }
+
+    /// The file system an open file is on. May wait.
+    pub(super) fn of_file(&self, device: u64, fd: impl AsFd) -> &Arc<Volume> {
+        let volume = match self.known(device) {
+            Some(known) => known,
+            None => {
+                self.read_mounts();
+                self.add(None, None, device).unwrap_or(&self.first.volume)
+            }
+        };
+        volume.learn(fd);
+        volume
+    }
+
+    /// Appends one; `None` when there are too many. One device is one volume, wherever it is mounted.
+    fn add(&self, prefix: Option<LogicalPath>, point: Option<PathBuf>, device: u64) -> Option<&Arc<Volume>> {
+        let growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known(device);
+        if let (None, Some(known)) = (&prefix, known) {
+            return Some(known);
+        }
+        let count = self.nodes().count();
+        let last = self.nodes().last()?;
+        if count >= VOLUMES_MAX {
+            return known;
+        }
+        let volume = match known {
+            Some(volume) => volume.clone(),
+            None => Volume::new(device, &format!("disk{count}"), point, self.without_nowait),
+        };
+        let added = last.next.get_or_init(|| Box::new(Node { prefix, volume, next: OnceLock::new() }));
+        drop(growing);
+        Some(&added.volume)
+    }
+
+    /// Adds what was mounted below the root since the last look. Reads a file of the kernel that never waits.
+    fn read_mounts(&self) {
+        {
+            let mut growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+            if growing.is_some_and(|last| last.elapsed() < MOUNTS_READ_AGAIN) {
+                return;
+            }
+            *growing = Some(Instant::now());
+        }
+        let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return };
+        for line in table.split(|&byte| byte == b'\n') {
+            let Some((device, point)) = mount(line) else { continue };
+            let Ok(below) = point.strip_prefix(&self.root) else { continue };
+            let Ok(prefix) = LogicalPath::parse(&[b"/", below.as_os_str().as_bytes()].concat()) else {
+                continue;
+            };
+            let same = |node: &Node| node.prefix.as_ref() == Some(&prefix) && node.volume.device == device;
+            if !prefix.is_root() && !self.nodes().any(same) {
+                self.add(Some(prefix), Some(point), device);
+            }
+        }
+    }
+}
+
+/// Device and mount point of a line of `/proc/self/mountinfo`.
+fn mount(line: &[u8]) -> Option<(u64, PathBuf)> {
+    let mut fields = line.split(|&byte| byte == b' ').skip(2);
+    let device = std::str::from_utf8(fields.next()?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let device = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
+    let point = unescape(fields.nth(1)?);
+    Some((device, PathBuf::from(std::ffi::OsString::from_vec(point))))
+}
+
+/// `\ooo` stands for a byte that would split fields.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, behind)) = rest.split_first() {
+        let octal = behind
+            .get(..3)
+            .filter(|_| byte == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        out.push(octal.unwrap_or(byte));
+        rest = behind.get(if octal.is_some() { 3 } else { 0 }..).unwrap_or_default();
+    }
+    out
+}
+
+/// Did the kernel say that this file system cannot do it at all?
+pub(super) fn is_unsupported(error: Errno) -> bool {
+    matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_with_their_escapes() {
+        let line =
+            b"36 35 98:3 /mnt1 /mnt\\0402\\134x rw,noatime master:1 - ext3 /dev/root rw,errors=continue";
+        assert_eq!(mount(line), Some((rustix::fs::makedev(98, 3), PathBuf::from("/mnt 2\\x"))));
+        assert_eq!(mount(b""), None);
+        assert_eq!(unescape(b"a\\04"), b"a\\04");
+    }
+
+    #[test]
+    fn after_a_slow_write_none_is_made_on_the_spot() {
+        let volume = Volume::new(7, "test", None, false);
+        assert!(!volume.writes_fast(), "nothing is known of it");
+        volume.learn(std::fs::File::open("/dev/shm").unwrap());
+        assert!(volume.writes_fast());
+        volume.took(0, WRITE_SLOW);
+        assert!(volume.writes_fast());
+        volume.took(1023, WRITE_SLOW + Duration::from_micros(1));
+        assert!(!volume.writes_fast());
+        // The time has come, but another write still hangs.
+        volume.slow_until.store(1, Ordering::Relaxed);
+        volume.timed_in_pool(1, || assert!(!volume.writes_fast()));
+        while volume.now() < 1 {}
+        volume.slow_until.store(1, Ordering::Relaxed);
+        assert!(volume.writes_fast());
+    }
+
+    #[test]
+    fn the_longest_mount_wins_and_devices_are_met_once() {
+        let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
+        let volumes = Volumes::new(Path::new("/"), std::fs::File::open("/").unwrap(), false).unwrap();
+        let shm = std::os::unix::fs::MetadataExt::dev(&std::fs::metadata("/dev/shm").unwrap());
+        assert_eq!(volumes.of_path(&path("/dev/shm/x")).device, shm);
+        assert_ne!(volumes.of_path(&path("/dev/shmx")).device, shm);
+        let of_file = volumes.of_file(shm, std::fs::File::open("/dev/shm").unwrap());
+        assert!(Arc::ptr_eq(of_file, volumes.of_path(&path("/dev/shm"))));
+        assert_eq!(of_file.kind(), Kind::Memory);
+    }
+}

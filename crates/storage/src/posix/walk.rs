@@ -1,0 +1,125 @@
+//! Resolving a path name by name, for links that `openat2` does not follow and kernels that do not have it.
+//!
+//! Every step opens one name without following links, relative to a descriptor that was reached the same way, so nobody who
+//! renames things meanwhile can lead it outside. Links are read and judged here.
+
+use super::tree::{Base, Tree};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Links followed for one path, as the kernel has it.
+const LINKS_MAX: usize = 40;
+
+/// Opens `name`, relative to the root, with the flags of `open`.
+pub(super) fn open(tree: &Tree, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+    let mut walk =
+        Walk { tree, base: tree.root().try_clone_to_owned()?, above: Vec::new(), todo: Vec::new() };
+    let mut flags = flags;
+    if name.ends_with(b"/") {
+        flags |= OFlags::DIRECTORY;
+    }
+    walk.push(name);
+    let mut links = 0;
+    while let Some(name) = walk.todo.pop() {
+        if name == b".." {
+            walk.up()?;
+            continue;
+        }
+        let last = walk.todo.is_empty();
+        let follow =
+            !last || !flags.contains(OFlags::NOFOLLOW) && !flags.contains(OFlags::CREATE | OFlags::EXCL);
+        if follow && let Some(target) = walk.link(&name)? {
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(Errno::LOOP.into());
+            }
+            if last && target.ends_with(b"/") {
+                flags |= OFlags::DIRECTORY;
+            }
+            walk.turn(&target)?;
+            continue;
+        }
+        if last {
+            return Ok(rustix::fs::openat(walk.here(), name.as_slice(), flags | OFlags::NOFOLLOW, mode)?);
+        }
+        walk.down(&name)?;
+    }
+    // What was left of the path is the directory we stand in.
+    Ok(rustix::fs::openat(walk.here(), ".", flags, mode)?)
+}
+
+struct Walk<'a> {
+    tree: &'a Tree,
+    base: OwnedFd,
+    /// Directories from the base downwards.
+    above: Vec<OwnedFd>,
+    /// Names to come, the next one last.
+    todo: Vec<Vec<u8>>,
+}
+
+impl Walk<'_> {
+    fn here(&self) -> BorrowedFd<'_> {
+        self.above.last().map_or(self.base.as_fd(), AsFd::as_fd)
+    }
+
+    fn push(&mut self, path: &[u8]) {
+        let names = path.split(|&byte| byte == b'/').rev().filter(|name| !name.is_empty() && *name != b".");
+        self.todo.extend(names.map(<[u8]>::to_vec));
+    }
+
+    fn down(&mut self, name: &[u8]) -> io::Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let below = rustix::fs::openat(self.here(), name, flags, Mode::empty())?;
+        self.above.push(below);
+        Ok(())
+    }
+
+    fn up(&mut self) -> io::Result<()> {
+        // Above `/` is `/`; above any other base is outside.
+        if self.above.pop().is_none() && !self.tree.everything { Err(Errno::ACCESS.into()) } else { Ok(()) }
+    }
+
+    /// The target if `name` is a link.
+    fn link(&self, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        match rustix::fs::readlinkat(self.here(), name, Vec::new()) {
+            Ok(target) => Ok(Some(target.into_bytes())),
+            Err(Errno::INVAL | Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Goes on along the target of a link.
+    fn turn(&mut self, target: &[u8]) -> io::Result<()> {
+        if target.starts_with(b"/") {
+            let (base, rest) = self.base_of(target)?;
+            self.base = base;
+            self.above.clear();
+            self.push(&rest);
+        } else {
+            self.push(target);
+        }
+        Ok(())
+    }
+
+    /// The base an absolute target lies in, and the rest of the target within it.
+    fn base_of(&self, target: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
+        if self.tree.everything {
+            return Ok((self.tree.root().try_clone_to_owned()?, target.to_vec()));
+        }
+        let target = Path::new(std::ffi::OsStr::from_bytes(target));
+        let within = |base: &Base| {
+            let rests = base.names.iter().filter_map(|name| target.strip_prefix(name).ok());
+            rests.min_by_key(|rest| rest.as_os_str().len()).map(|rest| rest.as_os_str().as_bytes().to_vec())
+        };
+        let found = self.tree.bases.iter().filter_map(|base| Some((base, within(base)?)));
+        let Some((base, rest)) = found.min_by_key(|(_, rest)| rest.len()) else {
+            tracing::debug!(target = %target.display(), "a symbolic link leads out of what may be served");
+            return Err(Errno::ACCESS.into());
+        };
+        Ok((base.open()?, rest))
+    }
+}

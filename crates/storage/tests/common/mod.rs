@@ -1,0 +1,70 @@
+//! A folder of its own for each test, removed afterwards.
+
+#![allow(dead_code, reason = "not every test file needs all of it")]
+#![allow(clippy::unwrap_used)]
+
+use base::LogicalPath;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use storage::posix::{Config, Posix, Without};
+use storage::{CreateHow, OpenHow};
+
+/// See [`Scratch::new`].
+pub(crate) struct Scratch(PathBuf);
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+impl Scratch {
+    /// On the disk of temporary files.
+    pub(crate) fn new() -> Self {
+        Self::within(&std::env::temp_dir())
+    }
+
+    /// On the file system of `folder`.
+    pub(crate) fn within(folder: &Path) -> Self {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let folder = folder.join(format!("scalla-storage-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder.canonicalize().unwrap())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn posix(&self) -> Posix {
+        Posix::new(&Config::new(&self.0)).unwrap()
+    }
+
+    pub(crate) fn posix_without(&self, without: Without) -> Posix {
+        Posix::new(&Config { without, ..Config::new(&self.0) }).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+pub(crate) fn create(mode: u32) -> OpenHow {
+    let create =
+        CreateHow { exclusive: false, mode, parents: None, size_hint: None, space: None, beside: None };
+    OpenHow { write: true, truncate: false, create: Some(create) }
+}
+
+pub(crate) fn update() -> OpenHow {
+    OpenHow { write: true, ..OpenHow::default() }
+}
+
+/// The number of the error that must be there.
+pub(crate) fn errno<T>(result: std::io::Result<T>) -> i32 {
+    match result {
+        Ok(_) => panic!("it should have failed"),
+        Err(error) => error.raw_os_error().unwrap(),
+    }
+}

@@ -1,0 +1,343 @@
+//! Names on POSIX storage: staying inside, exact modes, creating, renaming, removing, listing.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Scratch, create, errno, path, update};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+use storage::posix::{Config, Posix, Without};
+use storage::{Backend, CreateHow, Now, OpenHow};
+
+/// Every way of resolving names that a kernel may leave us.
+fn ways() -> [Without; 3] {
+    let openat2 = Without { openat2: true, ..Without::default() };
+    [Without::default(), openat2, Without { proc: true, ..openat2 }]
+}
+
+fn content(storage: &Posix, name: &str) -> std::io::Result<String> {
+    let file = storage.open(&path(name), &OpenHow::default())?;
+    let mut buffer = [0; 64];
+    let got = file.read(0, &mut buffer)?;
+    Ok(String::from_utf8(buffer[..got].to_vec()).unwrap())
+}
+
+#[test]
+fn links_are_followed_inside_and_nowhere_else() {
+    let (scratch, outside, beside) = (Scratch::new(), Scratch::new(), Scratch::new());
+    let at = |name: &str| scratch.path().join(name);
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    std::fs::write(beside.path().join("data"), "partition").unwrap();
+    std::fs::create_dir_all(at("d/e")).unwrap();
+    std::fs::write(at("d/file"), "inside").unwrap();
+    symlink("../d/./file", at("d/relative")).unwrap();
+    symlink("../file", at("d/e/upwards")).unwrap();
+    symlink(at("d//file"), at("absolute")).unwrap();
+    symlink(at("d"), at("folder")).unwrap();
+    symlink("folder", at("twice")).unwrap();
+    symlink("../../../../../../../../etc/passwd", at("d/escape")).unwrap();
+    symlink(at("d/../../x"), at("dots")).unwrap();
+    symlink(outside.path().join("secret"), at("out")).unwrap();
+    symlink(outside.path(), at("out_folder")).unwrap();
+    symlink(format!("{}x", scratch.path().display()), at("longer")).unwrap();
+    symlink(beside.path().join("data"), at("partition")).unwrap();
+    symlink("loop", at("loop")).unwrap();
+    symlink("/proc/self/root", at("magic")).unwrap();
+    for without in ways() {
+        let config = Config { without, links_to: vec![beside.path().into()], ..Config::new(scratch.path()) };
+        let storage = Posix::new(&config).unwrap();
+        for name in
+            ["/d/file", "/d/relative", "/d/e/upwards", "/absolute", "/folder/file", "/twice/e/upwards"]
+        {
+            assert_eq!(content(&storage, name).unwrap(), "inside", "{name} {without:?}");
+            assert_eq!(storage.stat(&path(name)).unwrap().size, 6, "{name} {without:?}");
+        }
+        assert_eq!(content(&storage, "/partition").unwrap(), "partition");
+        for name in ["/d/escape", "/dots", "/out", "/out_folder/secret", "/longer", "/magic/etc/passwd"] {
+            assert_eq!(errno(content(&storage, name)), libc::EACCES, "{name} {without:?}");
+            assert_eq!(errno(storage.stat(&path(name))), libc::EACCES, "{name} {without:?}");
+            assert_eq!(errno(storage.attributes(&path(name))), libc::EACCES, "{name} {without:?}");
+        }
+        assert_eq!(errno(storage.open(&path("/out_folder/new"), &create(0o644))), libc::EACCES);
+        assert_eq!(
+            errno(storage.rename(&path("/d/file"), &path("/out_folder/f"), Some(0o755))),
+            libc::EACCES
+        );
+        assert_eq!(errno(storage.make_directory(&path("/out_folder/x/y"), 0o755, true)), libc::EACCES);
+        assert_eq!(errno(content(&storage, "/loop")), libc::ELOOP);
+        assert_eq!(errno(content(&storage, "/d/file/")), libc::ENOTDIR);
+        assert_eq!(errno(content(&storage, "/d/file/x")), libc::ENOTDIR);
+    }
+    assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn with_the_whole_machine_as_root_links_lead_anywhere_but_into_processes() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("file"), "x").unwrap();
+    symlink(scratch.path().join("file"), scratch.path().join("link")).unwrap();
+    let link = format!("{}/link", scratch.path().display());
+    let open = std::fs::File::open(scratch.path().join("file")).unwrap();
+    let magic = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+    std::fs::remove_file(scratch.path().join("file")).unwrap();
+    std::fs::write(scratch.path().join("file"), "y").unwrap();
+    for without in ways() {
+        let storage = Posix::new(&Config { without, ..Config::new("/") }).unwrap();
+        assert_eq!(content(&storage, &link).unwrap(), "y");
+        assert!(storage.open(&path(&magic), &OpenHow::default()).is_err(), "{without:?}");
+    }
+}
+
+#[test]
+fn whoever_swaps_a_folder_for_a_link_gets_nothing() {
+    let (scratch, outside) = (Scratch::new(), Scratch::new());
+    std::fs::create_dir(scratch.path().join("a")).unwrap();
+    std::fs::write(scratch.path().join("a/f"), "inside").unwrap();
+    std::fs::write(outside.path().join("f"), "outside").unwrap();
+    symlink(outside.path(), scratch.path().join("b")).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let [a, b] = ["a", "b"].map(|name| scratch.path().join(name));
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags).unwrap();
+            }
+        });
+        for without in ways() {
+            let storage = scratch.posix_without(without);
+            for _ in 0..2000 {
+                if let Ok(text) = content(&storage, "/a/f") {
+                    assert_eq!(text, "inside");
+                }
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn modes_are_exact_whatever_the_mask() {
+    let scratch = Scratch::new();
+    // The mask is the process's; this file's tests that run beside this one do not look at modes.
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let mode = |name: &str| std::fs::metadata(scratch.path().join(name)).unwrap().mode() & 0o7777;
+    for without in ways() {
+        let storage = scratch.posix_without(without);
+        for wanted in [0o644, 0o1640, 0o666, 0o400, 0o755, 0] {
+            storage.open(&path("/f"), &create(wanted)).unwrap();
+            assert_eq!(mode("f"), wanted, "{wanted:o}");
+            storage.open(&path("/f"), &create(0o777)).map(drop).unwrap_or_default();
+            assert_eq!(mode("f"), wanted, "opening what is there changes nothing");
+            storage.remove_file(&path("/f")).unwrap();
+            storage.make_directory(&path("/p/q/d"), wanted | 0o700, true).unwrap();
+            assert_eq!([mode("p"), mode("p/q"), mode("p/q/d")], [wanted | 0o700; 3], "{wanted:o}");
+            storage.set_mode(&path("/p"), 0o1777).unwrap();
+            assert_eq!(mode("p"), 0o1777);
+            for name in ["/p/q/d", "/p/q", "/p/"] {
+                storage.remove_directory(&path(name)).unwrap();
+            }
+        }
+        let mut how = create(0o604);
+        how.create.as_mut().unwrap().parents = Some(0o775);
+        storage.open(&path("/x/y/f"), &how).unwrap();
+        assert_eq!([mode("x"), mode("x/y"), mode("x/y/f")], [0o775, 0o775, 0o604]);
+        storage.set_mode(&path("/x/y/f"), 0o1777).unwrap();
+        assert_eq!(mode("x/y/f"), 0o1777);
+        std::fs::remove_dir_all(scratch.path().join("x")).unwrap();
+    }
+    rustix::process::umask(before);
+}
+
+#[test]
+fn creating_says_what_was_there() {
+    let scratch = Scratch::new();
+    let storage = scratch.posix();
+    let exclusive = |how: OpenHow| {
+        let inner = CreateHow { exclusive: true, ..how.create.unwrap() };
+        OpenHow { create: Some(inner), ..how }
+    };
+    assert_eq!(errno(storage.open(&path("/d/f"), &create(0o644))), libc::ENOENT);
+    storage.open(&path("/f"), &exclusive(create(0o644))).unwrap().write(0, b"abc").unwrap();
+    assert_eq!(errno(storage.open(&path("/f"), &exclusive(create(0o644)))), libc::EEXIST);
+    assert_eq!(storage.open(&path("/f"), &create(0o644)).unwrap().stat().unwrap().size, 3);
+    let cut = OpenHow { truncate: true, ..create(0o644) };
+    assert_eq!(storage.open(&path("/f"), &cut).unwrap().stat().unwrap().size, 0);
+    assert_eq!(errno(storage.open(&path("/f/"), &create(0o644))), libc::EISDIR);
+    storage.make_directory(&path("/d/"), 0o755, false).unwrap();
+    assert_eq!(errno(storage.make_directory(&path("/d"), 0o755, true)), libc::EEXIST);
+    assert_eq!(errno(storage.make_directory(&path("/"), 0o755, true)), libc::EEXIST);
+    assert_eq!(errno(storage.make_directory(&path("/n/m"), 0o755, false)), libc::ENOENT);
+    assert_eq!(errno(storage.make_directory(&path("/f/m"), 0o755, true)), libc::ENOTDIR);
+    assert_eq!(errno(storage.open(&path("/d"), &create(0o644))), libc::EISDIR);
+    assert_eq!(errno(storage.open(&path("/d"), &OpenHow::default())), libc::EISDIR);
+    // A link to nothing must not make a file grow somewhere else: its partition may only be not mounted.
+    symlink(scratch.path().join("lost"), scratch.path().join("link")).unwrap();
+    assert_eq!(errno(storage.open(&path("/link"), &create(0o644))), libc::ENOENT);
+    assert!(!scratch.path().join("lost").exists());
+    // Pipes and devices are neither opened for good nor waited for.
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        scratch.path().join("pipe"),
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o666),
+        0,
+    )
+    .unwrap();
+    assert_eq!(errno(storage.open(&path("/pipe"), &OpenHow::default())), libc::ENOTBLK);
+    assert_eq!(errno(storage.open(&path("/pipe"), &update())), libc::ENOTBLK);
+}
+
+#[test]
+fn renaming_replaces_files_and_makes_parents() {
+    let scratch = Scratch::new();
+    let storage = scratch.posix();
+    storage.open(&path("/a"), &create(0o644)).unwrap().write(0, b"aa").unwrap();
+    storage.open(&path("/b"), &create(0o644)).unwrap();
+    storage.rename(&path("/a"), &path("/b"), None).unwrap();
+    assert_eq!(content(&storage, "/b").unwrap(), "aa");
+    assert_eq!(errno(storage.rename(&path("/b"), &path("/x/y/c"), None)), libc::ENOENT);
+    assert_eq!(errno(storage.rename(&path("/a"), &path("/x/y/c"), Some(0o755))), libc::ENOENT);
+    assert!(!scratch.path().join("x").exists(), "no parents for a source that is not there");
+    storage.rename(&path("/b"), &path("/x/y/c"), Some(0o755)).unwrap();
+    assert_eq!(content(&storage, "/x/y/c").unwrap(), "aa");
+    storage.make_directory(&path("/e"), 0o755, false).unwrap();
+    assert_eq!(errno(storage.rename(&path("/e"), &path("/x"), None)), libc::ENOTEMPTY);
+    assert_eq!(errno(storage.rename(&path("/x/y/c"), &path("/e"), None)), libc::EISDIR);
+    assert_eq!(errno(storage.rename(&path("/"), &path("/z"), None)), libc::EBUSY);
+    assert_eq!(errno(storage.remove_directory(&path("/x"))), libc::ENOTEMPTY);
+    assert_eq!(errno(storage.remove_directory(&path("/x/y/c"))), libc::ENOTDIR);
+    assert_eq!(errno(storage.remove_file(&path("/x"))), libc::EISDIR);
+    assert_eq!(errno(storage.remove_file(&path("/x/y/c/"))), libc::ENOTDIR);
+    assert_eq!(errno(storage.remove_directory(&path("/"))), libc::EBUSY);
+    storage.remove_file(&path("/x/y/c")).unwrap();
+    assert_eq!(errno(storage.remove_file(&path("/x/y/c"))), libc::ENOENT);
+}
+
+#[test]
+fn a_link_is_removed_and_not_its_target() {
+    let scratch = Scratch::new();
+    let storage = scratch.posix();
+    storage.open(&path("/f"), &create(0o644)).unwrap();
+    symlink("f", scratch.path().join("l")).unwrap();
+    storage.remove_file(&path("/l")).unwrap();
+    assert!(storage.stat(&path("/f")).is_ok());
+}
+
+#[test]
+fn names_in_memory_are_served_on_the_spot() {
+    for folder in [std::env::temp_dir().as_path(), Path::new("/dev/shm")] {
+        let scratch = Scratch::within(folder);
+        let storage = scratch.posix();
+        storage.open(&path("/f"), &create(0o644)).unwrap().write(0, b"abc").unwrap();
+        let Now::Done(Ok(metadata)) = storage.stat_now(&path("/f")) else { panic!("stat") };
+        assert_eq!(metadata, storage.stat(&path("/f")).unwrap());
+        let Now::Done(Ok(file)) = storage.open_now(&path("/f"), &update()) else { panic!("open") };
+        assert_eq!(file.stat().unwrap(), metadata);
+        // What must change something goes to the pool.
+        assert!(matches!(storage.open_now(&path("/g"), &create(0o644)), Now::WouldBlock));
+        let cut = OpenHow { write: true, truncate: true, create: None };
+        assert!(matches!(storage.open_now(&path("/f"), &cut), Now::WouldBlock));
+        assert_eq!(file.stat().unwrap().size, 3);
+        // A link that needs judging does too.
+        symlink(scratch.path().join("f"), scratch.path().join("l")).unwrap();
+        storage.stat(&path("/l")).unwrap();
+        assert!(matches!(storage.stat_now(&path("/l")), Now::WouldBlock));
+        let Now::Done(opened) = storage.open_now(&path("/"), &OpenHow::default()) else { panic!("root") };
+        assert_eq!(errno(opened), libc::EISDIR);
+    }
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("f"), "x").unwrap();
+    let storage = scratch.posix_without(Without { openat2: true, ..Without::default() });
+    assert!(matches!(storage.stat_now(&path("/f")), Now::WouldBlock));
+    assert!(matches!(storage.open_now(&path("/f"), &OpenHow::default()), Now::WouldBlock));
+}
+
+#[test]
+fn a_large_directory_comes_in_pages() {
+    const NAMES: usize = 100_000;
+    const PAGE: usize = 1000;
+    let scratch = Scratch::within(Path::new("/dev/shm"));
+    let folder =
+        rustix::fs::open(scratch.path(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    for n in 0..NAMES {
+        rustix::fs::symlinkat("x", &folder, format!("n{n}")).unwrap();
+    }
+    let storage = scratch.posix();
+    let mut listing = storage.list(&path("/")).unwrap();
+    let mut seen = std::collections::HashSet::new();
+    loop {
+        let page = listing.next(PAGE).unwrap();
+        assert!(page.len() <= PAGE);
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.len() == PAGE || seen.len() + page.len() == NAMES, "pages are full until the end");
+        seen.extend(page.into_iter().map(|entry| entry.name));
+    }
+    assert_eq!(seen.len(), NAMES);
+    assert!(listing.next(PAGE).unwrap().is_empty());
+}
+
+#[test]
+fn names_are_bytes_and_entries_stay_in_their_directory() {
+    use std::os::unix::ffi::OsStrExt;
+    let (scratch, outside) = (Scratch::new(), Scratch::new());
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    let odd = b"a b\n\xff\xfe";
+    std::fs::create_dir(scratch.path().join("d")).unwrap();
+    std::fs::write(scratch.path().join("d").join(std::ffi::OsStr::from_bytes(odd)), "12345").unwrap();
+    std::fs::write(scratch.path().join("up"), "1").unwrap();
+    symlink("../up", scratch.path().join("d/up")).unwrap();
+    symlink(outside.path().join("secret"), scratch.path().join("d/out")).unwrap();
+    symlink("nothing", scratch.path().join("d/lost")).unwrap();
+    for without in ways() {
+        let storage = scratch.posix_without(without);
+        storage.set_attribute(&path("/up"), "user.colour", b"red", false).unwrap();
+        let mut listing = storage.list(&path("/d/")).unwrap();
+        let mut names: Vec<_> = listing.next(100).unwrap().into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        assert_eq!(names, [&odd[..], b"lost", b"out", b"up"]);
+        assert_eq!(listing.stat(odd).unwrap().size, 5);
+        assert_eq!(listing.attribute(odd, "user.colour").unwrap(), None);
+        assert_eq!(listing.stat(b"up").unwrap().size, 1);
+        assert_eq!(listing.attribute(b"up", "user.colour").unwrap().as_deref(), Some(&b"red"[..]));
+        assert_eq!(errno(listing.stat(b"out")), libc::EACCES);
+        assert_eq!(errno(listing.attribute(b"out", "user.colour")), libc::EACCES);
+        assert_eq!(errno(listing.stat(b"lost")), libc::ENOENT);
+        for bad in [&b".."[..], b".", b"", b"../up", b"a/b", b"x\0"] {
+            assert_eq!(errno(listing.stat(bad)), libc::EINVAL);
+            assert_eq!(errno(listing.attribute(bad, "user.x")), libc::EINVAL);
+        }
+        assert_eq!(errno(storage.list(&path("/up"))), libc::ENOTDIR);
+        assert_eq!(errno(storage.list(&path("/no"))), libc::ENOENT);
+    }
+}
+
+#[test]
+fn no_descriptor_is_left_behind() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let scratch = Scratch::new();
+    symlink(scratch.path().join("f"), scratch.path().join("l")).unwrap();
+    // Tests beside this one open files too, so what counts is that repetition adds nothing.
+    let repeat = || {
+        for without in ways() {
+            let storage = scratch.posix_without(without);
+            let _ = storage.open(&path("/x/y"), &create(0o644));
+            storage.open(&path("/f"), &create(0o644)).unwrap();
+            storage.stat(&path("/l")).unwrap();
+            let _ = storage.stat(&path("/no/x"));
+            storage.list(&path("/")).unwrap().next(10).unwrap();
+            storage.usage(&path("/no/x"), None).unwrap();
+            storage.set_mode(&path("/l"), 0o600).unwrap();
+            storage.remove_file(&path("/f")).unwrap();
+        }
+    };
+    repeat();
+    let before = open();
+    for _ in 0..500 {
+        repeat();
+    }
+    assert!(open() < before + 500, "a descriptor is lost on each repetition");
+}
