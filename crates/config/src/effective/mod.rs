@@ -18,9 +18,7 @@ pub use protocol::{
     ChecksumKind, Checksums, ClientClass, PrepareLimit, Protocol, Redirect, RedirectFunction, RedirectWhen,
     SessionLog, Target,
 };
-pub use storage::{
-    Allocation, Attributes, Export, FdLimit, MountCheck, Preread, Space, SpaceRule, Storage, Visibility,
-};
+pub use storage::{Allocation, Attributes, Export, MountCheck, Space, SpaceRule, Storage, Visibility};
 
 use crate::setting::{Origin, Position, Setting};
 
@@ -69,7 +67,6 @@ impl Effective {
         effective.storage.local_root = Setting::from_command_line(Some(directory.to_path_buf()));
         effective.storage.exports.push(Export {
             prefix: "/".to_owned(),
-            object_ids: false,
             attributes: Attributes { read_only, ..Attributes::default() },
             origin: Origin::CommandLine,
         });

@@ -95,8 +95,6 @@ impl Default for Attributes {
 pub struct Export {
     /// The logical path: absolute, no `.` or `..`, no doubled `/`, no `/` at the end unless it is `/` itself.
     pub prefix: String,
-    /// Names under it are object ids that need not begin with `/` (`xrootd.export *`).
-    pub object_ids: bool,
     /// Its attributes.
     pub attributes: Attributes,
     /// Who exported it.
@@ -158,26 +156,6 @@ pub struct Allocation {
     pub fuzz_percent: u8,
 }
 
-/// `oss.fdlimit`: descriptors for storage.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FdLimit {
-    /// Descriptors below it are left to sockets; `None` is half.
-    pub fence: Option<u64>,
-    /// Most descriptors of the process; `None` leaves it as it is.
-    pub max: Option<u64>,
-}
-
-/// `oss.preread`: reading ahead.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Preread {
-    /// Pages read ahead; 0 is off.
-    pub pages: u32,
-    /// Largest request after which to read ahead, in bytes; `None` is the built-in limit.
-    pub request_bytes_max: Option<u64>,
-    /// Requests that may wait to be read ahead.
-    pub queue: Option<u32>,
-}
-
 /// Values for the room `storage`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Storage {
@@ -195,12 +173,8 @@ pub struct Storage {
     pub space_scan: Setting<Duration>,
     /// `oss.alloc`.
     pub allocation: Setting<Allocation>,
-    /// `oss.fdlimit`.
-    pub fd_limit: Setting<FdLimit>,
     /// `oss.maxsize`: largest file, in bytes; `None` is unlimited.
     pub file_bytes_max: Setting<Option<u64>>,
-    /// `oss.preread`.
-    pub preread: Setting<Preread>,
     /// `oss.trace`.
     pub trace: Setting<Trace>,
 }
@@ -223,9 +197,7 @@ impl Default for Storage {
             space_rules: Vec::new(),
             space_scan: Setting::default_of(Duration::from_secs(600)),
             allocation: Setting::default_of(Allocation::default()),
-            fd_limit: Setting::default_of(FdLimit::default()),
             file_bytes_max: Setting::default_of(None),
-            preread: Setting::default_of(Preread::default()),
             trace: Setting::default_of(Trace::default()),
         }
     }

@@ -1,0 +1,167 @@
+//! Plug-in libraries: XRootD's own select our built-in part of the same function or wait for it; others are errors.
+
+use super::shared::unprotected;
+use super::{Arguments, Draft, Fault};
+use crate::language::Token;
+use crate::report::ProblemKind;
+
+/// What a directive wants a library for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    Checksum,
+    Cluster,
+    FileSystem,
+    Monitoring,
+    Names,
+    Prepare,
+    Protocol,
+    Redirect,
+    Storage,
+    Xattr,
+}
+
+impl Purpose {
+    /// What to use instead of a library that is not XRootD's.
+    fn instead(self) -> &'static str {
+        match self {
+            Self::Checksum => {
+                "name the checksum in xrootd.chksum; these are built in: adler32 crc32c md5 crc32 zcrc32 sha1 sha256"
+            }
+            Self::Cluster => "clustering is built in, and not in force yet",
+            Self::FileSystem => "use the built-in file system, without this directive",
+            Self::Monitoring => "monitoring is built in, and not in force yet",
+            Self::Names => "use oss.localroot to map logical to local names",
+            Self::Prepare => "staging is built in, and not in force yet",
+            Self::Protocol => "use the built-in xroot protocol, without this directive",
+            Self::Redirect => "use xrootd.redirect",
+            Self::Storage => "use the built-in storage with oss.localroot and oss.space",
+            Self::Xattr => "extended attributes of the file system are used, without this directive",
+        }
+    }
+}
+
+/// What becomes of a library of XRootD's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    /// Our own part of that function is in force anyway.
+    BuiltIn,
+    /// Our own part is not in force yet, and what is served without it is right.
+    NotYet,
+    /// Without it, something else than the file says would be served or written.
+    Needed,
+    /// It restricts access.
+    Guards,
+}
+
+struct Known {
+    /// Base name without `.so` and version.
+    name: &'static str,
+    /// What it does.
+    what: &'static str,
+    fate: Fate,
+}
+
+const fn known(name: &'static str, fate: Fate, what: &'static str) -> Known {
+    Known { name, what, fate }
+}
+
+const KNOWN: &[Known] = &[
+    known("libXrdAccSciTokens", Fate::Guards, "authorization by tokens"),
+    known("libXrdBlacklistDecision", Fate::NotYet, "cache decisions"),
+    known("libXrdBwm", Fate::Needed, "bandwidth scheduling"),
+    known("libXrdCksCalczcrc32", Fate::BuiltIn, "the zcrc32 checksum"),
+    known("libXrdClProxyPlugin", Fate::Needed, "a client behind a proxy"),
+    known("libXrdCmsRedirectLocal", Fate::NotYet, "redirects to local files"),
+    known("libXrdFileCache", Fate::Needed, "the disk cache"),
+    known("libXrdHttp", Fate::NotYet, "HTTP"),
+    known("libXrdHttpCors", Fate::NotYet, "HTTP"),
+    known("libXrdHttpTPC", Fate::NotYet, "HTTP third-party copy"),
+    known("libXrdMacaroons", Fate::Guards, "authorization by macaroons"),
+    known("libXrdN2No2p", Fate::Needed, "names made from object ids"),
+    known("libXrdOfs", Fate::BuiltIn, "the file system"),
+    known("libXrdOfsPrepGPI", Fate::NotYet, "a prepare program"),
+    known("libXrdOssArc", Fate::Needed, "archives"),
+    known("libXrdOssCsi", Fate::Needed, "stored page checksums, which writes without it would make wrong"),
+    known("libXrdOssSIgpfsT", Fate::Needed, "stat answers of GPFS"),
+    known("libXrdOssStats", Fate::NotYet, "storage statistics"),
+    known("libXrdPfc", Fate::Needed, "the disk cache"),
+    known("libXrdPfcPurgeQuota", Fate::NotYet, "cache quotas"),
+    known("libXrdPss", Fate::Needed, "the proxy"),
+    known("libXrdSsi", Fate::Needed, "SSI services"),
+    known("libXrdSsiLog", Fate::NotYet, "the log of SSI services"),
+    known("libXrdTCPMonPlugin", Fate::NotYet, "reports on TCP connections"),
+    known("libXrdThrottle", Fate::NotYet, "throttling"),
+    known("libXrdVoms", Fate::Guards, "VOMS attributes"),
+    known("libXrdXrootd", Fate::BuiltIn, "the xroot protocol"),
+];
+
+/// The library argument: behind `++` and `+x`/`-x` options.
+pub(super) fn library<'a>(arguments: &mut Arguments<'a>) -> Result<&'a Token, Fault> {
+    let mut token = arguments.need("library")?;
+    while token.text.starts_with(['+', '-']) {
+        token = arguments.need("library")?;
+    }
+    Ok(token)
+}
+
+/// Decides what becomes of `library`: nothing (built in), a warning, or a fault.
+pub(super) fn select(
+    arguments: &Arguments<'_>,
+    library: &Token,
+    purpose: Purpose,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let text = &library.text;
+    let base = base_name(text);
+    if base.starts_with("libXrdSec") {
+        return Err(unprotected(library, &format!("'{text}'")));
+    }
+    let Some(known) = KNOWN.iter().find(|known| known.name == base) else {
+        let what = format!("library '{text}' is not one we have a part for");
+        return Err(Fault::at(library, what, purpose.instead()).of(ProblemKind::ForeignLibrary));
+    };
+    match known.fate {
+        Fate::BuiltIn => Ok(()),
+        Fate::NotYet => {
+            let what = format!("{}: {} ({base}) is not in force yet", arguments.name.text, known.what);
+            draft.note(ProblemKind::NotYet, library, what, "");
+            Ok(())
+        }
+        Fate::Needed => {
+            let what = format!("{} ({base}) is not in force yet", known.what);
+            let allowed = "not starting, because something else would be served without it";
+            Err(Fault::at(library, what, allowed).of(ProblemKind::Unsupported))
+        }
+        Fate::Guards => Err(unprotected(library, &format!("'{text}' ({})", known.what))),
+    }
+}
+
+/// `/usr/lib64/libXrdHttp-5.so` is `libXrdHttp`.
+fn base_name(text: &str) -> &str {
+    let file = text.rsplit('/').next().unwrap_or(text);
+    let stem = file.split_once(".so").map_or(file, |(stem, _)| stem);
+    match stem.rsplit_once('-') {
+        Some((base, version)) if !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit()) => base,
+        _ => stem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_folder_version_and_suffix() {
+        for text in [
+            "libXrdHttp.so",
+            "libXrdHttp-5.so",
+            "/usr/lib64/libXrdHttp-6.so",
+            "libXrdHttp.so.2",
+            "libXrdHttp",
+        ] {
+            assert_eq!(base_name(text), "libXrdHttp", "{text}");
+        }
+        assert_eq!(base_name("libMy-Lib.so"), "libMy-Lib");
+        assert_eq!(base_name(""), "");
+    }
+}

@@ -1,0 +1,325 @@
+//! Directives of the logical file system: `ofs.`.
+
+use super::libraries::{self, Purpose};
+use super::shared::{part_idle, trace};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing};
+use crate::effective::{
+    CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode,
+};
+use crate::language::Token;
+use crate::values::{self, between, from};
+
+pub(crate) const TRACE: &[&str] = &[
+    "aio", "chkpnt", "chmod", "close", "closedir", "debug", "delay", "dir", "exists", "fsctl", "getstats",
+    "io", "mkdir", "most", "open", "opendir", "qscan", "read", "readdir", "redirect", "remove", "rename",
+    "stat", "sync", "truncate", "write",
+];
+
+/// Longest hold of unfinished files and longest delay of clients, in seconds.
+const YEAR: u64 = 365 * 86_400;
+/// Read sizes while a checksum is computed are multiples of it, in bytes.
+const CHECKSUM_READ_UNIT: u64 = 64 << 10;
+/// Longest name of an extended attribute the system takes, in bytes.
+const XATTR_NAME_MAX: u32 = 255;
+/// Longest value of an extended attribute the system takes, in bytes.
+const XATTR_VALUE_MAX: u64 = 65_536;
+
+pub(super) const SECTION: Section = Section {
+    title: "Logical files: ofs.",
+    about: "Persist on close, checkpoints, modes of new files, extended attributes. Authorization is not in force \
+            yet: what asks for it stops the start.",
+    directives: &[
+        Directive::new(
+            &["ofs.persist"],
+            Mark::Common,
+            "[auto|manual|off] [hold time] [logdir path] [sync number]",
+            persist,
+        )
+        .default("manual hold 10m logdir <adminpath>/.ofs/posc.log sync 1")
+        .help("Persist on successful close: `auto` for every new file, `manual` when the client asks. The unfinished \
+               file of a lost client is kept for `hold`, so that the client may go on.")
+        .example("auto hold 5m"),
+        Directive::new(
+            &["ofs.chkpnt"],
+            Mark::Common,
+            "[disable|enable] [cprerr {makero|stopio}] [maxsz size] [path]",
+            checkpoint,
+        )
+        .default("on, cprerr makero, maxsz 50m, <adminpath>/.ofs/chkpnt; off if that lies under /tmp")
+        .help("Checkpoints of files that are changed in place. `cprerr`: what becomes of a file that cannot be \
+               restored; `maxsz`: most bytes of a checkpoint, at least 1m.")
+        .example("enable maxsz 100m /var/spool/chkpnt"),
+        Directive::new(
+            &["ofs.crmode"],
+            Mark::Common,
+            "[dirs spec] [files spec], spec {common|legacy|[raw] min:max}",
+            creation_modes,
+        )
+        .default("legacy")
+        .help("Modes of new directories and files: what the client asks for or-ed with min and and-ed with max. \
+               legacy is 0000:0775; common is 0700:0775 for directories, 0600:0664 for files.")
+        .example("dirs common files 0600:0644"),
+        Directive::new(&["ofs.cksrdsz"], Mark::Rare, "size", checksum_read_size)
+            .default("1m")
+            .help("Bytes per read while a checksum is computed, rounded up to 64k, at most 1g.")
+            .example("4m"),
+        Directive::new(&["ofs.ckslib"], Mark::Most, "{type|*} [++] library [parameters]", checksum_library)
+            .default("built in")
+            .help("Checksum plug-in. adler32, crc32, crc32c, md5, sha1, sha256 and zcrc32 are built in; XRootD's own \
+                   library for zcrc32 selects that.")
+            .example("zcrc32 libXrdCksCalczcrc32.so"),
+        Directive::new(&["ofs.dirlist"], Mark::Common, "{local|remote}", directory_listing)
+            .default("local")
+            .help("Who lists directories; without a cluster it is always this server.")
+            .example("local"),
+        Directive::new(&["ofs.maxdelay"], Mark::Common, "time", max_delay)
+            .default("60s")
+            .help("Longest time a client is told to wait, at least 30s.")
+            .example("2m"),
+        Directive::new(&["ofs.xattr"], Mark::Rare, "[maxnsz bytes] [maxvsz size] [uset {on|off}]", xattr)
+            .default("maxnsz 248 maxvsz 64k uset on")
+            .help("Limits of names and values of extended attributes, and whether clients may use them.")
+            .example("maxvsz 4k"),
+        Directive::new(&["ofs.trace"], Mark::Common, "{all|off|none|[-]option}…", ofs_trace)
+            .default("off")
+            .help("Log level of the logical file system: some options debug, `all` trace.")
+            .example("open close"),
+        Directive::guard(&["ofs.authorize"], Mark::Most, "(flag)", "")
+            .default("off")
+            .help("Turns authorization on."),
+        Directive::guard(&["ofs.authlib"], Mark::Most, "[++] library [parameters]", "++ libXrdAccSciTokens.so")
+            .default("built in")
+            .help("Authorization plug-in."),
+        Directive::new(&["ofs.osslib"], Mark::Most, "[+cksio +mmapio +xattr] [++] library [parameters]", storage_library)
+            .default("built in")
+            .help("Storage plug-in. Proxies and caches are not in force yet and do not start.")
+            .example("++ libXrdThrottle.so")
+            .standing(Standing::NotYet),
+        Directive::new(&["ofs.xattrlib"], Mark::Rare, "{osslib | [++] library} [parameters]", xattr_library)
+            .default("built in")
+            .help("Extended attributes plug-in.")
+            .example("osslib"),
+        Directive::new(&["ofs.cmslib"], Mark::Rare, "[++] library [parameters]", cluster_library)
+            .default("built in")
+            .help("Cluster plug-in.")
+            .example("libXrdCmsRedirectLocal.so")
+            .standing(Standing::NotYet),
+        Directive::new(&["ofs.ctllib"], Mark::Rare, "[++] library [parameters]", control_library)
+            .default("none")
+            .help("Plug-in for opaque requests.")
+            .example("libXrdOfs.so"),
+        Directive::new(&["ofs.preplib"], Mark::Rare, "[++] [+noauth] library [parameters]", prepare_library)
+            .default("none")
+            .help("Prepare plug-in.")
+            .example("libXrdOfsPrepGPI.so -run /usr/bin/prepare")
+            .standing(Standing::NotYet),
+        Directive::later(&["ofs.tpc"], Mark::Most, "[options]")
+            .default("off")
+            .help("Third-party copy. Until it is in force such an open is refused, so its restrictions hold.")
+            .example("ttl 60 70 xfr 9 pgm /usr/bin/xrdcp --server"),
+        Directive::later(&["ofs.notify"], Mark::Common, "event… [msgs min [max]] {|program args|>fifo}")
+            .default("none")
+            .help("Events told to a program.")
+            .example("closew create |/usr/bin/notify"),
+        Directive::later(&["ofs.notifymsg"], Mark::Common, "event text")
+            .default("built-in texts")
+            .help("Texts of events.")
+            .example("create $TID create $FMODE $LFN"),
+        Directive::later(&["ofs.forward"], Mark::Common, "[1way|2way|3way {local|host:port}] operation…")
+            .default("off")
+            .help("Operations a manager passes on to data servers.")
+            .example("2way rm mv"),
+        Directive::later(&["ofs.cksrt"], Mark::Rare, "[auto cipher|none|off|default] [chkcgi]")
+            .default("none")
+            .help("Cipher for checksums in replies.")
+            .example("none"),
+    ],
+};
+
+fn persist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = draft.effective.logical.persist.value.clone();
+    let mut token = arguments.need("persist option")?;
+    loop {
+        match token.text.as_str() {
+            "auto" => value.mode = PersistMode::Auto,
+            "manual" => value.mode = PersistMode::Manual,
+            "off" => value.mode = PersistMode::Off,
+            "hold" => value.hold = arguments.time("hold", between(0, YEAR))?,
+            "logdir" => value.log_path = Some(arguments.path("logdir")?.into()),
+            "sync" => value.sync = arguments.count("sync", 0, 32_767)?,
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.logical.persist.set(value, arguments.origin());
+    Ok(())
+}
+
+fn checkpoint(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = draft.effective.logical.checkpoint.value.clone();
+    let mut token = arguments.need("chkpnt option")?;
+    loop {
+        match token.text.as_str() {
+            "enable" => value.mode = CheckpointMode::Enabled,
+            "disable" => value.mode = CheckpointMode::Disabled,
+            "cprerr" => {
+                let action = arguments.need("cprerr action")?;
+                value.on_failure = match action.text.as_str() {
+                    "makero" => CheckpointFailure::MakeReadOnly,
+                    "stopio" => CheckpointFailure::StopIo,
+                    _ => return Err(arguments.invalid(action, "cprerr action")),
+                };
+            }
+            "maxsz" => value.bytes_max = arguments.size("chkpnt maxsz", from(1 << 20))?,
+            text if text.starts_with('/') => value.path = Some(values::path(token, "chkpnt")?.into()),
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.logical.checkpoint.set(value, arguments.origin());
+    Ok(())
+}
+
+fn creation_modes(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = *draft.effective.logical.creation_modes;
+    let mut token = arguments.need("crmode type")?;
+    loop {
+        match token.text.as_str() {
+            "dirs" => value.directories = mode_range(arguments, ModeRange { min: 0o700, max: 0o775 })?,
+            "files" => value.files = mode_range(arguments, ModeRange { min: 0o600, max: 0o664 })?,
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.logical.creation_modes.set(value, arguments.origin());
+    Ok(())
+}
+
+fn mode_range(arguments: &mut Arguments<'_>, common: ModeRange) -> Result<ModeRange, Fault> {
+    let mut token = arguments.need("mode")?;
+    match token.text.as_str() {
+        "common" => return Ok(common),
+        "legacy" => return Ok(ModeRange { min: 0, max: 0o775 }),
+        "raw" => token = arguments.need("mode")?,
+        _ => {}
+    }
+    let (min, max) = token.text.split_once(':').ok_or_else(|| arguments.invalid(token, "mode"))?;
+    let range = ModeRange { min: values::mode(token, min)?, max: values::mode(token, max)? };
+    if range.min & !range.max != 0 {
+        let what = format!("mode {} demands bits that it forbids", token.text);
+        return Err(Fault::at(token, what, "allowed: min:max, every bit of min also in max"));
+    }
+    Ok(range)
+}
+
+fn checksum_read_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.size("cksrdsz", between(1, 1 << 30))?.next_multiple_of(CHECKSUM_READ_UNIT);
+    draft.finish(arguments);
+    draft.effective.logical.checksum_read_bytes.set(value, arguments.origin());
+    Ok(())
+}
+
+fn checksum_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let kind = arguments.need("checksum type")?;
+    let library = libraries::library(arguments)?;
+    libraries::select(arguments, library, Purpose::Checksum, draft)?;
+    if kind.text != "zcrc32" && kind.text != "*" {
+        let built_in = ChecksumKind::from_name(&kind.text).is_some();
+        if !built_in {
+            let names = ChecksumKind::ALL.map(ChecksumKind::name).join(" ");
+            let what = format!("checksum '{}' is not built in", kind.text);
+            return Err(Fault::at(kind, what, format!("allowed: {names}")));
+        }
+    }
+    Ok(())
+}
+
+fn directory_listing(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("dirlist location")?;
+    match token.text.as_str() {
+        "local" => {}
+        "remote" => part_idle(arguments, token, draft),
+        _ => return Err(arguments.invalid(token, "dirlist location")),
+    }
+    draft.finish(arguments);
+    Ok(())
+}
+
+fn max_delay(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.time("maxdelay", between(30, YEAR))?;
+    draft.finish(arguments);
+    draft.effective.logical.delay_max.set(value, arguments.origin());
+    Ok(())
+}
+
+fn xattr(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = *draft.effective.logical.xattr;
+    let mut token = arguments.need("xattr option")?;
+    loop {
+        match token.text.as_str() {
+            "maxnsz" => value.name_bytes_max = arguments.count("maxnsz", 1, XATTR_NAME_MAX)?,
+            "maxvsz" => {
+                let bytes = arguments.size("maxvsz", between(0, XATTR_VALUE_MAX))?;
+                value.value_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX);
+            }
+            "uset" => {
+                let on = arguments.need("uset value")?;
+                value.enabled = match on.text.as_str() {
+                    "on" => true,
+                    "off" => false,
+                    _ => return Err(arguments.invalid(on, "uset value")),
+                };
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.logical.xattr.set(value, arguments.origin());
+    Ok(())
+}
+
+fn ofs_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = trace(arguments, TRACE, draft)?;
+    draft.effective.logical.trace.set(value, arguments.origin());
+    Ok(())
+}
+
+fn selected(arguments: &mut Arguments<'_>, purpose: Purpose, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let library: &Token = libraries::library(arguments)?;
+    libraries::select(arguments, library, purpose, draft)
+}
+
+fn storage_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    selected(arguments, Purpose::Storage, draft)
+}
+
+fn xattr_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    if arguments.take("osslib").is_some() {
+        return Ok(());
+    }
+    selected(arguments, Purpose::Xattr, draft)
+}
+
+fn cluster_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    selected(arguments, Purpose::Cluster, draft)
+}
+
+fn control_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    selected(arguments, Purpose::FileSystem, draft)
+}
+
+fn prepare_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    selected(arguments, Purpose::Prepare, draft)
+}

@@ -1,0 +1,239 @@
+//! Directives of the storage: `oss.`.
+
+use super::libraries::{self, Purpose};
+use super::shared::{part_idle, trace};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, export};
+use crate::effective::{Allocation, MountCheck, Space, SpaceRule};
+use crate::report::ProblemKind;
+use crate::setting::Setting;
+use crate::values::{self, between, from};
+
+pub(crate) const TRACE: &[&str] = &["debug", "open", "opendir"];
+
+/// Longest time between two looks at free space, in seconds.
+const DAY: u64 = 86_400;
+/// Longest name of a space, in characters.
+const SPACE_NAME_MAX: usize = 63;
+
+pub(super) const SECTION: Section = Section {
+    title: "Storage: oss.",
+    about: "Where the files lie. What concerns mass storage is not in force yet.",
+    directives: &[
+        Directive::new(&["oss.localroot"], Mark::Most, "path", local_root)
+            .default("none")
+            .help("Prepended to a logical path to get the path on disk.")
+            .example("/srv/data"),
+        Directive::new(&["oss.defaults"], Mark::Most, "options", export::defaults)
+            .default("r/w nocheck nodread nomig nopurge norcreate nostage ficl")
+            .help("Attributes of exports that say nothing themselves (see Export options), wherever it stands.")
+            .example("r/o nolock"),
+        Directive::new(
+            &["oss.space", "oss.cache"],
+            Mark::Common,
+            "name path[*] [chkmount id [nofail]] | name {assign|default} lfn…",
+            space,
+        )
+        .default("none")
+        .help("Groups file systems into spaces. `path*`: every folder whose name begins like that. `chkmount`: the \
+               file `.xrdspace.id` must be there, lest a file system that is not mounted be filled. `assign` \
+               and `default` choose the space of new files by path.")
+        .example("public /disk1/xrd"),
+        Directive::new(&["oss.spacescan", "oss.cachescan"], Mark::Rare, "time", space_scan)
+            .default("600s")
+            .help("How often free space is looked at, at least 30s.")
+            .example("5m"),
+        Directive::new(&["oss.alloc"], Mark::Rare, "min [headroom [fuzz]]", allocation)
+            .default("0 0 0")
+            .help("How a partition of a space is chosen: least free bytes, percent added to the announced size, and \
+                   percent by which free space may differ and still count as equal.")
+            .example("1g 10 20"),
+        Directive::new(&["oss.maxsize"], Mark::Rare, "size", max_size)
+            .default("none")
+            .help("Largest file; 0 is unlimited.")
+            .example("100g"),
+        Directive::new(&["oss.trace"], Mark::Common, "{all|off|none|[-]option}…", oss_trace)
+            .default("off")
+            .help("Log level of the storage: some options debug, `all` trace. Options: debug open opendir.")
+            .example("open"),
+        Directive::new(&["oss.fdlimit"], Mark::Common, "{fence|*} [max]", fd_limit)
+            .default("half of the limit")
+            .help("Descriptors kept for sockets. They come from one pool here, bounded by xrd.maxfd.")
+            .example("* 65536")
+            .standing(Standing::NoEffect),
+        Directive::idle(&["oss.memfile"], Mark::Common, "[off] [max {size|n%}] [check xattr] [preload]")
+            .default("off")
+            .help("Memory mapped files. Files are read through the page cache.")
+            .example("max 50%"),
+        Directive::new(&["oss.preread"], Mark::Rare, "{depth|on} [limit size] [qsize [=]number]", preread)
+            .default("0")
+            .help("Reading ahead, which the system does.")
+            .example("3 limit 1m")
+            .standing(Standing::NoEffect),
+        Directive::new(&["oss.namelib"], Mark::Common, "library [parameters]", name_library)
+            .default("oss.localroot")
+            .help("Name mapping plug-in. Only the built-in mapping by oss.localroot exists; a library does not start.")
+            .standing(Standing::NotYet),
+        Directive::new(&["oss.statlib"], Mark::Rare, "[-2 -arevents -non2n -preopen] library [parameters]", stat_library)
+            .default("none")
+            .help("Plug-in that answers stat. A library does not start.")
+            .standing(Standing::NotYet),
+        Directive::later(&["oss.usage"], Mark::Common, "[nolog | log path [sync n]] [noquotafile | quotafile path]")
+            .default("nolog noquotafile")
+            .help("Accounts of used space.")
+            .example("nolog"),
+        Directive::later(&["oss.remoteroot"], Mark::Rare, "path")
+            .default("none")
+            .help("Prepended to a logical path to get the path in mass storage.")
+            .example("/hpss"),
+        Directive::later(&["oss.stagecmd"], Mark::Most, "[async|sync] [creates] [|]command arguments")
+            .default("none")
+            .help("Program that brings missing files from mass storage.")
+            .example("/usr/bin/stage"),
+        Directive::later(&["oss.stagemsg"], Mark::Common, "text")
+            .default("built in")
+            .help("Line that a staging program is told.")
+            .example("$RID $LFN"),
+        Directive::later(&["oss.xfr"], Mark::Common, "[deny time] [keep time] [up] [fdir path] [threads…]")
+            .default("deny 3h keep 20m")
+            .help("Limits of staging.")
+            .example("deny 1h"),
+        Directive::later(&["oss.msscmd", "oss.rsscmd"], Mark::Common, "program")
+            .default("none")
+            .help("Program that asks mass storage.")
+            .example("/usr/bin/mss"),
+    ],
+};
+
+fn local_root(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let path = arguments.path("localroot")?.into();
+    draft.finish(arguments);
+    let setting = &draft.effective.storage.local_root;
+    if let Some(earlier) = &setting.value
+        && *earlier != path
+    {
+        let what = format!("oss.localroot: {} is set already, at {}", earlier.display(), setting.origin);
+        draft.note(ProblemKind::Contradiction, arguments.name, what, "the last one is in force; keep one");
+    }
+    draft.effective.storage.local_root.set(Some(path), arguments.origin());
+    Ok(())
+}
+
+fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let name = arguments.need("space name")?;
+    if name.text.chars().count() > SPACE_NAME_MAX || name.text.contains(['/', ':', '&', '=']) {
+        let allowed = format!("allowed: at most {SPACE_NAME_MAX} characters, none of / : & =");
+        return Err(Fault::at(name, format!("invalid space name '{}'", name.text), allowed));
+    }
+    let what = arguments.need("space path")?;
+    if let assign @ ("assign" | "default") = what.text.as_str() {
+        let mut prefixes = vec![arguments.path("space lfn")?];
+        while arguments.peek().is_some() {
+            prefixes.push(arguments.path("space lfn")?);
+        }
+        let rule = SpaceRule { name: name.text.clone(), assign: assign == "assign", prefixes };
+        draft.effective.storage.space_rules.push(Setting::new(rule, arguments.origin()));
+        return Ok(());
+    }
+    let mut token = what.clone();
+    let wildcard = token.text.ends_with('*');
+    if wildcard {
+        token.text.pop();
+    }
+    let path = values::path(&token, "space")?;
+    // `/disks/*` is every folder in /disks; `/disks/d*` those that begin with d.
+    let path = if wildcard && token.text.ends_with('/') && path != "/" { format!("{path}/") } else { path };
+    let mut mount_check = None;
+    if arguments.take("chkmount").is_some() {
+        let id = arguments.need("chkmount id")?;
+        if id.text.contains('/') {
+            return Err(arguments.invalid(id, "chkmount id"));
+        }
+        let optional = arguments.take("nofail").is_some();
+        mount_check = Some(MountCheck { id: id.text.clone(), optional });
+    }
+    draft.finish(arguments);
+    let space = Space { name: name.text.clone(), path: path.into(), wildcard, mount_check };
+    draft.effective.storage.spaces.push(Setting::new(space, arguments.origin()));
+    Ok(())
+}
+
+fn space_scan(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.time("spacescan", between(30, DAY))?;
+    draft.finish(arguments);
+    draft.effective.storage.space_scan.set(value, arguments.origin());
+    Ok(())
+}
+
+fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value =
+        Allocation { bytes_min: arguments.size("alloc minfree", from(0))?, ..Allocation::default() };
+    if let Some(token) = arguments.next() {
+        value.headroom_percent = values::percent(token, "alloc headroom")?;
+    }
+    if let Some(token) = arguments.next() {
+        value.fuzz_percent = values::percent(token, "alloc fuzz")?;
+    }
+    draft.finish(arguments);
+    draft.effective.storage.allocation.set(value, arguments.origin());
+    Ok(())
+}
+
+fn max_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.size("maxsize", from(0))?;
+    draft.finish(arguments);
+    draft.effective.storage.file_bytes_max.set((value > 0).then_some(value), arguments.origin());
+    Ok(())
+}
+
+fn oss_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = trace(arguments, TRACE, draft)?;
+    draft.effective.storage.trace.set(value, arguments.origin());
+    Ok(())
+}
+
+fn fd_limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let fence = arguments.need("fdlimit fence")?;
+    if fence.text != "*" {
+        values::count(fence, "fdlimit fence", from(0))?;
+    }
+    if let Some(max) = arguments.next()
+        && max.text != "max"
+    {
+        values::count(max, "fdlimit max", from(0))?;
+    }
+    draft.finish(arguments);
+    part_idle(arguments, fence, draft);
+    Ok(())
+}
+
+fn preread(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let depth = arguments.need("preread depth")?;
+    if depth.text != "on" {
+        values::count(depth, "preread depth", between(0, 1024))?;
+    }
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "limit" => {
+                arguments.size("preread limit", between(0, 16 << 20))?;
+            }
+            "qsize" => {
+                let mut size = arguments.need("preread qsize")?.clone();
+                size.text = size.text.trim_start_matches('=').to_owned();
+                values::count(&size, "preread qsize", from(0))?;
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+    }
+    part_idle(arguments, depth, draft);
+    Ok(())
+}
+
+fn name_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let library = libraries::library(arguments)?;
+    libraries::select(arguments, library, Purpose::Names, draft)
+}
+
+fn stat_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let library = libraries::library(arguments)?;
+    libraries::select(arguments, library, Purpose::Storage, draft)
+}

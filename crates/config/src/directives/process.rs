@@ -1,0 +1,141 @@
+//! Directives of the process: `all.` and our own `scalla.`.
+
+use super::shared::folder;
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, export};
+use crate::effective::{LogFormat, Role, SITE_NAME_MAX};
+use crate::report::ProblemKind;
+use crate::setting::Setting;
+use crate::values::between;
+
+pub(super) const SECTION: Section = Section {
+    title: "Process: all., scalla.",
+    about: "Folders, names and what is served. `scalla.` is ours alone; the rest is shared with XRootD.",
+    directives: &[
+        Directive::new(&["all.export"], Mark::Most, "path [options]", export::export)
+            .default("/tmp, if nothing is exported at all")
+            .help(
+                "A prefix of the name space that is served, with its attributes (see Export options). \
+                   Repeatable; a repeated path adds options.",
+            )
+            .example("/data r/w nolock"),
+        Directive::new(&["all.adminpath", "xrd.adminpath"], Mark::Most, "path [group]", admin_path)
+            .default("/tmp")
+            .help(
+                "Folder of sockets, state and environment files; created with mode 0700, 0770 with `group`. \
+                   An instance has its own folder `path/NAME` in it.",
+            )
+            .example("/var/spool/xrootd"),
+        Directive::new(&["all.pidpath", "xrd.pidpath"], Mark::Common, "path", pid_path)
+            .default("/tmp")
+            .help("Folder of pid files: `path/[instance/]program.pid`.")
+            .example("/run/xrootd"),
+        Directive::new(&["all.sitename", "xrd.sitename"], Mark::Common, "name", site_name)
+            .default("none")
+            .help("Name of the site, at most 63 characters; told in monitoring and `query config sitename`.")
+            .example("CERN-PROD"),
+        Directive::new(
+            &["all.role", "ofs.role", "cms.role"],
+            Mark::Most,
+            "{server | [meta|peer|proxy] manager | proxy server | [proxy] supervisor} [if]",
+            role,
+        )
+        .default("server")
+        .help("Role in a cluster. Only `server` is in force; another role does not start.")
+        .example("server"),
+        Directive::later(
+            &["all.manager", "cms.manager"],
+            Mark::Most,
+            "[meta|peer|proxy] [all|any] host[+]{:port| port} [if]",
+        )
+        .default("none")
+        .help("Manager to log in to. Not in force yet: the server stands alone.")
+        .example("redirector.example.org:1213"),
+        Directive::later(&["all.subcluster", "cms.subcluster"], Mark::Rare, "(flag)")
+            .default("off")
+            .help("This node is head of a sub-cluster."),
+        Directive::new(&["scalla.drain"], Mark::Common, "time", drain)
+            .default("30s")
+            .help(
+                "After SIGTERM: how long operations in flight may take before what is left is closed. \
+                   0 closes at once, at most a day.",
+            )
+            .example("2m"),
+        Directive::new(&["scalla.logformat"], Mark::Common, "{text|json}", log_format)
+            .default("text")
+            .help("Form of log lines: text for people, or one JSON object per line.")
+            .example("json"),
+    ],
+};
+
+fn admin_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = folder(arguments, "admin", draft)?;
+    draft.effective.process.admin_path.set(value, arguments.origin());
+    Ok(())
+}
+
+pub(super) fn home_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = folder(arguments, "home", draft)?;
+    draft.effective.process.home_path.set(Some(value), arguments.origin());
+    Ok(())
+}
+
+fn pid_path(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.path("pid")?;
+    draft.finish(arguments);
+    draft.effective.process.pid_path.set(value.into(), arguments.origin());
+    Ok(())
+}
+
+fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("site name")?;
+    let length = token.text.chars().count();
+    if length > SITE_NAME_MAX {
+        let what = format!("site name of {length} characters");
+        return Err(Fault::at(token, what, format!("allowed: at most {SITE_NAME_MAX} characters")));
+    }
+    draft.finish(arguments);
+    draft.effective.process.site_name.set(Some(token.text.clone()), arguments.origin());
+    Ok(())
+}
+
+fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let first = arguments.need("role")?;
+    let words: Vec<&str> =
+        std::iter::once(first).chain(arguments.rest()).map(|token| token.text.as_str()).collect();
+    match words.as_slice() {
+        ["server"] => {
+            draft.effective.process.role = Setting::new(Role::Server, arguments.origin());
+            Ok(())
+        }
+        ["manager" | "supervisor"]
+        | ["meta" | "peer" | "proxy", "manager"]
+        | ["proxy", "server" | "supervisor"]
+        | ["peer"] => {
+            let what = format!("role {} is not in force yet", words.join(" "));
+            Err(Fault::at(first, what, "allowed for now: server").of(ProblemKind::Unsupported))
+        }
+        _ => {
+            let what = format!("invalid role - {}", words.join(" "));
+            Err(Fault::at(first, what, format!("allowed: {}", arguments.directive.grammar)))
+        }
+    }
+}
+
+fn drain(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.time("drain", between(0, 86_400))?;
+    draft.finish(arguments);
+    draft.effective.process.drain.set(value, arguments.origin());
+    Ok(())
+}
+
+fn log_format(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("log format")?;
+    let value = match token.text.as_str() {
+        "text" => LogFormat::Text,
+        "json" => LogFormat::Json,
+        _ => return Err(arguments.invalid(token, "log format")),
+    };
+    draft.finish(arguments);
+    draft.effective.process.log_format.set(value, arguments.origin());
+    Ok(())
+}

@@ -1,0 +1,204 @@
+//! Directives of proxy, cache and throttling: `pss.`, `pfc.`, `throttle.`. Not in force yet.
+
+use super::{Directive, Mark, Section};
+
+pub(super) const SECTION: Section = Section {
+    title: "Proxy, cache, throttling: pss., pfc., throttle.",
+    about: "Not in force yet. A file that loads the proxy or the cache as storage (ofs.osslib) does not start.",
+    directives: &[
+        Directive::later(&["pss.origin"], Mark::Most, "[=protocol,…] {host[:port| port] | URL | /path}")
+            .default("none")
+            .help("The server behind the proxy.")
+            .example("origin.example.org:1094"),
+        Directive::later(&["pss.permit"], Mark::Common, "[/] [*] host")
+            .default("all")
+            .help("Servers a forwarding proxy may reach.")
+            .example("*.example.org"),
+        Directive::later(&["pss.persona"], Mark::Common, "{client|server} [strict|nonstrict] [[no]verify]")
+            .default("server")
+            .help("Credentials towards the origin.")
+            .example("client strict"),
+        Directive::later(&["pss.localroot"], Mark::Common, "path")
+            .default("none")
+            .help("Prefix at the origin.")
+            .example("/store"),
+        Directive::later(&["pss.hostarena"], Mark::Common, "path")
+            .default("none")
+            .help("Prefix at the origin of one host.")
+            .example("/host"),
+        Directive::later(&["pss.setopt"], Mark::Common, "name value")
+            .default("none")
+            .help("Settings of the client.")
+            .example("ParallelEvtLoop 10"),
+        Directive::later(&["pss.config"], Mark::Rare, "[streams n] [workers n]")
+            .default("streams 512 workers 16")
+            .help("Threads of the client.")
+            .example("streams 256"),
+        Directive::later(&["pss.dca"], Mark::Rare, "[recheck {off|time}] [world|group]")
+            .default("off")
+            .help("Clients on this machine read cache files themselves.")
+            .example("recheck 30"),
+        Directive::later(&["pss.reproxy"], Mark::Rare, "(flag)")
+            .default("off")
+            .help("Third-party copies through another proxy."),
+        Directive::later(&["pss.inetmode"], Mark::Rare, "{v4|v6}")
+            .default("v6")
+            .help("Addresses the proxy uses.")
+            .example("v4"),
+        Directive::later(&["pss.namelib"], Mark::Rare, "[-lfn2pfn] [-lfncache|-lfncachesrc[+]] library [parameters]")
+            .default("none")
+            .help("Name mapping of the proxy.")
+            .example("libXrdN2No2p.so"),
+        Directive::later(&["pss.cache"], Mark::Common, "[size n] [pagesize n] [minpages n] [max2cache n] [preread …] [r/w] [logstats] [sfiles …] [debug n]")
+            .default("off")
+            .help("Cache in memory.")
+            .example("size 1g"),
+        Directive::later(&["pss.memcache"], Mark::Common, "[options]")
+            .default("off")
+            .help("Cache in memory.")
+            .example("size 1g"),
+        Directive::later(&["pss.cachelib"], Mark::Most, "{default|library} [parameters]")
+            .default("none")
+            .help("The disk cache.")
+            .example("default"),
+        Directive::later(&["pss.ccmlib"], Mark::Most, "library [parameters]")
+            .default("none")
+            .help("Context manager of the cache.")
+            .example("libXrdPfc.so"),
+        Directive::later(&["pss.ciosync"], Mark::Rare, "interval maxtime")
+            .default("30 180")
+            .help("How often data is written to the origin.")
+            .example("30 180"),
+        Directive::later(&["pss.export"], Mark::Common, "path [options]")
+            .default("none")
+            .help("Exports of the proxy.")
+            .example("/data"),
+        Directive::later(&["pss.defaults"], Mark::Common, "options")
+            .default("as oss.defaults")
+            .help("Attributes of exports of the proxy.")
+            .example("r/o"),
+        Directive::later(&["pss.trace"], Mark::Common, "{all|off|none|[-]option}…")
+            .default("off")
+            .help("Log level of the proxy.")
+            .example("debug"),
+        Directive::later(&["pss.debug"], Mark::Common, "n")
+            .default("0")
+            .help("Log level of its client.")
+            .example("1"),
+        Directive::later(&["pfc.ram"], Mark::Most, "size")
+            .default("1g")
+            .help("Memory of the cache, 1g to 256g.")
+            .example("16g"),
+        Directive::later(&["pfc.blocksize"], Mark::Common, "size")
+            .default("128k")
+            .help("Size of a block, 4k to 512m.")
+            .example("512k"),
+        Directive::later(&["pfc.diskusage"], Mark::Most, "low high [files base nominal max] [purgeinterval time] [purgecoldfiles age n]")
+            .default("0.90 0.95 purgeinterval 300s")
+            .help("When the cache is purged.")
+            .example("0.9 0.95"),
+        Directive::later(&["pfc.spaces"], Mark::Common, "data meta")
+            .default("public public")
+            .help("Spaces of the cache.")
+            .example("data meta"),
+        Directive::later(&["pfc.prefetch"], Mark::Common, "n")
+            .default("10")
+            .help("Blocks read ahead.")
+            .example("0"),
+        Directive::later(&["pfc.writequeue"], Mark::Rare, "blocks threads")
+            .default("16 4")
+            .help("Queue of blocks to write.")
+            .example("16 4"),
+        Directive::later(&["pfc.flush"], Mark::Rare, "{n|size}")
+            .default("2000")
+            .help("How often the state of a file is written.")
+            .example("2000"),
+        Directive::later(&["pfc.cschk"], Mark::Common, "[no]cache | [no]net | [no]tls | off | uvkeep {lru|time}")
+            .default("net")
+            .help("Checksums of blocks.")
+            .example("cache net"),
+        Directive::later(&["pfc.urlcgi"], Mark::Rare, "blocksize {ignore|min max} prefetch {ignore|min max}")
+            .default("ignore")
+            .help("What clients may choose.")
+            .example("blocksize ignore"),
+        Directive::later(&["pfc.dirstats"], Mark::Common, "interval time maxdepth n dir path")
+            .default("interval 900 maxdepth 1")
+            .help("Usage by directory.")
+            .example("interval 600 maxdepth 2 dir /"),
+        Directive::later(&["pfc.acchistorysize"], Mark::Rare, "n")
+            .default("20")
+            .help("Accesses remembered of a file.")
+            .example("40"),
+        Directive::later(&["pfc.onlyifcached"], Mark::Rare, "[minsize size] [minfrac x]")
+            .default("minsize 1m minfrac 1.0")
+            .help("Refuses what is not in the cache.")
+            .example("minsize 2m"),
+        Directive::later(&["pfc.osslib"], Mark::Common, "library [parameters]")
+            .default("built in")
+            .help("Storage of the cache.")
+            .example("libXrdOssStats.so"),
+        Directive::later(&["pfc.decisionlib"], Mark::Common, "library [parameters]")
+            .default("none")
+            .help("What is cached.")
+            .example("libXrdBlacklistDecision.so"),
+        Directive::later(&["pfc.purgelib"], Mark::Common, "library [parameters]")
+            .default("none")
+            .help("What is purged.")
+            .example("libXrdPfcPurgeQuota.so"),
+        Directive::later(&["pfc.user"], Mark::Common, "name")
+            .default("that of the process")
+            .help("Owner of cache files.")
+            .example("xrootd"),
+        Directive::later(&["pfc.trace"], Mark::Common, "{none|error|warning|info|debug|dump}")
+            .default("warning")
+            .help("Log level of the cache.")
+            .example("info"),
+        Directive::later(&["pfc.httpcc"], Mark::Common, "{on|off}")
+            .default("off")
+            .help("Cache-Control of clients.")
+            .example("on"),
+        Directive::later(&["pfc.writethrough"], Mark::Common, "{on|off}")
+            .default("off")
+            .help("Writes go through the cache.")
+            .example("on"),
+        Directive::later(&["pfc.qfsredir"], Mark::Common, "{on|off}")
+            .default("on")
+            .help("Where space queries are answered.")
+            .example("off"),
+        Directive::later(&["pfc.allow_xrdpfc_command"], Mark::Common, "(flag)")
+            .default("off")
+            .help("Commands by file name."),
+        Directive::later(&["throttle.throttle"], Mark::Common, "[concurrency n] [data rate] [iops n] [rint ms | interval ms]")
+            .default("unlimited, rint 1000")
+            .help("Average load that is let through.")
+            .example("concurrency 100 data 1g"),
+        Directive::later(&["throttle.max_open_files"], Mark::Common, "n")
+            .default("none")
+            .help("Open files of a user.")
+            .example("1000"),
+        Directive::later(&["throttle.max_active_connections"], Mark::Common, "n")
+            .default("none")
+            .help("Connections of a user with open files.")
+            .example("100"),
+        Directive::later(&["throttle.max_wait_time"], Mark::Common, "seconds")
+            .default("30")
+            .help("Longest delay of an operation before it fails.")
+            .example("30"),
+        Directive::later(&["throttle.userconfig"], Mark::Rare, "/file")
+            .default("none")
+            .help("Limits by user.")
+            .example("/etc/xrootd/throttle.ini"),
+        Directive::later(&["throttle.loadshed"], Mark::Rare, "host h port p frequency n")
+            .default("none")
+            .help("Sends a share of opens elsewhere.")
+            .example("host other.example.org port 1094 frequency 10"),
+        Directive::later(&["throttle.fslib"], Mark::Rare, "library")
+            .default("default")
+            .help("File system below.")
+            .example("libXrdOfs.so"),
+        Directive::later(&["throttle.trace"], Mark::Rare, "{all|off|none|[-]option}…")
+            .default("off")
+            .help("Log level of throttling.")
+            .example("all"),
+    ],
+};

@@ -1,0 +1,62 @@
+//! Directives of staging, migration and purging: `frm.`. Not in force yet.
+
+use super::{Directive, Mark, Section};
+
+pub(super) const SECTION: Section = Section {
+    title: "Mass storage: frm.",
+    about: "Read by the daemons of mass storage, which are not there yet; a server only passes over them.",
+    directives: &[
+        Directive::later(
+            &["frm.xfr.copycmd"],
+            Mark::Common,
+            "[in|out] [noalloc] [rmerr] [stats] [timeout time] [mdp] [url] command arguments",
+        )
+        .default("none")
+        .help("Copy program.")
+        .example("in /usr/bin/stagein $SRC $DST"),
+        Directive::later(&["frm.xfr.copymax"], Mark::Common, "n")
+            .default("2")
+            .help("Most copies at a time.")
+            .example("10"),
+        Directive::later(&["frm.xfr.qcheck"], Mark::Common, "[time] [path]")
+            .default("300s")
+            .help("How often the queue is looked at.")
+            .example("60"),
+        Directive::later(&["frm.xfr.migr.idlehold"], Mark::Common, "time")
+            .default("10m")
+            .help("How long a file rests before it is migrated.")
+            .example("1h"),
+        Directive::later(&["frm.xfr.migr.waittime"], Mark::Common, "time")
+            .default("1h")
+            .help("Time between two searches for files to migrate.")
+            .example("30m"),
+        Directive::later(
+            &["frm.purge.policy"],
+            Mark::Common,
+            "{space|*} {nopurge | minfree [maxfree]} [hold time] [polprog]",
+        )
+        .default("none")
+        .help("When what is purged.")
+        .example("* 10% 20%"),
+        Directive::later(&["frm.purge.polprog"], Mark::Common, "program arguments")
+            .default("none")
+            .help("Program that decides what is purged.")
+            .example("/usr/bin/polprog"),
+        Directive::later(&["frm.purge.dirhold"], Mark::Common, "time")
+            .default("40h")
+            .help("How long an empty directory stays.")
+            .example("10h"),
+        Directive::later(&["frm.purge.waittime"], Mark::Common, "time")
+            .default("600s")
+            .help("Time between two purges.")
+            .example("10m"),
+        Directive::later(&["frm.all.cnsd"], Mark::Common, "{auto|ignore|require} [apath path]")
+            .default("auto")
+            .help("The name space daemon.")
+            .example("ignore"),
+        Directive::later(&["frm.all.monitor"], Mark::Common, "[options]")
+            .default("off")
+            .help("Monitoring of mass storage.")
+            .example("stage flush 30 dest collector.example.org:9930"),
+    ],
+};

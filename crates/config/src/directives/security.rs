@@ -1,0 +1,128 @@
+//! Directives of authentication and authorization: `sec.`, `acc.`. Not in force yet, so nearly all stop the start.
+
+use super::shared::{part_idle, unprotected};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing};
+
+pub(super) const SECTION: Section = Section {
+    title: "Access: sec., acc.",
+    about: "Authentication other than by host, and authorization, are not in force yet. A directive that asks for \
+            them stops the start, so that nothing is ever served unprotected.",
+    directives: &[
+        Directive::new(&["sec.protocol"], Mark::Most, "[/libdir] name [parameters]", protocol)
+            .default("none")
+            .help("Authentication protocols: only `host`, which believes the host name, is accepted.")
+            .example("host")
+            .stops_with("/usr/lib64 gsi -certdir:/etc/grid-security/certificates")
+            .standing(Standing::NotYet),
+        Directive::new(&["sec.protparm"], Mark::Common, "name parameters", parameters)
+            .default("none")
+            .help("Parameters of a later sec.protocol.")
+            .example("host -x")
+            .stops_with("gsi -gmapopt:11")
+            .standing(Standing::NotYet),
+        Directive::new(&["sec.protbind"], Mark::Common, "{host|*} {none|[only] protocol…}", binding)
+            .default("all protocols")
+            .help("Which protocols which clients are offered: `none` and `host` are accepted.")
+            .example("* none")
+            .stops_with("*.example.org only krb5")
+            .standing(Standing::NotYet),
+        Directive::new(
+            &["sec.level"],
+            Mark::Common,
+            "[all|local|remote] [relaxed] {none|compatible|standard|intense|pedantic} [force]",
+            level,
+        )
+        .default("none")
+        .help("Which requests must be signed: `none` is accepted.")
+        .example("all none")
+        .stops_with("local relaxed standard")
+        .standing(Standing::NotYet),
+        Directive::guard(&["sec.entitylib"], Mark::Rare, "[++] /library [parameters]", "++ libXrdVoms.so")
+            .default("none")
+            .help("Plug-in that adds to what is known of a client."),
+        Directive::idle(&["sec.trace"], Mark::Rare, "{all|auth|debug|off}…")
+            .default("off")
+            .help("Log level of authentication.")
+            .example("debug"),
+        Directive::guard(&["acc.authdb"], Mark::Most, "path", "/etc/xrootd/authdb")
+            .default("none")
+            .help("File of access rules."),
+        Directive::guard(&["acc.authrefresh"], Mark::Common, "time", "1h")
+            .default("12h")
+            .help("How often the rules are read again."),
+        Directive::guard(&["acc.audit"], Mark::Common, "{none|deny|grant}…", "deny")
+            .default("none")
+            .help("Which decisions are logged."),
+        Directive::guard(&["acc.encoding"], Mark::Rare, "[pct path] [space c]", "space +")
+            .default("percent-decode paths")
+            .help("How names are written in the rules."),
+        Directive::guard(&["acc.spacechar"], Mark::Rare, "c", "+")
+            .default("none")
+            .help("Character that stands for a blank in names of the rules."),
+        Directive::guard(&["acc.gidlifetime"], Mark::Rare, "time", "1h")
+            .default("12h")
+            .help("How long groups of a user are remembered."),
+        Directive::guard(&["acc.gidretran"], Mark::Rare, "gid…", "100 101")
+            .default("none")
+            .help("Group ids that are not used."),
+        Directive::guard(&["acc.nisdomain"], Mark::Rare, "domain", "example.org")
+            .default("none")
+            .help("Domain of netgroups."),
+        Directive::guard(&["acc.pgo"], Mark::Rare, "(flag)", "")
+            .default("off")
+            .help("Only the primary group of a user counts."),
+    ],
+};
+
+fn protocol(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut token = arguments.need("protocol name")?;
+    if token.text.starts_with('/') {
+        token = arguments.need("protocol name")?;
+    }
+    if token.text == "host" { Ok(()) } else { Err(unprotected(token, &format!("'{}'", token.text))) }
+}
+
+fn parameters(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("protocol name")?;
+    if token.text == "host" { Ok(()) } else { Err(unprotected(token, &format!("'{}'", token.text))) }
+}
+
+fn binding(arguments: &mut Arguments<'_>, _draft: &mut Draft<'_>) -> Result<(), Fault> {
+    arguments.need("protbind host")?;
+    let mut token = arguments.need("protbind protocol")?;
+    loop {
+        if !matches!(token.text.as_str(), "none" | "only" | "host") {
+            return Err(unprotected(token, &format!("'{}'", token.text)));
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn level(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut level = None;
+    let mut token = arguments.need("security level")?;
+    loop {
+        match token.text.as_str() {
+            "all" | "local" | "remote" | "relaxed" | "force" => {}
+            "none" => level = Some(token),
+            "compatible" | "standard" | "intense" | "pedantic" => {
+                return Err(unprotected(token, &format!("'{}'", token.text)));
+            }
+            _ => return Err(arguments.invalid(token, "security level")),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    match level {
+        Some(token) => {
+            part_idle(arguments, token, draft);
+            Ok(())
+        }
+        None => Err(arguments.invalid(token, "security level")),
+    }
+}

@@ -1,0 +1,287 @@
+//! Directives of the network and the process below it: `xrd.`.
+
+use super::libraries::{self, Purpose};
+use super::shared::{part_idle, part_later, trace, unprotected};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, process};
+use crate::effective::{HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, Port};
+use crate::report::ProblemKind;
+use crate::setting::Setting;
+use crate::values::{self, between, from};
+
+pub(crate) const TRACE: &[&str] =
+    &["conn", "debug", "mem", "net", "poll", "protocol", "sched", "tls", "tlsctx", "tlssio", "tlssok"];
+
+/// The longest time that may be asked for anywhere, in seconds: ten years.
+const LONG: u64 = 10 * 365 * 86_400;
+/// Most unanswered probes of a connection.
+const PROBES_MAX: u32 = 127;
+/// Largest socket buffer, in bytes.
+const SOCKET_BUFFER_MAX: u64 = 1 << 30;
+
+pub(super) const SECTION: Section = Section {
+    title: "Network: xrd.",
+    about: "Port, who may connect, timeouts, descriptors. TLS is not in force yet: what demands it stops the start.",
+    directives: &[
+        Directive::new(&["xrd.port"], Mark::Most, "[tls] {port|any} [if]", port)
+            .default("1094")
+            .help("Port to listen on: a number, the name of a service, or `any` for one the system picks.")
+            .example("1094")
+            .stops_with("tls 1094"),
+        Directive::new(&["xrd.allow"], Mark::Common, "{host|netgroup} name", allow)
+            .default("everybody")
+            .help("Who may connect: host name or address with at most one `*`. Repeatable. \
+                   Netgroups are not in force and stop the start.")
+            .example("host *.example.org")
+            .stops_with("netgroup physics"),
+        Directive::new(&["xrd.maxfd"], Mark::Common, "[strict] number", max_fd)
+            .default("256k")
+            .help("Most file descriptors, 1k to 1m. With `strict` the start fails if the system allows fewer.")
+            .example("strict 64k"),
+        Directive::new(
+            &["xrd.network"],
+            Mark::Common,
+            "[tls] [[no]keepalive] [kaparms idle[,itvl[,cnt]]] [buffsz size] [cache time] [[no]dnr] \
+             [routes {split|common|local} [use if1[,if2]]] [[no]rpipa] [[no]dyndns] [udprefresh time] [assumev4]",
+            network,
+        )
+        .default("keepalive cache 3h dnr")
+        .help("Socket options: keep-alive probes and their times, bytes of socket buffers, how long names of \
+               clients are remembered, and whether they are looked up (`dnr`). The rest has no effect.")
+        .example("nokeepalive kaparms 30m,75,9 buffsz 1m cache 1h nodnr")
+        .stops_with("tls"),
+        Directive::new(
+            &["xrd.timeout"],
+            Mark::Common,
+            "[read time] [hail time] [idle time] [kill time]",
+            timeout,
+        )
+        .default("read 3s hail 30s idle 0 kill 3s")
+        .help("`read`: longest stall inside a request; `hail`: until the first request; `idle`: until an idle \
+               connection is closed, 0 never; `kill`: until a connection that was told to end has ended.")
+        .example("hail 10 idle 1h"),
+        Directive::new(&["xrd.homepath"], Mark::Common, "path [group]", process::home_path)
+            .default("where the program was started")
+            .help("Working folder; an instance has its own folder in it.")
+            .example("/var/lib/xrootd"),
+        Directive::new(&["xrd.trace"], Mark::Common, "{all|off|none|[-]option}…", xrd_trace)
+            .default("off")
+            .help("Log level of the network: some options debug, `all` trace. \
+                   Options: conn debug mem net poll protocol sched tls tlsctx tlssio tlssok.")
+            .example("conn debug"),
+        Directive::new(&["xrd.protocol"], Mark::Most, "[tls] name[:{port|+port}] {library|*} [parameters]", protocol)
+            .default("xroot")
+            .help("Protocols served. xroot is built in; http is not in force yet.")
+            .example("xrootd *")
+            .stops_with("tls xrootd *"),
+        Directive::guard(&["xrd.tls"], Mark::Most, "cert [key] [[no]detail] [hsto time]", "/etc/grid-security/hostcert.pem")
+            .default("none")
+            .help("Certificate and key of the server."),
+        Directive::guard(
+            &["xrd.tlsca"],
+            Mark::Most,
+            "noverify | {certdir|certfile} path [crlcheck {all|external|last}] [log {failure|off}] [[no]proxies] \
+             [refresh time] [verdepth number] [allow-missing-crl]",
+            "certdir /etc/grid-security/certificates",
+        )
+        .default("verify, refresh 8h, verdepth 9")
+        .help("Authorities that clients' certificates are verified with."),
+        Directive::guard(&["xrd.tlsciphers"], Mark::Rare, "list", "ECDHE-RSA-AES256-GCM-SHA384")
+            .default("library default")
+            .help("Ciphers to use."),
+        Directive::later(&["xrd.report"], Mark::Most, "dest[,dest2] [every time] [json] [off] [[-]option…]")
+            .default("none")
+            .help("Summary monitoring.")
+            .example("collector.example.org:9931 every 60s all"),
+        Directive::new(&["xrd.tcpmonlib"], Mark::Rare, "[++] library [parameters]", monitor_library)
+            .default("none")
+            .help("Plug-in that reports on TCP connections. Not in force yet.")
+            .example("libXrdTCPMonPlugin.so")
+            .standing(super::Standing::NotYet),
+        Directive::idle(&["xrd.buffers"], Mark::Rare, "[maxbsz size] size [rint time]")
+            .default("maxbsz 2m")
+            .help("I/O buffer pool. Buffers are pooled and bounded by themselves here.")
+            .example("512m"),
+        Directive::idle(
+            &["xrd.sched"],
+            Mark::Common,
+            "[mint n] [maxt n] [avlt n] [idle time] [stksz size] [core {asis|max|off}]",
+        )
+        .default("mint 8 maxt 8192 idle 780s")
+        .help("Thread pool. There is one loop per core here and no thread per request.")
+        .example("mint 64 maxt 1024"),
+    ],
+};
+
+fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    if let Some(tls) = arguments.take("tls") {
+        return Err(unprotected(tls, "'tls'"));
+    }
+    let token = arguments.need("tcp port")?;
+    let value = match token.text.as_str() {
+        "any" => Port::Any,
+        text => match values::port(token, text, 0, draft)? {
+            0 => Port::Any,
+            number => Port::Number(number),
+        },
+    };
+    draft.finish(arguments);
+    draft.effective.network.port.set(value, arguments.origin());
+    Ok(())
+}
+
+fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let kind = arguments.need("allow type")?;
+    match kind.text.as_str() {
+        "host" => {}
+        "netgroup" => return Err(unprotected(kind, "'netgroup'")),
+        _ => return Err(arguments.invalid(kind, "allow type")),
+    }
+    let token = arguments.need("allow target name")?;
+    let pattern = HostPattern::parse(&token.text).ok_or_else(|| {
+        Fault::at(token, format!("invalid host pattern '{}'", token.text), "allowed: at most one '*'")
+    })?;
+    draft.finish(arguments);
+    draft.effective.network.allow.push(Setting::new(pattern, arguments.origin()));
+    Ok(())
+}
+
+fn max_fd(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let strict = arguments.take("strict").is_some();
+    let limit = arguments.size("maxfd", between(MAX_FD_RANGE.0, MAX_FD_RANGE.1))?;
+    draft.finish(arguments);
+    draft.effective.network.max_fd.set(MaxFd { limit, strict }, arguments.origin());
+    Ok(())
+}
+
+fn network(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let origin = arguments.origin();
+    let mut token = arguments.need("network option")?;
+    loop {
+        match token.text.as_str() {
+            "tls" => return Err(unprotected(token, "'tls'")),
+            "keepalive" => draft.effective.network.keepalive.set(true, origin.clone()),
+            "nokeepalive" => draft.effective.network.keepalive.set(false, origin.clone()),
+            "kaparms" => {
+                let value = keepalive_parameters(arguments)?;
+                draft.effective.network.keepalive_parameters.set(value, origin.clone());
+            }
+            "buffsz" => {
+                let value = arguments.size("buffsz", between(0, SOCKET_BUFFER_MAX))?;
+                let value = (value > 0).then_some(value);
+                draft.effective.network.socket_buffer_bytes.set(value, origin.clone());
+            }
+            "cache" => {
+                let value = arguments.time("cache time", between(0, LONG))?;
+                draft.effective.network.name_cache.set(value, origin.clone());
+            }
+            "dnr" => draft.effective.network.resolve_names.set(true, origin.clone()),
+            "nodnr" => draft.effective.network.resolve_names.set(false, origin.clone()),
+            "routes" => {
+                let kind = arguments.need("routes type")?;
+                if !matches!(kind.text.as_str(), "split" | "common" | "local") {
+                    return Err(arguments.invalid(kind, "routes type"));
+                }
+                if arguments.take("use").is_some() {
+                    arguments.need("routes interface")?;
+                }
+                part_idle(arguments, token, draft);
+            }
+            "udprefresh" => {
+                arguments.time("udprefresh", from(1800))?;
+                part_idle(arguments, token, draft);
+            }
+            "rpipa" | "norpipa" | "dyndns" | "nodyndns" | "assumev4" => part_idle(arguments, token, draft),
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// `idle[,itvl[,cnt]]`, each of which may be left out.
+fn keepalive_parameters(arguments: &mut Arguments<'_>) -> Result<KeepAlive, Fault> {
+    let token = arguments.need("kaparms value")?;
+    let mut parts = token.text.split(',');
+    let mut part = || {
+        let text = parts.next().filter(|text| !text.is_empty())?;
+        Some(crate::language::Token { text: text.to_owned(), position: token.position.clone() })
+    };
+    let range = between(1, 32_767);
+    let idle = part().map(|part| values::time(&part, "kaparms idle", range)).transpose()?;
+    let interval = part().map(|part| values::time(&part, "kaparms interval", range)).transpose()?;
+    let count = part().map(|part| values::count32(&part, "kaparms count", 1, PROBES_MAX)).transpose()?;
+    if parts.next().is_some() {
+        return Err(arguments.invalid(token, "kaparms value"));
+    }
+    Ok(KeepAlive { idle, interval, count })
+}
+
+fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let origin = arguments.origin();
+    let mut token = arguments.need("timeout option")?;
+    loop {
+        let network = &mut draft.effective.network;
+        match token.text.as_str() {
+            "read" => {
+                let value = arguments.time("timeout read", between(1, LONG))?;
+                network.read_timeout.set(value, origin.clone());
+            }
+            "hail" => {
+                let value = arguments.time("timeout hail", between(1, LONG))?;
+                network.hail_timeout.set(value, origin.clone());
+            }
+            "idle" => {
+                let value = arguments.time("timeout idle", between(0, LONG))?;
+                network.idle_timeout.set((!value.is_zero()).then_some(value), origin.clone());
+            }
+            "kill" => {
+                let value = arguments.time("timeout kill", between(0, LONG))?;
+                network.kill_timeout.set(value, origin.clone());
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn xrd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = trace(arguments, TRACE, draft)?;
+    draft.effective.network.trace.set(value, arguments.origin());
+    Ok(())
+}
+
+fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    if let Some(tls) = arguments.take("tls") {
+        return Err(unprotected(tls, "'tls'"));
+    }
+    let token = arguments.need("protocol name")?;
+    let (name, port) = token.text.split_once(':').unwrap_or((&token.text, ""));
+    let library = arguments.need("protocol library")?;
+    match name {
+        "xroot" | "xrootd" => {
+            if !port.is_empty() {
+                let what = format!("{}: a second port is not in force yet", arguments.name.text);
+                draft.note(ProblemKind::NotYet, token, what, "xrd.port has the port of xroot");
+            }
+            if library.text == "*" {
+                return Ok(());
+            }
+        }
+        "http" | "https" if library.text == "*" => {
+            part_later(arguments, token, draft);
+            return Ok(());
+        }
+        _ => {}
+    }
+    libraries::select(arguments, library, Purpose::Protocol, draft)
+}
+
+fn monitor_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let library = libraries::library(arguments)?;
+    libraries::select(arguments, library, Purpose::Monitoring, draft)
+}

@@ -1,0 +1,396 @@
+//! Directives of the xroot protocol layer: `xrootd.`.
+
+use super::libraries::{self, Purpose};
+use super::shared::{part_idle, part_later, trace, unprotected};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, export};
+use crate::effective::{
+    ChecksumKind, Checksums, ClientClass, HostPattern, Redirect, RedirectFunction, RedirectWhen, Target,
+};
+use crate::language::Token;
+use crate::report::ProblemKind;
+use crate::setting::Setting;
+use crate::values;
+
+pub(crate) const TRACE: &[&str] = &[
+    "auth", "debug", "emsg", "fs", "fsaio", "fsio", "login", "mem", "pgcserr", "redirect", "request",
+    "response", "stall",
+];
+
+/// Most checksums computed at a time.
+const CHECKSUMS_MAX: u32 = 1024;
+/// Most prepare requests of a connection that can be asked for as a limit.
+const PREPARES_MAX: u32 = 1_000_000_000;
+
+pub(super) const SECTION: Section = Section {
+    title: "Protocol: xrootd.",
+    about: "The xroot protocol: checksums on offer, static redirection, limits, log of sessions.",
+    directives: &[
+        Directive::new(&["xrootd.chksum"], Mark::Most, "[chkcgi] [max number] type… [/program [args]]", checksums)
+            .default("none offered, max 4")
+            .help("Checksums clients may ask for, the default first: adler32 crc32 crc32c md5 sha1 sha256 zcrc32. \
+                   `max`: most computations at a time; `chkcgi`: the CGI key `cks.type` chooses. All types are \
+                   built in: a program is accepted for them, and not run.")
+            .example("chkcgi max 8 adler32 crc32c md5"),
+        Directive::new(&["xrootd.export"], Mark::Most, "path [options]", export::export)
+            .default("as all.export")
+            .help("The same as all.export.")
+            .example("/data nolock"),
+        Directive::new(
+            &["xrootd.redirect"],
+            Mark::Common,
+            "host:port[%host:port] {[-]function… | /path… | {?|enoent} /path… | client {private|local|.domain}…}",
+            redirect,
+        )
+        .default("none")
+        .help("Sends clients elsewhere: for some requests (all chmod chksum dirlist locate mkdir mv openw prepare \
+               prepstage rm rmdir stat trunc), for paths, for files missing here (`?`), or by client. The target \
+               behind `%` is for clients with a private address.")
+        .example("other.example.org:1094 ? /data"),
+        Directive::new(&["xrootd.log"], Mark::Common, "{all|none|[-]disc|[-]login}…", session_log)
+            .default("disc login")
+            .help("Session events that are logged.")
+            .example("all -disc"),
+        Directive::new(&["xrootd.limit"], Mark::Rare, "[prepare number] [noerror]", limit)
+            .default("unlimited")
+            .help("Most prepare requests of one connection; past it an error, or with `noerror` no answer but success.")
+            .example("prepare 100 noerror"),
+        Directive::new(
+            &["xrootd.async"],
+            Mark::Rare,
+            "[limit n] [maxsegs n] [maxtot n] [segsize size] [minsize size] [maxstalls n] [timeout time] \
+             [minsfsz size] [force] [syncw] [off] [nocache] [nosf]",
+            asynchronous,
+        )
+        .default("sendfile on")
+        .help("`nosf` switches sendfile off. The rest tunes threads we do not have.")
+        .example("nosf"),
+        Directive::new(&["xrootd.trace"], Mark::Common, "{all|off|none|[-]option}…", xrootd_trace)
+            .default("off")
+            .help("Log level of the protocol: some options debug, `all` trace. Options: auth debug emsg fs fsaio \
+                   fsio login mem pgcserr redirect request response stall.")
+            .example("login request"),
+        Directive::guard(&["xrootd.seclib"], Mark::Most, "{default|path}", "libXrdSec.so")
+            .default("none")
+            .help("Turns authentication on."),
+        Directive::new(&["xrootd.tls"], Mark::Most, "[capable] {[-]all|data|gpfile|login|none|off|session|tpc}…", tls)
+            .default("none")
+            .help("What must be encrypted. Only `none` and `off` are in force.")
+            .example("none")
+            .stops_with("login")
+            .standing(Standing::NotYet),
+        Directive::idle(&["xrootd.tlsreuse"], Mark::Rare, "off | on [flush time]")
+            .default("on")
+            .help("Cache of TLS sessions.")
+            .example("on flush 1h"),
+        Directive::new(&["xrootd.fslib"], Mark::Most, "[throttle] {default|library} [parameters] | ++ library", file_system)
+            .default("default")
+            .help("File system plug-ins. The built-in one is in force; `throttle` is not yet.")
+            .example("libXrdOfs.so"),
+        Directive::later(&["xrootd.fsoverload"], Mark::Common, "[[no]bypass] [redirect h:p[%h:p]] [stall time]")
+            .default("stall 33")
+            .help("What clients are told when the file system says that it is overloaded.")
+            .example("stall 60"),
+        Directive::later(&["xrootd.diglib"], Mark::Common, "* /authfile")
+            .default("none")
+            .help("Remote diagnostics. None are served.")
+            .example("* /etc/xrootd/dig.auth"),
+        Directive::new(&["xrootd.gpflib"], Mark::Rare, "[++] library [parameters]", getfile)
+            .default("none")
+            .help("Plug-in for requests that have been taken out of the protocol.")
+            .example("libXrdOfs.so"),
+        Directive::new(&["xrootd.redirlib"], Mark::Rare, "[++] [+iphold time] library [parameters]", redirect_library)
+            .default("none")
+            .help("Redirect plug-in. Not in force; xrootd.redirect is.")
+            .example("libXrdCmsRedirectLocal.so")
+            .standing(Standing::NotYet),
+        Directive::later(&["xrootd.prep"], Mark::Common, "[keep time] [scrub time] [logdir path]")
+            .default("keep 24h scrub 1h")
+            .help("Records of prepare requests, for mass storage.")
+            .example("keep 1d logdir /var/spool/xrootd/prep"),
+        Directive::later(&["xrootd.monitor"], Mark::Most, "[options] dest {host:port}…")
+            .default("off")
+            .help("Detailed monitoring.")
+            .example("all fstat 60 lfn ops dest files info user collector.example.org:9930"),
+        Directive::later(&["xrootd.mongstream"], Mark::Most, "{all|stream…} use [options]")
+            .default("off")
+            .help("Monitoring streams of plug-ins.")
+            .example("all use send json collector.example.org:9993"),
+        Directive::later(&["xrootd.pmark"], Mark::Common, "[options]…")
+            .default("off")
+            .help("Packet marking by experiment and activity (firefly, flow labels).")
+            .example("domain remote"),
+        Directive::later(&["xrootd.bindif"], Mark::Rare, "host:port[%prv:port]…")
+            .default("own addresses")
+            .help("Addresses told in redirects.")
+            .example("data.example.org:1094"),
+    ],
+};
+
+fn checksums(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = Checksums { offered: Vec::new(), from_cgi: false, concurrent_max: 4 };
+    let mut token = arguments.need("checksum type")?;
+    loop {
+        match token.text.as_str() {
+            "chkcgi" => value.from_cgi = true,
+            "max" => value.concurrent_max = arguments.count("max", 1, CHECKSUMS_MAX)?,
+            text if text.starts_with('/') => {
+                let what = format!(
+                    "{}: '{text}' is not run; the checksums named before it are built in",
+                    arguments.name.text
+                );
+                draft.note(ProblemKind::Ignored, token, what, "");
+                break; // What follows are arguments of the program.
+            }
+            text => {
+                let kind = ChecksumKind::from_name(text).ok_or_else(|| {
+                    let names = ChecksumKind::ALL.map(ChecksumKind::name).join(" ");
+                    Fault::at(
+                        token,
+                        format!("checksum '{text}' is not built in"),
+                        format!("allowed: {names}"),
+                    )
+                })?;
+                if !value.offered.contains(&kind) {
+                    value.offered.push(kind);
+                }
+            }
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    if value.offered.is_empty() {
+        return Err(Fault::at(arguments.name, "checksum type not specified", "allowed: at least one type"));
+    }
+    draft.effective.protocol.checksums.set(value, arguments.origin());
+    Ok(())
+}
+
+fn session_log(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = *draft.effective.protocol.session_log;
+    let mut token = arguments.need("log option")?;
+    loop {
+        let (name, on) =
+            token.text.strip_prefix('-').map_or((token.text.as_str(), true), |name| (name, false));
+        match (name, on) {
+            ("all", _) => (value.login, value.disconnect) = (on, on),
+            ("none" | "off", true) => (value.login, value.disconnect) = (false, false),
+            ("login", _) => value.login = on,
+            ("disc", _) => value.disconnect = on,
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.protocol.session_log.set(value, arguments.origin());
+    Ok(())
+}
+
+fn limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = *draft.effective.protocol.prepare_limit;
+    let mut token = arguments.need("limit type")?;
+    loop {
+        match token.text.as_str() {
+            "prepare" => value.per_connection = Some(arguments.count("prepare", 0, PREPARES_MAX)?),
+            "noerror" => value.silent = true,
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.protocol.prepare_limit.set(value, arguments.origin());
+    Ok(())
+}
+
+fn asynchronous(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut token = arguments.need("async option")?;
+    loop {
+        match token.text.as_str() {
+            "nosf" => draft.effective.protocol.sendfile.set(false, arguments.origin()),
+            "limit" | "maxsegs" | "maxtot" | "maxstalls" => {
+                arguments.count(&token.text, 0, u32::MAX)?;
+                part_idle(arguments, token, draft);
+            }
+            "segsize" | "minsize" | "minsfsz" => {
+                arguments.size(&token.text, values::from(0))?;
+                part_idle(arguments, token, draft);
+            }
+            "timeout" => {
+                arguments.time("timeout", values::from(0))?;
+                part_idle(arguments, token, draft);
+            }
+            "force" | "syncw" | "off" | "nocache" => part_idle(arguments, token, draft),
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn xrootd_trace(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = trace(arguments, TRACE, draft)?;
+    draft.effective.protocol.trace.set(value, arguments.origin());
+    Ok(())
+}
+
+/// Anything that is left after `-option`, `none` and `off` stops the start, also under `capable`.
+fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    const WHAT: [&str; 5] = ["data", "gpfile", "login", "session", "tpc"];
+    let mut demanded: Vec<(&str, &Token)> = Vec::new();
+    let mut token = arguments.need("tls requirement")?;
+    loop {
+        match token.text.as_str() {
+            "capable" => {}
+            "none" | "off" => demanded.clear(),
+            "all" => demanded.extend(WHAT.map(|what| (what, token))),
+            text => {
+                let (name, on) = text.strip_prefix('-').map_or((text, true), |name| (name, false));
+                if name != "all" && !WHAT.contains(&name) {
+                    return Err(arguments.invalid(token, "tls requirement"));
+                }
+                if on {
+                    demanded.push((name, token));
+                } else {
+                    demanded.retain(|(what, _)| *what != name && name != "all");
+                }
+            }
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.finish(arguments);
+    match demanded.first() {
+        Some((_, token)) => Err(unprotected(token, &format!("'{}'", token.text))),
+        None => Ok(()),
+    }
+}
+
+fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("redirect target")?;
+    let (first, second) = match token.text.split_once('%') {
+        Some((first, second)) => (first, Some(second)),
+        None => (token.text.as_str(), None),
+    };
+    let target = target(token, first, draft)?;
+    let private_target = second.map(|second| self::target(token, second, draft)).transpose()?;
+    let what = arguments.need("redirect function or path")?;
+    let when = match what.text.as_str() {
+        "?" | "enoent" => {
+            let first = arguments.need("redirect path")?;
+            RedirectWhen::Missing(paths(first, arguments)?)
+        }
+        "client" => {
+            let first = arguments.need("redirect client")?;
+            RedirectWhen::Clients(clients(first, arguments)?)
+        }
+        text if text.starts_with('/') => RedirectWhen::Paths(paths(what, arguments)?),
+        _ => RedirectWhen::Functions(functions(what, arguments)?),
+    };
+    let redirect = Redirect { target, private_target, when };
+    draft.effective.protocol.redirects.push(Setting::new(redirect, arguments.origin()));
+    Ok(())
+}
+
+/// `host:port`, `[v6]:port`.
+fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<Target, Fault> {
+    let (host, port) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
+        Fault::at(token, format!("redirect target '{text}' is invalid"), "allowed: host:port, [address]:port")
+    })?;
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        let what = format!("redirect target '{text}' is invalid");
+        return Err(Fault::at(token, what, "an IPv6 address stands in brackets"));
+    }
+    Ok(Target { host: host.to_owned(), port: values::port(token, port, 1, draft)? })
+}
+
+fn paths(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<String>, Fault> {
+    let mut found = vec![values::path(first, "redirect")?];
+    while let Some(token) = arguments.next() {
+        found.push(values::path(token, "redirect")?);
+    }
+    Ok(found)
+}
+
+fn clients(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<ClientClass>, Fault> {
+    let mut found = Vec::new();
+    let mut token = first;
+    loop {
+        found.push(match token.text.as_str() {
+            "private" => ClientClass::Private,
+            "local" => ClientClass::Local,
+            text if text.starts_with('.') && text.len() > 1 => {
+                let pattern = HostPattern::parse(&format!("*{text}"));
+                ClientClass::Domain(pattern.ok_or_else(|| arguments.invalid(token, "redirect client"))?)
+            }
+            _ => return Err(arguments.invalid(token, "redirect client")),
+        });
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(found),
+        }
+    }
+}
+
+fn functions(first: &Token, arguments: &mut Arguments<'_>) -> Result<Vec<RedirectFunction>, Fault> {
+    let mut on = [false; RedirectFunction::ALL.len()];
+    let mut token = first;
+    loop {
+        let (name, value) =
+            token.text.strip_prefix('-').map_or((token.text.as_str(), true), |name| (name, false));
+        let known = RedirectFunction::ALL.iter().zip(&mut on).find(|((function, _), _)| *function == name);
+        match known {
+            Some((_, state)) => *state = value,
+            None if name == "all" => on.fill(value),
+            None => return Err(arguments.invalid(token, "redirect function")),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    let chosen = RedirectFunction::ALL.iter().zip(on).filter(|(_, state)| *state).map(|((_, f), _)| *f);
+    let chosen: Vec<_> = chosen.collect();
+    if chosen.is_empty() {
+        return Err(Fault::at(first, "no redirect function is left", "allowed: at least one function"));
+    }
+    Ok(chosen)
+}
+
+fn file_system(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    if let Some(throttle) = arguments.take("throttle") {
+        part_later(arguments, throttle, draft);
+        if arguments.peek().is_none() {
+            return Ok(());
+        }
+    }
+    let library = libraries::library(arguments)?;
+    if library.text == "default" {
+        return Ok(());
+    }
+    libraries::select(arguments, library, Purpose::FileSystem, draft)
+}
+
+fn getfile(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let library = libraries::library(arguments)?;
+    libraries::select(arguments, library, Purpose::FileSystem, draft)
+}
+
+fn redirect_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    if arguments.take("++").is_some() {
+        // Stacking changes nothing in what the library is.
+    }
+    if arguments.take("+iphold").is_some() {
+        arguments.time("iphold", values::from(0))?;
+    }
+    let library = libraries::library(arguments)?;
+    libraries::select(arguments, library, Purpose::Redirect, draft)
+}

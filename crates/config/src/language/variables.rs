@@ -1,0 +1,135 @@
+//! `set` variables and their substitution in tokens.
+
+use std::collections::BTreeMap;
+
+use super::{SUBSTITUTED_CHARS_MAX, VARIABLE_NAME_MAX};
+
+/// Variables by name.
+pub(super) type Variables = BTreeMap<String, String>;
+
+/// True for a name that `set` and `setenv` accept.
+pub(super) fn valid_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.chars().count() <= VARIABLE_NAME_MAX
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
+
+/// Replaces `$name`, `$(name)`, `${name}` and `$[name]` in a token, and `\x` by `x`.
+/// `None` is a token of which nothing is left.
+///
+/// # Errors
+/// A sentence without position: undefined or malformed variable, too long a result.
+pub(super) fn substitute(
+    token: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<String>, String> {
+    let mut out = String::with_capacity(token.len());
+    let mut rest = token;
+    let mut replaced = false;
+    while let Some(at) = rest.find(['$', '\\']) {
+        let (before, special) = rest.split_at(at);
+        out.push_str(before);
+        if let Some(escaped) = special.strip_prefix('\\') {
+            let mut chars = escaped.chars();
+            out.extend(chars.next());
+            rest = chars.as_str();
+            continue;
+        }
+        let reference = Reference::parse(special.strip_prefix('$').unwrap_or_default())
+            .ok_or_else(|| format!("Variable {special} is malformed"))?;
+        match lookup(reference.name) {
+            Some(value) => out.push_str(&value),
+            None if reference.optional => {}
+            None => return Err(format!("Variable {} is undefined", reference.name)),
+        }
+        replaced = true;
+        rest = reference.rest;
+    }
+    out.push_str(rest);
+    if replaced && out.chars().count() > SUBSTITUTED_CHARS_MAX {
+        return Err(format!("Substituted text exceeds {SUBSTITUTED_CHARS_MAX} characters"));
+    }
+    Ok((!out.is_empty()).then_some(out))
+}
+
+/// What stands behind a `$`.
+struct Reference<'a> {
+    name: &'a str,
+    /// `$[name]`: nothing when undefined.
+    optional: bool,
+    rest: &'a str,
+}
+
+impl<'a> Reference<'a> {
+    fn parse(text: &'a str) -> Option<Self> {
+        let close = match text.chars().next()? {
+            '(' => ')',
+            '{' => '}',
+            '[' => ']',
+            _ => {
+                let end = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());
+                let (name, rest) = text.split_at(end);
+                return (!name.is_empty()).then_some(Self { name, optional: false, rest });
+            }
+        };
+        let (name, rest) = text.get(1..)?.split_once(close)?;
+        valid_name(name).then_some(Self { name, optional: close == ']', rest })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(token: &str) -> Result<Option<String>, String> {
+        substitute(token, &|name| match name {
+            "a" => Some("5".to_owned()),
+            "a_b" => Some("6".to_owned()),
+            "empty" => Some(String::new()),
+            "long" => Some("x".repeat(SUBSTITUTED_CHARS_MAX)),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn each_form_is_replaced() {
+        for (token, expected) in [
+            ("$a", "5"),
+            ("x$a-y", "x5-y"),
+            ("$(a)0", "50"),
+            ("${a}0", "50"),
+            ("$[a]0", "50"),
+            ("$a$a", "55"),
+            ("$a_b", "5_b"),
+            ("${a_b}", "6"),
+            ("x$[nope]y", "xy"),
+            (r"\$a", "$a"),
+            (r"a\b\\", r"ab\"),
+            ("plain", "plain"),
+        ] {
+            assert_eq!(run(token), Ok(Some(expected.to_owned())), "{token}");
+        }
+    }
+
+    #[test]
+    fn nothing_left_is_no_token() {
+        assert_eq!(run("$[nope]"), Ok(None));
+        assert_eq!(run("$empty"), Ok(None));
+    }
+
+    #[test]
+    fn undefined_and_malformed_are_errors() {
+        for token in ["$nope", "${nope}", "$(nope)"] {
+            assert_eq!(run(token), Err("Variable nope is undefined".to_owned()), "{token}");
+        }
+        for token in ["$", "${a", "${}", "$[a b", "$-", "${a!}"] {
+            assert!(run(token).is_err_and(|e| e.ends_with("is malformed")), "{token}");
+        }
+    }
+
+    #[test]
+    fn the_length_limit_holds_for_substituted_text() {
+        assert!(run("$long").is_ok());
+        assert!(run("x$long").is_err());
+    }
+}

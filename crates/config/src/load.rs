@@ -1,0 +1,215 @@
+//! From a file and the command line to the effective configuration and a report.
+
+use std::path::PathBuf;
+
+use crate::directives::{
+    Arguments, Draft, ExportDraft, every_directive, find_directive, nearest_directive, of_another_component,
+    resolve,
+};
+use crate::effective::{
+    AddressFamily, Attributes, ChecksumKind, EXPORT_DEFAULT, Effective, Export, Folder, LogFormat, Port,
+    Trace,
+};
+use crate::language::{Evaluation, Statement, Token, evaluate};
+use crate::report::{ProblemKind, Report, Strictness};
+use crate::setting::{Origin, Position, Setting};
+use crate::source::Source;
+use crate::values;
+
+/// What the command line says; it wins over the file. Exports add to those of the file.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Overrides {
+    /// `scalla serve DIR`: the folder served as `/`, whatever `oss.localroot` and the exports of the file say.
+    pub directory: Option<PathBuf>,
+    /// `--read-only`: every export is read-only.
+    pub read_only: bool,
+    /// Path arguments: exported under their own names.
+    pub exports: Vec<String>,
+    /// `-p`, `--port`.
+    pub port: Option<Port>,
+    /// `-I`.
+    pub family: Option<AddressFamily>,
+    /// `-a`, `-A`.
+    pub admin_path: Option<Folder>,
+    /// Folder of the pid file, where the command line chooses one.
+    pub pid_path: Option<PathBuf>,
+    /// `-w`, `-W`.
+    pub home_path: Option<Folder>,
+    /// `-S`.
+    pub site_name: Option<String>,
+    /// `-d`: every trace is on.
+    pub debug: bool,
+    /// Form of log lines.
+    pub log_format: Option<LogFormat>,
+}
+
+/// A configuration to be loaded.
+#[derive(Clone, Debug, Default)]
+pub struct Load {
+    /// The configuration file; `None` is the built-in defaults.
+    pub file: Option<String>,
+    /// For whom it is evaluated.
+    pub evaluation: Evaluation,
+    /// The command line.
+    pub overrides: Overrides,
+    /// How unknown directives are taken.
+    pub strictness: Strictness,
+}
+
+/// What became of it. A server starts only if [`Report::is_ok`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct Loaded {
+    /// The values: complete, with defaults where the report has errors.
+    pub effective: Effective,
+    /// Everything there is to say.
+    pub report: Report,
+}
+
+/// Loads a configuration. Reads files through `source` and changes nothing; blocks as the source does.
+#[must_use]
+pub fn load(request: &Load, source: &dyn Source) -> Loaded {
+    let mut report = Report::new(request.strictness);
+    let evaluated = match &request.file {
+        Some(file) => {
+            let takes_condition =
+                |name: &str| find_directive(name).is_some_and(|directive| directive.takes_condition());
+            evaluate(file, source, &request.evaluation, &takes_condition, &mut report)
+        }
+        None => Default::default(),
+    };
+    let effective = Effective {
+        program: request.evaluation.program.clone(),
+        instance: request.evaluation.instance.clone(),
+        host: request.evaluation.host.clone(),
+        environment: evaluated.environment,
+        ..Effective::default()
+    };
+    let mut draft =
+        Draft { effective, exports: Vec::new(), defaults: Vec::new(), report: &mut report, source };
+    for statement in &evaluated.statements {
+        apply(statement, &mut draft);
+    }
+    replaced(&request.overrides, &mut draft);
+    command_line(&request.overrides, &mut draft);
+    let Draft { mut effective, exports, defaults, .. } = draft;
+    effective.storage.exports = resolve(exports, &defaults);
+    finish(&request.overrides, &mut effective);
+    Loaded { effective, report }
+}
+
+/// Reads one directive into the draft.
+fn apply(statement: &Statement, draft: &mut Draft<'_>) {
+    let name = &statement.name;
+    let Some(directive) = find_directive(&name.text) else {
+        if !of_another_component(&name.text) {
+            unknown(name, draft);
+        }
+        return;
+    };
+    let mut arguments = Arguments::new(directive, name, &statement.arguments);
+    if let Err(fault) = (directive.apply)(&mut arguments, draft) {
+        let what = format!("{}: {}", name.text, fault.what);
+        draft.report.add(fault.kind, fault.origin, what, fault.allowed);
+    }
+}
+
+fn unknown(name: &Token, draft: &mut Draft<'_>) {
+    let hint = match nearest_directive(&name.text) {
+        Some(known) => format!("did you mean {known}?"),
+        None => match name.text.split_once('.') {
+            Some((prefix, _)) if !prefix_known(prefix) => {
+                format!("there is no prefix '{prefix}.'")
+            }
+            Some(_) => "nothing like it is known".to_owned(),
+            None => "a directive has the form prefix.name".to_owned(),
+        },
+    };
+    draft.report.add(ProblemKind::Unknown, name.origin(), format!("unknown directive '{}'", name.text), hint);
+}
+
+fn prefix_known(prefix: &str) -> bool {
+    let mut names = every_directive().flat_map(|directive| directive.names);
+    names.any(|name| name.split_once('.').is_some_and(|(known, _)| known == prefix))
+}
+
+/// Says what of the file does not count because a folder is served.
+fn replaced(overrides: &Overrides, draft: &mut Draft<'_>) {
+    let Some(directory) = &overrides.directory else { return };
+    let instead = format!("{} is served as / instead", directory.display());
+    let local_root = draft.effective.storage.local_root.clone();
+    if local_root.value.as_ref().is_some_and(|path| path != directory) {
+        draft.report.add(ProblemKind::Ignored, local_root.origin, "oss.localroot is not used", &instead);
+    }
+    for export in draft.exports.iter().filter(|export| export.prefix != "/") {
+        let what = format!("{} is not exported", export.prefix);
+        draft.report.add(ProblemKind::Ignored, export.origin.clone(), what, &instead);
+    }
+}
+
+fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
+    let process = &mut draft.effective.process;
+    if let Some(folder) = &overrides.admin_path {
+        process.admin_path = Setting::from_command_line(folder.clone());
+    }
+    if let Some(path) = &overrides.pid_path {
+        process.pid_path = Setting::from_command_line(path.clone());
+    }
+    if let Some(folder) = &overrides.home_path {
+        process.home_path = Setting::from_command_line(Some(folder.clone()));
+    }
+    if let Some(name) = &overrides.site_name {
+        process.site_name = Setting::from_command_line(Some(name.clone()));
+    }
+    if let Some(format) = overrides.log_format {
+        process.log_format = Setting::from_command_line(format);
+    }
+    let network = &mut draft.effective.network;
+    if let Some(port) = overrides.port {
+        network.port = Setting::from_command_line(port);
+    }
+    if let Some(family) = overrides.family {
+        network.family = Setting::from_command_line(family);
+    }
+    if overrides.debug {
+        let everything = Setting::from_command_line(Trace { options: Vec::new(), all: true });
+        network.trace = everything.clone();
+        draft.effective.protocol.trace = everything.clone();
+        draft.effective.logical.trace = everything.clone();
+        draft.effective.storage.trace = everything;
+    }
+    for path in &overrides.exports {
+        // Checked like a path in a file; only the place differs.
+        let position = Position { file: "command line".into(), line: 0, column: 0 };
+        match values::path(&Token { text: path.clone(), position }, "export") {
+            Ok(prefix) if draft.exports.iter().any(|export| export.prefix == prefix) => {}
+            Ok(prefix) => {
+                let origin = Origin::CommandLine;
+                draft.exports.push(ExportDraft { prefix, options: Vec::new(), origin });
+            }
+            Err(fault) => draft.report.add(fault.kind, Origin::CommandLine, fault.what, fault.allowed),
+        }
+    }
+}
+
+fn finish(overrides: &Overrides, effective: &mut Effective) {
+    let defaults = *effective.storage.defaults;
+    let export = |prefix: &str, origin| Export { prefix: prefix.to_owned(), attributes: defaults, origin };
+    let storage = &mut effective.storage;
+    if let Some(directory) = &overrides.directory {
+        storage.local_root = Setting::from_command_line(Some(directory.clone()));
+        let attributes = storage.exports.iter().find(|export| export.prefix == "/").map(|own| own.attributes);
+        let attributes = attributes.unwrap_or(defaults);
+        storage.exports = vec![Export { attributes, ..export("/", Origin::CommandLine) }];
+        // Without a word on checksums a folder is served with all of them.
+        if effective.protocol.checksums.origin.is_default() {
+            effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();
+        }
+    } else if storage.exports.is_empty() {
+        storage.exports.push(export(EXPORT_DEFAULT, Origin::Default));
+    }
+    if overrides.read_only {
+        for export in &mut storage.exports {
+            export.attributes = Attributes { read_only: true, ..export.attributes };
+        }
+    }
+}

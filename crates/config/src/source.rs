@@ -1,0 +1,146 @@
+//! Where configuration text is read from: the file system, or memory in tests.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+
+/// Largest configuration file, in bytes.
+pub const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// What stands under a path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A regular file, or what a symbolic link to one leads to.
+    File {
+        /// Somebody may execute it.
+        executable: bool,
+    },
+    /// A directory.
+    Directory,
+    /// A device, a socket, a pipe.
+    Other,
+}
+
+/// Reads configuration text.
+pub trait Source {
+    /// The whole content, at most [`FILE_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// What the system says; `FileTooLarge` past the limit.
+    fn read(&self, path: &str) -> io::Result<Vec<u8>>;
+
+    /// What stands under `path`, symbolic links followed.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn kind(&self, path: &str) -> io::Result<Kind>;
+
+    /// The names in a directory, in any order.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn list(&self, path: &str) -> io::Result<Vec<String>>;
+}
+
+/// The file system of this machine. Blocks; meant for the start, reload and `config check`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Files;
+
+impl Source for Files {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        std::fs::File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        Ok(content)
+    }
+
+    fn kind(&self, path: &str) -> io::Result<Kind> {
+        let metadata = std::fs::metadata(path)?;
+        Ok(if metadata.is_dir() {
+            Kind::Directory
+        } else if metadata.is_file() {
+            Kind::File { executable: metadata.permissions().mode() & 0o111 != 0 }
+        } else {
+            Kind::Other
+        })
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// Files in memory: absolute path to content. Directories exist as far as files lie in them.
+#[derive(Clone, Default, Debug)]
+pub struct Memory {
+    files: BTreeMap<String, Vec<u8>>,
+    executable: Vec<String>,
+}
+
+impl Memory {
+    /// Nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a file.
+    #[must_use]
+    pub fn with(mut self, path: impl Into<String>, content: impl AsRef<[u8]>) -> Self {
+        self.files.insert(path.into(), content.as_ref().to_vec());
+        self
+    }
+
+    /// Marks a file as executable.
+    #[must_use]
+    pub fn executable(mut self, path: impl Into<String>) -> Self {
+        self.executable.push(path.into());
+        self
+    }
+
+    fn inside(path: &str) -> String {
+        format!("{}/", path.trim_end_matches('/'))
+    }
+}
+
+impl Source for Memory {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn kind(&self, path: &str) -> io::Result<Kind> {
+        if self.files.contains_key(path) {
+            return Ok(Kind::File { executable: self.executable.iter().any(|name| name == path) });
+        }
+        let inside = Self::inside(path);
+        if self.files.keys().any(|name| name.starts_with(&inside)) {
+            return Ok(Kind::Directory);
+        }
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let inside = Self::inside(path);
+        let names = self.files.keys().filter_map(|name| name.strip_prefix(&inside));
+        Ok(names.filter(|name| !name.contains('/')).map(str::to_owned).collect())
+    }
+}
+
+/// A system error in words that hold across platforms.
+pub(crate) fn describe(error: &io::Error) -> impl fmt::Display {
+    match error.kind() {
+        io::ErrorKind::NotFound => "no such file or directory".to_owned(),
+        io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        io::ErrorKind::FileTooLarge => format!("larger than {FILE_BYTES_MAX} bytes"),
+        _ => error.to_string(),
+    }
+}

@@ -1,0 +1,217 @@
+//! Values of directives: sizes, times, counts, percents, ports, paths, each with its range.
+
+use std::time::Duration;
+
+use crate::directives::{Draft, Fault};
+use crate::language::Token;
+
+/// Longest path, in bytes.
+pub(crate) const PATH_BYTES_MAX: usize = 1024;
+
+/// An inclusive range; `None` is no limit.
+#[derive(Clone, Copy)]
+pub(crate) struct Range {
+    pub(crate) min: u64,
+    pub(crate) max: Option<u64>,
+}
+
+/// At least `min`.
+pub(crate) const fn from(min: u64) -> Range {
+    Range { min, max: None }
+}
+
+/// From `min` to `max`.
+pub(crate) const fn between(min: u64, max: u64) -> Range {
+    Range { min, max: Some(max) }
+}
+
+impl Range {
+    fn check(
+        self,
+        token: &Token,
+        what: &str,
+        value: u64,
+        form: &str,
+        show: fn(u64) -> String,
+    ) -> Result<u64, Fault> {
+        let allowed = match self.max {
+            None => format!("allowed: {form}, at least {}", show(self.min)),
+            Some(max) => format!("allowed: {form}, {} to {}", show(self.min), show(max)),
+        };
+        if value < self.min {
+            let limit = show(self.min);
+            return Err(Fault::at(
+                token,
+                format!("{what} {} may not be less than {limit}", token.text),
+                allowed,
+            ));
+        }
+        match self.max {
+            Some(max) if value > max => {
+                let limit = show(max);
+                Err(Fault::at(
+                    token,
+                    format!("{what} {} may not be greater than {limit}", token.text),
+                    allowed,
+                ))
+            }
+            _ => Ok(value),
+        }
+    }
+}
+
+const SIZE_FORM: &str = "number[k|m|g|t]";
+const TIME_FORM: &str = "number[s|m|h|d]";
+
+/// Bytes: `1.5g` is 1,610,612,736. A fraction of a byte is dropped.
+pub(crate) fn size(token: &Token, what: &str, range: Range) -> Result<u64, Fault> {
+    let text = token.text.as_str();
+    let (number, shift) = match text.char_indices().last() {
+        Some((at, c)) => match c.to_ascii_lowercase() {
+            'k' => (&text[..at], 10),
+            'm' => (&text[..at], 20),
+            'g' => (&text[..at], 30),
+            't' => (&text[..at], 40),
+            _ => (text, 0),
+        },
+        None => (text, 0),
+    };
+    let value = decimal(number, shift).ok_or_else(|| not_a_number(token, what, SIZE_FORM))?;
+    range.check(token, what, value, SIZE_FORM, show_size)
+}
+
+/// `number << shift` for a number that may have decimals; what is left of a unit is dropped.
+fn decimal(number: &str, shift: u32) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() && fraction.is_empty() || !digits(whole) || !digits(fraction) || fraction.len() > 18 {
+        return None;
+    }
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let mut value = u128::from(whole) << shift;
+    if !fraction.is_empty() {
+        let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
+        value += (u128::from(fraction.parse::<u64>().ok()?) << shift) / scale;
+    }
+    u64::try_from(value).ok().filter(|value| i64::try_from(*value).is_ok())
+}
+
+/// Seconds, minutes, hours or days; seconds without a unit.
+pub(crate) fn time(token: &Token, what: &str, range: Range) -> Result<Duration, Fault> {
+    let text = token.text.as_str();
+    let (number, unit) = match text.char_indices().last() {
+        Some((at, 's' | 'S')) => (&text[..at], 1),
+        Some((at, 'm' | 'M')) => (&text[..at], 60),
+        Some((at, 'h' | 'H')) => (&text[..at], 3600),
+        Some((at, 'd' | 'D')) => (&text[..at], 86_400),
+        _ => (text, 1),
+    };
+    let value = digits(number).and_then(|number| number.checked_mul(unit));
+    let value = value.filter(|seconds| *seconds <= i64::MAX.unsigned_abs());
+    let value = value.ok_or_else(|| not_a_number(token, what, TIME_FORM))?;
+    range.check(token, what, value, TIME_FORM, show_time).map(Duration::from_secs)
+}
+
+/// A decimal number.
+pub(crate) fn count(token: &Token, what: &str, range: Range) -> Result<u64, Fault> {
+    let value = digits(&token.text).ok_or_else(|| not_a_number(token, what, "a decimal number"))?;
+    range.check(token, what, value, "a decimal number", |n| n.to_string())
+}
+
+/// A count that fits 32 bits; `range` must end there.
+pub(crate) fn count32(token: &Token, what: &str, min: u32, max: u32) -> Result<u32, Fault> {
+    let value = count(token, what, between(min.into(), max.into()))?;
+    u32::try_from(value).map_err(|_| not_a_number(token, what, "a decimal number"))
+}
+
+/// 0 to 100, with or without `%`.
+pub(crate) fn percent(token: &Token, what: &str) -> Result<u8, Fault> {
+    let form = "a percentage";
+    let number = token.text.strip_suffix('%').unwrap_or(&token.text);
+    let value = digits(number).ok_or_else(|| not_a_number(token, what, form))?;
+    let value = between(0, 100).check(token, what, value, form, |n| n.to_string())?;
+    u8::try_from(value).map_err(|_| not_a_number(token, what, form))
+}
+
+/// A file mode in octal, at most 0777.
+pub(crate) fn mode(token: &Token, text: &str) -> Result<u32, Fault> {
+    let value = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
+    value.ok_or_else(|| Fault::at(token, format!("mode '{text}' is invalid"), "allowed: octal, 0 to 0777"))
+}
+
+/// A port as a number from `min`, or the name of a TCP service in `/etc/services`.
+pub(crate) fn port(token: &Token, text: &str, min: u16, draft: &Draft<'_>) -> Result<u16, Fault> {
+    const FORM: &str = "allowed: port number up to 65535 or the name of a service";
+    if let Some(number) = digits(text) {
+        let number = u16::try_from(number)
+            .map_err(|_| Fault::at(token, format!("tcp port {text} may not be greater than 65535"), FORM))?;
+        if number < min {
+            return Err(Fault::at(token, format!("tcp port {text} may not be less than {min}"), FORM));
+        }
+        return Ok(number);
+    }
+    let services = draft.source.read("/etc/services").unwrap_or_default();
+    service_port(&String::from_utf8_lossy(&services), text)
+        .ok_or_else(|| Fault::at(token, format!("unable to find tcp service {text}"), FORM))
+}
+
+/// Looks a TCP service up by name or alias in the text of a services file.
+fn service_port(services: &str, name: &str) -> Option<u16> {
+    services.lines().find_map(|line| {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let first = words.next()?;
+        let number = words.next()?.strip_suffix("/tcp")?;
+        (first == name || words.any(|alias| alias == name)).then(|| number.parse().ok())?
+    })
+}
+
+/// An absolute path without `.` and `..`; doubled and trailing `/` are removed.
+pub(crate) fn path(token: &Token, what: &str) -> Result<String, Fault> {
+    const FORM: &str = "allowed: a path that begins with '/' and has no '.' or '..' in it";
+    let text = token.text.as_str();
+    if !text.starts_with('/') {
+        return Err(Fault::at(token, format!("non-absolute {what} path - {text}"), FORM));
+    }
+    if text.len() > PATH_BYTES_MAX {
+        let what = format!("{what} path of {} bytes", text.len());
+        return Err(Fault::at(token, what, format!("allowed: at most {PATH_BYTES_MAX} bytes")));
+    }
+    let mut normal = String::with_capacity(text.len());
+    for part in text.split('/').filter(|part| !part.is_empty()) {
+        if part == "." || part == ".." {
+            return Err(Fault::at(token, format!("{what} path {text} is not normal"), FORM));
+        }
+        normal.push('/');
+        normal.push_str(part);
+    }
+    Ok(if normal.is_empty() { "/".to_owned() } else { normal })
+}
+
+/// Bytes with the largest unit that divides them.
+pub(crate) fn show_size(bytes: u64) -> String {
+    for (shift, unit) in [(40, 't'), (30, 'g'), (20, 'm'), (10, 'k')] {
+        if bytes >> shift != 0 && bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+/// Seconds with the largest unit that divides them.
+pub(crate) fn show_time(seconds: u64) -> String {
+    for (length, unit) in [(86_400, 'd'), (3600, 'h'), (60, 'm')] {
+        if seconds != 0 && seconds.is_multiple_of(length) {
+            return format!("{}{unit}", seconds / length);
+        }
+    }
+    format!("{seconds}s")
+}
+
+fn digits(text: &str) -> Option<u64> {
+    (!text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse().ok())?
+}
+
+fn not_a_number(token: &Token, what: &str, form: &str) -> Fault {
+    Fault::at(token, format!("{what} {} is not a number", token.text), format!("allowed: {form}"))
+}
