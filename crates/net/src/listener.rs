@@ -5,9 +5,10 @@
 
 use crate::{Arrival, Claim, Door, Loops, Socket, SocketConfig};
 use rustix::io::Errno;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +28,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub struct ListenerConfig {
     /// The port; 0 lets the kernel pick one.
     pub port: u16,
-    /// Address; `None` is every address, IPv6 and IPv4.
+    /// Address; `None` is every address, IPv6 and IPv4; `::` every IPv6 address alone.
     pub address: Option<IpAddr>,
     /// Set-up of accepted sockets.
     pub socket: SocketConfig,
@@ -69,8 +70,8 @@ impl std::error::Error for BindError {
     }
 }
 
-/// May this peer connect?
-pub type Admission = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+/// May this peer connect? Asked on the connection's loop, so an answer that must be looked up holds up nobody else.
+pub type Admission = Arc<dyn Fn(IpAddr) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// An open port.
 pub struct Listener {
@@ -83,12 +84,14 @@ impl Listener {
     pub fn bind(config: ListenerConfig) -> Result<Self, BindError> {
         let wanted = config.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let address = SocketAddr::new(wanted, config.port);
-        let outcome = open(address).or_else(|error| match (config.address, error.raw_os_error()) {
-            // A kernel without IPv6.
-            (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
-                open(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), config.port))
+        let outcome = open(address, config.address.is_some()).or_else(|error| {
+            match (config.address, error.raw_os_error()) {
+                // A kernel without IPv6.
+                (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
+                    open(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), config.port), false)
+                }
+                _ => Err(error),
             }
-            _ => Err(error),
         });
         match outcome {
             Ok(socket) => Ok(Self { socket, config }),
@@ -129,10 +132,6 @@ impl Listener {
                 // The peer was gone before we came to it, or a signal: the next one.
                 Err(_) => continue,
             };
-            if !admission(peer.ip().to_canonical()) {
-                refusals.denied.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
             if loops.connections() >= self.config.connections_max {
                 refusals.full.fetch_add(1, Ordering::Relaxed);
                 continue;
@@ -140,10 +139,15 @@ impl Listener {
             let Ok(stream) = stream.into_std() else { continue };
             let Some(home) = loops.least_loaded().cloned() else { return Ok(()) };
             let (doors, config, refusals) = (doors.clone(), self.config.clone(), refusals.clone());
+            let admission = admission(peer.ip().to_canonical());
             let presence = home.enter();
             let target = home.clone();
             home.spawn(move || async move {
                 let _presence = presence;
+                if !tokio::time::timeout(config.hail, admission).await.unwrap_or(false) {
+                    refusals.denied.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
                 let Ok(socket) = Socket::adopt(stream, &config.socket) else { return };
                 let mut arrival = Arrival { socket, peer, received: Vec::new(), home: target };
                 let found = tokio::time::timeout(config.hail, find_door(&doors, &mut arrival)).await;
@@ -158,12 +162,12 @@ impl Listener {
     }
 }
 
-fn open(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+fn open(address: SocketAddr, only_v6: bool) -> io::Result<std::net::TcpListener> {
     use socket2::{Domain, Protocol, Socket as Raw, Type};
     let socket = Raw::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED) {
-        socket.set_only_v6(false)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(only_v6)?;
     }
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
