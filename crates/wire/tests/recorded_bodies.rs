@@ -12,7 +12,7 @@ use wire::xroot::login_cgi::{self, LoginCgi};
 use wire::xroot::reply::{
     self, ChkpointSizes, LoginReply, OpenDetail, OpenReply, ProtocolReply, StatText, VfsText,
 };
-use wire::xroot::request::Query;
+use wire::xroot::request::{Fattr, Query};
 use wire::xroot::{Request, RequestHeader, ResponseHeader, Status, StreamId};
 
 /// Requests that later responses belong to.
@@ -164,26 +164,30 @@ fn encode_back(request: &Request<'_>, body: &[u8], out: &mut Vec<u8>, what: &str
             }
             "readv"
         }
-        Request::Fattr(fattr) => match fattr.subcode {
-            FattrSubcode::LIST => {
-                let with_values = fattr.options.contains(FattrOptions::ADATA);
-                for attribute in reply::fattr::decode_list(body, with_values).unwrap() {
-                    reply::fattr::encode_listed(out, attribute.name, attribute.value);
-                }
-                "fattr list"
-            }
-            FattrSubcode::GET => {
-                reply::fattr::encode_values(out, &reply::fattr::decode_results(body, true).unwrap());
-                "fattr get"
-            }
-            _ => {
-                reply::fattr::encode_results(out, &reply::fattr::decode_results(body, false).unwrap());
-                "fattr set"
-            }
-        },
+        Request::Fattr(fattr) => attributes(fattr, body, out),
         Request::Query(query) => return query_text(query, body, out),
         _ => return None,
     })
+}
+
+fn attributes(fattr: &Fattr<'_>, body: &[u8], out: &mut Vec<u8>) -> &'static str {
+    match fattr.subcode {
+        FattrSubcode::LIST => {
+            let with_values = fattr.options.contains(FattrOptions::ADATA);
+            for attribute in reply::fattr::decode_list(body, with_values).unwrap() {
+                reply::fattr::encode_listed(out, attribute.name, attribute.value);
+            }
+            "fattr list"
+        }
+        FattrSubcode::GET => {
+            reply::fattr::encode_values(out, &reply::fattr::decode_results(body, true).unwrap());
+            "fattr get"
+        }
+        _ => {
+            reply::fattr::encode_results(out, &reply::fattr::decode_results(body, false).unwrap());
+            "fattr set"
+        }
+    }
 }
 
 fn login_cgi_encodes_back(cgi: &[u8], what: &str) {

@@ -52,11 +52,8 @@ impl RequestCode {
     /// The code as a `kXR_status` frame carries it (`requestid - 3000`), `None` when out of range.
     #[must_use]
     pub const fn short(self) -> Option<u8> {
-        if self.0 >= Self::FIRST && self.0 - Self::FIRST <= 255 {
-            Some((self.0 - Self::FIRST).to_le_bytes()[0])
-        } else {
-            None
-        }
+        let [high, low] = self.0.wrapping_sub(Self::FIRST).to_be_bytes();
+        if high == 0 { Some(low) } else { None }
     }
 
     /// Whether this protocol version knows the request.

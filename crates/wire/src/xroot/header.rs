@@ -22,10 +22,10 @@ use crate::error::WireError;
 
 /// Opaque identifiers share their shape: bytes, shown in hexadecimal.
 macro_rules! opaque {
-    ($(#[$meta:meta])* $name:ident, $bytes:literal) => {
+    ($(#[$meta:meta])* $name:ident($shape:ty)) => {
         $(#[$meta])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-        pub struct $name(pub [u8; $bytes]);
+        pub struct $name(pub $shape);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -43,15 +43,15 @@ macro_rules! opaque {
 
 opaque! {
     /// Chosen by the client for a request, echoed unchanged in every reply to it.
-    StreamId, 2
+    StreamId([u8; 2])
 }
 opaque! {
     /// An open file of a session. Opaque to clients.
-    FileHandle, 4
+    FileHandle([u8; 4])
 }
 opaque! {
     /// A login session. Opaque to clients; must not be guessable.
-    SessionId, 16
+    SessionId([u8; 16])
 }
 
 /// The 24 bytes every request starts with.

@@ -1,6 +1,6 @@
 //! Replies: encoders for a server, decoders for a client.
 //!
-//! A server appends frames to an output buffer: whole ones ([`ok`], [`error`], [`wait()`], [`Redirect::encode`], …), or a
+//! A server appends frames to an output buffer: whole ones ([`ok`], [`error()`], [`wait()`], [`Redirect::encode`], …), or a
 //! body behind a reserved header ([`FrameMark`]). What stands in the body of a `kXR_ok` depends on the request; there is a
 //! file for each kind of body. A client decodes the frame with [`Reply::decode`] and the body of a `kXR_ok` with the
 //! decoder of its request.

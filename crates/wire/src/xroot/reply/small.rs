@@ -48,8 +48,8 @@ impl ChkpointSizes {
 /// The byte of `kXR_statx` for a path with these flags.
 #[must_use]
 pub const fn statx_byte(flags: StatFlags) -> u8 {
-    let kind = flags.0 & (StatFlags::IS_DIR.0 | StatFlags::OFFLINE.0);
-    kind.to_le_bytes()[0]
+    let [kind, ..] = (flags.0 & (StatFlags::IS_DIR.0 | StatFlags::OFFLINE.0)).to_le_bytes();
+    kind
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! | 20..24 | dlen      | i32    | bytes of paths                                       |
 //! | 24..   | paths     | text   | paths separated by LF                                |
 //!
-//! Reply: `kXR_ok` with one byte per path, see [`reply::statx`](crate::xroot::reply::statx). Source: xroot protocol 5.2.0, section 2.22. Recorded: `raw_query`.
+//! Reply: `kXR_ok` with one byte per path, see [`reply::small`](crate::xroot::reply::small). Source: xroot protocol 5.2.0, section 2.22. Recorded: `raw_query`.
 
 use crate::xroot::codes::RequestCode;
 use crate::xroot::flags::StatOptions;
