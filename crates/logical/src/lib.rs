@@ -1,1 +1,45 @@
-//! Logical files: handles, locks, persist on successful close, checkpoints, checksums.
+//! Logical files: what a client may do with a name, and what an open file is beyond its bytes.
+//!
+//! Between the doors (which speak [`vfs`]) and the bytes (which [`storage`] keeps). Answers come on the spot where the
+//! system has in memory what they need; everything that may wait for a disk runs on the pool of its file system.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `config` | [`Config`]: what the room is told |
+//! | `shared` | what all operations share: exports, backend, clock, tables |
+//! | `file_system` | [`Logical`]: each operation of the contract and who does it |
+//! | `job` | work on a pool, and that its answer always comes |
+//! | `open` | from a name to an open file |
+//! | `handle` | an open file: reads, writes, close, abandon |
+//! | `lock` | readers and writers of a path exclude each other |
+//! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
+//! | `change` | directories, removing, renaming, modes, sizes |
+//! | `listing` | directories, page by page |
+//! | `attribute` | user attributes |
+//! | `inquiry` | locate, space and file queries |
+//! | `prepare` | prepare requests of a server without mass storage |
+//! | `status` | what the administrator sees |
+
+#![allow(dead_code)] // until persist on close and checksums are in
+
+pub mod config;
+
+mod attribute;
+mod change;
+mod describe;
+mod file_system;
+mod handle;
+mod inquiry;
+mod job;
+mod listing;
+mod lock;
+mod open;
+mod prepare;
+mod shared;
+mod status;
+
+pub use config::Config;
+pub use describe::{NumberedUsers, Users};
+pub use file_system::{Logical, Parts};
+pub use inquiry::{Located, Locator};
+pub use status::Status;

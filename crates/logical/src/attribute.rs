@@ -1,0 +1,192 @@
+//! User attributes of files and directories.
+//!
+//! They are stored below the prefix `user.U.`, which clients never see; what else a file carries (stored checksums, other
+//! programs' attributes) is invisible and out of reach.
+
+use crate::file_system::{done, on_pool};
+use crate::handle::Open;
+use crate::shared::{Shared, errno};
+use base::{Error, ErrorKind, LogicalPath};
+use std::io;
+use std::sync::Arc;
+use storage::{Backend, StoredFile};
+use vfs::{AttributeResult, AttributeWork, ReplyTo, Started, Target, Value};
+
+/// What stands before a user's name on disk.
+const PREFIX: &str = "user.U.";
+
+/// Attributes of one thing, by name or by handle.
+trait Place {
+    fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+    fn set(&self, name: &str, value: &[u8], new: bool) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+    fn names(&self) -> io::Result<Vec<String>>;
+}
+
+struct ByPath<'a>(&'a dyn Backend, LogicalPath);
+
+impl Place for ByPath<'_> {
+    fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.0.attribute(&self.1, name)
+    }
+    fn set(&self, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+        self.0.set_attribute(&self.1, name, value, new)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove_attribute(&self.1, name)
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.0.attributes(&self.1)
+    }
+}
+
+struct ByFile<'a>(&'a dyn StoredFile);
+
+impl Place for ByFile<'_> {
+    fn get(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.0.attribute(name)
+    }
+    fn set(&self, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+        self.0.set_attribute(name, value, new)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.0.remove_attribute(name)
+    }
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.0.attributes()
+    }
+}
+
+/// How the texts name this work.
+fn verb(work: &AttributeWork) -> &'static str {
+    match work {
+        AttributeWork::Get(_) => "get fattr",
+        AttributeWork::Set { .. } => "set fattr",
+        AttributeWork::Remove(_) => "del fattr",
+        AttributeWork::List { .. } => "list fattrs",
+    }
+}
+
+fn modifies(work: &AttributeWork) -> bool {
+    matches!(work, AttributeWork::Set { .. } | AttributeWork::Remove(_))
+}
+
+/// Attributes by path.
+pub(crate) fn start(shared: &Arc<Shared>, target: Target, work: AttributeWork, reply: &ReplyTo) -> Started {
+    let checked = check_limits(shared, &work).and_then(|()| {
+        if modifies(&work) {
+            shared.writable_export(&target.path, "Modifying file attributes", verb(&work))
+        } else {
+            shared.export(&target.path, "Inspecting file attributes")
+        }
+    });
+    if let Err(error) = checked {
+        return done(Err(error));
+    }
+    on_pool(shared, target, reply, move |shared, target| {
+        let place = ByPath(shared.backend.as_ref(), target.path.without_slash());
+        run(&place, &target.path, work)
+    })
+}
+
+/// May this be done by this handle?
+pub(crate) fn check_handle(
+    shared: &Shared,
+    _path: &LogicalPath,
+    writable: bool,
+    work: &AttributeWork,
+) -> Result<(), Error> {
+    if modifies(work) && !writable {
+        let text = "fattr request modifies a file open for reading";
+        return Err(Error::new(ErrorKind::InvalidRequest, text));
+    }
+    check_limits(shared, work)
+}
+
+/// Attributes of an open file.
+pub(crate) fn on_file(open: &Open, work: AttributeWork) -> Result<Value, Error> {
+    run(&ByFile(open.file.as_ref()), &open.path, work)
+}
+
+fn check_limits(shared: &Shared, work: &AttributeWork) -> Result<(), Error> {
+    let limits = &shared.config.attributes;
+    if !limits.enabled {
+        return Err(Error::new(ErrorKind::Unsupported, "fattr request is not supported"));
+    }
+    let (names, values): (Vec<&[u8]>, Vec<&[u8]>) = match work {
+        AttributeWork::Get(names) | AttributeWork::Remove(names) => {
+            (names.iter().map(Vec::as_slice).collect(), Vec::new())
+        }
+        AttributeWork::Set { pairs, .. } => {
+            pairs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).unzip()
+        }
+        AttributeWork::List { .. } => (Vec::new(), Vec::new()),
+    };
+    for (at, name) in names.iter().enumerate() {
+        if name.is_empty() {
+            return Err(complaint(ErrorKind::ArgMissing, "Missing argument", "name", at));
+        }
+        if name.len() > limits.name_bytes_max {
+            return Err(complaint(ErrorKind::ArgTooLong, "Argument is too long", "name", at));
+        }
+    }
+    match values.iter().position(|value| value.len() > limits.value_bytes_max) {
+        Some(at) => Err(complaint(ErrorKind::ArgTooLong, "Argument is too long", "data", at)),
+        None => Ok(()),
+    }
+}
+
+fn complaint(kind: ErrorKind, what: &str, part: &str, at: usize) -> Error {
+    Error::new(kind, format!("{what} processing fattr {part} argument #{}", at + 1))
+}
+
+fn run(place: &dyn Place, path: &LogicalPath, work: AttributeWork) -> Result<Value, Error> {
+    let results = match work {
+        AttributeWork::Get(names) => names.into_iter().map(|name| get(place, name)).collect(),
+        AttributeWork::Set { pairs, new } => pairs
+            .into_iter()
+            .map(|(name, value)| with_name(name, |full| place.set(full, &value, new).map(|()| Vec::new())))
+            .collect(),
+        AttributeWork::Remove(names) => names
+            .into_iter()
+            .map(|name| with_name(name, |full| place.remove(full).map(|()| Vec::new())))
+            .collect(),
+        AttributeWork::List { values } => {
+            list(place, values).map_err(|e| Error::unable("list fattrs", path, e))?
+        }
+    };
+    Ok(Value::Attributes(results))
+}
+
+fn get(place: &dyn Place, name: Vec<u8>) -> AttributeResult {
+    with_name(name, |full| place.get(full)?.ok_or_else(|| io::Error::from_raw_os_error(errno::NO_DATA)))
+}
+
+/// One attribute: its result or what was wrong with it.
+fn with_name(name: Vec<u8>, act: impl FnOnce(&str) -> io::Result<Vec<u8>>) -> AttributeResult {
+    let result = match std::str::from_utf8(&name) {
+        Ok(text) => act(&format!("{PREFIX}{text}")),
+        Err(_) => Err(io::Error::from_raw_os_error(errno::INVALID)),
+    };
+    match result {
+        Ok(value) => AttributeResult { name, error: None, value },
+        Err(error) => AttributeResult { name, error: Some(ErrorKind::from_io(&error)), value: Vec::new() },
+    }
+}
+
+fn list(place: &dyn Place, values: bool) -> io::Result<Vec<AttributeResult>> {
+    let mut results = Vec::new();
+    for full in place.names()? {
+        let Some(name) = full.strip_prefix(PREFIX).filter(|name| !name.is_empty()) else { continue };
+        let value = if values {
+            match place.get(&full)? {
+                Some(value) => value,
+                None => continue, // removed meanwhile
+            }
+        } else {
+            Vec::new()
+        };
+        results.push(AttributeResult { name: name.as_bytes().to_vec(), error: None, value });
+    }
+    Ok(results)
+}

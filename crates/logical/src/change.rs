@@ -1,0 +1,135 @@
+//! What changes the name space: directories, removing, renaming, modes, sizes.
+
+use crate::describe;
+use crate::file_system::{done, on_pool};
+use crate::shared::{Shared, errno, unable};
+use base::Error;
+use std::sync::Arc;
+use vfs::{ReplyTo, Started, Target, Value};
+
+/// Permission bits that clients may set by chmod and at creation.
+const CLIENT_MODE_BITS: u32 = 0o775;
+
+/// Creates a directory. One that is there with exactly these permission bits is fine, as clients are used to.
+pub(crate) fn make_directory(
+    shared: &Arc<Shared>,
+    target: Target,
+    mode: u32,
+    parents: bool,
+    reply: &ReplyTo,
+) -> Started {
+    if let Err(error) = shared.writable_export(&target.path, "Creating", "mkdir") {
+        return done(Err(error));
+    }
+    on_pool(shared, target, reply, move |shared, target| {
+        let mode = shared.config.directory_mode.apply(mode);
+        let path = target.path.without_slash();
+        match shared.backend.make_directory(&path, mode, parents) {
+            Ok(()) => Ok(Value::Nothing),
+            Err(error) if error.raw_os_error() == Some(errno::EXISTS) => {
+                let there = shared.backend.stat(&path);
+                let same = there.is_ok_and(|m| describe::is_directory(&m) && m.mode & 0o777 == mode & 0o777);
+                if same { Ok(Value::Nothing) } else { Err(Error::unable("mkdir", &target.path, error)) }
+            }
+            Err(error) => Err(Error::unable("mkdir", &target.path, error)),
+        }
+    })
+}
+
+/// Removes an empty directory. A missing one is fine, as clients are used to.
+pub(crate) fn remove_directory(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
+    if let Err(error) = shared.writable_export(&target.path, "Removing", "remove") {
+        return done(Err(error));
+    }
+    on_pool(shared, target, reply, |shared, target| {
+        match shared.backend.remove_directory(&target.path.without_slash()) {
+            Ok(()) => Ok(Value::Nothing),
+            Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => Ok(Value::Nothing),
+            Err(error) => Err(Error::unable("remove", &target.path, error)),
+        }
+    })
+}
+
+/// Removes a file, or an empty directory.
+pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
+    if let Err(error) = shared.writable_export(&target.path, "Removing", "remove") {
+        return done(Err(error));
+    }
+    on_pool(shared, target, reply, |shared, target| {
+        let path = target.path.without_slash();
+        if target.path != path {
+            shared.metadata(&target.path, "remove")?;
+        }
+        let removed = match shared.backend.remove_file(&path) {
+            Err(error) if error.raw_os_error() == Some(errno::IS_A_DIRECTORY) => {
+                shared.backend.remove_directory(&path)
+            }
+            other => other,
+        };
+        removed.map_err(|e| Error::unable("remove", &target.path, e))?;
+        shared.locks.disturb(&path);
+        Ok(Value::Nothing)
+    })
+}
+
+/// Renames. An existing file is replaced, missing parents of the new name are created.
+pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &ReplyTo) -> Started {
+    let checked = shared
+        .writable_export(&from.path, "Renaming", "rename")
+        .and_then(|_| shared.writable_export(&to.path, "Renaming to", "rename"));
+    if let Err(error) = checked {
+        return done(Err(error));
+    }
+    on_pool(shared, from, reply, move |shared, from| {
+        let source = shared.metadata(&from.path, "rename")?;
+        if to.path != to.path.without_slash() && !describe::is_directory(&source) {
+            return Err(unable("rename", &from.path, errno::NOT_A_DIRECTORY));
+        }
+        let (old, new) = (from.path.without_slash(), to.path.without_slash());
+        let parents = Some(shared.config.directory_mode.apply(0o755));
+        shared.backend.rename(&old, &new, parents).map_err(|e| Error::unable("rename", &from.path, e))?;
+        shared.locks.disturb(&old);
+        shared.locks.disturb(&new);
+        Ok(Value::Nothing)
+    })
+}
+
+/// Sets permission bits.
+pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &ReplyTo) -> Started {
+    if let Err(error) = shared.writable_export(&target.path, "Modifying", "change") {
+        return done(Err(error));
+    }
+    on_pool(shared, target, reply, move |shared, target| {
+        let metadata = shared.metadata(&target.path, "stat")?;
+        let kept = metadata.mode & describe::MODE_PENDING & pending_mask(&metadata);
+        let mode = mode & CLIENT_MODE_BITS | kept;
+        let path = target.path.without_slash();
+        shared.backend.set_mode(&path, mode).map_err(|e| Error::unable("change", &target.path, e))?;
+        Ok(Value::Nothing)
+    })
+}
+
+/// The mark of a file that is not yet whole must survive a change of its mode.
+fn pending_mask(metadata: &storage::Metadata) -> u32 {
+    if describe::is_pending(metadata) { u32::MAX } else { 0 }
+}
+
+/// Sets the size of a file by name.
+pub(crate) fn truncate(shared: &Arc<Shared>, target: Target, size: u64, reply: &ReplyTo) -> Started {
+    if let Err(error) = shared.writable_export(&target.path, "Truncating", "trunc") {
+        return done(Err(error));
+    }
+    if i64::try_from(size).is_err() {
+        return done(Err(unable("trunc", &target.path, errno::INVALID)));
+    }
+    on_pool(shared, target, reply, move |shared, target| {
+        let metadata = shared.metadata(&target.path, "trunc")?;
+        if describe::is_directory(&metadata) {
+            return Err(unable("trunc", &target.path, errno::IS_A_DIRECTORY));
+        }
+        let path = target.path.without_slash();
+        shared.locks.disturb(&path);
+        shared.backend.truncate(&path, size).map_err(|e| Error::unable("trunc", &target.path, e))?;
+        Ok(Value::Nothing)
+    })
+}

@@ -1,0 +1,169 @@
+//! What a logical file system is told. Plain values; the assembly fills them from the configuration language.
+
+use base::LogicalPath;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A part of the name space that is served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    /// Everything at or below it. The longest prefix wins.
+    pub prefix: LogicalPath,
+    /// Nothing may change below it.
+    pub read_only: bool,
+    /// Opens for writing become opens for reading.
+    pub force_read_only: bool,
+    /// Readers and writers of a file exclude each other.
+    pub lock: bool,
+}
+
+impl Export {
+    /// A writable export with locking.
+    pub fn new(prefix: LogicalPath) -> Self {
+        Self { prefix, read_only: false, force_read_only: false, lock: true }
+    }
+}
+
+/// Bits that created things always get (`min`) and may get (`max`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModeRange {
+    /// Or-ed in.
+    pub min: u32,
+    /// And-ed with.
+    pub max: u32,
+}
+
+impl ModeRange {
+    /// The mode that something asked for with `mode` is created with.
+    pub fn apply(self, mode: u32) -> u32 {
+        (mode | self.min) & self.max
+    }
+}
+
+/// Which new files persist only when closed properly.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum PersistMode {
+    /// Every one.
+    Auto,
+    /// Those whose open asks for it.
+    #[default]
+    Manual,
+    /// None: the request is ignored.
+    Off,
+}
+
+/// Persist on successful close.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Persist {
+    /// Which files.
+    pub mode: PersistMode,
+    /// How long the unfinished file of a lost client is kept for its return; zero removes it at once.
+    pub hold: Duration,
+    /// Journal entries between two syncs; 0 leaves syncing to the system.
+    pub sync: u32,
+}
+
+/// What happens to a file whose checkpoint cannot be restored.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum CheckpointFailure {
+    /// It becomes read-only.
+    #[default]
+    MakeReadOnly,
+    /// Nobody may read or write it.
+    StopIo,
+}
+
+/// Checkpoints.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checkpoints {
+    /// May clients ask for them?
+    pub enabled: bool,
+    /// Bytes that one may save.
+    pub bytes_max: u32,
+    /// What to do with a file that cannot be restored.
+    pub on_failure: CheckpointFailure,
+}
+
+/// Checksums.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checksums {
+    /// Types on offer; the first is the default. Empty: no checksums.
+    pub types: Vec<digest::Algorithm>,
+    /// How many are computed at once.
+    pub concurrent: usize,
+    /// Bytes per read while one is computed.
+    pub read_bytes: usize,
+    /// The type is also taken from the cgi of the path (`chkcgi`), not only from the query's own argument.
+    pub from_cgi: bool,
+}
+
+/// User attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AttributeLimits {
+    /// May clients use them at all?
+    pub enabled: bool,
+    /// Longest name, in bytes.
+    pub name_bytes_max: usize,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+}
+
+/// How this server names itself in the answer to a locate: `host:port` as it goes on the wire.
+#[derive(Clone)]
+pub struct OwnAddress {
+    /// The address form, `[::127.0.0.1]:1094`.
+    pub address: Arc<str>,
+    /// The name form, `host:1094`.
+    pub name: Arc<str>,
+}
+
+/// Everything a logical file system is told.
+#[derive(Clone)]
+pub struct Config {
+    /// What is served.
+    pub exports: Vec<Export>,
+    /// Modes of created files.
+    pub file_mode: ModeRange,
+    /// Modes of created directories.
+    pub directory_mode: ModeRange,
+    /// Persist on successful close.
+    pub persist: Persist,
+    /// Checkpoints.
+    pub checkpoints: Checkpoints,
+    /// Checksums.
+    pub checksums: Checksums,
+    /// User attributes.
+    pub attributes: AttributeLimits,
+    /// The longest wait a client is told.
+    pub delay_max: Duration,
+    /// For locate.
+    pub own_address: OwnAddress,
+    /// Where journals lie: folders `posc.log` and `chkpnt` below it are made when needed.
+    pub persist_folder: PathBuf,
+    /// Where the saved bytes of checkpoints lie.
+    pub checkpoint_folder: PathBuf,
+}
+
+impl Config {
+    /// The defaults, with these exports and journals below `folder`.
+    pub fn new(exports: Vec<Export>, folder: PathBuf) -> Self {
+        Self {
+            exports,
+            file_mode: ModeRange { min: 0o600, max: 0o775 },
+            directory_mode: ModeRange { min: 0o700, max: 0o775 },
+            persist: Persist { mode: PersistMode::Manual, hold: Duration::from_secs(600), sync: 1 },
+            checkpoints: Checkpoints {
+                enabled: true,
+                bytes_max: 1 << 20,
+                on_failure: CheckpointFailure::MakeReadOnly,
+            },
+            checksums: Checksums { types: Vec::new(), concurrent: 4, read_bytes: 1 << 20, from_cgi: true },
+            attributes: AttributeLimits { enabled: true, name_bytes_max: 248, value_bytes_max: 65_536 },
+            delay_max: Duration::from_secs(60),
+            own_address: OwnAddress { address: "[::127.0.0.1]:1094".into(), name: "localhost:1094".into() },
+            persist_folder: folder.join("posc.log"),
+            checkpoint_folder: folder.join("chkpnt"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Metadata in the terms that clients see.
+
+use std::sync::Arc;
+use storage::Metadata;
+use vfs::{FileKind, Stat};
+
+const TYPE_BITS: u32 = 0o170_000;
+const TYPE_DIRECTORY: u32 = 0o040_000;
+const TYPE_FILE: u32 = 0o100_000;
+/// Permission bits with set-id and sticky.
+pub(crate) const MODE_BITS: u32 = 0o7777;
+/// The bit that marks a regular file as not yet whole.
+pub(crate) const MODE_PENDING: u32 = 0o1000;
+
+/// Names of users and groups, and who this process is. Must not block for long: it is asked for every status.
+pub trait Users: Send + Sync {
+    /// The name of a user, its number where it has none.
+    fn user(&self, uid: u32) -> Arc<str>;
+    /// The name of a group, its number where it has none.
+    fn group(&self, gid: u32) -> Arc<str>;
+    /// The user this process runs as.
+    fn own_uid(&self) -> u32;
+    /// Is this process in that group?
+    fn is_own_group(&self, gid: u32) -> bool;
+}
+
+/// Users known by their numbers only, for one who is root. For tests.
+pub struct NumberedUsers;
+
+impl Users for NumberedUsers {
+    fn user(&self, uid: u32) -> Arc<str> {
+        uid.to_string().into()
+    }
+    fn group(&self, gid: u32) -> Arc<str> {
+        gid.to_string().into()
+    }
+    fn own_uid(&self) -> u32 {
+        0
+    }
+    fn is_own_group(&self, gid: u32) -> bool {
+        gid == 0
+    }
+}
+
+/// What kind of thing it is.
+pub(crate) fn kind(metadata: &Metadata) -> FileKind {
+    match metadata.mode & TYPE_BITS {
+        TYPE_FILE => FileKind::File,
+        TYPE_DIRECTORY => FileKind::Directory,
+        _ => FileKind::Other,
+    }
+}
+
+pub(crate) fn is_directory(metadata: &Metadata) -> bool {
+    kind(metadata) == FileKind::Directory
+}
+
+/// Is it a file that persists only on a close that has not come yet?
+pub(crate) fn is_pending(metadata: &Metadata) -> bool {
+    kind(metadata) == FileKind::File && metadata.mode & MODE_PENDING != 0
+}
+
+/// The status as clients see it. Nothing below a read-only export is writable.
+pub(crate) fn stat(metadata: &Metadata, users: &dyn Users, read_only: bool) -> Stat {
+    let kind = kind(metadata);
+    let (read, write, execute) = access(metadata, users);
+    Stat {
+        id: (metadata.device & 0xffff_ffff) << 32 | (metadata.inode & 0xffff_ffff),
+        size: metadata.size,
+        kind,
+        readable: read,
+        writable: write && !read_only,
+        executable: execute,
+        offline: metadata.offline,
+        posc_pending: is_pending(metadata),
+        modified: metadata.modified,
+        changed: metadata.changed,
+        accessed: metadata.accessed,
+        mode: metadata.mode & MODE_BITS,
+        owner: users.user(metadata.uid),
+        group: users.group(metadata.gid),
+    }
+}
+
+/// What this process may do: read, write, execute or search.
+fn access(metadata: &Metadata, users: &dyn Users) -> (bool, bool, bool) {
+    let mode = metadata.mode;
+    let own = users.own_uid();
+    if own == 0 {
+        return (true, true, mode & 0o111 != 0);
+    }
+    let shift = match () {
+        () if own == metadata.uid => 6,
+        () if users.is_own_group(metadata.gid) => 3,
+        () => 0,
+    };
+    let bits = mode >> shift;
+    (bits & 4 != 0, bits & 2 != 0, bits & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Somebody;
+    impl Users for Somebody {
+        fn user(&self, uid: u32) -> Arc<str> {
+            format!("u{uid}").into()
+        }
+        fn group(&self, gid: u32) -> Arc<str> {
+            format!("g{gid}").into()
+        }
+        fn own_uid(&self) -> u32 {
+            7
+        }
+        fn is_own_group(&self, gid: u32) -> bool {
+            gid == 8
+        }
+    }
+
+    fn metadata(mode: u32, uid: u32, gid: u32) -> Metadata {
+        Metadata {
+            device: 0x1_0000_0002,
+            inode: 0x3_0000_0004,
+            mode,
+            size: 9,
+            uid,
+            gid,
+            modified: 1,
+            modified_nanoseconds: 0,
+            changed: 2,
+            accessed: 3,
+            offline: false,
+        }
+    }
+
+    #[test]
+    fn access_is_that_of_the_first_class_that_fits() {
+        for (mode, uid, gid, want) in [
+            (0o100_640, 7, 0, (true, true, false)),
+            (0o100_077, 7, 8, (false, false, false)),
+            (0o100_650, 1, 8, (true, false, true)),
+            (0o100_604, 1, 1, (true, false, false)),
+        ] {
+            let stat = stat(&metadata(mode, uid, gid), &Somebody, false);
+            assert_eq!((stat.readable, stat.writable, stat.executable), want, "{mode:o} {uid} {gid}");
+        }
+        assert!(!stat(&metadata(0o100_644, 7, 8), &Somebody, true).writable);
+    }
+
+    #[test]
+    fn identity_and_marks() {
+        let one = stat(&metadata(0o101_644, 7, 8), &Somebody, false);
+        assert_eq!(
+            (one.id, one.kind, one.posc_pending, one.mode),
+            (0x2_0000_0004, FileKind::File, true, 0o1644)
+        );
+        assert_eq!((&*one.owner, &*one.group), ("u7", "g8"));
+        // The sticky bit of a directory means something else.
+        assert!(!stat(&metadata(0o041_777, 7, 8), &Somebody, false).posc_pending);
+        assert_eq!(stat(&metadata(0o020_644, 7, 8), &Somebody, false).kind, FileKind::Other);
+    }
+}

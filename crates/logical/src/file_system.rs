@@ -1,0 +1,122 @@
+//! Each operation of the contract and who does it.
+
+use crate::config::Config;
+use crate::describe::Users;
+use crate::inquiry::Locator;
+use crate::shared::Shared;
+use crate::{attribute, change, inquiry, job, listing, open, prepare};
+use base::{Clock, Error};
+use std::sync::Arc;
+use storage::Backend;
+use vfs::{Answer, Caller, FileSystem, Operation, ReplyTo, Started, Target, Value};
+
+/// What a logical file system is made of.
+pub struct Parts {
+    /// What it is told.
+    pub config: Config,
+    /// Where the bytes are.
+    pub backend: Arc<dyn Backend>,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Names of owners.
+    pub users: Arc<dyn Users>,
+    /// Who knows where else files are; `None` for a server that stands alone.
+    pub locator: Option<Arc<dyn Locator>>,
+}
+
+/// The logical file system of a data server.
+pub struct Logical {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Logical {
+    /// Builds it, after what an earlier run left unfinished was put right. Blocks; for the start of the server.
+    pub fn new(parts: Parts) -> Result<Arc<Self>, Error> {
+        let Parts { config, backend, clock, users, locator } = parts;
+        Ok(Arc::new(Self { shared: Shared::new(config, backend, clock, users, locator) }))
+    }
+}
+
+impl FileSystem for Logical {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        let shared = &self.shared;
+        match operation {
+            Operation::Open(target, request) => open::start(shared, caller, target, *request, reply),
+            Operation::Stat(target) => stat(shared, target, reply),
+            Operation::StatMany(targets) => stat_many(shared, targets, reply),
+            Operation::StatSpace(target) => inquiry::stat_space(shared, target, reply),
+            Operation::List(target, detail) => listing::start(shared, target, detail, reply),
+            Operation::ListMore(rest) => listing::more(shared, rest, reply),
+            Operation::MakeDirectory { target, mode, parents } => {
+                change::make_directory(shared, target, mode, parents, reply)
+            }
+            Operation::RemoveDirectory(target) => change::remove_directory(shared, target, reply),
+            Operation::Remove(target) => change::remove(shared, target, reply),
+            Operation::Rename { from, to } => change::rename(shared, from, to, reply),
+            Operation::ChangeMode { target, mode } => change::set_mode(shared, target, mode, reply),
+            Operation::Truncate { target, size } => change::truncate(shared, target, size, reply),
+            Operation::Attributes(target, work) => attribute::start(shared, target, work, reply),
+            Operation::Locate(target, options) => inquiry::locate(shared, caller, target, options, reply),
+            Operation::Checksum(_) | Operation::CancelChecksum(_) => Started::Done(inquiry::no_checksums()),
+            Operation::QueryAttributes(target) => inquiry::query_attributes(shared, target, reply),
+            Operation::QuerySpace(target) => inquiry::query_space(shared, target, reply),
+            Operation::Prepare(request) => Started::Done(prepare::start(shared, request).into()),
+            Operation::CancelPrepare { id } => Started::Done(prepare::cancel(shared, &id).into()),
+            Operation::QueryPrepare { id, targets } => {
+                Started::Done(prepare::query(shared, &id, &targets).into())
+            }
+            Operation::QueryOpaque { code, argument } => {
+                Started::Done(inquiry::query_opaque(shared, code, &argument))
+            }
+        }
+    }
+}
+
+/// Runs `work` where blocking on `target`'s file system is allowed.
+pub(crate) fn on_pool(
+    shared: &Arc<Shared>,
+    target: Target,
+    reply: &ReplyTo,
+    work: impl FnOnce(&Arc<Shared>, &Target) -> Result<Value, Error> + Send + 'static,
+) -> Started {
+    let pool = shared.backend.pool(&target.path).clone();
+    let shared = shared.clone();
+    job::spawn(&pool, reply, move || work(&shared, &target).into())
+}
+
+/// An answer that is there already.
+pub(crate) fn done(result: Result<Value, Error>) -> Started {
+    Started::Done(Answer::from(result))
+}
+
+fn stat(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
+    let export = match shared.export(&target.path, "Stating") {
+        Ok(export) => export,
+        Err(error) => return done(Err(error)),
+    };
+    if let Some(result) = shared.metadata_now(&target.path, "locate") {
+        return done(result.map(|metadata| Value::Stat(shared.stat(&metadata, export))));
+    }
+    on_pool(shared, target, reply, |shared, target| {
+        let export = shared.export(&target.path, "Stating")?;
+        let metadata = shared.metadata(&target.path, "locate")?;
+        Ok(Value::Stat(shared.stat(&metadata, export)))
+    })
+}
+
+fn stat_many(shared: &Arc<Shared>, targets: Vec<Target>, reply: &ReplyTo) -> Started {
+    for target in &targets {
+        if let Err(error) = shared.export(&target.path, "Stating") {
+            return done(Err(error));
+        }
+    }
+    let Some(first) = targets.first().cloned() else { return done(Ok(Value::Stats(Vec::new()))) };
+    on_pool(shared, first, reply, move |shared, _| {
+        let one = |target: &Target| {
+            let export = shared.export(&target.path, "Stating")?;
+            let metadata = shared.metadata(&target.path, "locate")?;
+            Ok(shared.stat(&metadata, export))
+        };
+        targets.iter().map(one).collect::<Result<Vec<_>, Error>>().map(Value::Stats)
+    })
+}

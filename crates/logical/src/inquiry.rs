@@ -1,0 +1,184 @@
+//! Questions about files that are not their status: where they are, what space there is.
+
+use crate::describe;
+use crate::file_system::{done, on_pool};
+use crate::shared::{Shared, errno, is_read_only};
+use base::{Cgi, Error, ErrorKind, LogicalPath};
+use std::sync::Arc;
+use storage::Usage;
+use vfs::{Answer, Caller, FileKind, LocateOptions, Redirect, ReplyTo, SpaceFigures, Started, Target, Value};
+
+/// Query code of the file system information query, whose argument is a plain path.
+const QUERY_FSINFO: u16 = 10;
+/// Query code of the opaque query with a path.
+const QUERY_OPAQUE_FILE: u16 = 32;
+
+/// Where something is, as one who knows the cluster says.
+pub enum Located {
+    /// Here; this server answers for itself.
+    Here,
+    /// There; the client shall ask there.
+    There(Redirect),
+    /// The text of the answer.
+    Known(Vec<u8>),
+    /// Ask again after so many seconds.
+    Wait(u32),
+    /// Nobody has it.
+    Nowhere,
+}
+
+/// Who knows where files are in a cluster. A server that stands alone has none.
+pub trait Locator: Send + Sync {
+    /// Where `path` is (all servers for `None`); answers from memory and never blocks.
+    fn locate(&self, caller: &Caller, path: Option<&LogicalPath>, options: LocateOptions) -> Located;
+}
+
+/// Where a file is. Alone, this server names itself, for a path that exists.
+pub(crate) fn locate(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    target: Option<Target>,
+    options: LocateOptions,
+    reply: &ReplyTo,
+) -> Started {
+    if let Some(target) = &target
+        && let Err(error) = shared.export(&target.path, "Locating")
+    {
+        return done(Err(error));
+    }
+    if let Some(locator) = &shared.locator {
+        match locator.locate(caller, target.as_ref().map(|target| &target.path), options) {
+            Located::Here => {}
+            Located::There(redirect) => return Started::Done(Answer::Redirect(redirect)),
+            Located::Known(text) => return done(Ok(Value::Text(text))),
+            Located::Wait(seconds) => return Started::Done(Answer::Wait { seconds, text: String::new() }),
+            Located::Nowhere => {
+                let path = target.map_or_else(LogicalPath::root, |target| target.path);
+                return done(Err(crate::shared::unable("locate", &path, errno::NOT_FOUND)));
+            }
+        }
+    }
+    let Some(target) = target else { return done(Ok(own_text(shared, true, options))) };
+    match shared.metadata_now(&target.path, "locate") {
+        Some(result) => done(result.and_then(|_| located(shared, &target.path, options))),
+        None => on_pool(shared, target, reply, move |shared, target| {
+            shared.metadata(&target.path, "locate")?;
+            located(shared, &target.path, options)
+        }),
+    }
+}
+
+fn located(shared: &Shared, path: &LogicalPath, options: LocateOptions) -> Result<Value, Error> {
+    let writable = !is_read_only(shared.export(path, "Locating")?);
+    Ok(own_text(shared, writable, options))
+}
+
+fn own_text(shared: &Shared, writable: bool, options: LocateOptions) -> Value {
+    let own = &shared.config.own_address;
+    let address = if options.prefer_name { &own.name } else { &own.address };
+    Value::Text(format!("S{}{address}", if writable { 'w' } else { 'r' }).into_bytes())
+}
+
+/// Space of where `path` is or would be stored; may block.
+fn usage(shared: &Shared, path: &LogicalPath, space: Option<&str>) -> Result<Usage, Error> {
+    let mut at = path.without_slash();
+    loop {
+        match shared.backend.usage(&at, space) {
+            Ok(usage) => return Ok(usage),
+            // What does not exist yet would come to where its parent is.
+            Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
+                match at.parent() {
+                    Some(parent) => at = parent,
+                    None => return Err(Error::unable("statfs", path, error)),
+                }
+            }
+            Err(error) => return Err(Error::unable("statfs", path, error)),
+        }
+    }
+}
+
+/// Space for new files, in the terms of a status of the file system.
+pub(crate) fn stat_space(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
+    let export = match shared.export(&target.path, "Stating") {
+        Ok(export) => export,
+        Err(error) => return done(Err(error)),
+    };
+    // Where nothing can be written there is no space for new files.
+    if is_read_only(export) {
+        return done(Ok(Value::Space(SpaceFigures::default())));
+    }
+    on_pool(shared, target, reply, |shared, target| {
+        let usage = usage(shared, &target.path, target.cgi.text("oss.cgroup"))?;
+        Ok(Value::Space(SpaceFigures {
+            writable_nodes: 1,
+            staging_nodes: 0,
+            total: usage.total,
+            free: usage.free,
+            largest_free: usage.largest_free,
+            used: usage.total.saturating_sub(usage.free),
+            quota: None,
+        }))
+    })
+}
+
+/// `query space`.
+pub(crate) fn query_space(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
+    if let Err(error) = shared.export(&target.path, "Stating") {
+        return done(Err(error));
+    }
+    on_pool(shared, target, reply, |shared, target| {
+        let asked = target.cgi.text("oss.cgroup").filter(|name| !name.is_empty());
+        let usage = usage(shared, &target.path, asked)?;
+        let name = asked.map_or_else(|| shared.backend.space_of(&target.path), str::to_owned);
+        let used = usage.total.saturating_sub(usage.free);
+        let text = format!(
+            "oss.cgroup={name}&oss.space={}&oss.free={}&oss.maxf={}&oss.used={used}&oss.quota=-1",
+            usage.total, usage.free, usage.largest_free
+        );
+        Ok(Value::Text(text.into_bytes()))
+    })
+}
+
+/// `query xattr`: what there is to know of a file, in one line.
+pub(crate) fn query_attributes(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
+    if let Err(error) = shared.export(&target.path, "Stating") {
+        return done(Err(error));
+    }
+    on_pool(shared, target, reply, |shared, target| {
+        let export = shared.export(&target.path, "Stating")?;
+        let metadata = shared.metadata(&target.path, "statxa")?;
+        let kind = match describe::kind(&metadata) {
+            FileKind::File => 'f',
+            FileKind::Directory => 'd',
+            FileKind::Other => 'o',
+        };
+        let access = if is_read_only(export) { 'r' } else { 'w' };
+        let text = format!(
+            "oss.cgroup={}&oss.type={kind}&oss.used={}&oss.mt={}&oss.ct={}&oss.at={}&oss.u=*&oss.g=*\
+             &oss.fs={access}&ofs.ap=a",
+            shared.backend.space_of(&target.path.without_slash()),
+            metadata.size,
+            metadata.modified,
+            metadata.changed,
+            metadata.accessed,
+        );
+        Ok(Value::Text(text.into_bytes()))
+    })
+}
+
+/// Queries that only plug-ins answer; there is none.
+pub(crate) fn query_opaque(shared: &Shared, code: u16, argument: &[u8]) -> Answer {
+    let has_path = matches!(code, QUERY_FSINFO | QUERY_OPAQUE_FILE);
+    if has_path
+        && let Ok(path) = LogicalPath::parse(Cgi::split(argument).0)
+        && let Err(error) = shared.export(&path, "Querying")
+    {
+        return Answer::Error(error);
+    }
+    Answer::error(ErrorKind::Unsupported, "Unable to FSctl ; operation not supported")
+}
+
+/// No checksum is configured.
+pub(crate) fn no_checksums() -> Answer {
+    Answer::error(ErrorKind::Unsupported, "query chksum is not supported")
+}

@@ -1,0 +1,96 @@
+//! Directories, page by page.
+//!
+//! A name that holds a line feed cannot be expressed in the protocol's listing, so such entries are left out of it; they
+//! can be reached by their path.
+
+use crate::describe;
+use crate::file_system::done;
+use crate::job;
+use crate::shared::{Shared, errno, is_read_only, unable};
+use base::{Error, LogicalPath};
+use std::any::Any;
+use std::sync::Arc;
+use storage::{DirectoryStream, Pool};
+use vfs::{Answer, Entry, ListDetail, Listing, ReplyTo, Started, Target, Value};
+
+/// Entries of one page.
+const PAGE_ENTRIES_MAX: usize = 512;
+
+/// What is left of a listing.
+struct Rest {
+    stream: Box<dyn DirectoryStream>,
+    detail: ListDetail,
+    read_only: bool,
+    path: LogicalPath,
+    pool: Arc<Pool>,
+}
+
+impl Listing for Rest {
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Starts a listing: the first page.
+pub(crate) fn start(shared: &Arc<Shared>, target: Target, detail: ListDetail, reply: &ReplyTo) -> Started {
+    let read_only = match shared.export(&target.path, "Listing") {
+        Ok(export) => is_read_only(export),
+        Err(error) => return done(Err(error)),
+    };
+    let pool = shared.backend.pool(&target.path).clone();
+    let shared = shared.clone();
+    job::spawn(&pool.clone(), reply, move || {
+        let path = target.path.without_slash();
+        match shared.backend.list(&path) {
+            Ok(stream) => page(&shared, Rest { stream, detail, read_only, path, pool }).into(),
+            Err(error) => Answer::Error(Error::unable("open directory", &target.path, error)),
+        }
+    })
+}
+
+/// The next page.
+pub(crate) fn more(shared: &Arc<Shared>, rest: Box<dyn Listing>, reply: &ReplyTo) -> Started {
+    let Ok(rest) = rest.into_any().downcast::<Rest>() else {
+        return done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID)));
+    };
+    let shared = shared.clone();
+    job::spawn(&rest.pool.clone(), reply, move || page(&shared, *rest).into())
+}
+
+fn page(shared: &Shared, mut rest: Rest) -> Result<Value, Error> {
+    let fail = |path: &LogicalPath, error| Error::unable("read directory", path, error);
+    let mut entries = Vec::new();
+    loop {
+        let raw = rest.stream.next(PAGE_ENTRIES_MAX).map_err(|e| fail(&rest.path, e))?;
+        if raw.is_empty() {
+            return Ok(Value::Listing { entries, rest: None });
+        }
+        for one in raw {
+            if !one.name.contains(&b'\n') {
+                entries.extend(entry(shared, &rest, one.name));
+            }
+        }
+        // A page of nothing but unspeakable names is no page.
+        if !entries.is_empty() {
+            return Ok(Value::Listing { entries, rest: Some(Box::new(rest)) });
+        }
+    }
+}
+
+/// One entry; `None` if it vanished meanwhile and its status was asked for.
+fn entry(shared: &Shared, rest: &Rest, name: Vec<u8>) -> Option<Entry> {
+    if !(rest.detail.stat || rest.detail.checksum || rest.detail.online) {
+        return Some(Entry { name, stat: None, checksum: None });
+    }
+    let metadata = match rest.stream.stat(&name) {
+        Ok(metadata) => metadata,
+        Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => return None,
+        Err(_) => return Some(Entry { name, stat: None, checksum: None }),
+    };
+    if rest.detail.online && metadata.offline {
+        return None;
+    }
+    let wanted = rest.detail.stat || rest.detail.checksum;
+    let stat = wanted.then(|| describe::stat(&metadata, shared.users.as_ref(), rest.read_only));
+    Some(Entry { name, stat, checksum: None })
+}

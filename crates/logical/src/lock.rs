@@ -1,0 +1,195 @@
+//! Readers and writers of a path exclude each other, on this server and by path.
+//!
+//! Every open file is counted, also where an export does not enforce the rule or a client overrides it, because other
+//! parts must know who writes: a checksum is not stored for a file that has a writer.
+
+use base::{Error, ErrorKind, LogicalPath};
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Parts of the table; each has its own lock so that loops rarely meet.
+const SHARDS: usize = 64;
+
+/// Who has a path open.
+#[derive(Default, Debug)]
+struct Users {
+    readers: u32,
+    writers: u32,
+    /// Counts what may have changed the content other than the present writer's own writes.
+    disturbances: u32,
+}
+
+/// All open paths.
+pub(crate) struct Locks {
+    shards: Vec<Mutex<HashMap<LogicalPath, Users>>>,
+    hasher: RandomState,
+}
+
+/// How many paths, readers and writers there are.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct LockCounts {
+    pub(crate) paths: usize,
+    pub(crate) readers: usize,
+    pub(crate) writers: usize,
+}
+
+impl Locks {
+    pub(crate) fn new() -> Arc<Self> {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Arc::new(Self { shards, hasher: RandomState::new() })
+    }
+
+    fn shard(&self, path: &LogicalPath) -> MutexGuard<'_, HashMap<LogicalPath, Users>> {
+        let at = self.hasher.hash_one(path) as usize % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more reader or writer of `path`, which has no trailing `/`. With `enforce`, a writer must be alone and a
+    /// reader must not meet a writer.
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        path: &LogicalPath,
+        write: bool,
+        enforce: bool,
+    ) -> Result<LockTicket, Error> {
+        let mut shard = self.shard(path);
+        let users = shard.entry(path.clone()).or_default();
+        if enforce && (users.writers > 0 || (write && users.readers > 0)) {
+            return Err(denied(path, write, users));
+        }
+        if write {
+            users.writers += 1;
+            if users.writers > 1 {
+                users.disturbances += 1;
+            }
+        } else {
+            users.readers += 1;
+        }
+        let (alone, disturbances) = (users.writers <= 1, users.disturbances);
+        Ok(LockTicket { locks: self.clone(), path: path.clone(), write, alone, disturbances })
+    }
+
+    /// Is the path open for writing?
+    pub(crate) fn has_writer(&self, path: &LogicalPath) -> bool {
+        self.shard(path).get(path).is_some_and(|users| users.writers > 0)
+    }
+
+    /// Notes that something other than an open file changed the content of `path`.
+    pub(crate) fn disturb(&self, path: &LogicalPath) {
+        if let Some(users) = self.shard(path).get_mut(path) {
+            users.disturbances += 1;
+        }
+    }
+
+    pub(crate) fn counts(&self) -> LockCounts {
+        let mut counts = LockCounts::default();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            counts.paths += shard.len();
+            counts.readers += shard.values().map(|users| users.readers as usize).sum::<usize>();
+            counts.writers += shard.values().map(|users| users.writers as usize).sum::<usize>();
+        }
+        counts
+    }
+}
+
+fn denied(path: &LogicalPath, write: bool, users: &Users) -> Error {
+    let direction = if write { "Output" } else { "Input" };
+    let (count, who) = match (users.writers, users.readers) {
+        (0, 1) => (1, "reader"),
+        (0, readers) => (readers, "readers"),
+        (1, _) => (1, "writer"),
+        (writers, _) => (writers, "writers"),
+    };
+    let text = format!("{direction} file {path} is already opened by {count} {who}; open denied.");
+    Error::new(ErrorKind::FileLocked, text)
+}
+
+/// One reader or writer of a path, until dropped.
+pub(crate) struct LockTicket {
+    locks: Arc<Locks>,
+    path: LogicalPath,
+    write: bool,
+    /// There was no other writer when it was acquired.
+    alone: bool,
+    disturbances: u32,
+}
+
+impl LockTicket {
+    /// Since this one was acquired, was the content possibly changed by anybody else of this server?
+    pub(crate) fn was_disturbed(&self) -> bool {
+        let shard = self.locks.shard(&self.path);
+        !self.alone || shard.get(&self.path).is_none_or(|users| users.disturbances != self.disturbances)
+    }
+}
+
+impl Drop for LockTicket {
+    fn drop(&mut self) {
+        let mut shard = self.locks.shard(&self.path);
+        if let Some(users) = shard.get_mut(&self.path) {
+            if self.write {
+                users.writers = users.writers.saturating_sub(1);
+            } else {
+                users.readers = users.readers.saturating_sub(1);
+            }
+            if users.writers == 0 && users.readers == 0 {
+                shard.remove(&self.path);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> LogicalPath {
+        LogicalPath::parse(b"/f").unwrap()
+    }
+
+    #[test]
+    fn a_writer_is_alone_and_the_texts_say_why() {
+        let locks = Locks::new();
+        let first = locks.acquire(&path(), false, true).unwrap();
+        let text = |result: Result<LockTicket, Error>| result.map(|_| ()).unwrap_err().text;
+        assert_eq!(
+            text(locks.acquire(&path(), true, true)),
+            "Output file /f is already opened by 1 reader; open denied."
+        );
+        let second = locks.acquire(&path(), false, true).unwrap();
+        assert_eq!(
+            text(locks.acquire(&path(), true, true)),
+            "Output file /f is already opened by 2 readers; open denied."
+        );
+        drop((first, second));
+        let writer = locks.acquire(&path(), true, true).unwrap();
+        assert_eq!(
+            text(locks.acquire(&path(), false, true)),
+            "Input file /f is already opened by 1 writer; open denied."
+        );
+        let forced = locks.acquire(&path(), true, false).unwrap();
+        assert_eq!(
+            text(locks.acquire(&path(), false, true)),
+            "Input file /f is already opened by 2 writers; open denied."
+        );
+        drop((writer, forced));
+        assert_eq!(locks.counts(), LockCounts::default());
+    }
+
+    #[test]
+    fn a_second_writer_is_remembered_after_it_left() {
+        let locks = Locks::new();
+        let first = locks.acquire(&path(), true, false).unwrap();
+        assert!(!first.was_disturbed());
+        let second = locks.acquire(&path(), true, false).unwrap();
+        assert!(second.was_disturbed());
+        drop(second);
+        assert!(first.was_disturbed());
+        drop(first);
+        let alone = locks.acquire(&path(), true, false).unwrap();
+        locks.disturb(&path());
+        assert!(alone.was_disturbed());
+    }
+}

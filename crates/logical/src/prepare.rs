@@ -1,0 +1,98 @@
+//! Prepare requests of a server whose files are all on disk: there is nothing to bring and nothing to wait for, but
+//! clients want an id that they can ask about and cancel.
+//!
+//! Nothing is remembered. An id carries the server's own mark, so that it is known again at any time, also after the
+//! request is long done, and a server that never issued it says so.
+
+use crate::shared::{Shared, errno, unable};
+use base::{Clock, Error, ErrorKind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::UNIX_EPOCH;
+use vfs::{PrepareRequest, Target, Value};
+
+/// Issues ids and knows them again.
+pub(crate) struct Prepares {
+    /// What all ids of this server start with.
+    mark: String,
+    next: AtomicU64,
+}
+
+impl Prepares {
+    pub(crate) fn new(clock: &dyn Clock) -> Self {
+        // The start in nanoseconds: another start, or another server, has another mark.
+        let started = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        Self { mark: format!("scalla{started:016x}."), next: AtomicU64::new(1) }
+    }
+
+    fn issue(&self) -> String {
+        format!("{}{}", self.mark, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Was it issued by this server since it started?
+    fn knows(&self, id: &[u8]) -> bool {
+        let number = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
+        let number = number.and_then(|text| text.parse::<u64>().ok());
+        number.is_some_and(|number| number > 0 && number < self.next.load(Ordering::Relaxed))
+    }
+
+    fn check(&self, id: &[u8]) -> Result<(), Error> {
+        if self.knows(id) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::ArgInvalid, "Prepare requestid owned by an unknown server"))
+    }
+}
+
+/// Accepts a request. With staging asked for, the answer is its id.
+pub(crate) fn start(shared: &Shared, request: PrepareRequest) -> Result<Value, Error> {
+    for target in &request.targets {
+        let export = shared.export(&target.path, "Preparing")?;
+        if request.write && crate::shared::is_read_only(export) {
+            return Err(unable("prepare", &target.path, errno::READ_ONLY));
+        }
+    }
+    if request.stage && !request.evict {
+        return Ok(Value::Text(shared.prepares.issue().into_bytes()));
+    }
+    Ok(Value::Nothing)
+}
+
+/// Cancels: what is done already cannot be undone, which is fine.
+pub(crate) fn cancel(shared: &Shared, id: &[u8]) -> Result<Value, Error> {
+    shared.prepares.check(id).map(|()| Value::Nothing)
+}
+
+/// The state of a request: there is nothing in progress.
+pub(crate) fn query(shared: &Shared, id: &[u8], _targets: &[Target]) -> Result<Value, Error> {
+    shared.prepares.check(id)?;
+    Ok(Value::Text(b"No information found.".to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    struct At(u64);
+    impl Clock for At {
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn today(&self) -> SystemTime {
+            UNIX_EPOCH + Duration::from_secs(self.0)
+        }
+    }
+
+    #[test]
+    fn only_own_ids_are_known() {
+        let ours = Prepares::new(&At(5));
+        let theirs = Prepares::new(&At(6));
+        let (first, second) = (ours.issue(), ours.issue());
+        assert_ne!(first, second);
+        assert!(ours.knows(first.as_bytes()) && ours.knows(second.as_bytes()));
+        assert!(!ours.knows(theirs.issue().as_bytes()));
+        for forged in [format!("{}3", ours.mark), format!("{}0", ours.mark), "badid".into(), String::new()] {
+            assert!(!ours.knows(forged.as_bytes()), "{forged}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What all operations share: the configuration, the storage, the clock and the tables.
+
+use crate::config::{Config, Export};
+use crate::describe::{self, Users};
+use crate::inquiry::Locator;
+use crate::lock::Locks;
+use crate::prepare::Prepares;
+use base::{Clock, Error, ErrorKind, LogicalPath};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use storage::{Backend, Metadata, Now};
+use vfs::Stat;
+
+/// Linux error numbers that this room makes itself.
+pub(crate) mod errno {
+    pub(crate) const NOT_FOUND: i32 = 2;
+    pub(crate) const BAD_DESCRIPTOR: i32 = 9;
+    pub(crate) const EXISTS: i32 = 17;
+    pub(crate) const NOT_A_DIRECTORY: i32 = 20;
+    pub(crate) const IS_A_DIRECTORY: i32 = 21;
+    pub(crate) const INVALID: i32 = 22;
+    pub(crate) const TEXT_BUSY: i32 = 26;
+    pub(crate) const READ_ONLY: i32 = 30;
+    pub(crate) const NO_DATA: i32 = 61;
+    pub(crate) const UNSUPPORTED: i32 = 95;
+}
+
+/// An error as the operating system would give it.
+pub(crate) fn os(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+/// `Unable to VERB PATH; REASON` for an error number of ours.
+pub(crate) fn unable(verb: &str, path: &LogicalPath, number: i32) -> Error {
+    Error::unable(verb, path, os(number))
+}
+
+/// What all operations share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    /// Longest prefix first.
+    exports: Vec<Export>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) users: Arc<dyn Users>,
+    pub(crate) locator: Option<Arc<dyn Locator>>,
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) prepares: Prepares,
+    /// Open files, for the administrator.
+    pub(crate) open_files: AtomicUsize,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        config: Config,
+        backend: Arc<dyn Backend>,
+        clock: Arc<dyn Clock>,
+        users: Arc<dyn Users>,
+        locator: Option<Arc<dyn Locator>>,
+    ) -> Arc<Self> {
+        let mut exports = config.exports.clone();
+        exports.sort_by_key(|export| std::cmp::Reverse(export.prefix.without_slash().as_bytes().len()));
+        let prepares = Prepares::new(clock.as_ref());
+        Arc::new(Self {
+            config,
+            exports,
+            backend,
+            clock,
+            users,
+            locator,
+            locks: Locks::new(),
+            prepares,
+            open_files: AtomicUsize::new(0),
+        })
+    }
+
+    /// The export a path lies in; outside of all, `Stating path '/x' is disallowed.` with the operation's participle.
+    pub(crate) fn export(&self, path: &LogicalPath, participle: &str) -> Result<&Export, Error> {
+        self.exports.iter().find(|export| path.is_within(&export.prefix)).ok_or_else(|| {
+            Error::new(ErrorKind::NotAuthorized, format!("{participle} path '{path}' is disallowed."))
+        })
+    }
+
+    /// The same for something that changes what is there.
+    pub(crate) fn writable_export(
+        &self,
+        path: &LogicalPath,
+        participle: &str,
+        verb: &str,
+    ) -> Result<&Export, Error> {
+        let export = self.export(path, participle)?;
+        if is_read_only(export) { Err(unable(verb, path, errno::READ_ONLY)) } else { Ok(export) }
+    }
+
+    /// The status of a path; may block. A trailing `/` asks for a directory.
+    pub(crate) fn metadata(&self, path: &LogicalPath, verb: &str) -> Result<Metadata, Error> {
+        let plain = path.without_slash();
+        let metadata = self.backend.stat(&plain).map_err(|e| Error::unable(verb, path, e))?;
+        check_slash(path, &metadata, verb)?;
+        Ok(metadata)
+    }
+
+    /// The same if it is in memory.
+    pub(crate) fn metadata_now(&self, path: &LogicalPath, verb: &str) -> Option<Result<Metadata, Error>> {
+        match self.backend.stat_now(&path.without_slash()) {
+            Now::WouldBlock => None,
+            Now::Done(Err(error)) => Some(Err(Error::unable(verb, path, error))),
+            Now::Done(Ok(metadata)) => Some(check_slash(path, &metadata, verb).map(|()| metadata)),
+        }
+    }
+
+    /// The status as clients see it.
+    pub(crate) fn stat(&self, metadata: &Metadata, export: &Export) -> Stat {
+        describe::stat(metadata, self.users.as_ref(), is_read_only(export))
+    }
+
+    pub(crate) fn count_open(&self, one_more: bool) {
+        if one_more {
+            self.open_files.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.open_files.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Nothing may change below such an export.
+pub(crate) fn is_read_only(export: &Export) -> bool {
+    export.read_only || export.force_read_only
+}
+
+/// A trailing `/` on something that is not a directory.
+fn check_slash(path: &LogicalPath, metadata: &Metadata, verb: &str) -> Result<(), Error> {
+    let asks_directory = path.as_bytes().ends_with(b"/") && !path.is_root();
+    if asks_directory && !describe::is_directory(metadata) {
+        return Err(unable(verb, path, errno::NOT_A_DIRECTORY));
+    }
+    Ok(())
+}

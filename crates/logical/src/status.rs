@@ -1,0 +1,30 @@
+//! What the administrator sees.
+
+use crate::file_system::Logical;
+use std::sync::atomic::Ordering;
+
+/// A moment's figures.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Status {
+    /// Files that are open, counting each handle.
+    pub open_files: usize,
+    /// Paths that have a reader or writer.
+    pub open_paths: usize,
+    /// Handles for reading.
+    pub readers: usize,
+    /// Handles for writing.
+    pub writers: usize,
+}
+
+impl Logical {
+    /// The present figures.
+    pub fn status(&self) -> Status {
+        let locks = self.shared.locks.counts();
+        Status {
+            open_files: self.shared.open_files.load(Ordering::Relaxed),
+            open_paths: locks.paths,
+            readers: locks.readers,
+            writers: locks.writers,
+        }
+    }
+}

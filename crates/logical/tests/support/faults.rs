@@ -1,0 +1,134 @@
+//! Faults on command: an error for a kind of call, a gate that holds calls back, or the death of the process after a
+//! number of changing calls.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// How much of a changing call is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Whole,
+    /// Half of it, and that was the end of the process.
+    Half,
+}
+
+#[derive(Default)]
+struct State {
+    /// Error numbers by kind of call.
+    errors: HashMap<&'static str, i32>,
+    /// Kinds of call that wait, and those that panic.
+    held: HashMap<&'static str, usize>,
+    panics: HashMap<&'static str, ()>,
+    /// Changing calls until the process stops.
+    left: Option<usize>,
+    dead: bool,
+    steps: usize,
+}
+
+/// What goes wrong.
+#[derive(Default)]
+pub struct Faults {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Faults {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a call of a dead process would see, if anybody were there to see it.
+    pub fn dead() -> io::Error {
+        io::Error::from_raw_os_error(5)
+    }
+
+    /// Every call of this kind fails so, or no longer.
+    pub fn fail(&self, kind: &'static str, errno: Option<i32>) {
+        match errno {
+            Some(errno) => self.state().errors.insert(kind, errno),
+            None => self.state().errors.remove(kind),
+        };
+    }
+
+    /// Calls of this kind wait until released.
+    pub fn hold(&self, kind: &'static str) {
+        self.state().held.insert(kind, 0);
+    }
+
+    /// Waits until so many calls of this kind wait.
+    pub fn wait_for_held(&self, kind: &'static str, count: usize) {
+        let mut state = self.state();
+        while state.held.get(kind).copied().unwrap_or(count) < count {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
+    pub fn release(&self, kind: &'static str) {
+        self.state().held.remove(kind);
+        self.changed.notify_all();
+    }
+
+    pub fn panic_on(&self, kind: &'static str, on: bool) {
+        if on {
+            self.state().panics.insert(kind, ());
+        } else {
+            self.state().panics.remove(kind);
+        }
+    }
+
+    /// The process stops at the changing call after `calls` further ones.
+    pub fn stop_after(&self, calls: usize) {
+        self.state().left = Some(calls);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.state().dead
+    }
+
+    /// Changing calls so far.
+    pub fn steps(&self) -> usize {
+        self.state().steps
+    }
+
+    /// A call that changes nothing.
+    pub fn check(&self, kind: &'static str) -> io::Result<()> {
+        let mut state = self.state();
+        if state.held.contains_key(kind) {
+            *state.held.get_mut(kind).unwrap() += 1;
+            self.changed.notify_all();
+            while state.held.contains_key(kind) {
+                state = self.changed.wait(state).unwrap();
+            }
+        }
+        if state.dead {
+            return Err(Self::dead());
+        }
+        if state.panics.contains_key(kind) {
+            drop(state);
+            panic!("injected");
+        }
+        match state.errors.get(kind) {
+            Some(errno) => Err(io::Error::from_raw_os_error(*errno)),
+            None => Ok(()),
+        }
+    }
+
+    /// A call that changes something.
+    pub fn step(&self, kind: &'static str) -> io::Result<Step> {
+        self.check(kind)?;
+        let mut state = self.state();
+        state.steps += 1;
+        match &mut state.left {
+            Some(0) => {
+                state.dead = true;
+                Ok(Step::Half)
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(Step::Whole)
+            }
+            None => Ok(Step::Whole),
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! A logical file system on a backend in memory, and calls that read well in tests.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
+
+pub mod faults;
+pub mod memory;
+pub mod time;
+
+use base::{Cgi, Error, ErrorKind, Identity, LogicalPath};
+use logical::config::{Config, Export};
+use logical::{Logical, NumberedUsers, Parts};
+use memory::Memory;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use time::ManualClock;
+use vfs::{
+    Answer, Caller, FileOperation, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, ReplyTo, Started,
+    Stat, Target, Token, Value,
+};
+
+/// Late answers by call.
+#[derive(Default)]
+pub struct Post {
+    arrived: Mutex<HashMap<u64, Answer>>,
+    bell: Condvar,
+    next: AtomicU64,
+}
+
+impl Mailbox for Post {
+    fn deliver(&self, token: Token, answer: Answer) {
+        let twice = self.arrived.lock().unwrap().insert(token.call, answer);
+        assert!(twice.is_none(), "call {} was answered twice", token.call);
+        self.bell.notify_all();
+    }
+}
+
+/// A call that was started.
+pub struct Call {
+    pub started: Started,
+    number: u64,
+    post: Arc<Post>,
+}
+
+impl Call {
+    /// Was the answer there at once?
+    pub fn was_on_the_spot(&self) -> bool {
+        matches!(self.started, Started::Done(_))
+    }
+
+    /// Waits for the answer.
+    pub fn answer(self) -> Answer {
+        if let Started::Done(answer) = self.started {
+            return answer;
+        }
+        let mut arrived = self.post.arrived.lock().unwrap();
+        loop {
+            if let Some(answer) = arrived.remove(&self.number) {
+                return answer;
+            }
+            arrived = self.post.bell.wait(arrived).unwrap();
+        }
+    }
+
+    pub fn value(self) -> Value {
+        match self.answer() {
+            Answer::Value(value) => value,
+            other => panic!("no value but {}", tell(&other)),
+        }
+    }
+
+    pub fn error(self) -> Error {
+        match self.answer() {
+            Answer::Error(error) => error,
+            other => panic!("no error but {}", tell(&other)),
+        }
+    }
+
+    /// Kind and text of the error.
+    pub fn refusal(self) -> (ErrorKind, String) {
+        let error = self.error();
+        (error.kind, error.text)
+    }
+
+    pub fn done(self) {
+        match self.answer() {
+            Answer::Value(_) => {}
+            other => panic!("not done but {}", tell(&other)),
+        }
+    }
+
+    pub fn text(self) -> String {
+        match self.value() {
+            Value::Text(text) => String::from_utf8(text).unwrap(),
+            _ => panic!("no text"),
+        }
+    }
+
+    pub fn stat(self) -> Stat {
+        match self.value() {
+            Value::Stat(stat) => stat,
+            _ => panic!("no status"),
+        }
+    }
+
+    pub fn opened(self) -> (Arc<dyn OpenFile>, Option<Stat>) {
+        match self.value() {
+            Value::Opened(opened) => (opened.file, opened.stat),
+            _ => panic!("not an open file"),
+        }
+    }
+
+    pub fn file(self) -> Arc<dyn OpenFile> {
+        self.opened().0
+    }
+}
+
+pub fn tell(answer: &Answer) -> String {
+    match answer {
+        Answer::Value(_) => "a value".into(),
+        Answer::Redirect(to) => format!("a redirect to {}", to.host),
+        Answer::Wait { seconds, text } => format!("a wait of {seconds} s: {text}"),
+        Answer::Error(error) => format!("{:?}: {}", error.kind, error.text),
+    }
+}
+
+pub fn path(text: &str) -> LogicalPath {
+    LogicalPath::parse(text.as_bytes()).unwrap()
+}
+
+/// `path?cgi`
+pub fn target(text: &str) -> Target {
+    let (path, cgi) = Cgi::split(text.as_bytes());
+    Target { path: LogicalPath::parse(path).unwrap(), cgi }
+}
+
+pub fn caller(user: &str, pid: u32) -> Arc<Caller> {
+    Arc::new(Caller {
+        identity: Identity {
+            user: user.into(),
+            pid,
+            address: None,
+            host: "localhost".into(),
+            protocol: "host",
+            application: String::new(),
+            release: String::new(),
+        },
+        takes_later: true,
+    })
+}
+
+pub fn reading() -> OpenRequest {
+    OpenRequest { read: true, ..OpenRequest::default() }
+}
+
+pub fn updating() -> OpenRequest {
+    OpenRequest { read: true, write: true, ..OpenRequest::default() }
+}
+
+pub fn creating() -> OpenRequest {
+    OpenRequest { new: true, mode: 0o644, ..updating() }
+}
+
+pub fn replacing() -> OpenRequest {
+    OpenRequest { delete: true, mode: 0o644, ..updating() }
+}
+
+/// A server on memory.
+pub struct Server {
+    pub logical: Arc<Logical>,
+    pub memory: Memory,
+    pub clock: Arc<ManualClock>,
+    pub post: Arc<Post>,
+    pub caller: Arc<Caller>,
+}
+
+/// `/data` with locks, `/nolock` without, `/ro` read-only.
+pub fn exports() -> Vec<Export> {
+    vec![
+        Export::new(path("/data")),
+        Export { lock: false, ..Export::new(path("/nolock")) },
+        Export { read_only: true, ..Export::new(path("/ro")) },
+    ]
+}
+
+pub fn config() -> Config {
+    Config::new(exports(), "/nowhere".into())
+}
+
+impl Server {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(adjust: impl FnOnce(&mut Config)) -> Self {
+        let clock = Arc::new(ManualClock::default());
+        let memory = Memory::new(&clock);
+        for folder in ["/data/x", "/nolock/x", "/ro/x"] {
+            memory.put(folder, b"");
+        }
+        let mut config = config();
+        adjust(&mut config);
+        Self::on(&memory, &clock, config)
+    }
+
+    pub fn on(memory: &Memory, clock: &Arc<ManualClock>, config: Config) -> Self {
+        let parts = Parts {
+            config,
+            backend: Arc::new(memory.clone()),
+            clock: clock.clone(),
+            users: Arc::new(NumberedUsers),
+            locator: None,
+        };
+        Self {
+            logical: Logical::new(parts).unwrap(),
+            memory: memory.clone(),
+            clock: clock.clone(),
+            post: Arc::default(),
+            caller: caller("alice", 1),
+        }
+    }
+
+    fn reply(&self) -> (ReplyTo, u64) {
+        let number = self.post.next.fetch_add(1, Ordering::SeqCst);
+        (ReplyTo::new(self.post.clone(), Token { owner: 1, call: number }), number)
+    }
+
+    pub fn call_as(&self, caller: &Arc<Caller>, operation: Operation) -> Call {
+        let (reply, number) = self.reply();
+        let started = self.logical.start(caller, operation, &reply);
+        Call { started, number, post: self.post.clone() }
+    }
+
+    pub fn call(&self, operation: Operation) -> Call {
+        self.call_as(&self.caller, operation)
+    }
+
+    pub fn open_as(&self, caller: &Arc<Caller>, name: &str, request: OpenRequest) -> Call {
+        self.call_as(caller, Operation::Open(target(name), Box::new(request)))
+    }
+
+    pub fn open(&self, name: &str, request: OpenRequest) -> Call {
+        self.open_as(&self.caller, name, request)
+    }
+
+    pub fn on_file(&self, file: &Arc<dyn OpenFile>, operation: FileOperation) -> Call {
+        let (reply, number) = self.reply();
+        let started = file.start(operation, &reply);
+        Call { started, number, post: self.post.clone() }
+    }
+
+    pub fn write(&self, file: &Arc<dyn OpenFile>, offset: u64, bytes: &[u8]) -> Call {
+        self.on_file(file, FileOperation::Write { buffer: bytes.to_vec(), offset, checkpoint: false })
+    }
+
+    pub fn close(&self, file: &Arc<dyn OpenFile>) -> Call {
+        self.on_file(file, FileOperation::Close { failed: false })
+    }
+
+    pub fn abandon(&self, file: &Arc<dyn OpenFile>) -> Call {
+        self.on_file(file, FileOperation::Abandon)
+    }
+
+    pub fn stat(&self, name: &str) -> Call {
+        self.call(Operation::Stat(target(name)))
+    }
+}
