@@ -43,9 +43,9 @@ impl Cgi {
         })
     }
 
-    /// The value of the first element with this key.
+    /// The value of the last element with this key: as in XRootD, each replaces the one before.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
-        self.pairs().find(|(k, _)| *k == key.as_bytes()).map(|(_, v)| v)
+        self.pairs().filter(|(k, _)| *k == key.as_bytes()).last().map(|(_, v)| v)
     }
 
     /// The same when it is UTF-8 text; `None` as well when it is not.
@@ -73,7 +73,7 @@ mod tests {
     fn the_first_question_mark_ends_the_path() {
         let (path, cgi) = Cgi::split(b"/a?x=1&&flag&y=a=b?c&x=2");
         assert_eq!(path, b"/a");
-        assert_eq!(cgi.text("x"), Some("1"));
+        assert_eq!(cgi.text("x"), Some("2"));
         assert_eq!(cgi.text("y"), Some("a=b?c"));
         assert_eq!(cgi.text("flag"), Some(""));
         assert_eq!(cgi.get("z"), None);
