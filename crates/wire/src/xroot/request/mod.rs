@@ -163,8 +163,7 @@ impl<'a> Request<'a> {
     /// Values that make no sense are passed on: the session answers each in its own way.
     ///
     /// # Errors
-    /// Only what cannot be represented: a `kXR_read` argument of 1 to 7 bytes, a `kXR_chkpoint` xeq whose embedded
-    /// header is not 24 bytes.
+    /// Only what cannot be represented: a `kXR_chkpoint` xeq whose embedded header is not 24 bytes.
     pub fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
         Ok(match header.code {
             RequestCode::AUTH => Self::Auth(Auth::decode(header, payload)),
@@ -188,7 +187,7 @@ impl<'a> Request<'a> {
             RequestCode::PREPARE => Self::Prepare(Prepare::decode(header, payload)),
             RequestCode::PROTOCOL => Self::Protocol(Protocol::decode(header)),
             RequestCode::QUERY => Self::Query(Query::decode(header, payload)),
-            RequestCode::READ => Self::Read(Read::decode(header, payload)?),
+            RequestCode::READ => Self::Read(Read::decode(header, payload)),
             RequestCode::READV => Self::Readv(Readv::decode(header, payload)),
             RequestCode::RM => Self::Rm(Rm::decode(header, payload)),
             RequestCode::RMDIR => Self::Rmdir(Rmdir::decode(header, payload)),

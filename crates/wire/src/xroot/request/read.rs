@@ -12,11 +12,12 @@
 //! | 25..32 | reserved  |        |                                                      |
 //! | 32..   | pre-reads | list   | ranges that will be read soon; hints, never answered |
 //!
+//! A list of pre-reads that is not whole is answered with 3000 "Invalid length for read ahead list".
+//!
 //! Replies: any number of `kXR_oksofar`, then `kXR_ok`; or `kXR_error` (3004 not open, 3000 negative length or offset,
 //! 3007 I/O). Source: xroot protocol 5.2.0, section 2.17. Recorded: `raw_open_read`, `cp_download_read`.
 
 use super::segments::SegmentList;
-use crate::error::WireError;
 use crate::xroot::codes::RequestCode;
 use crate::xroot::header::{FileHandle, RequestHeader, StreamId};
 use crate::xroot::limits::READ_ARGUMENT_BYTES;
@@ -56,23 +57,15 @@ impl<'a> Read<'a> {
         self.argument.map_or(SegmentList::default(), |argument| argument.preread)
     }
 
-    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Result<Self, WireError> {
-        let argument = match payload.split_first_chunk::<READ_ARGUMENT_BYTES>() {
-            Some(([pathid, ..], preread)) => {
-                Some(ReadArgument { pathid: *pathid, preread: SegmentList::new(preread) })
-            }
-            None if payload.is_empty() => None,
-            None => {
-                let have = payload.len();
-                return Err(WireError::Short { field: "read_args", need: READ_ARGUMENT_BYTES, have });
-            }
-        };
-        Ok(Self {
+    pub(super) fn decode(header: &RequestHeader, payload: &'a [u8]) -> Self {
+        let preread = SegmentList::new(payload.get(READ_ARGUMENT_BYTES..).unwrap_or_default());
+        Self {
             fhandle: header.fhandle::<4>(),
             offset: header.i64::<8>(),
             rlen: header.i32::<16>(),
-            argument,
-        })
+            // XRootD takes an argument of less than 8 bytes too: the path id is all there is in it.
+            argument: payload.first().map(|pathid| ReadArgument { pathid: *pathid, preread }),
+        }
     }
 
     pub(super) fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) {
@@ -85,5 +78,23 @@ impl<'a> Read<'a> {
         header.finish_streamed(crate::xroot::header::wire_length(READ_ARGUMENT_BYTES + preread.len()), out);
         out.extend_from_slice(&[argument.pathid, 0, 0, 0, 0, 0, 0, 0]);
         out.extend_from_slice(preread);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_argument_is_a_path_id() {
+        let header = RequestHeader::new(StreamId([1, 0]), RequestCode::READ);
+        assert_eq!(Read::decode(&header, &[]).argument, None);
+        assert_eq!(Read::decode(&header, &[7]).pathid(), 7);
+        assert!(Read::decode(&header, &[7]).preread().is_empty());
+        let read = Read::decode(&header, &[7; 9]);
+        assert!(!read.preread().is_whole());
+        let mut out = Vec::new();
+        read.encode(header.streamid, &mut out);
+        assert_eq!(out[20..], [0, 0, 0, 9, 7, 0, 0, 0, 0, 0, 0, 0, 7]);
     }
 }
