@@ -4,14 +4,20 @@
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: what every kind of storage does |
 //! | `pool` | [`Pool`]: threads for work that may wait, bounded for each file system |
+//! | `names` | [`Names`]: users and groups by number |
+//! | `faulty` | [`Faulty`]: storage that goes wrong as a test tells it |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
 
 #![allow(unsafe_code)]
 
 mod backend;
+pub mod faulty;
+mod names;
 mod pool;
 pub mod posix;
 
 pub use backend::{Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, RawEntry, StoredFile, Usage};
+pub use faulty::Faulty;
+pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX};
 pub use posix::Posix;

@@ -1,0 +1,152 @@
+//! An open file whose calls go wrong by rules.
+
+use super::rules::{Call, Rules, Verdict};
+use crate::{Metadata, Now, Pool, StoredFile};
+use base::LogicalPath;
+use std::any::Any;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+pub(super) struct FaultyFile {
+    pub(super) inner: Arc<dyn StoredFile>,
+    pub(super) rules: Arc<Rules>,
+    pub(super) path: LogicalPath,
+    pub(super) pool: Arc<Pool>,
+}
+
+impl FaultyFile {
+    fn meet(&self, call: Call) -> io::Result<Verdict> {
+        self.rules.meet(call, &self.path)
+    }
+
+    fn no_room() -> io::Error {
+        io::Error::from_raw_os_error(libc::ENOSPC)
+    }
+
+    /// Writes what there is room for, as a file system does, and then says that there is no more.
+    fn write_with_room(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        let room = self.rules.take_room(from.len());
+        self.inner.write(offset, from.get(..room).unwrap_or(from))?;
+        if room < from.len() { Err(Self::no_room()) } else { Ok(()) }
+    }
+}
+
+fn shortened(verdict: &Verdict, into: &mut [u8]) -> usize {
+    match verdict {
+        Verdict::Short(bytes) => into.len().min(*bytes),
+        _ => into.len(),
+    }
+}
+
+impl StoredFile for FaultyFile {
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
+        match self.rules.meet_now(Call::Read, &self.path) {
+            Err(error) => Now::Done(Err(error)),
+            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(verdict) => {
+                let most = shortened(&verdict, into);
+                self.inner.read_now(offset, into.get_mut(..most).unwrap_or_default())
+            }
+        }
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        let most = shortened(&self.meet(Call::Read)?, into);
+        self.inner.read(offset, into.get_mut(..most).unwrap_or_default())
+    }
+
+    fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
+        match self.rules.meet_now(Call::Write, &self.path) {
+            Err(error) => Now::Done(Err(error)),
+            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            // Room is counted on what is written, so a write that would block must not have taken any.
+            Ok(_) if self.rules.room().is_some() => Now::Done(self.write_with_room(offset, from)),
+            Ok(_) => self.inner.write_now(offset, from),
+        }
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
+        self.meet(Call::Write)?;
+        self.write_with_room(offset, from)
+    }
+
+    fn truncate(&self, size: u64) -> io::Result<()> {
+        self.meet(Call::Truncate)?;
+        self.inner.truncate(size)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.meet(Call::Sync)?;
+        self.inner.sync()
+    }
+
+    fn stat(&self) -> io::Result<Metadata> {
+        self.meet(Call::Stat)?;
+        self.inner.stat()
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        self.meet(Call::SetMode)?;
+        self.inner.set_mode(mode)
+    }
+
+    fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.meet(Call::Attribute)?;
+        self.inner.attribute(name)
+    }
+
+    fn set_attribute(&self, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+        self.meet(Call::Attribute)?;
+        self.inner.set_attribute(name, value, new)
+    }
+
+    fn remove_attribute(&self, name: &str) -> io::Result<()> {
+        self.meet(Call::Attribute)?;
+        self.inner.remove_attribute(name)
+    }
+
+    fn attributes(&self) -> io::Result<Vec<String>> {
+        self.meet(Call::Attribute)?;
+        self.inner.attributes()
+    }
+
+    fn clone_range(
+        &self,
+        from: &dyn StoredFile,
+        from_offset: u64,
+        length: u64,
+        offset: u64,
+    ) -> io::Result<()> {
+        self.meet(Call::Clone)?;
+        let from = from.as_any().downcast_ref::<Self>().map_or(from, |faulty| &*faulty.inner);
+        if self.rules.room().is_some() {
+            let bytes = usize::try_from(length).unwrap_or(usize::MAX);
+            if self.rules.take_room(bytes) < bytes {
+                return Err(Self::no_room());
+            }
+        }
+        self.inner.clone_range(from, from_offset, length, offset)
+    }
+
+    /// None as long as rules concern reading: what goes to a socket in the kernel would escape them.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        if self.rules.concern(Call::Read, &self.path) { None } else { self.inner.descriptor() }
+    }
+
+    fn is_resident(&self, offset: u64, length: usize) -> bool {
+        !self.rules.concern(Call::Read, &self.path) && self.inner.is_resident(offset, length)
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) {
+        self.inner.prefetch(offset, length);
+    }
+
+    fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

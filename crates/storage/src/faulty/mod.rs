@@ -1,0 +1,196 @@
+//! A storage that goes wrong as it is told: for tests of whatever stands on storage.
+//!
+//! It wraps another one. Rules make calls fail, wait, hang until released, read short or panic; room for writing can be
+//! limited; and paths can be given pools of their own, as if they were other file systems.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `rules` | what goes wrong, when and where |
+//! | `file` | an open file whose calls go wrong |
+
+mod file;
+mod rules;
+
+pub use rules::{Call, Fault, Gate, Rule, RuleId, Rules};
+
+use crate::{Backend, DirectoryStream, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage};
+use base::LogicalPath;
+use file::FaultyFile;
+use rules::Verdict;
+use std::io;
+use std::sync::Arc;
+
+/// A storage that goes wrong as it is told; without rules it is the one it wraps.
+pub struct Faulty {
+    inner: Arc<dyn Backend>,
+    rules: Arc<Rules>,
+    pools: Vec<(LogicalPath, Arc<Pool>)>,
+}
+
+impl Faulty {
+    /// Wraps `inner`.
+    pub fn new(inner: Arc<dyn Backend>) -> Self {
+        Self { inner, rules: Arc::default(), pools: Vec::new() }
+    }
+
+    /// What is at and below `path` has this pool, as if it were a file system of its own. The longest path wins.
+    pub fn with_pool(mut self, path: &LogicalPath, pool: Arc<Pool>) -> Self {
+        self.pools.push((path.clone(), pool));
+        self
+    }
+
+    /// The rules: to be added and taken away at any time.
+    pub fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    fn own_pool(&self, path: &LogicalPath) -> Option<&Arc<Pool>> {
+        let pools = self.pools.iter().filter(|(prefix, _)| path.is_within(prefix));
+        pools.max_by_key(|(prefix, _)| prefix.as_bytes().len()).map(|(_, pool)| pool)
+    }
+
+    fn file(&self, path: &LogicalPath, inner: Arc<dyn StoredFile>) -> Arc<dyn StoredFile> {
+        let pool = self.own_pool(path).unwrap_or_else(|| inner.pool()).clone();
+        Arc::new(FaultyFile { inner, rules: self.rules.clone(), path: path.clone(), pool })
+    }
+
+    /// What the wrapped storage opened, where a file is told to lie beside it.
+    fn unwrapped(how: &OpenHow) -> OpenHow {
+        let mut how = how.clone();
+        if let Some(create) = &mut how.create
+            && let Some(beside) = &create.beside
+            && let Some(faulty) = beside.as_any().downcast_ref::<FaultyFile>()
+        {
+            create.beside = Some(faulty.inner.clone());
+        }
+        how
+    }
+}
+
+impl Backend for Faulty {
+    fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
+        self.rules.meet(Call::Open, path)?;
+        Ok(self.file(path, self.inner.open(path, &Self::unwrapped(how))?))
+    }
+
+    fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
+        match self.rules.meet_now(Call::Open, path) {
+            Err(error) => Now::Done(Err(error)),
+            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(_) => match self.inner.open_now(path, &Self::unwrapped(how)) {
+                Now::Done(opened) => Now::Done(opened.map(|inner| self.file(path, inner))),
+                Now::WouldBlock => Now::WouldBlock,
+            },
+        }
+    }
+
+    fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
+        self.rules.meet(Call::Stat, path)?;
+        self.inner.stat(path)
+    }
+
+    fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
+        match self.rules.meet_now(Call::Stat, path) {
+            Err(error) => Now::Done(Err(error)),
+            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(_) => self.inner.stat_now(path),
+        }
+    }
+
+    fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
+        self.rules.meet(Call::List, path)?;
+        let (inner, rules, path) = (self.inner.list(path)?, self.rules.clone(), path.clone());
+        Ok(Box::new(FaultyDirectory { inner, rules, path }))
+    }
+
+    fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
+        self.rules.meet(Call::MakeDirectory, path)?;
+        self.inner.make_directory(path, mode, parents)
+    }
+
+    fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
+        self.rules.meet(Call::RemoveDirectory, path)?;
+        self.inner.remove_directory(path)
+    }
+
+    fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
+        self.rules.meet(Call::RemoveFile, path)?;
+        self.inner.remove_file(path)
+    }
+
+    fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
+        self.rules.meet(Call::Rename, from)?;
+        self.inner.rename(from, to, parents)
+    }
+
+    fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
+        self.rules.meet(Call::SetMode, path)?;
+        self.inner.set_mode(path, mode)
+    }
+
+    fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
+        self.rules.meet(Call::Truncate, path)?;
+        self.inner.truncate(path, size)
+    }
+
+    fn attribute(&self, path: &LogicalPath, name: &str) -> io::Result<Option<Vec<u8>>> {
+        self.rules.meet(Call::Attribute, path)?;
+        self.inner.attribute(path, name)
+    }
+
+    fn set_attribute(&self, path: &LogicalPath, name: &str, value: &[u8], new: bool) -> io::Result<()> {
+        self.rules.meet(Call::Attribute, path)?;
+        self.inner.set_attribute(path, name, value, new)
+    }
+
+    fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()> {
+        self.rules.meet(Call::Attribute, path)?;
+        self.inner.remove_attribute(path, name)
+    }
+
+    fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>> {
+        self.rules.meet(Call::Attribute, path)?;
+        self.inner.attributes(path)
+    }
+
+    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage> {
+        self.rules.meet(Call::Usage, path)?;
+        let mut usage = self.inner.usage(path, space)?;
+        if let Some(room) = self.rules.room() {
+            usage.free = usage.free.min(room);
+            usage.largest_free = usage.largest_free.min(room);
+        }
+        Ok(usage)
+    }
+
+    fn space_of(&self, path: &LogicalPath) -> String {
+        self.inner.space_of(path)
+    }
+
+    fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
+        self.own_pool(path).unwrap_or_else(|| self.inner.pool(path))
+    }
+}
+
+struct FaultyDirectory {
+    inner: Box<dyn DirectoryStream>,
+    rules: Arc<Rules>,
+    path: LogicalPath,
+}
+
+impl DirectoryStream for FaultyDirectory {
+    fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
+        self.rules.meet(Call::ListNext, &self.path)?;
+        self.inner.next(most)
+    }
+
+    fn stat(&self, name: &[u8]) -> io::Result<Metadata> {
+        self.rules.meet(Call::Stat, &self.path)?;
+        self.inner.stat(name)
+    }
+
+    fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>> {
+        self.rules.meet(Call::Attribute, &self.path)?;
+        self.inner.attribute(name, attribute)
+    }
+}

@@ -1,0 +1,109 @@
+//! The storage that goes wrong as it is told.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Scratch, create, errno, path};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::{Backend, Faulty, Now, OpenHow, Pool, StoredFile};
+
+fn faulty(scratch: &Scratch) -> (Faulty, Arc<dyn StoredFile>) {
+    let storage = Faulty::new(Arc::new(scratch.posix()));
+    let file = storage.open(&path("/d/f"), &with_parents()).unwrap();
+    file.write(0, b"0123456789").unwrap();
+    (storage, file)
+}
+
+fn with_parents() -> OpenHow {
+    let mut how = create(0o644);
+    how.create.as_mut().unwrap().parents = Some(0o755);
+    how
+}
+
+#[test]
+fn rules_hit_where_and_when_they_say() {
+    let scratch = Scratch::new();
+    let (storage, file) = faulty(&scratch);
+    let other = storage.open(&path("/e"), &create(0o644)).unwrap();
+    let rule = Rule::new(&[Call::Read, Call::Sync], Fault::Error(libc::EIO));
+    let id = storage.rules().add(rule.below(&path("/d")).after(1).times(2));
+    let mut buffer = [0; 4];
+    assert_eq!(file.read(0, &mut buffer).unwrap(), 4);
+    assert_eq!(other.read(0, &mut buffer).unwrap(), 0);
+    assert!(file.descriptor().is_none() && other.descriptor().is_some());
+    assert_eq!(errno(file.read(0, &mut buffer)), libc::EIO);
+    let Now::Done(done) = file.read_now(0, &mut buffer) else { panic!("an error does not wait") };
+    assert_eq!(errno(done), libc::EIO);
+    assert_eq!(file.read(0, &mut buffer).unwrap(), 4);
+    storage.rules().remove(id);
+    assert!(file.descriptor().is_some());
+    storage.rules().add(Rule::new(&[Call::Open, Call::Rename], Fault::Error(libc::EACCES)));
+    assert_eq!(errno(storage.open(&path("/d/f"), &OpenHow::default())), libc::EACCES);
+    assert_eq!(errno(storage.rename(&path("/d/f"), &path("/g"), None)), libc::EACCES);
+    storage.rules().clear();
+    assert!(storage.open(&path("/d/f"), &OpenHow::default()).is_ok());
+}
+
+#[test]
+fn hanging_calls_hang_until_released_and_never_on_the_spot() {
+    let scratch = Scratch::new();
+    let (storage, file) = faulty(&scratch);
+    let gate = Gate::new();
+    storage
+        .rules()
+        .add(Rule::new(&[Call::Read, Call::Stat, Call::Open, Call::Write], Fault::Hang(gate.clone())));
+    assert!(matches!(file.read_now(0, &mut [0; 4]), Now::WouldBlock));
+    assert!(matches!(file.write_now(0, &[0; 4]), Now::WouldBlock));
+    assert!(matches!(storage.stat_now(&path("/d/f")), Now::WouldBlock));
+    assert!(matches!(storage.open_now(&path("/d/f"), &OpenHow::default()), Now::WouldBlock));
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| file.read(0, &mut [0; 4]).unwrap());
+        let asker = threads.spawn(|| storage.stat(&path("/d/f")).unwrap());
+        gate.wait_for(2);
+        assert!(!reader.is_finished() && !asker.is_finished());
+        gate.open();
+        assert_eq!((reader.join().unwrap(), asker.join().unwrap().size), (4, 10));
+    });
+    assert_eq!(gate.hanging(), 0);
+}
+
+#[test]
+fn a_full_disk_takes_what_fits() {
+    let scratch = Scratch::new();
+    let (storage, file) = faulty(&scratch);
+    storage.rules().set_room(Some(15));
+    assert_eq!(storage.usage(&path("/"), None).unwrap().free, 15);
+    file.write(10, &[b'x'; 10]).unwrap();
+    assert_eq!(errno(file.write(20, &[b'y'; 10])), libc::ENOSPC);
+    assert_eq!(file.stat().unwrap().size, 25);
+    let Now::Done(done) = file.write_now(25, b"z") else { panic!("now") };
+    assert_eq!(errno(done), libc::ENOSPC);
+    assert_eq!(errno(file.clone_range(&*file, 0, 5, 30)), libc::ENOSPC);
+    storage.rules().set_room(None);
+    file.clone_range(&*file, 0, 5, 30).unwrap();
+    assert_eq!(file.stat().unwrap().size, 35);
+}
+
+#[test]
+fn short_reads_panics_and_pools() {
+    let scratch = Scratch::new();
+    let (storage, file) = faulty(&scratch);
+    let short = storage.rules().add(Rule::new(&[Call::Read], Fault::Short(3)));
+    assert_eq!(file.read(0, &mut [0; 8]).unwrap(), 3);
+    assert!(matches!(file.read_now(0, &mut [0; 8]), Now::Done(Ok(3))));
+    storage.rules().remove(short);
+    storage.rules().add(Rule::new(&[Call::Read], Fault::WouldBlock));
+    storage.rules().add(Rule::new(&[Call::Read], Fault::Panic).times(1));
+    assert!(matches!(file.read_now(0, &mut [0; 8]), Now::WouldBlock));
+    assert!(catch_unwind(AssertUnwindSafe(|| file.read(0, &mut [0; 8]))).is_err());
+    assert_eq!(file.read(0, &mut [0; 8]).unwrap(), 8);
+
+    let slow = Pool::new("slow", 1);
+    let storage = Faulty::new(Arc::new(scratch.posix())).with_pool(&path("/d"), slow.clone());
+    let file = storage.open(&path("/d/f"), &OpenHow::default()).unwrap();
+    assert!(Arc::ptr_eq(file.pool(), &slow) && Arc::ptr_eq(storage.pool(&path("/d/x")), &slow));
+    assert!(!Arc::ptr_eq(storage.pool(&path("/dd")), &slow));
+}
