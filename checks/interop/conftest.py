@@ -1,0 +1,202 @@
+"""Fixtures: one long-lived server of each kind, a fresh folder on it for each test, and the checks that the real
+programs are there. `SCALLA_INTEROP_ONLY=theirs` (or `ours`) leaves out the other server."""
+
+import os
+import shutil
+import itertools
+from pathlib import Path
+
+import pytest
+
+import peers
+import tools
+
+ONLY = os.environ.get("SCALLA_INTEROP_ONLY", "")
+KINDS = [kind for kind in ("ours", "theirs") if ONLY in ("", kind)]
+_numbers = itertools.count(1)
+
+
+def pytest_sessionstart(session):
+    """A missing peer is a failure of the whole run."""
+    missing = [path for path in tools.PROGRAMS if not Path(path).is_file()]
+    if missing:
+        raise pytest.UsageError(f"missing {', '.join(missing)}: run `make peers`")
+
+
+def pytest_collection_modifyitems(items):
+    """Without our server its own tests are left out, and only then."""
+    for item in items:
+        if ONLY == "theirs" and {"ours", "serve"} & set(item.fixturenames):
+            item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=theirs"))
+        if ONLY == "ours" and "theirs" in item.fixturenames:
+            item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=ours"))
+
+
+def pytest_sessionfinish(session):
+    peers.forget_program()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Shows the end of the servers' logs below a failure."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, peers.Server) and value.log.is_file():
+                end = value.log.read_text(errors="replace").splitlines()[-20:]
+                report.sections.append((f"log of {name} ({value.kind})", "\n".join(end)))
+    return report
+
+
+def _long_lived(kind):
+    with kind() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ours():
+    """Our server."""
+    yield from _long_lived(peers.Ours)
+
+
+@pytest.fixture(scope="session")
+def theirs():
+    """The real server."""
+    yield from _long_lived(peers.Theirs)
+
+
+@pytest.fixture(params=KINDS)
+def server(request):
+    """Each kind of server in turn: what a test demands of ours must be true of theirs."""
+    server = request.getfixturevalue(request.param)
+    assert server.alive(), f"an earlier test ended {server.kind}: {server.output()[-2000:]}"
+    return server
+
+
+@pytest.fixture
+def serve():
+    """Starts servers of our kind that this test may ill-treat: `serve(settings=…)`."""
+    yield from _starter(peers.Ours)
+
+
+@pytest.fixture(params=KINDS)
+def launch(request):
+    """Starts servers that this test may ill-treat, of each kind in turn."""
+    yield from _starter({"ours": peers.Ours, "theirs": peers.Theirs}[request.param])
+
+
+def _starter(kind):
+    started = []
+
+    def start(**how):
+        server = kind(**how)
+        started.append(server)
+        return server.start()
+
+    yield start
+    for server in started:
+        server.remove()
+
+
+class Area:
+    """A folder on a server that belongs to one test: `path` as clients name it, `local` where it lies."""
+
+    def __init__(self, server, name=None):
+        self.server = server
+        name = name or f"area-{next(_numbers)}"
+        self.path = f"/{name}"
+        self.local = server.tree / name
+        self.local.mkdir()
+        peers.give(self.local)
+
+    def __truediv__(self, name):
+        return f"{self.path}/{name}"
+
+    def url(self, name):
+        return self.server.url(self / name)
+
+    def put(self, name, data=b""):
+        """Places a file by hand; returns the path as clients name it."""
+        local = self.local / name
+        for folder in reversed(local.relative_to(self.local).parents):
+            if not (self.local / folder).is_dir():
+                self.mkdir(folder)
+        local.write_bytes(data)
+        local.chmod(0o644)
+        peers.give(local)
+        return self / name
+
+    def mkdir(self, name):
+        local = self.local / name
+        local.mkdir()
+        local.chmod(0o755)
+        peers.give(local)
+        return self / name
+
+    def get(self, name):
+        return (self.local / name).read_bytes()
+
+    def remove(self):
+        shutil.rmtree(self.local, ignore_errors=True)
+
+
+@pytest.fixture
+def area(server):
+    """A fresh folder on the server of this test."""
+    area = Area(server)
+    yield area
+    area.remove()
+
+
+@pytest.fixture
+def area_on():
+    """Fresh folders on servers that the test names."""
+    made = []
+
+    def make(server):
+        made.append(Area(server))
+        return made[-1]
+
+    yield make
+    for area in made:
+        area.remove()
+
+
+class Twins:
+    """Folders of the same name on our server and the real one, for the same commands on both. Where only the real
+    one is there, a second one of it takes our place, which shows that the comparison itself is sound."""
+
+    def __init__(self, ours, theirs):
+        name = f"twin-{next(_numbers)}"
+        self.areas = (Area(ours, name), Area(theirs, name))
+        self.path = f"/{name}"
+
+    def put(self, *arguments):
+        for area in self.areas:
+            area.put(*arguments)
+
+    def mkdir(self, name):
+        for area in self.areas:
+            area.mkdir(name)
+
+    def age(self):
+        """Gives everything the same times."""
+        for area in self.areas:
+            for folder, folders, files in os.walk(area.local):
+                for path in [folder, *(os.path.join(folder, name) for name in folders + files)]:
+                    os.utime(path, (tools.AGED, tools.AGED))
+
+
+@pytest.fixture(scope="session")
+def other():
+    """What is compared with the real server: ours, or a second real one where ours is left out."""
+    yield from _long_lived(peers.Theirs if ONLY == "theirs" else peers.Ours)
+
+
+@pytest.fixture
+def twins(other, theirs):
+    """The same folder on two servers."""
+    twins = Twins(other, theirs)
+    yield twins
+    for area in twins.areas:
+        area.remove()

@@ -1,0 +1,69 @@
+"""The real command line programs, and data for them."""
+
+import random
+import subprocess
+
+import peers
+
+XRDCP = "/usr/bin/xrdcp"
+XRDFS = "/usr/bin/xrdfs"
+PROGRAMS = [XRDCP, XRDFS, "/usr/bin/xrootd", "/usr/lib/python3/dist-packages/XRootD/__init__.py"]
+PATIENCE_SECONDS = 120
+# The time of files whose time is compared: 2023-11-14 22:13:20.
+AGED = 1_700_000_000
+
+
+class Result:
+    """How a program ended."""
+
+    def __init__(self, done):
+        self.status = done.returncode
+        self.raw = done.stdout
+        self.out = done.stdout.decode(errors="surrogateescape")
+        self.err = done.stderr.decode(errors="surrogateescape")
+
+    @property
+    def all(self):
+        return self.out + self.err
+
+    def ok(self):
+        assert self.status == 0, f"exit status {self.status}\n{self.out}{self.err}"
+        return self
+
+    def fails(self, status, *texts):
+        assert self.status == status, f"exit status {self.status}, expected {status}\n{self.out}{self.err}"
+        for text in texts:
+            assert text in self.all, f"{text!r} not in:\n{self.out}{self.err}"
+        return self
+
+    def __repr__(self):
+        return f"exit status {self.status}\n{self.out}{self.err}"
+
+
+def run(command, input=None, cwd=None, **environment):
+    """Runs a program to its end."""
+    done = subprocess.run([str(word) for word in command], input=input, cwd=cwd, capture_output=True, timeout=PATIENCE_SECONDS,
+                          env=peers.environment(**environment), **({} if input is not None else {"stdin": subprocess.DEVNULL}))
+    return Result(done)
+
+
+def xrdcp(*arguments, input=None, cwd=None, **environment):
+    return run([XRDCP, "--nopbar", *arguments], input=input, cwd=cwd, **environment)
+
+
+def xrdfs(server, *words, input=None, cwd=None, **environment):
+    """One command in batch mode."""
+    return run([XRDFS, server.host, *words], input=input, cwd=cwd, **environment)
+
+
+def data(size, seed=1):
+    """`size` bytes that do not compress and differ by seed."""
+    return random.Random(seed).randbytes(size)
+
+
+_period = bytes((7 * i + 13 * (i >> 8) + 5) % 256 for i in range(65536))
+
+
+def pattern(size):
+    """The content of the recorded exchanges' files: byte[i] = 7 i + 13 (i >> 8) + 5."""
+    return (_period * (size // len(_period) + 1))[:size]
