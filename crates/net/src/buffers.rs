@@ -3,39 +3,67 @@
 //! A freshly mapped MiB costs more than encrypting it, so buffers go round: taken when bytes arrive, given back when they
 //! have left. An idle connection owns none. The pool is a thread's own; a buffer may travel with a job to another thread and
 //! be given back wherever it ends.
+//!
+//! Two kinds: *blocks* of one size, always filled (with whatever they held before), for pieces of files; and *small* ones,
+//! empty with some room, for requests and short replies.
 
 use std::cell::RefCell;
 
-/// Bytes of a pooled buffer.
-pub const BUFFER_BYTES: usize = 256 * 1024;
+/// Bytes of a block.
+pub const BLOCK_BYTES: usize = 256 * 1024;
 
-/// Buffers that a loop keeps for later; more are freed.
-pub const POOLED_BUFFERS_MAX: usize = 64;
+/// Blocks that a loop keeps for later; more are freed.
+pub const POOLED_BLOCKS_MAX: usize = 64;
+
+/// Room of a small buffer.
+pub const SMALL_BYTES: usize = 16 * 1024;
+
+/// Small buffers that a loop keeps for later; more are freed.
+pub const POOLED_SMALL_MAX: usize = 256;
+
+#[derive(Default)]
+struct Pool {
+    blocks: Vec<Vec<u8>>,
+    small: Vec<Vec<u8>>,
+}
 
 thread_local! {
-    static POOL: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    static POOL: RefCell<Pool> = const { RefCell::new(Pool { blocks: Vec::new(), small: Vec::new() }) };
 }
 
-/// An empty buffer with room for at least `bytes`: a warm one if that suffices.
-pub fn take_buffer(bytes: usize) -> Vec<u8> {
-    if bytes > BUFFER_BYTES {
-        return Vec::with_capacity(bytes);
-    }
-    if bytes < BUFFER_BYTES / 16 {
-        return Vec::with_capacity(bytes);
-    }
-    POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES))
+/// A buffer of exactly [`BLOCK_BYTES`] bytes. What they are is left over from earlier use: whoever takes it keeps account of
+/// what it filled.
+pub fn take_block() -> Vec<u8> {
+    POOL.with_borrow_mut(|pool| pool.blocks.pop()).unwrap_or_else(|| vec![0; BLOCK_BYTES])
 }
 
-/// Gives a buffer back; one of another size is freed.
-pub fn give_buffer(mut buffer: Vec<u8>) {
-    if buffer.capacity() < BUFFER_BYTES || buffer.capacity() > 2 * BUFFER_BYTES {
+/// Gives a block back; a buffer of another size is freed.
+pub fn give_block(mut block: Vec<u8>) {
+    if block.capacity() < BLOCK_BYTES || block.capacity() > 2 * BLOCK_BYTES {
         return;
     }
+    block.resize(BLOCK_BYTES, 0);
     POOL.with_borrow_mut(|pool| {
-        if pool.len() < POOLED_BUFFERS_MAX {
-            buffer.clear();
-            pool.push(buffer);
+        if pool.blocks.len() < POOLED_BLOCKS_MAX {
+            pool.blocks.push(block);
+        }
+    });
+}
+
+/// An empty buffer with room for [`SMALL_BYTES`].
+pub fn take_small() -> Vec<u8> {
+    POOL.with_borrow_mut(|pool| pool.small.pop()).unwrap_or_else(|| Vec::with_capacity(SMALL_BYTES))
+}
+
+/// Gives a small buffer back; one that has grown is freed.
+pub fn give_small(mut buffer: Vec<u8>) {
+    if buffer.capacity() < SMALL_BYTES || buffer.capacity() > 2 * SMALL_BYTES {
+        return;
+    }
+    buffer.clear();
+    POOL.with_borrow_mut(|pool| {
+        if pool.small.len() < POOLED_SMALL_MAX {
+            pool.small.push(buffer);
         }
     });
 }
@@ -45,19 +73,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_given_buffer_is_taken_again_empty() {
-        let mut first = take_buffer(BUFFER_BYTES);
-        first.extend_from_slice(b"left over");
-        let place = first.as_ptr();
-        give_buffer(first);
-        let again = take_buffer(BUFFER_BYTES);
+    fn what_was_given_is_taken_again() {
+        let mut block = take_block();
+        block.truncate(7);
+        let place = block.as_ptr();
+        give_block(block);
+        let again = take_block();
+        assert_eq!((again.as_ptr(), again.len()), (place, BLOCK_BYTES));
+
+        let mut small = take_small();
+        small.extend_from_slice(b"left over");
+        let place = small.as_ptr();
+        give_small(small);
+        let again = take_small();
         assert_eq!((again.as_ptr(), again.len()), (place, 0));
     }
 
     #[test]
-    fn the_pool_keeps_no_more_than_its_limit() {
-        let many: Vec<_> = (0..=POOLED_BUFFERS_MAX).map(|_| take_buffer(BUFFER_BYTES)).collect();
-        many.into_iter().for_each(give_buffer);
-        assert_eq!(POOL.with_borrow(Vec::len), POOLED_BUFFERS_MAX);
+    fn the_pool_keeps_no_more_than_its_limits() {
+        let many: Vec<_> = (0..=POOLED_BLOCKS_MAX).map(|_| take_block()).collect();
+        many.into_iter().for_each(give_block);
+        let many: Vec<_> = (0..=POOLED_SMALL_MAX).map(|_| take_small()).collect();
+        many.into_iter().for_each(give_small);
+        give_small(Vec::with_capacity(10 * SMALL_BYTES));
+        POOL.with_borrow(|pool| {
+            assert_eq!((pool.blocks.len(), pool.small.len()), (POOLED_BLOCKS_MAX, POOLED_SMALL_MAX))
+        });
     }
 }

@@ -20,7 +20,10 @@ mod listener;
 mod loops;
 mod socket;
 
-pub use buffers::{BUFFER_BYTES, POOLED_BUFFERS_MAX, give_buffer, take_buffer};
+pub use buffers::{
+    BLOCK_BYTES, POOLED_BLOCKS_MAX, POOLED_SMALL_MAX, SMALL_BYTES, give_block, give_small, take_block,
+    take_small,
+};
 pub use door::{Arrival, Claim, Door};
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence};

@@ -188,15 +188,13 @@ fn is_exhausted(error: &io::Error) -> bool {
 /// Reads until one door claims the first bytes, or none can.
 async fn find_door(doors: &[Arc<dyn Door>], arrival: &mut Arrival) -> Option<Arc<dyn Door>> {
     loop {
-        poll_fn(|context| arrival.socket.poll_readable(context)).await.ok()?;
         if arrival.received.capacity() == 0 {
-            arrival.received.reserve_exact(FIRST_BYTES);
+            arrival.received = crate::take_small();
         }
-        match arrival.socket.read(&mut arrival.received, FIRST_BYTES) {
-            Ok(0) => return None,
+        let Arrival { socket, received, .. } = &mut *arrival;
+        match poll_fn(|context| socket.poll_read(context, received, FIRST_BYTES)).await {
+            Ok(0) | Err(_) => return None,
             Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => return None,
         }
         let mut undecided = false;
         for door in doors {

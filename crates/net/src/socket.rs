@@ -2,11 +2,11 @@
 
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::Interest;
+use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 /// How accepted sockets are set up.
@@ -76,26 +76,44 @@ impl Socket {
         self.stream.local_addr()
     }
 
-    /// Asks to be woken when there may be bytes to read.
-    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_read_ready(context)
-    }
-
     /// Asks to be woken when there may be room to write.
     pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_write_ready(context)
     }
 
-    /// Reads into the spare capacity of `into`, at most `most` bytes. `Ok(0)` is the peer's end (or no capacity);
-    /// [`io::ErrorKind::WouldBlock`] when nothing is there.
-    pub fn read(&self, into: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    /// Reads into the spare capacity of `into`, at most `most` bytes, or asks to be woken when there is something. `Ok(0)` is
+    /// the peer's end (or no capacity). A read that did not fill its room is not tried again until more has come: one
+    /// system call for each arrival, not two.
+    pub fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        into: &mut Vec<u8>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
         let spare = into.spare_capacity_mut();
         let most = most.min(spare.len());
-        let Some(spare) = spare.get_mut(..most) else { return Ok(0) };
-        let read = self.stream.try_io(Interest::READABLE, || receive(self.stream.as_fd(), spare))?;
-        // SAFETY: the kernel initialised `read` bytes of the spare capacity just behind the present length.
-        unsafe { into.set_len(into.len() + read) };
-        Ok(read)
+        let Some(spare) = spare.get_mut(..most) else { return Poll::Ready(Ok(0)) };
+        let mut room = ReadBuf::uninit(spare);
+        match Pin::new(&mut self.stream).poll_read(context, &mut room) {
+            Poll::Ready(Ok(())) => {
+                let read = room.filled().len();
+                // SAFETY: `read` bytes of the spare capacity just behind the present length were initialised.
+                unsafe { into.set_len(into.len() + read) };
+                Poll::Ready(Ok(read))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// The same into an initialised place.
+    pub fn poll_read_into(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut room = ReadBuf::new(into);
+        match Pin::new(&mut self.stream).poll_read(context, &mut room) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(room.filled().len())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
     }
 
     /// Writes as much as fits of these pieces; `more` tells the kernel that further bytes follow at once.
@@ -118,14 +136,9 @@ impl Socket {
         })
     }
 
-    /// Ends both directions at once; the peer sees the end of the stream after what was sent.
-    pub fn shut_down(&self) {
+    /// No more will be sent; the peer sees the end of the stream after what was sent.
+    pub fn finish_sending(&self) {
         // Already gone is as good.
-        let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Write);
     }
-}
-
-fn receive(socket: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> io::Result<usize> {
-    let ((filled, _), _) = rustix::net::recv(socket, into, rustix::net::RecvFlags::empty())?;
-    Ok(filled.len())
 }

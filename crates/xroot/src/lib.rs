@@ -1,1 +1,40 @@
-//! The xroot door: drives sessions over net and vfs.
+//! The xroot door: drives sessions over sockets and a file system.
+//!
+//! ```text
+//!  socket ─▶ link (task) ─▶ input buffer ─▶ session::take ─▶ Todo ─┬─▶ read on the spot, behind its header in the output
+//!    ▲                                                             ├─▶ transfer: large or cold reads, a piece a turn
+//!    │                                                             ├─▶ receipt: payload streams to the file in pieces
+//!    └───────────── outbox ◀───── replies ◀── session::answered ◀──┴─▶ file system; late answers come by the mailbox
+//! ```
+//!
+//! Everything of a session lives on one loop, in one [`core::Core`]; nothing in it is locked or sent. Only late answers cross
+//! threads, through the mailbox of the loop.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `door` | [`Door`]: accepts connections, drains, tells what it does |
+//! | `hub` | what a loop keeps: its sessions, its mailbox, its ticks |
+//! | `registry` | where each session lives, for bind and endsess |
+//! | `core` | one session with its links: runs what the session machine asks for |
+//! | `link` | the task of one connection |
+//! | `outbox` | replies and file ranges waiting for the socket |
+//! | `reads`, `vectors` | reads that take more than one step |
+//! | `receipts` | payload on its way to files |
+//! | `limits` | the named constants that bound memory and fairness |
+//! | `stats` | counters, and the text of `query stats` |
+
+mod core;
+mod door;
+mod hub;
+mod limits;
+mod link;
+mod outbox;
+mod reads;
+mod receipts;
+mod registry;
+mod stats;
+mod vectors;
+
+pub use door::{Config, Door};
+pub use limits::*;
+pub use stats::{Identification, Totals};

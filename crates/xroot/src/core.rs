@@ -1,0 +1,512 @@
+//! One session with its links: runs what the session machine asks for.
+//!
+//! Nothing here waits. What cannot be done on the spot is started, and its answer comes back through [`Core::deliver`]. A
+//! panic while a request runs ends this session and nothing else: it is caught at each entry, and nothing shared is borrowed
+//! across it.
+
+use crate::hub::Hub;
+use crate::link::Input;
+use crate::outbox::Outbox;
+use crate::reads::Transfer;
+use crate::receipts::Receipt;
+use crate::registry::Entry;
+use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
+use base::{Error, ErrorKind};
+use net::LoopHandle;
+use session::{CallId, LinkId, Session, Step, Todo};
+use slab::Slab;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Instant;
+use vfs::{Answer, FileOperation, OpenFile, Operation, Reply, ReplyTo, Started, Token, Value};
+use wire::xroot::header::{SessionId, StreamId};
+
+/// Calls of the door itself, not of the session, have this bit in their token.
+const JOB: u64 = 1 << 32;
+
+/// Something the door itself started.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Job {
+    /// A piece of a transfer is being read.
+    Read(usize),
+    /// A piece of payload is being written.
+    Piece(usize),
+    /// Whoever started it is gone.
+    Orphan,
+}
+
+/// One connection of the session.
+#[derive(Default)]
+pub(crate) struct LinkState {
+    pub(crate) out: Outbox,
+    pub(crate) waker: Option<Waker>,
+    /// Transfers whose replies go here, in turn.
+    pub(crate) transfers: VecDeque<usize>,
+    /// Payload that this link brings next.
+    pub(crate) expected: VecDeque<usize>,
+    /// Close when the output has left.
+    pub(crate) closing: bool,
+}
+
+/// All connections of the session. A reply for one that is gone goes nowhere.
+#[derive(Default)]
+pub(crate) struct Links {
+    states: Vec<Option<Box<LinkState>>>,
+    nowhere: Vec<u8>,
+}
+
+impl Links {
+    pub(crate) fn get(&mut self, link: LinkId) -> Option<&mut LinkState> {
+        self.states.get_mut(usize::from(link.0))?.as_deref_mut()
+    }
+
+    pub(crate) fn insert(&mut self, link: LinkId) {
+        let index = usize::from(link.0);
+        if self.states.len() <= index {
+            self.states.resize_with(index + 1, || None);
+        }
+        if let Some(place) = self.states.get_mut(index) {
+            *place = Some(Box::default());
+        }
+    }
+
+    fn remove(&mut self, link: LinkId) -> Option<Box<LinkState>> {
+        self.states.get_mut(usize::from(link.0))?.take()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.states.iter().all(Option::is_none)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut LinkState> {
+        self.states.iter_mut().flatten().map(|state| &mut **state)
+    }
+}
+
+impl session::Outlets for Links {
+    fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
+        self.nowhere.clear();
+        match self.states.get_mut(usize::from(link.0)) {
+            Some(Some(state)) => state.out.tail(),
+            _ => &mut self.nowhere,
+        }
+    }
+}
+
+/// What the control link is to do after its input was looked at.
+pub(crate) enum Flow {
+    /// Go on.
+    Go,
+    /// So many bytes in all are needed for the next request.
+    More(usize),
+    /// Nothing more can be taken until output has left or an answer has come.
+    Full,
+    /// The turn is used up.
+    Turn,
+    /// The connection is to join a session that lives elsewhere.
+    Join { streamid: StreamId, entry: Entry },
+}
+
+/// One session.
+pub(crate) struct Core {
+    pub(crate) owner: u64,
+    pub(crate) hub: Rc<Hub>,
+    home: LoopHandle,
+    pub(crate) session: Session,
+    pub(crate) links: Links,
+    pub(crate) jobs: Slab<Job>,
+    pub(crate) transfers: Slab<Transfer>,
+    pub(crate) receipts: Slab<Receipt>,
+    /// Pages of listings that wait for room in the output.
+    parked: VecDeque<(CallId, Operation)>,
+    /// Wait for the end of this session.
+    waiting_for_end: Vec<Reply>,
+    join: Option<(StreamId, Entry)>,
+    born: Instant,
+    pub(crate) active: Instant,
+    broken: bool,
+}
+
+impl Core {
+    pub(crate) fn new(hub: &Rc<Hub>, home: LoopHandle, session: Session) -> Rc<RefCell<Self>> {
+        let owner = hub.new_owner();
+        let now = Instant::now();
+        let mut core = Self {
+            owner,
+            hub: hub.clone(),
+            home,
+            session,
+            links: Links::default(),
+            jobs: Slab::new(),
+            transfers: Slab::new(),
+            receipts: Slab::new(),
+            parked: VecDeque::new(),
+            waiting_for_end: Vec::new(),
+            join: None,
+            born: now,
+            active: now,
+            broken: false,
+        };
+        core.links.insert(LinkId::CONTROL);
+        core.register();
+        let core = Rc::new(RefCell::new(core));
+        hub.insert(owner, core.clone());
+        core
+    }
+
+    /// Makes the session known, so that others can join or end it.
+    fn register(&self) {
+        let caller = self.session.caller().clone();
+        let entry = Entry { home: self.home.clone(), owner: self.owner, caller };
+        self.hub.shared.registry.insert(self.session.id(), entry);
+    }
+
+    /// Takes requests from the front of the input, as many as a turn allows.
+    pub(crate) fn process(&mut self, input: &mut Input) -> Flow {
+        for _ in 0..ROUND_REQUESTS {
+            if let Some(receipt) =
+                self.links.get(LinkId::CONTROL).and_then(|link| link.expected.front().copied())
+            {
+                let taken = self.feed(receipt, input.bytes());
+                input.consume(taken);
+                if input.is_empty() {
+                    return Flow::Go;
+                }
+                if taken == 0 {
+                    return Flow::Full;
+                }
+                continue;
+            }
+            if self.session.is_ending() {
+                input.clear();
+                return Flow::Go;
+            }
+            if self.hub.draining.get() {
+                if self.is_quiet() {
+                    self.session.end();
+                    self.run(Todo::Nothing);
+                    self.close_links();
+                }
+                return Flow::Full;
+            }
+            if input.is_empty() {
+                return Flow::Go;
+            }
+            if !self.has_room() {
+                return Flow::Full;
+            }
+            let was_active = self.session.is_active();
+            match self.session.take(input.bytes(), &mut self.links) {
+                Step::More { bytes } => return Flow::More(bytes),
+                Step::Took { bytes, todo } => {
+                    input.consume(bytes);
+                    self.hub.stats.requests.add(1);
+                    if !was_active && self.session.is_active() {
+                        self.hub.stats.logins.add(1);
+                        self.register();
+                    }
+                    self.run(todo);
+                }
+            }
+            if let Some((streamid, entry)) = self.join.take() {
+                return Flow::Join { streamid, entry };
+            }
+        }
+        Flow::Turn
+    }
+
+    /// May another request be taken?
+    fn has_room(&mut self) -> bool {
+        let room = self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.parked.is_empty();
+        room && self
+            .links
+            .iter_mut()
+            .all(|link| link.out.pending() < OUTPUT_HIGH_BYTES && link.expected.len() < EXPECTED_MAX)
+    }
+
+    /// Nothing is in flight.
+    fn is_quiet(&self) -> bool {
+        self.session.calls_in_flight() == 0
+            && self.transfers.is_empty()
+            && self.receipts.is_empty()
+            && self.parked.is_empty()
+    }
+
+    /// Does what the session asks for, and what becomes possible by it.
+    pub(crate) fn run(&mut self, first: Todo) {
+        let mut todo = first;
+        loop {
+            let then = self.run_one(todo);
+            todo = match then {
+                Todo::Nothing => match self.session.next_todo() {
+                    Some(next) => next,
+                    None => return,
+                },
+                then => then,
+            };
+        }
+    }
+
+    fn run_one(&mut self, todo: Todo) -> Todo {
+        match todo {
+            Todo::Nothing => {}
+            Todo::Close => self.close_links(),
+            Todo::Call(id, operation) => return self.call(id, operation),
+            Todo::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
+            Todo::Read(task) => self.read(task),
+            Todo::ReadWithHints(task, hints) => {
+                self.read(task);
+                hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
+            }
+            Todo::ReadVector(task) => self.read_vector(task),
+            Todo::Receive(receive) => {
+                self.hub.stats.writes.add(1);
+                self.expect(receive);
+            }
+            Todo::Bind { streamid, session } => self.find_session(streamid, session),
+            Todo::EndSession { call, session } => return self.end_other(call, session),
+            Todo::Statistics { call, selection } => {
+                let text = self.hub.shared.statistics(&selection);
+                let answer = Answer::Value(Value::Text(text.into_bytes()));
+                return self.session.answered(call, answer, &mut self.links);
+            }
+        }
+        Todo::Nothing
+    }
+
+    fn call(&mut self, id: CallId, operation: Operation) -> Todo {
+        if matches!(operation, Operation::ListMore(_)) {
+            let full =
+                self.links.get(LinkId::CONTROL).is_some_and(|link| link.out.pending() >= OUTPUT_LOW_BYTES);
+            if full {
+                self.parked.push_back((id, operation));
+                return Todo::Nothing;
+            }
+        }
+        if matches!(operation, Operation::Open(..)) {
+            self.hub.stats.opens.add(1);
+        }
+        let reply = self.reply_to(u64::from(id.0));
+        let started = self.hub.shared.files.start(self.session.caller(), operation, &reply);
+        self.started(id, started)
+    }
+
+    fn file_call(&mut self, id: CallId, file: &Arc<dyn OpenFile>, operation: FileOperation) -> Todo {
+        let reply = self.reply_to(u64::from(id.0));
+        let started = file.start(operation, &reply);
+        self.started(id, started)
+    }
+
+    fn started(&mut self, id: CallId, started: Started) -> Todo {
+        match started {
+            Started::Done(answer) => self.session.answered(id, answer, &mut self.links),
+            Started::Pending => Todo::Nothing,
+            Started::Later { seconds, text } => {
+                self.session.told_later(id, seconds, text, &mut self.links);
+                Todo::Nothing
+            }
+        }
+    }
+
+    fn reply_to(&self, call: u64) -> ReplyTo {
+        ReplyTo::new(self.hub.mailbox.clone(), Token { owner: self.owner, call })
+    }
+
+    /// Starts something of the door itself.
+    pub(crate) fn start_job(
+        &mut self,
+        job: Job,
+        file: &Arc<dyn OpenFile>,
+        operation: FileOperation,
+    ) -> Option<Answer> {
+        let key = self.jobs.insert(job);
+        let reply = self.reply_to(JOB | key as u64);
+        match file.start(operation, &reply) {
+            Started::Done(answer) => {
+                self.jobs.remove(key);
+                Some(answer)
+            }
+            Started::Pending | Started::Later { .. } => None,
+        }
+    }
+
+    /// An answer has come late.
+    pub(crate) fn deliver(this: &Rc<RefCell<Self>>, call: u64, answer: Answer) {
+        Self::guarded(this, |core| {
+            core.hub.stats.late_answers.add(1);
+            if call & JOB == 0 {
+                let id = CallId(u32::try_from(call).unwrap_or(u32::MAX));
+                let todo = core.session.answered(id, answer, &mut core.links);
+                core.run(todo);
+                return;
+            }
+            let key = usize::try_from(call & !JOB).unwrap_or(usize::MAX);
+            match core.jobs.try_remove(key) {
+                Some(Job::Read(transfer)) => core.piece_read(transfer, answer),
+                Some(Job::Piece(receipt)) => core.piece_written(receipt, answer),
+                Some(Job::Orphan) | None => {}
+            }
+        });
+    }
+
+    /// Runs something of a session; a panic in it ends the session. Afterwards its links look at what has changed.
+    fn guarded(this: &Rc<RefCell<Self>>, work: impl FnOnce(&mut Self)) {
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(&mut this.borrow_mut())));
+        if outcome.is_err() {
+            Self::break_off(this);
+        }
+        this.borrow().wake_all();
+        Self::forget_if_finished(this);
+    }
+
+    /// After a panic: the session ends, its links close at once.
+    pub(crate) fn break_off(this: &Rc<RefCell<Self>>) {
+        let mut core = this.borrow_mut();
+        core.hub.stats.panics.add(1);
+        core.broken = true;
+        tracing::error!(client = %core.session.caller().identity, "a request panicked; its connection ends");
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            core.session.end();
+            core.run(Todo::Nothing);
+        }));
+        if ended.is_err() {
+            tracing::error!("a session could not be ended in order after a panic");
+        }
+        core.close_links();
+    }
+
+    /// Was it ended by a panic?
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Every link closes when its output has left.
+    pub(crate) fn close_links(&mut self) {
+        self.links.iter_mut().for_each(|link| link.closing = true);
+    }
+
+    /// Wakes the links' tasks.
+    pub(crate) fn wake_all(&self) {
+        self.links
+            .states
+            .iter()
+            .flatten()
+            .filter_map(|link| link.waker.as_ref())
+            .for_each(Waker::wake_by_ref);
+    }
+
+    pub(crate) fn has_parked(&self) -> bool {
+        !self.parked.is_empty()
+    }
+
+    /// Goes on with what waited for room in the output.
+    pub(crate) fn unpark(&mut self) {
+        let room = self.links.get(LinkId::CONTROL).is_none_or(|link| link.out.pending() < OUTPUT_LOW_BYTES);
+        if room && let Some((id, operation)) = self.parked.pop_front() {
+            let todo = self.call(id, operation);
+            self.run(todo);
+        }
+    }
+
+    fn find_session(&mut self, streamid: StreamId, id: SessionId) {
+        match self.hub.shared.registry.find(id) {
+            Some(entry) => self.join = Some((streamid, entry)),
+            None => {
+                let out = session::Outlets::link(&mut self.links, LinkId::CONTROL);
+                let code = session::wire_code(ErrorKind::NotFound);
+                session::error_reply(out, streamid, code, "session not found");
+            }
+        }
+    }
+
+    fn end_other(&mut self, call: CallId, id: SessionId) -> Todo {
+        let answer = match self.hub.shared.registry.find(id) {
+            None => Answer::DONE,
+            Some(entry) if !entry.caller.identity.is_same_client(&self.session.caller().identity) => {
+                Answer::error(ErrorKind::NotAuthorized, "not session owner")
+            }
+            Some(entry) => {
+                let reply = self.reply_to(u64::from(call.0)).defer();
+                let shared = self.hub.shared.clone();
+                entry.home.run(move || Hub::of(&shared).terminate(entry.owner, reply));
+                return Todo::Nothing;
+            }
+        };
+        self.session.answered(call, answer, &mut self.links)
+    }
+
+    /// Ends the session; the reply comes when its files are released.
+    pub(crate) fn terminate(this: &Rc<RefCell<Self>>, reply: Reply) {
+        this.borrow_mut().waiting_for_end.push(reply);
+        Self::abort(this);
+    }
+
+    /// Ends the session now.
+    pub(crate) fn abort(this: &Rc<RefCell<Self>>) {
+        Self::guarded(this, |core| {
+            core.session.end();
+            core.run(Todo::Nothing);
+            core.links.iter_mut().for_each(|link| link.out.clear());
+            core.close_links();
+        });
+    }
+
+    /// Closes what never logged in, or is silent for too long.
+    pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Instant) {
+        let late = {
+            let core = this.borrow();
+            let config = &core.hub.shared.config;
+            let greets = !core.session.is_active() && now.duration_since(core.born) > config.hail;
+            let silent =
+                config.idle.is_some_and(|most| now.duration_since(core.active) > most) && core.is_quiet();
+            !core.session.is_ending() && (greets || silent)
+        };
+        if late {
+            Self::abort(this);
+        }
+    }
+
+    /// A link is gone.
+    pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: LinkId) {
+        Self::guarded(this, |core| {
+            if let Some(mut state) = core.links.remove(link) {
+                state.out.clear();
+                for receipt in state.expected {
+                    core.payload_lost(receipt);
+                }
+                for transfer in state.transfers {
+                    core.drop_transfer(transfer);
+                }
+            }
+            core.session.unbind(link);
+            if link == LinkId::CONTROL {
+                core.session.end();
+                core.close_links();
+            }
+            core.run(Todo::Nothing);
+        });
+    }
+
+    /// A connection from `address` joins: its path id.
+    pub(crate) fn bind(&mut self, streamid: StreamId, address: std::net::IpAddr) -> Result<LinkId, Error> {
+        let link = self.session.bind(Some(address.to_canonical()))?;
+        self.links.insert(link);
+        let out = session::Outlets::link(&mut self.links, link);
+        wire::xroot::reply::frame::ok(out, streamid, &[link.0]);
+        Ok(link)
+    }
+
+    fn forget_if_finished(this: &Rc<RefCell<Self>>) {
+        let mut core = this.borrow_mut();
+        let gone = core.session.is_finished() && core.links.is_empty() && core.jobs.is_empty();
+        if gone {
+            core.hub.remove(core.owner);
+            core.hub.shared.registry.remove(core.session.id());
+            core.waiting_for_end.drain(..).for_each(|reply| reply.send(Answer::DONE));
+        }
+    }
+}

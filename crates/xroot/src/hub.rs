@@ -1,0 +1,143 @@
+//! What a loop keeps: its sessions, the mailbox that late answers come to, and a tick for time limits.
+
+use crate::core::Core;
+use crate::door::Shared;
+use crate::stats::LoopStats;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use vfs::{Answer, Mailbox, Reply, Token};
+
+/// Between looks at time limits.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Takes answers in any thread.
+#[derive(Default)]
+pub(crate) struct LoopMailbox {
+    letters: Mutex<Vec<(Token, Answer)>>,
+    arrived: Notify,
+}
+
+impl Mailbox for LoopMailbox {
+    fn deliver(&self, token: Token, answer: Answer) {
+        let mut letters = self.letters.lock().unwrap_or_else(PoisonError::into_inner);
+        letters.push((token, answer));
+        drop(letters);
+        self.arrived.notify_one();
+    }
+}
+
+/// One loop's part of the door.
+pub(crate) struct Hub {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) mailbox: Arc<LoopMailbox>,
+    pub(crate) stats: Arc<LoopStats>,
+    sessions: RefCell<HashMap<u64, Rc<RefCell<Core>>>>,
+    next_owner: Cell<u64>,
+    pub(crate) draining: Cell<bool>,
+}
+
+thread_local! {
+    static HUBS: RefCell<Vec<(usize, Rc<Hub>)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Hub {
+    /// The current loop's hub of this door, made and set going at first use.
+    pub(crate) fn of(shared: &Arc<Shared>) -> Rc<Self> {
+        let door = Arc::as_ptr(shared).addr();
+        let known =
+            HUBS.with_borrow(|hubs| hubs.iter().find(|(key, _)| *key == door).map(|(_, hub)| hub.clone()));
+        if let Some(hub) = known {
+            return hub;
+        }
+        let stats = Arc::new(LoopStats::default());
+        shared.add_loop(stats.clone());
+        let hub = Rc::new(Self {
+            shared: shared.clone(),
+            mailbox: Arc::default(),
+            stats,
+            sessions: RefCell::default(),
+            next_owner: Cell::new(1),
+            draining: Cell::new(shared.is_draining()),
+        });
+        HUBS.with_borrow_mut(|hubs| hubs.push((door, hub.clone())));
+        tokio::task::spawn_local(sort_mail(hub.clone()));
+        tokio::task::spawn_local(tick(hub.clone()));
+        hub
+    }
+
+    /// A key for a new session; never used again.
+    pub(crate) fn new_owner(&self) -> u64 {
+        self.next_owner.replace(self.next_owner.get() + 1)
+    }
+
+    pub(crate) fn insert(&self, owner: u64, core: Rc<RefCell<Core>>) {
+        self.sessions.borrow_mut().insert(owner, core);
+    }
+
+    pub(crate) fn find(&self, owner: u64) -> Option<Rc<RefCell<Core>>> {
+        self.sessions.borrow().get(&owner).cloned()
+    }
+
+    pub(crate) fn remove(&self, owner: u64) {
+        self.sessions.borrow_mut().remove(&owner);
+    }
+
+    fn all(&self) -> Vec<Rc<RefCell<Core>>> {
+        self.sessions.borrow().values().cloned().collect()
+    }
+
+    /// Ends a session of another connection's wish; the reply comes when its files are released.
+    pub(crate) fn terminate(&self, owner: u64, reply: Reply) {
+        match self.find(owner) {
+            Some(core) => Core::terminate(&core, reply),
+            None => reply.send(Answer::DONE),
+        }
+    }
+
+    /// No further requests: what is in flight ends, then the sessions do.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        for core in self.all() {
+            core.borrow().wake_all();
+        }
+    }
+
+    /// Ends all sessions now.
+    pub(crate) fn abort(&self) {
+        for core in self.all() {
+            Core::abort(&core);
+        }
+    }
+}
+
+/// Brings answers to their sessions.
+async fn sort_mail(hub: Rc<Hub>) {
+    let mut batch = Vec::new();
+    loop {
+        hub.mailbox.arrived.notified().await;
+        std::mem::swap(&mut batch, &mut *hub.mailbox.letters.lock().unwrap_or_else(PoisonError::into_inner));
+        for (token, answer) in batch.drain(..) {
+            // A session that is gone takes no answers any more.
+            if let Some(core) = hub.find(token.owner) {
+                Core::deliver(&core, token.call, answer);
+            }
+        }
+    }
+}
+
+/// Closes connections that never log in, and those that are silent for too long if that is configured.
+async fn tick(hub: Rc<Hub>) {
+    let mut beat = tokio::time::interval(TICK);
+    beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        beat.tick().await;
+        let now = Instant::now();
+        for core in hub.all() {
+            Core::check_time(&core, now);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! The task of one connection: reads what arrives, lets the session work on it, sends what is ready.
+//!
+//! All requests that one arrival brought are run before their replies leave in one write. A turn is bounded in requests and
+//! bytes, so that a busy connection does not hold up the others of its loop.
+
+use crate::core::{Core, Flow};
+use crate::door::Shared;
+use crate::hub::Hub;
+use crate::outbox::Flushed;
+use crate::registry::Entry;
+use crate::{ARGUMENT_MEMORY_MAX, ROUND_BYTES};
+use net::{SMALL_BYTES, Socket, give_small, take_small};
+use session::LinkId;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use wire::xroot::header::StreamId;
+
+/// How long, and for how many bytes, a connection that is closed by us is still listened to.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// What has arrived and is not taken yet.
+#[derive(Default)]
+pub(crate) struct Input {
+    buffer: Vec<u8>,
+    at: usize,
+    /// Bytes of the process's share for large arguments that this connection holds.
+    claim: Option<Claim>,
+}
+
+struct Claim {
+    bytes: usize,
+    share: Arc<AtomicUsize>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.share.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Input {
+    pub(crate) fn of(buffer: Vec<u8>) -> Self {
+        Self { buffer, at: 0, claim: None }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buffer.get(self.at..).unwrap_or_default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.at >= self.buffer.len()
+    }
+
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.at += bytes;
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    /// Forgets what is left, and gives the buffer back.
+    pub(crate) fn clear(&mut self) {
+        give_small(std::mem::take(&mut self.buffer));
+        self.at = 0;
+        self.claim = None;
+    }
+
+    /// Makes room so that `bytes` in all, the present ones included, can be had. `false` when the process has no more
+    /// memory for large arguments.
+    fn make_room(&mut self, bytes: usize, share: &Arc<AtomicUsize>) -> bool {
+        if self.at > 0 {
+            self.buffer.drain(..self.at);
+            self.at = 0;
+        }
+        if bytes > SMALL_BYTES && self.claim.as_ref().is_none_or(|claim| claim.bytes < bytes) {
+            self.claim = None;
+            let before = share.fetch_add(bytes, Ordering::Relaxed);
+            self.claim = Some(Claim { bytes, share: share.clone() });
+            if before + bytes > ARGUMENT_MEMORY_MAX {
+                self.claim = None;
+                return false;
+            }
+        }
+        if self.buffer.capacity() == 0 {
+            self.buffer = take_small();
+        }
+        // Grows with what really comes, not with what was announced.
+        if self.buffer.len() == self.buffer.capacity() {
+            let more = self.buffer.capacity().min(bytes.saturating_sub(self.buffer.len())).max(1);
+            self.buffer.reserve(more);
+        }
+        true
+    }
+}
+
+/// How the life of a link ended.
+enum End {
+    /// The peer is gone, or is of no interest any more.
+    Closed,
+    /// The last reply was sent; the peer is to have the chance to read it.
+    Closing,
+    /// It is to join another session.
+    Join(StreamId, Entry),
+}
+
+/// Serves a new connection: its own session, or one that it joins.
+pub(crate) async fn serve(
+    shared: Arc<Shared>,
+    mut socket: Socket,
+    peer: SocketAddr,
+    home: net::LoopHandle,
+    received: Vec<u8>,
+) {
+    let hub = Hub::of(&shared);
+    hub.stats.connections.add(1);
+    let core = Core::new(&hub, home, shared.new_session(peer));
+    let mut input = Input::of(received);
+    let end = run(&core, LinkId::CONTROL, &mut socket, &mut input).await;
+    Core::link_lost(&core, LinkId::CONTROL);
+    drop(core);
+    match end {
+        End::Join(streamid, entry) => join(shared, socket, peer, input, streamid, entry),
+        End::Closing => {
+            linger(&mut socket).await;
+            hub.stats.disconnections.add(1);
+        }
+        End::Closed => hub.stats.disconnections.add(1),
+    }
+}
+
+/// Closing a socket with unread input makes the kernel throw away output that has not left yet. So that the peer can read
+/// why it is shut out, what it still sends is passed over for a moment.
+async fn linger(socket: &mut Socket) {
+    socket.finish_sending();
+    let mut buffer = take_small();
+    let pass_over = async {
+        let mut passed = 0;
+        while passed < LINGER_BYTES_MAX {
+            buffer.clear();
+            match poll_fn(|context| socket.poll_read(context, &mut buffer, SMALL_BYTES)).await {
+                Ok(0) | Err(_) => return,
+                Ok(came) => passed += came,
+            }
+        }
+    };
+    // Whether it ended or ran out of time makes no difference.
+    let _ = tokio::time::timeout(LINGER, pass_over).await;
+}
+
+/// Brings the connection to the loop of the session it joins.
+fn join(
+    shared: Arc<Shared>,
+    socket: Socket,
+    peer: SocketAddr,
+    input: Input,
+    streamid: StreamId,
+    entry: Entry,
+) {
+    let Ok(stream) = socket.release() else { return };
+    let received = input.bytes().to_vec();
+    let home = entry.home.clone();
+    let presence = home.enter();
+    home.spawn(move || async move {
+        let _presence = presence;
+        let hub = Hub::of(&shared);
+        let Ok(mut socket) = Socket::adopt(stream, &shared.config.socket) else { return };
+        let found = hub.find(entry.owner);
+        let bound = found.as_ref().map(|core| core.borrow_mut().bind(streamid, peer.ip()));
+        let error = match (found, bound) {
+            (Some(core), Some(Ok(link))) => {
+                let mut input = Input::of(received);
+                run(&core, link, &mut socket, &mut input).await;
+                Core::link_lost(&core, link);
+                hub.stats.disconnections.add(1);
+                return;
+            }
+            (_, Some(Err(error))) => error,
+            _ => base::Error::new(base::ErrorKind::NotFound, "session just closed"),
+        };
+        let mut out = Vec::new();
+        session::error_reply(&mut out, streamid, session::wire_code(error.kind), &error.text);
+        // The peer may be gone as well; it is told if it can be.
+        let _ = socket.write(&[std::io::IoSlice::new(&out)], false);
+        hub.stats.disconnections.add(1);
+    });
+}
+
+/// Serves one link to its end.
+async fn run(core: &Rc<RefCell<Core>>, link: LinkId, socket: &mut Socket, input: &mut Input) -> End {
+    poll_fn(|context| {
+        let turn = catch_unwind(AssertUnwindSafe(|| turn(core, link, socket, input, context)));
+        turn.unwrap_or_else(|_| {
+            Core::break_off(core);
+            core.borrow().wake_all();
+            Poll::Ready(End::Closed)
+        })
+    })
+    .await
+}
+
+/// One turn of a link: until nothing can go on, or others are to have theirs.
+fn turn(
+    core: &Rc<RefCell<Core>>,
+    link: LinkId,
+    socket: &mut Socket,
+    input: &mut Input,
+    context: &mut Context<'_>,
+) -> Poll<End> {
+    let mut core = core.borrow_mut();
+    let core = &mut *core;
+    match core.links.get(link) {
+        Some(state) => match &mut state.waker {
+            Some(waker) if waker.will_wake(context.waker()) => {}
+            waker => *waker = Some(context.waker().clone()),
+        },
+        None => return Poll::Ready(End::Closed),
+    }
+    let mut sent = 0;
+    loop {
+        let flow = work(core, link, input);
+        if let Flow::Join { streamid, entry } = flow {
+            return Poll::Ready(End::Join(streamid, entry));
+        }
+        core.advance(link);
+        let Some(state) = core.links.get(link) else { return Poll::Ready(End::Closed) };
+        let before = state.out.pending();
+        let flushed = match state.out.flush(socket, ROUND_BYTES) {
+            Ok(flushed) => flushed,
+            Err(_) => return Poll::Ready(End::Closed),
+        };
+        let left = before - state.out.pending();
+        sent += left;
+        core.hub.stats.bytes_out.add(left as u64);
+        if state.closing && (flushed == Flushed::All || core.is_broken()) {
+            return Poll::Ready(End::Closing);
+        }
+        let moved = left > 0 && (matches!(flow, Flow::Full) || core.wants_to_go_on(link));
+        if flushed == Flushed::Blocked && socket.poll_writable(context).is_ready() {
+            continue;
+        }
+        let turn_over = matches!(flow, Flow::Turn) || flushed == Flushed::Turn || sent >= ROUND_BYTES;
+        if turn_over {
+            // Others first; then on.
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if moved {
+            continue;
+        }
+        match arrive(core, link, socket, input, &flow, context) {
+            Poll::Ready(Ok(true)) => {}
+            Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
+        }
+    }
+}
+
+/// Lets the session work on what has arrived.
+fn work(core: &mut Core, link: LinkId, input: &mut Input) -> Flow {
+    if link == LinkId::CONTROL {
+        core.unpark();
+        return core.process(input);
+    }
+    // A bound link brings payload that the control link announced, and nothing else.
+    while !input.is_empty() {
+        let Some(key) = core.links.get(link).and_then(|state| state.expected.front().copied()) else {
+            return Flow::Full;
+        };
+        let taken = core.feed(key, input.bytes());
+        input.consume(taken);
+        if taken == 0 {
+            return Flow::Full;
+        }
+    }
+    Flow::Go
+}
+
+/// Reads what the socket has. `Ok(true)`: something came. `Ok(false)`: nothing is to be read now. `Err`: it is at its end.
+fn arrive(
+    core: &mut Core,
+    link: LinkId,
+    socket: &mut Socket,
+    input: &mut Input,
+    flow: &Flow,
+    context: &mut Context<'_>,
+) -> Poll<Result<bool, ()>> {
+    let expected = core.links.get(link).and_then(|state| state.expected.front().copied());
+    if let Some(key) = expected {
+        if core.payload_waits(key) {
+            return Poll::Ready(Ok(false));
+        }
+        if input.is_empty()
+            && let Some(room) = core.payload_room(key)
+        {
+            let came = match socket.poll_read_into(context, room) {
+                Poll::Ready(Ok(came)) if came > 0 => came,
+                Poll::Ready(_) => return Poll::Ready(Err(())),
+                Poll::Pending => return Poll::Pending,
+            };
+            core.payload_came(key, came);
+            core.arrived(came);
+            return Poll::Ready(Ok(true));
+        }
+    }
+    let wanted = match flow {
+        Flow::More(bytes) => *bytes,
+        // What has come must be taken first, but an end of the connection is to be seen: one buffer may fill meanwhile.
+        Flow::Full if input.bytes().len() >= SMALL_BYTES => return Poll::Ready(Ok(false)),
+        _ => input.bytes().len() + 1,
+    };
+    let share = core.hub.shared.argument_memory.clone();
+    if !input.make_room(wanted, &share) {
+        tracing::warn!("no memory for large arguments is left; a connection is closed");
+        return Poll::Ready(Err(()));
+    }
+    let was_empty = input.is_empty();
+    match socket.poll_read(context, &mut input.buffer, usize::MAX) {
+        Poll::Ready(Ok(came)) if came > 0 => {
+            core.arrived(came);
+            Poll::Ready(Ok(true))
+        }
+        Poll::Ready(_) => Poll::Ready(Err(())),
+        Poll::Pending => {
+            if was_empty {
+                // An idle connection owns no buffer.
+                input.clear();
+            }
+            Poll::Pending
+        }
+    }
+}
+
+impl Core {
+    fn arrived(&mut self, bytes: usize) {
+        self.hub.stats.bytes_in.add(bytes as u64);
+        self.active = Instant::now();
+    }
+
+    /// Is there something for this link that output may now have made room for?
+    fn wants_to_go_on(&mut self, link: LinkId) -> bool {
+        let Some(state) = self.links.get(link) else { return false };
+        let ready = state.transfers.iter().any(|&key| self.transfers.get(key).is_some_and(|t| !t.waiting));
+        ready || (link == LinkId::CONTROL && self.has_parked())
+    }
+}

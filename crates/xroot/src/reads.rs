@@ -1,0 +1,385 @@
+//! Reads that take more than one step: large ones, cold ones, and those with page checksums.
+//!
+//! A transfer makes one frame at a time, as long as the output has room. What is in memory leaves without a copy where that
+//! is possible; what is not is read in the pool, a block at a time, while other requests of the connection go on.
+
+use crate::core::{Core, Job};
+use crate::vectors::VectorRead;
+use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
+use base::Error;
+use net::{BLOCK_BYTES, give_block, take_block};
+use session::{FileIndex, LinkId, ReadTask, Todo, read_header};
+use std::sync::Arc;
+use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
+use wire::xroot::codes::{RequestCode, ResponseType};
+use wire::xroot::header::StreamId;
+use wire::xroot::limits::{RESPONSE_HEADER_BYTES, STATUS_BODY_BYTES, STATUS_PAGE_INFO_BYTES};
+use wire::xroot::reply::status::StatusFrame;
+
+/// Bytes of a kXR_status frame before its data.
+const STATUS_BYTES: usize = RESPONSE_HEADER_BYTES + STATUS_BODY_BYTES + STATUS_PAGE_INFO_BYTES;
+
+/// Pages in one frame: with their checksums and the header they fit a block.
+const FRAME_PAGES: usize = 62;
+
+const PAGE: usize = digest::pages::PAGE_BYTES;
+
+const _: () = assert!(STATUS_BYTES + FRAME_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
+
+/// A read under way.
+pub(crate) struct Transfer {
+    pub(crate) link: LinkId,
+    /// Bytes made in this turn.
+    turn: usize,
+    /// A piece is being read in the pool.
+    pub(crate) waiting: bool,
+    pub(crate) work: Work,
+}
+
+pub(crate) enum Work {
+    Range(RangeRead),
+    Vector(VectorRead),
+}
+
+/// One range of one file.
+pub(crate) struct RangeRead {
+    streamid: StreamId,
+    index: FileIndex,
+    file: Arc<dyn OpenFile>,
+    offset: u64,
+    left: usize,
+    paged: bool,
+}
+
+/// What came of making a frame.
+pub(crate) enum Made {
+    /// A frame of so many bytes; there is more to do.
+    Frame(usize),
+    /// A piece is being read in the pool.
+    Waits,
+    /// The last frame.
+    Last,
+}
+
+impl Core {
+    /// A read: on the spot if it is small and in memory, else as a transfer.
+    pub(crate) fn read(&mut self, task: ReadTask) {
+        self.hub.stats.reads.add(1);
+        if self.read_on_the_spot(&task) {
+            return;
+        }
+        let Some(file) = self.session.file(task.file).cloned() else { return };
+        self.session.read_began(task.file);
+        let range = RangeRead {
+            streamid: task.streamid,
+            index: task.file,
+            file,
+            offset: task.offset,
+            left: task.length,
+            paged: task.paged,
+        };
+        self.begin_transfer(task.link, Work::Range(range));
+    }
+
+    fn read_on_the_spot(&mut self, task: &ReadTask) -> bool {
+        if task.paged || task.length > SPOT_BYTES_MAX {
+            return false;
+        }
+        let Some(file) = self.session.file(task.file) else { return false };
+        if task.length >= SENDFILE_BYTES_MIN && self.hub.shared.config.sendfile && file.lend().is_some() {
+            return false;
+        }
+        let Some(link) = self.links.get(task.link) else { return true };
+        if !link.transfers.is_empty() {
+            return false;
+        }
+        let out = link.out.tail();
+        let at = out.len();
+        let body = at + RESPONSE_HEADER_BYTES;
+        out.resize(body + task.length, 0);
+        match file.read_now(task.offset, out.get_mut(body..).unwrap_or_default()) {
+            Spot::Done(read) => {
+                out.truncate(body + read);
+                put(out, at, &read_header(task.streamid, read == task.length || read == 0, read));
+                if read != 0 && read < task.length {
+                    out.extend_from_slice(&read_header(task.streamid, true, 0));
+                }
+                true
+            }
+            Spot::WouldBlock => {
+                out.truncate(at);
+                false
+            }
+            Spot::Failed(error) => {
+                out.truncate(at);
+                session::error_reply(out, task.streamid, session::wire_code(error.kind), &error.text);
+                true
+            }
+        }
+    }
+
+    pub(crate) fn begin_transfer(&mut self, link: LinkId, work: Work) {
+        self.hub.stats.transfers.add(1);
+        let key = self.transfers.insert(Transfer { link, turn: 0, waiting: false, work });
+        match self.links.get(link) {
+            Some(state) => {
+                state.transfers.push_back(key);
+                if let (true, Some(waker)) = (link != LinkId::CONTROL, &state.waker) {
+                    waker.wake_by_ref();
+                }
+            }
+            None => self.drop_transfer(key),
+        }
+        self.advance(link);
+    }
+
+    /// Makes frames as long as the link's output has room, in turn for all transfers that do not wait.
+    pub(crate) fn advance(&mut self, link: LinkId) {
+        loop {
+            let Some(state) = self.links.get(link) else { return };
+            if state.out.pending() >= OUTPUT_LOW_BYTES {
+                return;
+            }
+            let queue = state.transfers.iter().copied();
+            let Some(key) =
+                queue.into_iter().find(|&key| self.transfers.get(key).is_some_and(|t| !t.waiting))
+            else {
+                return;
+            };
+            self.make(key);
+        }
+    }
+
+    fn make(&mut self, key: usize) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let link = transfer.link;
+        let mut work = std::mem::replace(&mut transfer.work, Work::Vector(VectorRead::default()));
+        let made = match &mut work {
+            Work::Range(range) => self.make_range(key, link, range),
+            Work::Vector(vector) => self.make_vector(key, link, vector),
+        };
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        transfer.work = work;
+        match made {
+            Ok(Made::Frame(bytes)) => {
+                transfer.turn += bytes;
+                if transfer.turn >= FRAME_BYTES_MAX {
+                    transfer.turn = 0;
+                    if let Some(state) = self.links.get(link)
+                        && let Some(at) = state.transfers.iter().position(|&k| k == key)
+                        && let Some(key) = state.transfers.remove(at)
+                    {
+                        state.transfers.push_back(key);
+                    }
+                }
+            }
+            Ok(Made::Waits) => transfer.waiting = true,
+            Ok(Made::Last) => self.finish_transfer(key),
+            Err(error) => self.fail_transfer(key, &error),
+        }
+    }
+
+    fn make_range(&mut self, key: usize, link: LinkId, range: &mut RangeRead) -> Result<Made, Error> {
+        if !range.paged
+            && self.hub.shared.config.sendfile
+            && let Some(made) = self.send_range(link, range)
+        {
+            return Ok(made);
+        }
+        let mut block = take_block();
+        let piece = range.piece();
+        let Some(room) = block.get_mut(piece.at..piece.at + piece.length) else { return Ok(Made::Last) };
+        match range.file.read_now(range.offset, room) {
+            Spot::Done(read) => Ok(self.push_piece(link, range, block, piece, read)),
+            Spot::Failed(error) => {
+                give_block(block);
+                Err(error)
+            }
+            Spot::WouldBlock => {
+                // While this piece is read, the kernel may fetch what follows it.
+                let next = piece.length as u64;
+                range
+                    .file
+                    .prefetch(range.offset + next, (range.left as u64 - next).min(FRAME_BYTES_MAX as u64));
+                let operation = FileOperation::Read { buffer: block, pieces: vec![piece] };
+                let file = range.file.clone();
+                match self.start_job(Job::Read(key), &file, operation) {
+                    Some(answer) => self.take_piece(link, range, answer),
+                    None => Ok(Made::Waits),
+                }
+            }
+        }
+    }
+
+    /// A frame straight from the page cache to the socket; `None` if that is not the way for what comes next.
+    fn send_range(&mut self, link: LinkId, range: &mut RangeRead) -> Option<Made> {
+        range.file.lend()?;
+        let size = range.file.size_now()?;
+        let there = usize::try_from(size.saturating_sub(range.offset)).unwrap_or(usize::MAX);
+        let length = range.left.min(FRAME_BYTES_MAX).min(there);
+        if length < SENDFILE_BYTES_MIN || !range.file.is_resident(range.offset, length) {
+            return None;
+        }
+        let state = self.links.get(link)?;
+        let last = length == range.left;
+        state.out.tail().extend_from_slice(&read_header(range.streamid, last, length));
+        state.out.push_file(range.file.clone(), range.offset, length);
+        range.offset += length as u64;
+        range.left -= length;
+        Some(if last { Made::Last } else { Made::Frame(length) })
+    }
+
+    /// Appends the frame of a piece that was read. Fewer bytes than asked for are the end of the file.
+    fn push_piece(
+        &mut self,
+        link: LinkId,
+        range: &mut RangeRead,
+        mut block: Vec<u8>,
+        piece: Piece,
+        read: usize,
+    ) -> Made {
+        let read = read.min(piece.length);
+        let at_end = read < piece.length;
+        let all = read == range.left;
+        let last = at_end || all;
+        let used = if range.paged {
+            range.frame_pages(&mut block, piece, read, last)
+        } else {
+            // A short read is told as a part, and then that there is no more.
+            put(&mut block, 0, &read_header(range.streamid, all || read == 0, read));
+            RESPONSE_HEADER_BYTES + read
+        };
+        range.offset += read as u64;
+        range.left -= read;
+        let (streamid, paged) = (range.streamid, range.paged);
+        match self.links.get(link) {
+            Some(state) => {
+                state.out.push_block(block, 0..used);
+                if at_end && !paged && read != 0 {
+                    state.out.tail().extend_from_slice(&read_header(streamid, true, 0));
+                }
+            }
+            None => give_block(block),
+        }
+        if last { Made::Last } else { Made::Frame(read) }
+    }
+
+    fn take_piece(&mut self, link: LinkId, range: &mut RangeRead, answer: Answer) -> Result<Made, Error> {
+        match answer {
+            Answer::Value(Value::Data { buffer, lengths }) => {
+                let read = lengths.first().copied().unwrap_or(0);
+                let piece = range.piece();
+                Ok(self.push_piece(link, range, buffer, piece, read))
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// The pool has read a piece of a transfer.
+    pub(crate) fn piece_read(&mut self, key: usize, answer: Answer) {
+        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        transfer.waiting = false;
+        let link = transfer.link;
+        let mut work = std::mem::replace(&mut transfer.work, Work::Vector(VectorRead::default()));
+        let made = match &mut work {
+            Work::Range(range) => self.take_piece(link, range, answer),
+            Work::Vector(vector) => self.take_vector_piece(link, vector, answer),
+        };
+        if let Some(transfer) = self.transfers.get_mut(key) {
+            transfer.work = work;
+        }
+        match made {
+            Ok(Made::Last) => self.finish_transfer(key),
+            Ok(_) => {}
+            Err(error) => self.fail_transfer(key, &error),
+        }
+        self.advance(link);
+    }
+
+    fn fail_transfer(&mut self, key: usize, error: &Error) {
+        let Some(transfer) = self.transfers.get(key) else { return };
+        let streamid = match &transfer.work {
+            Work::Range(range) => range.streamid,
+            Work::Vector(vector) => vector.streamid,
+        };
+        let link = transfer.link;
+        if let Some(state) = self.links.get(link) {
+            session::error_reply(state.out.tail(), streamid, session::wire_code(error.kind), &error.text);
+        }
+        self.finish_transfer(key);
+    }
+
+    pub(crate) fn finish_transfer(&mut self, key: usize) {
+        if let Some(transfer) = self.transfers.get(key) {
+            let link = transfer.link;
+            if let Some(state) = self.links.get(link) {
+                state.transfers.retain(|&k| k != key);
+            }
+        }
+        self.drop_transfer(key);
+        self.run(Todo::Nothing);
+    }
+
+    /// Ends a transfer whose link is gone, or that has made its last frame. A piece still being read in the pool comes back
+    /// to nobody; its buffer lives until then.
+    pub(crate) fn drop_transfer(&mut self, key: usize) {
+        for (_, job) in &mut self.jobs {
+            if matches!(job, Job::Read(of) if *of == key) {
+                *job = Job::Orphan;
+            }
+        }
+        match self.transfers.try_remove(key).map(|transfer| transfer.work) {
+            Some(Work::Range(range)) => self.session.read_ended(range.index),
+            Some(Work::Vector(vector)) => {
+                vector.files.into_iter().for_each(|index| self.session.read_ended(index))
+            }
+            None => {}
+        }
+    }
+}
+
+impl RangeRead {
+    /// The next piece: as much as fits a block behind the frame's header, whole pages if it is paged.
+    fn piece(&self) -> Piece {
+        if !self.paged {
+            let length = self.left.min(BLOCK_BYTES - RESPONSE_HEADER_BYTES);
+            return Piece { offset: self.offset, length, at: RESPONSE_HEADER_BYTES };
+        }
+        let within = usize::try_from(self.offset % PAGE as u64).unwrap_or(0);
+        let length = self.left.min(FRAME_PAGES * PAGE - within);
+        let at = STATUS_BYTES + digest::pages::checksums_length(self.offset, length);
+        Piece { offset: self.offset, length, at }
+    }
+
+    /// Puts checksums between the pages and the frame's header before them; returns the bytes of the frame.
+    fn frame_pages(&self, block: &mut [u8], piece: Piece, read: usize, last: bool) -> usize {
+        let Some((head, body)) = block.split_at_mut_checked(STATUS_BYTES) else { return 0 };
+        let data = match read {
+            0 => 0,
+            _ => digest::pages::interleave(self.offset, body, piece.at - STATUS_BYTES, read).unwrap_or(0),
+        };
+        let frame = StatusFrame {
+            streamid: self.streamid,
+            request: RequestCode::PGREAD,
+            resptype: if last { ResponseType::FINAL } else { ResponseType::PARTIAL },
+            dlen: i32::try_from(data).unwrap_or(i32::MAX),
+            offset: i64::try_from(self.offset).unwrap_or(i64::MAX),
+        };
+        put(head, 0, &frame.encode());
+        STATUS_BYTES + data
+    }
+}
+
+/// An answer that is not the one to the question: its error, or that it is a fault of ours.
+pub(crate) fn unexpected(answer: Answer) -> Error {
+    match answer {
+        Answer::Error(error) => error,
+        _ => Error::new(base::ErrorKind::ServerError, "the storage gave an answer to another question"),
+    }
+}
+
+pub(crate) fn put(buffer: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = buffer.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}

@@ -1,0 +1,325 @@
+//! Payload on its way from a link to files.
+//!
+//! It is taken in pieces of at most a block, never a whole frame: a piece that is complete is written on the spot while the
+//! storage answers fast, and in the pool otherwise. While [`crate::PIECES_IN_FLIGHT_MAX`] pieces are being written, the link
+//! is not read. After an error the rest is taken and thrown away, so that the stream stays in step.
+
+use crate::PIECES_IN_FLIGHT_MAX;
+use crate::core::{Core, Job};
+use base::{Error, ErrorKind};
+use net::{BLOCK_BYTES, give_block, take_block};
+use session::{BadPage, CallId, Destination, Extent, LinkId, Receive, Received};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use vfs::{Answer, FileOperation, OpenFile, Spot, Value};
+
+/// Pages in one piece: with their checksums they fit a block.
+const PIECE_PAGES: usize = 62;
+
+const PAGE: usize = digest::pages::PAGE_BYTES;
+
+const _: () = assert!(PIECE_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
+
+/// Payload that is announced or under way.
+pub(crate) struct Receipt {
+    call: CallId,
+    link: LinkId,
+    /// Bytes of the payload that are still to come.
+    left: usize,
+    /// What is still to be filled, the current place first.
+    places: VecDeque<Place>,
+    checkpoint: bool,
+    /// The piece being filled: the block, bytes in it, bytes it is to have.
+    piece: Option<(Vec<u8>, usize, usize)>,
+    in_flight: usize,
+    result: Received,
+}
+
+struct Place {
+    file: Arc<dyn OpenFile>,
+    offset: u64,
+    /// Bytes on the wire.
+    length: usize,
+    paged: bool,
+}
+
+impl Place {
+    fn plain(extent: Extent) -> Self {
+        Self { file: extent.file, offset: extent.offset, length: extent.length, paged: false }
+    }
+
+    /// Bytes on the wire of the next piece.
+    fn piece(&self) -> usize {
+        if !self.paged {
+            return self.length.min(BLOCK_BYTES);
+        }
+        let within = usize::try_from(self.offset % PAGE as u64).unwrap_or(0);
+        self.length.min(digest::pages::interleaved_length(self.offset, PIECE_PAGES * PAGE - within))
+    }
+}
+
+impl Core {
+    /// Announces payload on a link.
+    pub(crate) fn expect(&mut self, receive: Receive) {
+        let Receive { call, link, length, into, checkpoint } = receive;
+        let places = match into {
+            Destination::File { file, offset } => {
+                VecDeque::from([Place { file, offset, length, paged: false }])
+            }
+            Destination::Pages { file, offset } => {
+                VecDeque::from([Place { file, offset, length, paged: true }])
+            }
+            Destination::Vector(extents) => extents.into_iter().map(Place::plain).collect(),
+            Destination::Discard => VecDeque::new(),
+        };
+        let receipt = Receipt {
+            call,
+            link,
+            left: length,
+            places,
+            checkpoint,
+            piece: None,
+            in_flight: 0,
+            result: Received::default(),
+        };
+        let key = self.receipts.insert(receipt);
+        if length == 0 {
+            return self.settle_receipt(key);
+        }
+        match self.links.get(link) {
+            Some(state) => {
+                state.expected.push_back(key);
+                if let (true, Some(waker)) = (link != LinkId::CONTROL, &state.waker) {
+                    waker.wake_by_ref();
+                }
+            }
+            None => self.payload_lost(key),
+        }
+    }
+
+    /// Takes payload from the front of `bytes`; returns how many were taken. 0 means that the pieces in flight must end
+    /// first.
+    pub(crate) fn feed(&mut self, key: usize, bytes: &[u8]) -> usize {
+        let mut taken = 0;
+        while let Some(rest) = bytes.get(taken..).filter(|rest| !rest.is_empty()) {
+            let Some(receipt) = self.receipts.get_mut(key) else { return taken };
+            if receipt.left == 0 {
+                break;
+            }
+            let step = match receipt.step() {
+                Next::Discard => rest.len().min(receipt.left),
+                Next::Wait => break,
+                Next::Whole(file, offset, length) if rest.len() >= length => {
+                    let Some(data) = rest.get(..length) else { break };
+                    match file.write_now(offset, data) {
+                        Spot::Done(()) => receipt.passed(length),
+                        Spot::Failed(error) => receipt.failed(error),
+                        Spot::WouldBlock => {
+                            receipt.open_piece(length);
+                            continue;
+                        }
+                    }
+                    length
+                }
+                Next::Whole(_, _, length) => {
+                    receipt.open_piece(length);
+                    continue;
+                }
+                Next::Fill => receipt.fill(rest),
+            };
+            taken += step;
+            receipt.left -= step.min(receipt.left);
+            self.flush_piece(key);
+        }
+        self.settle_if_whole(key);
+        taken
+    }
+
+    /// Room for payload to be read straight from the socket; `None` if that is not worth it or cannot be.
+    pub(crate) fn payload_room(&mut self, key: usize) -> Option<&mut [u8]> {
+        let receipt = self.receipts.get_mut(key)?;
+        match receipt.step() {
+            Next::Whole(_, _, length) if length > net::SMALL_BYTES => receipt.open_piece(length),
+            Next::Fill => {}
+            _ => return None,
+        }
+        let (block, filled, goal) = receipt.piece.as_mut()?;
+        block.get_mut(*filled..*goal).filter(|room| room.len() > net::SMALL_BYTES / 4)
+    }
+
+    /// So many bytes were read into that room.
+    pub(crate) fn payload_came(&mut self, key: usize, bytes: usize) {
+        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        if let Some((_, filled, _)) = receipt.piece.as_mut() {
+            *filled += bytes;
+        }
+        receipt.left -= bytes.min(receipt.left);
+        self.flush_piece(key);
+        self.settle_if_whole(key);
+    }
+
+    /// Is the link to be left unread until pieces have been written?
+    pub(crate) fn payload_waits(&mut self, key: usize) -> bool {
+        self.receipts.get_mut(key).is_some_and(|receipt| matches!(receipt.step(), Next::Wait))
+    }
+
+    /// Writes the piece if it is complete.
+    fn flush_piece(&mut self, key: usize) {
+        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        let Some((mut block, filled, goal)) = receipt.piece.take() else { return };
+        if filled < goal {
+            receipt.piece = Some((block, filled, goal));
+            return;
+        }
+        let checkpoint = receipt.checkpoint;
+        let Some(place) = receipt.places.front() else { return give_block(block) };
+        let (file, offset) = (place.file.clone(), place.offset);
+        let mut length = goal;
+        if place.paged {
+            let bad = &mut receipt.result.bad_pages;
+            length = digest::pages::separate(offset, block.get_mut(..goal).unwrap_or_default(), |page| {
+                bad.push(BadPage {
+                    offset: page.offset,
+                    length: u32::try_from(page.length).unwrap_or(u32::MAX),
+                });
+            });
+        }
+        receipt.moved(goal, length);
+        if !checkpoint {
+            match file.write_now(offset, block.get(..length).unwrap_or_default()) {
+                Spot::Done(()) => return give_block(block),
+                Spot::Failed(error) => {
+                    give_block(block);
+                    return receipt.failed(error);
+                }
+                Spot::WouldBlock => {}
+            }
+        }
+        receipt.in_flight += 1;
+        block.truncate(length);
+        let operation = FileOperation::Write { buffer: block, offset, checkpoint };
+        if let Some(answer) = self.start_job(Job::Piece(key), &file, operation) {
+            self.piece_ended(key, answer);
+        }
+    }
+
+    /// The pool has written a piece.
+    pub(crate) fn piece_written(&mut self, key: usize, answer: Answer) {
+        self.piece_ended(key, answer);
+        self.settle_if_whole(key);
+    }
+
+    fn piece_ended(&mut self, key: usize, answer: Answer) {
+        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        receipt.in_flight -= 1;
+        match answer {
+            Answer::Value(Value::Written { buffer }) => give_block(buffer),
+            other => receipt.failed(crate::reads::unexpected(other)),
+        }
+    }
+
+    fn settle_if_whole(&mut self, key: usize) {
+        let Some(receipt) = self.receipts.get(key) else { return };
+        if receipt.left == 0 {
+            let link = receipt.link;
+            let written = receipt.in_flight == 0 && receipt.piece.is_none();
+            if let Some(state) = self.links.get(link)
+                && state.expected.front() == Some(&key)
+            {
+                state.expected.pop_front();
+            }
+            if written {
+                self.settle_receipt(key);
+            }
+        }
+    }
+
+    fn settle_receipt(&mut self, key: usize) {
+        let Some(receipt) = self.receipts.try_remove(key) else { return };
+        let todo = self.session.received(receipt.call, receipt.result, &mut self.links);
+        self.run(todo);
+    }
+
+    /// The link is gone before all of the payload came.
+    pub(crate) fn payload_lost(&mut self, key: usize) {
+        let Some(receipt) = self.receipts.get_mut(key) else { return };
+        receipt.left = 0;
+        receipt.failed(Error::new(ErrorKind::IoError, "the connection was lost"));
+        if receipt.in_flight == 0 {
+            self.settle_receipt(key);
+        }
+    }
+}
+
+/// What to do with the next bytes.
+enum Next {
+    /// Throw them away.
+    Discard,
+    /// Leave them: too many pieces are in flight, or the checkpoint takes one at a time.
+    Wait,
+    /// A piece of this length begins: write it from where it is if it is there as a whole.
+    Whole(Arc<dyn OpenFile>, u64, usize),
+    /// Fill the piece.
+    Fill,
+}
+
+impl Receipt {
+    fn step(&self) -> Next {
+        if self.result.error.is_some() {
+            return Next::Discard;
+        }
+        let most = if self.checkpoint { 1 } else { PIECES_IN_FLIGHT_MAX };
+        match (&self.piece, self.places.front()) {
+            (Some(_), _) => Next::Fill,
+            (None, None) => Next::Discard,
+            (None, Some(_)) if self.in_flight >= most => Next::Wait,
+            (None, Some(place)) if place.paged || self.checkpoint => {
+                Next::Whole(place.file.clone(), u64::MAX, usize::MAX)
+            }
+            (None, Some(place)) => Next::Whole(place.file.clone(), place.offset, place.piece()),
+        }
+    }
+
+    fn open_piece(&mut self, _length: usize) {
+        if let Some(place) = self.places.front() {
+            self.piece = Some((take_block(), 0, place.piece()));
+        }
+    }
+
+    fn fill(&mut self, bytes: &[u8]) -> usize {
+        let Some((block, filled, goal)) = self.piece.as_mut() else { return 0 };
+        let count = bytes.len().min(*goal - *filled);
+        if let (Some(room), Some(data)) = (block.get_mut(*filled..*filled + count), bytes.get(..count)) {
+            room.copy_from_slice(data);
+        }
+        *filled += count;
+        count
+    }
+
+    /// A piece went to its file on the spot.
+    fn passed(&mut self, length: usize) {
+        self.moved(length, length);
+    }
+
+    /// The current place has got `wire` bytes, `data` bytes of the file.
+    fn moved(&mut self, wire: usize, data: usize) {
+        if let Some(place) = self.places.front_mut() {
+            place.length -= wire.min(place.length);
+            place.offset += data as u64;
+            if place.length == 0 {
+                self.places.pop_front();
+            }
+        }
+    }
+
+    /// The first error counts; from now on everything is thrown away.
+    fn failed(&mut self, error: Error) {
+        if let Some((block, ..)) = self.piece.take() {
+            give_block(block);
+        }
+        self.places.clear();
+        if self.result.error.is_none() {
+            self.result.error = Some(error);
+        }
+    }
+}

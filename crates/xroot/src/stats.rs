@@ -1,0 +1,174 @@
+//! Counters of the door, and the text of `query stats`.
+//!
+//! Each loop counts for itself; whoever wants totals adds them up.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// What one loop has counted since the start.
+        #[derive(Default)]
+        pub(crate) struct LoopStats {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        /// What all loops have counted since the start.
+        #[derive(Clone, Copy, Default, Debug)]
+        pub struct Totals {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Totals {
+            pub(crate) fn of(loops: &[Arc<LoopStats>]) -> Self {
+                let mut totals = Self::default();
+                for one in loops {
+                    $(totals.$name += one.$name.get();)*
+                }
+                totals
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections accepted.
+    connections,
+    /// Connections ended.
+    disconnections,
+    /// Logins.
+    logins,
+    /// Requests of any kind.
+    requests,
+    /// kXR_open.
+    opens,
+    /// kXR_read and kXR_pgread.
+    reads,
+    /// kXR_readv.
+    vector_reads,
+    /// Requests that carry data to files.
+    writes,
+    /// Bytes received.
+    bytes_in,
+    /// Bytes sent.
+    bytes_out,
+    /// Large or cold reads: those not answered on the spot.
+    transfers,
+    /// Answers that came later than on the spot.
+    late_answers,
+    /// Panics that ended a connection.
+    panics,
+}
+
+/// Counts on one thread, read by any.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Only the loop's own thread adds, so a load and a store suffice.
+    pub(crate) fn add(&self, count: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How the server names itself in statistics.
+#[derive(Clone, Debug, Default)]
+pub struct Identification {
+    /// Host name.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// Version text.
+    pub version: String,
+    /// Instance name; `anon` without one.
+    pub instance: String,
+    /// Site name; may be empty.
+    pub site: String,
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The XML of `query stats`: the parts whose letters are in `selection`, or all with `a`.
+pub(crate) fn xml(
+    who: &Identification,
+    started: SystemTime,
+    totals: &Totals,
+    sessions: usize,
+    selection: &str,
+) -> String {
+    let wants = |letter: char| selection.contains(letter) || selection.contains('a');
+    let mut text = String::new();
+    let now = seconds(SystemTime::now());
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "<statistics tod=\"{now}\" ver=\"{}\" src=\"{}:{}\" tos=\"{}\" pgm=\"xrootd\" ins=\"{}\" pid=\"{}\" site=\"{}\">",
+        who.version,
+        who.host,
+        who.port,
+        seconds(started),
+        who.instance,
+        std::process::id(),
+        who.site
+    );
+    if wants('i') {
+        let _ = write!(
+            text,
+            "<stats id=\"info\"><host>{}</host><port>{}</port><name>{}</name></stats>",
+            who.host, who.port, who.instance
+        );
+    }
+    if wants('l') {
+        let _ = write!(
+            text,
+            "<stats id=\"link\"><num>{}</num><maxn>{}</maxn><tot>{}</tot><in>{}</in><out>{}</out><ctime>0</ctime>\
+             <tmo>0</tmo><stall>0</stall><sfps>0</sfps></stats>",
+            totals.connections - totals.disconnections.min(totals.connections),
+            sessions,
+            totals.connections,
+            totals.bytes_in,
+            totals.bytes_out
+        );
+    }
+    if wants('p') {
+        let _ = write!(
+            text,
+            "<stats id=\"xrootd\"><num>{}</num><ops><open>{}</open><rf>0</rf><rd>{}</rd><pr>0</pr><rv>{}</rv><rs>0</rs>\
+             <wv>0</wv><ws>0</ws><wr>{}</wr><sync>0</sync><getf>0</getf><putf>0</putf><misc>{}</misc></ops>\
+             <lgn><num>{}</num><af>0</af><au>0</au><ua>{}</ua></lgn></stats>",
+            totals.connections,
+            totals.opens,
+            totals.reads,
+            totals.vector_reads,
+            totals.writes,
+            totals.requests
+                - (totals.opens + totals.reads + totals.vector_reads + totals.writes).min(totals.requests),
+            totals.logins,
+            totals.logins
+        );
+    }
+    text.push_str("</statistics>");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_asked_for_is_told() {
+        let who = Identification { host: "h".into(), port: 1, ..Identification::default() };
+        let text = |selection: &str| xml(&who, UNIX_EPOCH, &Totals::default(), 0, selection);
+        assert!(text("i").contains("id=\"info\"") && !text("i").contains("id=\"link\""));
+        assert!(text("a").contains("id=\"info\"") && text("a").contains("id=\"link\""));
+        assert!(text("z").starts_with("<statistics ") && text("z").ends_with("</statistics>"));
+    }
+}

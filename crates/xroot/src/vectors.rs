@@ -1,0 +1,183 @@
+//! Vector reads: one frame after the other, cut between elements.
+//!
+//! Each element has a 16-byte header before its data. What is in memory is read on the spot; at the first element that is
+//! not, all of the frame that is missing goes to the pool in one job for each file.
+
+use crate::core::{Core, Job};
+use crate::reads::{Made, Work, put, unexpected};
+use base::{Error, ErrorKind};
+use session::{FileIndex, LinkId, ReadElement, ReadVectorTask, read_header};
+use std::sync::Arc;
+use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
+use wire::xroot::header::{FileHandle, StreamId};
+use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
+use wire::xroot::request::Segment;
+
+/// A vector read under way.
+#[derive(Default)]
+pub(crate) struct VectorRead {
+    pub(crate) streamid: StreamId,
+    elements: Vec<ReadElement>,
+    /// The first element of the frame being made.
+    first: usize,
+    /// Behind its last element.
+    end: usize,
+    /// The next element to be read.
+    next: usize,
+    /// The frame being made, room for its header first.
+    frame: Vec<u8>,
+    /// How far it is filled.
+    filled: usize,
+    /// What the pool reads: bytes wanted of each piece.
+    wanted: Vec<usize>,
+    /// Files that a close must wait for.
+    pub(crate) files: Vec<FileIndex>,
+}
+
+impl Core {
+    pub(crate) fn read_vector(&mut self, task: ReadVectorTask) {
+        self.hub.stats.vector_reads.add(1);
+        let mut files: Vec<FileIndex> = Vec::new();
+        for element in &task.elements {
+            if !files.contains(&element.file) {
+                files.push(element.file);
+                self.session.read_began(element.file);
+            }
+        }
+        let vector =
+            VectorRead { streamid: task.streamid, elements: task.elements, files, ..VectorRead::default() };
+        // The path id of a vector read is ignored, as all servers do: the reply comes on the control link.
+        self.begin_transfer(LinkId::CONTROL, Work::Vector(vector));
+    }
+
+    pub(crate) fn make_vector(
+        &mut self,
+        key: usize,
+        link: LinkId,
+        vector: &mut VectorRead,
+    ) -> Result<Made, Error> {
+        if vector.next == vector.end {
+            vector.begin_frame();
+        }
+        while let Some(&element) = vector.elements.get(vector.next).filter(|_| vector.next < vector.end) {
+            let file = self.file_of(element.file)?;
+            let at = vector.filled + SEGMENT_BYTES;
+            put(&mut vector.frame, vector.filled, &header(&element));
+            let Some(room) = vector.frame.get_mut(at..at + element.length) else {
+                return Err(beyond(&*file));
+            };
+            match file.read_now(element.offset, room) {
+                Spot::Done(read) if read == element.length => {
+                    vector.filled = at + read;
+                    vector.next += 1;
+                }
+                Spot::Done(_) => return Err(beyond(&*file)),
+                Spot::Failed(error) => return Err(error),
+                Spot::WouldBlock => {
+                    let (buffer, pieces) = vector.missing();
+                    return match self.start_job(Job::Read(key), &file, FileOperation::Read { buffer, pieces })
+                    {
+                        Some(answer) => self.take_vector_piece(link, vector, answer),
+                        None => Ok(Made::Waits),
+                    };
+                }
+            }
+        }
+        Ok(self.push_vector(link, vector))
+    }
+
+    fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
+        let gone = || Error::new(ErrorKind::FileNotOpen, "readv does not refer to an open file");
+        self.session.file(index).cloned().ok_or_else(gone)
+    }
+
+    fn push_vector(&mut self, link: LinkId, vector: &mut VectorRead) -> Made {
+        let last = vector.end == vector.elements.len();
+        let mut frame = std::mem::take(&mut vector.frame);
+        let body = vector.filled - RESPONSE_HEADER_BYTES;
+        put(&mut frame, 0, &read_header(vector.streamid, last, body));
+        if let Some(state) = self.links.get(link) {
+            state.out.push_block(frame, 0..vector.filled);
+        }
+        vector.first = vector.end;
+        if last { Made::Last } else { Made::Frame(body) }
+    }
+
+    /// The pool has read what was missing.
+    pub(crate) fn take_vector_piece(
+        &mut self,
+        link: LinkId,
+        vector: &mut VectorRead,
+        answer: Answer,
+    ) -> Result<Made, Error> {
+        let Answer::Value(Value::Data { buffer, lengths }) = answer else { return Err(unexpected(answer)) };
+        vector.frame = buffer;
+        let index = vector.elements.get(vector.next).map(|element| element.file);
+        if lengths != vector.wanted {
+            let file = index.map(|index| self.file_of(index)).transpose()?;
+            return Err(file.map_or_else(|| unexpected(Answer::DONE), |file| beyond(&*file)));
+        }
+        for &length in &vector.wanted {
+            vector.filled += SEGMENT_BYTES + length;
+            vector.next += 1;
+        }
+        if vector.next == vector.end {
+            return Ok(self.push_vector(link, vector));
+        }
+        Ok(Made::Frame(0))
+    }
+}
+
+impl VectorRead {
+    /// Chooses the elements of the next frame and makes room for them.
+    fn begin_frame(&mut self) {
+        let mut bytes = RESPONSE_HEADER_BYTES;
+        self.end = self.first;
+        for element in self.elements.iter().skip(self.first) {
+            let more = SEGMENT_BYTES + element.length;
+            if self.end > self.first && bytes + more > READV_FRAME_BYTES_MAX {
+                break;
+            }
+            bytes += more;
+            self.end += 1;
+        }
+        self.next = self.first;
+        self.filled = RESPONSE_HEADER_BYTES;
+        self.frame = if bytes <= net::BLOCK_BYTES { net::take_block() } else { vec![0; bytes] };
+    }
+
+    /// What is still missing of the frame, as far as it is of one file: the frame itself as the buffer, and the pieces.
+    fn missing(&mut self) -> (Vec<u8>, Vec<Piece>) {
+        let file = self.elements.get(self.next).map(|element| element.file);
+        let mut pieces = Vec::new();
+        self.wanted.clear();
+        let mut at = self.filled;
+        let mut frame = std::mem::take(&mut self.frame);
+        for element in self.elements.iter().take(self.end).skip(self.next) {
+            if Some(element.file) != file {
+                break;
+            }
+            put(&mut frame, at, &header(element));
+            at += SEGMENT_BYTES;
+            pieces.push(Piece { offset: element.offset, length: element.length, at });
+            self.wanted.push(element.length);
+            at += element.length;
+        }
+        (frame, pieces)
+    }
+}
+
+/// The header of an element in the reply is its item of the request.
+fn header(element: &ReadElement) -> [u8; SEGMENT_BYTES] {
+    Segment {
+        fhandle: FileHandle(element.file.0.to_le_bytes()),
+        length: i32::try_from(element.length).unwrap_or(i32::MAX),
+        offset: i64::try_from(element.offset).unwrap_or(i64::MAX),
+    }
+    .encode()
+}
+
+/// A vector read beyond the end of a file fails as a whole.
+fn beyond(file: &dyn OpenFile) -> Error {
+    Error::new(ErrorKind::FsError, format!("Unable to readv {}; illegal seek", file.path()))
+}
