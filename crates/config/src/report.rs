@@ -31,6 +31,8 @@ pub enum ProblemKind {
     Unsupported,
     /// Directives contradict each other, or what is on disk.
     Contradiction,
+    /// Probably not what was meant.
+    Doubtful,
     /// Known, and not in force yet.
     NotYet,
     /// Something in the file is not looked at.
@@ -62,7 +64,7 @@ impl ProblemKind {
                 Strictness::Strict => Severity::Error,
                 Strictness::Legacy => Severity::Warning,
             },
-            Self::NotYet | Self::Ignored => Severity::Warning,
+            Self::Doubtful | Self::NotYet | Self::Ignored => Severity::Warning,
             Self::NoEffect => Severity::Note,
         }
     }

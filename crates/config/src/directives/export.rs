@@ -1,6 +1,7 @@
 //! `all.export`, `xrootd.export` and `oss.defaults`: exported prefixes and their attributes.
 
-use super::{Arguments, Draft, Fault};
+use super::shared::{part_idle, part_later};
+use super::{Arguments, Draft, Fault, Standing};
 use crate::effective::{Attributes, Export, Visibility};
 use crate::report::ProblemKind;
 use crate::setting::{Origin, Setting};
@@ -11,41 +12,41 @@ pub struct OptionEntry {
     pub names: &'static [&'static str],
     /// What it says.
     pub help: &'static str,
-    /// It changes what this server does.
-    pub in_force: bool,
+    /// What it does here. What only restates a default is in force.
+    pub standing: Standing,
     pub(crate) set: fn(&mut Attributes),
 }
 
 const fn option(names: &'static [&'static str], help: &'static str, set: fn(&mut Attributes)) -> OptionEntry {
-    OptionEntry { names, help, in_force: false, set }
+    OptionEntry { names, help, standing: Standing::InForce, set }
 }
 
-const fn in_force(
-    names: &'static [&'static str],
-    help: &'static str,
-    set: fn(&mut Attributes),
-) -> OptionEntry {
-    OptionEntry { names, help, in_force: true, set }
+const fn later(names: &'static [&'static str], help: &'static str, set: fn(&mut Attributes)) -> OptionEntry {
+    OptionEntry { names, help, standing: Standing::NotYet, set }
+}
+
+const fn idle(names: &'static [&'static str], help: &'static str, set: fn(&mut Attributes)) -> OptionEntry {
+    OptionEntry { names, help, standing: Standing::NoEffect, set }
 }
 
 /// Every export option. Of two that set the same attribute the later one wins.
 pub static EXPORT_OPTIONS: &[OptionEntry] = &[
-    in_force(&["r/w", "writable"], "files may be written (default)", |a| {
+    option(&["r/w", "writable"], "files may be written (default)", |a| {
         a.read_only = false;
         a.force_read_only = false;
     }),
-    in_force(&["r/o", "readonly"], "files may only be read", |a| a.read_only = true),
-    in_force(&["forcero", "notwritable"], "read-only, and opens for writing are opens for reading", |a| {
+    option(&["r/o", "readonly"], "files may only be read", |a| a.read_only = true),
+    option(&["forcero", "notwritable"], "read-only, and opens for writing are opens for reading", |a| {
         a.read_only = true;
         a.force_read_only = true;
     }),
-    in_force(&["lock"], "a file being written is closed to others (default)", |a| a.lock = true),
-    in_force(&["nolock"], "readers and writers do not exclude each other", |a| a.lock = false),
-    option(&["stage"], "missing files are brought from mass storage", |a| {
+    option(&["lock"], "a file being written is closed to others (default)", |a| a.lock = true),
+    option(&["nolock"], "readers and writers do not exclude each other", |a| a.lock = false),
+    later(&["stage"], "missing files are brought from mass storage", |a| {
         a.stage = true;
         a.stage_creates = false;
     }),
-    option(&["stage+"], "as stage, and files are created there too", |a| {
+    later(&["stage+"], "as stage, and files are created there too", |a| {
         a.stage = true;
         a.stage_creates = true;
     }),
@@ -53,39 +54,37 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
         a.stage = false;
         a.stage_creates = false;
     }),
-    option(&["purge"], "files may be purged", |a| a.purge = true),
+    later(&["purge"], "files may be purged", |a| a.purge = true),
     option(&["nopurge"], "files stay (default)", |a| a.purge = false),
-    option(&["mig", "migratable"], "files are migrated to mass storage", |a| a.migrate = true),
+    later(&["mig", "migratable"], "files are migrated to mass storage", |a| a.migrate = true),
     option(&["nomig", "notmig", "notmigratable"], "files are not migrated (default)", |a| a.migrate = false),
-    option(&["check"], "mass storage is asked before a file is created", |a| a.check = true),
+    later(&["check"], "mass storage is asked before a file is created", |a| a.check = true),
     option(&["nocheck"], "it is not (default)", |a| a.check = false),
-    option(&["dread"], "mass storage is asked for listings", |a| a.remote_directories = true),
+    later(&["dread"], "mass storage is asked for listings", |a| a.remote_directories = true),
     option(&["nodread"], "it is not (default)", |a| a.remote_directories = false),
-    option(&["rcreate"], "files are created in mass storage first", |a| a.remote_create = true),
+    later(&["rcreate"], "files are created in mass storage first", |a| a.remote_create = true),
     option(&["norcreate"], "they are not (default)", |a| a.remote_create = false),
-    option(&["mmap"], "files are memory mapped", |a| a.mmap = true),
+    idle(&["mmap"], "files are memory mapped", |a| a.mmap = true),
     option(&["nommap"], "they are not (default)", |a| a.mmap = false),
-    option(&["mlock"], "mapped files are locked in memory", |a| a.mlock = true),
+    idle(&["mlock"], "mapped files are locked in memory", |a| a.mlock = true),
     option(&["nomlock"], "they are not (default)", |a| a.mlock = false),
-    option(&["mkeep"], "mapped files stay mapped", |a| a.mkeep = true),
+    idle(&["mkeep"], "mapped files stay mapped", |a| a.mkeep = true),
     option(&["nomkeep"], "they do not (default)", |a| a.mkeep = false),
     option(&["inplace"], "new files lie under the export itself", |a| a.in_place = true),
     option(&["outplace"], "new files lie in a space, where there are spaces (default)", |a| {
         a.in_place = false
     }),
-    option(&["cache"], "the path is a cache", |a| a.cache = true),
+    idle(&["cache"], "the path is a cache", |a| a.cache = true),
     option(&["nocache"], "it is not (default)", |a| a.cache = false),
-    option(&["mwfiles"], "several writable copies of a file may exist", |a| a.multiple_writable = true),
+    idle(&["mwfiles"], "several writable copies of a file may exist", |a| a.multiple_writable = true),
     option(&["nomwfiles"], "only one may (default)", |a| a.multiple_writable = false),
     option(&["global"], "the cluster hears of the path (default)", |a| a.visibility = Visibility::Global),
-    option(&["globalro"], "the cluster hears of it for reading", |a| {
-        a.visibility = Visibility::GlobalReadOnly
-    }),
+    idle(&["globalro"], "the cluster hears of it for reading", |a| a.visibility = Visibility::GlobalReadOnly),
     option(&["local"], "the cluster does not hear of it", |a| a.visibility = Visibility::Local),
-    option(&["xattrs"], "migration data stands in extended attributes", |a| a.xattrs = true),
+    later(&["xattrs"], "migration data stands in extended attributes", |a| a.xattrs = true),
     option(&["noxattrs"], "it does not (default)", |a| a.xattrs = false),
     option(&["ficl"], "a `.fail` file makes staging fail at once (default)", |a| a.fail_files = true),
-    option(&["noficl"], "it does not", |a| a.fail_files = false),
+    later(&["noficl"], "it does not", |a| a.fail_files = false),
 ];
 
 /// An export before the defaults are known.
@@ -129,7 +128,14 @@ fn options(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Vec<&'static
     let mut found = Vec::new();
     while let Some(token) = arguments.next() {
         match EXPORT_OPTIONS.iter().find(|option| option.names.contains(&token.text.as_str())) {
-            Some(option) => found.push(option),
+            Some(option) => {
+                match option.standing {
+                    Standing::InForce => {}
+                    Standing::NoEffect => part_idle(arguments, token, draft),
+                    Standing::NotYet => part_later(arguments, token, draft),
+                }
+                found.push(option);
+            }
             None => {
                 let what = format!("{}: unknown export option '{}'", arguments.name.text, token.text);
                 draft.note(ProblemKind::Unknown, token, what, "see Export options in the manual");

@@ -3,9 +3,7 @@
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace};
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing};
-use crate::effective::{
-    CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode,
-};
+use crate::effective::{CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode};
 use crate::language::Token;
 use crate::values::{self, between, from};
 
@@ -107,7 +105,7 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["ofs.ctllib"], Mark::Rare, "[++] library [parameters]", control_library)
             .default("none")
             .help("Plug-in for opaque requests.")
-            .example("libXrdOfs.so"),
+            .standing(Standing::NotYet),
         Directive::new(&["ofs.preplib"], Mark::Rare, "[++] [+noauth] library [parameters]", prepare_library)
             .default("none")
             .help("Prepare plug-in.")

@@ -97,7 +97,7 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["xrootd.gpflib"], Mark::Rare, "[++] library [parameters]", getfile)
             .default("none")
             .help("Plug-in for requests that have been taken out of the protocol.")
-            .example("libXrdOfs.so"),
+            .standing(Standing::NotYet),
         Directive::new(&["xrootd.redirlib"], Mark::Rare, "[++] [+iphold time] library [parameters]", redirect_library)
             .default("none")
             .help("Redirect plug-in. Not in force; xrootd.redirect is.")

@@ -185,6 +185,15 @@ impl Storage {
     pub fn export_of(&self, path: &str) -> Option<&Export> {
         self.exports.iter().filter(|export| export.covers(path)).max_by_key(|export| export.prefix.len())
     }
+
+    /// Where a (normalised) logical path lies on disk: behind the local root.
+    #[must_use]
+    pub fn local_path(&self, path: &str) -> PathBuf {
+        match &self.local_root.value {
+            Some(root) => root.join(path.trim_start_matches('/')),
+            None => PathBuf::from(path),
+        }
+    }
 }
 
 impl Default for Storage {

@@ -1,0 +1,251 @@
+//! What only shows when the values are compared with each other and with what is on disk.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use crate::effective::{CheckpointMode, Effective, Export, PersistMode, RedirectWhen};
+use crate::report::{ProblemKind, Report, Strictness};
+use crate::setting::Origin;
+use crate::source::describe;
+
+/// What stands under a path, and what this process may do with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// A directory.
+    Directory {
+        /// It can be listed and entered.
+        readable: bool,
+        /// Entries can be made in it.
+        writable: bool,
+    },
+    /// Anything else.
+    Other,
+}
+
+/// Looks at the file system.
+pub trait Disk {
+    /// What stands under `path`, symbolic links followed.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn look(&self, path: &Path) -> io::Result<Look>;
+}
+
+/// The file system of this machine, with the rights the process has now.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalDisk;
+
+impl Disk for LocalDisk {
+    fn look(&self, path: &Path) -> io::Result<Look> {
+        use rustix::fs::{Access, AtFlags, CWD, accessat};
+        if !std::fs::metadata(path)?.is_dir() {
+            return Ok(Look::Other);
+        }
+        let may = |access| accessat(CWD, path, access, AtFlags::EACCESS).is_ok();
+        Ok(Look::Directory {
+            readable: may(Access::READ_OK | Access::EXEC_OK),
+            writable: may(Access::WRITE_OK | Access::EXEC_OK),
+        })
+    }
+}
+
+/// Dead paths, unreadable folders and contradictions. Those that are plainly wrong are of kind
+/// [`ProblemKind::Contradiction`]: errors, or warnings where old files must start. The rest are warnings.
+#[must_use]
+pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> Report {
+    let mut check = Check { effective, disk, report: Report::new(strictness) };
+    check.exports();
+    check.folders();
+    check.spaces();
+    check.agreement();
+    check.report
+}
+
+struct Check<'a> {
+    effective: &'a Effective,
+    disk: &'a dyn Disk,
+    report: Report,
+}
+
+impl Check<'_> {
+    fn wrong(&mut self, origin: &Origin, what: String, allowed: &str) {
+        self.report.add(ProblemKind::Contradiction, origin.clone(), what, allowed);
+    }
+
+    fn doubtful(&mut self, origin: &Origin, what: String, allowed: &str) {
+        self.report.add(ProblemKind::Doubtful, origin.clone(), what, allowed);
+    }
+
+    fn exports(&mut self) {
+        let effective = self.effective;
+        let root = &effective.storage.local_root;
+        if let Some(path) = &root.value
+            && let Err(error) = self.disk.look(path)
+        {
+            let what = format!("oss.localroot: {}: {}", path.display(), describe(&error));
+            return self.wrong(&root.origin, what, "name an existing directory");
+        }
+        for export in &effective.storage.exports {
+            let path = effective.storage.local_path(&export.prefix);
+            self.export(export, &path);
+        }
+    }
+
+    fn export(&mut self, export: &Export, path: &Path) {
+        let name = format!("all.export {}: {}", export.prefix, path.display());
+        let origin = &export.origin;
+        match self.disk.look(path) {
+            Err(error) => self.wrong(origin, format!("{name}: {}", describe(&error)), "create it"),
+            Ok(Look::Other) => self.wrong(origin, format!("{name} is not a directory"), ""),
+            Ok(Look::Directory { readable: false, .. }) => {
+                self.wrong(origin, format!("{name} cannot be read"), "give the server's user access");
+            }
+            Ok(Look::Directory { writable: false, .. }) if !export.attributes.read_only => {
+                let what = format!("{name} cannot be written");
+                self.doubtful(origin, what, "give the server's user access, or export it r/o");
+            }
+            Ok(Look::Directory { .. }) => {}
+        }
+    }
+
+    /// Folders that the server makes if they are missing.
+    fn folders(&mut self) {
+        let effective = self.effective;
+        let process = &effective.process;
+        let mut folders: Vec<(&str, &Origin, PathBuf)> = vec![
+            ("all.adminpath", &process.admin_path.origin, effective.admin_folder()),
+            ("all.pidpath", &process.pid_path.origin, process.pid_path.value.clone()),
+        ];
+        if let Some(home) = &process.home_path.value {
+            folders.push(("xrd.homepath", &process.home_path.origin, home.path.clone()));
+        }
+        if let Some(folder) = effective.checkpoint_folder() {
+            folders.push(("ofs.chkpnt", &effective.logical.checkpoint.origin, folder));
+        }
+        if effective.logical.persist.mode != PersistMode::Off {
+            folders.push(("ofs.persist", &effective.logical.persist.origin, effective.persist_folder()));
+        }
+        for (directive, origin, folder) in folders {
+            let existing = folder.ancestors().find_map(|path| match self.disk.look(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                look => Some((path, look)),
+            });
+            let Some((path, look)) = existing else { continue };
+            let why = match look {
+                Ok(Look::Directory { writable: true, .. }) => continue,
+                Ok(Look::Directory { .. }) => "cannot be written".to_owned(),
+                Ok(Look::Other) => "is not a directory".to_owned(),
+                Err(error) => format!("cannot be used: {}", describe(&error)),
+            };
+            let what = if path == folder {
+                format!("{directive}: {} {why}", folder.display())
+            } else {
+                format!("{directive}: {} cannot be created: {} {why}", folder.display(), path.display())
+            };
+            self.wrong(origin, what, "give the server's user access, or name another folder");
+        }
+    }
+
+    fn spaces(&mut self) {
+        let effective = self.effective;
+        for setting in &effective.storage.spaces {
+            let mut path = setting.path.clone();
+            if setting.wildcard
+                && let Some(parent) =
+                    path.parent().filter(|_| !path.as_os_str().as_encoded_bytes().ends_with(b"/"))
+            {
+                path = parent.to_path_buf();
+            }
+            let optional = setting.mount_check.as_ref().is_some_and(|check| check.optional);
+            let why = match self.disk.look(&path) {
+                Ok(Look::Directory { .. }) => continue,
+                Ok(Look::Other) => "not a directory".to_owned(),
+                Err(error) => describe(&error).to_string(),
+            };
+            let what = format!("oss.space {}: {}: {why}", setting.name, path.display());
+            if optional {
+                self.doubtful(&setting.origin, what, "the space starts without it");
+            } else {
+                self.wrong(&setting.origin, what, "create it, or mount it");
+            }
+        }
+        for rule in &effective.storage.space_rules {
+            if rule.name != "public" && !effective.storage.spaces.iter().any(|space| space.name == rule.name)
+            {
+                let what = format!("oss.space: there is no space '{}'", rule.name);
+                self.wrong(&rule.origin, what, "define it with oss.space name path");
+            }
+            let outside: Vec<_> =
+                rule.prefixes.iter().filter(|prefix| !self.touches_an_export(prefix)).collect();
+            for prefix in outside {
+                let what = format!("oss.space {}: {prefix} is not exported", rule.name);
+                self.doubtful(&rule.origin, what, "");
+            }
+        }
+    }
+
+    /// True if files under `prefix` can be reached.
+    fn touches_an_export(&self, prefix: &str) -> bool {
+        let inside = format!("{}/", prefix.trim_end_matches('/'));
+        let exports = &self.effective.storage.exports;
+        exports.iter().any(|export| export.covers(prefix) || export.prefix.starts_with(&inside))
+    }
+
+    /// Values that do not go together.
+    fn agreement(&mut self) {
+        let effective = self.effective;
+        let persist = &effective.logical.persist;
+        if persist.mode == PersistMode::Auto
+            && effective.storage.exports.iter().all(|export| export.attributes.read_only)
+        {
+            let what = "ofs.persist auto: every export is read-only".to_owned();
+            self.doubtful(&persist.origin, what, "no file can be created");
+        }
+        let checkpoint = &effective.logical.checkpoint;
+        if checkpoint.mode == CheckpointMode::Enabled
+            && effective.checkpoint_folder().is_some_and(|folder| folder.starts_with("/tmp"))
+        {
+            let what = "ofs.chkpnt enable: the checkpoints lie under /tmp".to_owned();
+            self.doubtful(&checkpoint.origin, what, "a reboot may lose them; name another folder");
+        }
+        if !*effective.network.resolve_names {
+            for pattern in effective.network.allow.iter().filter(|pattern| !is_address(pattern.as_str())) {
+                let what = format!("xrd.allow host {}: names are not looked up", pattern.as_str());
+                self.doubtful(&pattern.origin, what, "remove xrd.network nodnr, or name addresses");
+            }
+        }
+        for redirect in &effective.protocol.redirects {
+            if let RedirectWhen::Paths(paths) | RedirectWhen::Missing(paths) = &redirect.when {
+                let outside: Vec<_> = paths.iter().filter(|path| !self.touches_an_export(path)).collect();
+                for path in outside {
+                    let what = format!("xrootd.redirect: {path} is not exported");
+                    self.doubtful(&redirect.origin, what, "");
+                }
+            }
+        }
+        self.admin_folder_is_private();
+    }
+
+    /// State and sockets of the server should not be served. XRootD's defaults have it so, hence only a warning,
+    /// and none when nobody chose either.
+    fn admin_folder_is_private(&mut self) {
+        let effective = self.effective;
+        let origin = &effective.process.admin_path.origin;
+        let folder = effective.admin_folder();
+        for export in &effective.storage.exports {
+            let chosen = !(origin.is_default() && export.origin.is_default());
+            if chosen && folder.starts_with(effective.storage.local_path(&export.prefix)) {
+                let what =
+                    format!("all.adminpath: {} lies in the export {}", folder.display(), export.prefix);
+                return self.doubtful(origin, what, "clients can see it; name another folder");
+            }
+        }
+    }
+}
+
+/// True for what can match an address: an address, or a beginning of one with `*`.
+fn is_address(pattern: &str) -> bool {
+    pattern.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
+        || (pattern.contains('*') && pattern.chars().all(|c| c.is_ascii_hexdigit() || ".:*[]".contains(c)))
+}

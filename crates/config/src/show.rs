@@ -1,0 +1,330 @@
+//! The effective configuration as text: every value as the directive that would set it, and where it came from.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::directives::EXPORT_OPTIONS;
+use crate::effective::{
+    AddressFamily, Attributes, CheckpointFailure, CheckpointMode, Checksums, ClientClass, CreationModes,
+    Effective, Folder, KeepAlive, LogFormat, Logical, Network, PersistMode, Port, PrepareLimit, Process,
+    Protocol, Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, Trace, XattrLimits,
+};
+use crate::setting::{Origin, Setting};
+use crate::values::{show_size, show_time};
+
+/// Whether a running server can take over another value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reload {
+    /// Yes, at once.
+    Safe,
+    /// Only when it starts anew.
+    Restart,
+}
+
+/// One effective value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Shown {
+    /// The directive that sets it; `-I` for what only the command line sets.
+    pub directive: &'static str,
+    /// Its arguments; `None` when it is not set and there is no word for that.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: Origin,
+    /// Whether another value can be taken over while running.
+    pub reload: Reload,
+}
+
+/// Width of the column of values in `config show`.
+const VALUE_COLUMN: usize = 56;
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let value = self.value.as_deref().unwrap_or("(not set)");
+        let line = format!("{} {value}", self.directive);
+        write!(f, "{line:<VALUE_COLUMN$}  # {}", self.origin)
+    }
+}
+
+/// Every effective value, room by room, in an order that does not change. The lines with a value, without their
+/// origins, are a configuration file that has the same effect.
+#[must_use]
+pub fn show(effective: &Effective) -> Vec<Shown> {
+    let mut lines = Lines(Vec::new());
+    process(&effective.process, &mut lines);
+    network(&effective.network, &mut lines);
+    protocol(&effective.protocol, &mut lines);
+    logical(&effective.logical, &mut lines);
+    storage(&effective.storage, &mut lines);
+    lines.0
+}
+
+struct Lines(Vec<Shown>);
+
+impl Lines {
+    fn add<T>(
+        &mut self,
+        reload: Reload,
+        directive: &'static str,
+        setting: &Setting<T>,
+        text: impl FnOnce(&T) -> Option<String>,
+    ) {
+        let value = text(&setting.value);
+        self.0.push(Shown { directive, value, origin: setting.origin.clone(), reload });
+    }
+
+    fn safe<T>(&mut self, directive: &'static str, setting: &Setting<T>, text: impl FnOnce(&T) -> String) {
+        self.add(Reload::Safe, directive, setting, |value| Some(text(value)));
+    }
+
+    fn restart<T>(&mut self, directive: &'static str, setting: &Setting<T>, text: impl FnOnce(&T) -> String) {
+        self.add(Reload::Restart, directive, setting, |value| Some(text(value)));
+    }
+}
+
+fn process(process: &Process, lines: &mut Lines) {
+    lines.restart("all.adminpath", &process.admin_path, folder);
+    lines.restart("all.pidpath", &process.pid_path, |path| path.display().to_string());
+    lines.add(Reload::Restart, "xrd.homepath", &process.home_path, |home| home.as_ref().map(folder));
+    lines.add(Reload::Safe, "all.sitename", &process.site_name, Clone::clone);
+    lines.restart("all.role", &process.role, |_| "server".to_owned());
+    lines.safe("scalla.drain", &process.drain, time);
+    lines.restart("scalla.logformat", &process.log_format, |format| match format {
+        LogFormat::Text => "text".to_owned(),
+        LogFormat::Json => "json".to_owned(),
+    });
+}
+
+fn network(network: &Network, lines: &mut Lines) {
+    lines.restart("xrd.port", &network.port, |port| match port {
+        Port::Number(number) => number.to_string(),
+        Port::Any => "any".to_owned(),
+    });
+    lines.add(Reload::Restart, "-I", &network.family, |family| match family {
+        AddressFamily::Both => None,
+        AddressFamily::V4 => Some("v4".to_owned()),
+        AddressFamily::V6 => Some("v6".to_owned()),
+    });
+    for pattern in &network.allow {
+        lines.safe("xrd.allow", pattern, |pattern| format!("host {}", pattern.as_str()));
+    }
+    lines.restart("xrd.maxfd", &network.max_fd, |max| {
+        format!("{}{}", if max.strict { "strict " } else { "" }, show_size(max.limit))
+    });
+    lines.safe("xrd.network", &network.keepalive, |on| either(*on, "keepalive", "nokeepalive"));
+    lines.add(Reload::Safe, "xrd.network", &network.keepalive_parameters, keepalive);
+    lines.safe("xrd.network", &network.socket_buffer_bytes, |size| {
+        format!("buffsz {}", show_size(size.unwrap_or(0)))
+    });
+    lines.safe("xrd.network", &network.name_cache, |cache| format!("cache {}", time(cache)));
+    lines.safe("xrd.network", &network.resolve_names, |on| either(*on, "dnr", "nodnr"));
+    lines.safe("xrd.timeout", &network.read_timeout, |value| format!("read {}", time(value)));
+    lines.safe("xrd.timeout", &network.hail_timeout, |value| format!("hail {}", time(value)));
+    lines.safe("xrd.timeout", &network.idle_timeout, |value| {
+        format!("idle {}", time(&value.unwrap_or(Duration::ZERO)))
+    });
+    lines.safe("xrd.timeout", &network.kill_timeout, |value| format!("kill {}", time(value)));
+    lines.safe("xrd.trace", &network.trace, trace);
+}
+
+fn protocol(protocol: &Protocol, lines: &mut Lines) {
+    lines.add(Reload::Safe, "xrootd.chksum", &protocol.checksums, checksums);
+    lines.safe("xrootd.log", &protocol.session_log, session_log);
+    lines.add(Reload::Safe, "xrootd.limit", &protocol.prepare_limit, prepare_limit);
+    for setting in &protocol.redirects {
+        lines.safe("xrootd.redirect", setting, redirect);
+    }
+    lines.add(Reload::Safe, "xrootd.async", &protocol.sendfile, |on| (!on).then(|| "nosf".to_owned()));
+    lines.safe("xrootd.trace", &protocol.trace, trace);
+}
+
+fn logical(logical: &Logical, lines: &mut Lines) {
+    lines.safe("ofs.persist", &logical.persist, |persist| {
+        let mode = match persist.mode {
+            PersistMode::Auto => "auto",
+            PersistMode::Manual => "manual",
+            PersistMode::Off => "off",
+        };
+        format!("{mode} hold {} sync {}", time(&persist.hold), persist.sync)
+    });
+    lines.add(Reload::Restart, "ofs.persist", &logical.persist, |persist| {
+        persist.log_path.as_ref().map(|path| format!("logdir {}", path.display()))
+    });
+    lines.restart("ofs.chkpnt", &logical.checkpoint, |checkpoint| {
+        let mode = match checkpoint.mode {
+            CheckpointMode::Automatic => "",
+            CheckpointMode::Enabled => "enable ",
+            CheckpointMode::Disabled => "disable ",
+        };
+        let action = match checkpoint.on_failure {
+            CheckpointFailure::MakeReadOnly => "makero",
+            CheckpointFailure::StopIo => "stopio",
+        };
+        let path = checkpoint.path.as_ref().map(|path| format!(" {}", path.display())).unwrap_or_default();
+        format!("{mode}cprerr {action} maxsz {}{path}", show_size(checkpoint.bytes_max))
+    });
+    lines.safe("ofs.crmode", &logical.creation_modes, |modes| {
+        let CreationModes { directories, files } = modes;
+        format!(
+            "dirs {:04o}:{:04o} files {:04o}:{:04o}",
+            directories.min, directories.max, files.min, files.max
+        )
+    });
+    lines.safe("ofs.cksrdsz", &logical.checksum_read_bytes, |bytes| show_size(*bytes));
+    lines.safe("ofs.maxdelay", &logical.delay_max, time);
+    lines.safe("ofs.xattr", &logical.xattr, |limits| {
+        let XattrLimits { name_bytes_max, value_bytes_max, enabled } = limits;
+        let on = either(*enabled, "on", "off");
+        format!("maxnsz {name_bytes_max} maxvsz {} uset {on}", show_size((*value_bytes_max).into()))
+    });
+    lines.safe("ofs.trace", &logical.trace, trace);
+}
+
+fn storage(storage: &Storage, lines: &mut Lines) {
+    for export in &storage.exports {
+        let attributes = show_attributes(&storage.defaults, &export.attributes);
+        let value = Some(format!("{} {attributes}", export.prefix));
+        let origin = export.origin.clone();
+        lines.0.push(Shown { directive: "all.export", value, origin, reload: Reload::Restart });
+    }
+    lines.restart("oss.defaults", &storage.defaults, |attributes| {
+        show_attributes(&Attributes::default(), attributes)
+    });
+    lines.add(Reload::Restart, "oss.localroot", &storage.local_root, |path| {
+        path.as_ref().map(|path| path.display().to_string())
+    });
+    for setting in &storage.spaces {
+        lines.restart("oss.space", setting, space);
+    }
+    for setting in &storage.space_rules {
+        lines.restart("oss.space", setting, space_rule);
+    }
+    lines.safe("oss.spacescan", &storage.space_scan, time);
+    lines.safe("oss.alloc", &storage.allocation, |allocation| {
+        let min = show_size(allocation.bytes_min);
+        format!("{min} {} {}", allocation.headroom_percent, allocation.fuzz_percent)
+    });
+    lines.safe("oss.maxsize", &storage.file_bytes_max, |size| show_size(size.unwrap_or(0)));
+    lines.safe("oss.trace", &storage.trace, trace);
+}
+
+fn time(value: &Duration) -> String {
+    show_time(value.as_secs())
+}
+
+fn either(on: bool, yes: &str, no: &str) -> String {
+    (if on { yes } else { no }).to_owned()
+}
+
+fn folder(folder: &Folder) -> String {
+    format!("{}{}", folder.path.display(), if folder.group { " group" } else { "" })
+}
+
+fn trace(trace: &Trace) -> String {
+    if trace.all {
+        "all".to_owned()
+    } else if trace.options.is_empty() {
+        "off".to_owned()
+    } else {
+        trace.options.join(" ")
+    }
+}
+
+fn keepalive(value: &KeepAlive) -> Option<String> {
+    let KeepAlive { idle, interval, count } = value;
+    if idle.is_none() && interval.is_none() && count.is_none() {
+        return None;
+    }
+    let part = |value: &Option<Duration>| value.as_ref().map(time).unwrap_or_default();
+    let count = count.map(|count| count.to_string()).unwrap_or_default();
+    Some(format!("kaparms {},{},{count}", part(idle), part(interval)))
+}
+
+fn checksums(value: &Checksums) -> Option<String> {
+    if value.offered.is_empty() {
+        return None;
+    }
+    let cgi = if value.from_cgi { "chkcgi " } else { "" };
+    let kinds: Vec<&str> = value.offered.iter().map(|kind| kind.name()).collect();
+    Some(format!("{cgi}max {} {}", value.concurrent_max, kinds.join(" ")))
+}
+
+fn session_log(value: &SessionLog) -> String {
+    match (value.login, value.disconnect) {
+        (true, true) => "all",
+        (true, false) => "none login",
+        (false, true) => "none disc",
+        (false, false) => "none",
+    }
+    .to_owned()
+}
+
+fn prepare_limit(value: &PrepareLimit) -> Option<String> {
+    let limit = value.per_connection.map(|limit| format!("prepare {limit}"));
+    let silent = value.silent.then(|| "noerror".to_owned());
+    let words: Vec<String> = limit.into_iter().chain(silent).collect();
+    (!words.is_empty()).then(|| words.join(" "))
+}
+
+fn redirect(value: &Redirect) -> String {
+    let target = |target: &Target| format!("{}:{}", target.host, target.port);
+    let private = value.private_target.as_ref().map(|t| format!("%{}", target(t))).unwrap_or_default();
+    let when = match &value.when {
+        RedirectWhen::Functions(functions) => {
+            functions.iter().map(|function| function.name()).collect::<Vec<_>>().join(" ")
+        }
+        RedirectWhen::Paths(paths) => paths.join(" "),
+        RedirectWhen::Missing(paths) => format!("? {}", paths.join(" ")),
+        RedirectWhen::Clients(clients) => {
+            let names = clients.iter().map(|client| match client {
+                ClientClass::Private => "private",
+                ClientClass::Local => "local",
+                ClientClass::Domain(pattern) => pattern.as_str().trim_start_matches('*'),
+            });
+            format!("client {}", names.collect::<Vec<_>>().join(" "))
+        }
+    };
+    format!("{}{private} {when}", target(&value.target))
+}
+
+fn space(value: &Space) -> String {
+    let star = if value.wildcard { "*" } else { "" };
+    let check = value
+        .mount_check
+        .as_ref()
+        .map(|check| format!(" chkmount {}{}", check.id, if check.optional { " nofail" } else { "" }));
+    format!("{} {}{star}{}", value.name, value.path.display(), check.unwrap_or_default())
+}
+
+fn space_rule(value: &SpaceRule) -> String {
+    let kind = if value.assign { "assign" } else { "default" };
+    format!("{} {kind} {}", value.name, value.prefixes.join(" "))
+}
+
+/// The options that lead from `start` to `attributes`: access and locking always, then what differs.
+fn show_attributes(start: &Attributes, attributes: &Attributes) -> String {
+    let access = match (attributes.read_only, attributes.force_read_only) {
+        (_, true) => "forcero",
+        (true, false) => "r/o",
+        (false, false) => "r/w",
+    };
+    let lock = if attributes.lock { "lock" } else { "nolock" };
+    let mut words = vec![access, lock];
+    let mut reached = Attributes {
+        read_only: attributes.read_only,
+        force_read_only: attributes.force_read_only,
+        lock: attributes.lock,
+        ..*start
+    };
+    for option in EXPORT_OPTIONS {
+        // An option belongs here if applying it to the goal changes nothing, and to what is reached something.
+        let mut goal = *attributes;
+        (option.set)(&mut goal);
+        let mut next = reached;
+        (option.set)(&mut next);
+        if goal == *attributes && next != reached {
+            words.extend(option.names.first());
+            reached = next;
+        }
+    }
+    words.join(" ")
+}

@@ -1,0 +1,178 @@
+//! The check pass against disks made for it, and once against a real one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use config::*;
+
+/// Paths with what stands there; everything else is missing.
+#[derive(Default)]
+struct Paths(BTreeMap<PathBuf, Result<Look, io::ErrorKind>>);
+
+impl Paths {
+    fn with(mut self, path: &str, readable: bool, writable: bool) -> Self {
+        self.0.insert(path.into(), Ok(Look::Directory { readable, writable }));
+        self
+    }
+
+    fn file(mut self, path: &str) -> Self {
+        self.0.insert(path.into(), Ok(Look::Other));
+        self
+    }
+
+    fn denied(mut self, path: &str) -> Self {
+        self.0.insert(path.into(), Err(io::ErrorKind::PermissionDenied));
+        self
+    }
+}
+
+impl Disk for Paths {
+    fn look(&self, path: &Path) -> io::Result<Look> {
+        match self.0.get(path) {
+            Some(look) => look.map_err(io::Error::from),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+}
+
+fn problems(text: &str, disk: &dyn Disk) -> Vec<String> {
+    let request = Load { file: Some("f".to_owned()), ..Load::default() };
+    let loaded = load(&request, &Memory::new().with("f", text));
+    assert!(loaded.report.is_ok(), "{}", loaded.report);
+    check(&loaded.effective, disk, Strictness::Strict).problems().iter().map(ToString::to_string).collect()
+}
+
+fn disk() -> Paths {
+    Paths::default()
+        .with("/", true, false)
+        .with("/tmp", true, true)
+        .with("/srv", true, true)
+        .with("/srv/data", true, true)
+        .with("/run", true, true)
+}
+
+const GOOD: &str = "all.adminpath /run/a\nall.pidpath /run\noss.localroot /srv\nall.export /data\n";
+
+#[test]
+fn a_good_configuration_has_no_problems() {
+    assert_eq!(problems(GOOD, &disk()), Vec::<String>::new());
+    assert_eq!(problems("", &disk()), Vec::<String>::new(), "nor have the defaults");
+}
+
+#[test]
+fn dead_and_closed_exports_are_found() {
+    for (disk, expected) in [
+        (
+            Paths::default().with("/", true, true),
+            vec!["f:3:1: error: oss.localroot: /srv: no such file or directory; name an existing directory"],
+        ),
+        (
+            Paths::default().with("/srv", true, true).with("/run", true, true),
+            vec!["f:4:1: error: all.export /data: /srv/data: no such file or directory; create it"],
+        ),
+        (disk().file("/srv/data"), vec!["f:4:1: error: all.export /data: /srv/data is not a directory"]),
+        (
+            disk().with("/srv/data", false, false),
+            vec!["f:4:1: error: all.export /data: /srv/data cannot be read; give the server's user access"],
+        ),
+        (
+            disk().with("/srv/data", true, false),
+            vec![
+                "f:4:1: warning: all.export /data: /srv/data cannot be written; \
+             give the server's user access, or export it r/o",
+            ],
+        ),
+    ] {
+        assert_eq!(problems(GOOD, &disk), expected);
+    }
+    let read_only = GOOD.replace("/data", "/data r/o");
+    assert_eq!(problems(&read_only, &disk().with("/srv/data", true, false)), Vec::<String>::new());
+}
+
+#[test]
+fn folders_that_cannot_be_made_are_found() {
+    let closed = disk().with("/run", true, false);
+    let found = problems(GOOD, &closed);
+    assert!(
+        found[0].starts_with("f:1:1: error: all.adminpath: /run/a cannot be created: /run cannot be written")
+    );
+    assert!(found[1].starts_with("f:2:1: error: all.pidpath: /run cannot be written"), "{found:?}");
+    let found = problems(GOOD, &disk().denied("/run/a"));
+    assert!(found[0].contains("/run/a cannot be used: permission denied"), "{found:?}");
+    let found = problems(&format!("{GOOD}ofs.chkpnt enable /srv/data/x/y\n"), &disk().file("/srv/data/x"));
+    assert!(
+        found[0].starts_with(
+            "f:5:1: error: ofs.chkpnt: /srv/data/x/y cannot be created: /srv/data/x is not a dir"
+        ),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn contradictions_are_found() {
+    for (lines, expected) in [
+        (
+            "all.export /data r/o\nofs.persist auto",
+            "f:6:1: warning: ofs.persist auto: every export is read-only; no file can be created",
+        ),
+        (
+            "xrd.network nodnr\nxrd.allow host *.cern.ch\nxrd.allow host 10.*",
+            "f:6:1: warning: xrd.allow host *.cern.ch: names are not looked up; \
+             remove xrd.network nodnr, or name addresses",
+        ),
+        (
+            "ofs.chkpnt enable /tmp/c",
+            "f:5:1: warning: ofs.chkpnt enable: the checkpoints lie under /tmp; \
+             a reboot may lose them; name another folder",
+        ),
+        ("xrootd.redirect h:1 /else", "f:5:1: warning: xrootd.redirect: /else is not exported"),
+        ("oss.space fast /tmp\noss.space slow assign /data", {
+            "f:6:1: error: oss.space: there is no space 'slow'; define it with oss.space name path"
+        }),
+        (
+            "oss.space fast /tmp\noss.space fast assign /else",
+            "f:6:1: warning: oss.space fast: /else is not exported",
+        ),
+        (
+            "oss.space fast /nope",
+            "f:5:1: error: oss.space fast: /nope: no such file or directory; create it, or mount it",
+        ),
+        ("oss.space fast /nope chkmount x nofail", {
+            "f:5:1: warning: oss.space fast: /nope: no such file or directory; the space starts without it"
+        }),
+        ("all.adminpath /srv/data/adm", {
+            "f:5:1: warning: all.adminpath: /srv/data/adm lies in the export /data; \
+             clients can see it; name another folder"
+        }),
+    ] {
+        assert_eq!(problems(&format!("{GOOD}{lines}\n"), &disk()), [expected], "{lines}");
+    }
+    assert_eq!(problems(&format!("{GOOD}oss.space fast /srv/d*\n"), &disk()), Vec::<String>::new());
+}
+
+#[test]
+fn old_files_start_in_spite_of_dead_paths() {
+    let request = Load { file: Some("f".to_owned()), ..Load::default() };
+    let loaded = load(&request, &Memory::new().with("f", GOOD));
+    let report = check(&loaded.effective, &Paths::default(), Strictness::Legacy);
+    assert!(report.is_ok() && report.warnings().count() > 0, "{report}");
+}
+
+#[test]
+fn the_real_disk_is_looked_at() {
+    let folder = std::env::temp_dir().join(format!("scalla-config-check-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(LocalDisk.look(&folder).unwrap(), Look::Directory { readable: true, writable: true });
+    assert_eq!(LocalDisk.look(&file).unwrap(), Look::Other);
+    assert_eq!(LocalDisk.look(&folder.join("nope")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    let continued = folder.join("a.cfg");
+    std::fs::write(&continued, format!("continue {}/d\n", folder.display())).unwrap();
+    std::fs::create_dir_all(folder.join("d")).unwrap();
+    std::fs::write(folder.join("d/x.cfg"), "xrd.port 7\n").unwrap();
+    let request = Load { file: Some(continued.display().to_string()), ..Load::default() };
+    assert_eq!(load(&request, &Files).effective.network.port.value, Port::Number(7));
+    std::fs::remove_dir_all(&folder).unwrap();
+}

@@ -1,0 +1,403 @@
+//! The tables as a whole: examples do what the standing says, guards stop the start, unknown names are found.
+
+use config::*;
+use proptest::prelude::*;
+
+fn load_text(text: &str, strictness: Strictness) -> Loaded {
+    let request = Load { file: Some("f".to_owned()), strictness, ..Load::default() };
+    load(
+        &request,
+        &Memory::new().with("f", text).with("/etc/services", "other 7/udp\nxroot 1094/tcp rootd # c\n"),
+    )
+}
+
+fn kinds(loaded: &Loaded) -> Vec<ProblemKind> {
+    loaded.report.problems().iter().map(|problem| problem.kind).collect()
+}
+
+#[test]
+fn every_guard_stops_the_start_by_name() {
+    let mut guards = 0;
+    for directive in every_directive() {
+        let Some(arguments) = directive.stops_with else { continue };
+        for name in directive.names {
+            for strictness in [Strictness::Strict, Strictness::Legacy] {
+                let loaded = load_text(&format!("# site\n{name} {arguments}\n"), strictness);
+                let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
+                assert_eq!(kinds(&loaded), [ProblemKind::Unprotected], "{name} {arguments}");
+                assert!(errors[0].starts_with("f:2:"), "{errors:?}");
+                assert!(errors[0].contains(name), "{errors:?}");
+                assert!(errors[0].contains("restricts access or demands encryption"), "{errors:?}");
+            }
+            guards += 1;
+        }
+    }
+    assert!(guards >= 25, "{guards}");
+}
+
+#[test]
+fn what_guards_is_in_the_tables() {
+    // Written down apart from the tables, so that an entry cannot lose its guard unnoticed.
+    for line in [
+        "sec.protocol krb5",
+        "sec.protocol /opt/lib gsi -cert:/x",
+        "sec.protparm sss -s:/k",
+        "sec.protbind * host krb5",
+        "sec.level compatible",
+        "sec.level all relaxed pedantic force",
+        "sec.entitylib libX.so",
+        "xrootd.seclib default",
+        "xrootd.seclib /usr/lib64/libXrdSec.so",
+        "ofs.authorize",
+        "ofs.authlib libXrdMacaroons.so",
+        "ofs.authlib libSomethingElse.so",
+        "acc.authdb /x",
+        "acc.audit deny",
+        "xrootd.tls all",
+        "xrootd.tls capable all",
+        "xrootd.tls none data",
+        "xrootd.tls all -data",
+        "xrd.tls /cert /key",
+        "xrd.tlsca noverify",
+        "xrd.tlsca certdir /x",
+        "xrd.tlsciphers X",
+        "xrd.port tls 1094",
+        "xrd.network nodnr tls",
+        "xrd.protocol tls xrootd *",
+        "xrd.allow netgroup x",
+        "ofs.osslib libXrdSecgsi.so",
+        "xrd.protocol x libXrdAccSciTokens-5.so",
+    ] {
+        let loaded = load_text(line, Strictness::Legacy);
+        assert_eq!(kinds(&loaded), [ProblemKind::Unprotected], "{line}: {}", loaded.report);
+    }
+    for line in [
+        "sec.protocol host",
+        "sec.protbind * none",
+        "sec.protbind localhost only host",
+        "sec.level none",
+        "xrootd.tls off",
+        "xrootd.tls all none",
+        "xrootd.tls data -data",
+        "xrootd.tls capable none",
+        "xrd.allow host a",
+    ] {
+        assert!(load_text(line, Strictness::Strict).report.is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn examples_do_what_the_standing_says() {
+    for directive in every_directive() {
+        if directive.always_stops() {
+            continue;
+        }
+        for name in directive.names {
+            let loaded = load_text(&format!("{name} {}\n", directive.example), Strictness::Strict);
+            let kinds = kinds(&loaded);
+            let says = format!("{name} {}: {}", directive.example, loaded.report);
+            match directive.standing {
+                Standing::InForce => assert_eq!(kinds, [], "{says}"),
+                Standing::NoEffect => assert_eq!(kinds, [ProblemKind::NoEffect], "{says}"),
+                Standing::NotYet if directive.guards() => assert!(loaded.report.is_ok(), "{says}"),
+                Standing::NotYet if directive.example.is_empty() && directive.grammar != "(flag)" => {
+                    assert!(!loaded.report.is_ok(), "no form of it is accepted: {says}");
+                }
+                Standing::NotYet => assert_eq!(kinds, [ProblemKind::NotYet], "{says}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_in_force_directive_needs_what_its_grammar_demands() {
+    for directive in every_directive().filter(|directive| directive.standing == Standing::InForce) {
+        let name = directive.names[0];
+        let loaded = load_text(name, Strictness::Strict);
+        let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 1, "{name} without arguments");
+        assert!(errors[0].starts_with(&format!("f:1:1: error: {name}: ")), "{errors:?}");
+        assert!(errors[0].contains("not specified; allowed: "), "{errors:?}");
+    }
+}
+
+#[test]
+fn unknown_names_are_errors_or_warnings_with_the_same_text() {
+    for (line, text) in [
+        ("xrd.prot 1", "unknown directive 'xrd.prot'; did you mean xrd.port?"),
+        ("all.expotr /x", "unknown directive 'all.expotr'; did you mean all.export?"),
+        ("XRD.PORT 1", "unknown directive 'XRD.PORT'; there is no prefix 'XRD.'"),
+        ("foo.bar 1", "unknown directive 'foo.bar'; there is no prefix 'foo.'"),
+        ("ofs.qqqqqqqqqqqqq", "unknown directive 'ofs.qqqqqqqqqqqqq'; nothing like it is known"),
+        ("bogus 1", "unknown directive 'bogus'; a directive has the form prefix.name"),
+        (
+            "xrd.timeout foo",
+            "xrd.timeout: unknown option 'foo'; \
+            allowed: [read time] [hail time] [idle time] [kill time]",
+        ),
+        ("xrd.trace conn nope", "xrd.trace: unknown option 'nope'; allowed: {all|off|none|[-]option}…"),
+    ] {
+        let strict = load_text(line, Strictness::Strict).report;
+        let legacy = load_text(line, Strictness::Legacy).report;
+        assert!(!strict.is_ok() && legacy.is_ok(), "{line}");
+        assert!(strict.to_string().contains(&format!(" error: {text}\n")), "{strict}");
+        assert_eq!(strict.to_string().replace(" error: ", " warning: "), legacy.to_string(), "{line}");
+    }
+    assert_eq!(kinds(&load_text("ssi.svclib x\nodc.role y\n", Strictness::Strict)), []);
+}
+
+#[test]
+fn bad_values_are_errors_with_place_and_what_is_allowed() {
+    for (line, says) in [
+        (
+            "xrd.port 70000",
+            "1:10: error: xrd.port: tcp port 70000 may not be greater than 65535; allowed: port number up to 65535 or the name of a service",
+        ),
+        ("xrd.port abc", "1:10: error: xrd.port: unable to find tcp service abc; allowed: port"),
+        ("xrd.port other", "1:10: error: xrd.port: unable to find tcp service other;"),
+        ("xrd.port -1", "1:10: error: xrd.port: unable to find tcp service -1;"),
+        (
+            "xrd.maxfd 5",
+            "1:11: error: xrd.maxfd: maxfd 5 may not be less than 1k; allowed: number[k|m|g|t], 1k to 1m",
+        ),
+        (
+            "xrd.maxfd 2m",
+            "1:11: error: xrd.maxfd: maxfd 2m may not be greater than 1m; allowed: number[k|m|g|t], 1k to 1m",
+        ),
+        (
+            "xrd.timeout idle 5x",
+            "1:18: error: xrd.timeout: timeout idle 5x is not a number; allowed: number[s|m|h|d]",
+        ),
+        ("xrd.timeout read 1.5m", "1:18: error: xrd.timeout: timeout read 1.5m is not a number;"),
+        ("xrd.timeout hail", "1:1: error: xrd.timeout: timeout hail value not specified; allowed: "),
+        (
+            "xrd.timeout kill 99999999999999999999",
+            "1:18: error: xrd.timeout: timeout kill 99999999999999999999 is not a number",
+        ),
+        ("xrd.network kaparms 5s,3,x", "1:21: error: xrd.network: kaparms count x is not a number"),
+        ("xrd.network kaparms 1,2,3,4", "1:21: error: xrd.network: invalid kaparms value '1,2,3,4'"),
+        (
+            "xrd.allow host a*b*",
+            "1:16: error: xrd.allow: invalid host pattern 'a*b*'; allowed: at most one '*'",
+        ),
+        (
+            "xrd.allow all x",
+            "1:11: error: xrd.allow: invalid allow type 'all'; allowed: {host|netgroup} name",
+        ),
+        ("all.export data", "1:12: error: all.export: non-absolute export path - data; allowed: a path"),
+        ("all.export /a/../b", "1:12: error: all.export: export path /a/../b is not normal;"),
+        ("all.role bogus", "1:10: error: all.role: invalid role - bogus; allowed:"),
+        ("all.role proxy server", "1:10: error: all.role: role proxy server is not in force yet"),
+        (
+            "ofs.maxdelay 5",
+            "1:14: error: ofs.maxdelay: maxdelay 5 may not be less than 30s; allowed: number[s|m|h|d], 30s to 365d",
+        ),
+        ("ofs.xattr maxnsz 300", "1:18: error: ofs.xattr: maxnsz 300 may not be greater than 255"),
+        ("ofs.chkpnt maxsz 1k", "1:18: error: ofs.chkpnt: chkpnt maxsz 1k may not be less than 1m"),
+        (
+            "ofs.crmode dirs 0:888",
+            "1:17: error: ofs.crmode: mode '888' is invalid; allowed: octal, 0 to 0777",
+        ),
+        (
+            "ofs.crmode files 0700:0644",
+            "1:18: error: ofs.crmode: mode 0700:0644 demands bits that it forbids",
+        ),
+        ("ofs.cksrdsz 2g", "1:13: error: ofs.cksrdsz: cksrdsz 2g may not be greater than 1g"),
+        (
+            "oss.maxsize abc",
+            "1:13: error: oss.maxsize: maxsize abc is not a number; allowed: number[k|m|g|t]",
+        ),
+        ("oss.maxsize 10kb", "1:13: error: oss.maxsize: maxsize 10kb is not a number"),
+        ("oss.maxsize 9000000t", "1:13: error: oss.maxsize: maxsize 9000000t is not a number"),
+        ("oss.spacescan 10", "1:15: error: oss.spacescan: spacescan 10 may not be less than 30s"),
+        ("oss.alloc 5 200", "1:13: error: oss.alloc: alloc headroom 200 may not be greater than 100"),
+        ("oss.space a/b /x", "1:11: error: oss.space: invalid space name 'a/b'"),
+        (
+            "oss.namelib libMine.so",
+            "1:13: error: oss.namelib: library 'libMine.so' is not one we have a part for; use oss.localroot",
+        ),
+        (
+            "ofs.osslib libXrdPss.so",
+            "1:12: error: ofs.osslib: the proxy (libXrdPss) is not in force yet; not starting",
+        ),
+        ("ofs.osslib ++ libXrdOssCsi.so", "1:15: error: ofs.osslib: stored page checksums"),
+        (
+            "xrd.protocol foo libFoo.so",
+            "1:18: error: xrd.protocol: library 'libFoo.so' is not one we have a part for",
+        ),
+        (
+            "xrootd.chksum bogus",
+            "1:15: error: xrootd.chksum: checksum 'bogus' is not built in; allowed: adler32 crc32c",
+        ),
+        ("xrootd.chksum max 0 md5", "1:19: error: xrootd.chksum: max 0 may not be less than 1"),
+        (
+            "xrootd.redirect h /x",
+            "1:17: error: xrootd.redirect: redirect target 'h' is invalid; allowed: host:port",
+        ),
+        (
+            "xrootd.redirect ::1:1094 /x",
+            "1:17: error: xrootd.redirect: redirect target '::1:1094' is invalid",
+        ),
+        ("xrootd.redirect h:1 bogus", "1:21: error: xrootd.redirect: invalid redirect function 'bogus'"),
+        ("xrootd.tls bogus", "1:12: error: xrootd.tls: invalid tls requirement 'bogus'"),
+        ("scalla.drain 2d", "1:14: error: scalla.drain: drain 2d may not be greater than 1d"),
+        (
+            "scalla.logformat xml",
+            "1:18: error: scalla.logformat: invalid log format 'xml'; allowed: {text|json}",
+        ),
+    ] {
+        let loaded = load_text(line, Strictness::Legacy);
+        let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
+        assert_eq!(errors.len(), 1, "{line}: {}", loaded.report);
+        assert!(errors[0].starts_with(&format!("f:{says}")), "{line}: {}", errors[0]);
+    }
+    let name = "x".repeat(64);
+    assert!(!load_text(&format!("all.sitename {name}"), Strictness::Legacy).report.is_ok());
+    assert!(load_text(&format!("all.sitename {}", &name[..63]), Strictness::Strict).report.is_ok());
+}
+
+#[test]
+fn values_are_read_in_every_form() {
+    let size = |text: &str| {
+        load_text(&format!("oss.maxsize {text}"), Strictness::Strict).effective.storage.file_bytes_max.value
+    };
+    for (text, bytes) in [
+        ("1", 1),
+        ("2k", 2048),
+        ("2K", 2048),
+        ("3m", 3 << 20),
+        ("1.5g", 1_610_612_736),
+        ("1T", 1 << 40),
+        (".5k", 512),
+        ("1.", 1),
+        ("0.3k", 307),
+    ] {
+        assert_eq!(size(text), Some(bytes), "{text}");
+    }
+    assert_eq!(size("0"), None);
+    let time = |text: &str| {
+        load_text(&format!("scalla.drain {text}"), Strictness::Strict).effective.process.drain.as_secs()
+    };
+    for (text, seconds) in
+        [("0", 0), ("45", 45), ("45s", 45), ("2m", 120), ("3h", 10_800), ("1d", 86_400), ("1D", 86_400)]
+    {
+        assert_eq!(time(text), seconds, "{text}");
+    }
+    let port =
+        |text: &str| load_text(&format!("xrd.port {text}"), Strictness::Strict).effective.network.port.value;
+    for (text, expected) in [
+        ("1094", Port::Number(1094)),
+        ("any", Port::Any),
+        ("0", Port::Any),
+        ("65535", Port::Number(65_535)),
+        ("xroot", Port::Number(1094)),
+        ("rootd", Port::Number(1094)),
+    ] {
+        assert_eq!(port(text), expected, "{text}");
+    }
+    let alloc = load_text("oss.alloc 1g 50% 5", Strictness::Strict).effective.storage.allocation.value;
+    assert_eq!(alloc, Allocation { bytes_min: 1 << 30, headroom_percent: 50, fuzz_percent: 5 });
+    let reads = load_text("ofs.cksrdsz 100", Strictness::Strict).effective.logical.checksum_read_bytes.value;
+    assert_eq!(reads, 65_536, "rounded up to the unit");
+}
+
+#[test]
+fn all_problems_are_found_at_once() {
+    let text = "xrd.port x\nif\nfoo.bar\nsec.protocol gsi\nset a\nall.export y\n";
+    let report = load_text(text, Strictness::Strict).report;
+    let lines: Vec<u32> = report
+        .errors()
+        .filter_map(|problem| match &problem.origin {
+            Origin::File(position) => Some(position.line),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lines, [2, 2, 1], "what stands within a broken if-fi is not looked at: {report}");
+    let report = load_text(&text.replace("if\n", ""), Strictness::Strict).report;
+    assert_eq!(report.errors().count(), 5, "{report}");
+    assert_eq!(report.summary(), "5 errors, 0 warnings");
+}
+
+#[test]
+fn redirects_are_read_whole() {
+    let text = "xrootd.redirect [::1]:1095 all -stat -locate\n\
+                xrootd.redirect h:1%p:2 client private .example.org\nxrootd.redirect h:1 enoent /a /b\n";
+    let loaded = load_text(text, Strictness::Strict);
+    assert_eq!(loaded.report.problems(), []);
+    let redirects = &loaded.effective.protocol.redirects;
+    let RedirectWhen::Functions(functions) = &redirects[0].when else { panic!("{redirects:?}") };
+    assert_eq!(functions.len(), RedirectFunction::ALL.len() - 2);
+    assert!(!functions.contains(&RedirectFunction::Stat));
+    assert_eq!(redirects[0].target, Target { host: "[::1]".to_owned(), port: 1095 });
+    assert_eq!(redirects[1].private_target, Some(Target { host: "p".to_owned(), port: 2 }));
+    let RedirectWhen::Clients(clients) = &redirects[1].when else { panic!("{redirects:?}") };
+    assert!(matches!(&clients[1], ClientClass::Domain(domain) if domain.matches("a.example.org")));
+    assert_eq!(redirects[2].when, RedirectWhen::Missing(vec!["/a".to_owned(), "/b".to_owned()]));
+}
+
+#[test]
+fn spaces_are_read_whole() {
+    let text = "oss.space public /disk1/xrd\noss.space fast /ssd/d* chkmount s1 nofail\noss.cache all /disks/*\n\
+                oss.space fast assign /hot /warm\noss.space public default /\n";
+    let loaded = load_text(text, Strictness::Strict);
+    assert_eq!(loaded.report.problems(), []);
+    let storage = &loaded.effective.storage;
+    let paths: Vec<_> = storage.spaces.iter().map(|s| (s.path.to_str().unwrap(), s.wildcard)).collect();
+    assert_eq!(paths, [("/disk1/xrd", false), ("/ssd/d", true), ("/disks/", true)]);
+    assert_eq!(storage.spaces[1].mount_check, Some(MountCheck { id: "s1".to_owned(), optional: true }));
+    assert!(storage.space_rules[0].assign && !storage.space_rules[1].assign);
+}
+
+#[test]
+fn two_local_roots_contradict_each_other() {
+    let text = "oss.localroot /a\noss.localroot /a/\noss.localroot /b\n";
+    let strict = load_text(text, Strictness::Strict);
+    assert_eq!(kinds(&strict), [ProblemKind::Contradiction]);
+    assert!(!strict.report.is_ok());
+    let legacy = load_text(text, Strictness::Legacy);
+    assert!(legacy.report.is_ok());
+    assert_eq!(legacy.effective.storage.local_root.as_deref(), Some("/b".as_ref()));
+}
+
+#[test]
+fn what_follows_the_last_argument_is_ignored_aloud() {
+    let loaded = load_text("xrd.port 1095 # ours\n", Strictness::Strict);
+    assert_eq!(kinds(&loaded), [ProblemKind::Ignored]);
+    assert_eq!(loaded.effective.network.port.value, Port::Number(1095));
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics_on_any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let request = Load { file: Some("f".to_owned()), ..Load::default() };
+        let loaded = load(&request, &Memory::new().with("f", bytes));
+        let _ = (show(&loaded.effective), loaded.report.to_string());
+    }
+
+    #[test]
+    fn nothing_panics_on_lines_made_of_the_language(
+        words in proptest::collection::vec((0..4000usize, any::<bool>()), 0..60)
+    ) {
+        let extra = ["if", "else", "fi", "continue", "set", "setenv", "=", "$", "${", "$[a]", "\\", "&&", "defined",
+            "exec", "named", "*", "-", "%", ":", "/", "1", "99999999999999999999", "-1", "é", ".5k", "tls", "?~A", "f"];
+        let known: Vec<&str> = every_directive()
+            .flat_map(|d| d.names.iter().copied().chain(d.example.split(' ')).chain(d.grammar.split([' ', '|', '[', ']'])))
+            .chain(extra)
+            .collect();
+        let text: String =
+            words.iter().map(|(i, end)| format!("{}{}", known[i % known.len()], if *end { "\n" } else { " " })).collect();
+        let loaded = load_text(&text, Strictness::Legacy);
+        let _ = (show(&loaded.effective), loaded.report.to_string());
+        prop_assert!(!loaded.effective.storage.exports.is_empty());
+    }
+
+    #[test]
+    fn sizes_and_times_show_as_they_were_written(number in 1u64..1_000_000, unit in 0..5usize) {
+        let text = format!("oss.maxsize {number}{}", ["", "k", "m", "g", "t"][unit]);
+        let effective = load_text(&text, Strictness::Strict).effective;
+        let shown = show(&effective).into_iter().find(|line| line.directive == "oss.maxsize").unwrap();
+        let again = load_text(&format!("oss.maxsize {}", shown.value.unwrap()), Strictness::Strict).effective;
+        prop_assert_eq!(again.storage.file_bytes_max.value, effective.storage.file_bytes_max.value);
+        prop_assert_eq!(effective.storage.file_bytes_max.value, Some(number << (10 * unit)));
+    }
+}

@@ -1,0 +1,26 @@
+//! The committed reference is the one the tables give.
+
+use std::path::Path;
+
+#[test]
+fn the_committed_reference_is_current() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let wanted = config::manual();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &wanted).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        committed == wanted,
+        "docs/configuration.md is old; run: UPDATE_DOCS=1 cargo test -p scalla-config"
+    );
+}
+
+#[test]
+fn tables_stay_tables() {
+    let manual = config::manual();
+    for line in manual.lines().filter(|line| line.starts_with('|')) {
+        let bars = line.replace("\\|", "").matches('|').count();
+        assert!(matches!(bars, 3 | 4 | 7), "{bars} bars: {line}");
+    }
+}
