@@ -1,5 +1,14 @@
 //! The `scalla` binary: hands its arguments over and reports the exit status.
 
+mod admin;
+mod cli;
+mod config;
+mod links;
+mod personality;
+mod serve;
+mod version;
+mod xrootd;
+
 fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    personality::run(std::env::args_os().collect())
 }

@@ -46,8 +46,18 @@ pub struct Status {
     pub started: u64,
     /// Seconds it has been running.
     pub uptime_seconds: u64,
-    /// Connections now.
+    /// Connections now, also those of parallel streams and those that have said nothing yet.
     pub connections: u64,
+    /// Sessions now.
+    pub sessions: u64,
+    /// Requests since the start.
+    pub requests: u64,
+    /// Bytes received since the start.
+    pub bytes_in: u64,
+    /// Bytes sent since the start.
+    pub bytes_out: u64,
+    /// Files open now, counting each handle.
+    pub open_files: u64,
     /// Connections refused because there were too many.
     pub refused_full: u64,
     /// Connections refused because the host is not allowed.

@@ -1,0 +1,118 @@
+//! `scalla admin`: speaks to a running server.
+
+use crate::cli::print;
+use anyhow::bail;
+use clap::Subcommand;
+use server::admin::{Request, ask, live_servers};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Look after a running server.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Admin {
+    /// Admin folder of the server (`all.adminpath`). Without it: the server of this user that was given none.
+    #[arg(long, value_name = "DIR", global = true)]
+    admin_path: Option<PathBuf>,
+    /// Instance name of the server.
+    #[arg(long, value_name = "NAME", global = true)]
+    instance: Option<String>,
+    /// Answer as a JSON object.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Say what the server is and does.
+    Status,
+    /// Say how much is logged, or change it.
+    LogLevel {
+        /// `info`, or with rooms of their own: `info,net=debug`.
+        levels: Option<String>,
+    },
+    /// Open the log again and read the configuration again (as SIGHUP does).
+    Reload,
+    /// Take no new connections and end when the others have (as SIGTERM does).
+    Drain,
+}
+
+impl Admin {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let socket = self.socket()?;
+        let request = match self.command {
+            Command::Status => Request::Status {},
+            Command::LogLevel { levels } => Request::LogLevel { levels },
+            Command::Reload => Request::Reload {},
+            Command::Drain => Request::Drain {},
+        };
+        let answer = ask(&socket, &request)?;
+        print(&if self.json { format!("{answer}\n") } else { table(&answer) });
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// The socket of the one server that is meant.
+    fn socket(&self) -> anyhow::Result<PathBuf> {
+        let folder = self.admin_path.as_ref().map(|path| match self.instance.as_deref() {
+            Some(name) if name != config::ANONYMOUS => path.join(name),
+            _ => path.clone(),
+        });
+        let servers = live_servers(folder.as_deref());
+        match (servers.as_slice(), &folder) {
+            ([one], _) => Ok(one.socket.clone()),
+            ([], Some(folder)) => bail!("no server is running on the admin folder {}", folder.display()),
+            ([], None) => bail!(
+                "no server of this user is running without an admin folder of its own; name it (--admin-path)"
+            ),
+            (several, _) => {
+                let mut text = "several servers are running; choose one with --admin-path:".to_owned();
+                for server in several {
+                    write!(text, "\n  --admin-path {}   ({})", server.folder.display(), server.note)?;
+                }
+                bail!(text)
+            }
+        }
+    }
+}
+
+/// One line per field, names in a column.
+fn table(answer: &serde_json::Value) -> String {
+    let Some(fields) = answer.as_object() else { return String::new() };
+    let fields: Vec<_> = fields.iter().filter(|(name, _)| *name != "ok").collect();
+    let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, value) in fields {
+        let value = match value {
+            serde_json::Value::String(value) => value.clone(),
+            serde_json::Value::Null => "-".to_owned(),
+            serde_json::Value::Array(items) if items.is_empty() => "-".to_owned(),
+            serde_json::Value::Array(items) => items
+                .iter()
+                .map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned))
+                .collect::<Vec<_>>()
+                .join(", "),
+            other => other.to_string(),
+        };
+        // Writing to a text cannot fail.
+        writeln!(text, "{:width$}  {value}", name.replace('_', " ")).ok();
+    }
+    if text.is_empty() { "done\n".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_a_column_for_people() {
+        let answer = serde_json::json!({
+            "ok": true, "port": 1094, "exports": ["/a", "/b (read-only)"], "config_file": null, "log_levels": "info",
+        });
+        let expected =
+            "config file  -\nexports      /a, /b (read-only)\nlog levels   info\nport         1094\n";
+        assert_eq!(table(&answer), expected);
+        assert_eq!(table(&serde_json::json!({ "ok": true })), "done\n");
+    }
+}

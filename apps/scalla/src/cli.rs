@@ -1,0 +1,111 @@
+//! `scalla` and its subcommands.
+
+use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+/// Serves files to many clients at once; understands XRootD's protocol and configuration.
+#[derive(Parser, Debug)]
+#[command(name = "scalla", version = server::VERSION, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Serve(crate::serve::Serve),
+    Config(crate::config::Config),
+    Admin(crate::admin::Admin),
+    Links(crate::links::Links),
+    Version(crate::version::Version),
+}
+
+/// Runs a command line, the program's name first.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let Arguments { command } = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // Help and version come this way too, with status 0.
+            error.print().ok();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let result = match command {
+        Command::Serve(serve) => serve.run(),
+        Command::Config(config) => config.run(),
+        Command::Admin(admin) => admin.run(),
+        Command::Links(links) => links.run(),
+        Command::Version(version) => version.run(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("scalla: error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints, and takes no offence when nobody reads on (`scalla … | head`).
+pub(crate) fn print(text: &str) {
+    use std::io::Write;
+    std::io::stdout().lock().write_all(text.as_bytes()).ok();
+}
+
+/// An absolute name for a path that will be used from another folder.
+pub(crate) fn absolute(path: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
+    use anyhow::Context;
+    std::path::absolute(path).with_context(|| format!("`{}` is no path", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    fn parse(line: &str) -> Result<Command, ErrorKind> {
+        let arguments = Arguments::try_parse_from(line.split_whitespace());
+        arguments.map(|arguments| arguments.command).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn command_lines() {
+        let good = [
+            "scalla serve /data",
+            "scalla serve /data --port 0 --read-only --user nobody -vv",
+            "scalla serve --config x.cfg --log-format json --admin-path /adm --log x.log --keep 7",
+            "scalla config check a.cfg b.cfg --program xrootd --instance x --json",
+            "scalla config show --config x.cfg",
+            "scalla config show /data --json",
+            "scalla config manual",
+            "scalla admin status",
+            "scalla admin --admin-path /adm --instance foo log-level info,net=debug",
+            "scalla admin log-level",
+            "scalla admin reload --json",
+            "scalla admin drain",
+            "scalla links /usr/local/bin",
+            "scalla version --json",
+        ];
+        for line in good {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+        }
+        let bad = [
+            ("scalla", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("scalla dance", ErrorKind::InvalidSubcommand),
+            ("scalla serve", ErrorKind::MissingRequiredArgument),
+            ("scalla serve /data --port 65536", ErrorKind::ValueValidation),
+            ("scalla serve /data --log-format xml", ErrorKind::InvalidValue),
+            ("scalla serve /data --keep 7", ErrorKind::MissingRequiredArgument),
+            ("scalla config check", ErrorKind::MissingRequiredArgument),
+            ("scalla config show --config x /data extra", ErrorKind::UnknownArgument),
+            ("scalla --version", ErrorKind::DisplayVersion),
+        ];
+        for (line, expected) in bad {
+            assert_eq!(parse(line).err(), Some(expected), "{line}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `scalla links DIR`: the names of XRootD's programs that we play.
+
+use crate::personality::PERSONALITIES;
+use anyhow::{Context, bail};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Make links in DIR to this program, under the names of the XRootD programs it replaces.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Links {
+    /// The folder, which must exist.
+    dir: PathBuf,
+    /// Replace other files of these names.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Links {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let program = std::env::current_exe().context("cannot find out where this program is")?;
+        for personality in &PERSONALITIES {
+            let link = self.dir.join(personality.name);
+            make(&program, &link, self.force)?;
+            crate::cli::print(&format!("{} -> {}\n", link.display(), program.display()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Makes a link that leads to `program`; one that does so already stays.
+fn make(program: &Path, link: &Path, force: bool) -> anyhow::Result<()> {
+    if fs::read_link(link).is_ok_and(|target| target == program) {
+        return Ok(());
+    }
+    if fs::symlink_metadata(link).is_ok() {
+        if !force {
+            bail!("{} exists and is something else; --force replaces it", link.display());
+        }
+        fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))?;
+    }
+    symlink(program, link).with_context(|| format!("cannot make the link {}", link.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_there_is_only_replaced_by_force() {
+        let folder = std::env::temp_dir().join(format!("scalla-links-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (program, link) = (Path::new("/opt/scalla"), folder.join("xrootd"));
+        make(program, &link, false).unwrap();
+        make(program, &link, false).unwrap();
+        assert!(make(Path::new("/elsewhere"), &link, false).unwrap_err().to_string().contains("--force"));
+        make(Path::new("/elsewhere"), &link, true).unwrap();
+        assert_eq!(fs::read_link(&link).unwrap(), Path::new("/elsewhere"));
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

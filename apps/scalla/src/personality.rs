@@ -1,0 +1,53 @@
+//! Who we are: the name we were started under decides the command line.
+//!
+//! `scalla links DIR` makes the links. A name that is not in the table is `scalla` itself, so that the binary may be called
+//! anything.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A program whose command line we take when started under its name.
+pub(crate) struct Personality {
+    /// The name of the link.
+    pub(crate) name: &'static str,
+    /// Runs it with what follows the name.
+    run: fn(Vec<OsString>) -> ExitCode,
+}
+
+/// Those that exist.
+pub(crate) const PERSONALITIES: [Personality; 1] = [Personality { name: "xrootd", run: crate::xrootd::run }];
+
+/// Runs what the first argument names.
+pub(crate) fn run(mut arguments: Vec<OsString>) -> ExitCode {
+    match of(arguments.first()) {
+        Some(personality) => (personality.run)(arguments.split_off(1)),
+        None => crate::cli::run(arguments),
+    }
+}
+
+fn of(argument: Option<&OsString>) -> Option<&'static Personality> {
+    let name = Path::new(argument?).file_name()?;
+    PERSONALITIES.iter().find(|personality| name == personality.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_component_of_the_name_decides() {
+        let table = [
+            ("xrootd", Some("xrootd")),
+            ("/usr/bin/xrootd", Some("xrootd")),
+            ("scalla", None),
+            ("/opt/xrootd/scalla", None),
+            ("xrootd-5", None),
+            ("", None),
+        ];
+        for (argument, expected) in table {
+            assert_eq!(of(Some(&argument.into())).map(|p| p.name), expected, "{argument}");
+        }
+        assert!(of(None).is_none());
+    }
+}

@@ -1,0 +1,22 @@
+//! `scalla version`
+
+use std::process::ExitCode;
+
+/// Print the version.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Version {
+    /// As a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Version {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let text = match self.json {
+            true => serde_json::json!({ "program": "scalla", "version": server::VERSION }).to_string(),
+            false => format!("scalla {}", server::VERSION),
+        };
+        crate::cli::print(&format!("{text}\n"));
+        Ok(ExitCode::SUCCESS)
+    }
+}

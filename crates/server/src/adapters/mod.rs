@@ -1,0 +1,18 @@
+//! What the rooms ask for and the machine answers, one small file each.
+//!
+//! | file | what it answers |
+//! |---|---|
+//! | `clock` | the time, for [`base::Clock`] |
+//! | `users` | names of users and groups, for [`logical::Users`] |
+//! | `admission` | may this host connect, for [`net::Listener`] |
+//! | `host` | what this machine is called |
+
+mod admission;
+mod clock;
+mod host;
+mod users;
+
+pub(crate) use admission::Doorkeeper;
+pub(crate) use clock::SystemClock;
+pub use host::host_name;
+pub(crate) use users::SystemUsers;

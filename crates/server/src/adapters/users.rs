@@ -1,0 +1,52 @@
+//! Names of users and groups, and who we are, for the logical room.
+
+use logical::Users;
+use std::sync::Arc;
+use storage::Names;
+
+/// Users and groups of this machine, for the process as it is when this is made.
+pub(crate) struct SystemUsers {
+    names: Names,
+    own_uid: u32,
+    own_groups: Vec<u32>,
+}
+
+impl SystemUsers {
+    pub(crate) fn new() -> Self {
+        let mut own_groups = vec![nix::unistd::getegid().as_raw()];
+        own_groups.extend(rustix::process::getgroups().unwrap_or_default().iter().map(|gid| gid.as_raw()));
+        Self { names: Names::new(), own_uid: nix::unistd::geteuid().as_raw(), own_groups }
+    }
+}
+
+impl Users for SystemUsers {
+    fn user(&self, uid: u32) -> Arc<str> {
+        self.names.user(uid)
+    }
+
+    fn group(&self, gid: u32) -> Arc<str> {
+        self.names.group(gid)
+    }
+
+    fn own_uid(&self) -> u32 {
+        self.own_uid
+    }
+
+    fn is_own_group(&self, gid: u32) -> bool {
+        self.own_groups.contains(&gid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unknown_keep_their_numbers() {
+        let users = SystemUsers::new();
+        assert_eq!(&*users.user(0), "root");
+        assert_eq!(&*users.user(3_999_999_999), "3999999999");
+        assert!(users.is_own_group(nix::unistd::getegid().as_raw()));
+        assert!(!users.is_own_group(3_999_999_999));
+    }
+}

@@ -1,0 +1,194 @@
+//! From configured values to what each room is told. One function per room, nothing else.
+
+use crate::VERSION;
+use base::LogicalPath;
+use config::{AddressFamily, ChecksumKind, Effective, KeepAlive};
+use digest::Algorithm;
+use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Descriptors kept for files, journals and ourselves: one in so many of all.
+const FILES_SHARE: u64 = 4;
+
+/// How many connections a session may have bound beside its first.
+const BIND_MAX: u32 = 15;
+
+/// Checksums computed and parts transferred at a time that clients are told of.
+const PARALLEL_IO_MAX: u32 = 5;
+
+/// The receive buffer of a socket where the system does not tell its default.
+const WINDOW_BYTES: &str = "131072";
+
+/// Set-up of accepted sockets.
+pub(crate) fn socket(effective: &Effective) -> SocketConfig {
+    let network = &effective.network;
+    let KeepAlive { idle, interval, count } = *network.keepalive_parameters;
+    SocketConfig {
+        keepalive: network.keepalive.then_some(Keepalive { idle, interval, count }),
+        buffer_bytes: network.socket_buffer_bytes.and_then(|bytes| usize::try_from(bytes).ok()),
+    }
+}
+
+/// Opens the port.
+pub(crate) fn listen(effective: &Effective, descriptors: u64) -> Result<Listener, BindError> {
+    let network = &effective.network;
+    Listener::bind(ListenerConfig {
+        port: network.port.to_bind(),
+        address: match *network.family {
+            AddressFamily::Both => None,
+            AddressFamily::V4 => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            AddressFamily::V6 => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+        },
+        socket: socket(effective),
+        hail: *network.hail_timeout,
+        connections_max: connections_max(descriptors),
+    })
+}
+
+/// Connections that leave enough descriptors for files.
+fn connections_max(descriptors: u64) -> usize {
+    usize::try_from(descriptors - descriptors / FILES_SHARE).unwrap_or(usize::MAX)
+}
+
+/// What the xroot door is told.
+pub(crate) fn door(effective: &Effective, port: u16) -> xroot::Config {
+    let limit = &effective.protocol.prepare_limit;
+    let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
+    xroot::Config {
+        settings: session::Settings {
+            configuration: answers(effective),
+            prepares_max: limit.per_connection.and_then(|most| usize::try_from(most).ok()),
+            ..session::Settings::default()
+        },
+        hail: *effective.network.hail_timeout,
+        idle: *effective.network.idle_timeout,
+        sendfile: *effective.protocol.sendfile,
+        socket: socket(effective),
+        identification: xroot::Identification {
+            host: effective.host.clone(),
+            port,
+            version: VERSION.to_owned(),
+            instance: instance.to_owned(),
+            site: effective.process.site_name.value.clone().unwrap_or_default(),
+        },
+    }
+}
+
+/// What `query config` answers; a key that is missing here is echoed, which says that there is none.
+fn answers(effective: &Effective) -> Vec<(String, String)> {
+    let xattr = &effective.logical.xattr;
+    let (name, value) = if xattr.enabled { (xattr.name_bytes_max, xattr.value_bytes_max) } else { (0, 0) };
+    let mut answers = vec![
+        ("bind_max", BIND_MAX.to_string()),
+        ("cms", "none|".to_owned()),
+        ("fattr", format!("{name} {value}")),
+        ("pio_max", PARALLEL_IO_MAX.to_string()),
+        ("readv_ior_max", wire::xroot::limits::READV_SEGMENT_BYTES_MAX.to_string()),
+        ("readv_iov_max", wire::xroot::limits::READV_SEGMENTS_MAX.to_string()),
+        ("role", "server".to_owned()),
+        ("start", jiff::Zoned::now().strftime("%y%m%d:%H%M%S.0").to_string()),
+        ("sysid", " sysid".to_owned()),
+        ("version", VERSION.to_owned()),
+        ("window", window(effective)),
+    ];
+    let offered = &effective.protocol.checksums.offered;
+    if !offered.is_empty() {
+        let list: Vec<_> =
+            offered.iter().enumerate().map(|(n, kind)| format!("{n}:{}", kind.name())).collect();
+        answers.push(("chksum", list.join(",")));
+    }
+    if let Some(site) = &effective.process.site_name.value {
+        answers.push(("sitename", site.clone()));
+    }
+    answers.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Bytes of a socket's receive buffer: as configured, else the system's default.
+fn window(effective: &Effective) -> String {
+    if let Some(bytes) = *effective.network.socket_buffer_bytes {
+        return bytes.to_string();
+    }
+    let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap_or_default();
+    limits.split_whitespace().nth(1).unwrap_or(WINDOW_BYTES).to_owned()
+}
+
+/// What the logical room is told.
+pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
+    let wanted = &effective.logical;
+    let exports = effective.storage.exports.iter().filter_map(export).collect();
+    let mut config = logical::Config::new(exports, effective.persist_folder());
+    let range = |range: config::ModeRange| logical::config::ModeRange { min: range.min, max: range.max };
+    config.file_mode = range(wanted.creation_modes.files);
+    config.directory_mode = range(wanted.creation_modes.directories);
+    config.persist = logical::config::Persist {
+        mode: match wanted.persist.mode {
+            config::PersistMode::Auto => logical::config::PersistMode::Auto,
+            config::PersistMode::Manual => logical::config::PersistMode::Manual,
+            config::PersistMode::Off => logical::config::PersistMode::Off,
+        },
+        hold: wanted.persist.hold,
+        sync: wanted.persist.sync,
+    };
+    config.persist_folder = effective.persist_folder();
+    let checkpoints = effective.checkpoint_folder();
+    config.checkpoints = logical::config::Checkpoints {
+        enabled: checkpoints.is_some(),
+        bytes_max: u32::try_from(wanted.checkpoint.bytes_max).unwrap_or(u32::MAX),
+        on_failure: match wanted.checkpoint.on_failure {
+            config::CheckpointFailure::MakeReadOnly => logical::config::CheckpointFailure::MakeReadOnly,
+            config::CheckpointFailure::StopIo => logical::config::CheckpointFailure::StopIo,
+        },
+    };
+    // Where checkpoints are off, what an earlier run with them left behind still has to be found.
+    config.checkpoint_folder = checkpoints.unwrap_or_else(|| effective.admin_folder().join(".ofs/chkpnt"));
+    let checksums = &effective.protocol.checksums;
+    config.checksums = logical::config::Checksums {
+        types: checksums.offered.iter().map(|kind| algorithm(*kind)).collect(),
+        concurrent: usize::try_from(checksums.concurrent_max).unwrap_or(1).max(1),
+        read_bytes: usize::try_from(*wanted.checksum_read_bytes).unwrap_or(1 << 20),
+        from_cgi: checksums.from_cgi,
+    };
+    config.attributes = logical::config::AttributeLimits {
+        enabled: wanted.xattr.enabled,
+        name_bytes_max: wanted.xattr.name_bytes_max as usize,
+        value_bytes_max: wanted.xattr.value_bytes_max as usize,
+    };
+    config.delay_max = *wanted.delay_max;
+    config.own_address = own_address(&effective.host, port);
+    config
+}
+
+fn algorithm(kind: ChecksumKind) -> Algorithm {
+    match kind {
+        ChecksumKind::Adler32 => Algorithm::Adler32,
+        ChecksumKind::Crc32 => Algorithm::Crc32,
+        ChecksumKind::Crc32c => Algorithm::Crc32c,
+        ChecksumKind::Zcrc32 => Algorithm::Zcrc32,
+        ChecksumKind::Md5 => Algorithm::Md5,
+        ChecksumKind::Sha1 => Algorithm::Sha1,
+        ChecksumKind::Sha256 => Algorithm::Sha256,
+    }
+}
+
+fn export(export: &config::Export) -> Option<logical::config::Export> {
+    let attributes = &export.attributes;
+    Some(logical::config::Export {
+        prefix: LogicalPath::parse(export.prefix.as_bytes()).ok()?,
+        read_only: attributes.read_only,
+        force_read_only: attributes.force_read_only,
+        lock: attributes.lock,
+    })
+}
+
+/// How locate names this server: by address in the form `[::a.b.c.d]:port`, and by name.
+fn own_address(host: &str, port: u16) -> logical::config::OwnAddress {
+    let addresses: Vec<IpAddr> = dns_lookup::lookup_host(host).map(Iterator::collect).unwrap_or_default();
+    let reachable = addresses.iter().find(|address| !address.is_loopback()).or_else(|| addresses.first());
+    let address = match reachable.map(IpAddr::to_canonical) {
+        Some(IpAddr::V6(address)) => format!("[{address}]:{port}"),
+        Some(IpAddr::V4(address)) => format!("[::{address}]:{port}"),
+        None => format!("[::{}]:{port}", Ipv4Addr::LOCALHOST),
+    };
+    let name = if host.is_empty() { "localhost" } else { host };
+    logical::config::OwnAddress { address: address.into(), name: format!("{name}:{port}").into() }
+}

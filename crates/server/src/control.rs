@@ -1,0 +1,249 @@
+//! A running server's ear: signals and the admin socket, drain and reload.
+//!
+//! | signal | what it does |
+//! |---|---|
+//! | SIGTERM, SIGINT | drains: no new connections, operations in flight end, the rest is closed and listed; exit 0 |
+//! | a second one | ends at once; exit 1 |
+//! | SIGHUP | opens the log again and reads the configuration again |
+//! | SIGPIPE | nothing: a write to a closed socket is an error of that write |
+
+use crate::admin::{AdminSocket, Call, LevelsAnswer, ReloadAnswer, Request, Response, Status};
+use crate::log::{Levels, Log};
+use crate::process::{AdminFolder, PidFile};
+use crate::reload::Difference;
+use crate::{Running, VERSION};
+use base::Identity;
+use config::{Effective, Files, Load, Severity};
+use std::io;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+/// Calls of the admin socket that may wait.
+const CALLS_QUEUED_MAX: usize = 16;
+
+/// Exit status of a server that was told twice to end.
+const ENDED_AT_ONCE: u8 = 1;
+
+/// What is needed to read the configuration again.
+pub(crate) struct Reloading {
+    pub(crate) load: Load,
+    pub(crate) levels: Levels,
+}
+
+/// A server that has started, with all that goes when it ends.
+pub(crate) struct Control {
+    pub(crate) running: Running,
+    pub(crate) effective: Effective,
+    pub(crate) log: Log,
+    pub(crate) admin: AdminSocket,
+    pub(crate) folder: AdminFolder,
+    pub(crate) pid_files: Vec<PidFile>,
+    pub(crate) reloading: Reloading,
+}
+
+/// The state of the loop below.
+struct Watch {
+    running: Running,
+    effective: Effective,
+    log: Log,
+    reloading: Reloading,
+    started: SystemTime,
+    /// Since it was told to end: comes to its end with the clients that were cut off.
+    drain: Option<JoinHandle<Vec<Identity>>>,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+impl Control {
+    /// Serves until told to end.
+    pub(crate) fn run(self) -> ExitCode {
+        let Self { running, effective, log, admin, folder, pid_files, reloading } = self;
+        let mut watch = Watch { running, effective, log, reloading, started: SystemTime::now(), drain: None };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let outcome = runtime.and_then(|runtime| runtime.block_on(watch.serve(admin)));
+        let code = match outcome {
+            Ok(code) => code,
+            Err(error) => {
+                tracing::error!("the server's control loop ended: {error}");
+                ExitCode::FAILURE
+            }
+        };
+        drop((pid_files, folder));
+        watch.log.flush();
+        code
+    }
+}
+
+impl Watch {
+    async fn serve(&mut self, admin: AdminSocket) -> io::Result<ExitCode> {
+        let mut signals = Signals::new()?;
+        let (calls, mut called) = mpsc::channel(CALLS_QUEUED_MAX);
+        let mut admin = std::pin::pin!(admin.serve(calls));
+        loop {
+            tokio::select! {
+                Some(()) = signals.terminate.recv() => if let Some(code) = self.told_to_end("SIGTERM") { return Ok(code) },
+                Some(()) = signals.interrupt.recv() => if let Some(code) = self.told_to_end("SIGINT") { return Ok(code) },
+                Some(()) = signals.hang_up.recv() => {
+                    self.reload_and_log();
+                }
+                Some(call) = called.recv() => self.answer(call),
+                result = &mut admin => return result.map(|()| ExitCode::FAILURE),
+                left = drained(&mut self.drain) => {
+                    list(&left);
+                    tracing::info!("good bye");
+                    return Ok(ExitCode::SUCCESS);
+                }
+            }
+        }
+    }
+
+    /// The first time begins a drain, the second ends the server.
+    fn told_to_end(&mut self, by: &str) -> Option<ExitCode> {
+        if self.drain.is_some() {
+            tracing::warn!("a second {by} ends the server at once");
+            list(&self.running.clients());
+            return Some(ExitCode::from(ENDED_AT_ONCE));
+        }
+        let (limit, sessions) = (*self.effective.process.drain, self.running.sessions());
+        tracing::info!(
+            "{by}: no new connections; {sessions} sessions may end what they do within {} s",
+            limit.as_secs()
+        );
+        self.drain = Some(tokio::spawn(self.running.drain(limit)));
+        None
+    }
+
+    fn answer(&mut self, call: Call) {
+        let response = match call.request {
+            Request::Status {} => Response::Status(Box::new(self.status())),
+            Request::LogLevel { levels: None } => self.levels(),
+            Request::LogLevel { levels: Some(text) } => match Levels::parse(&text) {
+                Ok(levels) => {
+                    tracing::info!("log level {levels} (was {})", self.log.levels());
+                    self.log.set_levels(levels);
+                    self.levels()
+                }
+                Err(error) => Response::failed(error),
+            },
+            Request::Reload {} => self.reload_and_log(),
+            Request::Drain {} => {
+                if self.drain.is_none() {
+                    self.told_to_end("admin drain");
+                }
+                Response::Draining
+            }
+        };
+        // Who asked may have gone.
+        call.answer.send(response).ok();
+    }
+
+    fn levels(&self) -> Response {
+        Response::Levels(LevelsAnswer { levels: self.log.levels().to_string() })
+    }
+
+    fn status(&self) -> Status {
+        let (effective, running) = (&self.effective, &self.running);
+        let refused = running.refused();
+        Status {
+            version: VERSION.to_owned(),
+            program: effective.program.clone(),
+            instance: effective.instance.clone().unwrap_or_else(|| config::ANONYMOUS.to_owned()),
+            pid: std::process::id(),
+            host: effective.host.clone(),
+            port: running.address().port(),
+            exports: crate::running::export_list(effective),
+            config_file: self.reloading.load.file.clone(),
+            started: self.started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            uptime_seconds: self.started.elapsed().map_or(0, |uptime| uptime.as_secs()),
+            connections: running.connections() as u64,
+            sessions: running.sessions() as u64,
+            requests: running.totals().requests,
+            bytes_in: running.totals().bytes_in,
+            bytes_out: running.totals().bytes_out,
+            open_files: running.open_files() as u64,
+            refused_full: refused.full,
+            refused_denied: refused.denied,
+            refused_unknown: refused.unknown,
+            log_levels: self.log.levels().to_string(),
+            draining: self.drain.is_some(),
+        }
+    }
+
+    fn reload_and_log(&mut self) -> Response {
+        if let Err(error) = self.log.reopen() {
+            tracing::error!("cannot open the log again, the old file stays in use: {error}");
+        }
+        let response = self.reload();
+        match &response {
+            Response::Reload(answer) => {
+                let list =
+                    |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
+                tracing::info!("configuration read again; changed now: {}", list(&answer.applied));
+                if !answer.need_restart.is_empty() {
+                    tracing::warn!("needs a restart to change: {}", list(&answer.need_restart));
+                }
+            }
+            Response::Failed(failure) => {
+                tracing::error!("the configuration stays as it was: {}", failure.error);
+            }
+            _ => {}
+        }
+        response
+    }
+
+    /// Takes over what can change while serving, or changes nothing at all.
+    fn reload(&mut self) -> Response {
+        let config::Loaded { effective: mut new, report } = config::load(&self.reloading.load, &Files);
+        if !report.is_ok() {
+            let errors: Vec<_> = report.errors().map(ToString::to_string).collect();
+            return Response::failed(errors.join("\n"));
+        }
+        if new.process.admin_path.origin.is_default() {
+            new.process.admin_path = self.effective.process.admin_path.clone();
+        }
+        let difference = Difference::between(&self.effective, &new);
+        if difference.live.iter().any(|name| name.ends_with(".trace")) {
+            self.log.set_levels(self.reloading.levels.clone().with_traces(&new));
+        }
+        self.running.reconfigure(&new);
+        crate::reload::take_over(&mut self.effective, &new);
+        let warnings = report.problems().iter().filter(|problem| problem.severity == Severity::Warning);
+        Response::Reload(ReloadAnswer {
+            applied: difference.live,
+            need_restart: difference.restart,
+            warnings: warnings.map(ToString::to_string).collect(),
+        })
+    }
+}
+
+/// The end of a drain; never, as long as none has begun.
+async fn drained(drain: &mut Option<JoinHandle<Vec<Identity>>>) -> Vec<Identity> {
+    match drain {
+        Some(drain) => drain.await.unwrap_or_default(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Says whose connections are closed in the middle of something.
+fn list(left: &[Identity]) {
+    for client in left {
+        tracing::warn!("{client} is cut off in the middle of a request");
+    }
+}

@@ -1,0 +1,318 @@
+//! A server as a process, from the command line to its exit status.
+//!
+//! The order matters: detach before anything is opened; take the port and descriptors while still root; become the user;
+//! then folders, log and admin socket, which belong to that user; serve; and only then tell who waits that it serves.
+
+use crate::adapters::host_name;
+use crate::admin::AdminSocket;
+use crate::control::{Control, Reloading};
+use crate::error::StartError;
+use crate::log::{Levels, Log, LogSettings, Retention, Target};
+use crate::process::{
+    self, AdminFolder, Detached, EnvironmentFile, Outcome, PidFile, User, enter_home, port_owner,
+    state_folder,
+};
+use crate::{Running, VERSION};
+use config::{Effective, Files, Load, Loaded, Severity, Strictness};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Exit status of a server that did not start.
+const NOT_STARTED: u8 = 1;
+
+/// Where the log is to go; relative names have been made absolute.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LogTarget {
+    /// The error output.
+    Stderr,
+    /// A file.
+    File {
+        /// Its name.
+        path: PathBuf,
+        /// The instance's folder is not put before it (`=`).
+        exact: bool,
+        /// What becomes of old ones.
+        retention: Retention,
+    },
+}
+
+/// What a command line makes of a server.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The configuration, to be loaded now and at each reload. Its host name is filled in if it is empty.
+    pub load: Load,
+    /// Where to log.
+    pub log: LogTarget,
+    /// How much to log; the configuration's trace directives may raise it.
+    pub levels: Levels,
+    /// Time stamps with microseconds.
+    pub precise: bool,
+    /// The user to become.
+    pub user: Option<String>,
+    /// Detach from the terminal.
+    pub background: bool,
+    /// A further pid file (`-s`).
+    pub pid_file: Option<PathBuf>,
+    /// Write the pid file of the configuration and the environment file, as sites' scripts expect of `xrootd`.
+    pub traditional_files: bool,
+    /// Say on the standard output what is served where, and how to use it.
+    pub announce: bool,
+}
+
+/// Starts a server and returns when it has ended.
+pub fn run(mut launch: Launch) -> ExitCode {
+    let detached = match launch.background.then(process::detach).transpose() {
+        Ok(Some(Outcome::Parent(status))) => return ExitCode::from(status),
+        Ok(Some(Outcome::Server(detached))) => Some(detached),
+        Ok(None) => None,
+        Err(error) => {
+            return fail(&launch, &StartError::System { what: "the background process", source: error });
+        }
+    };
+    if launch.load.evaluation.host.is_empty() {
+        launch.load.evaluation.host = host_name();
+    }
+    match start(&launch, detached) {
+        Ok(control) => control.run(),
+        Err(error) => fail(&launch, &error),
+    }
+}
+
+/// The last words of a server that did not start: in the log, and where the operator looks.
+fn fail(launch: &Launch, error: &StartError) -> ExitCode {
+    tracing::error!("{error}");
+    let program = &launch.load.evaluation.program;
+    let mut stderr = std::io::stderr().lock();
+    // Nobody to tell it to is no reason for more.
+    if launch.announce {
+        writeln!(stderr, "scalla: error: {error}").ok();
+    } else {
+        let instance = launch.load.evaluation.instance.as_deref().unwrap_or(config::ANONYMOUS);
+        let host = &launch.load.evaluation.host;
+        writeln!(stderr, "{program}: error: {error}").ok();
+        writeln!(stderr, "------ {program} {instance}@{host} initialization failed.").ok();
+    }
+    ExitCode::from(NOT_STARTED)
+}
+
+fn start(launch: &Launch, detached: Option<Detached>) -> Result<Control, StartError> {
+    let Loaded { mut effective, report } = config::load(&launch.load, &Files);
+    if !report.is_ok() {
+        eprint!("{report}");
+        return Err(StartError::Configuration);
+    }
+    process::apply_environment(&effective.environment)
+        .map_err(|source| StartError::System { what: "the environment of setenv", source })?;
+    let user = launch.user.as_deref().map(User::find).transpose()?;
+    let descriptors =
+        process::raise_descriptors(effective.network.max_fd.value).map_err(StartError::Limits)?;
+    let listener = crate::assembly::listen(&effective, descriptors).map_err(|error| {
+        let port = error.address.port();
+        StartError::Port { port, owner: port_owner(port), source: error.source }
+    })?;
+    if effective.process.admin_path.origin.is_default() {
+        effective.process.admin_path.value.path = state_folder(&effective, user.as_ref())?;
+    }
+    if let Some(user) = &user {
+        user.switch()?;
+    }
+    let log_file = log_path(launch, &effective);
+    let log = open_log(launch, &effective, log_file.clone())?;
+    introduce(launch, &effective, &report, user.is_none());
+    let mut folder = AdminFolder::claim(
+        &effective.admin_folder(),
+        effective.process.admin_path.mode(),
+        &effective.program,
+    )?;
+    let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
+    let socket = folder.socket();
+    let admin = AdminSocket::bind(&socket).map_err(|source| StartError::File {
+        what: "admin socket",
+        path: socket,
+        source,
+    })?;
+    let running = Running::start(&effective, listener)?;
+    let port = running.address().port();
+    folder.note(port).ok();
+    let pid_files = write_files(launch, &effective, log_file.as_deref(), &home)?;
+    if launch.announce {
+        announce(&effective, &running);
+    } else {
+        let Effective { program, host, .. } = &effective;
+        tracing::info!("------ {program} {}@{host}:{port} initialization completed.", instance(&effective));
+    }
+    if let Some(detached) = detached {
+        detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
+    }
+    let reloading = Reloading { load: launch.load.clone(), levels: launch.levels.clone() };
+    Ok(Control { running, effective, log, admin, folder, pid_files, reloading })
+}
+
+fn instance(effective: &Effective) -> &str {
+    effective.instance.as_deref().unwrap_or(config::ANONYMOUS)
+}
+
+/// `log/x` of instance `foo` is `log/foo/x`.
+fn log_path(launch: &Launch, effective: &Effective) -> Option<PathBuf> {
+    let LogTarget::File { path, exact, .. } = &launch.log else { return None };
+    match (&effective.instance, path.parent(), path.file_name()) {
+        (Some(instance), Some(folder), Some(name)) if !exact => Some(folder.join(instance).join(name)),
+        _ => Some(path.clone()),
+    }
+}
+
+fn open_log(launch: &Launch, effective: &Effective, path: Option<PathBuf>) -> Result<Log, StartError> {
+    let target = match (&launch.log, path) {
+        (LogTarget::File { retention, .. }, Some(path)) => Target::File { path, retention: *retention },
+        _ if launch.background => Target::Nowhere,
+        _ => Target::Stderr,
+    };
+    let named = match &target {
+        Target::File { path, .. } => path.clone(),
+        _ => PathBuf::from("the error output"),
+    };
+    if target == Target::Nowhere {
+        eprintln!(
+            "{}: warning: in the background without a log file nothing is logged; name one (-l)",
+            effective.program
+        );
+    }
+    let settings = LogSettings {
+        target,
+        format: effective.process.log_format.value,
+        precise: launch.precise,
+        levels: launch.levels.clone().with_traces(effective),
+    };
+    Log::start(settings).map_err(|source| StartError::File { what: "log", path: named, source })
+}
+
+/// The first lines of a log: who starts, and what there is to say about the configuration.
+fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no_user: bool) {
+    let Effective { program, host, .. } = effective;
+    if !launch.announce {
+        tracing::info!("++++++ {program} {}@{host} initialization started.", instance(effective));
+    }
+    tracing::info!("scalla {VERSION} on {}", rustix::system::uname().release().to_string_lossy());
+    if no_user && User::is_root() {
+        tracing::warn!(
+            "serving as the superuser: clients get at whatever is below the exports; name a user ({})",
+            if launch.announce { "--user" } else { "-R" }
+        );
+    }
+    for problem in report.problems() {
+        match problem.severity {
+            Severity::Error | Severity::Warning => tracing::warn!("{problem}"),
+            Severity::Note => tracing::info!("{problem}"),
+        }
+    }
+    if launch.load.strictness == Strictness::Legacy {
+        let unknown = report.problems().iter().filter(|p| p.kind == config::ProblemKind::Unknown).count();
+        if unknown > 0 {
+            let text = format!("{unknown} unknown directives are not in force; see `scalla config check`");
+            tracing::warn!("{text}");
+            eprintln!("{program}: warning: {text}");
+        }
+    }
+}
+
+/// Pid files and the environment file.
+fn write_files(
+    launch: &Launch,
+    effective: &Effective,
+    log_file: Option<&Path>,
+    home: &Path,
+) -> Result<Vec<PidFile>, StartError> {
+    let mut pid_files = Vec::new();
+    let mut write = |path: PathBuf, chosen: bool| match PidFile::write(path.clone()) {
+        Ok(file) => {
+            pid_files.push(file);
+            Ok(())
+        }
+        Err(source) if chosen => Err(StartError::File { what: "pid file", path, source }),
+        Err(error) => {
+            tracing::warn!("no pid file {}: {error}; name a folder (all.pidpath)", path.display());
+            Ok(())
+        }
+    };
+    if let Some(path) = &launch.pid_file {
+        write(path.clone(), true)?;
+    }
+    let chosen = !effective.process.pid_path.origin.is_default();
+    if launch.traditional_files || chosen {
+        write(effective.process.pid_file(&effective.program, effective.instance.as_deref()), chosen)?;
+    }
+    if launch.traditional_files {
+        let file = EnvironmentFile {
+            effective,
+            version: VERSION,
+            config_file: launch.load.file.as_deref().map(Path::new),
+            log_file,
+            home,
+        };
+        // Where the pid file was asked for, scripts look for this one too.
+        let beside = launch.pid_file.as_deref().and_then(Path::parent).map(Path::to_owned);
+        let folder = beside.unwrap_or_else(|| effective.admin_folder());
+        if let Err(error) = file.write(&folder) {
+            tracing::warn!("no environment file {}: {error}", folder.join(file.name()).display());
+        }
+    }
+    Ok(pid_files)
+}
+
+/// Two lines on what is served where, and a third to try.
+fn announce(effective: &Effective, running: &Running) {
+    let address = running.address();
+    let exports = crate::running::describe_exports(effective);
+    let host = if effective.host.is_empty() { "localhost" } else { &effective.host };
+    let url = match address.port() {
+        config::PORT_DEFAULT => format!("root://{host}/"),
+        port => format!("root://{host}:{port}/"),
+    };
+    let mut out = std::io::stdout().lock();
+    let text = format!(
+        "scalla {VERSION} listening on {address}, serving {exports}\n\
+         Whoever reaches the port may {}; Ctrl-C ends. Try:\n    {}\n",
+        if effective.storage.exports.iter().all(|export| export.attributes.read_only) {
+            "read"
+        } else {
+            "read and write"
+        },
+        example(effective, &url),
+    );
+    // Started by a program that does not listen, it serves all the same.
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+}
+
+/// A command that works as it stands: read a file that is there, else write one, else look around.
+fn example(effective: &Effective, url: &str) -> String {
+    let Some(export) = effective.storage.exports.first() else { return format!("xrdfs {url} ls /") };
+    let root = effective.storage.local_root.value.clone().unwrap_or_default();
+    let folder = root.join(export.prefix.trim_start_matches('/'));
+    let prefix = export.prefix.trim_end_matches('/');
+    if let Some(name) = first_file(&folder) {
+        return format!("xrdcp {url}{prefix}/{name} .");
+    }
+    if export.attributes.read_only {
+        return format!("xrdfs {url} ls {}", export.prefix);
+    }
+    format!("xrdcp /etc/hostname {url}{prefix}/hostname")
+}
+
+/// Names of a folder looked at for the example.
+const NAMES_LOOKED_AT: usize = 200;
+
+/// The first regular file whose name needs no quotes in a shell or URL.
+fn first_file(folder: &Path) -> Option<String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .ok()?
+        .take(NAMES_LOOKED_AT)
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| !name.starts_with(['.', '-']) && name.chars().all(plain))
+        .collect();
+    names.sort();
+    names.into_iter().next()
+}

@@ -1,0 +1,215 @@
+//! A server that serves: the rooms wired together, the port open.
+//!
+//! In-process tests start one with [`Running::listen`]; programs go through [`crate::daemon`].
+
+use crate::adapters::{Doorkeeper, SystemClock, SystemUsers};
+use crate::assembly;
+use crate::error::StartError;
+use crate::process::port_owner;
+use base::Identity;
+use config::Effective;
+use logical::{Logical, Parts};
+use net::{Admission, Door, Listener, Loops, Refusals};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use storage::posix::Posix;
+use tokio::sync::oneshot;
+
+/// A server that serves. Dropping it closes the port and ends every connection.
+pub struct Running {
+    address: SocketAddr,
+    loops: Arc<Loops>,
+    refusals: Arc<Refusals>,
+    doorkeeper: Arc<Doorkeeper>,
+    logical: Arc<Logical>,
+    xroot: Arc<xroot::Door>,
+    acceptor: Option<Acceptor>,
+}
+
+/// The thread that accepts. The port is open as long as `open` is.
+struct Acceptor {
+    open: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// Connections that were not served, since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refused {
+    /// There were too many.
+    pub full: u64,
+    /// The host is not allowed.
+    pub denied: u64,
+    /// They spoke no protocol we know.
+    pub unknown: u64,
+}
+
+impl Running {
+    /// Opens the port that `effective` names and serves. Blocks while earlier runs' journals are worked through.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn listen(effective: &Effective) -> Result<Self, StartError> {
+        let descriptors = effective.network.max_fd.limit;
+        let listener = assembly::listen(effective, descriptors).map_err(|error| {
+            let port = error.address.port();
+            StartError::Port { port, owner: port_owner(port), source: error.source }
+        })?;
+        Self::start(effective, listener)
+    }
+
+    /// Serves on a port that is open already.
+    pub(crate) fn start(effective: &Effective, listener: Listener) -> Result<Self, StartError> {
+        let system = |what| move |source| StartError::System { what, source };
+        let address = listener.local_address().map_err(system("the address of the port"))?;
+        let logical = logical(effective, address.port())?;
+        let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
+        let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port()), logical.clone()));
+        let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
+        let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
+        let refusals = Arc::new(Refusals::default());
+        let keeper = doorkeeper.clone();
+        let admission: Admission = Arc::new(move |address| {
+            let keeper = keeper.clone();
+            Box::pin(async move { keeper.admits(address).await })
+        });
+        let acceptor = Acceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
+            .map_err(system("a thread"))?;
+        Ok(Self { address, loops, refusals, doorkeeper, logical, xroot, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> usize {
+        self.loops.connections()
+    }
+
+    /// Files open now, counting each handle.
+    pub fn open_files(&self) -> usize {
+        self.logical.status().open_files
+    }
+
+    /// Connections that were not served.
+    pub fn refused(&self) -> Refused {
+        let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Refused {
+            full: count(&self.refusals.full),
+            denied: count(&self.refusals.denied),
+            unknown: count(&self.refusals.unknown),
+        }
+    }
+
+    /// Takes over what can change while serving.
+    pub(crate) fn reconfigure(&self, new: &Effective) {
+        self.doorkeeper.set(&new.network);
+    }
+
+    /// Sessions now, also those that have not logged in.
+    pub fn sessions(&self) -> usize {
+        self.xroot.sessions()
+    }
+
+    /// What the xroot door has counted since the start.
+    pub fn totals(&self) -> xroot::Totals {
+        self.xroot.totals()
+    }
+
+    /// Who is connected.
+    pub fn clients(&self) -> Vec<Identity> {
+        self.xroot.clients()
+    }
+
+    /// Closes the port, lets operations in flight end within `limit`, closes what is left then and tells whose it was.
+    ///
+    /// The port is closed when this returns; the rest is for the future.
+    pub fn drain(&mut self, limit: Duration) -> impl Future<Output = Vec<Identity>> + Send + 'static {
+        self.close_port();
+        let (xroot, loops) = (self.xroot.clone(), self.loops.clone());
+        async move { xroot.drain(loops.handles(), limit).await }
+    }
+
+    fn close_port(&mut self) {
+        if let Some(acceptor) = self.acceptor.take() {
+            acceptor.stop();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.close_port();
+    }
+}
+
+impl Acceptor {
+    fn start(
+        listener: Listener,
+        loops: Arc<Loops>,
+        doors: Arc<[Arc<dyn Door>]>,
+        admission: Admission,
+        refusals: Arc<Refusals>,
+    ) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (open, closed) = oneshot::channel::<()>();
+        let thread = std::thread::Builder::new().name("acceptor".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = closed => {}
+                    ended = listener.serve(loops, doors, admission, refusals) => if let Err(error) = ended {
+                        tracing::error!("no longer accepting connections: {error}");
+                    },
+                }
+            });
+        })?;
+        Ok(Self { open, thread })
+    }
+
+    fn stop(self) {
+        drop(self.open);
+        if self.thread.join().is_err() {
+            tracing::error!("the acceptor ended by a panic");
+        }
+    }
+}
+
+/// The logical file system over the POSIX tree that is served.
+fn logical(effective: &Effective, port: u16) -> Result<Arc<Logical>, StartError> {
+    let config = storage::posix::Config::from_effective(&effective.storage);
+    let backend =
+        Posix::new(&config).map_err(|source| StartError::Storage { path: config.root.clone(), source })?;
+    Logical::new(Parts {
+        config: assembly::logical(effective, port),
+        backend: Arc::new(backend),
+        clock: Arc::new(SystemClock::new()),
+        users: Arc::new(SystemUsers::new()),
+        locator: None,
+    })
+    .map_err(StartError::Recovery)
+}
+
+/// The exports, one text each.
+pub(crate) fn export_list(effective: &Effective) -> Vec<String> {
+    let exports = effective.storage.exports.iter();
+    exports
+        .map(|export| {
+            let mark = if export.attributes.read_only { " (read-only)" } else { "" };
+            format!("{}{mark}", export.prefix)
+        })
+        .collect()
+}
+
+/// `/srv/data as / (read-only)`, or the exports where nothing is put before them.
+pub(crate) fn describe_exports(effective: &Effective) -> String {
+    let list = export_list(effective).join(", ");
+    match &effective.storage.local_root.value {
+        Some(root) => format!("{} as {list}", root.display()),
+        None => list,
+    }
+}
