@@ -26,7 +26,7 @@ def pytest_sessionstart(session):
 def pytest_collection_modifyitems(items):
     """Without our server its own tests are left out, and only then."""
     for item in items:
-        if ONLY == "theirs" and {"ours", "serve"} & set(item.fixturenames):
+        if ONLY == "theirs" and {"ours", "serve", "recorded_ours"} & set(item.fixturenames):
             item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=theirs"))
         if ONLY == "ours" and "theirs" in item.fixturenames:
             item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=ours"))

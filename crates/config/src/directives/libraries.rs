@@ -93,6 +93,9 @@ const KNOWN: &[Known] = &[
     known("libXrdThrottle", Fate::NotYet, "throttling"),
     known("libXrdVoms", Fate::Guards, "VOMS attributes"),
     known("libXrdXrootd", Fate::BuiltIn, "the xroot protocol"),
+    // Names without a library behind them.
+    known("default", Fate::BuiltIn, "the default"),
+    known("throttle", Fate::NotYet, "throttling"),
 ];
 
 /// The library argument: behind `++` and `+x`/`-x` options.

@@ -1,7 +1,7 @@
 //! Directives of the storage: `oss.`.
 
 use super::libraries::{self, Purpose};
-use super::shared::{part_idle, trace};
+use super::shared::{later, part_idle, trace};
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, export};
 use crate::effective::{Allocation, MountCheck, Space, SpaceRule};
 use crate::report::ProblemKind;
@@ -36,17 +36,21 @@ pub(super) const SECTION: Section = Section {
         .default("none")
         .help("Groups file systems into spaces. `path*`: every folder whose name begins like that. `chkmount`: the \
                file `.xrdspace.id` must be there, lest a file system that is not mounted be filled. `assign` \
-               and `default` choose the space of new files by path.")
-        .example("public /disk1/xrd"),
+               and `default` choose the space of new files by path. Not in force yet: new files lie under the \
+               export itself.")
+        .example("public /disk1/xrd")
+        .standing(Standing::NotYet),
         Directive::new(&["oss.spacescan", "oss.cachescan"], Mark::Rare, "time", space_scan)
             .default("600s")
-            .help("How often free space is looked at, at least 30s.")
-            .example("5m"),
+            .help("How often the free space of spaces is looked at, at least 30s.")
+            .example("5m")
+            .standing(Standing::NotYet),
         Directive::new(&["oss.alloc"], Mark::Rare, "min [headroom [fuzz]]", allocation)
             .default("0 0 0")
             .help("How a partition of a space is chosen: least free bytes, percent added to the announced size, and \
                    percent by which free space may differ and still count as equal.")
-            .example("1g 10 20"),
+            .example("1g 10 20")
+            .standing(Standing::NotYet),
         Directive::new(&["oss.maxsize"], Mark::Rare, "size", max_size)
             .default("none")
             .help("Largest file; 0 is unlimited.")
@@ -132,7 +136,7 @@ fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
         }
         let rule = SpaceRule { name: name.text.clone(), assign: assign == "assign", prefixes };
         draft.effective.storage.space_rules.push(Setting::new(rule, arguments.origin()));
-        return Ok(());
+        return later(arguments, draft);
     }
     let mut token = what.clone();
     let wildcard = token.text.ends_with('*');
@@ -154,14 +158,14 @@ fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
     draft.finish(arguments);
     let space = Space { name: name.text.clone(), path: path.into(), wildcard, mount_check };
     draft.effective.storage.spaces.push(Setting::new(space, arguments.origin()));
-    Ok(())
+    later(arguments, draft)
 }
 
 fn space_scan(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let value = arguments.time("spacescan", between(30, DAY))?;
     draft.finish(arguments);
     draft.effective.storage.space_scan.set(value, arguments.origin());
-    Ok(())
+    later(arguments, draft)
 }
 
 fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
@@ -175,7 +179,7 @@ fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
     }
     draft.finish(arguments);
     draft.effective.storage.allocation.set(value, arguments.origin());
-    Ok(())
+    later(arguments, draft)
 }
 
 fn max_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {

@@ -165,13 +165,13 @@ pub struct Storage {
     pub defaults: Setting<Attributes>,
     /// `oss.localroot`: prepended to a logical path.
     pub local_root: Setting<Option<PathBuf>>,
-    /// `oss.space name path`.
+    /// `oss.space name path`. Where files made by XRootD may lie; not used for new files yet.
     pub spaces: Vec<Setting<Space>>,
-    /// `oss.space name assign|default`.
+    /// `oss.space name assign|default`. Not in force yet.
     pub space_rules: Vec<Setting<SpaceRule>>,
-    /// `oss.spacescan`: how often free space is looked at.
+    /// `oss.spacescan`, not in force yet: how often free space is looked at.
     pub space_scan: Setting<Duration>,
-    /// `oss.alloc`.
+    /// `oss.alloc`. Not in force yet.
     pub allocation: Setting<Allocation>,
     /// `oss.maxsize`: largest file, in bytes; `None` is unlimited.
     pub file_bytes_max: Setting<Option<u64>>,

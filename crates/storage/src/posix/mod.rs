@@ -10,16 +10,22 @@
 //! | `clone` | copying ranges between files |
 //! | `directory` | reading directories |
 //! | `attribute` | extended attributes |
+//! | `space` | spaces: data of new files on several partitions |
+//! | `partition` | one partition and its room |
 
 mod attribute;
 mod clone;
 mod directory;
 mod file;
+mod partition;
 mod resident;
+mod space;
 mod tree;
 mod volume;
 mod walk;
 
+pub use partition::{FIGURES_WAIT, PARTITION_BYTES_MAX};
+pub use space::{NAME_ATTRIBUTE, SPACE_DEFAULT, SpaceConfig};
 pub use tree::Without;
 pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};
 
@@ -30,11 +36,12 @@ use directory::Directory;
 use file::{File, metadata};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use space::Spaces;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use tree::Tree;
+use tree::{Parent, Tree};
 use volume::Volumes;
 
 /// What a [`Posix`] is told.
@@ -42,8 +49,10 @@ use volume::Volumes;
 pub struct Config {
     /// What `/` stands for (`oss.localroot`).
     pub root: PathBuf,
-    /// Folders outside the root that symbolic links may lead into.
+    /// Folders outside the root that symbolic links may lead into, beside the partitions of spaces.
     pub links_to: Vec<PathBuf>,
+    /// Spaces; without any, data lies where its name is.
+    pub spaces: SpaceConfig,
     /// Bytes a file may have at most (`oss.maxsize`).
     pub file_bytes_max: Option<u64>,
     /// For tests.
@@ -53,13 +62,29 @@ pub struct Config {
 impl Config {
     /// Everything below `root`, and nothing else.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), links_to: Vec::new(), file_bytes_max: None, without: Without::default() }
+        Self {
+            root: root.into(),
+            links_to: Vec::new(),
+            spaces: SpaceConfig::default(),
+            file_bytes_max: None,
+            without: Without::default(),
+        }
     }
 
     /// As the directives say.
     pub fn from_effective(storage: &config::Storage) -> Self {
         let root = storage.local_root.value.clone().unwrap_or_else(|| PathBuf::from("/"));
-        Self { file_bytes_max: storage.file_bytes_max.value, ..Self::new(root) }
+        let exports = storage.exports.iter().filter_map(|export| {
+            let prefix = LogicalPath::parse(export.prefix.as_bytes()).ok()?;
+            Some((prefix, export.attributes.in_place))
+        });
+        let spaces = SpaceConfig {
+            partitions: storage.spaces.iter().map(|space| space.value.clone()).collect(),
+            rules: storage.space_rules.iter().map(|rule| rule.value.clone()).collect(),
+            allocation: storage.allocation.value,
+            in_place: exports.collect(),
+        };
+        Self { file_bytes_max: storage.file_bytes_max.value, spaces, ..Self::new(root) }
     }
 }
 
@@ -67,6 +92,7 @@ impl Config {
 pub struct Posix {
     tree: Arc<Tree>,
     volumes: Volumes,
+    spaces: Option<Spaces>,
     without: Without,
     file_bytes_max: u64,
 }
@@ -82,12 +108,14 @@ fn is_error<T>(result: &io::Result<T>, errno: Errno) -> bool {
 }
 
 impl Posix {
-    /// Opens the root, which must be a directory. May wait.
+    /// Opens the root, which must be a directory, and looks at all partitions. May wait. The error says which of them.
     pub fn new(config: &Config) -> io::Result<Self> {
-        let tree = Arc::new(Tree::new(&config.root, &config.links_to, config.without)?);
+        let links_to = [config.links_to.clone(), Spaces::folders(&config.spaces)?].concat();
+        let tree = Arc::new(Tree::new(&config.root, &links_to, config.without)?);
         let volumes = Volumes::new(&config.root, tree.root(), config.without.nowait)?;
+        let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
         let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
-        Ok(Self { tree, volumes, without: config.without, file_bytes_max })
+        Ok(Self { tree, volumes, spaces, without: config.without, file_bytes_max })
     }
 
     fn flags(how: &OpenHow) -> OFlags {
@@ -119,19 +147,13 @@ impl Posix {
             return Err(Errno::ISDIR.into());
         }
         let (parent, name) = self.tree.parent_made(path, create.parents)?;
-        let mode = create.mode & 0o7777;
         for _ in 0..CREATE_TRIES {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
-            match rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(mode)) {
-                Ok(fd) => {
-                    // The process's mask took bits away, or a default list of the folder did.
-                    if rustix::fs::fstat(&fd)?.st_mode & 0o7777 != mode {
-                        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
-                    }
-                    return Ok(fd);
-                }
-                Err(Errno::EXIST) if !create.exclusive => {}
-                Err(error) => return Err(error.into()),
+            let made = match self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
+                Some(spaces) => spaces.create((&parent, name), path, create),
+                None => make_file(&parent, name, create.mode & 0o7777),
+            };
+            if create.exclusive || !is_error(&made, Errno::EXIST) {
+                return made;
             }
             let opened = self.tree.open(path, Self::flags(how), 0);
             // It is gone again; or it is a link to nothing, in whose place nothing may grow.
@@ -212,7 +234,19 @@ impl Backend for Posix {
 
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
         let (parent, name) = self.tree.parent(path)?;
-        Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty())?)
+        let Some(spaces) = &self.spaces else {
+            return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty())?);
+        };
+        let data = {
+            let _changing = spaces.changing();
+            let data = spaces.data_behind((&parent, name));
+            rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
+            data
+        };
+        if let Some(data) = data {
+            spaces.remove_data(&data);
+        }
+        Ok(())
     }
 
     fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
@@ -220,7 +254,23 @@ impl Backend for Posix {
         // Parents are not created for a source that is not there.
         rustix::fs::statat(&old, old_name, AtFlags::SYMLINK_NOFOLLOW)?;
         let (new, new_name) = self.tree.parent_made(to, parents)?;
-        Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?)
+        let Some(spaces) = &self.spaces else {
+            return Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?);
+        };
+        let (data, replaced) = {
+            let _changing = spaces.changing();
+            let data = spaces.data_behind((&old, old_name));
+            let replaced = spaces.data_behind((&new, new_name));
+            rustix::fs::renameat(&old, old_name, &new, new_name)?;
+            (data, replaced)
+        };
+        if let Some(data) = &data {
+            spaces.rename(data, to);
+        }
+        if let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) {
+            spaces.remove_data(&replaced);
+        }
+        Ok(())
     }
 
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
@@ -247,7 +297,10 @@ impl Backend for Posix {
         attribute::list(&Bearer::from(&self.tree.reach(path)?))
     }
 
-    fn usage(&self, path: &LogicalPath, _space: Option<&str>) -> io::Result<Usage> {
+    fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage> {
+        if let Some(spaces) = self.spaces.as_ref().filter(|spaces| space.is_some() || spaces.take(path)) {
+            return Ok(spaces.usage(space.unwrap_or(&self.space_of(path))));
+        }
         // What is not there yet would be stored where the nearest folder above it is.
         let mut path = path.clone();
         let place = loop {
@@ -260,13 +313,35 @@ impl Backend for Posix {
         usage_of(&place)
     }
 
-    fn space_of(&self, _path: &LogicalPath) -> String {
-        "public".to_owned()
+    fn space_of(&self, path: &LogicalPath) -> String {
+        let Some(spaces) = &self.spaces else { return SPACE_DEFAULT.to_owned() };
+        let found =
+            self.tree.parent(path).ok().and_then(|(parent, name)| spaces.space_behind((&parent, name)));
+        found.unwrap_or_else(|| spaces.space_for(path, None).to_owned())
     }
 
     fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
         &self.volumes.of_path(path).pool
     }
+}
+
+/// Creates a file that is not there.
+fn make_file(parent: &Parent<'_>, name: &[u8], mode: u32) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | QUIET;
+    let fd = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(mode))?;
+    if let Err(error) = exact_mode(&fd, mode) {
+        let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
+        return Err(error);
+    }
+    Ok(fd)
+}
+
+/// Gives a new file the bits that the process's mask took away, or a default list of its folder did.
+fn exact_mode(fd: &OwnedFd, mode: u32) -> io::Result<()> {
+    if rustix::fs::fstat(fd)?.st_mode & 0o7777 != mode {
+        rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
+    }
+    Ok(())
 }
 
 /// Status without asking a server behind a network file system.

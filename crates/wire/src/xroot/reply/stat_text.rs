@@ -61,7 +61,8 @@ pub struct ListedChecksum<'a> {
 }
 
 impl<'a> StatText<'a> {
-    /// Appends the text, without terminator. Blanks in owner and group would break the grammar and become `_`.
+    /// Appends the text, without terminator. Blanks and ends of line in owner and group would break
+    /// the grammar and become `_`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         print(out, format_args!("{} {} {} {}", self.id, self.size, self.flags.0, self.mtime));
         if let Some(more) = &self.extended {
@@ -173,7 +174,7 @@ fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 }
 
 fn name(out: &mut Vec<u8>, name: &[u8]) {
-    out.extend(name.iter().map(|&byte| if byte <= b' ' { b'_' } else { byte }));
+    out.extend(name.iter().map(|&byte| if matches!(byte, b' ' | b'\n' | 0) { b'_' } else { byte }));
     if name.is_empty() {
         out.push(b'_');
     }

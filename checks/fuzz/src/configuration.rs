@@ -1,0 +1,36 @@
+//! Configuration files: every file is read to its end, with all problems told at their places.
+
+use config::{Evaluation, Load, Memory, Origin, Overrides, Severity, Strictness, load};
+
+const FILE: &str = "/etc/xrootd/xrootd.cfg";
+
+/// `data` is the content of a configuration file.
+pub fn target(data: &[u8]) {
+    // The file may ask for itself, and for another one.
+    let source =
+        Memory::new().with(FILE, data).with("/etc/xrootd/config.d/10-more.cfg", b"all.export /more\n");
+    let lines = data.iter().filter(|&&byte| byte == b'\n').count() + 1;
+    for strictness in [Strictness::Strict, Strictness::Legacy] {
+        let request = Load {
+            file: Some(FILE.to_owned()),
+            evaluation: Evaluation {
+                program: "xrootd".to_owned(),
+                instance: None,
+                host: "server.example.org".to_owned(),
+                environment: [("HOME".to_owned(), "/home/x".to_owned())].into(),
+            },
+            overrides: Overrides::default(),
+            strictness,
+        };
+        let loaded = load(&request, &source);
+        assert_eq!(loaded.report.is_ok(), loaded.report.of(Severity::Error).count() == 0);
+        for problem in loaded.report.problems() {
+            assert!(!problem.what.is_empty() && !problem.to_string().is_empty());
+            if let Origin::File(position) = &problem.origin
+                && &*position.file == FILE
+            {
+                assert!(position.line as usize <= lines, "{problem}: the file has {lines} lines");
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Replies: decoding is total, what was decoded survives encoding, for the frame and for every kind of body.
+
+use wire::xroot::frames::Direction;
+use wire::xroot::reply::{
+    Attn, BadPages, ChkpointSizes, LoginReply, OpenReply, ProtocolReply, StatText, VfsText, bad_pages,
+    dirlist, fattr, locate, query, readv,
+};
+use wire::xroot::{Reply, ResponseHeader};
+
+/// `data` is a response frame; its announced length need not fit.
+pub fn target(data: &[u8]) {
+    crate::requests::split_stream(Direction::Responses, data);
+    let Some((header, rest)) = data.split_first_chunk() else { return };
+    let header = ResponseHeader::decode(header);
+    let counted = header.body_bytes().unwrap_or(0).min(rest.len());
+    let body = rest.get(..counted).unwrap_or_default();
+    bodies(rest);
+    texts(rest);
+    let Ok(reply) = Reply::decode(&header, body) else { return };
+    let mut bytes = Vec::new();
+    reply.encode(header.streamid, &mut bytes);
+    let Some((again, body)) = bytes.split_first_chunk() else { panic!("{reply:?} has no header") };
+    let again = ResponseHeader::decode(again);
+    assert_eq!(again.status, header.status);
+    assert_eq!(again.body_bytes(), Ok(body.len()));
+    assert_eq!(Reply::decode(&again, body), Ok(reply));
+    match reply {
+        Reply::Redirect(redirect) => drop(redirect.target()),
+        Reply::Attn(Attn::Response { header, body }) => drop(Reply::decode(&header, body)),
+        _ => {}
+    }
+}
+
+/// Encodes with `encode` and gives the bytes.
+fn encoded(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    encode(&mut out);
+    out
+}
+
+fn bodies(body: &[u8]) {
+    if let Ok(reply) = ProtocolReply::decode(body) {
+        let out = encoded(|out| reply.encode(out));
+        let again = ProtocolReply::decode(&out);
+        // The list of interfaces comes back padded.
+        assert_eq!(
+            again.map(|again| (again.pval, again.flags, again.security)),
+            Ok((reply.pval, reply.flags, reply.security))
+        );
+    }
+    if let Ok(reply) = LoginReply::decode(body) {
+        assert_eq!(LoginReply::decode(&encoded(|out| reply.encode(out))), Ok(reply));
+        reply.protocols().for_each(|protocol| assert!(!protocol.name.contains(&b',')));
+    }
+    if let Ok(reply) = OpenReply::decode(body) {
+        assert_eq!(OpenReply::decode(&encoded(|out| reply.encode(out))), Ok(reply));
+    }
+    if let Ok(reply) = ChkpointSizes::decode(body) {
+        assert_eq!(ChkpointSizes::decode(&encoded(|out| reply.encode(out))), Ok(reply));
+    }
+    if let Ok(list) = BadPages::decode(body) {
+        let offsets: Vec<_> = list.offsets().collect();
+        let out = encoded(|out| bad_pages::encode(out, list.first_bytes, list.last_bytes, &offsets));
+        assert_eq!(out, body);
+    }
+    for with_values in [false, true] {
+        if let Ok(results) = fattr::decode_results(body, with_values) {
+            let out = encoded(|out| match with_values {
+                true => fattr::encode_values(out, &results),
+                false => fattr::encode_results(out, &results),
+            });
+            // A value beside an error is not sent again.
+            let sane = results.iter().all(|result| result.error.is_none() || result.value.is_empty());
+            assert!(!sane || fattr::decode_results(&out, with_values) == Ok(results));
+        }
+        if let Ok(list) = fattr::decode_list(body, with_values) {
+            let out = encoded(|out| list.iter().for_each(|a| fattr::encode_listed(out, a.name, a.value)));
+            assert_eq!(out, body);
+        }
+    }
+    let elements = readv::Elements::new(body).map_while(Result::ok);
+    let out = encoded(|out| {
+        elements.for_each(|(segment, data)| {
+            out.extend_from_slice(&segment.encode());
+            out.extend_from_slice(data);
+        });
+    });
+    assert!(body.starts_with(&out));
+}
+
+fn texts(text: &[u8]) {
+    if let Ok(stat) = StatText::parse(text) {
+        assert_eq!(StatText::parse(&encoded(|out| stat.encode(out))).map(|again| again.size), Ok(stat.size));
+    }
+    if let Ok(vfs) = VfsText::parse(text) {
+        assert_eq!(VfsText::parse(&encoded(|out| vfs.encode(out))), Ok(vfs));
+    }
+    if let Ok(checksum) = query::Checksum::parse(text) {
+        assert_eq!(query::Checksum::parse(&encoded(|out| checksum.encode(out))), Ok(checksum));
+    }
+    if let Ok(space) = query::SpaceText::parse(text) {
+        assert_eq!(query::SpaceText::parse(&encoded(|out| space.encode(out))), Ok(space));
+    }
+    let locations: Vec<_> = locate::parse(text).collect();
+    let out = encoded(|out| locate::encode(out, locations.iter().copied()));
+    assert_eq!(locate::parse(&out).collect::<Vec<_>>(), locations);
+    listing(text);
+}
+
+fn listing(text: &[u8]) {
+    let listing = dirlist::Listing::new(text);
+    let Ok(entries) = listing.collect::<Result<Vec<_>, _>>() else { return };
+    let mut out = if listing.has_stat() { dirlist::STAT_PREFIX.to_vec() } else { Vec::new() };
+    for entry in &entries {
+        let expressed = match &entry.stat {
+            Some(stat) => dirlist::entry_with_stat(&mut out, entry.name, stat, entry.checksum.as_ref()),
+            None => dirlist::entry(&mut out, entry.name),
+        };
+        assert!(expressed, "a name that was listed can be listed");
+    }
+    dirlist::finish(&mut out, 0);
+    let again: Vec<_> =
+        dirlist::Listing::new(&out).map_while(Result::ok).map(|entry| entry.name.to_vec()).collect();
+    let plain_prefix = !listing.has_stat() && entries.first().is_some_and(|entry| entry.name == b".");
+    assert!(plain_prefix || again.iter().eq(entries.iter().map(|entry| entry.name)));
+}

@@ -1,0 +1,104 @@
+//! Seeds: the corpus that is made of the recorded exchanges of `vectors/`, so that a fuzzer starts at real traffic.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::Value;
+use wire::xroot::{Request, RequestHeader};
+
+/// Longer frames hold file data, from which nothing is learnt.
+const SEED_BYTES_MAX: usize = 2048;
+
+/// Everything a target starts from: made of recorded exchanges, and the files of its corpus folder.
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn of(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
+    let mut seeds = recorded(target)?;
+    let folder = here().join("corpus").join(target);
+    if folder.is_dir() {
+        for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+            let path = entry?.path();
+            seeds.insert(std::fs::read(&path).with_context(|| path.display().to_string())?);
+        }
+    }
+    Ok(seeds)
+}
+
+fn here() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What the recorded exchanges give for a target.
+fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
+    let mut seeds = BTreeSet::new();
+    match target {
+        "requests" => each_frame("c2s", |bytes| seeds.extend([bytes]))?,
+        "replies" => each_frame("s2c", |bytes| seeds.extend([bytes]))?,
+        "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
+        "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
+        "stored_attributes" => {
+            for algorithm in digest::Algorithm::ALL {
+                let checksum = digest::Running::of(algorithm, b"123456789");
+                seeds.insert(digest::Record::new(checksum, 1_795_257_271, 1_795_257_273).encode().to_vec());
+            }
+        }
+        _ => {}
+    }
+    Ok(seeds)
+}
+
+/// The arguments of recorded requests.
+fn each_argument(mut take: impl FnMut(&[u8])) -> anyhow::Result<()> {
+    each_frame("c2s", |bytes| {
+        let Some((header, payload)) = bytes.split_first_chunk() else { return };
+        match Request::decode(&RequestHeader::decode(header), payload) {
+            Ok(Request::Open(open)) => take(open.target),
+            Ok(Request::Login(login)) => take(login.cgi),
+            Ok(Request::Query(query)) => take(query.args),
+            Ok(Request::Dirlist(list)) => take(list.path),
+            Ok(Request::Stat(stat)) => take(stat.path),
+            Ok(Request::Mkdir(mkdir)) => take(mkdir.path),
+            _ => {}
+        }
+    })
+}
+
+/// Recorded frames of one direction.
+fn each_frame(direction: &str, mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
+    for path in scenarios()? {
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let scenario: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        let connections = scenario["connections"].as_array().into_iter().flatten();
+        for frame in connections.flat_map(|connection| connection["frames"].as_array().into_iter().flatten())
+        {
+            let of_xroot = matches!(frame["kind"].as_str(), Some("request" | "response"));
+            if of_xroot && frame["dir"] == direction && frame["len"].as_u64() <= Some(SEED_BYTES_MAX as u64) {
+                take(unhex(frame["hex"].as_str().unwrap_or_default()).context("not hexadecimal")?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn scenarios() -> anyhow::Result<Vec<PathBuf>> {
+    let folder = here().join("../../vectors/xroot");
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let (pairs, odd) = text.as_bytes().as_chunks::<2>();
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let bytes: Option<Vec<u8>> =
+        pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect();
+    bytes.filter(|_| odd.is_empty())
+}

@@ -1,0 +1,183 @@
+"""Persist on successful close: what was not closed is never taken for a whole file, and may be finished by its creator."""
+
+import os
+import struct
+import time
+
+import pytest
+
+import peers
+import raw
+from raw import Connection, Failed
+
+POSC = raw.O_POSC | raw.O_RETSTAT
+PENDING = 64
+# The hold time that the tests' configuration sets, with some patience on top.
+HOLD_SECONDS = 20
+SHORT = "ofs.persist manual hold 2\n"
+
+
+def begin(server, path, user="creator", content=b"hello"):
+    connection = Connection(server, user=user)
+    handle = connection.create(path, POSC)
+    connection.write(handle, 0, content)
+    return connection, handle
+
+
+def wait_until(condition, seconds=30):
+    """Waits for a change that the server makes in its own time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def flags(connection, path):
+    return int(connection.stat(path)[2])
+
+
+def test_marks_while_open_and_after_close(area):
+    path = area / "file"
+    connection, handle = begin(area.server, path)
+    with connection, Connection(area.server, user="other") as other:
+        words = other.stat(path)
+        assert int(words[2]) & PENDING
+        assert words[6][0] == "1", words
+        assert os.stat(area.local / "file").st_mode & 0o1000
+        with pytest.raises(Failed) as failed:
+            other.open(path)
+        assert failed.value.code == 3003
+        with pytest.raises(Failed):
+            other.create(path)
+        connection.close(handle)
+        assert not flags(other, path) & PENDING
+        assert os.stat(area.local / "file").st_mode & 0o7777 == 0o644
+        assert area.get("file") == b"hello"
+
+
+def test_creator_comes_back(area):
+    path = area / "file"
+    connection, _ = begin(area.server, path)
+    connection.vanish()
+    with Connection(area.server, user="creator") as again:
+
+        def reopened():
+            try:
+                return again.open(path, raw.O_UPDT | raw.O_POSC)
+            except Failed as failed:
+                assert failed.code == 3003, failed
+                return None
+
+        handle = None
+        deadline = time.monotonic() + 10
+        while handle is None and time.monotonic() < deadline:
+            handle = reopened()
+        again.write(handle, 5, b" world")
+        again.close(handle)
+        assert area.get("file") == b"hello world"
+        assert not flags(again, path) & PENDING
+
+
+def test_other_writer_is_refused_while_held(area):
+    path = area / "file"
+    connection, _ = begin(area.server, path)
+    connection.vanish()
+    with Connection(area.server, user="other") as other:
+
+        def released():
+            with pytest.raises(Failed) as failed:
+                other.open(path, raw.O_UPDT)
+            return failed.value.code != 3003
+
+        wait_until(released)
+        with pytest.raises(Failed) as failed:
+            other.open(path, raw.O_UPDT)
+        assert failed.value.code == 3020
+        frame = _bare_open(other, path)
+        assert frame.status == raw.WAIT
+        assert flags(other, path) & PENDING
+        other.ask(raw.RM, payload=path.encode())
+        assert not (area.local / "file").exists()
+
+
+def _bare_open(connection, path):
+    connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path.encode())
+    return connection.frame()
+
+
+def test_removed_when_the_hold_has_passed(launch):
+    server = launch(settings=SHORT)
+    connection, _ = begin(server, "/file")
+    connection.vanish()
+    wait_until(lambda: not (server.tree / "file").exists())
+
+
+def test_close_after_a_failed_write_removes_it(server, area):
+    """A checksum error that was not mended is no successful close."""
+    connection, handle = begin(server, area / "file")
+    with connection:
+        connection.ask(raw.PGWRITE, struct.pack(">4sq", handle, 0), struct.pack(">I", 1) + b"not what was promised")
+        with pytest.raises(Failed) as failed:
+            connection.close(handle)
+        assert failed.value.code == 3019
+
+
+def test_never_a_whole_file_after_a_crash(launch):
+    """After kill -9 and restart it still bears its marks; when the hold has passed it is gone."""
+    server = launch(settings=SHORT)
+    connection, _ = begin(server, "/file")
+    with connection:
+        server.restart()
+        with Connection(server, user="other") as other:
+            try:
+                assert flags(other, "/file") & PENDING
+            except Failed as failed:
+                assert failed.code == 3011
+        wait_until(lambda: not (server.tree / "file").exists())
+
+
+def test_creator_comes_back_after_a_crash(serve):
+    server = serve(settings="ofs.persist manual hold 60\n")
+    connection, _ = begin(server, "/file")
+    with connection:
+        server.restart()
+        with Connection(server, user="creator") as again:
+            handle = again.open("/file", raw.O_UPDT | raw.O_POSC)
+            again.write(handle, 5, b" world")
+            again.close(handle)
+        assert (server.tree / "file").read_bytes() == b"hello world"
+        server.restart()
+        assert (server.tree / "file").read_bytes() == b"hello world"
+
+
+def test_by_cgi_and_by_rule(launch):
+    server = launch(settings="ofs.persist auto hold 2\n")
+    with Connection(server, user="creator") as connection:
+        handle = connection.create("/by-rule")
+        assert flags(connection, "/by-rule") & PENDING
+        connection.close(handle)
+    server = launch(settings="ofs.persist manual hold 2\n")
+    with Connection(server, user="creator") as connection:
+        connection.create("/by-cgi?ofs.posc=1")
+        assert flags(connection, "/by-cgi") & PENDING
+        connection.create("/plain")
+        assert not flags(connection, "/plain") & PENDING
+
+
+def test_excludes_checkpoints(area):
+    connection, handle = begin(area.server, area / "file")
+    with connection:
+        with pytest.raises(Failed) as failed:
+            connection.checkpoint(handle, 0)
+        assert failed.value.code == 3032
+
+
+def test_a_hundred_at_once(launch):
+    """All of them vanish; none stays behind, none is whole in between."""
+    server = launch(settings=SHORT)
+    connections = [begin(server, f"/many/{number}", user=f"u{number}")[0] for number in range(100)]
+    for connection in connections:
+        connection.vanish()
+    wait_until(lambda: not os.listdir(server.tree / "many"))
+    assert server.alive()
+    peers.give(server.tree)

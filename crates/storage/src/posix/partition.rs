@@ -1,0 +1,154 @@
+//! A partition of a space: a folder on a file system, and how much room it has.
+
+use super::volume::{Volume, Volumes};
+use crate::Usage;
+use rustix::fs::{Mode, OFlags};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Figures older than this are taken anew before a partition is chosen by them.
+pub(super) const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
+/// How long a partition may take to say how much room it has; until it has answered it is not chosen.
+pub const FIGURES_WAIT: Duration = Duration::from_secs(2);
+/// The longest path of a partition: its length with a `/` must fit into two hexadecimal digits.
+pub const PARTITION_BYTES_MAX: usize = 254;
+
+struct Figures {
+    usage: Usage,
+    taken: Instant,
+    asked: Option<Instant>,
+}
+
+/// See the module.
+pub(super) struct Partition {
+    pub(super) space: String,
+    pub(super) folder: PathBuf,
+    pub(super) volume: Arc<Volume>,
+    figures: Mutex<Figures>,
+    answered: Condvar,
+}
+
+/// The folders that one directive names; with a wildcard all whose names begin like its path, in order.
+pub(super) fn folders(space: &config::Space) -> io::Result<Vec<PathBuf>> {
+    if !space.wildcard {
+        return Ok(vec![space.path.clone()]);
+    }
+    let (Some(above), Some(begin)) = (space.path.parent(), space.path.file_name()) else {
+        return Ok(vec![space.path.clone()]);
+    };
+    // A path that ends in `/` begins no name: all folders in it are meant.
+    let all = space.path.as_os_str().as_bytes().ends_with(b"/");
+    let (above, begin) = if all { (space.path.as_path(), &b""[..]) } else { (above, begin.as_bytes()) };
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(above).map_err(|error| told(space, above, error))? {
+        let path = entry?.path();
+        let fits = path.file_name().is_some_and(|name| name.as_bytes().starts_with(begin));
+        if fits && path.is_dir() {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn told(space: &config::Space, folder: &Path, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("oss.space {} {}: {error}", space.name, folder.display()))
+}
+
+impl Partition {
+    /// The partitions that one directive names. One whose mount check fails is left out with a warning if it may be, and
+    /// an error otherwise. May wait.
+    pub(super) fn all_of(space: &config::Space, volumes: &Volumes) -> io::Result<Vec<Arc<Self>>> {
+        let mut all = Vec::new();
+        for folder in folders(space)? {
+            match Self::new(space, &folder, volumes) {
+                Ok(partition) => all.push(Arc::new(partition)),
+                Err(error) if space.mount_check.as_ref().is_some_and(|check| check.optional) => {
+                    tracing::warn!(%error, "this partition is left out");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
+    fn new(space: &config::Space, folder: &Path, volumes: &Volumes) -> io::Result<Self> {
+        let failed = |error| told(space, folder, error);
+        if folder.as_os_str().len() > PARTITION_BYTES_MAX {
+            let text = format!("the path is longer than {PARTITION_BYTES_MAX} bytes");
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
+        }
+        if let Some(check) = &space.mount_check {
+            // `ID.NAME` in the folder, where NAME is the folder's own.
+            let mut mark = std::ffi::OsString::from(&check.id);
+            mark.push(".");
+            mark.push(folder.file_name().unwrap_or_default());
+            std::fs::metadata(folder.join(&mark)).map_err(|error| {
+                let text = format!("it seems not to be mounted: {}: {error}", mark.display());
+                failed(io::Error::new(error.kind(), text))
+            })?;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let place = rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
+        let status = rustix::fs::fstat(&place).map_err(|error| failed(error.into()))?;
+        let usage = super::usage_of(&place).map_err(failed)?;
+        let figures = Mutex::new(Figures { usage, taken: Instant::now(), asked: None });
+        let volume = volumes.of_file(status.st_dev, &place).clone();
+        let (space, folder) = (space.name.clone(), folder.to_owned());
+        Ok(Self { space, folder, volume, figures, answered: Condvar::new() })
+    }
+
+    /// Bytes of the folder's path with a `/` behind it.
+    pub(super) fn prefix_length(&self) -> usize {
+        self.folder.as_os_str().len() + 1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Figures> {
+        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How much room there is, not older than `age`; `None` if the file system does not say in time. It is asked on its own
+    /// pool, so one that hangs holds up nobody for longer, and those who come later not at all.
+    pub(super) fn figures(self: &Arc<Self>, age: Duration) -> Option<Usage> {
+        let mut figures = self.lock();
+        if figures.taken.elapsed() < age {
+            return Some(figures.usage);
+        }
+        match figures.asked {
+            Some(asked) if asked.elapsed() > FIGURES_WAIT => return None,
+            Some(_) => {}
+            None => {
+                figures.asked = Some(Instant::now());
+                let partition = self.clone();
+                if self.volume.pool.run(Box::new(move || partition.take())).is_err() {
+                    figures.asked = None;
+                    return None;
+                }
+            }
+        }
+        let waited =
+            self.answered.wait_timeout_while(figures, FIGURES_WAIT, |figures| figures.asked.is_some());
+        let (figures, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        figures.asked.is_none().then_some(figures.usage)
+    }
+
+    /// Asks the file system.
+    fn take(&self) {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let place = rustix::fs::open(&self.folder, flags, Mode::empty()).map_err(io::Error::from);
+        // One that cannot be asked has no room.
+        let usage = place.and_then(super::usage_of).unwrap_or_default();
+        *self.lock() = Figures { usage, taken: Instant::now(), asked: None };
+        self.answered.notify_all();
+    }
+
+    /// So many bytes will be written: until it is asked again, they count as taken.
+    pub(super) fn taken(&self, bytes: u64) {
+        let mut figures = self.lock();
+        figures.usage.free = figures.usage.free.saturating_sub(bytes);
+        figures.usage.largest_free = figures.usage.largest_free.saturating_sub(bytes);
+    }
+}

@@ -1,0 +1,315 @@
+//! Spaces: names here, data there, and nothing left over.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Scratch, create, errno, path, update};
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use storage::posix::{Config, Posix, SpaceConfig};
+use storage::{Backend, OpenHow};
+
+fn partition(name: &str, path: &Path) -> config::Space {
+    config::Space { name: name.to_owned(), path: path.to_owned(), wildcard: false, mount_check: None }
+}
+
+struct Site {
+    names: Scratch,
+    disks: Vec<Scratch>,
+}
+
+impl Site {
+    /// Two partitions of `public`, one of `other` in memory.
+    fn new() -> Self {
+        let disks = vec![Scratch::new(), Scratch::new(), Scratch::within(Path::new("/dev/shm"))];
+        Self { names: Scratch::new(), disks }
+    }
+
+    fn config(&self) -> Config {
+        let rule = |name: &str, assign, prefix: &str| config::SpaceRule {
+            name: name.to_owned(),
+            assign,
+            prefixes: vec![prefix.to_owned()],
+        };
+        let spaces = SpaceConfig {
+            partitions: vec![
+                partition("public", self.disks[0].path()),
+                partition("public", self.disks[1].path()),
+                partition("other", self.disks[2].path()),
+            ],
+            rules: vec![rule("other", true, "/assigned"), rule("other", false, "/default")],
+            allocation: config::Allocation::default(),
+            in_place: vec![(path("/"), false), (path("/inplace"), true)],
+        };
+        Config { spaces, ..Config::new(self.names.path()) }
+    }
+
+    fn posix(&self) -> Posix {
+        Posix::new(&self.config()).unwrap()
+    }
+
+    /// All data files of a partition.
+    fn data(&self, disk: usize) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut todo = vec![self.disks[disk].path().to_owned()];
+        while let Some(folder) = todo.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() { todo.push(path) } else { found.push(path) }
+            }
+        }
+        found
+    }
+
+    fn count(&self) -> [usize; 3] {
+        [0, 1, 2].map(|disk| self.data(disk).len())
+    }
+}
+
+fn how(space: Option<&str>) -> OpenHow {
+    let mut how = create(0o640);
+    let inner = how.create.as_mut().unwrap();
+    inner.space = space.map(str::to_owned);
+    inner.parents = Some(0o755);
+    how
+}
+
+fn put(storage: &Posix, name: &str, space: Option<&str>) {
+    storage.open(&path(name), &how(space)).unwrap().write(0, name.as_bytes()).unwrap();
+}
+
+fn get(storage: &Posix, name: &str) -> String {
+    let file = storage.open(&path(name), &OpenHow::default()).unwrap();
+    let mut buffer = [0; 100];
+    let got = file.read(0, &mut buffer).unwrap();
+    String::from_utf8(buffer[..got].to_vec()).unwrap()
+}
+
+#[test]
+fn files_go_where_rules_and_wishes_say() {
+    let site = Site::new();
+    let storage = site.posix();
+    let cases = [
+        ("/a", None, "public"),
+        ("/b", Some("other"), "other"),
+        ("/assigned/c", Some("public"), "other"),
+        ("/default/d", None, "other"),
+        ("/default/e", Some("public"), "public"),
+    ];
+    for (name, wish, space) in cases {
+        put(&storage, name, wish);
+        assert_eq!((get(&storage, name).as_str(), storage.space_of(&path(name)).as_str()), (name, space));
+        let status = storage.stat(&path(name)).unwrap();
+        assert_eq!((status.mode & 0o170_7777, status.size), (0o100_640, name.len() as u64));
+    }
+    // Before it is there, a path belongs to where it would go without a wish.
+    assert_eq!(
+        ["/x", "/default/x", "/assigned/x"].map(|name| storage.space_of(&path(name))),
+        ["public", "other", "other"]
+    );
+    let counts = site.count();
+    assert_eq!((counts[0] + counts[1], counts[2]), (2, 3));
+    put(&storage, "/inplace/f", Some("other"));
+    assert_eq!(site.count(), counts);
+    assert!(site.names.path().join("inplace/f").symlink_metadata().unwrap().is_file());
+    assert_eq!(errno(storage.open(&path("/x"), &how(Some("nowhere")))), libc::ENOENT);
+    assert_eq!(storage.usage(&path("/"), Some("nowhere")).unwrap().total, 0);
+}
+
+#[test]
+fn the_layout_is_that_of_xrootd() {
+    let site = Site::new();
+    let storage = site.posix();
+    put(&storage, "/b", Some("other"));
+    let target = std::fs::read_link(site.names.path().join("b")).unwrap();
+    assert_eq!(vec![target.clone()], site.data(2));
+    let disk = site.disks[2].path().as_os_str().len() + 1;
+    let rest = &target.to_str().unwrap()[disk..];
+    let (space, rest) = rest.split_at(6);
+    let (folder, unique) = rest.split_at(3);
+    assert_eq!((space, &folder[2..], unique.len()), ("other/", "/", 40), "{target:?}");
+    assert!(folder[..2].bytes().all(|digit| digit.is_ascii_hexdigit()));
+    assert_eq!(unique[36..], format!("{disk:02X}5%"));
+    let name = storage.attribute(&path("/b"), "user.XrdFrm.Pfn").unwrap().unwrap();
+    assert_eq!(name, format!("{}/b\0", site.names.path().display()).into_bytes());
+    storage.rename(&path("/b"), &path("/d/c"), Some(0o755)).unwrap();
+    let name = storage.attribute(&path("/d/c"), "user.XrdFrm.Pfn").unwrap().unwrap();
+    assert_eq!(name, format!("{}/d/c\0", site.names.path().display()).into_bytes());
+}
+
+#[test]
+fn removing_and_replacing_leave_nothing_behind() {
+    let site = Site::new();
+    let storage = site.posix();
+    for name in ["/a", "/b", "/c", "/d"] {
+        put(&storage, name, Some("other"));
+    }
+    storage.remove_file(&path("/a")).unwrap();
+    storage.rename(&path("/b"), &path("/c"), None).unwrap();
+    assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (2, "/b"));
+    storage.rename(&path("/c"), &path("/c"), None).unwrap();
+    assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (2, "/b"));
+    // A file that lies in place is replaced by one that does not, and the other way round.
+    put(&storage, "/inplace/f", None);
+    storage.rename(&path("/d"), &path("/inplace/f"), None).unwrap();
+    assert_eq!((site.count()[2], get(&storage, "/inplace/f").as_str()), (2, "/d"));
+    put(&storage, "/inplace/g", None);
+    storage.rename(&path("/inplace/g"), &path("/c"), None).unwrap();
+    assert_eq!((site.count()[2], get(&storage, "/c").as_str()), (1, "/inplace/g"));
+    // Exclusive creation over what is there makes no data either.
+    let mut exclusive = how(Some("other"));
+    exclusive.create.as_mut().unwrap().exclusive = true;
+    assert_eq!(errno(storage.open(&path("/inplace/f"), &exclusive)), libc::EEXIST);
+    assert_eq!(get(&storage, "/inplace/f"), "/d");
+    storage.remove_file(&path("/inplace/f")).unwrap();
+    assert_eq!(site.count(), [0, 0, 0]);
+}
+
+#[test]
+fn links_of_others_are_removed_without_their_targets() {
+    let site = Site::new();
+    let storage = site.posix();
+    let disk = site.disks[0].path();
+    std::fs::create_dir_all(disk.join("public/00")).unwrap();
+    for name in ["plain", "public/plain%", "public/00/plain"] {
+        std::fs::write(disk.join(name), "x").unwrap();
+        std::os::unix::fs::symlink(disk.join(name), site.names.path().join("link")).unwrap();
+        storage.remove_file(&path("/link")).unwrap();
+        assert!(disk.join(name).exists(), "{name}");
+    }
+    // Nor does a link lead the removal out of the partition.
+    let outside = site.names.path().join("victim%");
+    std::fs::write(&outside, "x").unwrap();
+    let crooked = disk.join("public/..").join(outside.strip_prefix("/").unwrap());
+    std::os::unix::fs::symlink(crooked, site.names.path().join("link")).unwrap();
+    storage.remove_file(&path("/link")).unwrap();
+    assert!(outside.exists());
+}
+
+#[test]
+fn data_without_a_partition_is_missing_and_not_made_anew() {
+    let mut site = Site::new();
+    put(&site.posix(), "/b", Some("other"));
+    let storage = site.posix();
+    let disk = site.disks.pop().unwrap();
+    let kept = disk.path().with_extension("kept");
+    std::fs::rename(disk.path(), &kept).unwrap();
+    assert_eq!(errno(storage.open(&path("/b"), &how(Some("other")))), libc::ENOENT);
+    assert_eq!(errno(storage.stat(&path("/b"))), libc::ENOENT);
+    std::fs::rename(&kept, disk.path()).unwrap();
+    assert_eq!(get(&storage, "/b"), "/b");
+    site.disks.push(disk);
+}
+
+#[test]
+fn partitions_take_turns() {
+    let site = Site::new();
+    let mut config = site.config();
+    config.spaces.allocation.fuzz_percent = 100;
+    let storage = Posix::new(&config).unwrap();
+    for n in 0..20 {
+        put(&storage, &format!("/f{n}"), None);
+    }
+    assert_eq!(site.count(), [10, 10, 0]);
+    let names: HashSet<_> = site.data(0).iter().map(|data| data.file_name().unwrap().to_owned()).collect();
+    assert_eq!(names.len(), 10);
+}
+
+#[test]
+fn a_file_lies_beside_the_one_it_is_told_to() {
+    let site = Site::new();
+    let mut config = site.config();
+    config.spaces.rules.clear();
+    config.spaces.partitions[2].name = "public".to_owned();
+    let storage = Posix::new(&config).unwrap();
+    for disk in [2, 0] {
+        let template = Posix::new(&Config::new(site.disks[disk].path())).unwrap();
+        let template = template.open(&path("/t%"), &create(0o600)).unwrap();
+        for n in 0..4 {
+            let mut how = how(None);
+            how.create.as_mut().unwrap().beside = Some(template.clone());
+            let file = storage.open(&path(&format!("/{disk}-{n}")), &how).unwrap();
+            assert_eq!(file.stat().unwrap().device, template.stat().unwrap().device);
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let site = Site::new();
+    let mut config = site.config();
+    config.spaces.allocation.headroom_percent = 50;
+    let storage = Posix::new(&config).unwrap();
+    let free = storage.usage(&path("/assigned/x"), None).unwrap().free;
+    assert_eq!(free, storage.usage(&path("/"), Some("other")).unwrap().free);
+    let mut large = how(Some("other"));
+    large.create.as_mut().unwrap().size_hint = Some(free / 10 * 9);
+    assert_eq!(errno(storage.open(&path("/large"), &large)), libc::ENOSPC);
+    assert_eq!(errno(storage.stat(&path("/large"))), libc::ENOENT);
+    large.create.as_mut().unwrap().size_hint = Some(free / 2);
+    storage.open(&path("/large"), &large).unwrap();
+    // It counts as taken although nothing is written yet.
+    assert_eq!(errno(storage.open(&path("/second"), &large)), libc::ENOSPC);
+    config.spaces.allocation.bytes_min = u64::MAX;
+    let storage = Posix::new(&config).unwrap();
+    assert_eq!(errno(storage.open(&path("/third"), &how(None))), libc::ENOSPC);
+}
+
+#[test]
+fn partitions_are_checked_at_start() {
+    let site = Site::new();
+    let start = |change: &dyn Fn(&mut config::Space)| {
+        let mut config = site.config();
+        change(&mut config.spaces.partitions[1]);
+        Posix::new(&config).map(drop).map_err(|error| error.to_string())
+    };
+    let missing = start(&|space| space.path = PathBuf::from("/nowhere/p")).unwrap_err();
+    assert!(missing.starts_with("oss.space public /nowhere/p: "), "{missing}");
+    let long = start(&|space| space.path = PathBuf::from(format!("/{}", "x".repeat(254)))).unwrap_err();
+    assert!(long.contains("longer than 254 bytes"), "{long}");
+    let check = |optional| Some(config::MountCheck { id: "disk7".to_owned(), optional });
+    let unmounted = start(&|space| space.mount_check = check(false)).unwrap_err();
+    assert!(unmounted.contains("not to be mounted: disk7."), "{unmounted}");
+    start(&|space| space.mount_check = check(true)).unwrap();
+    let disk = site.disks[1].path();
+    std::fs::write(disk.join(format!("disk7.{}", disk.file_name().unwrap().to_str().unwrap())), "").unwrap();
+    start(&|space| space.mount_check = check(false)).unwrap();
+
+    for name in ["pool1", "pool2", "else"] {
+        std::fs::create_dir(site.disks[0].path().join(name)).unwrap();
+    }
+    let mut config = site.config();
+    config.spaces.partitions.truncate(1);
+    config.spaces.partitions[0].path = site.disks[0].path().join("pool");
+    config.spaces.partitions[0].wildcard = true;
+    let storage = Posix::new(&config).unwrap();
+    for n in 0..10 {
+        put(&storage, &format!("/w{n}"), None);
+    }
+    let within = |name: &str| {
+        site.data(0).iter().filter(|data| data.starts_with(site.disks[0].path().join(name))).count()
+    };
+    assert_eq!((within("pool1"), within("pool2"), within("else")), (5, 5, 0));
+}
+
+#[test]
+fn many_replace_one_name_and_one_file_stays() {
+    let site = Site::new();
+    let storage = site.posix();
+    std::thread::scope(|threads| {
+        for thread in 0..4 {
+            let storage = &storage;
+            threads.spawn(move || {
+                for n in 0..25 {
+                    let name = format!("/t{thread}-{n}");
+                    put(storage, &name, Some("other"));
+                    storage.rename(&path(&name), &path("/one"), None).unwrap();
+                    let _ = storage.open(&path("/one"), &update());
+                }
+            });
+        }
+    });
+    assert_eq!(site.count()[2], 1);
+    assert!(get(&storage, "/one").ends_with("-24"));
+}
