@@ -134,9 +134,9 @@ pub trait Backend: Send + Sync {
     fn remove_attribute(&self, path: &LogicalPath, name: &str) -> io::Result<()>;
     /// Full local names of all.
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>>;
-    /// Space of the named space, or of where `path` would be stored.
+    /// Space of the named space (nothing if there is none of that name), or of where `path` would be stored.
     fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage>;
-    /// The space a path belongs to (`public` without any configured).
+    /// The space a file lies in, or a new one would go to without a wish (`public` without any configured). May wait.
     fn space_of(&self, path: &LogicalPath) -> String;
     /// The pool that work on this path is to run on: one per file system, so that a hung one holds up nobody else.
     fn pool(&self, path: &LogicalPath) -> &Arc<crate::Pool>;

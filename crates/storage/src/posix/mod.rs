@@ -49,6 +49,8 @@ use volume::Volumes;
 pub struct Config {
     /// What `/` stands for (`oss.localroot`).
     pub root: PathBuf,
+    /// The parts of the name space that are served; file systems mounted elsewhere are not looked at.
+    pub served: Vec<LogicalPath>,
     /// Folders outside the root that symbolic links may lead into, beside the partitions of spaces.
     pub links_to: Vec<PathBuf>,
     /// Spaces; without any, data lies where its name is.
@@ -64,6 +66,7 @@ impl Config {
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self {
             root: root.into(),
+            served: vec![LogicalPath::root()],
             links_to: Vec::new(),
             spaces: SpaceConfig::default(),
             file_bytes_max: None,
@@ -78,13 +81,15 @@ impl Config {
             let prefix = LogicalPath::parse(export.prefix.as_bytes()).ok()?;
             Some((prefix, export.attributes.in_place))
         });
+        let in_place: Vec<_> = exports.collect();
+        let served = in_place.iter().map(|(prefix, _)| prefix.clone()).collect();
         let spaces = SpaceConfig {
             partitions: storage.spaces.iter().map(|space| space.value.clone()).collect(),
             rules: storage.space_rules.iter().map(|rule| rule.value.clone()).collect(),
             allocation: storage.allocation.value,
-            in_place: exports.collect(),
+            in_place,
         };
-        Self { file_bytes_max: storage.file_bytes_max.value, spaces, ..Self::new(root) }
+        Self { file_bytes_max: storage.file_bytes_max.value, served, spaces, ..Self::new(root) }
     }
 }
 
@@ -112,7 +117,7 @@ impl Posix {
     pub fn new(config: &Config) -> io::Result<Self> {
         let links_to = [config.links_to.clone(), Spaces::folders(&config.spaces)?].concat();
         let tree = Arc::new(Tree::new(&config.root, &links_to, config.without)?);
-        let volumes = Volumes::new(&config.root, tree.root(), config.without.nowait)?;
+        let volumes = Volumes::new(&config.root, tree.root(), config.served.clone(), config.without.nowait)?;
         let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
         let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
         Ok(Self { tree, volumes, spaces, without: config.without, file_bytes_max })

@@ -11,6 +11,7 @@ use super::walk;
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -35,15 +36,15 @@ pub struct Without {
 const RACE_TRIES: usize = 8;
 
 /// A folder that names may lie in, with all its names.
-pub(super) struct Base {
+struct Base {
     /// As links may name it: as configured, and with its own links resolved.
-    pub(super) names: Vec<PathBuf>,
+    names: Vec<PathBuf>,
     /// The local root stays open; partitions may be mounted later and are opened at each use.
     root: Option<OwnedFd>,
 }
 
 impl Base {
-    pub(super) fn open(&self) -> io::Result<OwnedFd> {
+    fn open(&self) -> io::Result<OwnedFd> {
         match (&self.root, self.names.first()) {
             (Some(root), _) => Ok(root.try_clone()?),
             (None, Some(path)) => Ok(open_directory(path)?),
@@ -55,7 +56,7 @@ impl Base {
 /// The local root, and what else links may lead to.
 pub(super) struct Tree {
     root: OwnedFd,
-    pub(super) bases: Vec<Base>,
+    bases: Vec<Base>,
     /// The root is `/`: every link leads inside.
     pub(super) everything: bool,
     resolve: ResolveFlags,
@@ -145,12 +146,59 @@ impl Tree {
             for _ in 0..RACE_TRIES {
                 match rustix::fs::openat2(&self.root, name, flags, mode, self.resolve) {
                     Err(Errno::AGAIN | Errno::INTR) => {}
-                    Err(Errno::XDEV) => break,
+                    Err(Errno::XDEV) => {
+                        if let Some(opened) = self.open_by_link(name, flags, mode) {
+                            return opened;
+                        }
+                        break;
+                    }
                     done => return Ok(done?),
                 }
             }
         }
         walk::open(self, name, flags, mode)
+    }
+
+    /// The usual case of what the kernel does not follow: the last name is a link to a partition, and nothing before it is
+    /// one of that kind. `None` for all others.
+    fn open_by_link(&self, name: &[u8], flags: OFlags, mode: Mode) -> Option<io::Result<OwnedFd>> {
+        let (folder, last) = split(name);
+        if flags.contains(OFlags::NOFOLLOW) || last.ends_with(b"/") {
+            return None;
+        }
+        let folder = if folder.is_empty() { b"." } else { folder };
+        let place = PLACE | OFlags::DIRECTORY;
+        let folder = rustix::fs::openat2(&self.root, folder, place, Mode::empty(), self.resolve).ok()?;
+        let target = rustix::fs::readlinkat(folder, last, Vec::new()).ok()?.into_bytes();
+        if !target.starts_with(b"/") {
+            return None;
+        }
+        let (base, rest) = match self.base_of(&target) {
+            Ok(found) => found,
+            Err(error) => return Some(Err(error)),
+        };
+        match rustix::fs::openat2(base, rest, flags, mode, self.resolve) {
+            Err(Errno::AGAIN | Errno::INTR | Errno::XDEV) => None,
+            opened => Some(opened.map_err(io::Error::from)),
+        }
+    }
+
+    /// The base an absolute target of a link lies in, and the rest of the target within it.
+    pub(super) fn base_of(&self, target: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
+        if self.everything {
+            return Ok((self.root.try_clone()?, target.to_vec()));
+        }
+        let target = Path::new(OsStr::from_bytes(target));
+        let within = |base: &Base| {
+            let rests = base.names.iter().filter_map(|name| target.strip_prefix(name).ok());
+            rests.min_by_key(|rest| rest.as_os_str().len()).map(|rest| rest.as_os_str().as_bytes().to_vec())
+        };
+        let found = self.bases.iter().filter_map(|base| Some((base, within(base)?)));
+        let Some((base, rest)) = found.min_by_key(|(_, rest)| rest.len()) else {
+            tracing::debug!(target = %target.display(), "a symbolic link leads out of what may be served");
+            return Err(Errno::ACCESS.into());
+        };
+        Ok((base.open()?, if rest.is_empty() { b".".to_vec() } else { rest }))
     }
 
     /// Opens what exists if its name is in memory; `None` if that cannot be told without waiting.
@@ -167,7 +215,10 @@ impl Tree {
 
     /// The directory that holds the last name of `path`, and that name with the slash that may follow it.
     pub(super) fn parent<'p>(&self, path: &'p LogicalPath) -> io::Result<(Parent<'_>, &'p [u8])> {
-        let (folder, name) = split(path).ok_or(Errno::BUSY)?;
+        if path.is_root() {
+            return Err(Errno::BUSY.into());
+        }
+        let (folder, name) = split(relative(path));
         if folder.is_empty() {
             return Ok((Parent::Root(self.root.as_fd()), name));
         }
@@ -268,14 +319,10 @@ pub(super) fn relative(path: &LogicalPath) -> &[u8] {
 }
 
 /// The folder (empty for the root) and the last name with a slash that may follow it.
-fn split(path: &LogicalPath) -> Option<(&[u8], &[u8])> {
-    if path.is_root() {
-        return None;
-    }
-    let bytes = relative(path);
-    let named = bytes.strip_suffix(b"/").unwrap_or(bytes).len();
-    match bytes.get(..named)?.iter().rposition(|&byte| byte == b'/') {
-        Some(at) => Some((bytes.get(..at)?, bytes.get(at + 1..)?)),
-        None => Some((b"", bytes)),
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    let named = path.strip_suffix(b"/").unwrap_or(path);
+    match named.iter().rposition(|&byte| byte == b'/').and_then(|at| path.split_at_checked(at)) {
+        Some((folder, name)) => (folder, name.strip_prefix(b"/").unwrap_or(name)),
+        None => (b"", path),
     }
 }

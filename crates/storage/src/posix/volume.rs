@@ -210,6 +210,8 @@ struct Node {
 /// All file systems that were met.
 pub(super) struct Volumes {
     root: PathBuf,
+    /// Only mounts at, above or below these matter.
+    served: Vec<LogicalPath>,
     first: Node,
     without_nowait: bool,
     /// When the table of mounts was last read; taken by whoever adds to the list.
@@ -218,15 +220,24 @@ pub(super) struct Volumes {
 
 impl Volumes {
     /// Begins with the file system of the root.
-    pub(super) fn new(root: &Path, fd: impl AsFd, without_nowait: bool) -> std::io::Result<Self> {
+    pub(super) fn new(
+        root: &Path,
+        fd: impl AsFd,
+        served: Vec<LogicalPath>,
+        without_nowait: bool,
+    ) -> std::io::Result<Self> {
         let device = rustix::fs::fstat(&fd)?.st_dev;
         let volume = Volume::new(device, "disk", None, without_nowait);
         volume.learn(fd);
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let first = Node { prefix: Some(LogicalPath::root()), volume, next: OnceLock::new() };
-        let volumes = Self { root, first, without_nowait, growing: Mutex::new(None) };
+        let volumes = Self { root, served, first, without_nowait, growing: Mutex::new(None) };
         volumes.read_mounts();
         Ok(volumes)
+    }
+
+    fn matters(&self, prefix: &LogicalPath) -> bool {
+        self.served.iter().any(|served| prefix.is_within(served) || served.is_within(prefix))
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {
@@ -304,7 +315,7 @@ impl Volumes {
                 continue;
             };
             let same = |node: &Node| node.prefix.as_ref() == Some(&prefix) && node.volume.device == device;
-            if !prefix.is_root() && !self.nodes().any(same) {
+            if !prefix.is_root() && self.matters(&prefix) && !self.nodes().any(same) {
                 self.add(Some(prefix), Some(point), device);
             }
         }
@@ -375,12 +386,19 @@ mod tests {
     #[test]
     fn the_longest_mount_wins_and_devices_are_met_once() {
         let path = |text: &str| LogicalPath::parse(text.as_bytes()).unwrap();
-        let volumes = Volumes::new(Path::new("/"), std::fs::File::open("/").unwrap(), false).unwrap();
+        let with = |served| {
+            Volumes::new(Path::new("/"), std::fs::File::open("/").unwrap(), vec![path(served)], false)
+                .unwrap()
+        };
+        let volumes = with("/");
         let shm = std::os::unix::fs::MetadataExt::dev(&std::fs::metadata("/dev/shm").unwrap());
         assert_eq!(volumes.of_path(&path("/dev/shm/x")).device, shm);
         assert_ne!(volumes.of_path(&path("/dev/shmx")).device, shm);
         let of_file = volumes.of_file(shm, std::fs::File::open("/dev/shm").unwrap());
         assert!(Arc::ptr_eq(of_file, volumes.of_path(&path("/dev/shm"))));
         assert_eq!(of_file.kind(), Kind::Memory);
+        // Mounts elsewhere do not count; those above and below what is served do.
+        let shm_in = |served| with(served).nodes().any(|node| node.volume.device == shm);
+        assert_eq!(["/etc", "/dev", "/dev/shm/x"].map(shm_in), [false, true, true]);
     }
 }

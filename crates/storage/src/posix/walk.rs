@@ -3,13 +3,11 @@
 //! Every step opens one name without following links, relative to a descriptor that was reached the same way, so nobody who
 //! renames things meanwhile can lead it outside. Links are read and judged here.
 
-use super::tree::{Base, Tree};
+use super::tree::Tree;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Links followed for one path, as the kernel has it.
 const LINKS_MAX: usize = 40;
@@ -95,7 +93,7 @@ impl Walk<'_> {
     /// Goes on along the target of a link.
     fn turn(&mut self, target: &[u8]) -> io::Result<()> {
         if target.starts_with(b"/") {
-            let (base, rest) = self.base_of(target)?;
+            let (base, rest) = self.tree.base_of(target)?;
             self.base = base;
             self.above.clear();
             self.push(&rest);
@@ -103,23 +101,5 @@ impl Walk<'_> {
             self.push(target);
         }
         Ok(())
-    }
-
-    /// The base an absolute target lies in, and the rest of the target within it.
-    fn base_of(&self, target: &[u8]) -> io::Result<(OwnedFd, Vec<u8>)> {
-        if self.tree.everything {
-            return Ok((self.tree.root().try_clone_to_owned()?, target.to_vec()));
-        }
-        let target = Path::new(std::ffi::OsStr::from_bytes(target));
-        let within = |base: &Base| {
-            let rests = base.names.iter().filter_map(|name| target.strip_prefix(name).ok());
-            rests.min_by_key(|rest| rest.as_os_str().len()).map(|rest| rest.as_os_str().as_bytes().to_vec())
-        };
-        let found = self.tree.bases.iter().filter_map(|base| Some((base, within(base)?)));
-        let Some((base, rest)) = found.min_by_key(|(_, rest)| rest.len()) else {
-            tracing::debug!(target = %target.display(), "a symbolic link leads out of what may be served");
-            return Err(Errno::ACCESS.into());
-        };
-        Ok((base.open()?, rest))
     }
 }
