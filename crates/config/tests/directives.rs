@@ -277,7 +277,7 @@ fn values_are_read_in_every_form() {
     ] {
         assert_eq!(port(text), expected, "{text}");
     }
-    let alloc = load_text("oss.alloc 1g 50% 5", Strictness::Legacy).effective.storage.allocation.value;
+    let alloc = load_text("oss.alloc 1g 50% 5", Strictness::Strict).effective.storage.allocation.value;
     assert_eq!(alloc, Allocation { bytes_min: 1 << 30, headroom_percent: 50, fuzz_percent: 5 });
     let reads = load_text("ofs.cksrdsz 100", Strictness::Strict).effective.logical.checksum_read_bytes.value;
     assert_eq!(reads, 65_536, "rounded up to the unit");
@@ -322,7 +322,7 @@ fn spaces_are_read_whole() {
     let text = "oss.space public /disk1/xrd\noss.space fast /ssd/d* chkmount s1 nofail\noss.cache all /disks/*\n\
                 oss.space fast assign /hot /warm\noss.space public default /\n";
     let loaded = load_text(text, Strictness::Strict);
-    assert_eq!(kinds(&loaded), [ProblemKind::NotYet; 5]);
+    assert_eq!(kinds(&loaded), []);
     let storage = &loaded.effective.storage;
     let paths: Vec<_> = storage.spaces.iter().map(|s| (s.path.to_str().unwrap(), s.wildcard)).collect();
     assert_eq!(paths, [("/disk1/xrd", false), ("/ssd/d", true), ("/disks/", true)]);

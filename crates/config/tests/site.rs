@@ -132,7 +132,7 @@ fn what_is_shown_is_a_configuration_with_the_same_effect() {
         .collect();
     let again = Load { file: Some("shown".to_owned()), ..request("xrootd", "disk1.example.org") };
     let again = load(&again, &Memory::new().with("shown", &text));
-    let new = again.report.problems().iter().filter(|problem| problem.kind != ProblemKind::NotYet);
+    let new = again.report.problems().iter().filter(|problem| problem.kind != ProblemKind::NoEffect);
     assert_eq!(new.count(), 0, "{text}{}", again.report);
     let values = |effective: &Effective| -> Vec<_> {
         show(effective).into_iter().map(|line| (line.directive, line.value)).collect()

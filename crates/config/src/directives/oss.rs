@@ -1,7 +1,7 @@
 //! Directives of the storage: `oss.`.
 
 use super::libraries::{self, Purpose};
-use super::shared::{later, part_idle, trace};
+use super::shared::{part_idle, trace, without_effect};
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, export};
 use crate::effective::{Allocation, MountCheck, Space, SpaceRule};
 use crate::report::ProblemKind;
@@ -35,22 +35,20 @@ pub(super) const SECTION: Section = Section {
         )
         .default("none")
         .help("Groups file systems into spaces. `path*`: every folder whose name begins like that. `chkmount`: the \
-               file `.xrdspace.id` must be there, lest a file system that is not mounted be filled. `assign` \
-               and `default` choose the space of new files by path. Not in force yet: new files lie under the \
-               export itself.")
-        .example("public /disk1/xrd")
-        .standing(Standing::NotYet),
+               file `id.NAME`, NAME being the folder's own, must be in it, lest a file system that is not mounted be \
+               filled; with `nofail` the space starts without that folder. `assign` and `default` choose the space \
+               of new files by path. Exports that are `inplace` use none.")
+        .example("public /disk1/xrd"),
         Directive::new(&["oss.spacescan", "oss.cachescan"], Mark::Rare, "time", space_scan)
             .default("600s")
-            .help("How often the free space of spaces is looked at, at least 30s.")
+            .help("How often the free space of spaces is looked at. It is looked at when a file is placed.")
             .example("5m")
-            .standing(Standing::NotYet),
+            .standing(Standing::NoEffect),
         Directive::new(&["oss.alloc"], Mark::Rare, "min [headroom [fuzz]]", allocation)
             .default("0 0 0")
             .help("How a partition of a space is chosen: least free bytes, percent added to the announced size, and \
                    percent by which free space may differ and still count as equal.")
-            .example("1g 10 20")
-            .standing(Standing::NotYet),
+            .example("1g 10 20"),
         Directive::new(&["oss.maxsize"], Mark::Rare, "size", max_size)
             .default("none")
             .help("Largest file; 0 is unlimited.")
@@ -136,7 +134,7 @@ fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
         }
         let rule = SpaceRule { name: name.text.clone(), assign: assign == "assign", prefixes };
         draft.effective.storage.space_rules.push(Setting::new(rule, arguments.origin()));
-        return later(arguments, draft);
+        return Ok(());
     }
     let mut token = what.clone();
     let wildcard = token.text.ends_with('*');
@@ -158,14 +156,14 @@ fn space(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
     draft.finish(arguments);
     let space = Space { name: name.text.clone(), path: path.into(), wildcard, mount_check };
     draft.effective.storage.spaces.push(Setting::new(space, arguments.origin()));
-    later(arguments, draft)
+    Ok(())
 }
 
 fn space_scan(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let value = arguments.time("spacescan", between(30, DAY))?;
     draft.finish(arguments);
     draft.effective.storage.space_scan.set(value, arguments.origin());
-    later(arguments, draft)
+    without_effect(arguments, draft)
 }
 
 fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
@@ -179,7 +177,7 @@ fn allocation(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<()
     }
     draft.finish(arguments);
     draft.effective.storage.allocation.set(value, arguments.origin());
-    later(arguments, draft)
+    Ok(())
 }
 
 fn max_size(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {

@@ -165,13 +165,13 @@ pub struct Storage {
     pub defaults: Setting<Attributes>,
     /// `oss.localroot`: prepended to a logical path.
     pub local_root: Setting<Option<PathBuf>>,
-    /// `oss.space name path`. Where files made by XRootD may lie; not used for new files yet.
+    /// `oss.space name path`.
     pub spaces: Vec<Setting<Space>>,
-    /// `oss.space name assign|default`. Not in force yet.
+    /// `oss.space name assign|default`.
     pub space_rules: Vec<Setting<SpaceRule>>,
-    /// `oss.spacescan`, not in force yet: how often free space is looked at.
+    /// `oss.spacescan`, without effect: how often free space is looked at.
     pub space_scan: Setting<Duration>,
-    /// `oss.alloc`. Not in force yet.
+    /// `oss.alloc`.
     pub allocation: Setting<Allocation>,
     /// `oss.maxsize`: largest file, in bytes; `None` is unlimited.
     pub file_bytes_max: Setting<Option<u64>>,
