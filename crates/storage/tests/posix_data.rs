@@ -177,7 +177,7 @@ fn attributes_of_paths_and_files_are_the_same() {
 #[test]
 fn a_file_system_without_attributes_says_so() {
     let storage = Posix::new(&Config::new("/")).unwrap();
-    let at = path("/proc/version");
+    let at = path("/proc/self/comm");
     assert_eq!(errno(storage.attribute(&at, "user.a")), libc::EOPNOTSUPP);
     assert_eq!(errno(storage.set_attribute(&at, "user.a", b"x", false)), libc::EOPNOTSUPP);
     let file = storage.open(&at, &OpenHow::default()).unwrap();

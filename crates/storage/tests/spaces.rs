@@ -283,6 +283,7 @@ fn partitions_are_checked_at_start() {
     config.spaces.partitions.truncate(1);
     config.spaces.partitions[0].path = site.disks[0].path().join("pool");
     config.spaces.partitions[0].wildcard = true;
+    config.spaces.allocation.fuzz_percent = 100;
     let storage = Posix::new(&config).unwrap();
     for n in 0..10 {
         put(&storage, &format!("/w{n}"), None);
