@@ -183,7 +183,7 @@ fn a_file_system_without_attributes_says_so() {
     let file = storage.open(&at, &OpenHow::default()).unwrap();
     assert_eq!(errno(file.attribute("user.a")), libc::EOPNOTSUPP);
     // And files of a size that says nothing are still read.
-    assert!(all(&*file).len() <= 1 && file.read(0, &mut [0; 5]).unwrap() == 5);
+    assert!(all(&*file).len() <= 1 && file.read(0, &mut [0; 5]).unwrap() > 0);
 }
 
 #[test]

@@ -241,8 +241,9 @@ fn what_does_not_fit_is_refused() {
     let mut config = site.config();
     config.spaces.allocation.headroom_percent = 50;
     let storage = Posix::new(&config).unwrap();
-    let free = storage.usage(&path("/assigned/x"), None).unwrap().free;
-    assert_eq!(free, storage.usage(&path("/"), Some("other")).unwrap().free);
+    let usage = storage.usage(&path("/assigned/x"), None).unwrap();
+    assert_eq!(usage.total, storage.usage(&path("/"), Some("other")).unwrap().total);
+    let free = usage.free;
     let mut large = how(Some("other"));
     large.create.as_mut().unwrap().size_hint = Some(free / 10 * 9);
     assert_eq!(errno(storage.open(&path("/large"), &large)), libc::ENOSPC);
