@@ -68,6 +68,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         };
         removed.map_err(|e| Error::unable("remove", &target.path, e))?;
         shared.locks.disturb(&path);
+        shared.persist.forget(&path);
         Ok(Value::Nothing)
     })
 }
@@ -86,8 +87,19 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
             return Err(unable("rename", &from.path, errno::NOT_A_DIRECTORY));
         }
         let (old, new) = (from.path.without_slash(), to.path.without_slash());
+        // A checkpoint must find its file again after a crash.
+        if shared.checkpoints.is_active_below(&old) || shared.checkpoints.is_active_below(&new) {
+            return Err(unable("rename", &from.path, errno::TEXT_BUSY));
+        }
         let parents = Some(shared.config.directory_mode.apply(0o755));
-        shared.backend.rename(&old, &new, parents).map_err(|e| Error::unable("rename", &from.path, e))?;
+        let fail = |error| Error::unable("rename", &from.path, error);
+        let moving = shared.persist.moving(&old, &new).map_err(fail)?;
+        let renamed = shared.backend.rename(&old, &new, parents).map_err(fail);
+        if renamed.is_ok() && old != new {
+            shared.persist.forget(&new);
+        }
+        shared.persist.moved(moving, renamed.is_ok());
+        renamed?;
         shared.locks.disturb(&old);
         shared.locks.disturb(&new);
         Ok(Value::Nothing)
@@ -101,17 +113,22 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
     }
     on_pool(shared, target, reply, move |shared, target| {
         let metadata = shared.metadata(&target.path, "stat")?;
-        let kept = metadata.mode & describe::MODE_PENDING & pending_mask(&metadata);
-        let mode = mode & CLIENT_MODE_BITS | kept;
+        let mode = mode & CLIENT_MODE_BITS;
         let path = target.path.without_slash();
-        shared.backend.set_mode(&path, mode).map_err(|e| Error::unable("change", &target.path, e))?;
+        // The mark of a file that is not yet whole must survive a change of its mode.
+        let pending = describe::is_pending(&metadata);
+        let kept = if pending { describe::MODE_PENDING } else { 0 };
+        shared.backend.set_mode(&path, mode | kept).map_err(|e| Error::unable("change", &target.path, e))?;
+        if pending {
+            shared.persist.note_mode(&path, mode);
+            // Its close may have taken the mark off a moment ago, and it must stay off.
+            if !shared.persist.is_pending(&path) {
+                let set = shared.backend.set_mode(&path, mode);
+                set.map_err(|e| Error::unable("change", &target.path, e))?;
+            }
+        }
         Ok(Value::Nothing)
     })
-}
-
-/// The mark of a file that is not yet whole must survive a change of its mode.
-fn pending_mask(metadata: &storage::Metadata) -> u32 {
-    if describe::is_pending(metadata) { u32::MAX } else { 0 }
 }
 
 /// Sets the size of a file by name.
@@ -128,6 +145,10 @@ pub(crate) fn truncate(shared: &Arc<Shared>, target: Target, size: u64, reply: &
             return Err(unable("trunc", &target.path, errno::IS_A_DIRECTORY));
         }
         let path = target.path.without_slash();
+        if shared.checkpoints.is_active_below(&path) {
+            return Err(unable("trunc", &target.path, errno::TEXT_BUSY));
+        }
+        shared.checkpoints.check_open(&path, true).map_err(|e| Error::unable("trunc", &target.path, e))?;
         shared.locks.disturb(&path);
         shared.backend.truncate(&path, size).map_err(|e| Error::unable("trunc", &target.path, e))?;
         Ok(Value::Nothing)

@@ -94,8 +94,6 @@ pub struct Checksums {
     pub concurrent: usize,
     /// Bytes per read while one is computed.
     pub read_bytes: usize,
-    /// The type is also taken from the cgi of the path (`chkcgi`), not only from the query's own argument.
-    pub from_cgi: bool,
 }
 
 /// User attributes.
@@ -139,9 +137,9 @@ pub struct Config {
     pub delay_max: Duration,
     /// For locate.
     pub own_address: OwnAddress,
-    /// Where journals lie: folders `posc.log` and `chkpnt` below it are made when needed.
+    /// Where the journal of files that are not yet whole lies. Made when needed.
     pub persist_folder: PathBuf,
-    /// Where the saved bytes of checkpoints lie.
+    /// Where the saved bytes of checkpoints lie. Made when needed.
     pub checkpoint_folder: PathBuf,
 }
 
@@ -158,7 +156,7 @@ impl Config {
                 bytes_max: 1 << 20,
                 on_failure: CheckpointFailure::MakeReadOnly,
             },
-            checksums: Checksums { types: Vec::new(), concurrent: 4, read_bytes: 1 << 20, from_cgi: true },
+            checksums: Checksums { types: Vec::new(), concurrent: 4, read_bytes: 1 << 20 },
             attributes: AttributeLimits { enabled: true, name_bytes_max: 248, value_bytes_max: 65_536 },
             delay_max: Duration::from_secs(60),
             own_address: OwnAddress { address: "[::127.0.0.1]:1094".into(), name: "localhost:1094".into() },

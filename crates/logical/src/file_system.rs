@@ -3,12 +3,17 @@
 use crate::config::Config;
 use crate::describe::Users;
 use crate::inquiry::Locator;
+use crate::journal::{DiskFolder, JournalFolder};
 use crate::shared::Shared;
 use crate::{attribute, change, inquiry, job, listing, open, prepare};
 use base::{Clock, Error};
 use std::sync::Arc;
+use std::time::Duration;
 use storage::Backend;
 use vfs::{Answer, Caller, FileSystem, Operation, ReplyTo, Started, Target, Value};
+
+/// How often the hold times of unfinished files are looked at.
+const TICK: Duration = Duration::from_secs(1);
 
 /// What a logical file system is made of.
 pub struct Parts {
@@ -22,6 +27,26 @@ pub struct Parts {
     pub users: Arc<dyn Users>,
     /// Who knows where else files are; `None` for a server that stands alone.
     pub locator: Option<Arc<dyn Locator>>,
+    /// Where it keeps what must survive the process.
+    pub journals: Journals,
+}
+
+/// Where a logical file system keeps what must survive the process.
+pub struct Journals {
+    /// Files that are not yet whole.
+    pub persist: Arc<dyn JournalFolder>,
+    /// What checkpoints saved.
+    pub checkpoints: Arc<dyn JournalFolder>,
+}
+
+impl Journals {
+    /// In the folders that the configuration names.
+    pub fn on_disk(config: &Config) -> Self {
+        Self {
+            persist: Arc::new(DiskFolder::new(config.persist_folder.clone())),
+            checkpoints: Arc::new(DiskFolder::new(config.checkpoint_folder.clone())),
+        }
+    }
 }
 
 /// The logical file system of a data server.
@@ -32,8 +57,32 @@ pub struct Logical {
 impl Logical {
     /// Builds it, after what an earlier run left unfinished was put right. Blocks; for the start of the server.
     pub fn new(parts: Parts) -> Result<Arc<Self>, Error> {
-        let Parts { config, backend, clock, users, locator } = parts;
-        Ok(Arc::new(Self { shared: Shared::new(config, backend, clock, users, locator) }))
+        Ok(Arc::new(Self { shared: Shared::new(parts)? }))
+    }
+
+    /// Removes unfinished files whose creators did not come back in time. To be called about once a second; never
+    /// blocks. [`Logical::start_timer`] does it.
+    pub fn tick(&self) {
+        for (ticket, path) in self.shared.persist.expired() {
+            let shared = self.shared.clone();
+            let job = move || shared.persist.remove(ticket, shared.backend.as_ref());
+            if self.shared.backend.pool(&path).run(Box::new(job)).is_err() {
+                self.shared.persist.postpone(ticket);
+            }
+        }
+    }
+
+    /// Starts the thread that calls [`Logical::tick`] as long as this file system lives.
+    pub fn start_timer(self: &Arc<Self>) -> std::io::Result<()> {
+        let weak = Arc::downgrade(self);
+        let beat = move || {
+            while let Some(logical) = weak.upgrade() {
+                logical.tick();
+                drop(logical);
+                std::thread::sleep(TICK);
+            }
+        };
+        std::thread::Builder::new().name("logical-timer".into()).spawn(beat).map(|_| ())
     }
 }
 

@@ -4,17 +4,22 @@
 //! that a file whose client vanished is released only when the last of them has ended.
 
 use crate::attribute;
+use crate::checkpoint::Checkpoint;
 use crate::describe;
 use crate::job;
 use crate::lock::LockTicket;
+use crate::persist::{Fate, Ticket};
 use crate::shared::{Shared, errno, os, unable};
 use base::{Error, ErrorKind, LogicalPath, errno_text};
 use std::any::Any;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{Now, StoredFile};
-use vfs::{Answer, CloneRange, FileOperation, OpenFile, Piece, ReplyTo, Spot, Started, Value};
+use vfs::{
+    Answer, CheckpointWork, CloneRange, FileOperation, OpenFile, Piece, ReplyTo, Spot, Started, Value,
+};
 
 /// What a handle is made of.
 pub(crate) struct NewHandle {
@@ -22,6 +27,7 @@ pub(crate) struct NewHandle {
     pub(crate) file: Arc<dyn StoredFile>,
     pub(crate) writable: bool,
     pub(crate) lock: LockTicket,
+    pub(crate) persist: Option<Ticket>,
     pub(crate) read_only_export: bool,
 }
 
@@ -37,6 +43,11 @@ pub(crate) struct Open {
     read_only_export: bool,
     /// A write failed: what is there is not what the client sent.
     pub(crate) failed: AtomicBool,
+    /// Its share in a file that persists only on successful close.
+    persist: Option<Ticket>,
+    /// There is a checkpoint: writes must save first.
+    has_checkpoint: AtomicBool,
+    checkpoint: Mutex<Option<Checkpoint>>,
     lock: Mutex<Option<LockTicket>>,
     flight: Mutex<Flight>,
 }
@@ -68,6 +79,9 @@ impl Handle {
             writable: new.writable,
             read_only_export: new.read_only_export,
             failed: AtomicBool::new(false),
+            persist: new.persist,
+            has_checkpoint: AtomicBool::new(false),
+            checkpoint: Mutex::default(),
             lock: Mutex::new(Some(new.lock)),
             flight: Mutex::default(),
         })))
@@ -166,12 +180,65 @@ impl Open {
         !self.writable
     }
 
-    /// Lets the file go: afterwards it may be opened by anybody.
+    /// Lets the file go: afterwards it may be opened by anybody. An error is the first that what was written met.
     fn release(&self, parting: Parting) -> Answer {
-        let _ = parting;
+        let undone = self.undo_checkpoint();
+        let persisted = self.settle_persist(parting);
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.shared.count_open(false);
-        Answer::DONE
+        undone.and(persisted).map(|()| Value::Nothing).into()
+    }
+
+    /// A checkpoint that was not committed is undone.
+    fn undo_checkpoint(&self) -> Result<(), Error> {
+        let Some(mut checkpoint) = self.checkpoint().take() else { return Ok(()) };
+        self.has_checkpoint.store(false, Ordering::Release);
+        checkpoint.roll_back().map_err(|e| Error::unable("restore checkpoint for", &self.path, e))
+    }
+
+    fn settle_persist(&self, parting: Parting) -> Result<(), Error> {
+        let Some(ticket) = self.persist else { return Ok(()) };
+        let spoiled = self.failed.load(Ordering::Acquire);
+        let persist = &self.shared.persist;
+        let fate = match parting {
+            Parting::Close { failed } => persist
+                .close(ticket, self.file.as_ref(), failed || spoiled)
+                .map_err(|e| Error::unable("close", &self.path, e))?,
+            Parting::Abandon => persist.abandon(ticket, spoiled),
+        };
+        if fate == Fate::Doomed {
+            persist.remove(ticket, self.shared.backend.as_ref());
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> MutexGuard<'_, Option<Checkpoint>> {
+        self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the file, under its checkpoint if it has one. With `protected` it must have one.
+    fn change<T>(
+        &self,
+        verb: &str,
+        protected: bool,
+        save: impl FnOnce(&mut Checkpoint) -> io::Result<()>,
+        act: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if !protected && !self.has_checkpoint.load(Ordering::Acquire) {
+            return act();
+        }
+        // Held over both, so that no other change comes between what is saved and what overwrites it.
+        let mut checkpoint = self.checkpoint();
+        match checkpoint.as_mut() {
+            Some(active) => {
+                save(active).map_err(|e| Error::unable(&format!("checkpoint {verb}"), &self.path, e))?;
+            }
+            None if protected => {
+                return Err(unable(&format!("checkpoint {verb}"), &self.path, errno::NOT_FOUND));
+            }
+            None => {}
+        }
+        act()
     }
 
     fn check_range(&self, verb: &str, offset: u64, length: usize) -> Result<(), Error> {
@@ -186,7 +253,14 @@ impl Open {
         if !self.writable {
             return Err(unable("write", &self.path, errno::BAD_DESCRIPTOR));
         }
+        self.check_blocked("write")?;
         self.check_range("write", offset, length)
+    }
+
+    /// A file whose checkpoint could not be undone is not changed further.
+    fn check_blocked(&self, verb: &str) -> Result<(), Error> {
+        let checked = self.shared.checkpoints.check_open(&self.path, true);
+        checked.map_err(|e| Error::unable(verb, &self.path, e))
     }
 
     fn read(&self, mut buffer: Vec<u8>, pieces: &[Piece]) -> Result<Value, Error> {
@@ -203,39 +277,119 @@ impl Open {
         Ok(Value::Data { buffer, lengths })
     }
 
-    fn write(&self, buffer: Vec<u8>, offset: u64) -> Result<Value, Error> {
-        self.file.write(offset, &buffer).map_err(|e| self.write_failed(e))?;
+    fn write(&self, buffer: Vec<u8>, offset: u64, protected: bool) -> Result<Value, Error> {
+        let length = buffer.len() as u64;
+        let save = |checkpoint: &mut Checkpoint| checkpoint.before_write(offset, length);
+        self.change("write", protected, save, || {
+            self.file.write(offset, &buffer).map_err(|e| self.write_failed("write", e))
+        })?;
         Ok(Value::Written { buffer })
     }
 
-    fn write_failed(&self, error: std::io::Error) -> Error {
-        self.failed.store(true, Ordering::Release);
-        Error::unable("write", &self.path, error)
+    /// An operation that makes what was written doubtful.
+    fn write_failed(&self, verb: &str, error: io::Error) -> Error {
+        if self.writable {
+            self.failed.store(true, Ordering::Release);
+        }
+        Error::unable(verb, &self.path, error)
     }
 
-    fn truncate(&self, size: u64) -> Result<Value, Error> {
-        self.file.truncate(size).map_err(|e| {
-            self.failed.store(true, Ordering::Release);
-            Error::unable("truncate", &self.path, e)
-        })?;
+    fn truncate(&self, size: u64, protected: bool) -> Result<Value, Error> {
+        self.check_blocked("truncate")?;
+        self.change(
+            "truncate",
+            protected,
+            |checkpoint| checkpoint.before_truncate(size),
+            || self.file.truncate(size).map_err(|e| self.write_failed("truncate", e)),
+        )?;
+        Ok(Value::Nothing)
+    }
+
+    fn sync(&self) -> Result<Value, Error> {
+        self.file.sync().map_err(|e| self.write_failed("sync", e))?;
         Ok(Value::Nothing)
     }
 
     fn clone_ranges(&self, ranges: &[CloneRange]) -> Result<Value, Error> {
-        let fail = |error: std::io::Error| {
+        let fail = |error: io::Error| {
             let text = format!("Unable to clone {} from file ranges; {}", self.path, errno_text(&error));
             Error { kind: ErrorKind::from_io(&error), text, source: Some(error) }
         };
         for range in ranges {
             let source = range.source.as_any().downcast_ref::<Handle>();
-            let source = source.ok_or_else(|| fail(os(errno::UNSUPPORTED)))?;
-            self.file
-                .clone_range(source.stored().as_ref(), range.source_offset, range.length, range.offset)
-                .map_err(|error| {
+            let source = source.ok_or_else(|| fail(os(errno::UNSUPPORTED)))?.stored();
+            self.check_range("clone", range.offset, 0)?;
+            self.check_blocked("clone")?;
+            let save = |checkpoint: &mut Checkpoint| checkpoint.before_write(range.offset, range.length);
+            self.change("clone", false, save, || {
+                let cloned =
+                    self.file.clone_range(source.as_ref(), range.source_offset, range.length, range.offset);
+                cloned.map_err(|error| {
                     self.failed.store(true, Ordering::Release);
                     fail(error)
-                })?;
+                })
+            })?;
         }
+        Ok(Value::Nothing)
+    }
+
+    /// May a checkpoint be started by this handle?
+    fn check_begin(&self) -> Result<(), Error> {
+        let conflict = |what: &str, context: &str| {
+            let reason = errno_text(&os(errno::NOT_A_TERMINAL));
+            let text = format!("Unable to create checkpoint for {what} {}; {reason}{context}", self.path);
+            Error::new(ErrorKind::Conflict, text)
+        };
+        if !self.shared.checkpoints.config.enabled {
+            return Err(unable("create checkpoint for", &self.path, errno::UNSUPPORTED));
+        }
+        if !self.writable {
+            let context = "\nAdditional context: ofs_CreateCKP: file is not open in r/w mode";
+            return Err(conflict("R/O", context));
+        }
+        if self.persist.is_some() {
+            return Err(conflict("POSC file", ""));
+        }
+        Ok(())
+    }
+
+    fn run_checkpoint(&self, work: CheckpointWork) -> Result<Value, Error> {
+        let mut slot = self.checkpoint();
+        let verb = match work {
+            CheckpointWork::Begin => {
+                let fail = |e| Error::unable("create checkpoint for", &self.path, e);
+                if slot.is_some() {
+                    return Err(fail(os(errno::EXISTS)));
+                }
+                *slot = Some(self.shared.checkpoints.begin(&self.path, &self.file).map_err(fail)?);
+                self.has_checkpoint.store(true, Ordering::Release);
+                return Ok(Value::Nothing);
+            }
+            CheckpointWork::Commit => "delete checkpoint for",
+            CheckpointWork::Query => "query checkpoint for",
+            CheckpointWork::RollBack => "restore checkpoint for",
+        };
+        let Some(active) = slot.as_mut() else { return Err(unable(verb, &self.path, errno::NOT_FOUND)) };
+        let fail = |e| Error::unable(verb, &self.path, e);
+        match work {
+            CheckpointWork::Query => {
+                let max = self.shared.checkpoints.config.bytes_max;
+                return Ok(Value::CheckpointSize { max, used: active.used() });
+            }
+            CheckpointWork::Commit => active.commit().map_err(fail)?,
+            _ => {
+                // Whatever comes of it, this checkpoint is over: what it could not restore is blocked.
+                let undone = active.roll_back().map_err(fail);
+                self.has_checkpoint.store(false, Ordering::Release);
+                *slot = None;
+                if undone.is_err() {
+                    self.failed.store(true, Ordering::Release);
+                }
+                return undone.map(|()| Value::Nothing);
+            }
+        }
+        self.has_checkpoint.store(false, Ordering::Release);
+        *slot = None;
         Ok(Value::Nothing)
     }
 }
@@ -268,9 +422,13 @@ impl OpenFile for Handle {
         if let Err(error) = self.0.check_write(offset, from.len()) {
             return Spot::Failed(error);
         }
+        // What it overwrites must be saved first, which waits for a disk.
+        if self.0.has_checkpoint.load(Ordering::Acquire) {
+            return Spot::WouldBlock;
+        }
         match self.0.file.write_now(offset, from) {
             Now::Done(Ok(())) => Spot::Done(()),
-            Now::Done(Err(error)) => Spot::Failed(self.0.write_failed(error)),
+            Now::Done(Err(error)) => Spot::Failed(self.0.write_failed("write", error)),
             Now::WouldBlock => Spot::WouldBlock,
         }
     }
@@ -297,25 +455,29 @@ impl OpenFile for Handle {
             FileOperation::Read { buffer, pieces } => {
                 self.on_pool(reply, move |open| open.read(buffer, &pieces).into())
             }
-            FileOperation::Write { buffer, offset, .. } => match open.check_write(offset, buffer.len()) {
-                Ok(()) => self.on_pool(reply, move |open| open.write(buffer, offset).into()),
-                Err(error) => fail(error),
-            },
-            FileOperation::Sync => self.on_pool(reply, |open| {
-                let synced = open.file.sync().map_err(|e| open.write_failed_at("sync", e));
-                synced.map(|()| Value::Nothing).into()
-            }),
-            FileOperation::Truncate { size, .. } => {
+            FileOperation::Write { buffer, offset, checkpoint } => {
+                match open.check_write(offset, buffer.len()) {
+                    Ok(()) => self.on_pool(reply, move |open| open.write(buffer, offset, checkpoint).into()),
+                    Err(error) => fail(error),
+                }
+            }
+            FileOperation::Sync => self.on_pool(reply, |open| open.sync().into()),
+            FileOperation::Truncate { size, checkpoint } => {
                 if !open.writable || i64::try_from(size).is_err() {
                     return fail(unable("truncate", &open.path, errno::INVALID));
                 }
-                self.on_pool(reply, move |open| open.truncate(size).into())
+                self.on_pool(reply, move |open| open.truncate(size, checkpoint).into())
             }
             FileOperation::Stat => Started::Done(open.stat().into()),
             FileOperation::Close { failed } => self.part(Parting::Close { failed }, Some(reply)),
             FileOperation::Abandon => self.part(Parting::Abandon, Some(reply)),
-            FileOperation::Checkpoint(_) => {
-                fail(unable("create checkpoint for", &open.path, errno::UNSUPPORTED))
+            FileOperation::Checkpoint(work) => {
+                if work == CheckpointWork::Begin
+                    && let Err(error) = open.check_begin()
+                {
+                    return fail(error);
+                }
+                self.on_pool(reply, move |open| open.run_checkpoint(work).into())
             }
             FileOperation::CloneFrom(ranges) => {
                 if !open.writable {
@@ -342,14 +504,6 @@ impl OpenFile for Handle {
 }
 
 impl Open {
-    /// An operation that makes what was written doubtful.
-    fn write_failed_at(&self, verb: &str, error: std::io::Error) -> Error {
-        if self.writable {
-            self.failed.store(true, Ordering::Release);
-        }
-        Error::unable(verb, &self.path, error)
-    }
-
     fn stat(&self) -> Result<Value, Error> {
         let metadata = self.file.stat().map_err(|e| Error::unable("stat", &self.path, e))?;
         Ok(Value::Stat(describe::stat(&metadata, self.shared.users.as_ref(), self.read_only_export)))

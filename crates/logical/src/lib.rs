@@ -12,6 +12,9 @@
 //! | `open` | from a name to an open file |
 //! | `handle` | an open file: reads, writes, close, abandon |
 //! | `lock` | readers and writers of a path exclude each other |
+//! | `persist` | files that persist only on a successful close |
+//! | `checkpoint` | changes that can be undone, also after a crash |
+//! | `journal` | where the two keep what must survive the process |
 //! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
 //! | `change` | directories, removing, renaming, modes, sizes |
 //! | `listing` | directories, page by page |
@@ -26,20 +29,24 @@ pub mod config;
 
 mod attribute;
 mod change;
+mod checkpoint;
 mod describe;
 mod file_system;
 mod handle;
 mod inquiry;
 mod job;
+mod journal;
 mod listing;
 mod lock;
 mod open;
+mod persist;
 mod prepare;
 mod shared;
 mod status;
 
 pub use config::Config;
 pub use describe::{NumberedUsers, Users};
-pub use file_system::{Logical, Parts};
+pub use file_system::{Journals, Logical, Parts};
 pub use inquiry::{Located, Locator};
+pub use journal::{DiskFolder, Journal, JournalFolder};
 pub use status::Status;

@@ -5,17 +5,21 @@
 
 use crate::config::Export;
 use crate::describe;
-use crate::file_system::{done, on_pool};
+use crate::file_system::done;
 use crate::handle::{Handle, NewHandle};
+use crate::job;
 use crate::lock::LockTicket;
+use crate::persist::{Admission, Ticket};
 use crate::shared::{Shared, errno, is_read_only, os, unable};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
 use storage::{CreateHow, Metadata, Now, OpenHow, StoredFile};
-use vfs::{Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
+use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
 
 /// ENOTBLK: what is neither a file nor a directory cannot be opened.
 const NOT_A_FILE: i32 = 15;
+/// What a reader of a file that is not yet whole is told to wait.
+const CREATION_SECONDS: u64 = 60;
 /// Mode of parents that are created on the way, before the configured range.
 const PARENT_MODE: u32 = 0o755;
 
@@ -31,11 +35,17 @@ pub(crate) struct Plan {
     pub(crate) creates: bool,
     cgi: Cgi,
     enforce_lock: bool,
+    /// Persist on successful close was asked for.
+    asks_persist: bool,
 }
 
 impl Plan {
     fn verb(&self) -> &'static str {
         if self.creates { "create" } else { "open" }
+    }
+
+    fn unable(&self, error: std::io::Error) -> Error {
+        Error::unable(self.verb(), &self.path, error)
     }
 }
 
@@ -52,11 +62,13 @@ pub(crate) fn start(
         Err(error) => return done(Err(error)),
     };
     if !plan.write
-        && let Some(result) = open_now(shared, &plan)
+        && let Some(answer) = open_now(shared, &plan)
     {
-        return done(result);
+        return Started::Done(answer);
     }
-    on_pool(shared, target, reply, move |shared, _| open(shared, &plan))
+    let pool = shared.backend.pool(&target.path).clone();
+    let shared = shared.clone();
+    job::spawn(&pool, reply, move || open(&shared, &plan))
 }
 
 /// Is this open permissible at all?
@@ -77,6 +89,7 @@ fn plan(shared: &Shared, caller: &Arc<Caller>, target: &Target, request: OpenReq
         caller: caller.clone(),
         cgi: target.cgi.clone(),
         enforce_lock: export.lock && !request.force,
+        asks_persist: request.posc || target.cgi.text("ofs.posc") == Some("1"),
         request,
     };
     if write && is_read_only(export) {
@@ -104,41 +117,193 @@ fn lock(shared: &Shared, plan: &Plan) -> Result<LockTicket, Error> {
 }
 
 /// Opens for reading what is in memory.
-fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Result<Value, Error>> {
+fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
     if plan.path != plan.plain {
         return None;
     }
     let lock = match lock(shared, plan) {
         Ok(lock) => lock,
-        Err(error) => return Some(Err(error)),
+        Err(error) => return Some(Answer::Error(error)),
     };
+    if shared.persist.is_pending(&plan.plain) {
+        return Some(being_created(shared, plan));
+    }
+    if let Err(error) = shared.checkpoints.check_open(&plan.plain, false) {
+        return Some(Answer::Error(plan.unable(error)));
+    }
     match shared.backend.open_now(&plan.plain, &OpenHow::default()) {
         Now::WouldBlock => None,
-        Now::Done(Err(error)) => Some(Err(Error::unable(plan.verb(), &plan.path, error))),
-        Now::Done(Ok(file)) => Some(finish(shared, plan, file, lock)),
+        Now::Done(Err(error)) => Some(Answer::Error(plan.unable(error))),
+        Now::Done(Ok(file)) => Some(finish(shared, plan, file, lock, None).into()),
     }
 }
 
+/// The answer to a reader of a file that is not yet whole.
+fn being_created(shared: &Shared, plan: &Plan) -> Answer {
+    let name = String::from_utf8_lossy(plan.plain.file_name().unwrap_or_default()).into_owned();
+    let seconds = CREATION_SECONDS.min(shared.config.delay_max.as_secs()) as u32;
+    let text = format!("File {name} is being created; estimated time to completion 1 minute");
+    Answer::Wait { seconds, text }
+}
+
 /// Opens where blocking is allowed.
-fn open(shared: &Arc<Shared>, plan: &Plan) -> Result<Value, Error> {
+fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
     if plan.path != plan.plain {
-        return Err(slash_error(shared, plan));
+        return Answer::Error(slash_error(shared, plan));
     }
-    let lock = lock(shared, plan)?;
-    let how = how(shared, plan)?;
-    let file =
-        shared.backend.open(&plan.plain, &how).map_err(|e| Error::unable(plan.verb(), &plan.path, e))?;
-    if let Some(template) = &plan.request.duplicate_of
-        && let Err(error) = duplicate(file.as_ref(), template.as_ref())
-    {
-        // It was created a moment ago by this very call, so that nobody else can have put anything into it.
-        drop(file);
-        if let Err(left) = shared.backend.remove_file(&plan.plain) {
-            tracing::warn!(path = %plan.path, error = %left, "a file that could not be cloned stays behind");
+    let lock = match lock(shared, plan) {
+        Ok(lock) => lock,
+        Err(error) => return Answer::Error(error),
+    };
+    if let Err(error) = shared.checkpoints.check_open(&plan.plain, plan.write) {
+        return Answer::Error(plan.unable(error));
+    }
+    if !plan.write && shared.persist.is_pending(&plan.plain) {
+        return being_created(shared, plan);
+    }
+    // What must not exist cannot be resumed.
+    let admission = if plan.write && !plan.request.new {
+        shared.persist.admit(&plan.plain, &plan.caller.identity, plan.asks_persist)
+    } else {
+        Admission::Free
+    };
+    match admission {
+        Admission::Leaving => Answer::Wait { seconds: 1, text: String::new() },
+        Admission::Busy => Answer::Error(Error::new(
+            ErrorKind::InProgress,
+            format!(
+                "Unable to access {}; text file busy\nAdditional context: ofs_open: posc mode initiation failed",
+                plan.path
+            ),
+        )),
+        Admission::Resume(ticket) => resume(shared, plan, lock, ticket),
+        Admission::Free if shared.persist.wants(plan.asks_persist, plan.creates) => {
+            create_pending(shared, plan, lock).into()
         }
-        return Err(Error::unable("clone", &plan.path, error));
+        Admission::Free => plain(shared, plan, lock).into(),
     }
-    finish(shared, plan, file, lock)
+}
+
+/// Opens a file for which persist on close plays no part.
+fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result<Value, Error> {
+    let how = how(shared, plan, plan.request.delete && !plan.request.new, 0)?;
+    let file = shared.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e))?;
+    if let Err(error) = clone_template(plan, file.as_ref()) {
+        discard(shared, plan, file);
+        return Err(error);
+    }
+    finish(shared, plan, file, lock, None)
+}
+
+/// Goes on with a file that is not yet whole.
+fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket: Ticket) -> Answer {
+    let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
+    match shared.backend.open(&plan.plain, &how) {
+        Ok(file) => match finish(shared, plan, file, lock, Some(ticket)) {
+            Ok(value) => Answer::Value(value),
+            Err(error) => {
+                shared.persist.abandon(ticket, false);
+                Answer::Error(error)
+            }
+        },
+        Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
+            // Somebody removed it behind the server's back.
+            shared.persist.forget(&plan.plain);
+            if plan.creates {
+                create_pending(shared, plan, lock).into()
+            } else {
+                Answer::Error(plan.unable(error))
+            }
+        }
+        Err(error) => {
+            shared.persist.abandon(ticket, false);
+            Answer::Error(plan.unable(error))
+        }
+    }
+}
+
+/// Creates a file that persists only on successful close, or makes an existing one such by emptying it.
+fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result<Value, Error> {
+    let ticket = reserve(shared, plan)?;
+    // Never truncated at open: it must bear the mark first.
+    let how = match how(shared, plan, false, describe::MODE_PENDING) {
+        Ok(how) => how,
+        Err(error) => {
+            shared.persist.cancel(ticket);
+            return Err(error);
+        }
+    };
+    let file = match shared.backend.open(&plan.plain, &how) {
+        Ok(file) => file,
+        Err(error) => {
+            shared.persist.cancel(ticket);
+            return Err(plan.unable(error));
+        }
+    };
+    let prepared = prepare_pending(shared, plan, ticket, file.as_ref());
+    match prepared.and_then(|()| finish(shared, plan, file.clone(), lock, Some(ticket))) {
+        Ok(value) => Ok(value),
+        Err(error) => {
+            if plan.request.new {
+                discard(shared, plan, file);
+            } else {
+                unmark(plan, file.as_ref());
+            }
+            shared.persist.cancel(ticket);
+            Err(error)
+        }
+    }
+}
+
+fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
+    let mode = shared.config.file_mode.apply(plan.request.mode);
+    let attempt =
+        || shared.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e));
+    if let Some(ticket) = attempt()? {
+        return Ok(ticket);
+    }
+    // Something is pending there, unless it was removed behind the server's back.
+    match shared.backend.stat(&plan.plain) {
+        Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
+            shared.persist.forget_unheld(&plan.plain)
+        }
+        _ => {}
+    }
+    let busy = if plan.request.new { errno::EXISTS } else { errno::TEXT_BUSY };
+    attempt()?.ok_or_else(|| unable(plan.verb(), &plan.path, busy))
+}
+
+/// Marks, then empties, then fills from the template.
+fn prepare_pending(shared: &Shared, plan: &Plan, ticket: Ticket, file: &dyn StoredFile) -> Result<(), Error> {
+    let metadata = file.stat().map_err(|e| plan.unable(e))?;
+    check_kind(plan, &metadata)?;
+    shared.persist.mark(ticket, file).map_err(|e| plan.unable(e))?;
+    if metadata.size > 0 {
+        file.truncate(0).map_err(|e| plan.unable(e))?;
+    }
+    clone_template(plan, file)
+}
+
+/// An existing file that could not be emptied is whole as it was.
+fn unmark(plan: &Plan, file: &dyn StoredFile) {
+    let unmarked = file.stat().and_then(|metadata| {
+        let mode = metadata.mode & describe::MODE_BITS & !describe::MODE_PENDING;
+        if describe::is_pending(&metadata) { file.set_mode(mode) } else { Ok(()) }
+    });
+    if let Err(error) = unmarked {
+        tracing::warn!(path = %plan.path, %error, "a file keeps the mark of an unfinished one");
+    }
+}
+
+/// Removes what was created a moment ago by this very call, so that nobody else can have put anything into it.
+fn discard(shared: &Shared, plan: &Plan, file: Arc<dyn StoredFile>) {
+    drop(file);
+    if !plan.request.new {
+        return;
+    }
+    if let Err(error) = shared.backend.remove_file(&plan.plain) {
+        tracing::warn!(path = %plan.path, %error, "a file that could not be created fully stays behind");
+    }
 }
 
 /// What is wrong with a name that ends in `/`: it asks for a directory, and a directory cannot be opened.
@@ -152,7 +317,7 @@ fn slash_error(shared: &Shared, plan: &Plan) -> Error {
     }
 }
 
-fn how(shared: &Shared, plan: &Plan) -> Result<OpenHow, Error> {
+fn how(shared: &Shared, plan: &Plan, truncate: bool, mark: u32) -> Result<OpenHow, Error> {
     let request = &plan.request;
     let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
     let beside = match template.map(|file| file.as_any().downcast_ref::<Handle>()) {
@@ -162,19 +327,24 @@ fn how(shared: &Shared, plan: &Plan) -> Result<OpenHow, Error> {
     };
     let create = plan.creates.then(|| CreateHow {
         exclusive: request.new,
-        mode: shared.config.file_mode.apply(request.mode),
+        mode: shared.config.file_mode.apply(request.mode) | mark,
         parents: request.make_path.then(|| shared.config.directory_mode.apply(PARENT_MODE)),
         size_hint: plan.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
         space: plan.cgi.text("oss.cgroup").map(str::to_owned),
         beside,
     });
-    Ok(OpenHow { write: plan.write, truncate: request.delete && !request.new, create })
+    Ok(OpenHow { write: plan.write, truncate, create })
 }
 
-fn duplicate(file: &dyn StoredFile, template: &dyn vfs::OpenFile) -> std::io::Result<()> {
-    let source = template.as_any().downcast_ref::<Handle>().ok_or_else(|| os(errno::UNSUPPORTED))?;
-    let length = source.stored().stat()?.size;
-    file.clone_range(source.stored().as_ref(), 0, length, 0)
+/// Fills a new file from the one it is to be a clone of, if any.
+fn clone_template(plan: &Plan, file: &dyn StoredFile) -> Result<(), Error> {
+    let Some(template) = &plan.request.duplicate_of else { return Ok(()) };
+    let source = template.as_any().downcast_ref::<Handle>();
+    let cloned = source.ok_or_else(|| os(errno::UNSUPPORTED)).and_then(|source| {
+        let length = source.stored().stat()?.size;
+        file.clone_range(source.stored().as_ref(), 0, length, 0)
+    });
+    cloned.map_err(|e| Error::unable("clone", &plan.path, e))
 }
 
 /// Checks what was opened and makes the handle.
@@ -183,8 +353,9 @@ fn finish(
     plan: &Plan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
+    persist: Option<Ticket>,
 ) -> Result<Value, Error> {
-    let metadata = file.stat().map_err(|e| Error::unable(plan.verb(), &plan.path, e))?;
+    let metadata = file.stat().map_err(|e| plan.unable(e))?;
     check_kind(plan, &metadata)?;
     let export: &Export = shared.export(&plan.path, "Opening")?;
     let stat = plan.request.stat.then(|| shared.stat(&metadata, export));
@@ -193,6 +364,7 @@ fn finish(
         file,
         writable: plan.write,
         lock,
+        persist,
         read_only_export: is_read_only(export),
     };
     Ok(Value::Opened(Opened { file: Handle::open(shared, new), stat }))

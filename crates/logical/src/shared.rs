@@ -1,9 +1,12 @@
 //! What all operations share: the configuration, the storage, the clock and the tables.
 
+use crate::checkpoint::Checkpoints;
 use crate::config::{Config, Export};
 use crate::describe::{self, Users};
+use crate::file_system::Parts;
 use crate::inquiry::Locator;
 use crate::lock::Locks;
+use crate::persist::Persist;
 use crate::prepare::Prepares;
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use std::io;
@@ -20,7 +23,11 @@ pub(crate) mod errno {
     pub(crate) const NOT_A_DIRECTORY: i32 = 20;
     pub(crate) const IS_A_DIRECTORY: i32 = 21;
     pub(crate) const INVALID: i32 = 22;
+    pub(crate) const INPUT_OUTPUT: i32 = 5;
     pub(crate) const TEXT_BUSY: i32 = 26;
+    pub(crate) const NOT_A_TERMINAL: i32 = 25;
+    pub(crate) const TOO_MANY: i32 = 87;
+    pub(crate) const OVER_QUOTA: i32 = 122;
     pub(crate) const READ_ONLY: i32 = 30;
     pub(crate) const NO_DATA: i32 = 61;
     pub(crate) const UNSUPPORTED: i32 = 95;
@@ -47,22 +54,33 @@ pub(crate) struct Shared {
     pub(crate) locator: Option<Arc<dyn Locator>>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) prepares: Prepares,
+    pub(crate) persist: Persist,
+    pub(crate) checkpoints: Arc<Checkpoints>,
     /// Open files, for the administrator.
     pub(crate) open_files: AtomicUsize,
 }
 
 impl Shared {
-    pub(crate) fn new(
-        config: Config,
-        backend: Arc<dyn Backend>,
-        clock: Arc<dyn Clock>,
-        users: Arc<dyn Users>,
-        locator: Option<Arc<dyn Locator>>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(parts: Parts) -> Result<Arc<Self>, Error> {
+        let Parts { config, backend, clock, users, locator, journals } = parts;
         let mut exports = config.exports.clone();
         exports.sort_by_key(|export| std::cmp::Reverse(export.prefix.without_slash().as_bytes().len()));
         let prepares = Prepares::new(clock.as_ref());
-        Arc::new(Self {
+        let says = |what: &str| {
+            let what = what.to_owned();
+            move |e: io::Error| Error {
+                kind: ErrorKind::from_io(&e),
+                text: format!("{what}: {e}"),
+                source: Some(e),
+            }
+        };
+        // Checkpoints first: a file must be whole again before anything else is decided about it.
+        let checkpoints =
+            Checkpoints::new(config.checkpoints.clone(), journals.checkpoints, backend.as_ref())
+                .map_err(says("checkpoints of an earlier run cannot be undone"))?;
+        let persist = Persist::new(config.persist.clone(), clock.clone(), journals.persist, backend.as_ref())
+            .map_err(says("the journal of unfinished files cannot be read or written"))?;
+        Ok(Arc::new(Self {
             config,
             exports,
             backend,
@@ -71,8 +89,10 @@ impl Shared {
             locator,
             locks: Locks::new(),
             prepares,
+            persist,
+            checkpoints: Arc::new(checkpoints),
             open_files: AtomicUsize::new(0),
-        })
+        }))
     }
 
     /// The export a path lies in; outside of all, `Stating path '/x' is disallowed.` with the operation's participle.

@@ -14,6 +14,10 @@ pub struct Status {
     pub readers: usize,
     /// Handles for writing.
     pub writers: usize,
+    /// Files that persist only on a close that has not come yet.
+    pub pending_files: usize,
+    /// Files with a checkpoint.
+    pub checkpoints: usize,
 }
 
 impl Logical {
@@ -25,6 +29,8 @@ impl Logical {
             open_paths: locks.paths,
             readers: locks.readers,
             writers: locks.writers,
+            pending_files: self.shared.persist.count(),
+            checkpoints: self.shared.checkpoints.count(),
         }
     }
 }

@@ -114,19 +114,15 @@ fn the_lock_is_free_when_close_or_abandon_is_answered() {
         match round {
             0 => server.close(&file).done(),
             1 => server.abandon(&file).done(),
-            _ => drop(file),
-        }
-        if round == 2 {
-            // Dropping answers nobody: wait until the pool has done it.
-            while server.logical.status().open_files > 0 {
-                std::thread::yield_now();
+            _ => {
+                drop(file);
+                server.settle(); // dropping answers nobody
             }
         }
-        server.open("/data/f", updating()).done();
-        while server.logical.status().open_files > 0 {
-            std::thread::yield_now();
-        }
+        drop(server.open("/data/f", updating()).file());
+        server.settle();
     }
+    assert_eq!(server.logical.status(), logical::Status::default());
 }
 
 #[test]

@@ -22,6 +22,7 @@ const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const ENOTEMPTY: i32 = 39;
 const ENODATA: i32 = 61;
+const POOL_THREADS: usize = 4;
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 
@@ -85,7 +86,7 @@ impl Memory {
         Self {
             disk: Arc::new(disk),
             faults: Arc::new(Faults::default()),
-            pool: Pool::new("memory", 4),
+            pool: Pool::new("memory", POOL_THREADS),
             cold: Arc::default(),
         }
     }
@@ -95,13 +96,30 @@ impl Memory {
         Self {
             disk: self.disk.clone(),
             faults: Arc::new(Faults::default()),
-            pool: Pool::new("memory", 4),
+            pool: Pool::new("memory", POOL_THREADS),
             cold: self.cold.clone(),
         }
     }
 
     pub fn faults(&self) -> &Arc<Faults> {
         &self.faults
+    }
+
+    /// Waits until the pool has done all that was queued before.
+    pub fn quiesce(&self) {
+        // As many jobs as threads, which meet: none can be there while a thread is still busy with older work.
+        let meeting = Arc::new(std::sync::Barrier::new(POOL_THREADS + 1));
+        for _ in 0..POOL_THREADS {
+            let meeting = meeting.clone();
+            assert!(
+                self.pool
+                    .run(Box::new(move || {
+                        meeting.wait();
+                    }))
+                    .is_ok()
+            );
+        }
+        meeting.wait();
     }
 
     pub fn set_cold(&self, cold: bool) {
@@ -129,6 +147,11 @@ impl Memory {
         }
         let node = self.node(FILE | 0o644, bytes.to_vec());
         self.tree().insert(path.as_bytes().to_vec(), node);
+    }
+
+    /// Takes a file away behind the server's back.
+    pub fn take(&self, path: &str) {
+        self.tree().remove(path.as_bytes());
     }
 
     fn tree(&self) -> MutexGuard<'_, Tree> {

@@ -3,15 +3,18 @@
 
 pub mod faults;
 pub mod memory;
+pub mod shelf;
 pub mod time;
 
 use base::{Cgi, Error, ErrorKind, Identity, LogicalPath};
 use logical::config::{Config, Export};
-use logical::{Logical, NumberedUsers, Parts};
+use logical::{Journals, Logical, NumberedUsers, Parts};
 use memory::Memory;
+use shelf::Shelf;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 use time::ManualClock;
 use vfs::{
     Answer, Caller, FileOperation, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, ReplyTo, Started,
@@ -171,6 +174,9 @@ pub struct Server {
     pub clock: Arc<ManualClock>,
     pub post: Arc<Post>,
     pub caller: Arc<Caller>,
+    pub config: Config,
+    pub persist: Shelf,
+    pub checkpoints: Shelf,
 }
 
 /// `/data` with locks, `/nolock` without, `/ro` read-only.
@@ -199,24 +205,59 @@ impl Server {
         }
         let mut config = config();
         adjust(&mut config);
-        Self::on(&memory, &clock, config)
+        let shelf = || Shelf::new(memory.faults());
+        Self::on(&memory, &clock, config, shelf(), shelf()).unwrap()
     }
 
-    pub fn on(memory: &Memory, clock: &Arc<ManualClock>, config: Config) -> Self {
+    fn on(
+        memory: &Memory,
+        clock: &Arc<ManualClock>,
+        config: Config,
+        persist: Shelf,
+        checkpoints: Shelf,
+    ) -> Result<Self, Error> {
         let parts = Parts {
-            config,
+            config: config.clone(),
             backend: Arc::new(memory.clone()),
             clock: clock.clone(),
             users: Arc::new(NumberedUsers),
             locator: None,
+            journals: Journals {
+                persist: Arc::new(persist.clone()),
+                checkpoints: Arc::new(checkpoints.clone()),
+            },
         };
-        Self {
-            logical: Logical::new(parts).unwrap(),
+        Ok(Self {
+            logical: Logical::new(parts)?,
             memory: memory.clone(),
             clock: clock.clone(),
             post: Arc::default(),
             caller: caller("alice", 1),
-        }
+            config,
+            persist,
+            checkpoints,
+        })
+    }
+
+    /// The next process on the same disks; the power was cut between.
+    pub fn restarted(&self, power_cut: bool) -> Self {
+        let memory = self.memory.survivor();
+        let persist = self.persist.survivor(memory.faults(), power_cut);
+        let checkpoints = self.checkpoints.survivor(memory.faults(), power_cut);
+        Self::on(&memory, &self.clock, self.config.clone(), persist, checkpoints).unwrap()
+    }
+
+    /// Lets time pass and the server notice.
+    pub fn after(&self, seconds: u64) {
+        self.clock.advance(Duration::from_secs(seconds));
+        self.logical.tick();
+        // The work of the tick runs on the pool; another job behind it has seen it done.
+        self.settle();
+    }
+
+    /// Waits until nothing is left to do on the pool.
+    pub fn settle(&self) {
+        self.memory.quiesce();
     }
 
     fn reply(&self) -> (ReplyTo, u64) {

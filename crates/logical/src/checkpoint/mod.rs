@@ -1,0 +1,329 @@
+//! Checkpoints: changes to an open file that can be undone, also after a crash of the server.
+//!
+//! Before a change, what it overwrites is saved in a journal of its own ([`record`]) and reaches stable storage. Undoing
+//! writes the saved bytes back, the last saved first, and restores the size; then the journal is removed. Committing makes
+//! the changes stable and removes the journal. So whenever the server stops, the file is as before the checkpoint, or can
+//! be made so from the journal at the next start, before anybody may open it.
+
+mod record;
+
+use crate::config::{CheckpointFailure, Checkpoints as Config};
+use crate::journal::{Journal, JournalFolder};
+use crate::shared::{errno, os};
+use base::LogicalPath;
+use record::{Content, Entry, Head};
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use storage::{Backend, OpenHow, StoredFile};
+
+/// How a journal's name ends.
+const SUFFIX: &str = ".checkpoint";
+/// Bytes saved in one piece.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// All checkpoints.
+pub(crate) struct Checkpoints {
+    pub(crate) config: Config,
+    folder: Arc<dyn JournalFolder>,
+    next: AtomicU64,
+    /// Files that have one, by device and inode.
+    active: Mutex<HashMap<(u64, u64), LogicalPath>>,
+    count: AtomicUsize,
+    /// Files that could not be restored, which must not be used as if they had been.
+    broken: Mutex<HashSet<LogicalPath>>,
+    broken_count: AtomicUsize,
+}
+
+impl Checkpoints {
+    /// Undoes what an earlier run left uncommitted. Files that cannot be restored stay blocked.
+    pub(crate) fn new(
+        config: Config,
+        folder: Arc<dyn JournalFolder>,
+        backend: &dyn Backend,
+    ) -> io::Result<Self> {
+        let checkpoints = Self {
+            config,
+            folder,
+            next: AtomicU64::new(1),
+            active: Mutex::default(),
+            count: AtomicUsize::new(0),
+            broken: Mutex::default(),
+            broken_count: AtomicUsize::new(0),
+        };
+        for name in checkpoints.folder.names()? {
+            let Some(number) = name.strip_suffix(SUFFIX) else { continue };
+            if let Ok(number) = number.parse::<u64>() {
+                checkpoints.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+            }
+            checkpoints.recover(&name, backend)?;
+        }
+        Ok(checkpoints)
+    }
+
+    fn recover(&self, name: &str, backend: &dyn Backend) -> io::Result<()> {
+        let bytes = self.folder.read(name)?;
+        let (head, entries) = match record::parse(&bytes) {
+            Content::Unborn => return self.folder.remove(name),
+            Content::Unknown(version) => {
+                tracing::error!(name, version, "a checkpoint of an unknown release stays as it is");
+                return Ok(());
+            }
+            Content::Entries(head, entries) => (head, entries),
+        };
+        let path = &head.path;
+        match restore_by_path(backend, &head, &entries) {
+            Ok(true) => {
+                tracing::warn!(%path, "an uncommitted checkpoint was undone");
+                self.folder.remove(name)
+            }
+            Ok(false) => {
+                tracing::warn!(%path, name, "the file of a checkpoint is gone; the checkpoint is removed");
+                self.folder.remove(name)
+            }
+            Err(error) => {
+                tracing::error!(%path, name, %error, "a checkpoint cannot be undone; its file is blocked");
+                self.block(path);
+                Ok(())
+            }
+        }
+    }
+
+    fn active(&self) -> MutexGuard<'_, HashMap<(u64, u64), LogicalPath>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn block(&self, path: &LogicalPath) {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        broken.insert(path.clone());
+        self.broken_count.store(broken.len(), Ordering::Release);
+    }
+
+    /// May a file be opened, as far as broken checkpoints are concerned?
+    pub(crate) fn check_open(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
+        if self.broken_count.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if !broken.contains(path) {
+            return Ok(());
+        }
+        match self.config.on_failure {
+            CheckpointFailure::StopIo => Err(os(errno::INPUT_OUTPUT)),
+            CheckpointFailure::MakeReadOnly if write => Err(os(errno::READ_ONLY)),
+            CheckpointFailure::MakeReadOnly => Ok(()),
+        }
+    }
+
+    /// Files that have one.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Has a file at or below `path` one?
+    pub(crate) fn is_active_below(&self, path: &LogicalPath) -> bool {
+        self.count() > 0 && self.active().values().any(|file| file.is_within(path))
+    }
+
+    /// Starts one. Blocks.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        path: &LogicalPath,
+        file: &Arc<dyn StoredFile>,
+    ) -> io::Result<Checkpoint> {
+        let metadata = file.stat()?;
+        let key = (metadata.device, metadata.inode);
+        {
+            let mut active = self.active();
+            if active.contains_key(&key) {
+                return Err(os(errno::EXISTS));
+            }
+            active.insert(key, path.clone());
+            self.count.store(active.len(), Ordering::Release);
+        }
+        let name = format!("{}{SUFFIX}", self.next.fetch_add(1, Ordering::Relaxed));
+        // From here on dropping it forgets it again.
+        let place = Place { all: self.clone(), key, name };
+        let head = Head { path: path.clone(), inode: metadata.inode, size: metadata.size };
+        let journal = self.start_journal(&place.name, &head)?;
+        Ok(Checkpoint {
+            place,
+            path: path.clone(),
+            file: file.clone(),
+            journal,
+            size: metadata.size,
+            least: metadata.size,
+            used: 0,
+            entries: 0,
+            torn: false,
+            settled: false,
+        })
+    }
+
+    fn start_journal(&self, name: &str, head: &Head) -> io::Result<Box<dyn Journal>> {
+        let started = self.folder.create(name).and_then(|mut journal| {
+            journal.append(&head.encode())?;
+            journal.sync()?;
+            Ok(journal)
+        });
+        // A journal that stays behind would undo at the next start what was never protected.
+        if started.is_err()
+            && let Err(error) = self.folder.remove(name)
+        {
+            tracing::error!(path = %head.path, name, %error, "remove this journal of a checkpoint by hand");
+            self.block(&head.path);
+        }
+        started
+    }
+}
+
+/// A file's place in the table, until dropped.
+struct Place {
+    all: Arc<Checkpoints>,
+    key: (u64, u64),
+    name: String,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut active = self.all.active();
+        active.remove(&self.key);
+        self.all.count.store(active.len(), Ordering::Release);
+    }
+}
+
+/// An active checkpoint of an open file.
+pub(crate) struct Checkpoint {
+    place: Place,
+    path: LogicalPath,
+    file: Arc<dyn StoredFile>,
+    journal: Box<dyn Journal>,
+    /// Size before the first change.
+    size: u64,
+    /// The least size since then: what lies above was saved already, or was not there.
+    least: u64,
+    used: u64,
+    /// Entries that are in the journal for certain.
+    entries: usize,
+    /// An append failed in the middle: what would follow could not be read again.
+    torn: bool,
+    /// Committed or undone.
+    settled: bool,
+}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        // Only a panic comes here unsettled. The journal would be applied at the next start, over whatever had been
+        // written until then: so nothing may be.
+        if !self.settled {
+            self.place.all.block(&self.path);
+        }
+    }
+}
+
+impl Checkpoint {
+    /// Bytes saved.
+    pub(crate) fn used(&self) -> u32 {
+        u32::try_from(self.used).unwrap_or(u32::MAX)
+    }
+
+    /// Saves what a write will overwrite. EDQUOT if that would be too much; then nothing is saved.
+    pub(crate) fn before_write(&mut self, offset: u64, length: u64) -> io::Result<()> {
+        self.save(offset, offset.saturating_add(length).min(self.least))
+    }
+
+    /// Saves what a change of size will cut off.
+    pub(crate) fn before_truncate(&mut self, size: u64) -> io::Result<()> {
+        self.save(size, self.least)?;
+        self.least = self.least.min(size);
+        Ok(())
+    }
+
+    fn save(&mut self, from: u64, to: u64) -> io::Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let max = u64::from(self.place.all.config.bytes_max);
+        if to - from > max.saturating_sub(self.used) {
+            return Err(os(errno::OVER_QUOTA));
+        }
+        if self.torn {
+            return Err(os(errno::INPUT_OUTPUT));
+        }
+        let mut at = from;
+        while at < to {
+            let mut bytes = vec![0; (to - at).min(PIECE_BYTES) as usize];
+            let read = self.file.read(at, &mut bytes)?;
+            bytes.truncate(read);
+            if bytes.is_empty() {
+                break; // somebody else made it shorter meanwhile
+            }
+            self.torn = true;
+            self.journal.append(&Entry { offset: at, bytes: &bytes }.encode())?;
+            self.torn = false;
+            self.entries += 1;
+            at += read as u64;
+        }
+        self.torn = true;
+        self.journal.sync()?;
+        self.torn = false;
+        self.used += to - from;
+        Ok(())
+    }
+
+    /// Keeps the changes.
+    pub(crate) fn commit(&mut self) -> io::Result<()> {
+        self.file.sync()?;
+        self.place.all.folder.remove(&self.place.name)?;
+        self.settled = true;
+        Ok(())
+    }
+
+    /// Undoes the changes. If that fails, the file is blocked until a restart succeeds with it.
+    pub(crate) fn roll_back(&mut self) -> io::Result<()> {
+        let undone = self.undo();
+        self.settled = true;
+        if let Err(error) = &undone {
+            tracing::error!(path = %self.path, %error, "a checkpoint cannot be undone; its file is blocked");
+            self.place.all.block(&self.path);
+        }
+        undone
+    }
+
+    fn undo(&self) -> io::Result<()> {
+        let bytes = self.place.all.folder.read(&self.place.name)?;
+        match record::parse(&bytes) {
+            Content::Entries(head, entries) if head.size == self.size && entries.len() >= self.entries => {
+                restore(self.file.as_ref(), &head, &entries)?;
+            }
+            _ => return Err(os(errno::INPUT_OUTPUT)),
+        }
+        self.place.all.folder.remove(&self.place.name)
+    }
+}
+
+/// Writes back what was overwritten, the last first, and restores the size.
+fn restore(file: &dyn StoredFile, head: &Head, entries: &[Entry<'_>]) -> io::Result<()> {
+    for entry in entries.iter().rev() {
+        file.write(entry.offset, entry.bytes)?;
+    }
+    file.truncate(head.size)?;
+    file.sync()
+}
+
+/// The same for the file at a path; `false` if it is not there any more.
+fn restore_by_path(backend: &dyn Backend, head: &Head, entries: &[Entry<'_>]) -> io::Result<bool> {
+    let how = OpenHow { write: true, ..OpenHow::default() };
+    let file = match backend.open(&head.path, &how) {
+        Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
+            return Ok(false);
+        }
+        other => other?,
+    };
+    if file.stat()?.inode != head.inode {
+        return Ok(false);
+    }
+    restore(file.as_ref(), head, entries)?;
+    Ok(true)
+}

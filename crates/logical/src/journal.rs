@@ -1,0 +1,144 @@
+//! Where this room keeps what must survive the process: small append-only files in a folder of its own.
+//!
+//! All calls block, so they are made at start and on pool threads only. The folder is a trait so that tests can stop the
+//! process, or cut the power, between any two calls.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+
+/// A folder of journals.
+pub trait JournalFolder: Send + Sync {
+    /// Names of all journals.
+    fn names(&self) -> io::Result<Vec<String>>;
+    /// The content of one.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// A new or emptied journal, whose name survives a loss of power.
+    fn create(&self, name: &str) -> io::Result<Box<dyn Journal>>;
+    /// Puts `content` in the place of what was there: after a crash it is the one or the other. Open for appending.
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>>;
+    /// Removes one, for good.
+    fn remove(&self, name: &str) -> io::Result<()>;
+}
+
+/// An open journal.
+pub trait Journal: Send {
+    /// Appends; survives the process.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// What was appended survives a loss of power.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+/// A folder on disk. Made when first needed, for its owner only.
+pub struct DiskFolder {
+    path: PathBuf,
+}
+
+/// What a replacement is called until it is complete.
+const NEW_SUFFIX: &str = ".new";
+
+impl DiskFolder {
+    /// The folder at `path`.
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    fn make(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)
+    }
+
+    fn open(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.path.join(name))
+    }
+
+    /// Names in the folder survive a loss of power.
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl JournalFolder for DiskFolder {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            if let Ok(name) = entry?.file_name().into_string()
+                && !name.ends_with(NEW_SUFFIX)
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.path.join(name))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn Journal>> {
+        self.make()?;
+        let file = self.open(name)?;
+        self.sync_folder()?;
+        Ok(Box::new(DiskJournal(file)))
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>> {
+        self.make()?;
+        let new = format!("{name}{NEW_SUFFIX}");
+        let mut file = self.open(&new)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(self.path.join(new), self.path.join(name))?;
+        self.sync_folder()?;
+        Ok(Box::new(DiskJournal(file)))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => self.sync_folder(),
+        }
+    }
+}
+
+struct DiskJournal(File);
+
+impl Journal for DiskJournal {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_on_disk_keeps_what_is_put_into_it() {
+        let path = std::env::temp_dir().join(format!("journal-test-{}", std::process::id()));
+        let folder = DiskFolder::new(path.join("deep"));
+        assert!(folder.names().unwrap().is_empty());
+        let mut one = folder.create("one").unwrap();
+        one.append(b"a").unwrap();
+        one.append(b"b").unwrap();
+        one.sync().unwrap();
+        assert_eq!(folder.read("one").unwrap(), b"ab");
+        let mut replaced = folder.replace("one", b"new ").unwrap();
+        replaced.append(b"c").unwrap();
+        assert_eq!(folder.read("one").unwrap(), b"new c");
+        assert_eq!(folder.names().unwrap(), ["one"]);
+        folder.remove("one").unwrap();
+        folder.remove("one").unwrap();
+        assert!(folder.names().unwrap().is_empty());
+        fs::remove_dir_all(path).unwrap();
+    }
+}

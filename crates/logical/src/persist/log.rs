@@ -1,0 +1,340 @@
+//! The journal of files that are not yet whole, so that none is taken for whole after a restart.
+//!
+//! Text lines, each a JSON object. The first names the format and its version; a `pending` line states all there is to
+//! know of one file and replaces an earlier one of the same number; a `done` line ends it. A torn last line is passed
+//! over: what it would have said had not been promised to anybody.
+
+use crate::journal::{Journal, JournalFolder};
+use base::LogicalPath;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// The journal's name in its folder.
+const NAME: &str = "pending";
+/// What the first line says the file is.
+const FORMAT: &str = "scalla-persist";
+const VERSION: u32 = 1;
+/// Lines after which the journal is written anew, if most of them are over.
+const LINES_MAX: usize = 20_000;
+
+/// One file that is not yet whole.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Record {
+    pub(crate) number: u64,
+    pub(crate) path: LogicalPath,
+    /// Where it may be as well, while it is being renamed.
+    pub(crate) also: Option<LogicalPath>,
+    /// Permission bits it gets when it is whole.
+    pub(crate) mode: u32,
+    pub(crate) user: String,
+    pub(crate) pid: u32,
+    pub(crate) host: String,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "lowercase")]
+enum Line {
+    Head {
+        format: String,
+        version: u32,
+    },
+    Pending {
+        number: u64,
+        path: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        also: Option<String>,
+        mode: u32,
+        user: String,
+        pid: u32,
+        host: String,
+    },
+    Done {
+        number: u64,
+    },
+}
+
+/// The open journal.
+pub(crate) struct Log {
+    folder: Arc<dyn JournalFolder>,
+    journal: Option<Box<dyn Journal>>,
+    /// Records in force, for writing it anew.
+    live: BTreeMap<u64, Record>,
+    lines: usize,
+    /// Lines between two syncs; 0 leaves it to the system.
+    sync_every: u32,
+    unsynced: u32,
+    /// An append failed in the middle: the next line must start on a line of its own.
+    torn: bool,
+}
+
+impl Log {
+    /// Reads what an earlier run left. Nothing is written before [`Log::rewrite`].
+    pub(crate) fn load(folder: Arc<dyn JournalFolder>, sync_every: u32) -> io::Result<Self> {
+        let mut log = Self {
+            folder,
+            journal: None,
+            live: BTreeMap::new(),
+            lines: 0,
+            sync_every,
+            unsynced: 0,
+            torn: false,
+        };
+        if log.folder.names()?.iter().any(|name| name == NAME) {
+            let content = log.folder.read(NAME)?;
+            log.parse(&content)?;
+        }
+        Ok(log)
+    }
+
+    fn parse(&mut self, content: &[u8]) -> io::Result<()> {
+        for (at, raw) in content.split(|&b| b == b'\n').enumerate() {
+            let line = match serde_json::from_slice::<Line>(raw) {
+                Ok(line) => line,
+                Err(_) if raw.is_empty() => continue,
+                Err(error) => {
+                    tracing::warn!(line = at + 1, %error, "a line of the journal of pending files is unreadable");
+                    continue;
+                }
+            };
+            match line {
+                Line::Head { format, version } if format == FORMAT && version == VERSION => {}
+                Line::Head { format, version } => {
+                    let text = format!("journal of pending files: format {format} {version} is not known");
+                    return Err(io::Error::other(text));
+                }
+                Line::Pending { number, path, also, mode, user, pid, host } => {
+                    let also = also.as_deref().and_then(unescape);
+                    if let Some(path) = unescape(&path) {
+                        self.live.insert(number, Record { number, path, also, mode, user, pid, host });
+                    }
+                }
+                Line::Done { number } => {
+                    self.live.remove(&number);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Those in force.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        self.live.values()
+    }
+
+    /// Writes it anew with what is in force, or removes it if there is nothing. Keeps only records that `keep` wants.
+    pub(crate) fn rewrite(&mut self, keep: impl Fn(&Record) -> bool) -> io::Result<()> {
+        self.live.retain(|_, record| keep(record));
+        self.journal = None;
+        if self.live.is_empty() {
+            return self.folder.remove(NAME);
+        }
+        self.write_anew()
+    }
+
+    fn write_anew(&mut self) -> io::Result<()> {
+        let mut content = text(&Line::Head { format: FORMAT.into(), version: VERSION })?;
+        for record in self.live.values() {
+            content.extend(text(&pending(record))?);
+        }
+        self.journal = Some(self.folder.replace(NAME, &content)?);
+        self.lines = self.live.len() + 1;
+        (self.unsynced, self.torn) = (0, false);
+        Ok(())
+    }
+
+    /// States a file that is not yet whole. When this returns, a restart of the server knows of it.
+    pub(crate) fn pending(&mut self, record: &Record) -> io::Result<()> {
+        let before = self.live.insert(record.number, record.clone());
+        let written = self.append(&pending(record));
+        if written.is_err() {
+            match before {
+                Some(before) => self.live.insert(record.number, before),
+                None => self.live.remove(&record.number),
+            };
+        }
+        written
+    }
+
+    /// States that a file is whole or gone. Losing this line does no harm: the file's own mark decides.
+    pub(crate) fn done(&mut self, number: u64) {
+        self.live.remove(&number);
+        if let Err(error) = self.append(&Line::Done { number }) {
+            tracing::warn!(%error, "the journal of pending files cannot be written");
+        }
+    }
+
+    fn append(&mut self, line: &Line) -> io::Result<()> {
+        if self.journal.is_none() || (self.lines > LINES_MAX && self.lines > 4 * self.live.len()) {
+            return self.write_anew(); // which includes the line
+        }
+        let Some(journal) = &mut self.journal else { return Ok(()) };
+        let mut bytes = text(line)?;
+        if self.torn {
+            bytes.insert(0, b'\n');
+        }
+        self.torn = true;
+        journal.append(&bytes)?;
+        self.torn = false;
+        self.lines += 1;
+        self.unsynced += 1;
+        if self.sync_every > 0 && self.unsynced >= self.sync_every && matches!(line, Line::Pending { .. }) {
+            journal.sync()?;
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
+}
+
+fn pending(record: &Record) -> Line {
+    Line::Pending {
+        number: record.number,
+        path: escape(&record.path),
+        also: record.also.as_ref().map(escape),
+        mode: record.mode,
+        user: record.user.clone(),
+        pid: record.pid,
+        host: record.host.clone(),
+    }
+}
+
+fn text(line: &Line) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line)?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+/// A path as text: what is not printable ASCII, and `%`, as `%XX`.
+fn escape(path: &LogicalPath) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(path.as_bytes().len());
+    for &byte in path.as_bytes() {
+        if (0x20..0x7f).contains(&byte) && byte != b'%' {
+            text.push(char::from(byte));
+        } else {
+            // Writing into a string cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}
+
+/// Back again; `None` if it is not such a text.
+fn unescape(text: &str) -> Option<LogicalPath> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        if first == b'%' {
+            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = after.get(2..)?;
+        } else {
+            bytes.push(first);
+            rest = after;
+        }
+    }
+    LogicalPath::parse(&bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    #[derive(Clone, Default)]
+    struct Shelf(Arc<Mutex<HashMap<String, Vec<u8>>>>);
+
+    impl JournalFolder for Shelf {
+        fn names(&self) -> io::Result<Vec<String>> {
+            Ok(self.0.lock().unwrap().keys().cloned().collect())
+        }
+        fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+            Ok(self.0.lock().unwrap().get(name).cloned().unwrap_or_default())
+        }
+        fn create(&self, name: &str) -> io::Result<Box<dyn Journal>> {
+            self.replace(name, b"")
+        }
+        fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>> {
+            self.0.lock().unwrap().insert(name.to_owned(), content.to_vec());
+            Ok(Box::new(Pen(self.clone(), name.to_owned())))
+        }
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.0.lock().unwrap().remove(name);
+            Ok(())
+        }
+    }
+
+    struct Pen(Shelf, String);
+    impl Journal for Pen {
+        fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+            self.0.0.lock().unwrap().get_mut(&self.1).unwrap().extend_from_slice(bytes);
+            Ok(())
+        }
+        fn sync(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn record(number: u64, path: &[u8]) -> Record {
+        Record {
+            number,
+            path: LogicalPath::parse(path).unwrap(),
+            also: None,
+            mode: 0o640,
+            user: "alice".into(),
+            pid: 7,
+            host: "h\"\\".into(),
+        }
+    }
+
+    fn reload(shelf: &Shelf) -> Vec<Record> {
+        Log::load(Arc::new(shelf.clone()), 1).unwrap().records().cloned().collect()
+    }
+
+    #[test]
+    fn what_was_stated_is_known_after_a_restart_torn_at_any_byte() {
+        let shelf = Shelf::default();
+        let mut log = Log::load(Arc::new(shelf.clone()), 1).unwrap();
+        let odd = record(2, b"/a b%\xff\n\"c");
+        log.pending(&record(1, b"/one")).unwrap();
+        log.pending(&odd).unwrap();
+        log.done(1);
+        let moved = Record { also: Some(LogicalPath::parse(b"/new").unwrap()), ..odd };
+        log.pending(&moved).unwrap();
+        assert_eq!(reload(&shelf), [moved]);
+        let whole = shelf.read(NAME).unwrap();
+        let last = whole[..whole.len() - 1].iter().rposition(|&b| b == b'\n').unwrap();
+        for end in 0..whole.len() {
+            shelf.0.lock().unwrap().insert(NAME.into(), whole[..end].to_vec());
+            let numbers: Vec<_> = reload(&shelf).iter().map(|record| record.number).collect();
+            assert!(numbers.len() <= 2, "{end}");
+            if end > last {
+                assert_eq!(numbers, [2], "{end}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_version_is_not_guessed_at() {
+        let shelf = Shelf::default();
+        let head = br#"{"line":"head","format":"scalla-persist","version":2}"#;
+        shelf.0.lock().unwrap().insert(NAME.into(), head.to_vec());
+        assert!(Log::load(Arc::new(shelf), 1).is_err());
+    }
+
+    #[test]
+    fn the_journal_is_written_anew_before_it_grows_without_end() {
+        let shelf = Shelf::default();
+        let mut log = Log::load(Arc::new(shelf.clone()), 0).unwrap();
+        for number in 0..LINES_MAX as u64 {
+            log.pending(&record(number, b"/x")).unwrap();
+            log.done(number);
+        }
+        log.pending(&record(u64::MAX, b"/last")).unwrap();
+        let lines = shelf.read(NAME).unwrap().split(|&b| b == b'\n').count();
+        assert!(lines < LINES_MAX + 10, "{lines}");
+        assert_eq!(reload(&shelf).len(), 1);
+    }
+}

@@ -1,0 +1,331 @@
+//! Persist on successful close: marks, takeover, hold time, restarts, and a crash at every step.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use base::ErrorKind::*;
+use logical::config::PersistMode;
+use std::sync::Arc;
+use support::{Server, caller, creating, reading, replacing, target, updating};
+use vfs::{Answer, FileOperation, OpenFile, OpenRequest, Operation};
+
+const ENOSPC: i32 = 28;
+
+fn posc(request: OpenRequest) -> OpenRequest {
+    OpenRequest { posc: true, stat: true, ..request }
+}
+
+fn is_whole(server: &Server, name: &str) -> bool {
+    !server.stat(name).stat().posc_pending
+}
+
+fn waits(server: &Server, name: &str, request: OpenRequest) -> (u32, String) {
+    match server.open_as(&caller("reader", 9), name, request).answer() {
+        Answer::Wait { seconds, text } => (seconds, text),
+        other => panic!("{}", support::tell(&other)),
+    }
+}
+
+#[test]
+fn a_file_is_marked_until_its_creator_closes_it() {
+    for (name, request) in [
+        ("/nolock/a/new", posc(OpenRequest { make_path: true, ..creating() })),
+        ("/nolock/replaced", posc(replacing())),
+        ("/nolock/cgi?ofs.posc=1", OpenRequest { stat: true, ..creating() }),
+    ] {
+        let server = Server::new();
+        server.memory.put("/nolock/replaced", b"old content");
+        let (file, stat) = server.open(name, request).opened();
+        let stat = stat.unwrap();
+        assert_eq!((stat.posc_pending, stat.mode, stat.size), (true, 0o1644, 0), "{name}");
+        server.write(&file, 0, b"new").done();
+        let name = name.split('?').next().unwrap();
+        assert!(!is_whole(&server, name));
+        let base = name.rsplit('/').next().unwrap();
+        let text = format!("File {base} is being created; estimated time to completion 1 minute");
+        assert_eq!(waits(&server, name, reading()), (60, text));
+        server.close(&file).done();
+        assert!(is_whole(&server, name));
+        assert_eq!(server.memory.mode(name), Some(0o644));
+        assert_eq!(server.memory.content(name).as_deref(), Some(&b"new"[..]));
+        server.open(name, reading()).done();
+        assert_eq!(server.logical.status().pending_files, 0);
+    }
+}
+
+#[test]
+fn who_may_open_a_pending_file() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    let other = caller("bob", 2);
+    let force = |request| OpenRequest { force: true, ..request };
+    let locked = server.open_as(&other, "/data/f", reading()).refusal();
+    assert_eq!(locked, (FileLocked, "Input file /data/f is already opened by 1 writer; open denied.".into()));
+    assert_eq!(waits(&server, "/data/f", force(reading())).0, 60);
+    let busy = server.open_as(&other, "/data/f", force(updating())).refusal();
+    let text =
+        "Unable to access /data/f; text file busy\nAdditional context: ofs_open: posc mode initiation failed";
+    assert_eq!(busy, (InProgress, text.into()));
+    let exists = server.open_as(&other, "/data/f", force(creating())).refusal();
+    assert_eq!(exists, (ItExists, "Unable to create /data/f; file exists".into()));
+    let exists = server.open_as(&other, "/data/f", force(posc(creating()))).refusal();
+    assert_eq!(exists, (ItExists, "Unable to create /data/f; file exists".into()));
+    // The same client, and anybody who asks for persist on close too.
+    let again = server.open("/data/f", force(updating())).file();
+    let taken = server.open_as(&other, "/data/f", force(posc(replacing()))).file();
+    server.write(&taken, 0, b"theirs").done();
+    server.close(&file).done();
+    server.close(&again).done();
+    assert!(!is_whole(&server, "/data/f"), "the one who took it over still writes");
+    server.close(&taken).done();
+    assert!(is_whole(&server, "/data/f"));
+}
+
+#[test]
+fn the_close_of_the_one_who_took_over_counts_although_an_old_handle_lingers() {
+    let server = Server::new();
+    let lost = server.open("/nolock/f", posc(creating())).file();
+    let back = server.open("/nolock/f", posc(updating())).file();
+    server.write(&back, 0, b"all").done();
+    server.close(&back).done();
+    assert!(is_whole(&server, "/nolock/f"));
+    server.abandon(&lost).done();
+    server.after(10_000);
+    assert_eq!(server.memory.content("/nolock/f").as_deref(), Some(&b"all"[..]));
+}
+
+#[test]
+fn a_client_that_vanished_has_the_hold_time_to_come_back() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"hello").done();
+    server.abandon(&file).done();
+    server.after(599);
+    assert_eq!(waits(&server, "/data/f", reading()).0, 60);
+    assert_eq!(server.open_as(&caller("bob", 2), "/data/f", updating()).error().kind, InProgress);
+    let (file, stat) = server.open("/data/f", OpenRequest { stat: true, ..updating() }).opened();
+    assert_eq!(stat.map(|stat| (stat.size, stat.posc_pending)), Some((5, true)));
+    server.after(10_000);
+    server.write(&file, 5, b" world").done();
+    server.close(&file).done();
+    assert!(is_whole(&server, "/data/f"));
+    assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"hello world"[..]));
+}
+
+#[test]
+fn the_hold_time_counts_over_a_restart_and_then_the_file_goes() {
+    for restart in [false, true] {
+        let mut server = Server::new();
+        let file = server.open("/data/f", posc(creating())).file();
+        server.write(&file, 0, b"hello").done();
+        if restart {
+            server.memory.faults().stop_after(0);
+            server = server.restarted(true);
+        } else {
+            server.abandon(&file).done();
+        }
+        server.after(599);
+        assert!(!is_whole(&server, "/data/f"));
+        server.after(2);
+        assert_eq!(server.memory.content("/data/f"), None);
+        assert_eq!(server.logical.status().pending_files, 0);
+        server.open("/data/f", posc(creating())).done();
+    }
+}
+
+#[test]
+fn after_a_restart_the_creator_goes_on_and_others_may_take_over() {
+    for who in [caller("alice", 1), caller("bob", 2)] {
+        let server = Server::new();
+        let file = server.open("/data/f", posc(OpenRequest { mode: 0o640, ..creating() })).file();
+        server.write(&file, 0, b"hello").done();
+        server.memory.faults().stop_after(0);
+        let server = server.restarted(true);
+        let resumed = server.open_as(&who, "/data/f", posc(updating())).file();
+        server.write(&resumed, 5, b"!").done();
+        server.close(&resumed).done();
+        assert_eq!(server.memory.mode("/data/f"), Some(0o640));
+        let server = server.restarted(false);
+        server.after(10_000);
+        assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"hello!"[..]));
+    }
+}
+
+#[test]
+fn a_failed_write_or_a_known_bad_one_removes_the_file() {
+    type Parting = fn(&Server, &Arc<dyn OpenFile>);
+    let write_fails: Parting = |server, file| {
+        server.memory.faults().fail("write", Some(ENOSPC));
+        assert_eq!(server.write(file, 0, b"x").error().kind, NoSpace);
+        server.memory.faults().fail("write", None);
+    };
+    let close: Parting = |server, file| server.close(file).done();
+    let close_failed: Parting =
+        |server, file| server.on_file(file, FileOperation::Close { failed: true }).done();
+    let abandon: Parting = |server, file| server.abandon(file).done();
+    let nothing: Parting = |_, _| {};
+    for (before, parting) in [(write_fails, close), (write_fails, abandon), (nothing, close_failed)] {
+        let server = Server::new();
+        let file = server.open("/data/f", posc(creating())).file();
+        before(&server, &file);
+        parting(&server, &file);
+        assert_eq!(server.memory.content("/data/f"), None);
+        assert_eq!(server.logical.status().pending_files, 0);
+    }
+}
+
+#[test]
+fn without_a_hold_time_a_lost_file_goes_at_once() {
+    let server = Server::with(|config| config.persist.hold = std::time::Duration::ZERO);
+    let file = server.open("/data/f", posc(creating())).file();
+    server.abandon(&file).done();
+    assert_eq!(server.memory.content("/data/f"), None);
+}
+
+#[test]
+fn the_rule_decides_which_files_it_concerns() {
+    for (mode, asked, request, want) in [
+        (PersistMode::Auto, false, creating(), true),
+        (PersistMode::Auto, false, replacing(), true),
+        (PersistMode::Manual, false, creating(), false),
+        (PersistMode::Manual, true, creating(), true),
+        (PersistMode::Manual, true, updating(), false),
+        (PersistMode::Off, true, creating(), false),
+    ] {
+        let server = Server::with(|config| config.persist.mode = mode);
+        let existing = !request.new && !request.delete;
+        if existing {
+            server.memory.put("/data/f", b"whole");
+        }
+        let file = server.open("/data/f", OpenRequest { posc: asked, ..request }).file();
+        assert_eq!(!is_whole(&server, "/data/f"), want, "{mode:?} {asked}");
+        server.abandon(&file).done();
+        server.after(601);
+        assert_eq!(server.memory.content("/data/f").is_none(), want, "{mode:?} {asked}");
+    }
+}
+
+#[test]
+fn names_may_change_while_a_file_is_pending() {
+    let rename = |from: &str, to: &str| Operation::Rename { from: target(from), to: target(to) };
+    for restart in [false, true] {
+        let mut server = Server::new();
+        let file = server.open("/data/d/f", posc(OpenRequest { make_path: true, ..creating() })).file();
+        server.call(rename("/data/d", "/data/e")).done();
+        server.call(rename("/data/e/f", "/data/g")).done();
+        assert!(!is_whole(&server, "/data/g"));
+        if restart {
+            server = server.restarted(true);
+            server.after(601);
+            assert_eq!(server.memory.content("/data/g"), None);
+        } else {
+            server.close(&file).done();
+            assert!(is_whole(&server, "/data/g"));
+        }
+    }
+    // A whole file that takes a pending one's place is nobody's unfinished file.
+    let server = Server::new();
+    server.memory.put("/data/whole", b"whole");
+    let file = server.open("/data/f", posc(creating())).file();
+    server.call(rename("/data/whole", "/data/f")).done();
+    server.abandon(&file).done();
+    server.after(601);
+    assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"whole"[..]));
+}
+
+#[test]
+fn removing_and_changing_the_mode_of_a_pending_file() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.call(Operation::ChangeMode { target: target("/data/f"), mode: 0o600 }).done();
+    assert_eq!(server.memory.mode("/data/f"), Some(0o1600));
+    server.close(&file).done();
+    assert_eq!(server.memory.mode("/data/f"), Some(0o600));
+    let file = server.open("/data/g", posc(creating())).file();
+    server.call(Operation::Remove(target("/data/g"))).done();
+    server.close(&file).done();
+    assert_eq!(server.memory.content("/data/g"), None);
+    server.open("/data/g", posc(creating())).done();
+}
+
+#[test]
+fn a_file_removed_behind_the_server_does_not_block_its_name() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.abandon(&file).done();
+    server.memory.take("/data/f");
+    assert_eq!(server.open("/data/f", updating()).error().kind, NotFound);
+    let file = server.open("/data/f", posc(creating())).file();
+    server.abandon(&file).done();
+    server.memory.take("/data/f");
+    server.open("/data/f", posc(creating())).done();
+}
+
+#[test]
+fn an_open_that_fails_leaves_no_trace() {
+    let server = Server::new();
+    server.memory.put("/data/d/x", b"");
+    for name in ["/data/d", "/data/missing/f", "/data/d/x/f"] {
+        assert!(matches!(server.open(name, posc(creating())).answer(), Answer::Error(_)), "{name}");
+    }
+    server.memory.put("/data/old", b"old");
+    server.memory.faults().fail("truncate", Some(5));
+    assert_eq!(server.open("/data/old", posc(replacing())).error().kind, IoError);
+    assert!(is_whole(&server, "/data/old"));
+    assert_eq!(server.memory.content("/data/old").as_deref(), Some(&b"old"[..]));
+    server.memory.faults().fail("truncate", None);
+    server.memory.faults().fail("journal", Some(ENOSPC));
+    let full = server.open("/data/f", posc(creating())).refusal();
+    assert_eq!(full, (NoSpace, "Unable to create /data/f; no space left on device".into()));
+    assert_eq!(server.memory.content("/data/f"), None);
+    assert_eq!(server.logical.status(), logical::Status::default());
+}
+
+/// What a client does: create or replace, write, close. Was all of it acknowledged?
+fn upload(server: &Server, request: OpenRequest) -> bool {
+    let Answer::Value(vfs::Value::Opened(opened)) = server.open("/data/f", request).answer() else {
+        return false;
+    };
+    let written = matches!(server.write(&opened.file, 0, b"content").answer(), Answer::Value(_));
+    let closed = matches!(server.close(&opened.file).answer(), Answer::Value(_));
+    written && closed
+}
+
+#[test]
+fn whenever_the_server_stops_a_file_is_whole_or_marked_or_gone() {
+    for power_cut in [false, true] {
+        for replace in [false, true] {
+            for stop in 0.. {
+                let server = Server::new();
+                if replace {
+                    server.memory.put("/data/f", b"old");
+                }
+                server.memory.faults().stop_after(stop);
+                let request = posc(if replace { replacing() } else { creating() });
+                let acknowledged = upload(&server, request);
+                let finished = !server.memory.faults().is_dead();
+                let server = server.restarted(power_cut);
+                let content = server.memory.content("/data/f");
+                let whole = content.is_some() && is_whole(&server, "/data/f");
+                let note = format!("power {power_cut} replace {replace} stop {stop}: {content:?}");
+                if acknowledged {
+                    assert!(whole, "acknowledged and not whole: {note}");
+                }
+                if whole {
+                    let content = content.unwrap();
+                    assert!(content == b"content" || (replace && content == b"old"), "{note}");
+                }
+                // What is marked is known, and goes in its time.
+                server.after(601);
+                if server.memory.content("/data/f").is_some() {
+                    assert!(whole && is_whole(&server, "/data/f"), "{note}");
+                }
+                if finished {
+                    break;
+                }
+                assert!(stop < 100);
+            }
+        }
+    }
+}

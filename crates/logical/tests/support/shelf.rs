@@ -1,0 +1,107 @@
+//! Journals in memory, under the same faults as the storage. Beyond stopping the process, the power can be cut: then what
+//! was appended and not synced is lost.
+
+use super::faults::{Faults, Step};
+use logical::{Journal, JournalFolder};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+#[derive(Clone, Default)]
+struct Paper {
+    bytes: Vec<u8>,
+    /// How many of them survive a loss of power.
+    stable: usize,
+}
+
+/// A folder of journals.
+#[derive(Clone)]
+pub struct Shelf {
+    papers: Arc<Mutex<BTreeMap<String, Paper>>>,
+    faults: Arc<Faults>,
+}
+
+impl Shelf {
+    pub fn new(faults: &Arc<Faults>) -> Self {
+        Self { papers: Arc::default(), faults: faults.clone() }
+    }
+
+    /// The same folder for the next process; with `power_cut` only what was synced.
+    pub fn survivor(&self, faults: &Arc<Faults>, power_cut: bool) -> Self {
+        let mut papers = self.papers().clone();
+        if power_cut {
+            papers.values_mut().for_each(|paper| paper.bytes.truncate(paper.stable));
+        }
+        Self { papers: Arc::new(Mutex::new(papers)), faults: faults.clone() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.papers().len()
+    }
+
+    fn papers(&self) -> MutexGuard<'_, BTreeMap<String, Paper>> {
+        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl JournalFolder for Shelf {
+    fn names(&self) -> io::Result<Vec<String>> {
+        self.faults.check("journal")?;
+        Ok(self.papers().keys().cloned().collect())
+    }
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.faults.check("journal")?;
+        let papers = self.papers();
+        papers.get(name).map(|paper| paper.bytes.clone()).ok_or_else(|| io::Error::from_raw_os_error(2))
+    }
+    fn create(&self, name: &str) -> io::Result<Box<dyn Journal>> {
+        if self.faults.step("journal")? == Step::Half {
+            return Err(Faults::dead());
+        }
+        self.papers().insert(name.to_owned(), Paper::default());
+        Ok(Box::new(Pen { shelf: self.clone(), name: name.to_owned() }))
+    }
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>> {
+        if self.faults.step("journal")? == Step::Half {
+            return Err(Faults::dead());
+        }
+        let paper = Paper { bytes: content.to_vec(), stable: content.len() };
+        self.papers().insert(name.to_owned(), paper);
+        Ok(Box::new(Pen { shelf: self.clone(), name: name.to_owned() }))
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        if self.faults.step("journal")? == Step::Half {
+            return Err(Faults::dead());
+        }
+        self.papers().remove(name);
+        Ok(())
+    }
+}
+
+struct Pen {
+    shelf: Shelf,
+    name: String,
+}
+
+impl Journal for Pen {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let step = self.shelf.faults.step("journal")?;
+        let mut papers = self.shelf.papers();
+        let paper = papers.entry(self.name.clone()).or_default();
+        if step == Step::Half {
+            paper.bytes.extend_from_slice(&bytes[..bytes.len() / 2]);
+            return Err(Faults::dead());
+        }
+        paper.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        if self.shelf.faults.step("journal")? == Step::Half {
+            return Err(Faults::dead());
+        }
+        let mut papers = self.shelf.papers();
+        let paper = papers.entry(self.name.clone()).or_default();
+        paper.stable = paper.bytes.len();
+        Ok(())
+    }
+}
