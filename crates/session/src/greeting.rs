@@ -61,7 +61,7 @@ impl Session {
         let takes_later = self.generation >= DEFERRED_GENERATION;
         self.caller = Arc::new(Caller { identity, takes_later });
         self.stage = Stage::Active;
-        let body = if self.generation == 0 { &[][..] } else { &self.id.0[..] };
+        let body: &[u8] = if self.generation == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(LinkId::CONTROL), id, body);
         Todo::Nothing
     }

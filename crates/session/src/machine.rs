@@ -225,7 +225,7 @@ impl Session {
         };
         let mut bytes = REQUEST_HEADER_BYTES + counted;
         // An executed checkpoint of a vector write has its list behind what is counted.
-        let mut extra = &[][..];
+        let mut extra: &[u8] = &[];
         if let Some(list) = list_behind(&header, payload) {
             match rest.get(counted..counted + list) {
                 Some(found) => extra = found,
