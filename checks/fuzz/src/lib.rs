@@ -15,6 +15,7 @@
 //! | `cgi`               | `path?cgi`, login texts                            |
 //! | `paths`             | a logical path                                     |
 //! | `configuration`     | a configuration file                               |
+//! | `sessions`          | a list of operations on the session machine        |
 //! | `stored_attributes` | what the server itself stores beside a file        |
 
 pub mod cgi;
@@ -23,6 +24,7 @@ pub mod paths;
 pub mod replies;
 pub mod requests;
 pub mod seeds;
+pub mod sessions;
 pub mod stored_attributes;
 
 /// A target: its name, and the function.
@@ -35,5 +37,6 @@ pub const TARGETS: &[Target] = &[
     ("paths", paths::target),
     ("replies", replies::target),
     ("requests", requests::target),
+    ("sessions", sessions::target),
     ("stored_attributes", stored_attributes::target),
 ];

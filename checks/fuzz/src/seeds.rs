@@ -38,6 +38,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "replies" => each_frame("s2c", |bytes| seeds.extend([bytes]))?,
         "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
+        "sessions" => each_conversation(|frames| seeds.extend([crate::sessions::seed(&frames)]))?,
         "stored_attributes" => {
             for algorithm in digest::Algorithm::ALL {
                 let checksum = digest::Running::of(algorithm, b"123456789");
@@ -67,15 +68,42 @@ fn each_argument(mut take: impl FnMut(&[u8])) -> anyhow::Result<()> {
 
 /// Recorded frames of one direction.
 fn each_frame(direction: &str, mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
+    each_connection(|frames| {
+        for frame in frames {
+            let of_xroot = matches!(frame["kind"].as_str(), Some("request" | "response"));
+            if of_xroot && frame["dir"] == direction && frame["len"].as_u64() <= Some(SEED_BYTES_MAX as u64) {
+                take(bytes_of(frame)?);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// What the client sent on each recorded connection, from its handshake to the first frame of which not all was kept.
+fn each_conversation(mut take: impl FnMut(Vec<Vec<u8>>)) -> anyhow::Result<()> {
+    each_connection(|frames| {
+        let sent = frames.iter().filter(|frame| frame["dir"] == "c2s");
+        let kept = sent.take_while(|frame| {
+            let of_xroot = matches!(frame["kind"].as_str(), Some("handshake" | "request"));
+            of_xroot && frame["truncated"] != true
+        });
+        take(kept.map(bytes_of).collect::<anyhow::Result<_>>()?);
+        Ok(())
+    })
+}
+
+fn bytes_of(frame: &Value) -> anyhow::Result<Vec<u8>> {
+    unhex(frame["hex"].as_str().unwrap_or_default()).context("not hexadecimal")
+}
+
+/// The frames of every recorded connection.
+fn each_connection(mut take: impl FnMut(&[Value]) -> anyhow::Result<()>) -> anyhow::Result<()> {
     for path in scenarios()? {
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let scenario: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-        let connections = scenario["connections"].as_array().into_iter().flatten();
-        for frame in connections.flat_map(|connection| connection["frames"].as_array().into_iter().flatten())
-        {
-            let of_xroot = matches!(frame["kind"].as_str(), Some("request" | "response"));
-            if of_xroot && frame["dir"] == direction && frame["len"].as_u64() <= Some(SEED_BYTES_MAX as u64) {
-                take(unhex(frame["hex"].as_str().unwrap_or_default()).context("not hexadecimal")?);
+        for connection in scenario["connections"].as_array().into_iter().flatten() {
+            if let Some(frames) = connection["frames"].as_array() {
+                take(frames).with_context(|| path.display().to_string())?;
             }
         }
     }

@@ -1,0 +1,444 @@
+//! Does what the session asks for, in the order an input wants it, and keeps account.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use base::ErrorKind;
+use session::{
+    BadPage, CallId, Destination, LinkId, Outlets, Peer, Receive, Received, Session, Settings, Step, Todo,
+};
+use vfs::{
+    Answer, AttributeResult, AttributeWork, CheckpointWork, Entry, FileKind, FileOperation, Listing,
+    OpenFile, Opened, Operation, Redirect, SpaceFigures, Stat, Value,
+};
+use wire::xroot::frames::{FrameBytes, response_bytes};
+use wire::xroot::header::SessionId;
+use wire::xroot::limits::HANDSHAKE_REPLY_BYTES;
+
+use super::files::CountingFile;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// Pages of one listing.
+const PAGES_MAX: usize = 3;
+
+/// What waits for an answer.
+struct Asked {
+    call: CallId,
+    about: About,
+    told_later: bool,
+}
+
+enum About {
+    Operation(Operation),
+    File(Arc<dyn OpenFile>, FileOperation),
+    /// Anything answered with a text or nothing.
+    Other,
+}
+
+/// Data that a link brings.
+struct Expected {
+    receive: Receive,
+    /// Bytes that have not come yet.
+    missing: usize,
+}
+
+struct More;
+
+impl Listing for More {
+    fn into_any(self: Box<Self>) -> Box<dyn std::any::Any> {
+        self
+    }
+}
+
+#[derive(Default)]
+struct Outputs(BTreeMap<u8, Vec<u8>>);
+
+impl Outlets for Outputs {
+    fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
+        self.0.entry(link.0).or_default()
+    }
+}
+
+pub(super) struct Driver {
+    session: Session,
+    out: Outputs,
+    input: Vec<u8>,
+    asked: Vec<Asked>,
+    expected: Vec<Expected>,
+    reads: Vec<(session::FileIndex, Arc<dyn OpenFile>)>,
+    bound: BTreeSet<u8>,
+    files: Vec<Arc<CountingFile>>,
+    pages: usize,
+    started_reads: usize,
+    closed: bool,
+    greeted: bool,
+}
+
+impl Driver {
+    pub(super) fn new() -> Self {
+        let peer = Peer { address: Some(HERE), host: "client.example.org".to_owned() };
+        let session = Session::new(SessionId([7; 16]), Arc::new(Settings::default()), peer);
+        Self {
+            session,
+            out: Outputs::default(),
+            input: Vec::new(),
+            asked: Vec::new(),
+            expected: Vec::new(),
+            reads: Vec::new(),
+            bound: BTreeSet::new(),
+            files: Vec::new(),
+            pages: 0,
+            started_reads: 0,
+            closed: false,
+            greeted: false,
+        }
+    }
+
+    /// Bytes come over the control link, and over the bound ones those they wait for.
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        if self.closed {
+            return;
+        }
+        for expected in self.expected.iter_mut().filter(|expected| expected.receive.link != LinkId::CONTROL) {
+            expected.missing = expected.missing.saturating_sub(bytes.len());
+        }
+        self.input.extend_from_slice(bytes);
+        self.take();
+    }
+
+    /// Takes what can be taken off the front of the input.
+    fn take(&mut self) {
+        while !self.closed && self.session.has_room() {
+            let data = self.expected.iter_mut().find(|e| e.receive.link == LinkId::CONTROL && e.missing > 0);
+            if let Some(expected) = data {
+                let bytes = expected.missing.min(self.input.len());
+                self.input.drain(..bytes);
+                expected.missing -= bytes;
+                if expected.missing > 0 {
+                    return;
+                }
+            }
+            if self.session.is_ending() || self.input.is_empty() {
+                return;
+            }
+            match self.session.take(&self.input, &mut self.out) {
+                Step::More { bytes } => {
+                    assert!(bytes > self.input.len(), "asks for {bytes} bytes and has {}", self.input.len());
+                    return;
+                }
+                Step::Took { bytes, todo } => {
+                    assert!(bytes > 0 && bytes <= self.input.len(), "took {bytes} of {}", self.input.len());
+                    self.input.drain(..bytes);
+                    self.run(todo);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, mut todo: Todo) {
+        loop {
+            if matches!(todo, Todo::Nothing) {
+                todo = match self.session.next_todo() {
+                    Some(todo) => todo,
+                    None => return,
+                };
+            }
+            self.start(std::mem::replace(&mut todo, Todo::Nothing));
+        }
+    }
+
+    fn start(&mut self, todo: Todo) {
+        match todo {
+            Todo::Nothing => {}
+            Todo::Close => self.closed = true,
+            Todo::Call(call, operation) => self.ask(call, About::Operation(operation)),
+            Todo::FileCall(call, file, operation) => {
+                match operation {
+                    FileOperation::Close { .. } | FileOperation::Abandon => {
+                        CountingFile::of(&file).close_begins()
+                    }
+                    _ => CountingFile::of(&file).use_begins(),
+                }
+                self.ask(call, About::File(file, operation));
+            }
+            Todo::Read(task) | Todo::ReadWithHints(task, _) => {
+                assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
+                self.read(task.file);
+            }
+            Todo::ReadVector(task) => task.elements.iter().for_each(|element| self.read(element.file)),
+            Todo::Receive(receive) => self.expect(receive),
+            Todo::Bind { .. } => self.end(),
+            Todo::EndSession { call, .. } | Todo::Statistics { call, .. } => self.ask(call, About::Other),
+        }
+    }
+
+    fn ask(&mut self, call: CallId, about: About) {
+        let used = self.asked.iter().any(|asked| asked.call == call)
+            || self.expected.iter().any(|expected| expected.receive.call == call);
+        assert!(!used, "{call:?} is used twice at once");
+        self.asked.push(Asked { call, about, told_later: false });
+    }
+
+    /// Every second read cannot be done on the spot.
+    fn read(&mut self, index: session::FileIndex) {
+        let Some(file) = self.session.file(index) else { panic!("a read of a file that is not open") };
+        let file = file.clone();
+        CountingFile::of(&file).use_begins();
+        self.started_reads += 1;
+        if self.started_reads.is_multiple_of(2) {
+            CountingFile::of(&file).use_ends();
+        } else {
+            self.session.read_began(index);
+            self.reads.push((index, file));
+        }
+    }
+
+    fn expect(&mut self, receive: Receive) {
+        assert!(self.session.is_bound(receive.link), "data announced for a connection that is not bound");
+        destinations(&receive.into).for_each(|file| CountingFile::of(file).use_begins());
+        let missing = receive.length;
+        self.expected.push(Expected { receive, missing });
+    }
+
+    /// Answers the operation `which` in the way `how`.
+    pub(super) fn answer(&mut self, which: u8, how: u8) {
+        if self.asked.is_empty() {
+            return;
+        }
+        let asked = self.asked.swap_remove(usize::from(which) % self.asked.len());
+        let closes = matches!(asked.about, About::File(_, FileOperation::Close { .. }));
+        let releases = matches!(asked.about, About::File(_, FileOperation::Abandon));
+        let answer = match how % 8 {
+            1 => Answer::error(ErrorKind::NotFound, "no such file"),
+            2 if !releases => Answer::Wait { seconds: u32::from(how), text: "later".to_owned() },
+            3 if !releases => {
+                Answer::Redirect(Redirect { host: "h".to_owned(), port: 1094, cgi: "tried=x".to_owned() })
+            }
+            4 => Answer::DONE,
+            _ => Answer::Value(self.value(&asked.about, how)),
+        };
+        if let About::File(file, _) = &asked.about {
+            let again = matches!(answer, Answer::Wait { .. } | Answer::Redirect(_));
+            match closes || releases {
+                true => CountingFile::of(file).close_ends(again),
+                false => CountingFile::of(file).use_ends(),
+            }
+        }
+        let todo = self.session.answered(asked.call, answer, &mut self.out);
+        self.run(todo);
+        self.take();
+    }
+
+    /// The value that the operation asks for.
+    fn value(&mut self, about: &About, how: u8) -> Value {
+        let text = || Value::Text(b"text".to_vec());
+        match about {
+            About::Operation(Operation::Open(_, request)) => {
+                let file = CountingFile::open(request.write);
+                self.files.push(file.clone());
+                Value::Opened(Opened { file, stat: request.stat.then(stat) })
+            }
+            About::Operation(Operation::Stat(_)) | About::File(_, FileOperation::Stat) => Value::Stat(stat()),
+            About::Operation(Operation::StatSpace(_)) => Value::Space(SpaceFigures::default()),
+            About::Operation(Operation::StatMany(targets)) => {
+                Value::Stats(targets.iter().map(|_| stat()).collect())
+            }
+            About::Operation(Operation::List(..) | Operation::ListMore(_)) => self.listing(how),
+            About::Operation(Operation::Attributes(_, work))
+            | About::File(_, FileOperation::Attributes(work)) => attributes(work),
+            About::Operation(Operation::Checksum(_)) => {
+                Value::Checksum { algorithm: "adler32".to_owned(), hex: "091e01de".to_owned() }
+            }
+            About::File(_, FileOperation::Checkpoint(CheckpointWork::Query)) => {
+                Value::CheckpointSize { max: 1 << 20, used: 0 }
+            }
+            About::Operation(_) | About::Other => text(),
+            About::File(..) => Value::Nothing,
+        }
+    }
+
+    fn listing(&mut self, how: u8) -> Value {
+        self.pages += 1;
+        let entry = |name: &[u8]| Entry {
+            name: name.to_vec(),
+            stat: (how & 16 == 0).then(stat),
+            checksum: (how & 32 == 0).then(|| ("adler32".to_owned(), None)),
+        };
+        let entries =
+            (0..usize::from(how >> 6)).map(|index| entry(&[b'a' + u8::try_from(index).unwrap_or(0)]));
+        let rest: Option<Box<dyn Listing>> = match how & 8 {
+            8 if !self.pages.is_multiple_of(PAGES_MAX) => Some(Box::new(More)),
+            _ => None,
+        };
+        Value::Listing { entries: entries.collect(), rest }
+    }
+
+    /// Data that has come is stored; data that has not is lost with its connection.
+    pub(super) fn received(&mut self, which: u8, how: u8) {
+        let complete: Vec<_> = self
+            .expected
+            .iter()
+            .enumerate()
+            .filter(|(_, e)| e.missing == 0)
+            .map(|(index, _)| index)
+            .collect();
+        if let Some(&index) = complete.get(usize::from(which) % complete.len().max(1)) {
+            self.settle(index, how);
+        }
+    }
+
+    fn settle(&mut self, index: usize, how: u8) {
+        let Expected { receive, .. } = self.expected.swap_remove(index);
+        destinations(&receive.into).for_each(|file| CountingFile::of(file).use_ends());
+        let mut received = Received::default();
+        match (&receive.into, how % 4) {
+            (Destination::Pages { offset, .. }, 1) if receive.length > 4 => {
+                received.bad_pages = vec![BadPage { offset: *offset, length: 1 }];
+            }
+            (_, 2) => received.error = Some(base::Error::new(ErrorKind::NoSpace, "no space")),
+            _ => {}
+        }
+        let todo = self.session.received(receive.call, received, &mut self.out);
+        self.run(todo);
+        self.take();
+    }
+
+    /// A connection joins the session, or is lost.
+    pub(super) fn link(&mut self, which: u8) {
+        let path = 1 + (which >> 1) % 15;
+        if which & 1 == 0 {
+            if let Ok(link) = self.session.bind(Some(HERE)) {
+                assert!((1..=15).contains(&link.0) && self.bound.insert(link.0), "{link:?} is bound already");
+            }
+        } else if self.bound.remove(&path) {
+            self.session.unbind(LinkId(path));
+            while let Some(index) = self.expected.iter().position(|e| e.receive.link == LinkId(path)) {
+                self.settle(index, 2);
+            }
+        }
+    }
+
+    /// A call is told to come later, once; or a read that was not done on the spot ends.
+    pub(super) fn later(&mut self, which: u8, how: u8) {
+        if how & 1 == 1 && !self.reads.is_empty() {
+            self.end_read(usize::from(which) % self.reads.len());
+        } else if !self.asked.is_empty() {
+            let at = usize::from(which) % self.asked.len();
+            if let Some(asked) = self.asked.get_mut(at)
+                && !asked.told_later
+                && matches!(asked.about, About::Operation(_) | About::File(_, FileOperation::Sync))
+            {
+                asked.told_later = true;
+                self.session.told_later(asked.call, u32::from(how), "later", &mut self.out);
+            }
+        }
+    }
+
+    fn end_read(&mut self, at: usize) {
+        let (index, file) = self.reads.swap_remove(at);
+        CountingFile::of(&file).use_ends();
+        self.session.read_ended(index);
+        self.run(Todo::Nothing);
+        self.take();
+    }
+
+    /// What must hold at any time.
+    pub(super) fn check(&mut self) {
+        let ours = self.asked.len() + self.expected.len();
+        assert!(self.session.calls_in_flight() >= ours, "the session forgot a call");
+        for (link, out) in &mut self.out.0 {
+            let mut rest = &out[..];
+            if *link == LinkId::CONTROL.0 && !self.greeted && !rest.is_empty() {
+                self.greeted = true;
+                rest = rest.get(HANDSHAKE_REPLY_BYTES..).unwrap_or_default();
+            }
+            while !rest.is_empty() {
+                let Ok(FrameBytes::Exactly(bytes)) = response_bytes(rest) else {
+                    panic!("link {link}: a reply is no frame: {}", rest.escape_ascii());
+                };
+                rest = match rest.get(bytes..) {
+                    Some(rest) => rest,
+                    None => panic!("link {link}: a reply announces {bytes} bytes and has {}", rest.len()),
+                };
+            }
+            out.clear();
+        }
+    }
+
+    /// The control link is lost.
+    pub(super) fn end(&mut self) {
+        self.closed = true;
+        self.session.end();
+        self.run(Todo::Nothing);
+        while !self.expected.is_empty() {
+            self.settle(0, 2);
+        }
+    }
+
+    /// The session is ended and everything answered: nothing may be left of it.
+    pub(super) fn finish(&mut self) {
+        const VALUE: u8 = 5;
+        self.end();
+        while !self.reads.is_empty() {
+            self.end_read(0);
+        }
+        let mut rounds = 0;
+        while !self.asked.is_empty() {
+            self.answer(0, VALUE);
+            rounds += 1;
+            assert!(rounds < 100_000, "the session asks for ever");
+        }
+        self.check();
+        assert!(
+            self.session.is_finished(),
+            "{} calls and {} files are left",
+            self.session.calls_in_flight(),
+            self.session.files_open()
+        );
+        assert!(self.files.iter().all(|file| file.is_released()), "a file was never closed");
+    }
+}
+
+/// Files that announced data goes to, once for each operation on them.
+fn destinations(into: &Destination) -> impl Iterator<Item = &Arc<dyn OpenFile>> {
+    let (one, many): (_, &[session::Extent]) = match into {
+        Destination::File { file, .. } | Destination::Pages { file, .. } => (Some(file), &[]),
+        Destination::Vector(extents) => (None, extents),
+        Destination::Discard => (None, &[]),
+    };
+    one.into_iter().chain(many.iter().map(|extent| &extent.file))
+}
+
+fn attributes(work: &AttributeWork) -> Value {
+    let names: Vec<Vec<u8>> = match work {
+        AttributeWork::Get(names) | AttributeWork::Remove(names) => names.clone(),
+        AttributeWork::Set { pairs, .. } => pairs.iter().map(|(name, _)| name.clone()).collect(),
+        AttributeWork::List { .. } => vec![b"one".to_vec(), b"two".to_vec()],
+    };
+    let result = |(index, name)| AttributeResult {
+        name,
+        error: (index % 2 == 1).then_some(ErrorKind::AttributeNotFound),
+        value: b"value".to_vec(),
+    };
+    Value::Attributes(names.into_iter().enumerate().map(result).collect())
+}
+
+fn stat() -> Stat {
+    Stat {
+        id: 1 << 40,
+        size: 10_000,
+        kind: FileKind::File,
+        readable: true,
+        writable: true,
+        executable: false,
+        offline: false,
+        posc_pending: false,
+        modified: 1_795_187_167,
+        changed: 1_795_187_168,
+        accessed: 1_795_187_172,
+        mode: 0o644,
+        owner: "owner".into(),
+        group: "group".into(),
+    }
+}

@@ -1,0 +1,88 @@
+//! The session machine under arbitrary lists of operations: requests cut and mixed in any way, answers in any order and of
+//! any kind, data that comes or is lost, connections that join and leave, the end at any moment.
+//!
+//! What must hold:
+//!
+//! * the output of every link consists of whole frames;
+//! * no call is asked for twice at once, and the session counts as many as the driver has;
+//! * a file takes operations only while it is open, is not closed while it is in use, and is closed or abandoned exactly once;
+//! * a session that was ended and whose calls were answered is finished, without an open file.
+//!
+//! An input is a list of steps, each with one or two bytes of parameters; see [`target`].
+
+mod driver;
+mod files;
+
+use driver::Driver;
+
+/// `data` is a list of steps: a byte for the step (modulo 8), then its parameters.
+///
+/// | step | parameters     | what happens                                                        |
+/// |------|----------------|---------------------------------------------------------------------|
+/// | 0..2 | length u8, bytes | bytes come over the control link                                  |
+/// | 3    | which u8, how u8 | an operation is answered                                          |
+/// | 4    | which u8, how u8 | data that has come is stored, or has failed, or has bad pages     |
+/// | 5    | which u8       | a connection joins (low bit 0), or a bound one is lost              |
+/// | 6    | which u8, how u8 | a call is told to come later; a read goes on or ends              |
+/// | 7    | which u8       | the control link is lost, if it is 7; else a request arrives bytewise |
+pub fn target(data: &[u8]) {
+    let mut steps = Steps { rest: data };
+    let mut driver = Driver::new();
+    while let Some(step) = steps.byte() {
+        match step % 8 {
+            0..=2 => {
+                let length = steps.byte().unwrap_or(0);
+                driver.feed(steps.bytes(usize::from(length)));
+            }
+            3 => driver.answer(steps.parameter(), steps.parameter()),
+            4 => driver.received(steps.parameter(), steps.parameter()),
+            5 => driver.link(steps.parameter()),
+            6 => driver.later(steps.parameter(), steps.parameter()),
+            _ => match steps.parameter() {
+                7 => driver.end(),
+                length => {
+                    let bytes = steps.bytes(usize::from(length));
+                    bytes.iter().for_each(|byte| driver.feed(std::slice::from_ref(byte)));
+                }
+            },
+        }
+        driver.check();
+    }
+    driver.finish();
+}
+
+/// Steps as bytes for a seed: the handshake or a request, then two rounds of whatever it asks for.
+#[must_use]
+pub fn seed(frames: &[Vec<u8>]) -> Vec<u8> {
+    let mut steps = Vec::new();
+    for frame in frames {
+        for piece in frame.chunks(255) {
+            steps.extend([0, u8::try_from(piece.len()).unwrap_or(u8::MAX)]);
+            steps.extend_from_slice(piece);
+        }
+        steps.extend([4, 0, 0, 3, 0, 0, 3, 0, 0]);
+    }
+    steps
+}
+
+struct Steps<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Steps<'a> {
+    fn byte(&mut self) -> Option<u8> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(*first)
+    }
+
+    fn parameter(&mut self) -> u8 {
+        self.byte().unwrap_or(0)
+    }
+
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (bytes, rest) = self.rest.split_at(count.min(self.rest.len()));
+        self.rest = rest;
+        bytes
+    }
+}
