@@ -68,11 +68,7 @@ impl Shared {
         let prepares = Prepares::new(clock.as_ref());
         let says = |what: &str| {
             let what = what.to_owned();
-            move |e: io::Error| Error {
-                kind: ErrorKind::from_io(&e),
-                text: format!("{what}: {e}"),
-                source: Some(e),
-            }
+            move |e: io::Error| Error { kind: ErrorKind::from_io(&e), text: what, source: Some(e) }
         };
         // Checkpoints first: a file must be whole again before anything else is decided about it.
         let checkpoints =

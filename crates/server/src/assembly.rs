@@ -146,7 +146,6 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
         types: checksums.offered.iter().map(|kind| algorithm(*kind)).collect(),
         concurrent: usize::try_from(checksums.concurrent_max).unwrap_or(1).max(1),
         read_bytes: usize::try_from(*wanted.checksum_read_bytes).unwrap_or(1 << 20),
-        from_cgi: checksums.from_cgi,
     };
     config.attributes = logical::config::AttributeLimits {
         enabled: wanted.xattr.enabled,

@@ -8,7 +8,7 @@ use crate::error::StartError;
 use crate::process::port_owner;
 use base::Identity;
 use config::Effective;
-use logical::{Logical, Parts};
+use logical::{Journals, Logical, Parts};
 use net::{Admission, Door, Listener, Loops, Refusals};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -66,6 +66,7 @@ impl Running {
         let system = |what| move |source| StartError::System { what, source };
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let logical = logical(effective, address.port())?;
+        logical.start_timer().map_err(system("a thread"))?;
         let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
         let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port()), logical.clone()));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
@@ -184,8 +185,10 @@ fn logical(effective: &Effective, port: u16) -> Result<Arc<Logical>, StartError>
     let config = storage::posix::Config::from_effective(&effective.storage);
     let backend =
         Posix::new(&config).map_err(|source| StartError::Storage { path: config.root.clone(), source })?;
+    let told = assembly::logical(effective, port);
     Logical::new(Parts {
-        config: assembly::logical(effective, port),
+        journals: Journals::on_disk(&told),
+        config: told,
         backend: Arc::new(backend),
         clock: Arc::new(SystemClock::new()),
         users: Arc::new(SystemUsers::new()),
