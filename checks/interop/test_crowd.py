@@ -1,0 +1,147 @@
+"""Crowds: floods of logins, ten thousand idle connections, and no descriptors left."""
+
+import resource
+
+import pytest
+
+import raw
+from raw import Closed, Connection
+from tools import pattern
+
+KIB = 1024
+IDLE = 10_000
+# What an idle connection may cost in the server's memory. The goal is below 1 KiB; the allocator of a test build and
+# what the kernel rounds up are not ours.
+IDLE_BYTES_MAX = 4 * KIB
+
+
+def raise_limit(wanted):
+    """Lets this process have `wanted` descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, max(hard, wanted)))
+
+
+def limit_descriptors(count):
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+
+def test_flood_of_logins(launch):
+    """Thousands come and go: what they took is given back."""
+    server = launch()
+    path = server.tree / "file"
+    path.write_bytes(pattern(1000))
+    with Connection(server) as witness:
+        for _ in range(50):
+            Connection(server).close_socket()
+        witness.ping()
+        memory, descriptors = server.memory(), server.descriptors()
+        for number in range(3000):
+            connection = Connection(server, user=f"u{number}", pid=number)
+            if number % 3 == 0:
+                connection.open("/file")
+            connection.vanish() if number % 2 else connection.close_socket()
+        witness.ping()
+        for _ in range(1000):
+            if server.descriptors() <= descriptors + 5:
+                break
+            witness.ping()
+        assert server.descriptors() <= descriptors + 5
+        assert server.memory() < memory + 32 * KIB * KIB
+
+
+def test_ten_thousand_idle_connections(serve):
+    """All logged in; the next one is served as before; memory stays in proportion."""
+    raise_limit(IDLE + 1000)
+    server = serve(limits=lambda: raise_limit(IDLE + 1000))
+    (server.tree / "file").write_bytes(pattern(1000))
+    crowd = []
+    try:
+        for number in range(100):
+            crowd.append(Connection(server))
+        before = server.memory()
+        while len(crowd) < IDLE:
+            crowd.append(Connection(server))
+        with Connection(server) as connection:
+            handle = connection.open("/file")
+            assert connection.read(handle, 0, 1000) == pattern(1000)
+        grown = server.memory() - before
+        assert grown < (IDLE - 100) * IDLE_BYTES_MAX, f"{grown / (IDLE - 100):.0f} bytes each"
+        for connection in crowd[::100]:
+            connection.ping()
+    finally:
+        for connection in crowd:
+            connection.close_socket()
+    with Connection(server) as connection:
+        while server.descriptors() > 200:
+            connection.ping()
+
+
+def test_ten_thousand_connections_that_say_nothing(serve):
+    """Not even the handshake."""
+    raise_limit(IDLE + 1000)
+    server = serve(limits=lambda: raise_limit(IDLE + 1000))
+    crowd = []
+    try:
+        while len(crowd) < IDLE:
+            crowd.append(Connection(server, login=False))
+        with Connection(server) as connection:
+            connection.ping()
+    finally:
+        for connection in crowd:
+            connection.close_socket()
+
+
+def test_no_descriptors_left(serve):
+    """New clients are refused or wait; the old ones go on, even opening is an error and no end; then all is well."""
+    server = serve(limits=limit_descriptors(128))
+    (server.tree / "file").write_bytes(pattern(1000))
+    crowd = []
+    with Connection(server) as old:
+        handle = old.open("/file")
+        refused = 0
+        for _ in range(300):
+            try:
+                connection = Connection(server, login=False, timeout=0.5)
+                crowd.append(connection)
+                connection.hello()
+                connection.login()
+            except (Closed, OSError, TimeoutError):
+                refused += 1
+                if refused > 20:
+                    break
+        assert refused > 0
+        for _ in range(100):
+            assert old.read(handle, 0, 1000) == pattern(1000)
+        try:
+            old.close(old.open("/file"))
+        except raw.Failed as failed:
+            assert failed.code in (3005, 3007, 3008, 3024), failed
+        assert server.alive()
+        for connection in crowd:
+            connection.close_socket()
+        assert old.read(handle, 0, 1000) == pattern(1000)
+        for attempt in range(200):
+            try:
+                with Connection(server, timeout=5) as fresh:
+                    assert fresh.read(fresh.open("/file"), 0, 1000) == pattern(1000)
+                break
+            except (Closed, OSError, raw.Failed):
+                if attempt == 199:
+                    raise
+
+
+def test_too_many_files_of_one_client(serve):
+    """A client that opens all there is gets an error, and others are served."""
+    server = serve(limits=limit_descriptors(256))
+    for number in range(300):
+        (server.tree / f"file{number}").write_bytes(pattern(10))
+    with Connection(server) as other, Connection(server) as greedy:
+        handle = other.open("/file0")
+        with pytest.raises(raw.Failed):
+            for number in range(300):
+                greedy.open(f"/file{number}")
+        assert other.read(handle, 0, 10) == pattern(10)
+        greedy.ping()
+    with Connection(server) as fresh:
+        assert fresh.read(fresh.open("/file1"), 0, 10) == pattern(10)
