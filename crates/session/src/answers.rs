@@ -4,7 +4,7 @@ use crate::files::{Closing, to_wire};
 use crate::machine::{Call, CallKind, Outlets, Session};
 use crate::replies::{self, stat_text};
 use crate::step::{CallId, FileIndex, LinkId, Todo};
-use base::Error;
+use base::{Error, ErrorKind};
 use vfs::{Answer, AttributeResult, Entry, FileOperation, Listing, Opened, Operation, Value};
 use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
@@ -25,6 +25,17 @@ impl Session {
         let takes_later = self.caller.takes_later;
         let seconds = i32::try_from(seconds).unwrap_or(i32::MAX);
         let Some(call) = self.call_mut(id) else { return };
+        let tells = match &call.kind {
+            // Nobody asked.
+            CallKind::Release(_) => false,
+            // A deferred answer is one frame, a listing is many: its client just waits.
+            CallKind::List { .. } => false,
+            // What was done to a handle must not be asked for again, so a client that cannot be told just waits.
+            kind => takes_later || !kind.is_on_file(),
+        };
+        if !tells || call.told_later {
+            return;
+        }
         call.told_later = true;
         let (streamid, link) = (call.streamid, call.link);
         if takes_later {
@@ -41,51 +52,69 @@ impl Session {
             return self.listed(id, &entries, rest, out);
         }
         let Some(call) = self.finish_call(id) else { return Todo::Nothing };
-        let todo = self.settle(&call, &answer, out);
-        if let CallKind::VectorWrite { mut files, sync: true } = call.kind {
-            if let Some(index) = files.pop() {
-                self.ended(index);
-            }
-            if matches!(answer, Answer::Value(_)) && !files.is_empty() {
-                return self.sync_next(call.streamid, files);
-            }
-            files.into_iter().for_each(|index| self.ended(index));
-            self.reply(call.streamid, call.link, answer, out);
-            return Todo::Nothing;
+        if let CallKind::VectorWrite { files, .. } = &call.kind {
+            let files = files.clone();
+            return self.synced(call, files, answer, out);
         }
+        let errors = self.settle(&call.kind, &answer);
         let muted =
             matches!(call.kind, CallKind::Release(_)) || (call.told_later && !self.caller.takes_later);
-        if muted {
-            if let Answer::Value(Value::Opened(opened)) = answer {
-                return self.release(opened);
+        match answer {
+            Answer::Value(Value::Opened(opened)) if muted => self.release(opened),
+            _ if muted => Todo::Nothing,
+            Answer::Value(Value::Opened(opened)) => self.opened(&call, opened, out),
+            answer => {
+                let answer = match (&call.kind, answer) {
+                    (CallKind::Close(_), Answer::Value(_)) if errors > 0 => Answer::error(
+                        ErrorKind::ChecksumError,
+                        format!("{errors} uncorrected checksum errors"),
+                    ),
+                    (CallKind::Close(_), Answer::Value(_)) => Answer::DONE,
+                    (CallKind::Open { .. } | CallKind::List { .. }, Answer::Value(_)) => strange(),
+                    (_, answer) => answer,
+                };
+                encode(&call, answer, out);
+                Todo::Nothing
             }
-            return todo;
         }
-        if let Answer::Value(Value::Opened(opened)) = answer {
-            return self.opened(&call, opened, out);
-        }
-        self.encode(call, answer, out);
-        todo
     }
 
-    /// What the end of a call means for the file it was on.
-    fn settle(&mut self, call: &Call, answer: &Answer, _out: &mut dyn Outlets) -> Todo {
-        match &call.kind {
+    /// One of the files of a vector write has reached stable storage, or not.
+    fn synced(
+        &mut self,
+        call: Call,
+        mut files: Vec<FileIndex>,
+        answer: Answer,
+        out: &mut dyn Outlets,
+    ) -> Todo {
+        if let Some(index) = files.pop() {
+            self.ended(index);
+        }
+        if matches!(answer, Answer::Value(_)) && !files.is_empty() {
+            return self.sync_next(call.streamid, files, call.told_later);
+        }
+        files.into_iter().for_each(|index| self.ended(index));
+        let answer = if matches!(answer, Answer::Value(_)) { Answer::DONE } else { answer };
+        encode(&call, answer, out);
+        Todo::Nothing
+    }
+
+    /// What the end of a call means for the file it was on. For a close: how many pages of it are bad.
+    fn settle(&mut self, kind: &CallKind, answer: &Answer) -> usize {
+        match kind {
             CallKind::OnFile(index) | CallKind::Attributes { file: Some(index), .. } => self.ended(*index),
             CallKind::Clone(files) => files.iter().for_each(|&index| self.ended(index)),
             CallKind::Close(index) => match answer {
                 // The file stays open when the client is to come again.
                 Answer::Wait { .. } | Answer::Redirect(_) => self.reopened(*index),
-                _ => {
-                    self.files.remove(*index);
-                }
+                _ => return self.files.remove(*index).map_or(0, |handle| handle.errors()),
             },
             CallKind::Release(index) => {
                 self.files.remove(*index);
             }
             _ => {}
         }
-        Todo::Nothing
+        0
     }
 
     fn reopened(&mut self, index: FileIndex) {
@@ -117,7 +146,10 @@ impl Session {
             deferred(out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
             return self.release(opened);
         }
-        let CallKind::Open { compress, stat } = call.kind else { return self.release(opened) };
+        let CallKind::Open { compress, stat } = call.kind else {
+            encode(call, strange(), out);
+            return self.release(opened);
+        };
         let index = self.files.insert(opened.file);
         let detail = match &opened.stat {
             Some(status) if stat => OpenDetail::Stat(stat_text(status)),
@@ -129,23 +161,6 @@ impl Session {
         OpenReply { fhandle: to_wire(index), detail }.encode(out);
         mark.finish(out, call.streamid, Status::OK);
         Todo::Nothing
-    }
-
-    fn encode(&mut self, call: Call, answer: Answer, out: &mut dyn Outlets) {
-        let answer = match (&call.kind, answer) {
-            (CallKind::Close(_), Answer::Value(_)) => Answer::DONE,
-            (_, answer) => answer,
-        };
-        let out = out.link(call.link);
-        if call.told_later {
-            deferred(out, |out| encode_reply(out, call.streamid, &call.kind, answer));
-        } else {
-            encode_reply(out, call.streamid, &call.kind, answer);
-        }
-    }
-
-    fn reply(&mut self, id: StreamId, link: LinkId, answer: Answer, out: &mut dyn Outlets) {
-        encode_reply(out.link(link), id, &CallKind::Plain, answer);
     }
 
     /// A page of a directory. What ends the whole text is only known with the last page, so the last entry of each page
@@ -160,7 +175,9 @@ impl Session {
         let ending = self.is_ending();
         let Some(call) = self.call_mut(id) else { return Todo::Nothing };
         let (streamid, link) = (call.streamid, call.link);
-        let CallKind::List { detail, text, held, started } = &mut call.kind else { return Todo::Nothing };
+        let CallKind::List { detail, text, held, started } = &mut call.kind else {
+            return self.answered(id, strange(), out);
+        };
         if !*started && detail.stat {
             held.extend_from_slice(dirlist::STAT_PREFIX);
         }
@@ -192,6 +209,21 @@ impl Session {
                 Todo::Nothing
             }
         }
+    }
+}
+
+/// A file system gave an answer to another question.
+fn strange() -> Answer {
+    Answer::error(ErrorKind::ServerError, "the file system gave an answer to another question")
+}
+
+/// Replies; inside a kXR_attn frame if the client was told that the answer comes later.
+fn encode(call: &Call, answer: Answer, out: &mut dyn Outlets) {
+    let out = out.link(call.link);
+    if call.told_later {
+        deferred(out, |out| encode_reply(out, call.streamid, &call.kind, answer));
+    } else {
+        encode_reply(out, call.streamid, &call.kind, answer);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::step::{BadPage, CallId, FileIndex};
 use std::sync::Arc;
 use vfs::OpenFile;
 use wire::xroot::header::FileHandle;
+use wire::xroot::limits::FILE_BAD_PAGES_MAX;
 
 /// An open file.
 pub(crate) struct Handle {
@@ -17,6 +18,27 @@ pub(crate) struct Handle {
     pub(crate) closing: Option<Closing>,
     /// Pages that came with a wrong checksum and were not repeated yet.
     pub(crate) bad_pages: Vec<BadPage>,
+    /// Further ones, past the limit: they can only be written anew, and the close fails.
+    pub(crate) unlisted: usize,
+}
+
+impl Handle {
+    /// Pages that are known to be bad.
+    pub(crate) fn errors(&self) -> usize {
+        self.bad_pages.len() + self.unlisted
+    }
+
+    /// A page came with a wrong checksum.
+    pub(crate) fn remember(&mut self, page: BadPage) {
+        if self.bad_pages.contains(&page) {
+            return;
+        }
+        if self.bad_pages.len() < FILE_BAD_PAGES_MAX {
+            self.bad_pages.push(page);
+        } else {
+            self.unlisted += 1;
+        }
+    }
 }
 
 /// Why a file is closed.
@@ -44,7 +66,7 @@ impl Files {
 
     /// Puts a file into the lowest free slot.
     pub(crate) fn insert(&mut self, file: Arc<dyn OpenFile>) -> FileIndex {
-        let handle = Handle { file, busy: 0, closing: None, bad_pages: Vec::new() };
+        let handle = Handle { file, busy: 0, closing: None, bad_pages: Vec::new(), unlisted: 0 };
         let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
         match self.slots.get_mut(free) {
             Some(slot) => *slot = Some(handle),

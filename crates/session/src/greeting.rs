@@ -66,9 +66,13 @@ impl Session {
         Todo::Nothing
     }
 
-    pub(crate) fn end_session(&mut self, id: StreamId, session: SessionId) -> Todo {
-        if session == self.id || session == SessionId::default() {
+    pub(crate) fn end_session(&mut self, id: StreamId, session: SessionId, out: &mut dyn Outlets) -> Todo {
+        if session == self.id {
             // The client does not wait for an answer, it gets the end of the connection.
+            return self.violated();
+        }
+        if session == SessionId::default() {
+            self.done(id, out);
             return self.violated();
         }
         let call = self.call(id, LinkId::CONTROL, CallKind::Plain);

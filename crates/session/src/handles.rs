@@ -155,12 +155,12 @@ impl Session {
         let link = LinkId(m.pathid);
         let Some((index, file)) = self.open_file(m.fhandle) else {
             let error = Error::new(ErrorKind::FileNotOpen, "write does not refer to an open file");
-            return self.discard(id, link, length, error, false);
+            return self.discard(id, link, length, error);
         };
         let file = file.clone();
         let Ok(offset) = u64::try_from(m.offset) else {
             let text = format!("Unable to write {}; invalid argument", file.path());
-            return self.discard(id, link, length, Error::new(ErrorKind::ArgInvalid, text), false);
+            return self.discard(id, link, length, Error::new(ErrorKind::ArgInvalid, text));
         };
         self.begin(index);
         let call = self.call(id, link, CallKind::Write(index));
@@ -184,7 +184,7 @@ impl Session {
         }
         let link = LinkId(m.pathid);
         let refuse = |session: &mut Self, kind, text: String| {
-            session.discard(id, link, length, Error::new(kind, text), false)
+            session.discard(id, link, length, Error::new(kind, text))
         };
         let Some((index, file)) = self.open_file(m.fhandle) else {
             let text = "pgwrite does not refer to an open file".to_owned();
@@ -258,7 +258,7 @@ impl Session {
         if checkpoint && files.len() > 1 {
             let text = "multi-file chkpoint writev not supported";
             let error = Error::new(ErrorKind::Unsupported, text);
-            return self.discard(id, LinkId::CONTROL, total, error, false);
+            return self.discard(id, LinkId::CONTROL, total, error);
         }
         for &index in &files {
             self.begin(index);
@@ -401,7 +401,7 @@ impl Session {
         if !allowed.contains(&header.code) || by_path {
             let length = usize::try_from(header.dlen).unwrap_or(0);
             let error = Error::new(ErrorKind::Unsupported, "chkpoint request is not supported");
-            return self.discard(id, LinkId::CONTROL, length, error, false);
+            return self.discard(id, LinkId::CONTROL, length, error);
         }
         match Request::decode(header, list) {
             Ok(Request::Write(m)) => self.write(id, &m, true, out),
@@ -416,9 +416,8 @@ impl Session {
     pub fn received(&mut self, id: CallId, received: Received, out: &mut dyn Outlets) -> Todo {
         let Some(call) = self.finish_call(id) else { return Todo::Nothing };
         match call.kind {
-            CallKind::Refused { error, close } => {
-                self.refuse(call.streamid, call.link, crate::wire_code(error.kind), &error.text, out);
-                if close { self.violated() } else { Todo::Nothing }
+            CallKind::Refused(error) => {
+                self.refuse(call.streamid, call.link, crate::wire_code(error.kind), &error.text, out)
             }
             CallKind::Write(index) => {
                 self.ended(index);
@@ -432,8 +431,8 @@ impl Session {
                 todo
             }
             CallKind::VectorWrite { files, sync } => {
-                if sync && received.error.is_none() {
-                    return self.sync_next(call.streamid, files);
+                if sync && received.error.is_none() && !files.is_empty() {
+                    return self.sync_next(call.streamid, files, false);
                 }
                 for index in files {
                     self.ended(index);
@@ -455,9 +454,12 @@ impl Session {
     }
 
     /// Brings the last of these files to stable storage; the others follow with its answer.
-    pub(crate) fn sync_next(&mut self, id: StreamId, files: Vec<FileIndex>) -> Todo {
+    pub(crate) fn sync_next(&mut self, id: StreamId, files: Vec<FileIndex>, told_later: bool) -> Todo {
         let file = files.last().and_then(|&index| self.files.any(index)).map(|handle| handle.file.clone());
         let call = self.call(id, LinkId::CONTROL, CallKind::VectorWrite { files, sync: true });
+        if let Some(next) = self.call_mut(call) {
+            next.told_later = told_later;
+        }
         match file {
             Some(file) => Todo::FileCall(call, file, FileOperation::Sync),
             None => Todo::Nothing,
@@ -476,11 +478,11 @@ impl Session {
             handle.bad_pages.retain(|page| *page != this);
         }
         for &page in &received.bad_pages {
-            if !handle.bad_pages.contains(&page) {
-                handle.bad_pages.push(page);
-            }
+            handle.remember(page);
         }
-        if received.bad_pages.len() > PGWRITE_BAD_PAGES_MAX || handle.bad_pages.len() > FILE_BAD_PAGES_MAX {
+        handle.unlisted += received.bad_pages_more;
+        let more = received.bad_pages_more > 0 || received.bad_pages.len() > PGWRITE_BAD_PAGES_MAX;
+        if more || handle.errors() > FILE_BAD_PAGES_MAX {
             let text = "Too many checksum errors in request";
             return self.refuse(id, link, ErrorCode::TOO_MANY_ERRS, text, out);
         }

@@ -20,7 +20,7 @@
 //! | `query` | kXR_query and kXR_set |
 //! | `answers` | answers of the file system, as replies |
 //! | `signing` | kXR_sigver |
-//! | `files`, `target`, `settings`, `step`, `error` | what their names say |
+//! | `files`, `slots`, `target`, `settings`, `step`, `error` | what their names say |
 
 mod answers;
 mod attributes;
@@ -34,12 +34,15 @@ mod query;
 mod replies;
 mod settings;
 mod signing;
+mod slots;
 mod step;
 mod target;
 
 pub use error::wire_code;
 pub use machine::{Outlets, Session};
-pub use settings::{CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing};
+pub use settings::{
+    BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing,
+};
 pub use step::{
     BadPage, CallId, Destination, Extent, FileIndex, LinkId, ReadElement, ReadTask, ReadVectorTask, Receive,
     Received, Step, Todo,

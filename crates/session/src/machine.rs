@@ -4,6 +4,7 @@ use crate::files::{Closing, Files};
 use crate::replies;
 use crate::settings::{CALLS_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings};
 use crate::signing::Verifier;
+use crate::slots::Slots;
 use crate::step::{CallId, Destination, FileIndex, LinkId, Receive, Step, Todo};
 use base::{Error, ErrorKind, Identity};
 use std::collections::VecDeque;
@@ -70,9 +71,31 @@ pub(crate) enum CallKind {
     /// kXR_locate and the like: text that ends in a NUL.
     TextWithNul,
     /// A refused request whose data must pass first.
-    Refused { error: Error, close: bool },
+    Refused(Error),
     /// The session of a vanished client releases a file. Nobody to answer.
     Release(FileIndex),
+}
+
+impl CallKind {
+    /// Is it about an open file?
+    pub(crate) fn is_on_file(&self) -> bool {
+        match self {
+            Self::OnFile(_)
+            | Self::Close(_)
+            | Self::Write(_)
+            | Self::PageWrite { .. }
+            | Self::VectorWrite { .. }
+            | Self::Clone(_)
+            | Self::Release(_) => true,
+            Self::Attributes { file, .. } => file.is_some(),
+            Self::Plain
+            | Self::Open { .. }
+            | Self::List { .. }
+            | Self::Kinds
+            | Self::TextWithNul
+            | Self::Refused(_) => false,
+        }
+    }
 }
 
 /// One login session: the control connection and up to 15 bound ones.
@@ -93,7 +116,7 @@ pub struct Session {
     pub(crate) application: String,
     pub(crate) verifier: Verifier,
     pub(crate) files: Files,
-    calls: slots::Slots<Call>,
+    calls: Slots<Call>,
     ready: VecDeque<Todo>,
     /// Bit p: path id p is bound.
     bound: u16,
@@ -124,7 +147,7 @@ impl Session {
             application: String::new(),
             verifier,
             files: Files::default(),
-            calls: slots::Slots::default(),
+            calls: Slots::default(),
             ready: VecDeque::new(),
             bound: 0,
         }
@@ -187,8 +210,11 @@ impl Session {
 
     /// Takes one request from the front of what the control link has brought.
     pub fn take(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
-        if self.stage == Stage::Handshake {
-            return self.take_handshake(input, out);
+        match self.stage {
+            Stage::Handshake => return self.take_handshake(input, out),
+            // What still comes means nothing any more.
+            Stage::Ending => return Step::Took { bytes: input.len(), todo: Todo::Nothing },
+            Stage::Greeting | Stage::Active => {}
         }
         let Some((header, rest)) = input.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
             return Step::More { bytes: REQUEST_HEADER_BYTES };
@@ -215,10 +241,7 @@ impl Session {
         let limit =
             if self.stage == Stage::Active { ARGUMENT_BYTES_MAX } else { GREETING_ARGUMENT_BYTES_MAX };
         if counted > limit {
-            let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
-            let todo =
-                self.discard(header.streamid, LinkId::CONTROL, length, error, self.stage != Stage::Active);
-            return Step::Took { bytes: REQUEST_HEADER_BYTES, todo };
+            return Step::Took { bytes: REQUEST_HEADER_BYTES, todo: self.too_long(&header, length, out) };
         }
         let Some(payload) = rest.get(..counted) else {
             return Step::More { bytes: REQUEST_HEADER_BYTES + counted };
@@ -238,6 +261,17 @@ impl Session {
         }
         let todo = self.dispatch(&header, payload, extra, out);
         Step::Took { bytes, todo }
+    }
+
+    /// An argument that is larger than any request has: it is passed over, or, of somebody unknown, not listened to.
+    fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn Outlets) -> Todo {
+        let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
+        if self.stage != Stage::Active {
+            self.fail(header.streamid, &error, out);
+            return self.violated();
+        }
+        self.unsign(header.code);
+        self.discard(header.streamid, LinkId::CONTROL, length, error)
     }
 
     fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
@@ -267,6 +301,7 @@ impl Session {
         }
         if self.stage == Stage::Active && header.dlen == 0 && needs_argument(code) {
             let text = "Required argument not present";
+            self.unsign(code);
             self.refuse(header.streamid, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
             return Some(Step::Took { bytes: REQUEST_HEADER_BYTES, todo: Todo::Nothing });
         }
@@ -284,8 +319,10 @@ impl Session {
         let request = match Request::decode(header, payload) {
             Ok(request) => request,
             Err(error) => {
+                // An embedded request that is not there: where the data behind it ends cannot be told.
                 let text = format!("Invalid request; {error}");
-                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+                self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+                return self.violated();
             }
         };
         match request {
@@ -298,7 +335,7 @@ impl Session {
                 self.refuse(id, LinkId::CONTROL, ErrorCode::INVALID_REQUEST, "Invalid request code", out)
             }
             Request::Ping(_) => self.done(id, out),
-            Request::Endsess(m) => self.end_session(id, m.sessid),
+            Request::Endsess(m) => self.end_session(id, m.sessid, out),
             Request::Set(m) => self.set(id, &m, out),
             Request::Sigver(m) => self.signature(header, &m, out),
             Request::Gpfile(_) => self.refuse(
@@ -374,15 +411,8 @@ impl Session {
     }
 
     /// Announces data that is to be thrown away before the error is told.
-    pub(crate) fn discard(
-        &mut self,
-        streamid: StreamId,
-        link: LinkId,
-        length: usize,
-        error: Error,
-        close: bool,
-    ) -> Todo {
-        let call = self.call(streamid, link, CallKind::Refused { error, close });
+    pub(crate) fn discard(&mut self, streamid: StreamId, link: LinkId, length: usize, error: Error) -> Todo {
+        let call = self.call(streamid, link, CallKind::Refused(error));
         Todo::Receive(Receive { call, link, length, into: Destination::Discard, checkpoint: false })
     }
 
@@ -416,7 +446,7 @@ impl Session {
     pub(crate) fn start_close(&mut self, index: FileIndex) {
         let Some(handle) = self.files.any(index) else { return };
         let file = handle.file.clone();
-        let failed = !handle.bad_pages.is_empty();
+        let failed = handle.errors() > 0;
         let todo = match handle.closing.replace(Closing::Started) {
             Some(Closing::Asked(call)) => Todo::FileCall(call, file, FileOperation::Close { failed }),
             Some(Closing::Lost) => {
@@ -448,8 +478,12 @@ impl Session {
 
     /// Gives the lowest free path id to a connection from `address`.
     pub fn bind(&mut self, address: Option<std::net::IpAddr>) -> Result<LinkId, Error> {
-        if self.stage != Stage::Active {
-            return Err(Error::new(ErrorKind::ArgInvalid, "session not logged in"));
+        match self.stage {
+            Stage::Handshake | Stage::Greeting => {
+                return Err(Error::new(ErrorKind::ArgInvalid, "session not logged in"));
+            }
+            Stage::Ending => return Err(Error::new(ErrorKind::NotFound, "session just closed")),
+            Stage::Active => {}
         }
         if address != self.peer.address {
             return Err(Error::new(ErrorKind::NotAuthorized, "cross-host bind not allowed"));
@@ -499,58 +533,4 @@ fn needs_argument(code: RequestCode) -> bool {
             | RequestCode::CHKPOINT
             | RequestCode::SIGVER
     )
-}
-
-/// A table with stable small keys.
-mod slots {
-    pub(super) struct Slots<T> {
-        slots: Vec<Option<T>>,
-        free: Vec<u32>,
-        used: usize,
-    }
-
-    impl<T> Default for Slots<T> {
-        fn default() -> Self {
-            Self { slots: Vec::new(), free: Vec::new(), used: 0 }
-        }
-    }
-
-    impl<T> Slots<T> {
-        pub(super) fn len(&self) -> usize {
-            self.used
-        }
-
-        pub(super) fn is_empty(&self) -> bool {
-            self.used == 0
-        }
-
-        pub(super) fn insert(&mut self, value: T) -> u32 {
-            self.used += 1;
-            if let Some(key) = self.free.pop()
-                && let Some(slot) = self.slots.get_mut(key as usize)
-            {
-                *slot = Some(value);
-                return key;
-            }
-            self.slots.push(Some(value));
-            // The number of calls is bounded far below.
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        }
-
-        pub(super) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
-            self.slots.get_mut(key as usize)?.as_mut()
-        }
-
-        pub(super) fn remove(&mut self, key: u32) -> Option<T> {
-            let value = self.slots.get_mut(key as usize)?.take()?;
-            self.used -= 1;
-            if self.used == 0 {
-                // An idle session owns no memory for calls.
-                *self = Self::default();
-            } else {
-                self.free.push(key);
-            }
-            Some(value)
-        }
-    }
 }

@@ -10,6 +10,9 @@ pub const GREETING_ARGUMENT_BYTES_MAX: usize = 16 * 1024;
 /// Requests of a session that wait for an answer of the file system at once. Beyond it the driver stops reading.
 pub const CALLS_MAX: usize = 1024;
 
+/// Bad pages of one kXR_pgwrite that a driver lists: one more than may be reported.
+pub const BAD_PAGES_MAX: usize = wire::xroot::limits::PGWRITE_BAD_PAGES_MAX + 1;
+
 /// Files open in one session.
 pub const FILES_MAX: usize = 65_536;
 

@@ -123,6 +123,13 @@ impl Session {
         Some(self.unsigned(id, fault, out))
     }
 
+    /// A request is refused before anybody looks at its signature: that is used up all the same.
+    pub(crate) fn unsign(&mut self, code: RequestCode) {
+        if code != RequestCode::SIGVER {
+            self.verifier.pending = None;
+        }
+    }
+
     fn unsigned(&mut self, id: StreamId, fault: &str, out: &mut dyn Outlets) -> Todo {
         self.refuse(id, LinkId::CONTROL, ErrorCode::SIGVER_ERR, fault, out);
         self.violated()

@@ -169,8 +169,11 @@ pub struct Extent {
 pub struct Received {
     /// The first thing that went wrong. The data was taken from the link all the same.
     pub error: Option<base::Error>,
-    /// Pages whose checksum did not match (they were written nevertheless), ascending.
+    /// Pages whose checksum did not match (they were written nevertheless), ascending; at most
+    /// [`BAD_PAGES_MAX`](crate::BAD_PAGES_MAX).
     pub bad_pages: Vec<BadPage>,
+    /// How many more there were.
+    pub bad_pages_more: usize,
 }
 
 /// A page whose checksum did not match.

@@ -8,7 +8,7 @@ use crate::PIECES_IN_FLIGHT_MAX;
 use crate::core::{Core, Job};
 use base::{Error, ErrorKind};
 use net::{BLOCK_BYTES, give_block, take_block};
-use session::{BadPage, CallId, Destination, Extent, LinkId, Receive, Received};
+use session::{BAD_PAGES_MAX, BadPage, CallId, Destination, Extent, LinkId, Receive, Received};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Spot, Value};
@@ -176,9 +176,13 @@ impl Core {
         let (file, offset) = (place.file.clone(), place.offset);
         let mut length = goal;
         if place.paged {
-            let bad = &mut receipt.result.bad_pages;
+            let result = &mut receipt.result;
             length = digest::pages::separate(offset, block.get_mut(..goal).unwrap_or_default(), |page| {
-                bad.push(BadPage {
+                if result.bad_pages.len() >= BAD_PAGES_MAX {
+                    result.bad_pages_more += 1;
+                    return;
+                }
+                result.bad_pages.push(BadPage {
                     offset: page.offset,
                     length: u32::try_from(page.length).unwrap_or(u32::MAX),
                 });

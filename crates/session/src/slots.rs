@@ -1,0 +1,53 @@
+//! A table with stable small keys, for calls in flight.
+
+/// The table. Keys of what was removed are given again.
+pub(crate) struct Slots<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<u32>,
+    used: usize,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), used: 0 }
+    }
+}
+
+impl<T> Slots<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.used
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        self.used += 1;
+        if let Some(key) = self.free.pop()
+            && let Some(slot) = self.slots.get_mut(key as usize)
+        {
+            *slot = Some(value);
+            return key;
+        }
+        self.slots.push(Some(value));
+        // The number of calls is bounded far below.
+        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+        self.slots.get_mut(key as usize)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
+        let value = self.slots.get_mut(key as usize)?.take()?;
+        self.used -= 1;
+        if self.used == 0 {
+            // An idle session owns no memory for calls.
+            *self = Self::default();
+        } else {
+            self.free.push(key);
+        }
+        Some(value)
+    }
+}
