@@ -17,6 +17,7 @@ use config::{Effective, Files, Load, Severity};
 use std::io;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -33,8 +34,24 @@ pub(crate) struct Reloading {
     pub(crate) levels: Levels,
 }
 
+/// A runtime that hears signals. Made before anybody is told that the server serves: a signal that comes before would
+/// kill it.
+pub(crate) struct Ear {
+    runtime: Runtime,
+    signals: Signals,
+}
+
+impl Ear {
+    pub(crate) fn new() -> io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let signals = runtime.block_on(async { Signals::new() })?;
+        Ok(Self { runtime, signals })
+    }
+}
+
 /// A server that has started, with all that goes when it ends.
 pub(crate) struct Control {
+    pub(crate) ear: Ear,
     pub(crate) running: Running,
     pub(crate) effective: Effective,
     pub(crate) log: Log,
@@ -55,6 +72,7 @@ struct Watch {
     drain: Option<JoinHandle<Vec<Identity>>>,
 }
 
+/// What can be told by signals. From when this exists, none of them kills the process.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -74,10 +92,9 @@ impl Signals {
 impl Control {
     /// Serves until told to end.
     pub(crate) fn run(self) -> ExitCode {
-        let Self { running, effective, log, admin, folder, pid_files, reloading } = self;
+        let Self { ear, running, effective, log, admin, folder, pid_files, reloading } = self;
         let mut watch = Watch { running, effective, log, reloading, started: SystemTime::now(), drain: None };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let outcome = runtime.and_then(|runtime| runtime.block_on(watch.serve(admin)));
+        let outcome = ear.runtime.block_on(watch.serve(admin, ear.signals));
         let code = match outcome {
             Ok(code) => code,
             Err(error) => {
@@ -92,8 +109,7 @@ impl Control {
 }
 
 impl Watch {
-    async fn serve(&mut self, admin: AdminSocket) -> io::Result<ExitCode> {
-        let mut signals = Signals::new()?;
+    async fn serve(&mut self, admin: AdminSocket, mut signals: Signals) -> io::Result<ExitCode> {
         let (calls, mut called) = mpsc::channel(CALLS_QUEUED_MAX);
         let mut admin = std::pin::pin!(admin.serve(calls));
         loop {

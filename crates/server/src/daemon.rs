@@ -5,7 +5,7 @@
 
 use crate::adapters::host_name;
 use crate::admin::AdminSocket;
-use crate::control::{Control, Reloading};
+use crate::control::{Control, Ear, Reloading};
 use crate::error::StartError;
 use crate::log::{Levels, Log, LogSettings, Retention, Target};
 use crate::process::{
@@ -132,6 +132,7 @@ fn start(launch: &Launch, detached: Option<Detached>) -> Result<Control, StartEr
         path: socket,
         source,
     })?;
+    let ear = Ear::new().map_err(|source| StartError::System { what: "signals", source })?;
     let running = Running::start(&effective, listener)?;
     let port = running.address().port();
     folder.note(port).ok();
@@ -146,7 +147,7 @@ fn start(launch: &Launch, detached: Option<Detached>) -> Result<Control, StartEr
         detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
     }
     let reloading = Reloading { load: launch.load.clone(), levels: launch.levels.clone() };
-    Ok(Control { running, effective, log, admin, folder, pid_files, reloading })
+    Ok(Control { ear, running, effective, log, admin, folder, pid_files, reloading })
 }
 
 fn instance(effective: &Effective) -> &str {
@@ -200,7 +201,9 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
             if launch.announce { "--user" } else { "-R" }
         );
     }
-    for problem in report.problems() {
+    // Dead paths and contradictions are for `config check` to refuse; here a part of the data may still be served.
+    let doubts = config::check(effective, &config::LocalDisk, launch.load.strictness);
+    for problem in report.problems().iter().chain(doubts.problems()) {
         match problem.severity {
             Severity::Error | Severity::Warning => tracing::warn!("{problem}"),
             Severity::Note => tracing::info!("{problem}"),

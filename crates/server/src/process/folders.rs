@@ -165,8 +165,8 @@ pub fn enter_home(home: Option<&Folder>, instance: Option<&str>) -> Result<PathB
 }
 
 /// The admin folder of a server nobody gave one: one for each program and what it serves, so that its journals are found
-/// again by the next server of the same data and by no other. Below `/var/lib/scalla` for root, else below the user's state
-/// folder. With `user`, to whom root will switch, it is created and given to that user now.
+/// again by the next server of the same data and by no other. Below `$XDG_STATE_HOME/scalla`; without that, below
+/// `/var/lib/scalla` for root and `~/.local/state/scalla` for others. With `user`, to whom root will switch, it is created and given to that user now.
 ///
 /// # Errors
 /// [`FolderError::Failed`].
@@ -191,12 +191,12 @@ pub fn states() -> Vec<PathBuf> {
 }
 
 fn state_base() -> PathBuf {
-    if User::is_root() {
-        return PathBuf::from(SYSTEM_STATE);
-    }
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(state) = absolute("XDG_STATE_HOME") {
         return state.join("scalla");
+    }
+    if User::is_root() {
+        return PathBuf::from(SYSTEM_STATE);
     }
     match absolute("HOME").filter(|home| home.is_dir()) {
         Some(home) => home.join(".local/state/scalla"),

@@ -1,0 +1,112 @@
+//! A client of raw bytes: handshake, login, one request at a time or many without waiting.
+
+use super::PATIENCE;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// kXR_open.
+const OPEN: u16 = 3010;
+/// kXR_read.
+const READ: u16 = 3013;
+/// kXR_stat.
+const STAT: u16 = 3017;
+
+/// A connection that has logged in.
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+}
+
+impl Client {
+    /// Connects and says nothing.
+    pub(crate) fn silent(port: u16) -> TcpStream {
+        let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    pub(crate) fn login(port: u16) -> Self {
+        let mut client = Self { stream: Self::silent(port) };
+        let mut hello = vec![0; 12];
+        hello.extend([0, 0, 0, 4, 0, 0, 0x07, 0xdc]);
+        client.stream.write_all(&hello).unwrap();
+        client.reply(); // the handshake's own
+        let mut login = [0; 16];
+        login[0..4].copy_from_slice(&7u32.to_be_bytes());
+        login[4..8].copy_from_slice(b"test");
+        login[14] = 5;
+        let (status, _) = client.ask(3007, login, b"");
+        assert_eq!(status, 0);
+        client
+    }
+
+    /// Sends a request.
+    pub(crate) fn send(&mut self, code: u16, body: [u8; 16], payload: &[u8]) {
+        let mut bytes = vec![0, 1];
+        bytes.extend(code.to_be_bytes());
+        bytes.extend(body);
+        bytes.extend(u32::try_from(payload.len()).unwrap().to_be_bytes());
+        bytes.extend(payload);
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    /// The next reply: status and data.
+    pub(crate) fn reply(&mut self) -> (u16, Vec<u8>) {
+        let mut header = [0; 8];
+        self.stream.read_exact(&mut header).unwrap();
+        let status = u16::from_be_bytes([header[2], header[3]]);
+        let length = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
+        let mut data = vec![0; length as usize];
+        self.stream.read_exact(&mut data).unwrap();
+        (status, data)
+    }
+
+    pub(crate) fn ask(&mut self, code: u16, body: [u8; 16], payload: &[u8]) -> (u16, Vec<u8>) {
+        self.send(code, body, payload);
+        self.reply()
+    }
+
+    pub(crate) fn stat(&mut self, path: &str) -> (u16, Vec<u8>) {
+        self.ask(STAT, [0; 16], path.as_bytes())
+    }
+
+    /// Opens for reading and returns the handle.
+    pub(crate) fn open(&mut self, path: &str) -> [u8; 4] {
+        let mut body = [0; 16];
+        body[2..4].copy_from_slice(&0x0010u16.to_be_bytes());
+        let (status, data) = self.ask(OPEN, body, path.as_bytes());
+        assert_eq!(status, 0, "{}", String::from_utf8_lossy(&data));
+        data[..4].try_into().unwrap()
+    }
+
+    /// Asks for bytes of an open file without taking the reply.
+    pub(crate) fn send_read(&mut self, handle: [u8; 4], offset: u64, length: u32) {
+        let mut body = [0; 16];
+        body[..4].copy_from_slice(&handle);
+        body[4..12].copy_from_slice(&offset.to_be_bytes());
+        body[12..16].copy_from_slice(&length.to_be_bytes());
+        self.send(READ, body, b"");
+    }
+
+    /// All frames of a reply together.
+    pub(crate) fn data(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let (status, data) = self.reply();
+            all.extend(data);
+            match status {
+                0 => return all,
+                4000 => {}
+                other => panic!("status {other}: {}", String::from_utf8_lossy(&all)),
+            }
+        }
+    }
+
+    /// Waits until the server closes; what comes before is passed over.
+    pub(crate) fn closed(mut self) {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}"),
+        }
+    }
+}
