@@ -17,6 +17,8 @@ pub struct Identity {
     pub protocol: &'static str,
     /// Name of the application, from the login's cgi.
     pub application: String,
+    /// What the client says its host is called, from the login's cgi; fit for convenience, never for permission.
+    pub named_host: String,
     /// Release of the client (`vX.Y.Z`), from the login's cgi.
     pub release: String,
 }

@@ -56,6 +56,7 @@ impl Session {
             host: self.peer.host.clone(),
             protocol: "host",
             application: value("xrd.appname"),
+            named_host: value("xrd.hostname"),
             release: value("xrd.rn"),
         };
         let takes_later = self.generation >= DEFERRED_GENERATION;

@@ -132,6 +132,7 @@ impl Session {
             host: peer.host.clone(),
             protocol: "host",
             application: String::new(),
+            named_host: String::new(),
             release: String::new(),
         };
         let verifier = Verifier::new(settings.signing);

@@ -145,6 +145,7 @@ pub fn caller(user: &str, pid: u32) -> Arc<Caller> {
             host: "localhost".into(),
             protocol: "host",
             application: String::new(),
+            named_host: String::new(),
             release: String::new(),
         },
         takes_later: true,

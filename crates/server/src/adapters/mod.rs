@@ -5,14 +5,17 @@
 //! | `clock` | the time, for [`base::Clock`] |
 //! | `users` | names of users and groups, for [`logical::Users`] |
 //! | `admission` | may this host connect, for [`net::Listener`] |
+//! | `redirects` | requests for another server, before the logical file system |
 //! | `host` | what this machine is called |
 
 mod admission;
 mod clock;
 mod host;
+mod redirects;
 mod users;
 
 pub(crate) use admission::Doorkeeper;
 pub(crate) use clock::SystemClock;
 pub use host::host_name;
+pub(crate) use redirects::Redirects;
 pub(crate) use users::SystemUsers;

@@ -1,0 +1,266 @@
+//! Static redirection (`xrootd.redirect`): requests that another server is to answer.
+//!
+//! Stands before the logical file system. Rules are tried in the order of the file; the first that applies decides. A file
+//! that is missing here is looked for only after the open has failed, and never again by a request that has been here: its
+//! `tried` names this server.
+
+use base::{ErrorKind, Identity};
+use config::{ClientClass, Redirect as Rule, RedirectFunction, RedirectWhen};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, Redirect, Reply, ReplyTo, Started, Target, Token};
+
+/// A file system with redirection before it.
+pub(crate) struct Redirects {
+    rules: Vec<Rule>,
+    /// This server's name, for `tried` and for what "local" means.
+    host: String,
+    behind: Arc<dyn FileSystem>,
+}
+
+impl Redirects {
+    /// `behind` itself when there are no rules.
+    pub(crate) fn before(behind: Arc<dyn FileSystem>, rules: Vec<Rule>, host: &str) -> Arc<dyn FileSystem> {
+        if rules.is_empty() {
+            return behind;
+        }
+        Arc::new(Self { rules, host: host.to_owned(), behind })
+    }
+
+    /// Where the operation is to go before it is tried here.
+    fn at_once(&self, caller: &Caller, operation: &Operation) -> Option<Redirect> {
+        let (function, target) = subject(operation)?;
+        let applies = |rule: &&Rule| match &rule.when {
+            RedirectWhen::Functions(functions) => {
+                function.is_some_and(|function| functions.contains(&function))
+            }
+            RedirectWhen::Paths(prefixes) => lies_in(target, prefixes),
+            RedirectWhen::Clients(classes) => {
+                classes.iter().any(|class| is_of(class, &caller.identity, &self.host))
+            }
+            RedirectWhen::Missing(_) => false,
+        };
+        self.rules.iter().find(applies).map(|rule| destination(rule, &caller.identity, String::new()))
+    }
+
+    /// Where an open is to go if the file is missing here.
+    fn when_missing(&self, caller: &Caller, operation: &Operation) -> Option<Redirect> {
+        let Operation::Open(target, request) = operation else { return None };
+        if request.write {
+            return None;
+        }
+        let applies =
+            |rule: &&Rule| matches!(&rule.when, RedirectWhen::Missing(prefixes) if lies_in(target, prefixes));
+        let rule = self.rules.iter().find(applies)?;
+        let tried = target.cgi.text("tried").unwrap_or_default();
+        if tried.split(',').any(|host| host == self.host) {
+            return None;
+        }
+        let tried = if tried.is_empty() { self.host.clone() } else { format!("{},{tried}", self.host) };
+        Some(destination(rule, &caller.identity, format!("tried={tried}")))
+    }
+}
+
+impl FileSystem for Redirects {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        if let Some(redirect) = self.at_once(caller, &operation) {
+            return Started::Done(Answer::Redirect(redirect));
+        }
+        let Some(redirect) = self.when_missing(caller, &operation) else {
+            return self.behind.start(caller, operation, reply);
+        };
+        let waiting = Arc::new(Waiting { redirect, reply: Mutex::new(Some(reply.defer())) });
+        let detour = ReplyTo::new(waiting.clone(), Token { owner: 0, call: 0 });
+        match self.behind.start(caller, operation, &detour) {
+            Started::Done(answer) => {
+                // Answered here and now: the duty to answer later is not one any more.
+                waiting.deliver(Token { owner: 0, call: 0 }, answer);
+                Started::Pending
+            }
+            started => started,
+        }
+    }
+}
+
+/// An open that may turn out to be for somebody else.
+struct Waiting {
+    redirect: Redirect,
+    reply: Mutex<Option<Reply>>,
+}
+
+impl Mailbox for Waiting {
+    fn deliver(&self, _: Token, answer: Answer) {
+        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let answer = match answer {
+            Answer::Error(error) if error.kind == ErrorKind::NotFound => {
+                Answer::Redirect(self.redirect.clone())
+            }
+            answer => answer,
+        };
+        if let Some(reply) = reply {
+            reply.send(answer);
+        }
+    }
+}
+
+/// What an operation does, in the words of the directive, and to which path.
+fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)> {
+    use RedirectFunction as F;
+    Some(match operation {
+        Operation::Open(target, request) => (request.write.then_some(F::OpenWrite), target),
+        Operation::Stat(target) | Operation::StatSpace(target) => (Some(F::Stat), target),
+        Operation::StatMany(targets) => (Some(F::Stat), targets.first()?),
+        Operation::List(target, _) => (Some(F::Dirlist), target),
+        Operation::MakeDirectory { target, .. } => (Some(F::Mkdir), target),
+        Operation::RemoveDirectory(target) => (Some(F::Rmdir), target),
+        Operation::Remove(target) => (Some(F::Rm), target),
+        Operation::Rename { from, .. } => (Some(F::Mv), from),
+        Operation::ChangeMode { target, .. } => (Some(F::Chmod), target),
+        Operation::Truncate { target, .. } => (Some(F::Trunc), target),
+        Operation::Locate(Some(target), _) => (Some(F::Locate), target),
+        Operation::Checksum(target) | Operation::CancelChecksum(target) => (Some(F::Chksum), target),
+        Operation::Prepare(request) => {
+            (Some(if request.stage { F::PrepareStage } else { F::Prepare }), request.targets.first()?)
+        }
+        Operation::Attributes(target, _)
+        | Operation::QueryAttributes(target)
+        | Operation::QuerySpace(target) => (None, target),
+        Operation::Locate(None, _)
+        | Operation::ListMore(_)
+        | Operation::CancelPrepare { .. }
+        | Operation::QueryPrepare { .. }
+        | Operation::QueryOpaque { .. } => return None,
+    })
+}
+
+fn lies_in(target: &Target, prefixes: &[String]) -> bool {
+    let within = |prefix: &String| {
+        base::LogicalPath::parse(prefix.as_bytes()).is_ok_and(|p| target.path.is_within(&p))
+    };
+    prefixes.iter().any(within)
+}
+
+fn is_of(class: &ClientClass, identity: &Identity, own_host: &str) -> bool {
+    let named = if identity.named_host.is_empty() { &identity.host } else { &identity.named_host };
+    match class {
+        ClientClass::Private => identity.address.is_some_and(is_private),
+        ClientClass::Local => match (own_host.split_once('.'), named.split_once('.')) {
+            (Some((_, own)), Some((_, theirs))) => own.eq_ignore_ascii_case(theirs),
+            _ => identity.address.is_some_and(|address| address.is_loopback()),
+        },
+        ClientClass::Domain(pattern) => pattern.matches(named),
+    }
+}
+
+fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_private() || v4.is_loopback() || v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_loopback() || v6.is_unique_local() || v6.is_unicast_link_local(),
+    }
+}
+
+fn destination(rule: &Rule, identity: &Identity, cgi: String) -> Redirect {
+    let private = identity.address.is_some_and(is_private);
+    let target = rule.private_target.as_ref().filter(|_| private).unwrap_or(&rule.target);
+    Redirect { host: target.host.clone(), port: i32::from(target.port), cgi }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Cgi, Error, LogicalPath};
+    use config::Target as Server;
+    use vfs::OpenRequest;
+
+    /// Has nothing but `/here`, and answers opens late.
+    struct Almost;
+    impl FileSystem for Almost {
+        fn start(&self, _: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+            match operation {
+                Operation::Open(target, _) if target.path.as_bytes() != b"/data/here" => {
+                    reply.defer().send(Answer::Error(Error::new(ErrorKind::NotFound, "missing")));
+                    Started::Pending
+                }
+                _ => Started::Done(Answer::DONE),
+            }
+        }
+    }
+
+    #[derive(Default)]
+    struct Got(Mutex<Vec<Answer>>);
+    impl Mailbox for Got {
+        fn deliver(&self, _: Token, answer: Answer) {
+            self.0.lock().unwrap().push(answer);
+        }
+    }
+
+    fn rule(when: RedirectWhen) -> Rule {
+        let server = |host: &str| Server { host: host.to_owned(), port: 2094 };
+        Rule { target: server("far"), private_target: Some(server("near")), when }
+    }
+
+    fn target(path: &str, cgi: &str) -> Target {
+        Target { path: LogicalPath::parse(path.as_bytes()).unwrap(), cgi: Cgi::new(cgi.as_bytes()) }
+    }
+
+    /// What the client is told: a place to go to, or how it ended.
+    fn told(rules: Vec<Rule>, operation: Operation, address: &str) -> String {
+        let identity = Identity {
+            user: "u".into(),
+            pid: 1,
+            address: Some(address.parse().unwrap()),
+            host: address.to_owned(),
+            protocol: "host",
+            application: String::new(),
+            named_host: "c.example.org".into(),
+            release: String::new(),
+        };
+        let caller = Arc::new(Caller { identity, takes_later: true });
+        let got = Arc::new(Got::default());
+        let reply = ReplyTo::new(got.clone(), Token { owner: 1, call: 1 });
+        let files = Redirects::before(Arc::new(Almost), rules, "vm.example.org");
+        let answer = match files.start(&caller, operation, &reply) {
+            Started::Done(answer) => answer,
+            _ => got.0.lock().unwrap().pop().expect("an answer"),
+        };
+        assert!(got.0.lock().unwrap().is_empty(), "answered twice");
+        match answer {
+            Answer::Redirect(to) => format!("{}:{}?{}", to.host, to.port, to.cgi),
+            Answer::Error(error) => error.text,
+            _ => "done".to_owned(),
+        }
+    }
+
+    fn open(path: &str, cgi: &str) -> Operation {
+        Operation::Open(target(path, cgi), Box::new(OpenRequest { read: true, ..OpenRequest::default() }))
+    }
+
+    #[test]
+    fn a_missing_file_is_looked_for_elsewhere_once() {
+        let rules = || vec![rule(RedirectWhen::Missing(vec!["/data".into()]))];
+        assert_eq!(told(rules(), open("/data/here", ""), "8.8.8.8"), "done");
+        assert_eq!(told(rules(), open("/data/x", ""), "8.8.8.8"), "far:2094?tried=vm.example.org");
+        let tried = "far:2094?tried=vm.example.org,foo.bar";
+        assert_eq!(told(rules(), open("/data/x", "tried=foo.bar"), "8.8.8.8"), tried);
+        assert_eq!(told(rules(), open("/data/x", "tried=vm.example.org"), "8.8.8.8"), "missing");
+        assert_eq!(told(rules(), open("/database", ""), "8.8.8.8"), "missing");
+    }
+
+    #[test]
+    fn functions_paths_and_clients_are_sent_away_at_once() {
+        let functions = || vec![rule(RedirectWhen::Functions(vec![RedirectFunction::Rm]))];
+        assert_eq!(told(functions(), Operation::Remove(target("/a", "")), "8.8.8.8"), "far:2094?");
+        assert_eq!(told(functions(), Operation::Stat(target("/a", "")), "8.8.8.8"), "done");
+        let paths = || vec![rule(RedirectWhen::Paths(vec!["/a/".into()]))];
+        assert_eq!(told(paths(), Operation::Stat(target("/a/b", "")), "192.168.1.1"), "near:2094?");
+        assert_eq!(told(paths(), Operation::Stat(target("/ab", "")), "192.168.1.1"), "done");
+        let domain = config::HostPattern::parse("*.example.org").unwrap();
+        for class in [ClientClass::Local, ClientClass::Domain(domain)] {
+            let rules = vec![rule(RedirectWhen::Clients(vec![class]))];
+            assert_eq!(told(rules, Operation::Stat(target("/a", "")), "8.8.8.8"), "far:2094?");
+        }
+        let private = || vec![rule(RedirectWhen::Clients(vec![ClientClass::Private]))];
+        assert_eq!(told(private(), Operation::Stat(target("/a", "")), "8.8.8.8"), "done");
+        assert_eq!(told(private(), Operation::Stat(target("/a", "")), "fd00::1"), "near:2094?");
+    }
+}
