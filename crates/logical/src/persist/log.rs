@@ -19,6 +19,9 @@ const VERSION: u32 = 1;
 /// Lines after which the journal is written anew, if most of them are over.
 const LINES_MAX: usize = 20_000;
 
+/// No run comes to numbers above; that of a damaged line must not keep the next ones from ascending.
+const NUMBER_MAX: u64 = u64::MAX / 2;
+
 /// One file that is not yet whole.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Record {
@@ -103,6 +106,9 @@ impl Log {
                 Line::Head { format, version } => {
                     let text = format!("journal of pending files: format {format} {version} is not known");
                     return Err(io::Error::other(text));
+                }
+                Line::Pending { number, .. } if number > NUMBER_MAX => {
+                    tracing::warn!(line = at + 1, number, "a line of the journal of pending files is damaged");
                 }
                 Line::Pending { number, path, also, mode, user, pid, host } => {
                     let also = also.as_deref().and_then(unescape);
