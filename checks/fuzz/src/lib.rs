@@ -16,10 +16,12 @@
 //! | `paths`             | a logical path                                     |
 //! | `configuration`     | a configuration file                               |
 //! | `sessions`          | a list of operations on the session machine        |
+//! | `journals`          | what an earlier run left to be put right at start  |
 //! | `stored_attributes` | what the server itself stores beside a file        |
 
 pub mod cgi;
 pub mod configuration;
+pub mod journals;
 pub mod paths;
 pub mod replies;
 pub mod requests;
@@ -34,6 +36,7 @@ pub type Target = (&'static str, fn(&[u8]));
 pub const TARGETS: &[Target] = &[
     ("cgi", cgi::target),
     ("configuration", configuration::target),
+    ("journals", journals::target),
     ("paths", paths::target),
     ("replies", replies::target),
     ("requests", requests::target),

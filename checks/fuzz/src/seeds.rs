@@ -38,6 +38,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "replies" => each_frame("s2c", |bytes| seeds.extend([bytes]))?,
         "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
+        "journals" => seeds.extend([crate::journals::checkpoint_seed()]),
         "sessions" => each_conversation(|frames| seeds.extend([crate::sessions::seed(&frames)]))?,
         "stored_attributes" => {
             for algorithm in digest::Algorithm::ALL {

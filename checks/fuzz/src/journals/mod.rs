@@ -1,0 +1,155 @@
+//! Journals that an earlier run left, damaged in any way: the server starts all the same, puts right what it can read, and
+//! starts again from what it then left.
+//!
+//! The first byte of an input says what the rest is: even, the journal of pending files as it lies on disk; odd, blocks of
+//! a checkpoint's journal, each a length (u8) and its bytes, which get the checksum they need to be believed.
+
+mod storage;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use base::{Clock, LogicalPath};
+use logical::config::{Config, Export};
+use logical::{Journal, JournalFolder, Journals, Logical, NumberedUsers, Parts};
+
+/// A journal of one of the two kinds.
+pub fn target(data: &[u8]) {
+    let Some((kind, content)) = data.split_first() else { return };
+    let (pending, checkpoints) = (Shelf::default(), Shelf::default());
+    if kind % 2 == 0 {
+        pending.put("pending", content.to_vec());
+    } else {
+        checkpoints.put("1.checkpoint", sealed(content));
+    }
+    let first = start(&pending, &checkpoints);
+    let left = (pending.content(), checkpoints.content());
+    if first {
+        assert!(start(&pending, &checkpoints), "what a start left behind stops the next one");
+        assert_eq!(
+            (pending.content(), checkpoints.content()),
+            left,
+            "a second start finds something to put right"
+        );
+    }
+}
+
+/// Blocks with their checksums. The last may be cut.
+fn sealed(mut content: &[u8]) -> Vec<u8> {
+    let mut journal = Vec::new();
+    while let Some((length, rest)) = content.split_first() {
+        let (block, rest) = rest.split_at(rest.len().min(usize::from(*length)));
+        journal.extend_from_slice(block);
+        if block.len() == usize::from(*length) {
+            journal.extend_from_slice(&digest::crc32c(block).to_le_bytes());
+        }
+        content = rest;
+    }
+    journal
+}
+
+/// Starts a logical file system; says whether it did.
+fn start(pending: &Shelf, checkpoints: &Shelf) -> bool {
+    let parts = Parts {
+        config: Config::new(vec![Export::new(LogicalPath::root())], PathBuf::from("/nowhere")),
+        backend: Arc::new(storage::OneFile),
+        clock: Arc::new(Still),
+        users: Arc::new(NumberedUsers),
+        locator: None,
+        journals: Journals { persist: Arc::new(pending.clone()), checkpoints: Arc::new(checkpoints.clone()) },
+    };
+    Logical::new(parts).is_ok()
+}
+
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Duration {
+        Duration::from_secs(1000)
+    }
+
+    fn today(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+}
+
+/// A folder of journals in memory.
+#[derive(Clone, Default)]
+struct Shelf(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+
+impl Shelf {
+    fn papers(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, name: &str, content: Vec<u8>) {
+        self.papers().insert(name.to_owned(), content);
+    }
+
+    fn content(&self) -> BTreeMap<String, Vec<u8>> {
+        self.papers().clone()
+    }
+}
+
+impl JournalFolder for Shelf {
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.papers().keys().cloned().collect())
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.papers().get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn Journal>> {
+        self.replace(name, &[])
+    }
+
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>> {
+        self.put(name, content.to_vec());
+        Ok(Box::new(Paper(self.clone(), name.to_owned())))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.papers().remove(name);
+        Ok(())
+    }
+}
+
+struct Paper(Shelf, String);
+
+impl Journal for Paper {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.papers().entry(self.1.clone()).or_default().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A checkpoint's journal of the one file there is, as an input: its head, and one change.
+#[must_use]
+pub fn checkpoint_seed() -> Vec<u8> {
+    let path = storage::PATH;
+    let length = u32::try_from(path.len()).unwrap_or(0);
+    let head = [
+        &b"SCKP"[..],
+        &1u32.to_le_bytes(),
+        &storage::INODE.to_le_bytes(),
+        &10u64.to_le_bytes(),
+        &length.to_le_bytes(),
+        path,
+    ]
+    .concat();
+    let entry = [&2u64.to_le_bytes()[..], &4u32.to_le_bytes(), b"save"].concat();
+    let mut input = vec![1];
+    for block in [head, entry] {
+        input.push(u8::try_from(block.len()).unwrap_or(0));
+        input.extend_from_slice(&block);
+    }
+    input
+}
