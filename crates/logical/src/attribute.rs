@@ -4,7 +4,7 @@
 //! programs' attributes) is invisible and out of reach.
 
 use crate::file_system::{done, on_pool};
-use crate::handle::Open;
+use crate::open_file::Open;
 use crate::shared::{Shared, errno};
 use base::{Error, ErrorKind, LogicalPath};
 use std::io;

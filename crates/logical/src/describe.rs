@@ -12,12 +12,20 @@ pub(crate) const MODE_BITS: u32 = 0o7777;
 /// The bit that marks a regular file as not yet whole.
 pub(crate) const MODE_PENDING: u32 = 0o1000;
 
-/// Names of users and groups, and who this process is. Must not block for long: it is asked for every status.
+/// Names of users and groups, and who this process is.
 pub trait Users: Send + Sync {
-    /// The name of a user, its number where it has none.
+    /// The name of a user, its number where it has none. May wait for a directory service.
     fn user(&self, uid: u32) -> Arc<str>;
-    /// The name of a group, its number where it has none.
+    /// The name of a group, its number where it has none. May wait for a directory service.
     fn group(&self, gid: u32) -> Arc<str>;
+    /// The name of a user if it can be told without waiting.
+    fn user_now(&self, uid: u32) -> Option<Arc<str>> {
+        Some(self.user(uid))
+    }
+    /// The name of a group if it can be told without waiting.
+    fn group_now(&self, gid: u32) -> Option<Arc<str>> {
+        Some(self.group(gid))
+    }
     /// The user this process runs as.
     fn own_uid(&self) -> u32;
     /// Is this process in that group?
@@ -62,6 +70,22 @@ pub(crate) fn is_pending(metadata: &Metadata) -> bool {
 
 /// The status as clients see it. Nothing below a read-only export is writable.
 pub(crate) fn stat(metadata: &Metadata, users: &dyn Users, read_only: bool) -> Stat {
+    let names = (users.user(metadata.uid), users.group(metadata.gid));
+    stat_with(metadata, users, read_only, names)
+}
+
+/// The same if the names of its owners are known.
+pub(crate) fn stat_now(metadata: &Metadata, users: &dyn Users, read_only: bool) -> Option<Stat> {
+    let names = (users.user_now(metadata.uid)?, users.group_now(metadata.gid)?);
+    Some(stat_with(metadata, users, read_only, names))
+}
+
+fn stat_with(
+    metadata: &Metadata,
+    users: &dyn Users,
+    read_only: bool,
+    (owner, group): (Arc<str>, Arc<str>),
+) -> Stat {
     let kind = kind(metadata);
     let (read, write, execute) = access(metadata, users);
     Stat {
@@ -77,8 +101,8 @@ pub(crate) fn stat(metadata: &Metadata, users: &dyn Users, read_only: bool) -> S
         changed: metadata.changed,
         accessed: metadata.accessed,
         mode: metadata.mode & MODE_BITS,
-        owner: users.user(metadata.uid),
-        group: users.group(metadata.gid),
+        owner,
+        group,
     }
 }
 

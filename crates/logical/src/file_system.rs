@@ -5,7 +5,7 @@ use crate::describe::Users;
 use crate::inquiry::Locator;
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::shared::Shared;
-use crate::{attribute, change, inquiry, job, listing, open, prepare};
+use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare};
 use base::{Clock, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,8 @@ impl FileSystem for Logical {
             Operation::Truncate { target, size } => change::truncate(shared, target, size, reply),
             Operation::Attributes(target, work) => attribute::start(shared, target, work, reply),
             Operation::Locate(target, options) => inquiry::locate(shared, caller, target, options, reply),
-            Operation::Checksum(_) | Operation::CancelChecksum(_) => Started::Done(inquiry::no_checksums()),
+            Operation::Checksum(target) => checksum::start(shared, caller, target, reply),
+            Operation::CancelChecksum(target) => checksum::cancel(shared, &target),
             Operation::QueryAttributes(target) => inquiry::query_attributes(shared, target, reply),
             Operation::QuerySpace(target) => inquiry::query_space(shared, target, reply),
             Operation::Prepare(request) => Started::Done(prepare::start(shared, request).into()),
@@ -143,8 +144,14 @@ fn stat(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
         Ok(export) => export,
         Err(error) => return done(Err(error)),
     };
-    if let Some(result) = shared.metadata_now(&target.path, "locate") {
-        return done(result.map(|metadata| Value::Stat(shared.stat(&metadata, export))));
+    match shared.metadata_now(&target.path, "locate") {
+        Some(Err(error)) => return done(Err(error)),
+        Some(Ok(metadata)) => {
+            if let Some(stat) = shared.stat_now(&metadata, export) {
+                return done(Ok(Value::Stat(stat)));
+            }
+        }
+        None => {}
     }
     on_pool(shared, target, reply, |shared, target| {
         let export = shared.export(&target.path, "Stating")?;

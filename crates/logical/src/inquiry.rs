@@ -177,8 +177,3 @@ pub(crate) fn query_opaque(shared: &Shared, code: u16, argument: &[u8]) -> Answe
     }
     Answer::error(ErrorKind::Unsupported, "Unable to FSctl ; operation not supported")
 }
-
-/// No checksum is configured.
-pub(crate) fn no_checksums() -> Answer {
-    Answer::error(ErrorKind::Unsupported, "query chksum is not supported")
-}

@@ -10,10 +10,12 @@
 //! | `file_system` | [`Logical`]: each operation of the contract and who does it |
 //! | `job` | work on a pool, and that its answer always comes |
 //! | `open` | from a name to an open file |
-//! | `handle` | an open file: reads, writes, close, abandon |
+//! | `handle` | a session's hold on an open file: the contract, and what is in flight |
+//! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
 //! | `lock` | readers and writers of a path exclude each other |
 //! | `persist` | files that persist only on a successful close |
 //! | `checkpoint` | changes that can be undone, also after a crash |
+//! | `checksum` | checksums on demand, stored, and of files while they are written |
 //! | `journal` | where the two keep what must survive the process |
 //! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
 //! | `change` | directories, removing, renaming, modes, sizes |
@@ -23,13 +25,12 @@
 //! | `prepare` | prepare requests of a server without mass storage |
 //! | `status` | what the administrator sees |
 
-#![allow(dead_code)] // until persist on close and checksums are in
-
 pub mod config;
 
 mod attribute;
 mod change;
 mod checkpoint;
+mod checksum;
 mod describe;
 mod file_system;
 mod handle;
@@ -39,6 +40,7 @@ mod journal;
 mod listing;
 mod lock;
 mod open;
+mod open_file;
 mod persist;
 mod prepare;
 mod shared;

@@ -3,15 +3,17 @@
 //! A name that holds a line feed cannot be expressed in the protocol's listing, so such entries are left out of it; they
 //! can be reached by their path.
 
+use crate::checksum::stored;
 use crate::describe;
 use crate::file_system::done;
 use crate::job;
 use crate::shared::{Shared, errno, is_read_only, unable};
 use base::{Error, LogicalPath};
+use digest::{Algorithm, Record};
 use std::any::Any;
 use std::sync::Arc;
-use storage::{DirectoryStream, Pool};
-use vfs::{Answer, Entry, ListDetail, Listing, ReplyTo, Started, Target, Value};
+use storage::{DirectoryStream, Metadata, Pool};
+use vfs::{Answer, Entry, FileKind, ListDetail, Listing, ReplyTo, Started, Target, Value};
 
 /// Entries of one page.
 const PAGE_ENTRIES_MAX: usize = 512;
@@ -23,6 +25,8 @@ struct Rest {
     read_only: bool,
     path: LogicalPath,
     pool: Arc<Pool>,
+    /// The type of checksum to show.
+    algorithm: Option<Algorithm>,
 }
 
 impl Listing for Rest {
@@ -37,12 +41,19 @@ pub(crate) fn start(shared: &Arc<Shared>, target: Target, detail: ListDetail, re
         Ok(export) => is_read_only(export),
         Err(error) => return done(Err(error)),
     };
+    let algorithm = match shared.checksums.default_type() {
+        Some(_) if detail.checksum => match shared.checksums.algorithm(&target.cgi) {
+            Ok(algorithm) => Some(algorithm),
+            Err(error) => return done(Err(error)),
+        },
+        _ => None,
+    };
     let pool = shared.backend.pool(&target.path).clone();
     let shared = shared.clone();
     job::spawn(&pool.clone(), reply, move || {
         let path = target.path.without_slash();
         match shared.backend.list(&path) {
-            Ok(stream) => page(&shared, Rest { stream, detail, read_only, path, pool }).into(),
+            Ok(stream) => page(&shared, Rest { stream, detail, read_only, path, pool, algorithm }).into(),
             Err(error) => Answer::Error(Error::unable("open directory", &target.path, error)),
         }
     })
@@ -92,5 +103,26 @@ fn entry(shared: &Shared, rest: &Rest, name: Vec<u8>) -> Option<Entry> {
     }
     let wanted = rest.detail.stat || rest.detail.checksum;
     let stat = wanted.then(|| describe::stat(&metadata, shared.users.as_ref(), rest.read_only));
-    Some(Entry { name, stat, checksum: None })
+    let checksum = rest.algorithm.map(|algorithm| {
+        let checksum = stored_checksum(shared, rest, &name, algorithm, &metadata);
+        (algorithm.name().to_owned(), checksum)
+    });
+    Some(Entry { name, stat, checksum })
+}
+
+/// The stored checksum of an entry, if there is one that speaks for it.
+fn stored_checksum(
+    shared: &Shared,
+    rest: &Rest,
+    name: &[u8],
+    algorithm: Algorithm,
+    metadata: &Metadata,
+) -> Option<String> {
+    if describe::kind(metadata) != FileKind::File {
+        return None;
+    }
+    let raw = rest.stream.attribute(name, &Record::attribute(algorithm)).ok()??;
+    let checksum = stored::valid(&raw, algorithm, metadata)?;
+    let path = rest.path.join(name).ok()?;
+    (!shared.locks.has_writer(&path)).then(|| checksum.hex())
 }

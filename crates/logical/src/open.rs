@@ -3,12 +3,13 @@
 //! Opening a file for reading is answered on the spot when its name is in memory. Everything that creates, truncates or
 //! writes goes to the pool.
 
-use crate::config::Export;
+use crate::checksum::stored;
 use crate::describe;
 use crate::file_system::done;
-use crate::handle::{Handle, NewHandle};
+use crate::handle::Handle;
 use crate::job;
 use crate::lock::LockTicket;
+use crate::open_file::NewFile;
 use crate::persist::{Admission, Ticket};
 use crate::shared::{Shared, errno, is_read_only, os, unable};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
@@ -134,7 +135,7 @@ fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
     match shared.backend.open_now(&plan.plain, &OpenHow::default()) {
         Now::WouldBlock => None,
         Now::Done(Err(error)) => Some(Answer::Error(plan.unable(error))),
-        Now::Done(Ok(file)) => Some(finish(shared, plan, file, lock, None).into()),
+        Now::Done(Ok(file)) => finish_now(shared, plan, file, lock).map(Answer::from),
     }
 }
 
@@ -357,17 +358,68 @@ fn finish(
 ) -> Result<Value, Error> {
     let metadata = file.stat().map_err(|e| plan.unable(e))?;
     check_kind(plan, &metadata)?;
-    let export: &Export = shared.export(&plan.path, "Opening")?;
-    let stat = plan.request.stat.then(|| shared.stat(&metadata, export));
-    let new = NewHandle {
-        path: plan.plain.clone(),
-        file,
-        writable: plan.write,
-        lock,
-        persist,
-        read_only_export: is_read_only(export),
+    let stat = match plan.request.stat {
+        true => Some(shared.stat(&metadata, shared.export(&plan.path, "Opening")?)),
+        false => None,
     };
-    Ok(Value::Opened(Opened { file: Handle::open(shared, new), stat }))
+    // A new file has none, and one that was emptied at open has lost what it had.
+    let has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
+    if has_checksums && plan.request.delete {
+        stored::drop_all(file.as_ref(), &plan.plain);
+    }
+    let has_checksums = has_checksums && !plan.request.delete;
+    make_handle(shared, plan, &metadata, NewParts { file, lock, persist, has_checksums, stat })
+}
+
+/// The same for a file that was opened for reading on the spot; `None` if it would have to wait for names.
+fn finish_now(
+    shared: &Arc<Shared>,
+    plan: &Plan,
+    file: Arc<dyn StoredFile>,
+    lock: LockTicket,
+) -> Option<Result<Value, Error>> {
+    let metadata = match file.stat() {
+        Ok(metadata) => metadata,
+        Err(error) => return Some(Err(plan.unable(error))),
+    };
+    if let Err(error) = check_kind(plan, &metadata) {
+        return Some(Err(error));
+    }
+    let stat = match (plan.request.stat, shared.export(&plan.path, "Opening")) {
+        (true, Ok(export)) => Some(shared.stat_now(&metadata, export)?),
+        (true, Err(error)) => return Some(Err(error)),
+        (false, _) => None,
+    };
+    let parts = NewParts { file, lock, persist: None, has_checksums: false, stat };
+    Some(make_handle(shared, plan, &metadata, parts))
+}
+
+/// What goes into a handle.
+struct NewParts {
+    file: Arc<dyn StoredFile>,
+    lock: LockTicket,
+    persist: Option<Ticket>,
+    has_checksums: bool,
+    stat: Option<vfs::Stat>,
+}
+
+fn make_handle(
+    shared: &Arc<Shared>,
+    plan: &Plan,
+    metadata: &Metadata,
+    parts: NewParts,
+) -> Result<Value, Error> {
+    let new = NewFile {
+        path: plan.plain.clone(),
+        file: parts.file,
+        writable: plan.write,
+        lock: parts.lock,
+        persist: parts.persist,
+        read_only_export: is_read_only(shared.export(&plan.path, "Opening")?),
+        empty: metadata.size == 0,
+        has_checksums: parts.has_checksums,
+    };
+    Ok(Value::Opened(Opened { file: Handle::open(shared, new), stat: parts.stat }))
 }
 
 fn check_kind(plan: &Plan, metadata: &Metadata) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! What all operations share: the configuration, the storage, the clock and the tables.
 
 use crate::checkpoint::Checkpoints;
+use crate::checksum::Checksums;
 use crate::config::{Config, Export};
 use crate::describe::{self, Users};
 use crate::file_system::Parts;
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(crate) prepares: Prepares,
     pub(crate) persist: Persist,
     pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) checksums: Checksums,
     /// Open files, for the administrator.
     pub(crate) open_files: AtomicUsize,
 }
@@ -76,6 +78,7 @@ impl Shared {
                 .map_err(says("checkpoints of an earlier run cannot be undone"))?;
         let persist = Persist::new(config.persist.clone(), clock.clone(), journals.persist, backend.as_ref())
             .map_err(says("the journal of unfinished files cannot be read or written"))?;
+        let checksums = Checksums::new(config.checksums.clone());
         Ok(Arc::new(Self {
             config,
             exports,
@@ -87,6 +90,7 @@ impl Shared {
             prepares,
             persist,
             checkpoints: Arc::new(checkpoints),
+            checksums,
             open_files: AtomicUsize::new(0),
         }))
     }
@@ -126,9 +130,14 @@ impl Shared {
         }
     }
 
-    /// The status as clients see it.
+    /// The status as clients see it. May ask for names of owners.
     pub(crate) fn stat(&self, metadata: &Metadata, export: &Export) -> Stat {
         describe::stat(metadata, self.users.as_ref(), is_read_only(export))
+    }
+
+    /// The same if the names are known.
+    pub(crate) fn stat_now(&self, metadata: &Metadata, export: &Export) -> Option<Stat> {
+        describe::stat_now(metadata, self.users.as_ref(), is_read_only(export))
     }
 
     pub(crate) fn count_open(&self, one_more: bool) {

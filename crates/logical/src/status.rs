@@ -18,6 +18,8 @@ pub struct Status {
     pub pending_files: usize,
     /// Files with a checkpoint.
     pub checkpoints: usize,
+    /// Checksums in the making.
+    pub checksums: usize,
 }
 
 impl Logical {
@@ -31,6 +33,7 @@ impl Logical {
             writers: locks.writers,
             pending_files: self.shared.persist.count(),
             checkpoints: self.shared.checkpoints.count(),
+            checksums: self.shared.checksums.count(),
         }
     }
 }

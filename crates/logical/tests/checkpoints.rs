@@ -47,15 +47,13 @@ fn content(server: &Server) -> Vec<u8> {
 
 /// Overwrites, shortens, overwrites again, lengthens.
 fn changes(server: &Server, file: &File) -> bool {
-    let calls = [
-        write(server, file, 2, b"XXXX"),
-        truncate(server, file, 5),
-        write(server, file, 0, b"YYYYYYYY"),
-        write(server, file, 30, b"tail"),
-        truncate(server, file, 33),
-        write(server, file, 1, b"zz"),
-    ];
-    calls.into_iter().all(|call| matches!(call.answer(), Answer::Value(_)))
+    let ok = |call: support::Call| matches!(call.answer(), Answer::Value(_));
+    ok(write(server, file, 2, b"XXXX"))
+        && ok(truncate(server, file, 5))
+        && ok(write(server, file, 0, b"YYYYYYYY"))
+        && ok(write(server, file, 30, b"tail"))
+        && ok(truncate(server, file, 33))
+        && ok(write(server, file, 1, b"zz"))
 }
 
 /// What the file is then.

@@ -23,7 +23,7 @@ struct State {
     /// Changing calls until the process stops.
     left: Option<usize>,
     dead: bool,
-    steps: usize,
+    calls: HashMap<&'static str, usize>,
 }
 
 /// What goes wrong.
@@ -86,14 +86,15 @@ impl Faults {
         self.state().dead
     }
 
-    /// Changing calls so far.
-    pub fn steps(&self) -> usize {
-        self.state().steps
+    /// Calls of this kind so far.
+    pub fn calls(&self, kind: &'static str) -> usize {
+        self.state().calls.get(kind).copied().unwrap_or_default()
     }
 
     /// A call that changes nothing.
     pub fn check(&self, kind: &'static str) -> io::Result<()> {
         let mut state = self.state();
+        *state.calls.entry(kind).or_default() += 1;
         if state.held.contains_key(kind) {
             *state.held.get_mut(kind).unwrap() += 1;
             self.changed.notify_all();
@@ -118,7 +119,6 @@ impl Faults {
     pub fn step(&self, kind: &'static str) -> io::Result<Step> {
         self.check(kind)?;
         let mut state = self.state();
-        state.steps += 1;
         match &mut state.left {
             Some(0) => {
                 state.dead = true;

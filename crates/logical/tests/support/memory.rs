@@ -139,6 +139,11 @@ impl Memory {
         self.tree().get(path.as_bytes()).and_then(|node| node.inner().attributes.get(name).cloned())
     }
 
+    pub fn put_attribute(&self, path: &str, name: &str, value: &[u8]) {
+        let node = self.tree().get(path.as_bytes()).cloned().unwrap();
+        node.inner().attributes.insert(name.to_owned(), value.to_vec());
+    }
+
     /// Makes a file with its parents, past all faults.
     pub fn put(&self, path: &str, bytes: &[u8]) {
         let path = LogicalPath::parse(path.as_bytes()).unwrap();

@@ -28,6 +28,14 @@ impl Users for SystemUsers {
         self.names.group(gid)
     }
 
+    fn user_now(&self, uid: u32) -> Option<Arc<str>> {
+        self.names.user_now(uid)
+    }
+
+    fn group_now(&self, gid: u32) -> Option<Arc<str>> {
+        self.names.group_now(gid)
+    }
+
     fn own_uid(&self) -> u32 {
         self.own_uid
     }

@@ -1,0 +1,123 @@
+//! Checksums that are stored with their files, and a small memory of them.
+//!
+//! A stored checksum speaks for a file while the file's modification time is the one it was computed for, and while
+//! nobody has it open for writing: times have a resolution, and a writer may be inside of it.
+
+use crate::shared::Shared;
+use base::LogicalPath;
+use digest::{ATTRIBUTE_PREFIX, Algorithm, Checksum, Record};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::UNIX_EPOCH;
+use storage::{Metadata, StoredFile};
+
+/// Checksums remembered, so that repeated questions are answered on the spot.
+const REMEMBERED_MAX: usize = 4096;
+
+/// The state of a file that a checksum was computed for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, u32),
+}
+
+impl From<&Metadata> for State {
+    fn from(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.device,
+            inode: metadata.inode,
+            size: metadata.size,
+            modified: (metadata.modified, metadata.modified_nanoseconds),
+        }
+    }
+}
+
+/// Is it the same file with the same content, as far as its metadata tells?
+pub(crate) fn is_unchanged(before: &Metadata, after: &Metadata) -> bool {
+    State::from(before) == State::from(after)
+}
+
+/// The latest checksums; the oldest makes room.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    known: HashMap<(LogicalPath, Algorithm), (State, Checksum)>,
+    order: VecDeque<(LogicalPath, Algorithm)>,
+}
+
+impl Memory {
+    pub(crate) fn put(&self, path: &LogicalPath, metadata: &Metadata, checksum: Checksum) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (path.clone(), checksum.algorithm());
+        if inner.known.insert(key.clone(), (State::from(metadata), checksum)).is_none() {
+            inner.order.push_back(key);
+        }
+        while inner.order.len() > REMEMBERED_MAX {
+            if let Some(oldest) = inner.order.pop_front() {
+                inner.known.remove(&oldest);
+            }
+        }
+    }
+
+    pub(crate) fn get(&self, path: &LogicalPath, algorithm: Algorithm, now: &Metadata) -> Option<Checksum> {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (state, checksum) = inner.known.get(&(path.clone(), algorithm))?;
+        (*state == State::from(now)).then_some(*checksum)
+    }
+}
+
+/// The checksum that an attribute's value holds, if it is for this modification time.
+pub(crate) fn valid(raw: &[u8], algorithm: Algorithm, metadata: &Metadata) -> Option<Checksum> {
+    let record = Record::decode(raw)?;
+    let fits = record.modified == metadata.modified && record.checksum.algorithm() == algorithm;
+    fits.then_some(record.checksum)
+}
+
+/// Stores a checksum with its file. Failing is no harm: it will be computed again.
+pub(crate) fn store(
+    shared: &Shared,
+    path: &LogicalPath,
+    file: &dyn StoredFile,
+    metadata: &Metadata,
+    checksum: Checksum,
+) {
+    let today = shared.clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let record = Record::new(checksum, metadata.modified, i64::try_from(today).unwrap_or(i64::MAX));
+    let name = Record::attribute(checksum.algorithm());
+    match file.set_attribute(&name, &record.encode(), false) {
+        Ok(()) => shared.checksums.memory.put(path, metadata, checksum),
+        Err(error) => tracing::debug!(%path, %error, "a checksum cannot be stored"),
+    }
+}
+
+/// Are checksums stored with this file? Where attributes cannot be had, there are none.
+pub(crate) fn has_any(file: &dyn StoredFile) -> bool {
+    file.attributes().is_ok_and(|names| names.iter().any(|name| name.starts_with(ATTRIBUTE_PREFIX)))
+}
+
+/// Removes all checksums that `names` lists by `remove`.
+fn drop_listed(names: io::Result<Vec<String>>, path: &LogicalPath, remove: impl Fn(&str) -> io::Result<()>) {
+    let Ok(names) = names else { return };
+    for name in names.iter().filter(|name| name.starts_with(ATTRIBUTE_PREFIX)) {
+        if let Err(error) = remove(name) {
+            // Its modification time will still tell most changes.
+            tracing::warn!(%path, name, %error, "a stored checksum of a changed file cannot be removed");
+        }
+    }
+}
+
+/// Removes the stored checksums of a file that changes.
+pub(crate) fn drop_all(file: &dyn StoredFile, path: &LogicalPath) {
+    drop_listed(file.attributes(), path, |name| file.remove_attribute(name));
+}
+
+/// The same by path.
+pub(crate) fn drop_all_of_path(shared: &Shared, path: &LogicalPath) {
+    let backend = &shared.backend;
+    drop_listed(backend.attributes(path), path, |name| backend.remove_attribute(path, name));
+}

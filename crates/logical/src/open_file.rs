@@ -1,0 +1,382 @@
+//! The open file itself: reads, writes, checkpoints, and letting it go.
+
+use crate::checkpoint::Checkpoint;
+use crate::checksum::{Growing, stored};
+use crate::describe;
+use crate::handle::{Flight, Handle};
+use crate::lock::LockTicket;
+use crate::persist::{Fate, Ticket};
+use crate::shared::{Shared, errno, os, unable};
+use base::{Error, ErrorKind, LogicalPath, errno_text};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use storage::StoredFile;
+use vfs::{Answer, CheckpointWork, CloneRange, Piece, Value};
+
+/// What an open file is made of.
+pub(crate) struct NewFile {
+    pub(crate) path: LogicalPath,
+    pub(crate) file: Arc<dyn StoredFile>,
+    pub(crate) writable: bool,
+    pub(crate) lock: LockTicket,
+    pub(crate) persist: Option<Ticket>,
+    pub(crate) read_only_export: bool,
+    /// It is empty: what is written in order from now on is all there is to it.
+    pub(crate) empty: bool,
+    /// Checksums may be stored with it.
+    pub(crate) has_checksums: bool,
+}
+
+/// The open file itself, which lives until its last operation has ended.
+pub(crate) struct Open {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) path: LogicalPath,
+    pub(crate) file: Arc<dyn StoredFile>,
+    pub(crate) writable: bool,
+    read_only_export: bool,
+    /// A write failed: what is there is not what the client sent.
+    pub(crate) failed: AtomicBool,
+    /// Its share in a file that persists only on successful close.
+    persist: Option<Ticket>,
+    /// There is a checkpoint: writes must save first.
+    has_checkpoint: AtomicBool,
+    checkpoint: Mutex<Option<Checkpoint>>,
+    /// No checksum is stored with it any more.
+    bare: AtomicBool,
+    /// It was changed by this handle.
+    changed: AtomicBool,
+    growing: Growing,
+    lock: Mutex<Option<LockTicket>>,
+    flight: Mutex<Flight>,
+}
+
+/// How a file is let go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Parting {
+    /// The client closed it; `failed` if it knows that what it wrote is bad.
+    Close { failed: bool },
+    /// The client vanished.
+    Abandon,
+}
+
+impl Open {
+    pub(crate) fn new(shared: &Arc<Shared>, new: NewFile) -> Arc<Self> {
+        shared.count_open(true);
+        let growing = shared.checksums.default_type().filter(|_| new.writable && new.empty);
+        Arc::new(Self {
+            shared: shared.clone(),
+            path: new.path,
+            file: new.file,
+            writable: new.writable,
+            read_only_export: new.read_only_export,
+            failed: AtomicBool::new(false),
+            persist: new.persist,
+            has_checkpoint: AtomicBool::new(false),
+            checkpoint: Mutex::default(),
+            bare: AtomicBool::new(!new.has_checksums),
+            changed: AtomicBool::new(false),
+            growing: Growing::new(growing),
+            lock: Mutex::new(Some(new.lock)),
+            flight: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn flight(&self) -> MutexGuard<'_, Flight> {
+        self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Can it be let go without waiting for a disk?
+    pub(crate) fn is_quick_to_release(&self) -> bool {
+        let touched = self.changed.load(Ordering::Acquire) || self.has_checkpoint.load(Ordering::Acquire);
+        !touched && self.persist.is_none()
+    }
+
+    /// Lets the file go: afterwards it may be opened by anybody. An error is the first that what was written met.
+    pub(crate) fn release(&self, parting: Parting) -> Answer {
+        let undone = self.undo_checkpoint();
+        self.settle_checksum(parting);
+        let persisted = self.settle_persist(parting);
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.shared.count_open(false);
+        undone.and(persisted).map(|()| Value::Nothing).into()
+    }
+
+    /// A checkpoint that was not committed is undone.
+    fn undo_checkpoint(&self) -> Result<(), Error> {
+        let Some(mut checkpoint) = self.checkpoint().take() else { return Ok(()) };
+        self.has_checkpoint.store(false, Ordering::Release);
+        checkpoint.roll_back().map_err(|e| Error::unable("restore checkpoint for", &self.path, e))
+    }
+
+    /// Stores the checksum of a file that was written in order. Of another that was changed, what a concurrent reading may
+    /// have stored is removed.
+    fn settle_checksum(&self, parting: Parting) {
+        if !self.changed.load(Ordering::Acquire) {
+            return;
+        }
+        let good = parting == (Parting::Close { failed: false }) && !self.failed.load(Ordering::Acquire);
+        let grown = self.growing.finish().filter(|_| good && !self.was_disturbed());
+        if let Some((checksum, length)) = grown
+            && let Ok(metadata) = self.file.stat()
+            && metadata.size == length
+        {
+            stored::store(&self.shared, &self.path, self.file.as_ref(), &metadata, checksum);
+        } else {
+            stored::drop_all(self.file.as_ref(), &self.path);
+        }
+    }
+
+    fn was_disturbed(&self) -> bool {
+        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        lock.as_ref().is_none_or(LockTicket::was_disturbed)
+    }
+
+    fn settle_persist(&self, parting: Parting) -> Result<(), Error> {
+        let Some(ticket) = self.persist else { return Ok(()) };
+        let spoiled = self.failed.load(Ordering::Acquire);
+        let persist = &self.shared.persist;
+        let fate = match parting {
+            Parting::Close { failed } => persist
+                .close(ticket, self.file.as_ref(), failed || spoiled)
+                .map_err(|e| Error::unable("close", &self.path, e))?,
+            Parting::Abandon => persist.abandon(ticket, spoiled),
+        };
+        if fate == Fate::Doomed {
+            persist.remove(ticket, self.shared.backend.as_ref());
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> MutexGuard<'_, Option<Checkpoint>> {
+        self.checkpoint.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file that changes has no stored checksum any more.
+    fn before_change(&self) {
+        if !self.bare.load(Ordering::Acquire) {
+            stored::drop_all(self.file.as_ref(), &self.path);
+            self.bare.store(true, Ordering::Release);
+        }
+        self.changed.store(true, Ordering::Release);
+    }
+
+    /// May a write happen on the spot? Not while something must be saved or removed first, which waits for a disk.
+    pub(crate) fn is_free_to_write(&self) -> bool {
+        !self.has_checkpoint.load(Ordering::Acquire) && self.bare.load(Ordering::Acquire)
+    }
+
+    /// These bytes were written on the spot.
+    pub(crate) fn written_now(&self, offset: u64, bytes: &[u8]) {
+        if !self.changed.load(Ordering::Relaxed) {
+            self.changed.store(true, Ordering::Release);
+        }
+        self.growing.feed(offset, bytes);
+        self.growing.count(bytes.len() as u64);
+    }
+
+    /// These bytes are on their way to [`Open::write`].
+    pub(crate) fn about_to_write(&self, offset: u64, bytes: &[u8]) {
+        self.growing.feed(offset, bytes);
+    }
+
+    /// Changes the file, under its checkpoint if it has one. With `protected` it must have one.
+    fn change<T>(
+        &self,
+        verb: &str,
+        protected: bool,
+        save: impl FnOnce(&mut Checkpoint) -> io::Result<()>,
+        act: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.before_change();
+        if !protected && !self.has_checkpoint.load(Ordering::Acquire) {
+            return act();
+        }
+        // Held over both, so that no other change comes between what is saved and what overwrites it.
+        let mut checkpoint = self.checkpoint();
+        match checkpoint.as_mut() {
+            Some(active) => {
+                save(active).map_err(|e| Error::unable(&format!("checkpoint {verb}"), &self.path, e))?;
+            }
+            None if protected => {
+                return Err(unable(&format!("checkpoint {verb}"), &self.path, errno::NOT_FOUND));
+            }
+            None => {}
+        }
+        act()
+    }
+
+    fn check_range(&self, verb: &str, offset: u64, length: usize) -> Result<(), Error> {
+        let end = offset.checked_add(length as u64);
+        match end.map(i64::try_from) {
+            Some(Ok(_)) => Ok(()),
+            _ => Err(unable(verb, &self.path, errno::INVALID)),
+        }
+    }
+
+    pub(crate) fn check_write(&self, offset: u64, length: usize) -> Result<(), Error> {
+        if !self.writable {
+            return Err(unable("write", &self.path, errno::BAD_DESCRIPTOR));
+        }
+        self.check_blocked("write")?;
+        self.check_range("write", offset, length)
+    }
+
+    /// May it be read, as far as a checkpoint that could not be undone is concerned?
+    pub(crate) fn check_read(&self, offset: u64, length: usize) -> Result<(), Error> {
+        self.check_range("read", offset, length)?;
+        let checked = self.shared.checkpoints.check_open(&self.path, false);
+        checked.map_err(|e| Error::unable("read", &self.path, e))
+    }
+
+    /// A file whose checkpoint could not be undone is not changed further.
+    fn check_blocked(&self, verb: &str) -> Result<(), Error> {
+        let checked = self.shared.checkpoints.check_open(&self.path, true);
+        checked.map_err(|e| Error::unable(verb, &self.path, e))
+    }
+
+    pub(crate) fn read(&self, mut buffer: Vec<u8>, pieces: &[Piece]) -> Result<Value, Error> {
+        let mut lengths = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            self.check_read(piece.offset, piece.length)?;
+            let end = piece.at.checked_add(piece.length);
+            let into = end.and_then(|end| buffer.get_mut(piece.at..end));
+            let into = into.ok_or_else(|| unable("read", &self.path, errno::INVALID))?;
+            let read =
+                self.file.read(piece.offset, into).map_err(|e| Error::unable("read", &self.path, e))?;
+            lengths.push(read);
+        }
+        Ok(Value::Data { buffer, lengths })
+    }
+
+    pub(crate) fn write(&self, buffer: Vec<u8>, offset: u64, protected: bool) -> Result<Value, Error> {
+        let length = buffer.len() as u64;
+        let save = |checkpoint: &mut Checkpoint| checkpoint.before_write(offset, length);
+        self.change("write", protected, save, || {
+            self.file.write(offset, &buffer).map_err(|e| self.write_failed("write", e))
+        })?;
+        self.growing.count(length);
+        Ok(Value::Written { buffer })
+    }
+
+    /// An operation that makes what was written doubtful.
+    pub(crate) fn write_failed(&self, verb: &str, error: io::Error) -> Error {
+        if self.writable {
+            self.failed.store(true, Ordering::Release);
+        }
+        Error::unable(verb, &self.path, error)
+    }
+
+    pub(crate) fn truncate(&self, size: u64, protected: bool) -> Result<Value, Error> {
+        self.check_blocked("truncate")?;
+        self.growing.end();
+        self.change(
+            "truncate",
+            protected,
+            |checkpoint| checkpoint.before_truncate(size),
+            || self.file.truncate(size).map_err(|e| self.write_failed("truncate", e)),
+        )?;
+        Ok(Value::Nothing)
+    }
+
+    pub(crate) fn sync(&self) -> Result<Value, Error> {
+        self.file.sync().map_err(|e| self.write_failed("sync", e))?;
+        Ok(Value::Nothing)
+    }
+
+    pub(crate) fn clone_ranges(&self, ranges: &[CloneRange]) -> Result<Value, Error> {
+        let fail = |error: io::Error| {
+            let text = format!("Unable to clone {} from file ranges; {}", self.path, errno_text(&error));
+            Error { kind: ErrorKind::from_io(&error), text, source: Some(error) }
+        };
+        self.growing.end();
+        for range in ranges {
+            let source = range.source.as_any().downcast_ref::<Handle>();
+            let source = source.ok_or_else(|| fail(os(errno::UNSUPPORTED)))?.stored();
+            self.check_range("clone", range.offset, 0)?;
+            self.check_blocked("clone")?;
+            let save = |checkpoint: &mut Checkpoint| checkpoint.before_write(range.offset, range.length);
+            self.change("clone", false, save, || {
+                let cloned =
+                    self.file.clone_range(source.as_ref(), range.source_offset, range.length, range.offset);
+                cloned.map_err(|error| {
+                    self.failed.store(true, Ordering::Release);
+                    fail(error)
+                })
+            })?;
+        }
+        Ok(Value::Nothing)
+    }
+
+    /// May a checkpoint be started by this handle?
+    pub(crate) fn check_begin(&self) -> Result<(), Error> {
+        let conflict = |what: &str, context: &str| {
+            let reason = errno_text(&os(errno::NOT_A_TERMINAL));
+            let text = format!("Unable to create checkpoint for {what} {}; {reason}{context}", self.path);
+            Error::new(ErrorKind::Conflict, text)
+        };
+        if !self.shared.checkpoints.config.enabled {
+            return Err(unable("create checkpoint for", &self.path, errno::UNSUPPORTED));
+        }
+        if !self.writable {
+            let context = "\nAdditional context: ofs_CreateCKP: file is not open in r/w mode";
+            return Err(conflict("R/O", context));
+        }
+        if self.persist.is_some() {
+            return Err(conflict("POSC file", ""));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn run_checkpoint(&self, work: CheckpointWork) -> Result<Value, Error> {
+        let mut slot = self.checkpoint();
+        let verb = match work {
+            CheckpointWork::Begin => {
+                let fail = |e| Error::unable("create checkpoint for", &self.path, e);
+                if slot.is_some() {
+                    return Err(fail(os(errno::EXISTS)));
+                }
+                *slot = Some(self.shared.checkpoints.begin(&self.path, &self.file).map_err(fail)?);
+                self.has_checkpoint.store(true, Ordering::Release);
+                self.growing.end();
+                return Ok(Value::Nothing);
+            }
+            CheckpointWork::Commit => "delete checkpoint for",
+            CheckpointWork::Query => "query checkpoint for",
+            CheckpointWork::RollBack => "restore checkpoint for",
+        };
+        let Some(active) = slot.as_mut() else { return Err(unable(verb, &self.path, errno::NOT_FOUND)) };
+        let fail = |e| Error::unable(verb, &self.path, e);
+        match work {
+            CheckpointWork::Query => {
+                let max = self.shared.checkpoints.config.bytes_max;
+                return Ok(Value::CheckpointSize { max, used: active.used() });
+            }
+            CheckpointWork::Commit => active.commit().map_err(fail)?,
+            _ => {
+                // Whatever comes of it, this checkpoint is over: what it could not restore is blocked.
+                let undone = active.roll_back().map_err(fail);
+                self.has_checkpoint.store(false, Ordering::Release);
+                *slot = None;
+                if undone.is_err() {
+                    self.failed.store(true, Ordering::Release);
+                }
+                return undone.map(|()| Value::Nothing);
+            }
+        }
+        self.has_checkpoint.store(false, Ordering::Release);
+        *slot = None;
+        Ok(Value::Nothing)
+    }
+
+    pub(crate) fn stat(&self) -> Result<Value, Error> {
+        let metadata = self.file.stat().map_err(|e| Error::unable("stat", &self.path, e))?;
+        Ok(Value::Stat(describe::stat(&metadata, self.shared.users.as_ref(), self.read_only_export)))
+    }
+
+    /// The same if it can be told without waiting.
+    pub(crate) fn stat_now(&self) -> Option<Value> {
+        let metadata = self.file.stat().ok()?;
+        describe::stat_now(&metadata, self.shared.users.as_ref(), self.read_only_export).map(Value::Stat)
+    }
+}
