@@ -141,6 +141,22 @@ fn the_admin_command_looks_after_a_server() {
 }
 
 #[test]
+fn logins_and_disconnects_are_logged_as_configured() {
+    let scratch = Scratch::new("sessions");
+    let file = scratch.write("x.cfg", "xrootd.log all -login\n");
+    let mut server = Server::serve(&scratch, &["--config", file.to_str().unwrap()]);
+    server.client();
+    let line = server.line(|line| line.contains("test.7@"));
+    assert!(line.contains(" disc 0:00:"), "{line}");
+    let scratch = Scratch::new("sessions");
+    let mut server = Server::serve(&scratch, &[]);
+    server.client();
+    let line = server.line(|line| line.contains("test.7@"));
+    assert!(line.contains(" login"), "{line}");
+    server.line(|line| line.contains("test.7@") && line.contains(" disc 0:00:"));
+}
+
+#[test]
 fn log_lines_can_be_json() {
     let scratch = Scratch::new("json");
     let mut server = Server::serve(&scratch, &["--log-format", "json"]);

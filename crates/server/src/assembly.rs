@@ -71,6 +71,8 @@ pub(crate) fn door(effective: &Effective, port: u16) -> xroot::Config {
             instance: instance.to_owned(),
             site: effective.process.site_name.value.clone().unwrap_or_default(),
         },
+        log_logins: effective.protocol.session_log.login,
+        log_disconnects: effective.protocol.session_log.disconnect,
     }
 }
 

@@ -208,6 +208,7 @@ impl Core {
                     if !was_active && self.session.is_active() {
                         self.hub.stats.logins.add(1);
                         self.register();
+                        self.log_login();
                     }
                     self.run(todo);
                 }
@@ -500,12 +501,36 @@ impl Core {
         Ok(link)
     }
 
+    fn log_login(&self) {
+        if self.hub.shared.config.log_logins {
+            let identity = &self.session.caller().identity;
+            tracing::info!(
+                application = identity.application,
+                release = identity.release,
+                "{identity} login"
+            );
+        }
+    }
+
+    /// Says how long the session was, as `H:MM:SS`.
+    fn log_disconnect(&self) {
+        if self.hub.shared.config.log_disconnects {
+            let seconds = self.born.elapsed().as_secs();
+            let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+            let identity = &self.session.caller().identity;
+            tracing::info!("{identity} disc {hours}:{minutes:02}:{seconds:02}");
+        }
+    }
+
     fn forget_if_finished(this: &Rc<RefCell<Self>>) {
         let mut core = this.borrow_mut();
         let gone = core.session.is_finished() && core.links.is_empty() && core.jobs.is_empty();
         if gone {
             core.hub.remove(core.owner);
-            core.hub.shared.registry.remove(core.session.id());
+            let known = core.hub.shared.registry.remove(core.session.id());
+            if known {
+                core.log_disconnect();
+            }
             core.waiting_for_end.drain(..).for_each(|reply| reply.send(Answer::DONE));
         }
     }

@@ -34,6 +34,10 @@ pub struct Config {
     pub socket: SocketConfig,
     /// How the server names itself in statistics.
     pub identification: Identification,
+    /// Log each login.
+    pub log_logins: bool,
+    /// Log the end of each session that had logged in.
+    pub log_disconnects: bool,
 }
 
 impl Default for Config {
@@ -45,6 +49,8 @@ impl Default for Config {
             sendfile: true,
             socket: SocketConfig::default(),
             identification: Identification::default(),
+            log_logins: true,
+            log_disconnects: true,
         }
     }
 }

@@ -30,8 +30,9 @@ impl Registry {
         self.lock().insert(id, entry);
     }
 
-    pub(crate) fn remove(&self, id: SessionId) {
-        self.lock().remove(&id);
+    /// Was it there?
+    pub(crate) fn remove(&self, id: SessionId) -> bool {
+        self.lock().remove(&id).is_some()
     }
 
     pub(crate) fn find(&self, id: SessionId) -> Option<Entry> {
