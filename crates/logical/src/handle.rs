@@ -12,7 +12,7 @@ use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use storage::{Now, StoredFile};
-use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, ReplyTo, Spot, Started};
+use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, Piece, ReplyTo, Spot, Started, Value};
 
 /// A session's hold on an open file. Dropped without a close, it counts as abandoned.
 pub(crate) struct Handle(Arc<Open>);
@@ -67,6 +67,34 @@ impl Handle {
             on_pool();
         }
         Started::Pending
+    }
+
+    /// Reads what is not in memory: without a thread where the loop can, else on the pool.
+    fn read(&self, buffer: Vec<u8>, pieces: Vec<Piece>, reply: &ReplyTo) -> Started {
+        let ranges: Vec<_> = pieces
+            .iter()
+            .map(|p| storage::ReadPiece { offset: p.offset, length: p.length, at: p.at })
+            .collect();
+        let open = &self.0;
+        let mut done = || -> storage::ring::Completion {
+            let (flying, reply) = (Flying::new(open), reply.defer());
+            Box::new(move |buffer, result| {
+                let path = flying.as_ref().map(|flying| flying.0.path.clone());
+                // Whoever waits for the last operation is not to wait for the answer too.
+                drop(flying);
+                reply.send(match (result, path) {
+                    (Ok(lengths), _) => Answer::Value(Value::Data { buffer, lengths }),
+                    (Err(error), path) => {
+                        let path = path.unwrap_or_else(LogicalPath::root);
+                        Answer::Error(Error::unable("read", &path, error))
+                    }
+                });
+            })
+        };
+        match self.0.file.read_later(buffer, &ranges, &mut done) {
+            Ok(()) => Started::Pending,
+            Err(buffer) => self.on_pool(reply, move |open| open.read(buffer, &pieces).into()),
+        }
     }
 
     /// Runs `work` on the file's pool.
@@ -173,9 +201,7 @@ impl OpenFile for Handle {
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started {
         let open = &self.0;
         match operation {
-            FileOperation::Read { buffer, pieces } => {
-                self.on_pool(reply, move |open| open.read(buffer, &pieces).into())
-            }
+            FileOperation::Read { buffer, pieces } => self.read(buffer, pieces, reply),
             FileOperation::Write { buffer, offset, checkpoint } => {
                 match open.check_write(offset, buffer.len()) {
                     Ok(()) => {

@@ -10,6 +10,7 @@
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors run out |
 //! | `door` | [`Door`]: are these first bytes yours |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
+//! | `wake` | [`Wake`]: a descriptor that wakes a loop |
 //! | `buffers` | warm buffers of each loop, so that an idle connection owns none |
 
 #![allow(unsafe_code)]
@@ -19,6 +20,7 @@ mod door;
 mod listener;
 mod loops;
 mod socket;
+mod wake;
 
 pub use buffers::{
     BLOCK_BYTES, POOLED_BLOCKS_MAX, POOLED_SMALL_MAX, SMALL_BYTES, give_block, give_small, take_block,
@@ -28,3 +30,4 @@ pub use door::{Arrival, Claim, Door};
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence};
 pub use socket::{Keepalive, Socket, SocketConfig};
+pub use wake::Wake;

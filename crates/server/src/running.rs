@@ -2,7 +2,7 @@
 //!
 //! In-process tests start one with [`Running::listen`]; programs go through [`crate::daemon`].
 
-use crate::adapters::{Doorkeeper, Redirects, SystemClock, SystemUsers};
+use crate::adapters::{Doorkeeper, Redirects, SystemClock, SystemUsers, install_rings};
 use crate::assembly;
 use crate::error::StartError;
 use crate::process::port_owner;
@@ -68,6 +68,7 @@ impl Running {
         let logical = logical(effective, address.port())?;
         logical.start_timer().map_err(system("a thread"))?;
         let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
+        install_rings(loops.handles());
         let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
         let files = Redirects::before(logical.clone(), rules, &effective.host);
         let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port()), files));

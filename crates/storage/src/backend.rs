@@ -91,6 +91,17 @@ pub trait DirectoryStream: Send {
     fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>>;
 }
 
+/// One range to read into a buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadPiece {
+    /// Bytes from the start of the file.
+    pub offset: u64,
+    /// Bytes to read.
+    pub length: usize,
+    /// Where they go in the buffer.
+    pub at: usize,
+}
+
 /// Space of one or more file systems, in bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Usage {
@@ -152,6 +163,17 @@ pub trait StoredFile: Send + Sync {
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()>;
     /// Writes all.
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()>;
+    /// Starts reading pieces into `buffer` without a thread, where the current loop can ([`crate::ring`]); what `done` makes
+    /// is called on this thread later. Where it cannot, the buffer comes back, and the read is to be made on the pool.
+    fn read_later(
+        &self,
+        buffer: Vec<u8>,
+        pieces: &[ReadPiece],
+        done: &mut dyn FnMut() -> crate::ring::Completion,
+    ) -> Result<(), Vec<u8>> {
+        let _ = (pieces, done);
+        Err(buffer)
+    }
     /// Sets the size.
     fn truncate(&self, size: u64) -> io::Result<()>;
     /// Data and size reach stable storage.

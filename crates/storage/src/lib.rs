@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: what every kind of storage does |
 //! | `pool` | [`Pool`]: threads for work that may wait, bounded for each file system |
+//! | `ring` | reads that would wait, by the loop's own io_uring |
 //! | `names` | [`Names`]: users and groups by number |
 //! | `faulty` | [`Faulty`]: storage that goes wrong as a test tells it |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
@@ -15,8 +16,11 @@ pub mod faulty;
 mod names;
 mod pool;
 pub mod posix;
+pub mod ring;
 
-pub use backend::{Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, RawEntry, StoredFile, Usage};
+pub use backend::{
+    Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, RawEntry, ReadPiece, StoredFile, Usage,
+};
 pub use faulty::Faulty;
 pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX};

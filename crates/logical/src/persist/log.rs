@@ -108,7 +108,11 @@ impl Log {
                     return Err(io::Error::other(text));
                 }
                 Line::Pending { number, .. } if number > NUMBER_MAX => {
-                    tracing::warn!(line = at + 1, number, "a line of the journal of pending files is damaged");
+                    tracing::warn!(
+                        line = at + 1,
+                        number,
+                        "a line of the journal of pending files is damaged"
+                    );
                 }
                 Line::Pending { number, path, also, mode, user, pid, host } => {
                     let also = also.as_deref().and_then(unescape);

@@ -5,6 +5,7 @@
 //! | `clock` | the time, for [`base::Clock`] |
 //! | `users` | names of users and groups, for [`logical::Users`] |
 //! | `admission` | may this host connect, for [`net::Listener`] |
+//! | `rings` | io_uring on each loop, for [`storage::ring`] |
 //! | `redirects` | requests for another server, before the logical file system |
 //! | `host` | what this machine is called |
 
@@ -12,10 +13,12 @@ mod admission;
 mod clock;
 mod host;
 mod redirects;
+mod rings;
 mod users;
 
 pub(crate) use admission::Doorkeeper;
 pub(crate) use clock::SystemClock;
 pub use host::host_name;
 pub(crate) use redirects::Redirects;
+pub(crate) use rings::install_on as install_rings;
 pub(crate) use users::SystemUsers;

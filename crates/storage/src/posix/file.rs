@@ -4,7 +4,8 @@ use super::attribute::{self, Bearer};
 use super::tree::Without;
 use super::volume::{ReadNow, Volume, is_unsupported};
 use super::{clone, volume::Kind};
-use crate::{Metadata, Now, Pool, StoredFile};
+use crate::ring::{self, Completion};
+use crate::{Metadata, Now, Pool, ReadPiece, StoredFile};
 use rustix::fs::{Advice, AtFlags, Mode, Stat, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 /// An open file.
 pub(super) struct File {
-    pub(super) fd: OwnedFd,
+    pub(super) fd: Arc<OwnedFd>,
     pub(super) volume: Arc<Volume>,
     pub(super) without: Without,
     /// Bytes it may have at most.
@@ -122,6 +123,19 @@ impl StoredFile for File {
             }
         }
         Ok(done)
+    }
+
+    fn read_later(
+        &self,
+        buffer: Vec<u8>,
+        pieces: &[ReadPiece],
+        done: &mut dyn FnMut() -> Completion,
+    ) -> Result<(), Vec<u8>> {
+        let within = |piece: &ReadPiece| piece.offset.saturating_add(piece.length as u64) <= OFFSET_MAX;
+        if self.without.ring || !pieces.iter().all(within) {
+            return Err(buffer);
+        }
+        ring::read(&self.fd, &self.volume.reading, buffer, pieces, done)
     }
 
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {

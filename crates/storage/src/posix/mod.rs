@@ -132,7 +132,7 @@ impl Posix {
     fn file(&self, fd: OwnedFd) -> io::Result<Arc<dyn StoredFile>> {
         let device = Self::prepared(&fd)?;
         let volume = self.volumes.of_file(device, &fd).clone();
-        Ok(Arc::new(File { fd, volume, without: self.without, bytes_max: self.file_bytes_max }))
+        Ok(Arc::new(File { fd: Arc::new(fd), volume, without: self.without, bytes_max: self.file_bytes_max }))
     }
 
     fn prepared(fd: &OwnedFd) -> io::Result<u64> {
@@ -196,7 +196,12 @@ impl Backend for Posix {
             None => Now::WouldBlock,
             Some(volume) => {
                 let (volume, without) = (volume.clone(), self.without);
-                Now::Done(Ok(Arc::new(File { fd, volume, without, bytes_max: self.file_bytes_max })))
+                Now::Done(Ok(Arc::new(File {
+                    fd: Arc::new(fd),
+                    volume,
+                    without,
+                    bytes_max: self.file_bytes_max,
+                })))
             }
         }
     }

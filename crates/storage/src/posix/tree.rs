@@ -24,6 +24,8 @@ pub struct Without {
     pub openat2: bool,
     /// Reading without waiting (`RWF_NOWAIT`).
     pub nowait: bool,
+    /// Reading without a thread (io_uring).
+    pub ring: bool,
     /// `/proc`.
     pub proc: bool,
     /// Sharing blocks between files.

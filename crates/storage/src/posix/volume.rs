@@ -62,6 +62,8 @@ pub(super) struct Volume {
     slow_until: AtomicU64,
     /// Writes on pool threads that have not ended.
     writing: AtomicU32,
+    /// Reads in the loops' rings.
+    pub(super) reading: Arc<AtomicU32>,
 }
 
 impl Volume {
@@ -77,6 +79,7 @@ impl Volume {
             started: Instant::now(),
             slow_until: AtomicU64::new(0),
             writing: AtomicU32::new(0),
+            reading: Arc::default(),
         })
     }
 

@@ -1,0 +1,380 @@
+//! Reads that would wait, without a thread: by the loop's own io_uring.
+//!
+//! A loop that installs a ring ([`install`]) lets the kernel read what is not in memory while the loop goes on; the ring's
+//! eventfd wakes it, and [`Driver::complete`] hands the buffers back. Where the kernel forbids io_uring (many containers,
+//! some distributions), no ring is there, and the same reads go to the pool.
+//!
+//! A buffer given to the kernel lives until its completion, whatever becomes of the connection that wanted it: it is owned
+//! by the operation, and operations by the ring.
+
+use crate::ReadPiece;
+use io_uring::{IoUring, opcode, types};
+use slab::Slab;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Reads one ring has under way at most; further ones wait for a place in it.
+pub const RING_READS_MAX: usize = 256;
+
+/// Reads that may wait for a place in a ring; further ones go to the pool.
+pub const RING_WAITING_MAX: usize = 4096;
+
+/// Reads of one file system under way in all rings: one hung disk must not fill them.
+pub const RING_READS_PER_VOLUME_MAX: u32 = 128;
+
+/// What is called when all pieces were read: the buffer, and the bytes of each piece or the first error.
+pub type Completion = Box<dyn FnOnce(Vec<u8>, io::Result<Vec<usize>>)>;
+
+/// A read of several pieces into one buffer.
+struct Operation {
+    fd: Arc<OwnedFd>,
+    buffer: Vec<u8>,
+    lengths: Vec<usize>,
+    error: Option<io::Error>,
+    /// Pieces that have not ended.
+    left: usize,
+    /// Counts the reads of the file system.
+    share: Arc<AtomicU32>,
+    done: Option<Completion>,
+}
+
+/// One piece, or what is left of it.
+struct Part {
+    operation: usize,
+    index: usize,
+    offset: u64,
+    length: usize,
+    at: usize,
+}
+
+struct Ring {
+    ring: IoUring,
+    operations: Slab<Operation>,
+    parts: Slab<Part>,
+    waiting: VecDeque<usize>,
+    under_way: usize,
+}
+
+thread_local! {
+    static RING: RefCell<Option<Ring>> = const { RefCell::new(None) };
+}
+
+/// Wakes the loop when reads have ended.
+pub struct Driver {
+    event: OwnedFd,
+}
+
+impl AsFd for Driver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+/// Gives the current thread a ring. Fails where the kernel forbids it.
+///
+/// # Errors
+/// What the kernel says: `ENOSYS`, `EPERM`, `ENOMEM`.
+pub fn install() -> io::Result<Driver> {
+    let entries = u32::try_from(RING_READS_MAX).unwrap_or(256);
+    // Completions need not interrupt the loop where it runs: it looks at the next call it makes.
+    let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
+    let event = rustix::event::eventfd(
+        0,
+        rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
+    )?;
+    ring.submitter().register_eventfd(event.as_raw_fd())?;
+    let ring =
+        Ring { ring, operations: Slab::new(), parts: Slab::new(), waiting: VecDeque::new(), under_way: 0 };
+    RING.with_borrow_mut(|place| *place = Some(ring));
+    Ok(Driver { event })
+}
+
+impl Driver {
+    /// A descriptor that becomes readable when reads have ended.
+    ///
+    /// # Errors
+    /// Out of descriptors.
+    pub fn event(&self) -> io::Result<OwnedFd> {
+        self.event.try_clone()
+    }
+
+    /// Hands over what has been read. To be called on the thread that installed the ring, when its descriptor is readable.
+    pub fn complete(&self) {
+        let mut count = [0; 8];
+        // Empty when another wake-up has taken the count along; the queue decides.
+        let _ = rustix::io::read(&self.event, &mut count);
+        let ended = RING.with_borrow_mut(|place| place.as_mut().map(Ring::collect).unwrap_or_default());
+        // Called without the ring being borrowed: whoever gets a buffer may start the next read.
+        for operation in ended {
+            operation.finish();
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // The kernel may still write into buffers that have not come back: they stay where they are.
+        RING.with_borrow_mut(|place| {
+            if let Some(ring) = place.take() {
+                if ring.operations.is_empty() {
+                    return;
+                }
+                tracing::warn!(
+                    reads = ring.operations.len(),
+                    "a loop ended before its reads; their memory is given up"
+                );
+                std::mem::forget(ring);
+            }
+        });
+    }
+}
+
+/// Reads the pieces of `buffer` from `fd` by the thread's ring, or gives the buffer back: there is no ring, or too much is
+/// under way on this file system. Every piece must lie within the buffer.
+pub(crate) fn read(
+    fd: &Arc<OwnedFd>,
+    share: &Arc<AtomicU32>,
+    buffer: Vec<u8>,
+    pieces: &[ReadPiece],
+    done: &mut dyn FnMut() -> Completion,
+) -> Result<(), Vec<u8>> {
+    let fits = |piece: &ReadPiece| piece.at.checked_add(piece.length).is_some_and(|end| end <= buffer.len());
+    let count = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
+    let full = share.load(Ordering::Relaxed).saturating_add(count) > RING_READS_PER_VOLUME_MAX;
+    if full || pieces.is_empty() || !pieces.iter().all(fits) {
+        return Err(buffer);
+    }
+    RING.with_borrow_mut(|place| match place.as_mut() {
+        Some(ring) if ring.waiting.len() + pieces.len() <= RING_WAITING_MAX => {
+            share.fetch_add(count, Ordering::Relaxed);
+            ring.begin(fd.clone(), share.clone(), buffer, pieces, done());
+            Ok(())
+        }
+        _ => Err(buffer),
+    })
+}
+
+impl Ring {
+    fn begin(
+        &mut self,
+        fd: Arc<OwnedFd>,
+        share: Arc<AtomicU32>,
+        buffer: Vec<u8>,
+        pieces: &[ReadPiece],
+        done: Completion,
+    ) {
+        let operation = self.operations.insert(Operation {
+            fd,
+            buffer,
+            lengths: vec![0; pieces.len()],
+            error: None,
+            left: pieces.len(),
+            share,
+            done: Some(done),
+        });
+        for (index, piece) in pieces.iter().enumerate() {
+            let part = Part { operation, index, offset: piece.offset, length: piece.length, at: piece.at };
+            self.waiting.push_back(self.parts.insert(part));
+        }
+        self.submit();
+    }
+
+    /// Gives the kernel as many parts as it has places for.
+    fn submit(&mut self) {
+        while self.under_way < RING_READS_MAX {
+            let Some(key) = self.waiting.pop_front() else { break };
+            let Some(part) = self.parts.get(key) else { continue };
+            let Some(operation) = self.operations.get_mut(part.operation) else { continue };
+            let Some(room) = operation.buffer.get_mut(part.at..part.at + part.length) else { continue };
+            let length = u32::try_from(room.len()).unwrap_or(u32::MAX);
+            let read = opcode::Read::new(types::Fd(operation.fd.as_raw_fd()), room.as_mut_ptr(), length)
+                .offset(part.offset)
+                .build()
+                .user_data(key as u64);
+            // SAFETY: the descriptor and the buffer belong to the operation, which stays in the slab, unmoved on the heap
+            // and untouched by us, until the completion of each of its parts was collected.
+            let pushed = unsafe { self.ring.submission().push(&read) };
+            if pushed.is_err() {
+                self.waiting.push_front(key);
+                break;
+            }
+            self.under_way += 1;
+        }
+        // What could not be submitted now is with the next call.
+        if let Err(error) = self.ring.submit()
+            && error.raw_os_error() != Some(libc::EBUSY)
+            && error.raw_os_error() != Some(libc::EINTR)
+        {
+            tracing::warn!("io_uring takes no reads: {error}");
+        }
+    }
+
+    /// Takes what has ended off the ring; operations whose last part it was.
+    fn collect(&mut self) -> Vec<Operation> {
+        let mut ended = Vec::new();
+        let completions: Vec<(u64, i32)> =
+            self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        for (key, result) in completions {
+            self.under_way -= 1;
+            let key = usize::try_from(key).unwrap_or(usize::MAX);
+            let Some(part) = self.parts.get_mut(key) else { continue };
+            let (number, index) = (part.operation, part.index);
+            let Some(operation) = self.operations.get_mut(number) else { continue };
+            let again = match usize::try_from(result) {
+                Ok(read) => {
+                    if let Some(length) = operation.lengths.get_mut(index) {
+                        *length += read;
+                    }
+                    part.offset += read as u64;
+                    part.at += read;
+                    part.length -= read.min(part.length);
+                    // Fewer bytes than asked for are not yet the end of the file: only none are.
+                    read > 0 && part.length > 0
+                }
+                Err(_) if matches!(-result, libc::EINTR | libc::EAGAIN) => true,
+                Err(_) => {
+                    operation.error.get_or_insert(io::Error::from_raw_os_error(-result));
+                    false
+                }
+            };
+            if again {
+                self.waiting.push_back(key);
+                continue;
+            }
+            self.parts.remove(key);
+            operation.left -= 1;
+            operation.share.fetch_sub(1, Ordering::Relaxed);
+            if operation.left == 0 {
+                ended.push(self.operations.remove(number));
+            }
+        }
+        if !self.waiting.is_empty() {
+            self.submit();
+        }
+        ended
+    }
+}
+
+impl Operation {
+    fn finish(mut self) {
+        let result = match self.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::take(&mut self.lengths)),
+        };
+        if let Some(done) = self.done.take() {
+            done(std::mem::take(&mut self.buffer), result);
+        }
+    }
+}
+
+/// A ring for those who look at readiness without a runtime: waits until something may have ended.
+#[cfg(test)]
+fn wait(driver: &Driver) {
+    let mut poll = [rustix::event::PollFd::new(driver, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut poll, None).unwrap();
+    driver.complete();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::rc::Rc;
+
+    fn file(bytes: &[u8]) -> Arc<OwnedFd> {
+        let fd = rustix::fs::memfd_create("ring-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = std::fs::File::from(fd);
+        file.write_all(bytes).unwrap();
+        Arc::new(file.into())
+    }
+
+    #[test]
+    fn pieces_are_read_and_the_end_of_the_file_is_told() {
+        let driver = install().unwrap();
+        let data: Vec<u8> = (0..100_000u32).map(|i| (i * 7 + (i >> 8)) as u8).collect();
+        let share = Arc::default();
+        let got = Rc::new(RefCell::new(None));
+        let pieces = [
+            ReadPiece { offset: 10, length: 5000, at: 0 },
+            ReadPiece { offset: 99_990, length: 100, at: 5000 },
+            ReadPiece { offset: 200_000, length: 8, at: 5100 },
+        ];
+        let to = got.clone();
+        let mut done = || -> Completion {
+            let to = to.clone();
+            Box::new(move |buffer, result| *to.borrow_mut() = Some((buffer, result)))
+        };
+        assert!(read(&file(&data), &share, vec![0; 6000], &pieces, &mut done).is_ok());
+        while got.borrow().is_none() {
+            wait(&driver);
+        }
+        let (buffer, lengths) = got.take().unwrap();
+        assert_eq!(lengths.unwrap(), [5000, 10, 0]);
+        assert_eq!(buffer[..5000], data[10..5010]);
+        assert_eq!(buffer[5000..5010], data[99_990..]);
+        assert_eq!(share.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn more_reads_than_places_all_end_and_one_file_system_has_its_limit() {
+        let driver = install().unwrap();
+        let share: Arc<AtomicU32> = Arc::default();
+        let file = file(&[7; 4096]);
+        let ended = Rc::new(RefCell::new(0));
+        let mut taken = 0;
+        loop {
+            let mut done = || -> Completion {
+                let count = ended.clone();
+                Box::new(move |buffer, result| {
+                    assert_eq!((buffer[0], result.unwrap()), (7, vec![16]));
+                    *count.borrow_mut() += 1;
+                })
+            };
+            let piece = ReadPiece { offset: 0, length: 16, at: 0 };
+            match read(&file, &share, vec![0; 16], &[piece], &mut done) {
+                Ok(()) => taken += 1,
+                Err(buffer) => {
+                    assert_eq!(buffer.len(), 16);
+                    break;
+                }
+            }
+        }
+        assert_eq!(taken, RING_READS_PER_VOLUME_MAX);
+        while *ended.borrow() < taken {
+            wait(&driver);
+        }
+        assert_eq!(share.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_error_gives_the_buffer_back() {
+        let driver = install().unwrap();
+        let directory: Arc<OwnedFd> = Arc::new(std::fs::File::open("/").unwrap().into());
+        let got = Rc::new(RefCell::new(None));
+        let to = got.clone();
+        let mut done = || -> Completion {
+            let to = to.clone();
+            Box::new(move |buffer, result| *to.borrow_mut() = Some((buffer.len(), result)))
+        };
+        let piece = ReadPiece { offset: 0, length: 16, at: 0 };
+        assert!(read(&directory, &Arc::default(), vec![0; 16], &[piece], &mut done).is_ok());
+        while got.borrow().is_none() {
+            wait(&driver);
+        }
+        let (length, result) = got.take().unwrap();
+        assert_eq!((length, result.unwrap_err().raw_os_error()), (16, Some(libc::EISDIR)));
+    }
+
+    #[test]
+    fn without_a_ring_the_buffer_comes_back_at_once() {
+        let piece = ReadPiece { offset: 0, length: 1, at: 0 };
+        let outcome = std::thread::spawn(move || {
+            read(&file(b"x"), &Arc::default(), vec![0; 1], &[piece], &mut || unreachable!()).is_err()
+        });
+        assert!(outcome.join().unwrap());
+    }
+}
