@@ -129,6 +129,7 @@ pub(crate) struct Core {
     born: Instant,
     pub(crate) active: Instant,
     broken: bool,
+    logged_in: bool,
 }
 
 impl Core {
@@ -150,6 +151,7 @@ impl Core {
             born: now,
             active: now,
             broken: false,
+            logged_in: false,
         };
         core.links.insert(LinkId::CONTROL);
         core.register();
@@ -501,7 +503,8 @@ impl Core {
         Ok(link)
     }
 
-    fn log_login(&self) {
+    fn log_login(&mut self) {
+        self.logged_in = true;
         if self.hub.shared.config.log_logins {
             let identity = &self.session.caller().identity;
             tracing::info!(
@@ -514,7 +517,8 @@ impl Core {
 
     /// Says how long the session was, as `H:MM:SS`.
     fn log_disconnect(&self) {
-        if self.hub.shared.config.log_disconnects {
+        // A connection that joined another session was never one of its own.
+        if self.hub.shared.config.log_disconnects && self.logged_in {
             let seconds = self.born.elapsed().as_secs();
             let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
             let identity = &self.session.caller().identity;

@@ -77,7 +77,8 @@ impl Log {
         };
         let (filter, handle) = reload::Layer::new(settings.levels.filter());
         let lines = writer.as_ref().map(|writer| {
-            let lines = tracing_subscriber::fmt::layer().with_writer(writer.queue());
+            // The library would dress up field names even in files; `format` knows what a terminal is.
+            let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer.queue());
             match settings.format {
                 LogFormat::Text => {
                     lines.event_format(format::Text { precise: settings.precise, colours }).boxed()
