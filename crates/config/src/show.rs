@@ -92,6 +92,9 @@ fn process(process: &Process, lines: &mut Lines) {
         LogFormat::Text => "text".to_owned(),
         LogFormat::Json => "json".to_owned(),
     });
+    let switch = |on: &bool| if *on { "on" } else { "off" }.to_owned();
+    lines.restart("scalla.iouring", &process.io_uring, switch);
+    lines.restart("scalla.polling", &process.polling, switch);
 }
 
 fn network(network: &Network, lines: &mut Lines) {

@@ -222,6 +222,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("xrootd.redirect h:1 bogus", "1:21: error: xrootd.redirect: invalid redirect function 'bogus'"),
     ("xrootd.tls bogus", "1:12: error: xrootd.tls: invalid tls requirement 'bogus'"),
     ("scalla.drain 2d", "1:14: error: scalla.drain: drain 2d may not be greater than 1d"),
+    ("scalla.polling maybe", "1:16: error: scalla.polling: invalid polling 'maybe'; allowed: {on|off}"),
     ("scalla.logformat xml", "1:18: error: scalla.logformat: invalid log format 'xml'; allowed: {text|json}"),
 ];
 

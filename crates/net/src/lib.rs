@@ -10,6 +10,7 @@
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors run out |
 //! | `door` | [`Door`]: are these first bytes yours |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
+//! | `polling` | looking for the next request for a moment before sleeping |
 //! | `wake` | [`Wake`]: a descriptor that wakes a loop |
 //! | `buffers` | warm buffers of each loop, so that an idle connection owns none |
 
@@ -19,6 +20,7 @@ mod buffers;
 mod door;
 mod listener;
 mod loops;
+mod polling;
 mod socket;
 mod wake;
 
@@ -29,5 +31,6 @@ pub use buffers::{
 pub use door::{Arrival, Claim, Door};
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence};
+pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use socket::{Keepalive, Socket, SocketConfig};
 pub use wake::Wake;

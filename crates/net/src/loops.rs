@@ -77,6 +77,14 @@ impl Loops {
         self.handles.iter().map(LoopHandle::load).sum()
     }
 
+    /// Lets the loops look for the next request for a moment before they sleep.
+    pub fn poll(&self) {
+        for handle in &self.handles {
+            let load = handle.load.clone();
+            handle.spawn(move || crate::polling::poll(move || load.load(Ordering::Relaxed)));
+        }
+    }
+
     /// Ends the loops: what still runs on them is dropped. Waits for the threads.
     pub fn stop(self) {
         for handle in &self.handles {

@@ -99,6 +99,7 @@ impl Socket {
                 let read = room.filled().len();
                 // SAFETY: `read` bytes of the spare capacity just behind the present length were initialised.
                 unsafe { into.set_len(into.len() + read) };
+                crate::polling::arrived();
                 Poll::Ready(Ok(read))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

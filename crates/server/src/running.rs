@@ -68,7 +68,12 @@ impl Running {
         let logical = logical(effective, address.port())?;
         logical.start_timer().map_err(system("a thread"))?;
         let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
-        install_rings(loops.handles());
+        if *effective.process.io_uring {
+            install_rings(loops.handles());
+        }
+        if *effective.process.polling {
+            loops.poll();
+        }
         let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
         let files = Redirects::before(logical.clone(), rules, &effective.host);
         let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port()), files));

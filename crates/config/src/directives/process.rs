@@ -64,6 +64,17 @@ pub(super) const SECTION: Section = Section {
             .default("text")
             .help("Form of log lines: text for people, or one JSON object per line.")
             .example("json"),
+        Directive::new(&["scalla.iouring"], Mark::Rare, "{on|off}", io_uring)
+            .default("on")
+            .help("Reads that wait for a disk go through io_uring where the kernel allows it; off takes threads.")
+            .example("off"),
+        Directive::new(&["scalla.polling"], Mark::Rare, "{on|off}", polling)
+            .default("off")
+            .help(
+                "While few connections are busy, look for the next request for some 50 microseconds before sleeping: \
+                   lower latency for one client, paid with processor time.",
+            )
+            .example("on"),
     ],
 };
 
@@ -126,6 +137,29 @@ fn drain(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
     draft.finish(arguments);
     draft.effective.process.drain.set(value, arguments.origin());
     Ok(())
+}
+
+fn io_uring(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = switch(arguments, "iouring")?;
+    draft.finish(arguments);
+    draft.effective.process.io_uring.set(value, arguments.origin());
+    Ok(())
+}
+
+fn polling(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = switch(arguments, "polling")?;
+    draft.finish(arguments);
+    draft.effective.process.polling.set(value, arguments.origin());
+    Ok(())
+}
+
+fn switch(arguments: &mut Arguments<'_>, what: &'static str) -> Result<bool, Fault> {
+    let token = arguments.need(what)?;
+    match token.text.as_str() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(arguments.invalid(token, what)),
+    }
 }
 
 fn log_format(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {

@@ -104,6 +104,10 @@ pub struct Process {
     pub drain: Setting<Duration>,
     /// `scalla.logformat`.
     pub log_format: Setting<LogFormat>,
+    /// `scalla.iouring`: reads that wait for a disk may go through io_uring.
+    pub io_uring: Setting<bool>,
+    /// `scalla.polling`: look for the next request for a moment before sleeping.
+    pub polling: Setting<bool>,
 }
 
 impl Process {
@@ -132,6 +136,8 @@ impl Default for Process {
             role: Setting::default_of(Role::Server),
             drain: Setting::default_of(Duration::from_secs(DRAIN_SECONDS)),
             log_format: Setting::default_of(LogFormat::Text),
+            io_uring: Setting::default_of(true),
+            polling: Setting::default_of(false),
         }
     }
 }
