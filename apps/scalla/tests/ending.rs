@@ -4,6 +4,7 @@ mod support;
 
 use rustix::process::Signal;
 use std::fs;
+use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use support::{Client, Scratch, Server, run, status, stderr, stdout};
@@ -37,6 +38,24 @@ fn a_drain_finishes_what_is_in_flight_and_closes_the_idle() {
     assert!(busy.data() == sample(), "the reply in flight came whole");
     busy.closed();
     assert_eq!(server.wait().code(), Some(0));
+}
+
+#[test]
+fn a_write_whose_data_is_on_its_way_is_finished() {
+    let scratch = Scratch::new("write");
+    let mut server = Server::serve(&scratch, &[]);
+    let mut client = server.client();
+    let handle = client.create("/new");
+    client.begin_write(handle, 8, b"1234");
+    // Whoever waits for another answer knows that what was sent before has been taken.
+    server.client();
+    server.signal(Signal::TERM);
+    server.line(|line| line.contains("no new connections"));
+    client.stream.write_all(b"5678").unwrap();
+    assert_eq!(client.reply(), (0, Vec::new()));
+    client.closed();
+    assert_eq!(server.wait().code(), Some(0));
+    assert_eq!(scratch.read("data/new"), "12345678");
 }
 
 #[test]

@@ -167,18 +167,23 @@ impl Core {
         self.hub.shared.registry.insert(self.session.id(), entry);
     }
 
+    /// The payload that comes next on the control link.
+    fn expected(&mut self) -> Option<usize> {
+        self.links.get(LinkId::CONTROL).and_then(|link| link.expected.front().copied())
+    }
+
     /// Takes requests from the front of the input, as many as a turn allows.
     pub(crate) fn process(&mut self, input: &mut Input) -> Flow {
         for _ in 0..ROUND_REQUESTS {
-            if let Some(receipt) =
-                self.links.get(LinkId::CONTROL).and_then(|link| link.expected.front().copied())
-            {
+            if let Some(receipt) = self.expected() {
                 let taken = self.feed(receipt, input.bytes());
                 input.consume(taken);
-                if input.is_empty() {
+                // With its last byte a request may have ended, and with it what a drain waits for.
+                let goes_on = self.expected() == Some(receipt);
+                if goes_on && input.is_empty() {
                     return Flow::Go;
                 }
-                if taken == 0 {
+                if goes_on && taken == 0 {
                     return Flow::Full;
                 }
                 continue;

@@ -8,6 +8,8 @@ use std::net::TcpStream;
 const OPEN: u16 = 3010;
 /// kXR_read.
 const READ: u16 = 3013;
+/// kXR_write.
+const WRITE: u16 = 3019;
 /// kXR_stat.
 const STAT: u16 = 3017;
 
@@ -71,8 +73,18 @@ impl Client {
 
     /// Opens for reading and returns the handle.
     pub(crate) fn open(&mut self, path: &str) -> [u8; 4] {
+        self.open_with(path, 0x0010)
+    }
+
+    /// Creates for writing and returns the handle.
+    pub(crate) fn create(&mut self, path: &str) -> [u8; 4] {
+        self.open_with(path, 0x0008 | 0x0020)
+    }
+
+    fn open_with(&mut self, path: &str, options: u16) -> [u8; 4] {
         let mut body = [0; 16];
-        body[2..4].copy_from_slice(&0x0010u16.to_be_bytes());
+        body[0..2].copy_from_slice(&0o600u16.to_be_bytes());
+        body[2..4].copy_from_slice(&options.to_be_bytes());
         let (status, data) = self.ask(OPEN, body, path.as_bytes());
         assert_eq!(status, 0, "{}", String::from_utf8_lossy(&data));
         data[..4].try_into().unwrap()
@@ -85,6 +97,17 @@ impl Client {
         body[4..12].copy_from_slice(&offset.to_be_bytes());
         body[12..16].copy_from_slice(&length.to_be_bytes());
         self.send(READ, body, b"");
+    }
+
+    /// Announces a write of `length` bytes and sends the first of them.
+    pub(crate) fn begin_write(&mut self, handle: [u8; 4], length: u32, first: &[u8]) {
+        let mut bytes = vec![0, 1];
+        bytes.extend(WRITE.to_be_bytes());
+        bytes.extend(handle);
+        bytes.extend([0; 12]);
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(first);
+        self.stream.write_all(&bytes).unwrap();
     }
 
     /// All frames of a reply together.
