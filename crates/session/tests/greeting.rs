@@ -1,0 +1,186 @@
+//! From the handshake to login, joining a session, and its end.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use base::ErrorKind;
+use session::{LinkId, Settings, Signing, Todo};
+use support::*;
+use vfs::Answer;
+use wire::xroot::codes::SecurityLevel;
+use wire::xroot::flags::ServerFlags;
+
+fn protocol(version: i32, flags: u8, expect: u8) -> Raw {
+    Raw::new(PROTOCOL).i32(4, version).u8(8, flags).u8(9, expect)
+}
+
+#[test]
+fn protocol_tells_version_and_role() {
+    let mut bench = Bench::greeted(Settings::default());
+    let modern = [0, 0, 5, 0x20, 0, 0x30, 0, 1];
+    // Flags and expectations of all kinds: without TLS and signing there is nothing more to say.
+    for (flags, expect) in [(0, 0), (0x09, 3), (0x0f, 3), (0x01, 4), (0x08, 1), (0xff, 0xff)] {
+        assert_eq!(bench.reply_to(&protocol(0x520, flags, expect)).body, modern, "{flags:#x} {expect}");
+    }
+    assert_eq!(bench.reply_to(&protocol(0x297, 0, 0)).body, modern);
+    // The ancient role number, for clients of before the flags.
+    assert_eq!(bench.reply_to(&protocol(0, 1, 0)).body, [0, 0, 5, 0x20, 0, 0, 0, 1]);
+    assert_eq!(bench.reply_to(&protocol(-1, 0, 0)).status, OK);
+    // Again after login.
+    bench.reply_to(&login(5));
+    assert_eq!(bench.reply_to(&protocol(0x520, 0, 0)).body, modern);
+}
+
+#[test]
+fn a_manager_says_that_it_is_one() {
+    let settings = Settings { flags: ServerFlags(0x0030_0002), ..Settings::default() };
+    let mut bench = Bench::untouched(settings);
+    bench.feed(&HANDSHAKE);
+    assert_eq!(bench.bytes_on(0)[8..], [0, 0, 5, 0x20, 0, 0, 0, 0]);
+    assert_eq!(bench.reply_to(&protocol(0x520, 0, 0)).body[4..], [0, 0x30, 0, 2]);
+    assert_eq!(bench.reply_to(&protocol(0, 0, 0)).body[4..], [0, 0, 0, 0]);
+}
+
+#[test]
+fn what_must_be_signed_is_told_to_those_who_ask() {
+    let signing = Signing { level: SecurityLevel::INTENSE, force: true };
+    let mut bench = Bench::greeted(Settings { signing, ..Settings::default() });
+    let told = [0, 0, 5, 0x20, 0, 0x30, 0, 1, b'S', 0, 0, 2, 3, 0];
+    assert_eq!(bench.reply_to(&protocol(0x520, 0x01, 3)).body, told);
+    assert_eq!(bench.reply_to(&protocol(0x310, 0x01, 3)).body, told);
+    assert_eq!(bench.reply_to(&protocol(0x30f, 0x01, 3)).body, told[..8]);
+    assert_eq!(bench.reply_to(&protocol(0x520, 0x08, 3)).body, told[..8]);
+    let quiet = Signing { level: SecurityLevel::NONE, force: true };
+    let mut bench = Bench::greeted(Settings { signing: quiet, ..Settings::default() });
+    assert_eq!(bench.reply_to(&protocol(0x520, 0x01, 3)).body, told[..8]);
+}
+
+#[test]
+fn login_gives_the_session_id_and_learns_who_it_is() {
+    let mut bench = Bench::greeted(Settings::default());
+    let cgi = b"xrd.cc=us&xrd.tz=0&xrd.appname=xrd\tcp&xrd.info=&xrd.hostname=vm&xrd.rn=v6.1.0";
+    let request = Raw::new(LOGIN).i32(4, 23941).at(8, b"ro\not\0\0\0").u8(17, 0xdd).u8(18, 0x85).payload(cgi);
+    assert_eq!(bench.reply_to(&request).body, OWN_ID);
+    let caller = bench.session.caller().clone();
+    let identity = &caller.identity;
+    assert_eq!((identity.user.as_str(), identity.pid), ("ro_ot", 23941));
+    assert_eq!((identity.application.as_str(), identity.release.as_str()), ("xrd_cp", "v6.1.0"));
+    assert!(caller.takes_later);
+    assert!(bench.session.is_active());
+}
+
+#[test]
+fn a_name_may_fill_its_field_and_a_cgi_may_begin_with_a_sign() {
+    for (first, text) in [("", "xrd.rn=v4.12"), ("?", "xrd.rn=v4.12"), ("&", "xrd.rn=v4.12&x")] {
+        let mut bench = Bench::greeted(Settings::default());
+        let request = login(4).at(8, b"averylon").payload(format!("{first}{text}").as_bytes());
+        bench.reply_to(&request);
+        let identity = bench.session.caller().identity.clone();
+        assert_eq!((identity.user.as_str(), identity.release.as_str()), ("averylon", "v4.12"), "{first}");
+    }
+    // Not text at all.
+    let mut bench = Bench::greeted(Settings::default());
+    assert_eq!(bench.reply_to(&login(0x85).at(8, &[0xff; 8]).payload(&[0xff; 300])).status, OK);
+}
+
+#[test]
+fn generations_decide_on_the_id_and_on_deferred_answers() {
+    for generation in 0..=63 {
+        let bench = Bench::with(Settings::default(), generation);
+        assert_eq!(bench.session.caller().takes_later, generation >= 2, "{generation}");
+    }
+}
+
+#[test]
+fn a_second_login_is_refused() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.refused(&login(5)), (3001, "Required argument not present".to_owned()));
+    assert_eq!(bench.refused(&login(5).payload(b"x")), (3006, "Invalid request code".to_owned()));
+    assert_eq!(bench.refused(&Raw::new(AUTH).payload(b"unix\0")), (3006, "Invalid request code".to_owned()));
+    assert!(bench.session.is_active());
+}
+
+#[test]
+fn a_bind_is_for_the_driver_to_place() {
+    let mut bench = Bench::greeted(Settings::default());
+    let Todo::Bind { streamid, session } = bench.ask(&Raw::new(BIND).stream(2).at(4, b"another session."))
+    else {
+        panic!()
+    };
+    assert_eq!((streamid.0, &session.0), ([0, 2], b"another session."));
+    // After login a connection has its own session.
+    assert_eq!(Bench::new().refused(&Raw::new(BIND).at(4, &OWN_ID)).0, 3001);
+}
+
+#[test]
+fn fifteen_connections_may_join_and_the_lowest_free_id_is_given() {
+    let mut bench = Bench::new();
+    for wanted in 1..=15 {
+        assert_eq!(bench.session.bind(address()).unwrap(), LinkId(wanted));
+    }
+    let refusal = bench.session.bind(address()).unwrap_err();
+    assert_eq!((refusal.kind, refusal.text.as_str()), (ErrorKind::NoMemory, "bind limit exceeded"));
+    bench.session.unbind(LinkId(9));
+    bench.session.unbind(LinkId(4));
+    assert!(!bench.session.is_bound(LinkId(4)) && bench.session.is_bound(LinkId(5)));
+    assert_eq!(bench.session.bind(address()).unwrap(), LinkId(4));
+    assert_eq!(bench.session.bind(address()).unwrap(), LinkId(9));
+    // Ids that cannot be are nobody's.
+    bench.session.unbind(LinkId(200));
+    assert!(!bench.session.is_bound(LinkId(16)));
+}
+
+#[test]
+fn who_may_join_a_session() {
+    let text = |bench: &mut Bench, address| {
+        let error = bench.session.bind(address).unwrap_err();
+        (error.kind, error.text)
+    };
+    let mut bench = Bench::greeted(Settings::default());
+    assert_eq!(text(&mut bench, address()), (ErrorKind::ArgInvalid, "session not logged in".to_owned()));
+    let mut bench = Bench::new();
+    let elsewhere = Some([192, 0, 2, 2].into());
+    let refusal = (ErrorKind::NotAuthorized, "cross-host bind not allowed".to_owned());
+    assert_eq!(text(&mut bench, elsewhere), refusal);
+    bench.session.end();
+    assert_eq!(text(&mut bench, address()), (ErrorKind::NotFound, "session just closed".to_owned()));
+}
+
+#[test]
+fn endsess_of_the_own_session_ends_it_without_a_word() {
+    let mut bench = Bench::new();
+    bench.open("/data/f", 0);
+    assert!(matches!(bench.ask(&Raw::new(ENDSESS).at(4, &OWN_ID)), Todo::Close));
+    bench.is_silent();
+    assert_eq!(bench.released(), ["/data/f"]);
+    assert!(bench.session.is_finished());
+}
+
+#[test]
+fn endsess_of_no_session_is_fine_and_ends_the_own_one() {
+    let mut bench = Bench::new();
+    assert!(matches!(bench.ask(&Raw::new(ENDSESS)), Todo::Close));
+    let reply = bench.reply();
+    assert_eq!((reply.status, reply.body.len()), (OK, 0));
+}
+
+#[test]
+fn endsess_of_another_session_is_answered_by_its_end() {
+    let mut bench = Bench::new();
+    let other = Raw::new(ENDSESS).stream(7).at(4, b"another session.");
+    let Todo::EndSession { call, session } = bench.ask(&other) else { panic!() };
+    assert_eq!(&session.0, b"another session.");
+    bench.is_silent();
+    let reply = bench.reply_of(call, Answer::DONE);
+    assert_eq!((reply.stream, reply.status), (7, OK));
+    let Todo::EndSession { call, .. } = bench.ask(&other) else { panic!() };
+    let reply = bench.reply_of(call, error(ErrorKind::NotAuthorized, "not session owner"));
+    assert_eq!(reply.error(), (3010, "not session owner".to_owned()));
+}
+
+#[test]
+fn ping_is_answered() {
+    let reply = Bench::new().reply_to(&Raw::new(PING).stream(0xffff));
+    assert_eq!((reply.stream, reply.status, reply.body.len()), (0xffff, OK, 0));
+}

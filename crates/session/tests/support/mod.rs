@@ -1,0 +1,262 @@
+//! A session on a bench: requests as raw bytes go in, replies come out, and the test plays the file system.
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
+
+pub mod codes;
+pub mod files;
+pub mod raw;
+
+pub use codes::*;
+pub use files::FakeFile;
+pub use raw::{Raw, Reply, segment};
+
+use base::{Error, ErrorKind};
+use session::{CallId, LinkId, Outlets, Peer, Session, Settings, Step, Todo};
+use std::net::IpAddr;
+use std::sync::Arc;
+use vfs::{Answer, FileKind, FileOperation, OpenRequest, Opened, Operation, Stat, Target, Value};
+use wire::xroot::header::SessionId;
+
+pub const OWN_ID: [u8; 16] = *b"sixteen bytes id";
+const _: () = assert!(OWN_ID.len() == 16);
+
+/// The output of every link.
+#[derive(Default)]
+pub struct Outputs([Vec<u8>; 16]);
+
+impl Outlets for Outputs {
+    fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
+        &mut self.0[usize::from(link.0)]
+    }
+}
+
+/// A session and where its replies go.
+pub struct Bench {
+    pub session: Session,
+    pub out: Outputs,
+}
+
+pub fn address() -> Option<IpAddr> {
+    Some(IpAddr::from([192, 0, 2, 1]))
+}
+
+impl Bench {
+    /// Before the handshake.
+    pub fn untouched(settings: Settings) -> Self {
+        let peer = Peer { address: address(), host: "client.example.org".to_owned() };
+        let session = Session::new(SessionId(OWN_ID), Arc::new(settings), peer);
+        Self { session, out: Outputs::default() }
+    }
+
+    /// After the handshake.
+    pub fn greeted(settings: Settings) -> Self {
+        let mut bench = Self::untouched(settings);
+        let todo = bench.feed(&HANDSHAKE);
+        assert!(matches!(todo, Todo::Nothing));
+        assert_eq!(bench.out.0[0], [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1]);
+        bench.out.0[0].clear();
+        bench
+    }
+
+    /// Logged in as a client of today.
+    pub fn new() -> Self {
+        Self::with(Settings::default(), 5)
+    }
+
+    /// Logged in as a client of a generation.
+    pub fn with(settings: Settings, generation: u8) -> Self {
+        let mut bench = Self::greeted(settings);
+        let reply = bench.reply_to(&login(generation));
+        assert_eq!((reply.status, reply.body.len()), (OK, if generation == 0 { 0 } else { 16 }));
+        bench
+    }
+
+    /// Feeds exactly one request; all of it must be taken.
+    pub fn feed(&mut self, bytes: &[u8]) -> Todo {
+        match self.session.take(bytes, &mut self.out) {
+            Step::Took { bytes: taken, todo } => {
+                assert_eq!(taken, bytes.len(), "bytes taken of the request");
+                todo
+            }
+            Step::More { bytes: wanted } => panic!("{wanted} bytes are wanted, {} are there", bytes.len()),
+        }
+    }
+
+    /// Feeds a request that the session leaves to the file system or the driver.
+    pub fn ask(&mut self, request: &Raw) -> Todo {
+        self.feed(&request.bytes())
+    }
+
+    /// Feeds a request that the session answers by itself; it must go on.
+    pub fn reply_to(&mut self, request: &Raw) -> Reply {
+        let todo = self.ask(request);
+        assert!(matches!(todo, Todo::Nothing), "{} for {request:?}", name(&todo));
+        self.reply()
+    }
+
+    /// The error by which the session refuses a request; it must go on.
+    pub fn refused(&mut self, request: &Raw) -> (u16, String) {
+        self.reply_to(request).error()
+    }
+
+    /// The error by which the session refuses a request and ends.
+    pub fn ended_by(&mut self, request: &Raw) -> (u16, String) {
+        // What is behind the header of a violation may stay where it is.
+        let bytes = request.bytes();
+        let Step::Took { todo, .. } = self.session.take(&bytes, &mut self.out) else {
+            panic!("more is wanted for {request:?}");
+        };
+        assert!(matches!(todo, Todo::Close), "{} for {request:?}", name(&todo));
+        assert!(self.session.is_ending());
+        self.reply().error()
+    }
+
+    /// The operation on the name space that a request becomes.
+    pub fn operation(&mut self, request: &Raw) -> (CallId, Operation) {
+        match self.ask(request) {
+            Todo::Call(call, operation) => (call, operation),
+            other => panic!("{} for {request:?}, {:?}", name(&other), self.all_replies(0)),
+        }
+    }
+
+    /// The operation on a file that a request becomes.
+    pub fn file_operation(&mut self, request: &Raw) -> (CallId, FileOperation) {
+        match self.ask(request) {
+            Todo::FileCall(call, _, operation) => (call, operation),
+            other => panic!("{} for {request:?}, {:?}", name(&other), self.all_replies(0)),
+        }
+    }
+
+    pub fn answer(&mut self, call: CallId, answer: Answer) -> Todo {
+        self.session.answered(call, answer, &mut self.out)
+    }
+
+    /// Answers, and the reply on the control link that it makes.
+    pub fn reply_of(&mut self, call: CallId, answer: Answer) -> Reply {
+        let todo = self.answer(call, answer);
+        assert!(matches!(todo, Todo::Nothing), "{}", name(&todo));
+        self.reply()
+    }
+
+    /// The only reply on the control link.
+    pub fn reply(&mut self) -> Reply {
+        let mut all = self.all_replies(0);
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    /// Nothing was replied on the control link.
+    pub fn is_silent(&mut self) {
+        assert!(self.out.0[0].is_empty(), "{:?}", self.all_replies(0));
+    }
+
+    /// All replies on a link.
+    pub fn all_replies(&mut self, link: u8) -> Vec<Reply> {
+        Reply::all(&std::mem::take(self.out.link(LinkId(link))))
+    }
+
+    /// The bytes on a link.
+    pub fn bytes_on(&mut self, link: u8) -> Vec<u8> {
+        std::mem::take(self.out.link(LinkId(link)))
+    }
+
+    /// Opens a file; the test says which number its handle must have.
+    pub fn open(&mut self, path: &str, handle: u32) -> Arc<FakeFile> {
+        let (call, operation) = self.operation(&open(path, 0x0020));
+        assert!(matches!(operation, Operation::Open(..)));
+        let file = FakeFile::new(path);
+        let reply = self.reply_of(call, opened(&file));
+        assert_eq!((reply.status, reply.body), (OK, handle.to_le_bytes().to_vec()));
+        file
+    }
+
+    /// Ends the session and plays its releases: the paths that were let go, in order.
+    pub fn end(&mut self) -> Vec<String> {
+        self.session.end();
+        self.released()
+    }
+
+    /// Plays the releases of an ended session.
+    pub fn released(&mut self) -> Vec<String> {
+        let mut paths = Vec::new();
+        while let Some(todo) = self.session.next_todo() {
+            let Todo::FileCall(call, file, FileOperation::Abandon) = todo else { panic!("{}", name(&todo)) };
+            paths.push(file.path().to_string());
+            assert!(matches!(self.answer(call, Answer::DONE), Todo::Nothing));
+        }
+        paths
+    }
+}
+
+pub const HANDSHAKE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 7, 0xdc];
+
+pub fn login(generation: u8) -> Raw {
+    Raw::new(LOGIN).i32(4, 4711).at(8, b"tester").at(18, &[generation])
+}
+
+pub fn open(path: &str, options: u16) -> Raw {
+    Raw::new(OPEN).u16(4, 0o644).u16(6, options).payload(path.as_bytes())
+}
+
+pub fn by_path(code: u16, path: &str) -> Raw {
+    Raw::new(code).payload(path.as_bytes())
+}
+
+/// An open file as the answer to an open.
+pub fn opened(file: &Arc<FakeFile>) -> Answer {
+    Answer::Value(Value::Opened(Opened { file: file.clone(), stat: None }))
+}
+
+pub fn error(kind: ErrorKind, text: &str) -> Answer {
+    Answer::Error(Error::new(kind, text))
+}
+
+/// The status that the tests use.
+pub fn stat() -> Stat {
+    Stat {
+        id: 7,
+        size: 10_000,
+        kind: FileKind::File,
+        readable: true,
+        writable: true,
+        executable: false,
+        offline: false,
+        posc_pending: false,
+        modified: 1,
+        changed: 2,
+        accessed: 3,
+        mode: 0o644,
+        owner: Arc::from("alice"),
+        group: Arc::from("users"),
+    }
+}
+
+pub const STAT_TEXT: &str = "7 10000 48 1 2 3 0644 alice users";
+
+pub fn path_of(target: &Target) -> String {
+    target.path.to_string()
+}
+
+/// The request of an open.
+pub fn open_request(operation: Operation) -> (Target, OpenRequest) {
+    match operation {
+        Operation::Open(target, request) => (target, *request),
+        _ => panic!("no open"),
+    }
+}
+
+/// What a step asks for, for messages.
+pub fn name(todo: &Todo) -> &'static str {
+    match todo {
+        Todo::Nothing => "nothing",
+        Todo::Close => "close",
+        Todo::Call(..) => "call",
+        Todo::FileCall(..) => "file call",
+        Todo::Read(_) => "read",
+        Todo::ReadVector(_) => "vector read",
+        Todo::ReadWithHints(..) => "read with hints",
+        Todo::Receive(_) => "receive",
+        Todo::Bind { .. } => "bind",
+        Todo::EndSession { .. } => "end session",
+        Todo::Statistics { .. } => "statistics",
+    }
+}
