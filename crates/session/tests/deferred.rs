@@ -1,0 +1,164 @@
+//! Answers that come later: kXR_waitresp and kXR_attn, and what old clients get instead.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use base::ErrorKind;
+use session::{CallId, Received, Settings, Todo};
+use support::*;
+use vfs::{Answer, FileOperation, Operation, Value};
+
+fn old() -> Bench {
+    Bench::with(Settings::default(), 1)
+}
+
+fn tell(bench: &mut Bench, call: CallId, text: &str) -> Vec<Reply> {
+    bench.session.told_later(call, 600, text, &mut bench.out);
+    bench.all_replies(0)
+}
+
+fn checksum() -> Answer {
+    Answer::Value(Value::Checksum { algorithm: "adler32".to_owned(), hex: "cfbd70e6".to_owned() })
+}
+
+#[test]
+fn a_checksum_comes_later_as_recorded() {
+    let mut bench = Bench::new();
+    let (call, _) = bench.operation(&Raw::new(QUERY).at(0, &[1, 0]).u16(4, 3).payload(b"/data/dir1/ten\0"));
+    let told = tell(&mut bench, call, "Job scheduled.");
+    assert_eq!((told[0].stream, told[0].status), (0x0100, WAITRESP));
+    assert_eq!(told[0].body, b"\0\0\x02\x58Job scheduled.");
+    assert!(matches!(bench.answer(call, checksum()), Todo::Nothing));
+    let recorded = b"\0\0\x0f\xa1\0\0\0\x21\0\0\x13\x90\0\0\0\0\x01\0\0\0\0\0\0\x11adler32 cfbd70e6\0";
+    assert_eq!(bench.bytes_on(0), recorded);
+}
+
+#[test]
+fn errors_redirects_and_waits_come_later_in_the_same_way() {
+    let later = |answer| {
+        let mut bench = Bench::new();
+        let (call, _) = bench.operation(&by_path(STAT, "/data/f").stream(5));
+        assert_eq!(tell(&mut bench, call, "")[0].body, [0, 0, 2, 0x58]);
+        let reply = bench.reply_of(call, answer).embedded();
+        assert_eq!(reply.stream, 5);
+        reply
+    };
+    assert_eq!(later(error(ErrorKind::NotFound, "no")).error(), (3011, "no".to_owned()));
+    assert_eq!(later(Answer::Wait { seconds: 3, text: String::new() }).body, [0, 0, 0, 3]);
+    let to = vfs::Redirect { host: "h".to_owned(), port: 1094, cgi: String::new() };
+    assert_eq!(later(Answer::Redirect(to)).status, REDIRECT);
+    assert_eq!(later(Answer::Value(Value::Stat(stat()))).text(), format!("{STAT_TEXT}\0"));
+}
+
+#[test]
+fn a_client_is_told_once() {
+    let mut bench = Bench::new();
+    let (call, _) = bench.operation(&by_path(STAT, "/data/f"));
+    assert_eq!(tell(&mut bench, call, "").len(), 1);
+    assert_eq!(tell(&mut bench, call, "").len(), 0);
+    // A call that nobody waits for any more.
+    bench.answer(call, Answer::DONE);
+    bench.bytes_on(0);
+    assert_eq!(tell(&mut bench, call, "").len(), 0);
+}
+
+#[test]
+fn an_old_client_asks_again_and_gets_the_answer_then() {
+    let mut bench = old();
+    let request = Raw::new(QUERY).u16(4, 3).payload(b"/data/f");
+    let (call, _) = bench.operation(&request);
+    let told = tell(&mut bench, call, "Job scheduled.");
+    assert_eq!((told[0].status, &told[0].body[..]), (WAIT, &b"\0\0\0\x1eJob scheduled."[..]));
+    // It asks again before and after the first answer has come, which goes nowhere.
+    let (second, _) = bench.operation(&request);
+    assert!(matches!(bench.answer(call, checksum()), Todo::Nothing));
+    bench.is_silent();
+    assert_eq!(bench.reply_of(second, checksum()).text(), "adler32 cfbd70e6\0");
+}
+
+#[test]
+fn a_deferred_open_is_asked_for_again_at_once() {
+    let mut bench = Bench::new();
+    let (call, _) = bench.operation(&open("/data/f", 0x10).stream(5));
+    tell(&mut bench, call, "");
+    let file = FakeFile::new("/data/f");
+    let Todo::FileCall(release, on, FileOperation::Abandon) = bench.answer(call, opened(&file)) else {
+        panic!()
+    };
+    assert!(file.is(&on));
+    let wait = bench.reply().embedded();
+    assert_eq!((wait.stream, wait.status, &wait.body[..]), (5, WAIT, &[0, 0, 0, 0][..]));
+    // No handle of the first open is left.
+    assert_eq!(bench.refused(&Raw::new(CLOSE)).0, 3004);
+    bench.answer(release, Answer::DONE);
+    bench.is_silent();
+    bench.open("/data/f", 0);
+}
+
+#[test]
+fn a_deferred_open_of_an_old_client_is_let_go() {
+    let mut bench = old();
+    let (call, _) = bench.operation(&open("/data/f", 0x10));
+    assert_eq!(tell(&mut bench, call, "")[0].status, WAIT);
+    let todo = bench.answer(call, opened(&FakeFile::new("/data/f")));
+    let Todo::FileCall(release, _, FileOperation::Abandon) = todo else { panic!() };
+    bench.is_silent();
+    bench.answer(release, Answer::DONE);
+    assert_eq!((bench.session.files_open(), bench.session.calls_in_flight()), (0, 0));
+}
+
+#[test]
+fn what_was_done_to_a_handle_is_not_asked_for_again() {
+    // An old client cannot be told: it waits for its close, and is answered as ever.
+    let mut bench = old();
+    bench.open("/data/f", 0);
+    bench.ask(&Raw::new(CLOSE).stream(3));
+    let Some(Todo::FileCall(call, ..)) = bench.session.next_todo() else { panic!() };
+    assert_eq!(tell(&mut bench, call, "").len(), 0);
+    let reply = bench.reply_of(call, Answer::DONE);
+    assert_eq!((reply.stream, reply.status), (3, OK));
+    // One of today is told.
+    let mut bench = Bench::new();
+    bench.open("/data/f", 0);
+    bench.ask(&Raw::new(CLOSE).stream(3));
+    let Some(Todo::FileCall(call, ..)) = bench.session.next_todo() else { panic!() };
+    assert_eq!(tell(&mut bench, call, "")[0].status, WAITRESP);
+    assert_eq!(bench.reply_of(call, Answer::DONE).embedded().status, OK);
+}
+
+#[test]
+fn the_sync_of_a_vector_write_may_come_later_too() {
+    let mut bench = Bench::new();
+    bench.open("/data/f", 0);
+    bench.open("/data/g", 1);
+    let list = [segment(0, 1, 0), segment(1, 1, 0)].concat();
+    let request = Raw::new(WRITEV).stream(6).u8(4, 1).payload(&list);
+    let Todo::Receive(receive) = bench.ask(&request) else { panic!() };
+    let todo = bench.session.received(receive.call, Received::default(), &mut bench.out);
+    let Todo::FileCall(first, ..) = todo else { panic!() };
+    assert_eq!(tell(&mut bench, first, "")[0].status, WAITRESP);
+    let Todo::FileCall(second, ..) = bench.answer(first, Answer::DONE) else { panic!() };
+    // It was told already.
+    assert_eq!(tell(&mut bench, second, "").len(), 0);
+    let reply = bench.reply_of(second, Answer::DONE).embedded();
+    assert_eq!((reply.stream, reply.status), (6, OK));
+}
+
+#[test]
+fn a_listing_and_a_release_are_not_told_of() {
+    let mut bench = Bench::new();
+    let (call, operation) = bench.operation(&by_path(DIRLIST, "/data"));
+    assert!(matches!(operation, Operation::List(..)));
+    assert_eq!(tell(&mut bench, call, "").len(), 0);
+    assert_eq!(
+        bench.reply_of(call, Answer::Value(Value::Listing { entries: vec![], rest: None })).status,
+        OK
+    );
+    bench.open("/data/f", 0);
+    bench.session.end();
+    let Some(Todo::FileCall(release, ..)) = bench.session.next_todo() else { panic!() };
+    assert_eq!(tell(&mut bench, release, "").len(), 0);
+    bench.answer(release, Answer::DONE);
+    bench.is_silent();
+}
