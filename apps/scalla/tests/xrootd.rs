@@ -118,6 +118,22 @@ fn in_the_background_a_failure_is_told_and_is_the_exit_status() {
     assert!(text.contains(&format!("port {port} is in use by")), "{text}");
     assert!(text.contains("initialization failed."), "{text}");
     assert!(!scratch.path("pid").exists());
+    // What goes wrong after the log is open stands in the log too.
+    let arguments = [
+        "-b",
+        "-p",
+        "any",
+        "-a",
+        &scratch.text("admin"),
+        "-l",
+        &scratch.text("x.log"),
+        &scratch.text("data"),
+    ];
+    let output = run("xrootd", &scratch, &arguments);
+    assert_eq!(output.status.code(), Some(1));
+    for text in [stderr(&output), scratch.read("x.log")] {
+        assert!(text.contains(&format!("pid {}, port {port}", server.pid())), "{text}");
+    }
     let output = run("xrootd", &scratch, &["-b", "-c", "/no/such/file"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("/no/such/file"), "{}", stderr(&output));

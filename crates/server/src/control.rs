@@ -54,7 +54,6 @@ pub(crate) struct Control {
     pub(crate) ear: Ear,
     pub(crate) running: Running,
     pub(crate) effective: Effective,
-    pub(crate) log: Log,
     pub(crate) admin: AdminSocket,
     pub(crate) folder: AdminFolder,
     pub(crate) pid_files: Vec<PidFile>,
@@ -91,8 +90,8 @@ impl Signals {
 
 impl Control {
     /// Serves until told to end.
-    pub(crate) fn run(self) -> ExitCode {
-        let Self { ear, running, effective, log, admin, folder, pid_files, reloading } = self;
+    pub(crate) fn run(self, log: Log) -> ExitCode {
+        let Self { ear, running, effective, admin, folder, pid_files, reloading } = self;
         let mut watch = Watch { running, effective, log, reloading, started: SystemTime::now(), drain: None };
         let outcome = ear.runtime.block_on(watch.serve(admin, ear.signals));
         let code = match outcome {

@@ -74,14 +74,13 @@ pub fn run(mut launch: Launch) -> ExitCode {
         launch.load.evaluation.host = host_name();
     }
     match start(&launch, detached) {
-        Ok(control) => control.run(),
+        Ok((control, log)) => control.run(log),
         Err(error) => fail(&launch, &error),
     }
 }
 
-/// The last words of a server that did not start: in the log, and where the operator looks.
+/// The last words of a server that did not start, where the operator looks.
 fn fail(launch: &Launch, error: &StartError) -> ExitCode {
-    tracing::error!("{error}");
     let program = &launch.load.evaluation.program;
     let mut stderr = std::io::stderr().lock();
     // Nobody to tell it to is no reason for more.
@@ -96,7 +95,8 @@ fn fail(launch: &Launch, error: &StartError) -> ExitCode {
     ExitCode::from(NOT_STARTED)
 }
 
-fn start(launch: &Launch, detached: Option<Detached>) -> Result<Control, StartError> {
+/// Everything up to the log, which belongs to the user of the service like all that comes after it.
+fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), StartError> {
     let Loaded { mut effective, report } = config::load(&launch.load, &Files);
     if !report.is_ok() {
         eprint!("{report}");
@@ -120,6 +120,21 @@ fn start(launch: &Launch, detached: Option<Detached>) -> Result<Control, StartEr
     let log_file = log_path(launch, &effective);
     let log = open_log(launch, &effective, log_file.clone())?;
     introduce(launch, &effective, &report, user.is_none());
+    let outcome = serve(launch, effective, listener, log_file.as_deref(), detached);
+    if let (Err(error), LogTarget::File { .. }) = (&outcome, &launch.log) {
+        tracing::error!("{error}");
+    }
+    Ok((outcome?, log))
+}
+
+/// What can go wrong with a log open: folders, admin socket, what is served, files; and then the word that it serves.
+fn serve(
+    launch: &Launch,
+    effective: Effective,
+    listener: net::Listener,
+    log_file: Option<&Path>,
+    detached: Option<Detached>,
+) -> Result<Control, StartError> {
     let mut folder = AdminFolder::claim(
         &effective.admin_folder(),
         effective.process.admin_path.mode(),
@@ -136,7 +151,7 @@ fn start(launch: &Launch, detached: Option<Detached>) -> Result<Control, StartEr
     let running = Running::start(&effective, listener)?;
     let port = running.address().port();
     folder.note(port).ok();
-    let pid_files = write_files(launch, &effective, log_file.as_deref(), &home)?;
+    let pid_files = write_files(launch, &effective, log_file, &home)?;
     if launch.announce {
         announce(&effective, &running);
     } else {
@@ -147,7 +162,7 @@ fn start(launch: &Launch, detached: Option<Detached>) -> Result<Control, StartEr
         detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
     }
     let reloading = Reloading { load: launch.load.clone(), levels: launch.levels.clone() };
-    Ok(Control { ear, running, effective, log, admin, folder, pid_files, reloading })
+    Ok(Control { ear, running, effective, admin, folder, pid_files, reloading })
 }
 
 fn instance(effective: &Effective) -> &str {

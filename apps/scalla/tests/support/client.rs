@@ -6,6 +6,8 @@ use std::net::TcpStream;
 
 /// kXR_open.
 const OPEN: u16 = 3010;
+/// kXR_ping.
+const PING: u16 = 3011;
 /// kXR_read.
 const READ: u16 = 3013;
 /// kXR_write.
@@ -99,15 +101,20 @@ impl Client {
         self.send(READ, body, b"");
     }
 
-    /// Announces a write of `length` bytes and sends the first of them.
+    /// Announces a write of `length` bytes, sends the first of them, and waits until the server has taken them: they come in
+    /// one piece behind a ping, whose answer this takes.
     pub(crate) fn begin_write(&mut self, handle: [u8; 4], length: u32, first: &[u8]) {
         let mut bytes = vec![0, 1];
+        bytes.extend(PING.to_be_bytes());
+        bytes.extend([0; 20]);
+        bytes.extend([0, 2]);
         bytes.extend(WRITE.to_be_bytes());
         bytes.extend(handle);
         bytes.extend([0; 12]);
         bytes.extend(length.to_be_bytes());
         bytes.extend(first);
         self.stream.write_all(&bytes).unwrap();
+        assert_eq!(self.reply(), (0, Vec::new()));
     }
 
     /// All frames of a reply together.
