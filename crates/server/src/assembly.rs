@@ -57,6 +57,7 @@ pub(crate) fn door(effective: &Effective, port: u16) -> xroot::Config {
     xroot::Config {
         settings: session::Settings {
             configuration: answers(effective),
+            prepares_silent: limit.silent,
             prepares_max: limit.per_connection.and_then(|most| usize::try_from(most).ok()),
             ..session::Settings::default()
         },

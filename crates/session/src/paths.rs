@@ -30,7 +30,15 @@ impl Session {
             Request::Statx(_) => CallKind::Kinds,
             _ => CallKind::Plain,
         };
-        match self.operation(request) {
+        let operation = self.operation(request);
+        if matches!(request, Request::Prepare(_))
+            && operation.is_err()
+            && self.settings.prepares_silent
+            && self.has_no_prepare_left()
+        {
+            return self.done(id, out);
+        }
+        match operation {
             Ok(operation) => Todo::Call(self.call(id, LinkId::CONTROL, kind), operation),
             Err(error) => self.fail(id, &error, out),
         }
@@ -122,6 +130,10 @@ impl Session {
         Ok((dup.then(|| file.clone()), Some(file)))
     }
 
+    fn has_no_prepare_left(&self) -> bool {
+        self.settings.prepares_max.is_some_and(|most| self.prepares > most)
+    }
+
     fn prepare(&mut self, m: &Prepare<'_>) -> Result<Operation, Error> {
         let has = |bit| m.options.contains(bit);
         if has(PrepareOptions::CANCEL) {
@@ -132,7 +144,7 @@ impl Session {
             return Ok(Operation::CancelPrepare { id: id.to_vec() });
         }
         self.prepares += 1;
-        if self.settings.prepares_max.is_some_and(|most| self.prepares > most) {
+        if self.has_no_prepare_left() {
             return Err(Error::new(ErrorKind::OverQuota, "Surpassed this connection's prepare limit."));
         }
         let list = targets(m.paths, Verb::PREPARE)?;

@@ -27,6 +27,8 @@ pub struct Settings {
     pub configuration: Vec<(String, String)>,
     /// Prepare requests allowed per session; `None` without a limit.
     pub prepares_max: Option<usize>,
+    /// Past that limit say that it was done, and do nothing, instead of an error.
+    pub prepares_silent: bool,
     /// Files per session.
     pub files_max: usize,
 }
@@ -38,6 +40,7 @@ impl Default for Settings {
             signing: Signing::default(),
             configuration: Vec::new(),
             prepares_max: None,
+            prepares_silent: false,
             files_max: FILES_MAX,
         }
     }

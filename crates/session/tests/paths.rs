@@ -412,6 +412,10 @@ fn prepares_of_a_session_have_an_end_if_that_is_configured() {
     assert_eq!(refusal, (3021, "Surpassed this connection's prepare limit.".to_owned()));
     // To cancel is always allowed.
     bench.operation(&Raw::new(PREPARE).u8(4, 1).payload(b"id"));
+    let silent = Settings { prepares_max: Some(1), prepares_silent: true, ..Settings::default() };
+    let mut bench = Bench::with(silent, 5);
+    bench.operation(&by_path(PREPARE, "/a"));
+    assert_eq!(bench.reply_to(&by_path(PREPARE, "/a")).status, 0);
 }
 
 #[test]

@@ -56,8 +56,8 @@ pub(super) const SECTION: Section = Section {
             timeout,
         )
         .default("read 3s hail 30s idle 0 kill 3s")
-        .help("`read`: longest stall inside a request; `hail`: until the first request; `idle`: until an idle \
-               connection is closed, 0 never; `kill`: until a connection that was told to end has ended.")
+        .help("`hail`: until a client has logged in; `idle`: until an idle connection is closed, 0 never. `read` and \
+               `kill` have no effect: no thread waits for the rest of a request or for the end of a connection.")
         .example("hail 10 idle 1h"),
         Directive::new(&["xrd.homepath"], Mark::Common, "path [group]", process::home_path)
             .default("where the program was started")
@@ -227,6 +227,7 @@ fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
             "read" => {
                 let value = arguments.time("timeout read", between(1, LONG))?;
                 network.read_timeout.set(value, origin.clone());
+                part_idle(arguments, token, draft);
             }
             "hail" => {
                 let value = arguments.time("timeout hail", between(1, LONG))?;
@@ -239,6 +240,7 @@ fn timeout(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
             "kill" => {
                 let value = arguments.time("timeout kill", between(0, LONG))?;
                 network.kill_timeout.set(value, origin.clone());
+                part_idle(arguments, token, draft);
             }
             _ => draft.unknown_option(arguments, token),
         }
