@@ -14,9 +14,10 @@ use crate::reload::Difference;
 use crate::{Running, VERSION};
 use base::Identity;
 use config::{Effective, Files, Load, Severity};
+use jiff::Zoned;
 use std::io;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -66,7 +67,8 @@ struct Watch {
     effective: Effective,
     log: Log,
     reloading: Reloading,
-    started: SystemTime,
+    started: Zoned,
+    since: Instant,
     /// Since it was told to end: comes to its end with the clients that were cut off.
     drain: Option<JoinHandle<Vec<Identity>>>,
 }
@@ -92,7 +94,15 @@ impl Control {
     /// Serves until told to end.
     pub(crate) fn run(self, log: Log) -> ExitCode {
         let Self { ear, running, effective, admin, folder, pid_files, reloading } = self;
-        let mut watch = Watch { running, effective, log, reloading, started: SystemTime::now(), drain: None };
+        let mut watch = Watch {
+            running,
+            effective,
+            log,
+            reloading,
+            started: Zoned::now(),
+            since: Instant::now(),
+            drain: None,
+        };
         let outcome = ear.runtime.block_on(watch.serve(admin, ear.signals));
         let code = match outcome {
             Ok(code) => code,
@@ -185,8 +195,8 @@ impl Watch {
             port: running.address().port(),
             exports: crate::running::export_list(effective),
             config_file: self.reloading.load.file.clone(),
-            started: self.started.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            uptime_seconds: self.started.elapsed().map_or(0, |uptime| uptime.as_secs()),
+            started: self.started.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+            uptime_seconds: self.since.elapsed().as_secs(),
             connections: running.connections() as u64,
             sessions: running.sessions() as u64,
             requests: running.totals().requests,

@@ -5,7 +5,7 @@
 use crate::adapters::{Doorkeeper, Redirects, SystemClock, SystemUsers, install_rings};
 use crate::assembly;
 use crate::error::StartError;
-use crate::process::port_owner;
+use crate::process::{port_owner, raise_descriptors};
 use base::Identity;
 use config::Effective;
 use logical::{Journals, Logical, Parts};
@@ -19,7 +19,8 @@ use std::time::Duration;
 use storage::posix::Posix;
 use tokio::sync::oneshot;
 
-/// A server that serves. Dropping it closes the port and ends every connection.
+/// A server that serves. Dropping it closes the port; connections that are open go on until they end, so
+/// [`Running::drain`] comes first where that matters.
 pub struct Running {
     address: SocketAddr,
     loops: Arc<Loops>,
@@ -53,7 +54,7 @@ impl Running {
     /// # Errors
     /// [`StartError`].
     pub fn listen(effective: &Effective) -> Result<Self, StartError> {
-        let descriptors = effective.network.max_fd.limit;
+        let descriptors = raise_descriptors(effective.network.max_fd.value).map_err(StartError::Limits)?;
         let listener = assembly::listen(effective, descriptors).map_err(|error| {
             let port = error.address.port();
             StartError::Port { port, owner: port_owner(port), source: error.source }

@@ -42,8 +42,8 @@ pub struct Status {
     pub exports: Vec<String>,
     /// The configuration file, if there is one.
     pub config_file: Option<String>,
-    /// Seconds since the epoch at which it started.
-    pub started: u64,
+    /// When it started, with the offset of local time.
+    pub started: String,
     /// Seconds it has been running.
     pub uptime_seconds: u64,
     /// Connections now, also those of parallel streams and those that have said nothing yet.
