@@ -1,0 +1,147 @@
+//! What a client says about itself when it connects.
+//!
+//! Source: xroot protocol 5.2.0, section 1.7.
+
+use nix::unistd::{Uid, User};
+use wire::xroot::PROTOCOL_VERSION;
+use wire::xroot::StreamId;
+use wire::xroot::codes::Expect;
+use wire::xroot::flags::{Ability, Ability2, ProtocolFlags};
+use wire::xroot::header::Handshake;
+use wire::xroot::limits::USERNAME_BYTES;
+use wire::xroot::login_cgi::{self, LoginCgi};
+use wire::xroot::request::{self, Request};
+
+/// Release that we name to servers, which choose their workarounds by it.
+const RELEASE: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+/// Client generation 5 (knows TLS), and the bit for answers that come later by themselves.
+const CAPVER: u8 = 5 | 0x80;
+/// Country of a user whose locale names none. Servers of XRootD drop the first byte of the text, so something
+/// unimportant has to stand there.
+const NO_COUNTRY: &str = "us";
+
+/// What a client says about itself. All of it is informational but the user name, which servers use where nothing
+/// better is known.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// User name; its first 8 bytes go over the wire.
+    pub user: String,
+    /// Name of the program.
+    pub program: String,
+    /// Text that the program's owner has set, for the server's monitoring.
+    pub info: String,
+    /// Name of this host.
+    pub host: String,
+    /// Two letters.
+    pub country: String,
+    /// Hours ahead of UTC.
+    pub timezone_hours: i8,
+    /// Login token of the URL; a secret.
+    pub token: Option<String>,
+}
+
+impl Login {
+    /// That of this process.
+    #[must_use]
+    pub fn of_process(program: &str) -> Self {
+        let user = User::from_uid(Uid::effective()).ok().flatten();
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok());
+        let offset = jiff::Zoned::now().offset().seconds() / 3600;
+        Self {
+            user: user.map_or_else(|| Uid::effective().to_string(), |user| user.name),
+            program: program.to_owned(),
+            info: String::new(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            country: locale.as_deref().and_then(country).unwrap_or_else(|| NO_COUNTRY.to_owned()),
+            timezone_hours: i8::try_from(offset).unwrap_or(0),
+            token: None,
+        }
+    }
+
+    /// The 44 bytes a connection begins with: handshake and `kXR_protocol`.
+    pub(crate) fn encode_greeting(out: &mut Vec<u8>) {
+        out.extend_from_slice(&Handshake::BYTES);
+        let protocol = request::Protocol {
+            clientpv: PROTOCOL_VERSION,
+            flags: ProtocolFlags::SECREQS,
+            expect: Expect::LOGIN.0,
+        };
+        Request::Protocol(protocol).encode(StreamId::default(), out);
+    }
+
+    /// Appends `kXR_login`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let mut username = [0; USERNAME_BYTES];
+        username.iter_mut().zip(self.user.bytes()).for_each(|(place, byte)| *place = byte);
+        let mut cgi = Vec::new();
+        let login = LoginCgi {
+            country: Some(self.country.as_bytes()),
+            timezone_hours: Some(self.timezone_hours),
+            appname: Some(self.program.as_bytes()),
+            info: Some(self.info.as_bytes()),
+            hostname: Some(self.host.as_bytes()),
+            release: Some(RELEASE.as_bytes()),
+            ..LoginCgi::default()
+        };
+        login_cgi::encode(&mut cgi, &login);
+        if let Some(token) = &self.token {
+            cgi.push(b'&');
+            cgi.extend_from_slice(token.as_bytes());
+        }
+        let login = request::Login {
+            pid: rustix::process::getpid().as_raw_nonzero().get(),
+            username,
+            ability2: Ability2::NONE,
+            // Only what is built: no redirects to URLs, local files or other protocols.
+            ability: Ability::HASIPV64,
+            capver: CAPVER,
+            cgi: &cgi,
+        };
+        Request::Login(login).encode(StreamId::default(), out);
+    }
+}
+
+/// The country of a locale: `de_CH.UTF-8` is of `ch`.
+fn country(locale: &str) -> Option<String> {
+    let (_, rest) = locale.split_once('_')?;
+    let letters: String = rest.chars().take_while(char::is_ascii_alphabetic).collect();
+    (letters.len() == 2).then(|| letters.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::xroot::RequestHeader;
+
+    #[test]
+    fn the_login_of_a_long_user_with_a_token() {
+        let login =
+            Login { user: "longusername".into(), token: Some("secret".into()), ..Login::of_process("t") };
+        let mut out = Vec::new();
+        login.encode(&mut out);
+        let (header, payload) = out.split_first_chunk().unwrap();
+        let header = RequestHeader::decode(header);
+        let Ok(Request::Login(decoded)) = Request::decode(&header, payload) else { panic!("no login") };
+        assert_eq!(decoded.username_bytes(), b"longuser");
+        assert!(decoded.accepts_deferred());
+        let cgi = LoginCgi::parse(decoded.cgi);
+        assert_eq!(cgi.appname, Some(&b"t"[..]));
+        assert_eq!(cgi.release, Some(RELEASE.as_bytes()));
+        assert!(decoded.cgi.ends_with(b"&secret"));
+    }
+
+    #[test]
+    fn the_greeting_is_what_stock_clients_send_in_one_segment() {
+        let mut out = Vec::new();
+        Login::encode_greeting(&mut out);
+        assert_eq!(out.len(), 44);
+        assert_eq!(out[20..30], [0, 0, 0x0b, 0xbe, 0, 0, 5, 0x20, 1, 3]);
+    }
+
+    #[test]
+    fn countries_of_locales() {
+        assert_eq!(country("de_CH.UTF-8").as_deref(), Some("ch"));
+        assert_eq!(country("C.UTF-8"), None);
+        assert_eq!(country("en_USA"), None);
+    }
+}

@@ -1,0 +1,203 @@
+//! One connection, one request at a time, waiting for each answer: for preparations, not for speed.
+
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use wire::xroot::FileHandle;
+use wire::xroot::flags::{OpenOptions, OpenTemplateOptions, StatOptions, StatWants};
+use wire::xroot::reply::{OpenReply, Redirect, RedirectTarget, StatText};
+use wire::xroot::request::{self, Request};
+
+use crate::connection::{Connection, Event, Outcome, ServerInfo};
+use crate::error::SessionError;
+use crate::link::{Link, Received};
+use crate::login::Login;
+use crate::poller::{Interest, Poller};
+
+/// Bytes received at once.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A logged-in connection for one request at a time.
+#[derive(Debug)]
+pub struct Session {
+    link: Link,
+    poller: Poller,
+    patience: Duration,
+    buffer: Vec<u8>,
+}
+
+impl Session {
+    /// Connects to the first of `addresses` that answers and logs in. No wait lasts longer than `patience`.
+    ///
+    /// # Errors
+    /// That of the last address.
+    pub fn connect(
+        addresses: &[SocketAddr],
+        login: &Login,
+        patience: Duration,
+    ) -> Result<Self, SessionError> {
+        let mut last = SessionError::Closed;
+        for address in addresses {
+            match Self::connect_to(*address, login.clone(), patience) {
+                Ok(session) => return Ok(session),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect_to(address: SocketAddr, login: Login, patience: Duration) -> Result<Self, SessionError> {
+        let link = Link::connect(address, Connection::new(login))?;
+        let mut session = Self { link, poller: Poller::new()?, patience, buffer: vec![0; BUFFER_BYTES] };
+        session.poller.add(&session.link, 0, Interest::ReadAndWrite)?;
+        session.run(|event| Ok(matches!(event, Event::Ready).then_some(())))?;
+        Ok(session)
+    }
+
+    /// What the server said about itself.
+    pub fn server(&mut self) -> ServerInfo {
+        self.link.connection().server()
+    }
+
+    /// Makes a request and waits for the whole of its answer. A `kXR_wait` is obeyed as long as the patience lasts.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn call(&mut self, request: &Request<'_>) -> Result<Vec<u8>, SessionError> {
+        self.call_with_payload(request, &Bytes::new())
+    }
+
+    /// The same for a request whose payload is file data.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn call_with_payload(
+        &mut self,
+        request: &Request<'_>,
+        payload: &Bytes,
+    ) -> Result<Vec<u8>, SessionError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let submitted = self.link.connection().submit_with_payload(request, payload.clone(), 0);
+            // A session is logged in and has one request in flight.
+            submitted.map_err(|error| SessionError::Io(std::io::Error::other(error)))?;
+            let mut answer = Vec::new();
+            let wait = self.run(|event| match event {
+                Event::Data { bytes, .. } => {
+                    answer.extend_from_slice(bytes);
+                    Ok(None)
+                }
+                Event::Done { outcome: Outcome::Ok(bytes), .. } => {
+                    answer.extend_from_slice(bytes);
+                    Ok(Some(None))
+                }
+                Event::Done { outcome: Outcome::Wait(wait), .. } => {
+                    Ok(Some(Some(Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0)))))
+                }
+                Event::Done { outcome: Outcome::Error(error), .. } => Err(SessionError::Failed {
+                    code: error.code,
+                    text: String::from_utf8_lossy(error.text).into_owned(),
+                }),
+                Event::Done { outcome: Outcome::Redirect(redirect), .. } => Err(redirected(&redirect)?),
+                Event::Ready | Event::Pages { .. } | Event::Later { .. } | Event::Notice { .. } => Ok(None),
+            })?;
+            match wait {
+                None => return Ok(answer),
+                Some(wait) if Instant::now() + wait > until => return Err(SessionError::TimedOut),
+                Some(wait) => std::thread::sleep(wait),
+            }
+        }
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn open(
+        &mut self,
+        target: &str,
+        options: OpenOptions,
+        mode: u16,
+    ) -> Result<FileHandle, SessionError> {
+        let open = request::Open {
+            mode,
+            options,
+            optiont: OpenTemplateOptions::NONE,
+            fhtemplt: FileHandle::default(),
+            target: target.as_bytes(),
+        };
+        let answer = self.call(&Request::Open(open))?;
+        Ok(OpenReply::decode(&answer)?.fhandle)
+    }
+
+    /// Reads at most `length` bytes; fewer come at the end of the file only.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn read(&mut self, fhandle: FileHandle, offset: u64, length: u32) -> Result<Vec<u8>, SessionError> {
+        let read = request::Read {
+            fhandle,
+            offset: i64::try_from(offset).unwrap_or(i64::MAX),
+            rlen: i32::try_from(length).unwrap_or(i32::MAX),
+            argument: None,
+        };
+        self.call(&Request::Read(read))
+    }
+
+    /// Bytes of a file.
+    ///
+    /// # Errors
+    /// [`SessionError`].
+    pub fn size(&mut self, target: &str) -> Result<u64, SessionError> {
+        let stat = request::Stat {
+            options: StatOptions::NONE,
+            wants: StatWants::NONE,
+            fhandle: FileHandle::default(),
+            path: target.as_bytes(),
+        };
+        let answer = self.call(&Request::Stat(stat))?;
+        Ok(StatText::parse(&answer)?.size)
+    }
+
+    /// Sends what is queued and hands out events until one makes `take` say what it was waiting for.
+    fn run<T>(
+        &mut self,
+        mut take: impl FnMut(Event<'_>) -> Result<Option<T>, SessionError>,
+    ) -> Result<T, SessionError> {
+        let until = Instant::now() + self.patience;
+        loop {
+            let interest = if self.link.flush()? { Interest::Read } else { Interest::ReadAndWrite };
+            self.poller.modify(&self.link, 0, interest)?;
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(SessionError::TimedOut);
+            }
+            if !self.poller.wait(Some(left))?.any(|ready| ready.readable) {
+                continue;
+            }
+            let mut input = match self.link.receive(&mut self.buffer)? {
+                Received::Bytes(count) => self.buffer.get(..count).unwrap_or_default(),
+                Received::Nothing => continue,
+                Received::End => return Err(SessionError::Closed),
+            };
+            while let Some(event) = self.link.connection().next_event(&mut input)? {
+                // One request is in flight, so nothing of interest follows what was waited for.
+                if let Some(found) = take(event)? {
+                    return Ok(found);
+                }
+            }
+        }
+    }
+}
+
+fn redirected(redirect: &Redirect<'_>) -> Result<SessionError, SessionError> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(match redirect.target()? {
+        RedirectTarget::Host { host, port, cgi, .. } => {
+            SessionError::Redirected { host: text(host), port: Some(port), cgi: text(cgi) }
+        }
+        RedirectTarget::Url { url, .. } => {
+            SessionError::Redirected { host: text(url), port: None, cgi: String::new() }
+        }
+    })
+}

@@ -1,0 +1,342 @@
+//! URLs of files: `<proto>://[user[:password]@]host[:port]/[/]path[?cgi[?token]]`.
+//!
+//! The path is what follows the first `/` behind the host, so an absolute one has two: `root://h//a` is `/a` and
+//! `root://h/a` is `a`, which servers refuse. Nothing is percent-decoded. The cgi is a set: it is kept sorted by key, the
+//! last of equal keys counts. Source: xroot protocol 5.2.0, section 5.1.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use wire::xroot::limits::DEFAULT_PORT;
+
+use crate::error::UrlError;
+
+/// How a file is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scheme {
+    /// `root`, `xroot`: TLS if the server asks for it.
+    Root,
+    /// `roots`, `xroots`: TLS in any case.
+    Roots,
+    /// `http`, `dav`.
+    Http,
+    /// `https`, `davs`.
+    Https,
+    /// `file`: this machine's own files.
+    File,
+    /// `stdio`, also written `-`.
+    Stdio,
+}
+
+impl Scheme {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "root" | "xroot" => Self::Root,
+            "roots" | "xroots" => Self::Roots,
+            "http" | "dav" => Self::Http,
+            "https" | "davs" => Self::Https,
+            "file" => Self::File,
+            "stdio" => Self::Stdio,
+            _ => return None,
+        })
+    }
+
+    /// The name in front of `://`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Roots => "roots",
+            Self::Http => "http",
+            Self::Https => "https",
+            Self::File => "file",
+            Self::Stdio => "stdio",
+        }
+    }
+
+    /// The port when a URL names none; 0 where there is no server.
+    #[must_use]
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Root | Self::Roots => DEFAULT_PORT,
+            Self::Http => 80,
+            Self::Https => 443,
+            Self::File | Self::Stdio => 0,
+        }
+    }
+
+    const fn is_local(self) -> bool {
+        matches!(self, Self::File | Self::Stdio)
+    }
+}
+
+/// A URL, taken apart. `Display` gives it back without password, cgi and token, which may be secrets.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url {
+    /// How the file is reached.
+    pub scheme: Scheme,
+    /// Goes into the login; `None` stands for the user of this process.
+    pub user: Option<String>,
+    /// Behind the user's colon.
+    pub password: Option<String>,
+    /// Name or address, an IPv6 address without its brackets; empty for local files.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The path. Absolute ones begin with `/`.
+    pub path: String,
+    /// The elements behind the first `?`.
+    pub cgi: BTreeMap<String, String>,
+    /// What stands behind the second `?`: goes into the login.
+    pub token: Option<String>,
+}
+
+impl Url {
+    /// Takes a text apart. Without `://`, one that begins with `/` is a file, one that begins with `-` is standard input
+    /// or output, and any other is a root URL without its protocol.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = match text.split_once("://") {
+            _ if text.is_empty() => return Err(UrlError::Empty),
+            Some((name, rest)) if !name.contains(['/', '?']) => {
+                (Scheme::parse(name).ok_or_else(|| UrlError::UnknownScheme(name.to_owned()))?, rest)
+            }
+            _ if text.starts_with('/') => (Scheme::File, text),
+            _ if text.starts_with('-') => (Scheme::Stdio, text),
+            _ => (Scheme::Root, text),
+        };
+        if scheme.is_local() {
+            // `file://localhost/p` names this machine too.
+            let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
+            return Ok(Self::bare(scheme, path));
+        }
+        // A `?` may stand right behind the host, and what follows it may hold any sign.
+        let (place, cgi) = rest.split_once('?').map_or((rest, None), |(place, cgi)| (place, Some(cgi)));
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        let (login, host) =
+            authority.rsplit_once('@').map_or((None, authority), |(login, host)| (Some(login), host));
+        let (host, port) = host_and_port(host)?;
+        let mut url = Self { port: port.unwrap_or(scheme.default_port()), host, ..Self::bare(scheme, path) };
+        if let Some(login) = login {
+            let (user, password) =
+                login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
+            url.user = Some(user.to_owned()).filter(|user| !user.is_empty());
+            url.password = password.map(str::to_owned);
+        }
+        if let Some(cgi) = cgi {
+            let (elements, token) =
+                cgi.split_once('?').map_or((cgi, None), |(elements, token)| (elements, Some(token)));
+            url.merge_cgi(elements);
+            url.token = token.map(str::to_owned);
+        }
+        Ok(url)
+    }
+
+    fn bare(scheme: Scheme, path: &str) -> Self {
+        Self {
+            scheme,
+            user: None,
+            password: None,
+            host: String::new(),
+            port: scheme.default_port(),
+            path: path.to_owned(),
+            cgi: BTreeMap::new(),
+            token: None,
+        }
+    }
+
+    /// Adds the elements of `key=value&…`; each replaces the one of its key.
+    pub fn merge_cgi(&mut self, elements: &str) {
+        for element in elements.split('&').filter(|element| !element.is_empty()) {
+            let (key, value) = element.split_once('=').unwrap_or((element, ""));
+            self.cgi.insert(key.to_owned(), value.to_owned());
+        }
+    }
+
+    /// `path[?cgi]`, the form in which requests name a file.
+    #[must_use]
+    pub fn target(&self) -> String {
+        self.target_of(&self.path)
+    }
+
+    /// The same for another path on the same server.
+    #[must_use]
+    pub fn target_of(&self, path: &str) -> String {
+        let mut target = path.to_owned();
+        for (index, (key, value)) in self.cgi.iter().enumerate() {
+            target.push(if index == 0 { '?' } else { '&' });
+            target.push_str(key);
+            if !value.is_empty() {
+                target.push('=');
+                target.push_str(value);
+            }
+        }
+        target
+    }
+
+    /// `host:port`, an IPv6 address in brackets.
+    #[must_use]
+    pub fn authority(&self) -> String {
+        let Self { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    }
+
+    /// Asks the resolver for the addresses of the host; never an empty list.
+    ///
+    /// # Errors
+    /// What the resolver says.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        let found: Vec<SocketAddr> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
+        if found.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{} has no address", self.host)));
+        }
+        Ok(found)
+    }
+}
+
+/// `host`, `host:port`, `[ipv6]`, `[ipv6]:port`.
+fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
+    let (host, port) = if let Some(inside) = text.strip_prefix('[') {
+        let bad = || UrlError::BadAddress(text.to_owned());
+        let (address, rest) = inside.split_once(']').ok_or_else(bad)?;
+        // A scope (`%eth0`) is the resolver's business.
+        let address = match address.parse::<Ipv6Addr>() {
+            Ok(parsed) => embedded_ipv4(parsed).map_or_else(|| address.to_owned(), |ipv4| ipv4.to_string()),
+            Err(_) if address.split_once('%').is_some_and(|(left, _)| left.parse::<Ipv6Addr>().is_ok()) => {
+                address.to_owned()
+            }
+            Err(_) => return Err(bad()),
+        };
+        match rest.strip_prefix(':') {
+            Some(port) => (address, Some(port)),
+            None if rest.is_empty() => (address, None),
+            None => return Err(bad()),
+        }
+    } else {
+        match text.split_once(':') {
+            Some((host, port)) => (host.to_owned(), Some(port)),
+            None => (text.to_owned(), None),
+        }
+    };
+    if host.is_empty() {
+        return Err(UrlError::NoHost);
+    }
+    let number = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().ok()).flatten().ok_or_else(|| UrlError::BadPort(text.to_owned()))
+    };
+    Ok((host, port.map(number).transpose()?))
+}
+
+/// `[::ffff:1.2.3.4]` and `[::1.2.3.4]` are that IPv4 address; `[::1]` and `[::]` are themselves.
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [high @ .., a, b, c, d] = address.octets();
+    let compatible = high == [0; 12] && (a, b) != (0, 0);
+    address.to_ipv4_mapped().or(compatible.then_some(Ipv4Addr::new(a, b, c, d)))
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scheme {
+            Scheme::File => write!(f, "file://{}", self.path),
+            Scheme::Stdio => f.write_str("-"),
+            scheme => write!(f, "{}://{}/{}", scheme.name(), self.authority(), self.path),
+        }
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_path_is_absolute_with_two_slashes_only() {
+        assert_eq!(url("root://h//a/b").path, "/a/b");
+        assert_eq!(url("root://h/a/b").path, "a/b");
+        assert_eq!(url("root://h").path, "");
+        assert_eq!(url("root://h//a//b?x").path, "/a//b");
+    }
+
+    #[test]
+    fn hosts_and_ports() {
+        let table = [
+            ("root://h//a", "h", 1094),
+            ("xroots://h:1//a", "h", 1),
+            ("https://h//a", "h", 443),
+            ("h:0//a", "h", 0),
+            ("h", "h", 1094),
+            ("root://[::1]:2//a", "::1", 2),
+            ("root://[fe80::1%eth0]//a", "fe80::1%eth0", 1094),
+            ("root://[::ffff:1.2.3.4]:65535//a", "1.2.3.4", 65535),
+            ("root://[::1.2.3.4]//a", "1.2.3.4", 1094),
+            ("root://me@h:1//a@b:c", "h", 1),
+        ];
+        for (text, host, port) in table {
+            assert_eq!((url(text).host.as_str(), url(text).port), (host, port), "{text}");
+        }
+        assert_eq!(url("root://[::1]:2//a").authority(), "[::1]:2");
+    }
+
+    #[test]
+    fn a_login_has_a_user_and_perhaps_a_password() {
+        assert_eq!(url("root://me@h//a").user.as_deref(), Some("me"));
+        assert_eq!(url("root://me@h//a").password, None);
+        let both = url("root://me:p@ss:word@h//a?authz=token?secret");
+        assert_eq!((both.user.as_deref(), both.password.as_deref()), (Some("me"), Some("p@ss:word")));
+        assert_eq!(both.to_string(), "root://h:1094//a");
+        assert_eq!(format!("{both:?}"), both.to_string());
+    }
+
+    #[test]
+    fn the_cgi_is_sorted_and_the_token_apart() {
+        let with = url("root://h//a?z=1&a=x=y&flag&&z=2?tok?en");
+        assert_eq!(with.target(), "/a?a=x=y&flag&z=2");
+        assert_eq!(with.token.as_deref(), Some("tok?en"));
+        assert_eq!(url("root://h?a=/b").cgi.get("a").map(String::as_str), Some("/b"));
+        let mut redirected = with;
+        redirected.merge_cgi("z=3&tried=h");
+        assert_eq!(redirected.target_of("/b"), "/b?a=x=y&flag&tried=h&z=3");
+    }
+
+    #[test]
+    fn local_files_and_standard_input() {
+        assert_eq!((url("/a/b").scheme, url("/a/b").path.as_str()), (Scheme::File, "/a/b"));
+        assert_eq!(url("file:///a").path, "/a");
+        assert_eq!(url("file://localhost/a").path, "/a");
+        assert_eq!(url("/a://b").path, "/a://b");
+        assert_eq!(url("-").scheme, Scheme::Stdio);
+    }
+
+    #[test]
+    fn what_is_no_url_is_named() {
+        let table = [
+            ("", UrlError::Empty),
+            ("gopher://h//a", UrlError::UnknownScheme("gopher".into())),
+            ("root:////a", UrlError::NoHost),
+            ("root://me@//a", UrlError::NoHost),
+            ("root://h:1x//a", UrlError::BadPort("1x".into())),
+            ("root://h:65536//a", UrlError::BadPort("65536".into())),
+            ("root://h:+1//a", UrlError::BadPort("+1".into())),
+            ("root://h:/a", UrlError::BadPort(String::new())),
+            ("root://[::1//a", UrlError::BadAddress("[::1".into())),
+            ("root://[x]//a", UrlError::BadAddress("[x]".into())),
+            ("root://[::1]x//a", UrlError::BadAddress("[::1]x".into())),
+        ];
+        for (text, error) in table {
+            assert_eq!(Url::parse(text), Err(error), "{text}");
+        }
+    }
+}
