@@ -77,6 +77,7 @@ fn in_the_background_the_parent_waits_until_the_port_is_open() {
     let session = fields.rsplit(") ").next().unwrap().split_whitespace().nth(3).unwrap().to_owned();
     assert_eq!(session, pid.to_string(), "a session of its own");
     assert!(fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap().starts_with("xrootd\0-b\0-c\0"));
+    assert_eq!(fs::read_to_string(format!("/proc/{pid}/comm")).unwrap(), "xrootd\n");
     let environment = scratch.read("xrootd.foo.env");
     let expected = format!("pid={pid}&host=");
     assert!(environment.starts_with(&expected), "{environment}");

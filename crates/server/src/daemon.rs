@@ -13,7 +13,7 @@ use crate::process::{
     state_folder,
 };
 use crate::{Running, VERSION};
-use config::{Effective, Files, Load, Loaded, Severity, Strictness};
+use config::{Effective, Files, Load, Loaded, Problem, Severity, Strictness};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,6 +62,7 @@ pub struct Launch {
 
 /// Starts a server and returns when it has ended.
 pub fn run(mut launch: Launch) -> ExitCode {
+    process::keep_name();
     let detached = match launch.background.then(process::detach).transpose() {
         Ok(Some(Outcome::Parent(status))) => return ExitCode::from(status),
         Ok(Some(Outcome::Server(detached))) => Some(detached),
@@ -219,9 +220,11 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
     // Dead paths and contradictions are for `config check` to refuse; here a part of the data may still be served.
     let doubts = config::check(effective, &config::LocalDisk, launch.load.strictness);
     for problem in report.problems().iter().chain(doubts.problems()) {
+        let Problem { origin, what, allowed, .. } = problem;
+        let advice = if allowed.is_empty() { String::new() } else { format!("; {allowed}") };
         match problem.severity {
-            Severity::Error | Severity::Warning => tracing::warn!("{problem}"),
-            Severity::Note => tracing::info!("{problem}"),
+            Severity::Error | Severity::Warning => tracing::warn!("{origin}: {what}{advice}"),
+            Severity::Note => tracing::info!("{origin}: {what}{advice}"),
         }
     }
     if launch.load.strictness == Strictness::Legacy {

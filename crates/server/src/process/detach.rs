@@ -5,9 +5,10 @@
 //! to the terminal and its status becomes that of the first. Starting anew instead of forking means that the server's
 //! process is born with one thread and nothing inherited.
 
-use std::ffi::OsString;
+use std::ffi::{CString, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Set for the second process to the pid of the first; what it may start itself inherits the variable, but not the parent.
@@ -58,6 +59,16 @@ pub fn detach() -> io::Result<Outcome> {
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     // A server that ends well before it serves has not started either.
     Ok(Outcome::Parent(u8::try_from(code).unwrap_or(1).max(1)))
+}
+
+/// Keeps the name that `ps` and `pgrep` show: that of the link we were started under, however often we started anew.
+pub fn keep_name() {
+    let Some(name) = std::env::args_os().next() else { return };
+    let name = Path::new(&name).file_name().unwrap_or_default();
+    if let Ok(name) = CString::new(name.as_encoded_bytes()) {
+        // A process whose name cannot be set serves under another.
+        rustix::thread::set_name(&name).ok();
+    }
 }
 
 /// Is this the process that a parent started to be the server?

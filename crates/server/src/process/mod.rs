@@ -18,7 +18,7 @@ mod limits;
 mod port_owner;
 mod user;
 
-pub use detach::{Detached, Outcome, detach};
+pub use detach::{Detached, Outcome, detach, keep_name};
 pub use environment::apply_environment;
 pub use files::{EnvironmentFile, PidFile};
 pub use folders::{AdminFolder, FolderError, control_folder, enter_home, state_folder, states};
