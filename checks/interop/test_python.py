@@ -274,10 +274,8 @@ def test_clone(ours, area_on):
     with client.File() as source, client.File() as target:
         good(source.open(area.url("source"), OpenFlags.READ))
         good(target.open(area.url("target"), OpenFlags.NEW | OpenFlags.UPDATE))
-        try:
-            good(target.clone([(source, 0, 4096, 4096), (source, 4096, 4096, 0)]))
-        except TypeError as unknown:
-            pytest.fail(f"the call is made differently: {unknown}")
+        ranges = [(0, 4096), (4096, 0)]
+        good(target.clone([dict(src_file=source, src_offset=at, src_length=4096, dest_offset=to) for at, to in ranges]))
         assert good(target.read(0, 8192)) == pattern(SIZE)[4096:8192] + pattern(SIZE)[:4096]
 
 

@@ -35,6 +35,7 @@ DIFFERENT = {
     ("raw_query", 0x19): "third-party copy is not offered yet",
     ("raw_query", 0x14): "the real server forgets the value of vnid",
     ("raw_query", 0x1A): "keys on further lines are answered too",
+    ("fs_query_config", 0x100): "keys on further lines are answered too",
 }
 
 STAT = re.compile(rb"\d+ (\d+) (\d+) \d+ \d+ \d+ (\d{4} \S+ \S+)")
@@ -76,7 +77,8 @@ def normal(exchange, status, body):
     if code == raw.READV:
         return without_handles(body)
     if code == raw.LOCATE:
-        return re.sub(rb":\d+(?=[\0 ])", b":PORT", body)
+        host = rb"[^\0 ]+" if exchange.bytes[4] & 1 else rb""  # 0x0100 asks for names, and names differ
+        return re.sub(rb"(?<=\w\w)" + host + rb":\d+(?=[\0 ])" if host else rb":\d+(?=[\0 ])", b":PORT", body)
     if code == raw.PREPARE:
         return bool(body)
     if code == raw.FATTR and exchange.bytes[8] == 2:
