@@ -82,11 +82,20 @@ def test_unbound_path_id(area):
 
 
 def test_bound_connection_takes_no_requests(ours, area_on):
+    """What comes there is data that was or will be announced, never a request."""
+    area = area_on(ours)
+    path = area.put("file", pattern(SIZE))
     with Connection(ours) as control:
-        stream, _ = bind(ours, control.session)
-        assert stream.error(raw.STAT, payload=b"/") == 3006
-        assert stream.closed()
-        control.ping()
+        stream, path_id = bind(ours, control.session)
+        removal = raw.request(9, raw.RM, b"", path.encode())
+        stream.send(removal)
+        handle = control.create(area / "other")
+        asked = control.start(raw.WRITE, struct.pack(">4sqB", handle, 0, path_id), length=len(removal))
+        assert stream.result(asked) == b""
+        control.close(handle)
+        assert area.get("other") == removal
+        assert area.get("file") == pattern(SIZE)
+        stream.close_socket()
 
 
 def test_path_id_is_free_again_after_its_connection_ended(ours, area_on):

@@ -52,6 +52,13 @@ pub(crate) struct LinkState {
     pub(crate) closing: bool,
 }
 
+impl LinkState {
+    /// Something is to leave, to be prepared, or to be taken in.
+    fn has_work(&self) -> bool {
+        self.closing || self.out.pending() > 0 || !self.transfers.is_empty() || !self.expected.is_empty()
+    }
+}
+
 /// All connections of the session. A reply for one that is gone goes nowhere.
 #[derive(Default)]
 pub(crate) struct Links {
@@ -405,6 +412,19 @@ impl Core {
             .flatten()
             .filter_map(|link| link.waker.as_ref())
             .for_each(Waker::wake_by_ref);
+    }
+
+    /// Wakes the links that one link's turn may concern: a bound one when a reply or payload was routed to it, the control
+    /// link when output that held it back has left.
+    pub(crate) fn wake_others(&mut self, link: LinkId, progress: bool) {
+        let control = usize::from(LinkId::CONTROL.0);
+        for (index, state) in self.links.states.iter().enumerate() {
+            let Some(state) = state.as_ref().filter(|_| index != usize::from(link.0)) else { continue };
+            let concerned = if index == control { progress } else { state.has_work() };
+            if concerned && let Some(waker) = &state.waker {
+                waker.wake_by_ref();
+            }
+        }
     }
 
     pub(crate) fn has_parked(&self) -> bool {

@@ -187,8 +187,11 @@ fn join(
         };
         let mut out = Vec::new();
         session::error_reply(&mut out, streamid, session::wire_code(error.kind), &error.text);
-        // The peer may be gone as well; it is told if it can be.
+        // The peer may be gone as well; it is told if it can be. A socket that has just come to this loop is not known to
+        // be writable yet.
+        let _ = poll_fn(|context| socket.poll_writable(context)).await;
         let _ = socket.write(&[std::io::IoSlice::new(&out)], false);
+        linger(&mut socket).await;
         hub.stats.disconnections.add(1);
     });
 }
@@ -237,9 +240,11 @@ fn turn(
             Err(_) => return Poll::Ready(End::Closed),
         };
         let left = before - state.out.pending();
+        let closing = state.closing;
         sent += left;
         core.hub.stats.bytes_out.add(left as u64);
-        if state.closing && (flushed == Flushed::All || core.is_broken()) {
+        core.wake_others(link, left > 0);
+        if closing && (flushed == Flushed::All || core.is_broken()) {
             return Poll::Ready(End::Closing);
         }
         let moved = left > 0 && (matches!(flow, Flow::Full) || core.wants_to_go_on(link));
