@@ -1,9 +1,11 @@
 //! A session on a bench: requests as raw bytes go in, replies come out, and the test plays the file system.
 #![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
 
+pub mod answers;
 pub mod codes;
 pub mod files;
 pub mod raw;
+pub mod recording;
 
 pub use codes::*;
 pub use files::FakeFile;
@@ -147,6 +149,10 @@ impl Bench {
     /// Nothing was replied on the control link.
     pub fn is_silent(&mut self) {
         assert!(self.out.0[0].is_empty(), "{:?}", self.all_replies(0));
+    }
+
+    pub fn out_is_empty(&self) -> bool {
+        self.out.0[0].is_empty()
     }
 
     /// All replies on a link.
