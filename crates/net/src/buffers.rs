@@ -4,8 +4,8 @@
 //! have left. An idle connection owns none. The pool is a thread's own; a buffer may travel with a job to another thread and
 //! be given back wherever it ends.
 //!
-//! Two kinds: *blocks* of one size, always filled (with whatever they held before), for pieces of files; and *small* ones,
-//! empty with some room, for requests and short replies.
+//! Three kinds: *blocks* of one size, always filled (with whatever they held before), for pieces of files; *small* ones,
+//! empty with some room, for requests; and *medium* ones, empty with more room, for replies that leave together.
 
 use std::cell::RefCell;
 
@@ -21,14 +21,22 @@ pub const SMALL_BYTES: usize = 16 * 1024;
 /// Small buffers that a loop keeps for later; more are freed.
 pub const POOLED_SMALL_MAX: usize = 256;
 
+/// Room of a medium buffer.
+pub const MEDIUM_BYTES: usize = 64 * 1024;
+
+/// Medium buffers that a loop keeps for later; more are freed.
+pub const POOLED_MEDIUM_MAX: usize = 64;
+
 #[derive(Default)]
 struct Pool {
     blocks: Vec<Vec<u8>>,
     small: Vec<Vec<u8>>,
+    medium: Vec<Vec<u8>>,
 }
 
 thread_local! {
-    static POOL: RefCell<Pool> = const { RefCell::new(Pool { blocks: Vec::new(), small: Vec::new() }) };
+    static POOL: RefCell<Pool> =
+        const { RefCell::new(Pool { blocks: Vec::new(), small: Vec::new(), medium: Vec::new() }) };
 }
 
 /// A buffer of exactly [`BLOCK_BYTES`] bytes. What they are is left over from earlier use: whoever takes it keeps account of
@@ -56,16 +64,25 @@ pub fn take_small() -> Vec<u8> {
 }
 
 /// Gives a small buffer back; one that has grown is freed.
-pub fn give_small(mut buffer: Vec<u8>) {
-    if buffer.capacity() < SMALL_BYTES || buffer.capacity() > 2 * SMALL_BYTES {
-        return;
+pub fn give_small(buffer: Vec<u8>) {
+    POOL.with_borrow_mut(|pool| give(&mut pool.small, buffer, SMALL_BYTES, POOLED_SMALL_MAX));
+}
+
+/// An empty buffer with room for [`MEDIUM_BYTES`].
+pub fn take_medium() -> Vec<u8> {
+    POOL.with_borrow_mut(|pool| pool.medium.pop()).unwrap_or_else(|| Vec::with_capacity(MEDIUM_BYTES))
+}
+
+/// Gives a medium buffer back; one that has grown is freed.
+pub fn give_medium(buffer: Vec<u8>) {
+    POOL.with_borrow_mut(|pool| give(&mut pool.medium, buffer, MEDIUM_BYTES, POOLED_MEDIUM_MAX));
+}
+
+fn give(kept: &mut Vec<Vec<u8>>, mut buffer: Vec<u8>, bytes: usize, most: usize) {
+    if buffer.capacity() >= bytes && buffer.capacity() <= 2 * bytes && kept.len() < most {
+        buffer.clear();
+        kept.push(buffer);
     }
-    buffer.clear();
-    POOL.with_borrow_mut(|pool| {
-        if pool.small.len() < POOLED_SMALL_MAX {
-            pool.small.push(buffer);
-        }
-    });
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ mod socket;
 mod wake;
 
 pub use buffers::{
-    BLOCK_BYTES, POOLED_BLOCKS_MAX, POOLED_SMALL_MAX, SMALL_BYTES, give_block, give_small, take_block,
-    take_small,
+    BLOCK_BYTES, MEDIUM_BYTES, POOLED_BLOCKS_MAX, POOLED_MEDIUM_MAX, POOLED_SMALL_MAX, SMALL_BYTES,
+    give_block, give_medium, give_small, take_block, take_medium, take_small,
 };
 pub use door::{Arrival, Claim, Door};
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};

@@ -14,7 +14,7 @@ pub const OUTPUT_LOW_BYTES: usize = 256 * 1024;
 pub const OUTPUT_HIGH_BYTES: usize = 1024 * 1024;
 
 /// A read up to this size is answered on the spot, in the output buffer behind its header.
-pub const SPOT_BYTES_MAX: usize = 64 * 1024;
+pub const SPOT_BYTES_MAX: usize = 32 * 1024;
 
 /// A plain read from this size on is sent without copying, where that is possible: below, the extra system call costs
 /// more than the copy.
@@ -38,5 +38,5 @@ pub const ARGUMENT_MEMORY_MAX: usize = 256 * 1024 * 1024;
 
 const _: () = assert!(OUTPUT_LOW_BYTES <= OUTPUT_HIGH_BYTES);
 const _: () = assert!(SENDFILE_BYTES_MIN <= SPOT_BYTES_MAX);
-const _: () = assert!(SPOT_BYTES_MAX <= net::BLOCK_BYTES);
+const _: () = assert!(SPOT_BYTES_MAX + 16 <= net::MEDIUM_BYTES);
 const _: () = assert!(wire::xroot::limits::ARGUMENT_BYTES_MAX < ARGUMENT_MEMORY_MAX);

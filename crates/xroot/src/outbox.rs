@@ -2,7 +2,7 @@
 //!
 //! Short replies gather in one buffer and leave in one call. A file range leaves by `sendfile`, its header just before it.
 
-use net::{Socket, give_block, give_small, take_small};
+use net::{Socket, give_block, give_medium, take_medium};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl Segment {
 
     fn recycle(self) {
         match self {
-            Self::Small(buffer) => give_small(buffer),
+            Self::Small(buffer) => give_medium(buffer),
             Self::Block(block, _) => give_block(block),
             Self::File { .. } => {}
         }
@@ -66,9 +66,17 @@ impl Outbox {
     /// Where to append replies.
     pub(crate) fn tail(&mut self) -> &mut Vec<u8> {
         if self.tail.capacity() == 0 {
-            self.tail = take_small();
+            self.tail = take_medium();
         }
         &mut self.tail
+    }
+
+    /// Where to append a reply of so many bytes: a buffer that would have to grow is left as it is, and another one begun.
+    pub(crate) fn tail_for(&mut self, bytes: usize) -> &mut Vec<u8> {
+        if self.tail.capacity() - self.tail.len() < bytes {
+            self.seal();
+        }
+        self.tail()
     }
 
     /// Bytes that wait.
@@ -105,7 +113,7 @@ impl Outbox {
     /// Forgets everything: the link is gone.
     pub(crate) fn clear(&mut self) {
         self.segments.drain(..).for_each(Segment::recycle);
-        give_small(std::mem::take(&mut self.tail));
+        give_medium(std::mem::take(&mut self.tail));
         (self.sent, self.queued) = (0, 0);
     }
 
@@ -116,7 +124,7 @@ impl Outbox {
         loop {
             if self.is_empty() {
                 // An idle connection owns no buffer.
-                give_small(std::mem::take(&mut self.tail));
+                give_medium(std::mem::take(&mut self.tail));
                 return Ok(Flushed::All);
             }
             if total >= most {

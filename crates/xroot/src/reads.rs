@@ -93,7 +93,8 @@ impl Core {
         if !link.transfers.is_empty() {
             return false;
         }
-        let out = link.out.tail();
+        // With the header, and that of the end if the file is shorter.
+        let out = link.out.tail_for(task.length + 2 * RESPONSE_HEADER_BYTES);
         let at = out.len();
         let body = at + RESPONSE_HEADER_BYTES;
         out.resize(body + task.length, 0);

@@ -1,0 +1,139 @@
+//! A small read of a file in memory takes no memory: the guard of the hot path.
+//!
+//! Counts every allocation of the process while a client that makes none itself sends reads, one after the other and many at
+//! once.
+
+use base::{Clock, LogicalPath};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use std::alloc::System;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+use wire::xroot::flags::{Ability, Ability2, OpenOptions, OpenTemplateOptions};
+use wire::xroot::header::{FileHandle, Handshake, StreamId};
+use wire::xroot::request::{Login, Open, Read as ReadRequest, Request};
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Reads that are counted.
+const READS: usize = 20_000;
+
+/// Bytes of each.
+const LENGTH: usize = 2048;
+
+/// Requests sent in one piece.
+const BATCH: usize = 32;
+
+/// What timers and the runtime may take meanwhile, independent of the number of reads.
+const ALLOCATIONS_MAX: usize = 64;
+
+struct Now(Instant);
+
+impl Clock for Now {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+    fn today(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// Serves `folder` on a port the kernel picks.
+fn serve(folder: &std::path::Path) -> u16 {
+    let exports = vec![logical::config::Export::new(LogicalPath::root())];
+    let config = logical::Config::new(exports, folder.join("admin"));
+    let backend = Arc::new(storage::Posix::new(&storage::posix::Config::new(folder)).unwrap());
+    let journals = logical::Journals::on_disk(&config);
+    let files = logical::Logical::new(logical::Parts {
+        config,
+        backend,
+        clock: Arc::new(Now(Instant::now())),
+        users: Arc::new(logical::NumberedUsers),
+        locator: None,
+        journals,
+    })
+    .unwrap();
+    let door: Arc<dyn net::Door> = Arc::new(xroot::Door::new(xroot::Config::default(), files));
+    let config = net::ListenerConfig {
+        port: 0,
+        address: Some("127.0.0.1".parse().unwrap()),
+        socket: net::SocketConfig::default(),
+        hail: Duration::from_secs(30),
+        connections_max: 16,
+    };
+    let listener = net::Listener::bind(config).unwrap();
+    let port = listener.local_address().unwrap().port();
+    let loops = Arc::new(net::Loops::start(1).unwrap());
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let admission: net::Admission = Arc::new(|_| Box::pin(async { true }));
+        runtime.block_on(listener.serve(loops, Arc::new([door]), admission, Arc::default())).unwrap();
+    });
+    port
+}
+
+/// Logs in and opens `/data`; the handle of a first file is 0.
+fn open(port: u16) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut out = Handshake::BYTES.to_vec();
+    let login = Login {
+        pid: 7,
+        username: *b"counter\0",
+        ability2: Ability2::NONE,
+        ability: Ability::NONE,
+        capver: 5,
+        cgi: b"",
+    };
+    Request::Login(login).encode(StreamId([0, 1]), &mut out);
+    let open = Open {
+        mode: 0,
+        options: OpenOptions::READ,
+        optiont: OpenTemplateOptions::NONE,
+        fhtemplt: FileHandle::default(),
+        target: b"/data",
+    };
+    Request::Open(open).encode(StreamId([0, 2]), &mut out);
+    stream.write_all(&out).unwrap();
+    let mut replies = [0; 16 + 24 + 12];
+    stream.read_exact(&mut replies).unwrap();
+    assert_eq!(replies[40..], [0, 2, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0], "the file is open");
+    stream
+}
+
+/// Sends the batch, and reads its replies, until all reads are done.
+fn run(stream: &mut TcpStream, batch: &[u8], count: usize, replies: &mut [u8]) {
+    for _ in 0..READS / count {
+        stream.write_all(batch).unwrap();
+        stream.read_exact(replies).unwrap();
+        assert_eq!(replies[..8], [0, 3, 0, 0, 0, 0, 8, 0]);
+    }
+}
+
+#[test]
+fn a_small_read_takes_no_memory() {
+    let folder = std::env::temp_dir().join(format!("scalla-allocations-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("data"), vec![7; 1 << 20]).unwrap();
+    let mut stream = open(serve(&folder));
+    for count in [1, BATCH] {
+        let mut batch = Vec::new();
+        for index in 0..count {
+            let offset = (index * 5000) as i64;
+            let read =
+                ReadRequest { fhandle: FileHandle::default(), offset, rlen: LENGTH as i32, argument: None };
+            Request::Read(read).encode(StreamId([0, 3]), &mut batch);
+        }
+        let mut replies = vec![0; count * (8 + LENGTH)];
+        // Buffers become warm.
+        run(&mut stream, &batch, count, &mut replies);
+        let region = Region::new(COUNTED);
+        run(&mut stream, &batch, count, &mut replies);
+        let change = region.change();
+        let taken = change.allocations + change.reallocations;
+        assert!(taken <= ALLOCATIONS_MAX, "{taken} allocations for {READS} reads, {count} at once");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
