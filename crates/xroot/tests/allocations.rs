@@ -3,6 +3,8 @@
 //! Counts every allocation of the process while a client that makes none itself sends reads, one after the other and many at
 //! once.
 
+#![allow(clippy::unwrap_used, reason = "helpers of a test stand outside of it")]
+
 use base::{Clock, LogicalPath};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use std::alloc::System;
