@@ -6,7 +6,7 @@
 
 use crate::hub::Hub;
 use crate::link::Input;
-use crate::outbox::Outbox;
+use crate::links::Links;
 use crate::reads::Transfer;
 use crate::receipts::Receipt;
 use crate::registry::Entry;
@@ -20,7 +20,6 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Instant;
 use vfs::{Answer, FileOperation, OpenFile, Operation, Reply, ReplyTo, Started, Token, Value};
 use wire::xroot::header::{SessionId, StreamId};
@@ -37,71 +36,6 @@ pub(crate) enum Job {
     Piece(usize),
     /// Whoever started it is gone.
     Orphan,
-}
-
-/// One connection of the session.
-#[derive(Default)]
-pub(crate) struct LinkState {
-    pub(crate) out: Outbox,
-    pub(crate) waker: Option<Waker>,
-    /// Transfers whose replies go here, in turn.
-    pub(crate) transfers: VecDeque<usize>,
-    /// Payload that this link brings next.
-    pub(crate) expected: VecDeque<usize>,
-    /// Close when the output has left.
-    pub(crate) closing: bool,
-}
-
-impl LinkState {
-    /// Something is to leave, to be prepared, or to be taken in.
-    fn has_work(&self) -> bool {
-        self.closing || self.out.pending() > 0 || !self.transfers.is_empty() || !self.expected.is_empty()
-    }
-}
-
-/// All connections of the session. A reply for one that is gone goes nowhere.
-#[derive(Default)]
-pub(crate) struct Links {
-    states: Vec<Option<Box<LinkState>>>,
-    nowhere: Vec<u8>,
-}
-
-impl Links {
-    pub(crate) fn get(&mut self, link: LinkId) -> Option<&mut LinkState> {
-        self.states.get_mut(usize::from(link.0))?.as_deref_mut()
-    }
-
-    pub(crate) fn insert(&mut self, link: LinkId) {
-        let index = usize::from(link.0);
-        if self.states.len() <= index {
-            self.states.resize_with(index + 1, || None);
-        }
-        if let Some(place) = self.states.get_mut(index) {
-            *place = Some(Box::default());
-        }
-    }
-
-    fn remove(&mut self, link: LinkId) -> Option<Box<LinkState>> {
-        self.states.get_mut(usize::from(link.0))?.take()
-    }
-
-    fn is_empty(&self) -> bool {
-        self.states.iter().all(Option::is_none)
-    }
-
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut LinkState> {
-        self.states.iter_mut().flatten().map(|state| &mut **state)
-    }
-}
-
-impl session::Outlets for Links {
-    fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
-        self.nowhere.clear();
-        match self.states.get_mut(usize::from(link.0)) {
-            Some(Some(state)) => state.out.tail(),
-            _ => &mut self.nowhere,
-        }
-    }
 }
 
 /// What the control link is to do after its input was looked at.
@@ -391,6 +325,8 @@ impl Core {
         if ended.is_err() {
             tracing::error!("a session could not be ended in order after a panic");
         }
+        // A reply may be half made.
+        core.links.iter_mut().for_each(|link| link.out.clear());
         core.close_links();
     }
 
@@ -401,30 +337,15 @@ impl Core {
 
     /// Every link closes when its output has left.
     pub(crate) fn close_links(&mut self) {
-        self.links.iter_mut().for_each(|link| link.closing = true);
+        for link in self.links.iter_mut() {
+            link.closing = true;
+            link.news = true;
+        }
     }
 
     /// Wakes the links' tasks.
     pub(crate) fn wake_all(&self) {
-        self.links
-            .states
-            .iter()
-            .flatten()
-            .filter_map(|link| link.waker.as_ref())
-            .for_each(Waker::wake_by_ref);
-    }
-
-    /// Wakes the links that one link's turn may concern: a bound one when a reply or payload was routed to it, the control
-    /// link when output that held it back has left.
-    pub(crate) fn wake_others(&mut self, link: LinkId, progress: bool) {
-        let control = usize::from(LinkId::CONTROL.0);
-        for (index, state) in self.links.states.iter().enumerate() {
-            let Some(state) = state.as_ref().filter(|_| index != usize::from(link.0)) else { continue };
-            let concerned = if index == control { progress } else { state.has_work() };
-            if concerned && let Some(waker) = &state.waker {
-                waker.wake_by_ref();
-            }
-        }
+        self.links.wake_all();
     }
 
     pub(crate) fn has_parked(&self) -> bool {
@@ -494,7 +415,26 @@ impl Core {
             !core.session.is_ending() && (greets || silent)
         };
         if late {
-            Self::abort(this);
+            return Self::abort(this);
+        }
+        this.borrow_mut().check_bound(now);
+    }
+
+    /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
+    /// long is no data of ours.
+    fn check_bound(&mut self, now: Instant) {
+        let patience = self.hub.shared.config.hail;
+        for state in self.links.iter_mut() {
+            let late = state.unannounced.filter(|(since, _)| now.duration_since(*since) > patience);
+            if let Some((_, streamid)) = late.filter(|_| !state.closing) {
+                let code = session::wire_code(ErrorKind::InvalidRequest);
+                let text = "Invalid request; only announced data may come on this connection";
+                session::error_reply(state.out.tail(), streamid, code, text);
+                state.closing = true;
+                if let Some(waker) = &state.waker {
+                    waker.wake_by_ref();
+                }
+            }
         }
     }
 
@@ -553,7 +493,9 @@ impl Core {
 
     fn forget_if_finished(this: &Rc<RefCell<Self>>) {
         let mut core = this.borrow_mut();
-        let gone = core.session.is_finished() && core.links.is_empty() && core.jobs.is_empty();
+        // After a panic nobody knows what is in flight: what is dropped releases its files by itself.
+        let settled = core.broken || (core.session.is_finished() && core.jobs.is_empty());
+        let gone = settled && core.links.is_empty();
         if gone {
             core.hub.remove(core.owner);
             let known = core.hub.shared.registry.remove(core.session.id());

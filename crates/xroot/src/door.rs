@@ -24,7 +24,7 @@ const DRAIN_LOOK: Duration = Duration::from_millis(10);
 pub struct Config {
     /// What sessions are told.
     pub settings: Settings,
-    /// A client must have logged in within this time.
+    /// A client must have logged in within this time, and data on a joined connection must have been announced.
     pub hail: Duration,
     /// Silent connections without work are closed after this time; `None` keeps them.
     pub idle: Option<Duration>,

@@ -17,6 +17,7 @@
 //! | `registry` | where each session lives, for bind and endsess |
 //! | `core` | one session with its links: runs what the session machine asks for |
 //! | `link` | the task of one connection |
+//! | `links` | all connections of a session: what waits on each, and who is to be woken |
 //! | `outbox` | replies and file ranges waiting for the socket |
 //! | `reads`, `vectors` | reads that take more than one step |
 //! | `receipts` | payload on its way to files |
@@ -28,6 +29,7 @@ mod door;
 mod hub;
 mod limits;
 mod link;
+mod links;
 mod outbox;
 mod reads;
 mod receipts;

@@ -226,6 +226,7 @@ fn turn(
         },
         None => return Poll::Ready(End::Closed),
     }
+    core.hub.stats.turns.add(1);
     let mut sent = 0;
     loop {
         let flow = work(core, link, input);
@@ -234,6 +235,8 @@ fn turn(
         }
         core.advance(link);
         let Some(state) = core.links.get(link) else { return Poll::Ready(End::Closed) };
+        state.news = false;
+        state.stalled = matches!(flow, Flow::Full);
         let before = state.out.pending();
         let flushed = match state.out.flush(socket, ROUND_BYTES) {
             Ok(flushed) => flushed,
@@ -243,7 +246,7 @@ fn turn(
         let closing = state.closing;
         sent += left;
         core.hub.stats.bytes_out.add(left as u64);
-        core.wake_others(link, left > 0);
+        core.links.wake_others(link, left > 0);
         if closing && (flushed == Flushed::All || core.is_broken()) {
             return Poll::Ready(End::Closing);
         }
@@ -276,9 +279,15 @@ fn work(core: &mut Core, link: LinkId, input: &mut Input) -> Flow {
     }
     // A bound link brings payload that the control link announced, and nothing else.
     while !input.is_empty() {
-        let Some(key) = core.links.get(link).and_then(|state| state.expected.front().copied()) else {
+        let Some(state) = core.links.get(link) else { return Flow::Full };
+        let Some(key) = state.expected.front().copied() else {
+            if state.unannounced.is_none() {
+                let streamid = input.bytes().first_chunk().copied().unwrap_or_default();
+                state.unannounced = Some((Instant::now(), StreamId(streamid)));
+            }
             return Flow::Full;
         };
+        state.unannounced = None;
         let taken = core.feed(key, input.bytes());
         input.consume(taken);
         if taken == 0 {

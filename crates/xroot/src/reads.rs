@@ -125,9 +125,7 @@ impl Core {
         match self.links.get(link) {
             Some(state) => {
                 state.transfers.push_back(key);
-                if let (true, Some(waker)) = (link != LinkId::CONTROL, &state.waker) {
-                    waker.wake_by_ref();
-                }
+                state.news = true;
             }
             None => self.drop_transfer(key),
         }
@@ -332,7 +330,7 @@ impl Core {
         match self.transfers.try_remove(key).map(|transfer| transfer.work) {
             Some(Work::Range(range)) => self.session.read_ended(range.index),
             Some(Work::Vector(vector)) => {
-                vector.files.into_iter().for_each(|index| self.session.read_ended(index))
+                vector.files.into_iter().for_each(|(index, _)| self.session.read_ended(index))
             }
             None => {}
         }

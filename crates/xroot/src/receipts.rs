@@ -89,9 +89,7 @@ impl Core {
         match self.links.get(link) {
             Some(state) => {
                 state.expected.push_back(key);
-                if let (true, Some(waker)) = (link != LinkId::CONTROL, &state.waker) {
-                    waker.wake_by_ref();
-                }
+                state.news = true;
             }
             None => self.payload_lost(key),
         }

@@ -42,6 +42,8 @@ counters! {
     logins,
     /// Requests of any kind.
     requests,
+    /// Times that a connection's task looked at what there is to do.
+    turns,
     /// kXR_open.
     opens,
     /// kXR_read and kXR_pgread.

@@ -31,16 +31,17 @@ pub(crate) struct VectorRead {
     /// What the pool reads: bytes wanted of each piece.
     wanted: Vec<usize>,
     /// Files that a close must wait for.
-    pub(crate) files: Vec<FileIndex>,
+    pub(crate) files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
 }
 
 impl Core {
     pub(crate) fn read_vector(&mut self, task: ReadVectorTask) {
         self.hub.stats.vector_reads.add(1);
-        let mut files: Vec<FileIndex> = Vec::new();
+        let mut files: Vec<(FileIndex, Arc<dyn OpenFile>)> = Vec::new();
         for element in &task.elements {
-            if !files.contains(&element.file) {
-                files.push(element.file);
+            let known = files.iter().any(|(index, _)| *index == element.file);
+            if !known && let Some(file) = self.session.file(element.file).cloned() {
+                files.push((element.file, file));
                 self.session.read_began(element.file);
             }
         }
@@ -60,7 +61,7 @@ impl Core {
             vector.begin_frame();
         }
         while let Some(&element) = vector.elements.get(vector.next).filter(|_| vector.next < vector.end) {
-            let file = self.file_of(element.file)?;
+            let file = vector.file_of(element.file)?;
             let at = vector.filled + SEGMENT_BYTES;
             put(&mut vector.frame, vector.filled, &header(&element));
             let Some(room) = vector.frame.get_mut(at..at + element.length) else {
@@ -86,11 +87,6 @@ impl Core {
         Ok(self.push_vector(link, vector))
     }
 
-    fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
-        let gone = || Error::new(ErrorKind::FileNotOpen, "readv does not refer to an open file");
-        self.session.file(index).cloned().ok_or_else(gone)
-    }
-
     fn push_vector(&mut self, link: LinkId, vector: &mut VectorRead) -> Made {
         let last = vector.end == vector.elements.len();
         let mut frame = std::mem::take(&mut vector.frame);
@@ -114,7 +110,7 @@ impl Core {
         vector.frame = buffer;
         let index = vector.elements.get(vector.next).map(|element| element.file);
         if lengths != vector.wanted {
-            let file = index.map(|index| self.file_of(index)).transpose()?;
+            let file = index.map(|index| vector.file_of(index)).transpose()?;
             return Err(file.map_or_else(|| unexpected(Answer::DONE), |file| beyond(&*file)));
         }
         for &length in &vector.wanted {
@@ -129,6 +125,12 @@ impl Core {
 }
 
 impl VectorRead {
+    /// A file that was open when the request came; a close waits for the whole of it.
+    fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
+        let found = self.files.iter().find(|(known, _)| *known == index).map(|(_, file)| file.clone());
+        found.ok_or_else(|| Error::new(ErrorKind::FileNotOpen, "readv does not refer to an open file"))
+    }
+
     /// Chooses the elements of the next frame and makes room for them.
     fn begin_frame(&mut self) {
         let mut bytes = RESPONSE_HEADER_BYTES;
