@@ -10,6 +10,10 @@ use vfs::{ReplyTo, Started, Target, Value};
 
 /// Permission bits that clients may set by chmod and at creation.
 const CLIENT_MODE_BITS: u32 = 0o775;
+/// What a new directory always lets its owner do.
+const OWNER_DIRECTORY: u32 = 0o700;
+/// Directories that a rename makes on the way, as clients know them.
+const RENAME_PARENT_MODE: u32 = 0o750;
 
 /// Creates a directory. One that is there with exactly these permission bits is fine, as clients are used to.
 pub(crate) fn make_directory(
@@ -23,7 +27,7 @@ pub(crate) fn make_directory(
         return done(Err(error));
     }
     on_pool(shared, target, reply, move |shared, target| {
-        let mode = shared.config.directory_mode.apply(mode);
+        let mode = shared.config.directory_mode.apply(mode | OWNER_DIRECTORY);
         let path = target.path.without_slash();
         match shared.backend.make_directory(&path, mode, parents) {
             Ok(()) => Ok(Value::Nothing),
@@ -92,7 +96,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         if shared.checkpoints.is_active_below(&old) || shared.checkpoints.is_active_below(&new) {
             return Err(unable("rename", &from.path, errno::TEXT_BUSY));
         }
-        let parents = Some(shared.config.directory_mode.apply(0o755));
+        let parents = Some(shared.config.directory_mode.apply(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
         let moving = shared.persist.moving(&old, &new).map_err(fail)?;
         let renamed = shared.backend.rename(&old, &new, parents).map_err(fail);

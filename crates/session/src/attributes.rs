@@ -56,7 +56,9 @@ impl Session {
             },
         };
         if !arguments.target.is_empty() {
-            return match target(arguments.target, Verb::SET) {
+            let changes = matches!(m.subcode, FattrSubcode::SET | FattrSubcode::DEL);
+            let verb = if changes { Verb::MODIFY_ATTRIBUTES } else { Verb::INSPECT_ATTRIBUTES };
+            return match target(arguments.target, verb) {
                 Ok(place) => {
                     let kind = CallKind::Attributes { file: None, subcode: m.subcode, values };
                     Todo::Call(self.call(id, LinkId::CONTROL, kind), Operation::Attributes(place, work))

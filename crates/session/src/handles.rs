@@ -419,6 +419,7 @@ impl Session {
             CallKind::Refused(error) => {
                 self.refuse(call.streamid, call.link, crate::wire_code(error.kind), &error.text, out)
             }
+            CallKind::Passed => Todo::Nothing,
             CallKind::Write(index) => {
                 self.ended(index);
                 self.written(call.streamid, call.link, received.error, out)

@@ -72,6 +72,8 @@ pub(crate) enum CallKind {
     TextWithNul,
     /// A refused request whose data must pass first.
     Refused(Error),
+    /// A request that was refused at once, whose data is passed over.
+    Passed,
     /// The session of a vanished client releases a file. Nobody to answer.
     Release(FileIndex),
 }
@@ -93,7 +95,8 @@ impl CallKind {
             | Self::List { .. }
             | Self::Kinds
             | Self::TextWithNul
-            | Self::Refused(_) => false,
+            | Self::Refused(_)
+            | Self::Passed => false,
         }
     }
 }
@@ -267,12 +270,15 @@ impl Session {
     /// An argument that is larger than any request has: it is passed over, or, of somebody unknown, not listened to.
     fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn Outlets) -> Todo {
         let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
+        // At once: whoever announced it by mistake waits for the answer and never sends so much.
+        self.fail(header.streamid, &error, out);
         if self.stage != Stage::Active {
-            self.fail(header.streamid, &error, out);
             return self.violated();
         }
         self.unsign(header.code);
-        self.discard(header.streamid, LinkId::CONTROL, length, error)
+        let call = self.call(header.streamid, LinkId::CONTROL, CallKind::Passed);
+        let into = Destination::Discard;
+        Todo::Receive(Receive { call, link: LinkId::CONTROL, length, into, checkpoint: false })
     }
 
     fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {

@@ -189,15 +189,10 @@ fn locate(m: &Locate<'_>) -> Result<Operation, Error> {
         unique: has(Locating::COMPRESS),
     };
     let path = m.path.split(|&b| b == 0).next().unwrap_or_default();
-    // `*` is all servers, `*path` all that export the path: the file need not exist.
-    let place = match path.strip_prefix(b"*") {
-        Some(rest) => {
-            if !rest.is_empty() {
-                target(rest, Verb::LOCATE)?;
-            }
-            None
-        }
-        None => Some(target(path, Verb::LOCATE)?),
+    // `*` is all servers, `*path` all that have the path; a server that stands alone is all of them.
+    let place = match path {
+        b"*" => None,
+        path => Some(target(path.strip_prefix(b"*").unwrap_or(path), Verb::LOCATE)?),
     };
     Ok(Operation::Locate(place, options))
 }

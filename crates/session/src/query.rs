@@ -32,9 +32,10 @@ impl Session {
             QueryType::XATTR => target(text, Verb::STAT).map(Operation::QueryAttributes),
             QueryType::SPACE => target(text, Verb::STAT).map(Operation::QuerySpace),
             QueryType::PREP => prepare(m.args),
-            QueryType::FSINFO | QueryType::OPAQUE | QueryType::OPAQUF => {
-                Ok(Operation::QueryOpaque { code: m.infotype.0, argument: text.to_vec() })
-            }
+            QueryType::OPAQUE => Ok(Operation::QueryOpaque { code: m.infotype.0, argument: text.to_vec() }),
+            // These begin with a path.
+            QueryType::FSINFO | QueryType::OPAQUF => target(text, Verb::QUERY)
+                .map(|_| Operation::QueryOpaque { code: m.infotype.0, argument: text.to_vec() }),
             _ => Err(Error::new(ErrorKind::ArgInvalid, "Invalid information query type code")),
         };
         let kind = match m.infotype {

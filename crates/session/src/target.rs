@@ -20,7 +20,9 @@ impl Verb {
     pub(crate) const TRUNCATE: Self = Self("Truncating");
     pub(crate) const PREPARE: Self = Self("Preparing");
     pub(crate) const CHECKSUM: Self = Self("Check summing");
-    pub(crate) const SET: Self = Self("Setting");
+    pub(crate) const QUERY: Self = Self("Querying");
+    pub(crate) const INSPECT_ATTRIBUTES: Self = Self("Inspecting file attributes");
+    pub(crate) const MODIFY_ATTRIBUTES: Self = Self("Modifying file attributes");
 }
 
 /// `path[?cgi]`; a NUL ends it.

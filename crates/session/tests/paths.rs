@@ -350,9 +350,15 @@ fn locate_asks_for_one_path_or_for_all_servers() {
         let text = Answer::Value(Value::Text(b"Sw[::127.0.0.1]:21022".to_vec()));
         assert_eq!(bench.reply_of(call, text).text(), "Sw[::127.0.0.1]:21022\0");
     }
-    for everywhere in [&b"*"[..], b"*/data", b"*\0", b"*/data\0"] {
+    for everywhere in [&b"*"[..], b"*\0"] {
         let (_, operation) = bench.operation(&Raw::new(LOCATE).payload(everywhere));
         assert!(matches!(operation, Operation::Locate(None, _)));
+    }
+    // All servers that have the path: it must be there.
+    for everywhere in [&b"*/data"[..], b"*/data\0"] {
+        let (_, operation) = bench.operation(&Raw::new(LOCATE).payload(everywhere));
+        let Operation::Locate(Some(target), _) = operation else { panic!() };
+        assert_eq!(path_of(&target), "/data");
     }
 }
 
