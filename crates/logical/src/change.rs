@@ -1,17 +1,14 @@
 //! What changes the name space: directories, removing, renaming, modes, sizes.
 
 use crate::checksum::stored;
+use crate::config::CLIENT_MODE_BITS;
 use crate::describe;
 use crate::file_system::{done, on_pool};
-use crate::shared::{Shared, errno, unable};
+use crate::shared::{Shared, errno, is_read_only, unable};
 use base::Error;
 use std::sync::Arc;
 use vfs::{ReplyTo, Started, Target, Value};
 
-/// Permission bits that clients may set by chmod and at creation.
-const CLIENT_MODE_BITS: u32 = 0o775;
-/// What a new directory always lets its owner do.
-const OWNER_DIRECTORY: u32 = 0o700;
 /// Directories that a rename makes on the way, as clients know them.
 const RENAME_PARENT_MODE: u32 = 0o750;
 
@@ -27,7 +24,7 @@ pub(crate) fn make_directory(
         return done(Err(error));
     }
     on_pool(shared, target, reply, move |shared, target| {
-        let mode = shared.config.directory_mode.apply(mode | OWNER_DIRECTORY);
+        let mode = shared.config.mode_of_directory(mode);
         let path = target.path.without_slash();
         match shared.backend.make_directory(&path, mode, parents) {
             Ok(()) => Ok(Value::Nothing),
@@ -80,9 +77,10 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
 
 /// Renames. An existing file is replaced, missing parents of the new name are created.
 pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &ReplyTo) -> Started {
-    let checked = shared
-        .writable_export(&from.path, "Renaming", "rename")
-        .and_then(|_| shared.writable_export(&to.path, "Renaming to", "rename"));
+    let checked = shared.writable_export(&from.path, "Renaming", "rename").and_then(|_| {
+        let export = shared.export(&to.path, "Renaming to")?;
+        if is_read_only(export) { Err(unable("rename", &from.path, errno::READ_ONLY)) } else { Ok(export) }
+    });
     if let Err(error) = checked {
         return done(Err(error));
     }
@@ -96,7 +94,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         if shared.checkpoints.is_active_below(&old) || shared.checkpoints.is_active_below(&new) {
             return Err(unable("rename", &from.path, errno::TEXT_BUSY));
         }
-        let parents = Some(shared.config.directory_mode.apply(RENAME_PARENT_MODE));
+        let parents = Some(shared.config.mode_of_directory(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
         let moving = shared.persist.moving(&old, &new).map_err(fail)?;
         let renamed = shared.backend.rename(&old, &new, parents).map_err(fail);

@@ -41,6 +41,9 @@ impl ModeRange {
     }
 }
 
+/// Permission bits that clients may set: others never write.
+pub(crate) const CLIENT_MODE_BITS: u32 = 0o775;
+
 /// Which new files persist only when closed properly.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum PersistMode {
@@ -121,10 +124,13 @@ pub struct OwnAddress {
 pub struct Config {
     /// What is served.
     pub exports: Vec<Export>,
-    /// Modes of created files.
+    /// Modes of created files. Their owner may always read and write them, as far as `max` allows: clients leave the bits
+    /// out at times.
     pub file_mode: ModeRange,
-    /// Modes of created directories.
+    /// Modes of created directories. Their owner may always use them, as far as `max` allows.
     pub directory_mode: ModeRange,
+    /// Bits that created files and directories do not get: the process's umask.
+    pub umask: u32,
     /// Persist on successful close.
     pub persist: Persist,
     /// Checkpoints.
@@ -144,12 +150,23 @@ pub struct Config {
 }
 
 impl Config {
+    /// The mode of a file that a client creates with `mode`.
+    pub(crate) fn mode_of_file(&self, mode: u32) -> u32 {
+        self.file_mode.apply((mode | 0o600) & CLIENT_MODE_BITS) & !self.umask
+    }
+
+    /// The mode of a directory that a client creates with `mode`.
+    pub(crate) fn mode_of_directory(&self, mode: u32) -> u32 {
+        self.directory_mode.apply((mode | 0o700) & CLIENT_MODE_BITS) & !self.umask
+    }
+
     /// The defaults, with these exports and journals below `folder`.
     pub fn new(exports: Vec<Export>, folder: PathBuf) -> Self {
         Self {
             exports,
-            file_mode: ModeRange { min: 0o600, max: 0o775 },
-            directory_mode: ModeRange { min: 0o700, max: 0o775 },
+            file_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },
+            directory_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },
+            umask: 0,
             persist: Persist { mode: PersistMode::Manual, hold: Duration::from_secs(600), sync: 1 },
             checkpoints: Checkpoints {
                 enabled: true,

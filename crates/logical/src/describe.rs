@@ -100,7 +100,7 @@ fn stat_with(
         modified: metadata.modified,
         changed: metadata.changed,
         accessed: metadata.accessed,
-        mode: metadata.mode & MODE_BITS,
+        mode: metadata.mode & MODE_BITS & if read_only { !0o222 } else { u32::MAX },
         owner,
         group,
     }
@@ -169,7 +169,8 @@ mod tests {
             let stat = stat(&metadata(mode, uid, gid), &Somebody, false);
             assert_eq!((stat.readable, stat.writable, stat.executable), want, "{mode:o} {uid} {gid}");
         }
-        assert!(!stat(&metadata(0o100_644, 7, 8), &Somebody, true).writable);
+        let read_only = stat(&metadata(0o100_664, 7, 8), &Somebody, true);
+        assert_eq!((read_only.writable, read_only.mode), (false, 0o444));
     }
 
     #[test]

@@ -76,18 +76,18 @@ impl Handle {
             .map(|p| storage::ReadPiece { offset: p.offset, length: p.length, at: p.at })
             .collect();
         let open = &self.0;
+        if let Err(error) = open.check_pieces(buffer.len(), &pieces) {
+            return fail(error);
+        }
         let mut done = || -> storage::ring::Completion {
             let (flying, reply) = (Flying::new(open), reply.defer());
+            let path = open.path.clone();
             Box::new(move |buffer, result| {
-                let path = flying.as_ref().map(|flying| flying.0.path.clone());
                 // Whoever waits for the last operation is not to wait for the answer too.
                 drop(flying);
-                reply.send(match (result, path) {
-                    (Ok(lengths), _) => Answer::Value(Value::Data { buffer, lengths }),
-                    (Err(error), path) => {
-                        let path = path.unwrap_or_else(LogicalPath::root);
-                        Answer::Error(Error::unable("read", &path, error))
-                    }
+                reply.send(match result {
+                    Ok(lengths) => Answer::Value(Value::Data { buffer, lengths }),
+                    Err(error) => Answer::Error(Error::unable("read", &path, error)),
                 });
             })
         };

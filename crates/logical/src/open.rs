@@ -23,8 +23,6 @@ const NOT_A_FILE: i32 = 15;
 const CREATION_SECONDS: u64 = 60;
 /// Mode of parents that are created on the way, before the configured range.
 const PARENT_MODE: u32 = 0o755;
-/// What a new file always lets its owner do: clients that were told to wait come back with a mode that lacks it.
-const OWNER_FILE: u32 = 0o600;
 
 /// An open that was found permissible.
 pub(crate) struct Plan {
@@ -259,7 +257,7 @@ fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result
 }
 
 fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
-    let mode = shared.config.file_mode.apply(plan.request.mode | OWNER_FILE);
+    let mode = shared.config.mode_of_file(plan.request.mode);
     let attempt =
         || shared.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e));
     if let Some(ticket) = attempt()? {
@@ -330,8 +328,8 @@ fn how(shared: &Shared, plan: &Plan, truncate: bool, mark: u32) -> Result<OpenHo
     };
     let create = plan.creates.then(|| CreateHow {
         exclusive: request.new,
-        mode: shared.config.file_mode.apply(request.mode | OWNER_FILE) | mark,
-        parents: request.make_path.then(|| shared.config.directory_mode.apply(PARENT_MODE)),
+        mode: shared.config.mode_of_file(request.mode) | mark,
+        parents: request.make_path.then(|| shared.config.mode_of_directory(PARENT_MODE)),
         size_hint: plan.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
         space: plan.cgi.text("oss.cgroup").map(str::to_owned),
         beside,

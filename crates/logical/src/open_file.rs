@@ -235,10 +235,20 @@ impl Open {
         checked.map_err(|e| Error::unable(verb, &self.path, e))
     }
 
+    /// Do all pieces lie in a buffer of this length, and may they be read?
+    pub(crate) fn check_pieces(&self, length: usize, pieces: &[Piece]) -> Result<(), Error> {
+        for piece in pieces {
+            self.check_read(piece.offset, piece.length)?;
+            if piece.at.checked_add(piece.length).is_none_or(|end| end > length) {
+                return Err(unable("read", &self.path, errno::INVALID));
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn read(&self, mut buffer: Vec<u8>, pieces: &[Piece]) -> Result<Value, Error> {
         let mut lengths = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            self.check_read(piece.offset, piece.length)?;
             let end = piece.at.checked_add(piece.length);
             let into = end.and_then(|end| buffer.get_mut(piece.at..end));
             let into = into.ok_or_else(|| unable("read", &self.path, errno::INVALID))?;

@@ -123,6 +123,7 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     let range = |range: config::ModeRange| logical::config::ModeRange { min: range.min, max: range.max };
     config.file_mode = range(wanted.creation_modes.files);
     config.directory_mode = range(wanted.creation_modes.directories);
+    config.umask = umask();
     config.persist = logical::config::Persist {
         mode: match wanted.persist.mode {
             config::PersistMode::Auto => logical::config::PersistMode::Auto,
@@ -158,6 +159,13 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     config.delay_max = *wanted.delay_max;
     config.own_address = own_address(&effective.host, port);
     config
+}
+
+/// The process's umask, which can be asked for without setting it only so; the usual one where it cannot be told.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    line.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o022)
 }
 
 fn algorithm(kind: ChecksumKind) -> Algorithm {

@@ -105,8 +105,8 @@ fn drop_listed(names: io::Result<Vec<String>>, path: &LogicalPath, remove: impl 
     let Ok(names) = names else { return };
     for name in names.iter().filter(|name| name.starts_with(ATTRIBUTE_PREFIX)) {
         if let Err(error) = remove(name) {
-            // Its modification time will still tell most changes.
-            tracing::warn!(%path, name, %error, "a stored checksum of a changed file cannot be removed");
+            // Its modification time will still tell most changes. Who may not remove it may seldom change the file.
+            tracing::debug!(%path, name, %error, "a stored checksum of a changed file cannot be removed");
         }
     }
 }

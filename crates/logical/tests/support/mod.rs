@@ -168,14 +168,68 @@ pub fn replacing() -> OpenRequest {
     OpenRequest { delete: true, mode: 0o644, ..updating() }
 }
 
-/// A server on memory.
+/// A client of a logical file system, in calls that read well.
+#[derive(Clone)]
+pub struct Client {
+    logical: Arc<Logical>,
+    post: Arc<Post>,
+    caller: Arc<Caller>,
+}
+
+impl Client {
+    pub fn new(logical: Arc<Logical>, caller: Arc<Caller>) -> Self {
+        Self { logical, post: Arc::default(), caller }
+    }
+
+    fn reply(&self) -> (ReplyTo, u64) {
+        let number = self.post.next.fetch_add(1, Ordering::SeqCst);
+        (ReplyTo::new(self.post.clone(), Token { owner: 1, call: number }), number)
+    }
+
+    pub fn call_as(&self, caller: &Arc<Caller>, operation: Operation) -> Call {
+        let (reply, number) = self.reply();
+        let started = self.logical.start(caller, operation, &reply);
+        Call { started, number, post: self.post.clone() }
+    }
+
+    pub fn call(&self, operation: Operation) -> Call {
+        self.call_as(&self.caller, operation)
+    }
+
+    pub fn open_as(&self, caller: &Arc<Caller>, name: &str, request: OpenRequest) -> Call {
+        self.call_as(caller, Operation::Open(target(name), Box::new(request)))
+    }
+
+    pub fn open(&self, name: &str, request: OpenRequest) -> Call {
+        self.open_as(&self.caller, name, request)
+    }
+
+    pub fn on_file(&self, file: &Arc<dyn OpenFile>, operation: FileOperation) -> Call {
+        let (reply, number) = self.reply();
+        let started = file.start(operation, &reply);
+        Call { started, number, post: self.post.clone() }
+    }
+
+    pub fn write(&self, file: &Arc<dyn OpenFile>, offset: u64, bytes: &[u8]) -> Call {
+        self.on_file(file, FileOperation::Write { buffer: bytes.to_vec(), offset, checkpoint: false })
+    }
+
+    pub fn close(&self, file: &Arc<dyn OpenFile>) -> Call {
+        self.on_file(file, FileOperation::Close { failed: false })
+    }
+
+    pub fn abandon(&self, file: &Arc<dyn OpenFile>) -> Call {
+        self.on_file(file, FileOperation::Abandon)
+    }
+}
+
+/// A server on memory. What a client does, the server's own client does.
 pub struct Server {
     pub logical: Arc<Logical>,
     pub memory: Memory,
     pub clock: Arc<ManualClock>,
-    pub post: Arc<Post>,
-    pub caller: Arc<Caller>,
     pub config: Config,
+    client: Client,
     pub persist: Shelf,
     pub checkpoints: Shelf,
 }
@@ -228,12 +282,12 @@ impl Server {
                 checkpoints: Arc::new(checkpoints.clone()),
             },
         };
+        let logical = Logical::new(parts)?;
         Ok(Self {
-            logical: Logical::new(parts)?,
+            client: Client::new(logical.clone(), caller("alice", 1)),
+            logical,
             memory: memory.clone(),
             clock: clock.clone(),
-            post: Arc::default(),
-            caller: caller("alice", 1),
             config,
             persist,
             checkpoints,
@@ -261,48 +315,14 @@ impl Server {
         self.memory.quiesce();
     }
 
-    fn reply(&self) -> (ReplyTo, u64) {
-        let number = self.post.next.fetch_add(1, Ordering::SeqCst);
-        (ReplyTo::new(self.post.clone(), Token { owner: 1, call: number }), number)
-    }
-
-    pub fn call_as(&self, caller: &Arc<Caller>, operation: Operation) -> Call {
-        let (reply, number) = self.reply();
-        let started = self.logical.start(caller, operation, &reply);
-        Call { started, number, post: self.post.clone() }
-    }
-
-    pub fn call(&self, operation: Operation) -> Call {
-        self.call_as(&self.caller, operation)
-    }
-
-    pub fn open_as(&self, caller: &Arc<Caller>, name: &str, request: OpenRequest) -> Call {
-        self.call_as(caller, Operation::Open(target(name), Box::new(request)))
-    }
-
-    pub fn open(&self, name: &str, request: OpenRequest) -> Call {
-        self.open_as(&self.caller, name, request)
-    }
-
-    pub fn on_file(&self, file: &Arc<dyn OpenFile>, operation: FileOperation) -> Call {
-        let (reply, number) = self.reply();
-        let started = file.start(operation, &reply);
-        Call { started, number, post: self.post.clone() }
-    }
-
-    pub fn write(&self, file: &Arc<dyn OpenFile>, offset: u64, bytes: &[u8]) -> Call {
-        self.on_file(file, FileOperation::Write { buffer: bytes.to_vec(), offset, checkpoint: false })
-    }
-
-    pub fn close(&self, file: &Arc<dyn OpenFile>) -> Call {
-        self.on_file(file, FileOperation::Close { failed: false })
-    }
-
-    pub fn abandon(&self, file: &Arc<dyn OpenFile>) -> Call {
-        self.on_file(file, FileOperation::Abandon)
-    }
-
     pub fn stat(&self, name: &str) -> Call {
         self.call(Operation::Stat(target(name)))
+    }
+}
+
+impl std::ops::Deref for Server {
+    type Target = Client;
+    fn deref(&self) -> &Client {
+        &self.client
     }
 }

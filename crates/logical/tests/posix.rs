@@ -1,0 +1,186 @@
+//! The same room on a real file system with journals on disk: an upload, its loss, its resumption, a checkpoint that a
+//! restart undoes, attributes and checksums as they lie on disk.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use logical::config::{Config, Export};
+use logical::{Journals, Logical, NumberedUsers, Parts};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use storage::Posix;
+use support::time::ManualClock;
+use support::{Call, Client, caller, creating, path, reading, replacing, target, updating};
+use vfs::{AttributeWork, CheckpointWork, FileOperation, ListDetail, OpenRequest, Operation, Value};
+
+/// A folder that goes when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("logical-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(path.join("data")).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join("data").join(name)
+    }
+
+    fn mode(&self, name: &str) -> u32 {
+        fs::metadata(self.file(name)).unwrap().permissions().mode() & 0o7777
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Process {
+    logical: Arc<Logical>,
+    client: Client,
+}
+
+impl Process {
+    /// A start of the server on this folder.
+    fn start(folder: &Path, clock: &Arc<ManualClock>) -> Self {
+        let mut config = Config::new(vec![Export::new(path("/"))], folder.join("admin"));
+        config.checksums.types = vec![digest::Algorithm::Adler32, digest::Algorithm::Crc32c];
+        let parts = Parts {
+            journals: Journals::on_disk(&config),
+            config,
+            backend: Arc::new(Posix::new(&storage::posix::Config::new(folder.join("data"))).unwrap()),
+            clock: clock.clone(),
+            users: Arc::new(NumberedUsers),
+            locator: None,
+        };
+        let logical = Logical::new(parts).unwrap();
+        Self { client: Client::new(logical.clone(), caller("alice", 1)), logical }
+    }
+
+    fn call(&self, operation: Operation) -> Call {
+        self.client.call(operation)
+    }
+
+    fn open(&self, name: &str, request: OpenRequest) -> Call {
+        self.client.open(name, request)
+    }
+}
+
+#[test]
+fn an_upload_that_is_lost_resumed_and_closed() {
+    let folder = Folder::new("posc");
+    let clock = Arc::new(ManualClock::default());
+    let posc = |request| OpenRequest { posc: true, make_path: true, ..request };
+    let first = Process::start(&folder.0, &clock);
+    let file = first.open("/a/b/f", posc(creating())).file();
+    first.client.write(&file, 0, b"12345").done();
+    assert_eq!(folder.mode("a/b/f"), 0o1644);
+    // The process is gone without a word; its journal is on disk.
+    let second = Process::start(&folder.0, &clock);
+    assert_eq!(second.logical.status().pending_files, 1);
+    let file = second.open("/a/b/f", updating()).file();
+    second.client.write(&file, 5, b"6789").done();
+    second.client.close(&file).done();
+    assert_eq!(folder.mode("a/b/f"), 0o644);
+    assert_eq!(fs::read(folder.file("a/b/f")).unwrap(), b"123456789");
+    let third = Process::start(&folder.0, &clock);
+    assert_eq!(third.logical.status().pending_files, 0);
+    let file = third.open("/a/b/g", posc(creating())).file();
+    third.client.abandon(&file).done();
+    clock.advance(std::time::Duration::from_secs(601));
+    third.logical.tick();
+    while third.logical.status().pending_files > 0 {
+        std::thread::yield_now();
+    }
+    assert!(!folder.file("a/b/g").exists());
+}
+
+#[test]
+fn a_checkpoint_that_a_restart_undoes() {
+    let folder = Folder::new("checkpoint");
+    let clock = Arc::new(ManualClock::default());
+    fs::write(folder.file("f"), b"0123456789").unwrap();
+    let first = Process::start(&folder.0, &clock);
+    let file = first.open("/f", updating()).file();
+    first.client.on_file(&file, FileOperation::Checkpoint(CheckpointWork::Begin)).done();
+    first.client.write(&file, 2, b"XXXX").done();
+    first.client.on_file(&file, FileOperation::Truncate { size: 4, checkpoint: true }).done();
+    first.client.write(&file, 20, b"end").done();
+    assert_eq!(fs::metadata(folder.file("f")).unwrap().len(), 23);
+    let second = Process::start(&folder.0, &clock);
+    assert_eq!(fs::read(folder.file("f")).unwrap(), b"0123456789");
+    assert_eq!(second.logical.status().checkpoints, 0);
+    assert!(fs::read_dir(folder.0.join("admin/chkpnt")).unwrap().next().is_none());
+}
+
+#[test]
+fn checksums_and_attributes_as_they_lie_on_disk() {
+    let folder = Folder::new("attributes");
+    let clock = Arc::new(ManualClock::default());
+    let process = Process::start(&folder.0, &clock);
+    let file = process.open("/f", creating()).file();
+    process.client.write(&file, 0, b"123456789").done();
+    process.client.close(&file).done();
+    let known = process.call(Operation::Checksum(target("/f")));
+    assert!(known.was_on_the_spot());
+    let set = AttributeWork::Set { pairs: vec![(b"key".to_vec(), b"value".to_vec())], new: true };
+    process.call(Operation::Attributes(target("/f"), set)).done();
+    let list = process.call(Operation::Attributes(target("/f"), AttributeWork::List { values: true }));
+    let Value::Attributes(list) = list.value() else { panic!() };
+    assert_eq!(list.iter().map(|one| one.name.as_slice()).collect::<Vec<_>>(), [b"key"]);
+    // Another start believes what is stored.
+    let process = Process::start(&folder.0, &clock);
+    let detail = ListDetail { stat: true, checksum: true, online: false };
+    let Value::Listing { entries, .. } = process.call(Operation::List(target("/"), detail)).value() else {
+        panic!()
+    };
+    let shown = entries[0].checksum.clone().unwrap();
+    assert_eq!(shown, ("adler32".to_owned(), Some("091e01de".to_owned())));
+    let Value::Checksum { hex, .. } = process.call(Operation::Checksum(target("/f?cks.type=crc32c"))).value()
+    else {
+        panic!()
+    };
+    assert_eq!(hex, "e3069283");
+    let file = process.open("/f", replacing()).file();
+    process.client.close(&file).done();
+    let Value::Checksum { hex, .. } = process.call(Operation::Checksum(target("/f"))).value() else {
+        panic!()
+    };
+    assert_eq!(hex, "00000001");
+}
+
+#[test]
+fn names_as_file_systems_have_them() {
+    let folder = Folder::new("names");
+    let clock = Arc::new(ManualClock::default());
+    let process = Process::start(&folder.0, &clock);
+    fs::create_dir(folder.file("d")).unwrap();
+    for (operation, kind) in [
+        (Operation::Stat(target("/nope")), base::ErrorKind::NotFound),
+        (Operation::Open(target("/d"), Box::new(reading())), base::ErrorKind::IsDirectory),
+        (Operation::Open(target("/d/"), Box::new(reading())), base::ErrorKind::IsDirectory),
+        (Operation::Open(target("/d"), Box::new(replacing())), base::ErrorKind::IsDirectory),
+        (Operation::Open(target("/d"), Box::new(creating())), base::ErrorKind::ItExists),
+        (Operation::Open(target("/x/y"), Box::new(creating())), base::ErrorKind::NotFound),
+        (Operation::Truncate { target: target("/d"), size: 0 }, base::ErrorKind::IsDirectory),
+    ] {
+        assert_eq!(process.call(operation).error().kind, kind);
+    }
+    process.call(Operation::RemoveDirectory(target("/nope"))).done();
+    process.call(Operation::MakeDirectory { target: target("/d"), mode: 0o755, parents: true }).done();
+    let odd = "/d/with space, ümlaut";
+    let file = process.open(odd, creating()).file();
+    process.client.close(&file).done();
+    process.call(Operation::Rename { from: target(odd), to: target("/new/place") }).done();
+    assert!(folder.file("new/place").exists());
+    process.call(Operation::Remove(target("/new/place"))).done();
+    process.call(Operation::Remove(target("/new"))).done();
+    assert!(!folder.file("new").exists());
+}
