@@ -1,0 +1,161 @@
+//! A client that sends what it is told, and reads frames.
+
+use super::{BIND, LOGIN, OK, OKSOFAR, OPEN, PATIENCE, PROTOCOL, READ, Raw, Reply, STATUS};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+pub const HANDSHAKE: [u8; 20] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 7, 0xdc];
+
+pub struct Client {
+    pub stream: TcpStream,
+    pub session: [u8; 16],
+}
+
+pub fn login_request() -> Raw {
+    Raw::new(LOGIN).i32(4, 4711).at(8, b"tester").at(18, &[5])
+}
+
+impl Client {
+    /// Connected, nothing said.
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, session: [0; 16] }
+    }
+
+    /// The handshake is done.
+    pub fn greeted(address: SocketAddr) -> Self {
+        let mut client = Self::connect(address);
+        client.send_bytes(&HANDSHAKE);
+        assert_eq!(client.bytes(16), [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1]);
+        client
+    }
+
+    pub fn login(address: SocketAddr) -> Self {
+        Self::login_as(address, &login_request())
+    }
+
+    pub fn login_as(address: SocketAddr, request: &Raw) -> Self {
+        let mut client = Self::greeted(address);
+        let reply = client.call(request);
+        assert_eq!(reply.status, OK, "{reply:?}");
+        client.session = reply.body.try_into().unwrap();
+        client
+    }
+
+    /// A connection that joins the session of `main`, and its path id.
+    pub fn bound(main: &Self, address: SocketAddr) -> (Self, u8) {
+        let mut client = Self::greeted(address);
+        client.call(&Raw::new(PROTOCOL).i32(4, 0x520).u8(9, 1));
+        let reply = client.call(&Raw::new(BIND).at(4, &main.session));
+        assert_eq!((reply.status, reply.body.len()), (OK, 1), "{reply:?}");
+        let path = reply.body[0];
+        (client, path)
+    }
+
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    pub fn send(&mut self, request: &Raw) {
+        self.send_bytes(&request.bytes());
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// The next frame.
+    pub fn reply(&mut self) -> Reply {
+        self.try_reply().expect("a reply")
+    }
+
+    /// The next frame; `None` at the end of the connection.
+    pub fn try_reply(&mut self) -> Option<Reply> {
+        let mut frame = self.exactly(8)?;
+        let length = u32::from_be_bytes([frame[4], frame[5], frame[6], frame[7]]) as usize;
+        frame.extend(self.exactly(length)?);
+        if u16::from_be_bytes([frame[2], frame[3]]) == STATUS {
+            let data = u32::from_be_bytes([frame[20], frame[21], frame[22], frame[23]]) as usize;
+            frame.extend(self.exactly(data)?);
+        }
+        let mut all = Reply::all(&frame);
+        assert_eq!(all.len(), 1);
+        all.pop()
+    }
+
+    fn exactly(&mut self, count: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; count];
+        match self.stream.read_exact(&mut bytes) {
+            Ok(()) => Some(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the server is silent"),
+            Err(_) => None,
+        }
+    }
+
+    /// The server closes the connection, and says nothing more before.
+    pub fn is_closed(&mut self) {
+        let mut rest = Vec::new();
+        match self.stream.read_to_end(&mut rest) {
+            Ok(_) => assert_eq!(rest, b"", "{:?}", Reply::all(&rest)),
+            Err(error) => assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock, "the server is silent"),
+        }
+    }
+
+    /// Sends one request and reads one frame.
+    pub fn call(&mut self, request: &Raw) -> Reply {
+        self.send(request);
+        self.reply()
+    }
+
+    /// Sends one request that must succeed, and joins the parts of its answer.
+    pub fn ok(&mut self, request: &Raw) -> Vec<u8> {
+        self.send(request);
+        self.whole()
+    }
+
+    /// The whole answer of the one request in flight.
+    pub fn whole(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        loop {
+            let reply = self.reply();
+            assert!(reply.status == OK || reply.status == OKSOFAR, "{:?}", reply.error());
+            body.extend(reply.body);
+            if reply.status == OK {
+                return body;
+            }
+        }
+    }
+
+    /// Opens a file: its handle.
+    pub fn open(&mut self, path: &str, options: u16) -> u32 {
+        let reply = self.call(&open(path, options));
+        assert_eq!(reply.status, OK, "{path}: {:?}", reply.error());
+        u32::from_le_bytes(reply.body[..4].try_into().unwrap())
+    }
+
+    pub fn read(&mut self, handle: u32, offset: usize, length: usize) -> Vec<u8> {
+        self.ok(&read(handle, offset, length))
+    }
+}
+
+/// Options of the usual opens.
+pub const READING: u16 = 0x10;
+pub const UPDATING: u16 = 0x20;
+pub const CREATING: u16 = 0x22;
+
+pub fn open(path: &str, options: u16) -> Raw {
+    Raw::new(OPEN).u16(4, 0o644).u16(6, options).payload(path.as_bytes())
+}
+
+pub fn read(handle: u32, offset: usize, length: usize) -> Raw {
+    Raw::new(READ).handle(handle).i64(8, offset as i64).i32(16, length as i32)
+}
+
+pub fn write(handle: u32, offset: usize, data: &[u8]) -> Raw {
+    Raw::new(super::WRITE).handle(handle).i64(8, offset as i64).payload(data)
+}

@@ -1,0 +1,221 @@
+//! A server in this process, on a folder of its own, whose storage goes wrong as the test wants.
+#![allow(dead_code, unused_imports, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
+
+pub mod client;
+#[path = "../../../session/tests/support/codes.rs"]
+pub mod codes;
+#[path = "../../../session/tests/support/raw.rs"]
+pub mod raw;
+
+pub use client::Client;
+pub use codes::*;
+pub use raw::{Raw, Reply, segment};
+
+use base::LogicalPath;
+use logical::config::{Config as LogicalConfig, Export};
+use logical::{Journals, Logical, NumberedUsers, Parts};
+use net::{Listener, ListenerConfig, Loops, Refusals, SocketConfig};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use storage::faulty::{Faulty, Rules};
+use storage::posix::Posix;
+use storage::{Backend, Pool};
+use vfs::FileSystem;
+
+/// How long a condition may take to become true. Far beyond what it takes; a test that waits so long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A folder that is removed with its content.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("scalla-xroot-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left over is only in the way of nobody.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct SystemClock(Instant);
+
+impl base::Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn today(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// What a test wants its server to be.
+pub struct Wish {
+    pub config: xroot::Config,
+    pub loops: usize,
+    /// Folders that have a pool of one thread, as if they were file systems of their own.
+    pub pools: Vec<&'static str>,
+    pub wrap: fn(Arc<Logical>) -> Arc<dyn FileSystem>,
+    /// Readers and writers exclude each other.
+    pub lock: bool,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        let socket = SocketConfig { keepalive: None, buffer_bytes: None };
+        let config = xroot::Config { socket, ..xroot::Config::default() };
+        Self { config, loops: 2, pools: Vec::new(), wrap: |logical| logical, lock: true }
+    }
+}
+
+/// A server and its folder.
+pub struct Server {
+    pub door: Arc<xroot::Door>,
+    pub loops: Arc<Loops>,
+    pub rules: Arc<Rules>,
+    pub address: SocketAddr,
+    /// The port is open as long as this lives.
+    _alive: tokio::sync::oneshot::Sender<()>,
+    folder: Folder,
+}
+
+impl Server {
+    pub fn new() -> Self {
+        Self::with(Wish::default())
+    }
+
+    pub fn with(wish: Wish) -> Self {
+        let folder = Folder::new();
+        let root = folder.0.join("data");
+        std::fs::create_dir_all(&root).unwrap();
+        let posix: Arc<dyn Backend> = Arc::new(Posix::new(&storage::posix::Config::new(&root)).unwrap());
+        let mut faulty = Faulty::new(posix);
+        for path in &wish.pools {
+            std::fs::create_dir_all(root.join(path.trim_start_matches('/'))).unwrap();
+            faulty = faulty.with_pool(&LogicalPath::parse(path.as_bytes()).unwrap(), Pool::new("own", 1));
+        }
+        let rules = faulty.rules().clone();
+        let export = Export { lock: wish.lock, ..Export::new(LogicalPath::root()) };
+        let config = LogicalConfig::new(vec![export], folder.0.join("admin"));
+        let journals = Journals::on_disk(&config);
+        let parts = Parts {
+            config,
+            backend: Arc::new(faulty),
+            clock: Arc::new(SystemClock(Instant::now())),
+            users: Arc::new(NumberedUsers),
+            locator: None,
+            journals,
+        };
+        let files = (wish.wrap)(Logical::new(parts).unwrap());
+        let socket = wish.config.socket.clone();
+        let door = Arc::new(xroot::Door::new(wish.config, files));
+        let loops = Arc::new(Loops::start(wish.loops).unwrap());
+        let listener = Listener::bind(ListenerConfig {
+            port: 0,
+            address: Some([127, 0, 0, 1].into()),
+            socket,
+            hail: Duration::from_secs(30),
+            connections_max: 10_000,
+        });
+        let listener = listener.unwrap();
+        let address = listener.local_address().unwrap();
+        let doors: Arc<[Arc<dyn net::Door>]> = Arc::new([door.clone() as Arc<dyn net::Door>]);
+        let everybody: net::Admission = Arc::new(|_| Box::pin(async { true }));
+        let (alive, ends) = tokio::sync::oneshot::channel::<()>();
+        let serving = loops.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                tokio::select! {
+                    _ = listener.serve(serving, doors, everybody, Arc::new(Refusals::default())) => {}
+                    _ = ends => {}
+                }
+            });
+        });
+        Self { door, loops, rules, address, _alive: alive, folder }
+    }
+
+    /// A file of the folder, behind the server's back.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.folder.0.join("data").join(path.trim_start_matches('/'))
+    }
+
+    pub fn put(&self, path: &str, content: &[u8]) {
+        let path = self.path(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub fn content(&self, path: &str) -> Vec<u8> {
+        std::fs::read(self.path(path)).unwrap()
+    }
+
+    /// A client that has logged in.
+    pub fn client(&self) -> Client {
+        Client::login(self.address)
+    }
+
+    pub fn totals(&self) -> xroot::Totals {
+        self.door.totals()
+    }
+
+    /// Waits until only so many sessions are left.
+    pub fn until_sessions(&self, count: usize) {
+        until(&format!("{count} sessions, {} now", self.door.sessions()), || self.door.sessions() == count);
+    }
+}
+
+pub fn logical_path(path: &str) -> LogicalPath {
+    LogicalPath::parse(path.as_bytes()).unwrap()
+}
+
+/// Content that tells every offset apart from its neighbours, as the recorded exchanges have it.
+pub fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|i| ((7 * i + 13 * (i >> 8) + 5) % 256) as u8).collect()
+}
+
+/// The recorded sum of a page, computed the slow way: CRC-32C bit by bit.
+pub fn crc32c(data: &[u8]) -> u32 {
+    let mut crc = !0u32;
+    for &byte in data {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
+        }
+    }
+    !crc
+}
+
+/// Numbers that look random and are the same in every run.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit.max(1)
+    }
+}

@@ -1,0 +1,247 @@
+//! Bytes on the wire: cut, slow, too many, too long, and peers that go.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::Duration;
+use support::client::{CREATING, HANDSHAKE, READING, login_request, open, read, write};
+use support::*;
+
+#[test]
+fn a_handshake_split_at_any_byte_is_one() {
+    let server = Server::new();
+    for cut in 1..HANDSHAKE.len() {
+        let mut client = Client::connect(server.address);
+        client.send_bytes(&HANDSHAKE[..cut]);
+        // Another connection is served meanwhile, so the first part has arrived by itself.
+        server.client();
+        client.send_bytes(&HANDSHAKE[cut..]);
+        assert_eq!(client.bytes(16)[8..], [0, 0, 5, 0x20, 0, 0, 0, 1], "cut at {cut}");
+    }
+}
+
+#[test]
+fn one_byte_at_a_time_is_as_good_as_all_at_once() {
+    let server = Server::new();
+    server.put("/f", &pattern(10_000));
+    let mut client = Client::connect(server.address);
+    let mut slowly = |bytes: &[u8], replies: usize| {
+        bytes.iter().for_each(|byte| client.send_bytes(&[*byte]));
+        if bytes == HANDSHAKE {
+            client.bytes(16);
+        }
+        (0..replies).map(|_| client.reply()).collect::<Vec<_>>()
+    };
+    slowly(&HANDSHAKE, 0);
+    let greeting = [login_request().bytes(), Raw::new(PROTOCOL).i32(4, 0x520).bytes()].concat();
+    let mut replies = slowly(&greeting, 2);
+    replies.extend(slowly(&open("/f", READING).bytes(), 1));
+    let list = [segment(0, 10, 0), segment(0, 5, 77)].concat();
+    let reads = [
+        read(0, 100, 1000).stream(4).payload(&[0; 8]).bytes(),
+        Raw::new(READV).stream(5).payload(&list).bytes(),
+        open("/g", CREATING).stream(6).bytes(),
+    ];
+    replies.extend(slowly(&reads.concat(), 3));
+    let writes = [
+        write(1, 0, b"written byte by byte").stream(7).bytes(),
+        Raw::new(WRITEV).stream(8).payload(&segment(1, 4, 20)).data(b", by").bytes(),
+        Raw::new(CLOSE).stream(9).handle(1).bytes(),
+    ];
+    replies.extend(slowly(&writes.concat(), 3));
+    assert!(replies.iter().all(|reply| reply.status == OK), "{replies:?}");
+    assert_eq!(replies[3].body, pattern(10_000)[100..1100]);
+    assert_eq!(server.content("/g"), b"written byte by byte, by");
+}
+
+#[test]
+fn a_whole_session_may_come_in_one_segment() {
+    let server = Server::new();
+    server.put("/f", &pattern(10_000));
+    let mut client = Client::connect(server.address);
+    let mut bytes = [&HANDSHAKE[..], &login_request().bytes(), &open("/f", READING).bytes()].concat();
+    // The open may be answered late; what needs its handle must not overtake it.
+    client.send_bytes(&bytes);
+    client.bytes(16);
+    assert_eq!(client.reply().status, OK);
+    assert_eq!(client.reply().status, OK);
+    bytes = (0..500u16).flat_map(|id| read(0, usize::from(id), 10).stream(id).bytes()).collect();
+    client.send_bytes(&bytes);
+    for id in 0..500 {
+        let reply = client.reply();
+        assert_eq!((reply.stream, reply.status), (id, OK));
+        assert_eq!(reply.body, pattern(10_000)[usize::from(id)..usize::from(id) + 10]);
+    }
+}
+
+#[test]
+fn what_is_no_handshake_is_shut_out() {
+    let server = Server::new();
+    let mut wrong = HANDSHAKE;
+    wrong[19] = 0;
+    for bytes in [&wrong[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 64], &[0x16, 3, 1, 0, 100]] {
+        let mut client = Client::connect(server.address);
+        client.send_bytes(bytes);
+        client.is_closed();
+    }
+    server.until_sessions(0);
+}
+
+#[test]
+fn violations_are_answered_and_then_the_connection_ends() {
+    let server = Server::new();
+    let mut client = Client::greeted(server.address);
+    // Much more is under way: the client must be able to read why all the same.
+    client.send_bytes(&[&Raw::new(STAT).payload(b"/data").bytes()[..], &[7; 500_000]].concat());
+    assert_eq!(client.reply().error(), (3006, "Invalid request; user not logged in".to_owned()));
+    client.is_closed();
+    let mut client = server.client();
+    client.send(&Raw::new(STAT).dlen(-1));
+    assert_eq!(client.reply().error(), (3000, "Invalid request data length".to_owned()));
+    client.is_closed();
+    let mut client = Client::greeted(server.address);
+    client.send(&login_request().dlen(i32::MAX));
+    assert_eq!(client.reply().error(), (3002, "Request argument is too long".to_owned()));
+    client.is_closed();
+    server.until_sessions(0);
+}
+
+#[test]
+fn an_argument_that_is_too_long_passes_and_the_stream_stays_in_step() {
+    let server = Server::new();
+    let mut client = server.client();
+    let length = 5 * 1024 * 1024;
+    client.send(&Raw::new(STAT).dlen(length).stream(7));
+    let mut left = length as usize;
+    while left > 0 {
+        let piece = left.min(100_000);
+        client.send_bytes(&vec![b'/'; piece]);
+        left -= piece;
+    }
+    let reply = client.reply();
+    assert_eq!((reply.stream, reply.error().0), (7, 3002));
+    assert_eq!(client.call(&Raw::new(PING).stream(8)).stream, 8);
+}
+
+#[test]
+fn two_gigabytes_that_are_only_announced_cost_nothing() {
+    let server = Server::new();
+    let mut clients = Vec::new();
+    for _ in 0..20 {
+        for code in [STAT, OPEN, QUERY, READV, FATTR, PREPARE] {
+            let mut client = server.client();
+            client.send(&Raw::new(code).dlen(i32::MAX).data(&[0; 1000]));
+            clients.push(client);
+        }
+        let mut client = server.client();
+        let handle = client.open("/big", 0x26);
+        client.send(&Raw::new(WRITE).handle(handle).dlen(i32::MAX).data(b"only this"));
+        clients.push(client);
+    }
+    // Everybody else is served.
+    assert_eq!(server.client().call(&Raw::new(PING)).status, OK);
+    drop(clients);
+    server.until_sessions(0);
+    // What was not acknowledged may be there or not, but nothing else.
+    assert!(b"only this".starts_with(&server.content("/big")));
+}
+
+#[test]
+fn arguments_in_the_making_have_a_limit_for_the_whole_process() {
+    let server = Server::new();
+    let size = 2 * 1024 * 1024;
+    let most = xroot::ARGUMENT_MEMORY_MAX / size;
+    let mut clients: Vec<Client> = (0..most + 8).map(|_| server.client()).collect();
+    let mut refused = 0;
+    for client in &mut clients {
+        // All but the last byte.
+        client.send(&Raw::new(STAT).dlen(size as i32).data(&vec![b'/'; 100_000]));
+    }
+    until("a connection too many is closed", || {
+        let closed = server.totals().disconnections;
+        closed > 0
+    });
+    for client in &mut clients {
+        client.stream.set_nonblocking(true).unwrap();
+        let mut byte = [0];
+        match std::io::Read::read(&mut client.stream, &mut byte) {
+            Ok(_) => refused += 1,
+            Err(error) => refused += usize::from(error.kind() != std::io::ErrorKind::WouldBlock),
+        }
+    }
+    assert!(refused >= 1);
+    assert_eq!(server.client().call(&Raw::new(PING)).status, OK);
+}
+
+#[test]
+fn a_client_that_says_nothing_is_shut_out_in_time() {
+    let mut wish = Wish::default();
+    wish.config.hail = Duration::from_millis(50);
+    let server = Server::with(wish);
+    let mut silent = Client::greeted(server.address);
+    silent.is_closed();
+    let mut half = Client::greeted(server.address);
+    half.send_bytes(&login_request().bytes()[..10]);
+    half.is_closed();
+    // One that has logged in may be silent.
+    let mut quiet = server.client();
+    let mut second = Client::greeted(server.address);
+    second.is_closed();
+    assert_eq!(quiet.call(&Raw::new(PING)).status, OK);
+}
+
+#[test]
+fn silence_may_be_limited_after_login_too() {
+    let mut wish = Wish::default();
+    wish.config.idle = Some(Duration::from_millis(50));
+    let server = Server::with(wish);
+    server.client().is_closed();
+}
+
+#[test]
+fn clients_that_go_at_any_moment_leave_nothing_behind() {
+    let server = Server::new();
+    server.put("/f", &pattern(100_000));
+    let session = [
+        &login_request().bytes()[..],
+        &open("/f", READING).bytes(),
+        &read(0, 0, 100_000).bytes(),
+        &open("/new", CREATING).bytes(),
+        &write(1, 0, &pattern(3000)).bytes(),
+    ]
+    .concat();
+    for cut in (0..session.len()).step_by(7) {
+        let mut client = Client::greeted(server.address);
+        client.send_bytes(&session[..cut]);
+        if cut % 2 == 0 {
+            client.stream.shutdown(Shutdown::Both).unwrap();
+        }
+    }
+    server.until_sessions(0);
+    let totals = server.totals();
+    assert_eq!((totals.connections, totals.panics), (totals.disconnections, 0));
+    // No lock is left.
+    server.client().open("/f", 0x20);
+    server.client().open("/new", 0x20);
+}
+
+#[test]
+fn a_flood_of_logins_is_served() {
+    let server = Server::new();
+    let mut clients: Vec<Client> = (0..300).map(|_| Client::connect(server.address)).collect();
+    for client in &mut clients {
+        client.stream.write_all(&[&HANDSHAKE[..], &login_request().bytes()].concat()).unwrap();
+    }
+    let mut sessions = std::collections::HashSet::new();
+    for client in &mut clients {
+        client.bytes(16);
+        assert!(sessions.insert(client.reply().body), "a session id was given twice");
+    }
+    assert_eq!(server.door.sessions(), 300);
+    assert_eq!(server.totals().logins, 300);
+    drop(clients);
+    server.until_sessions(0);
+}
