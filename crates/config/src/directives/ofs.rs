@@ -43,7 +43,7 @@ pub(super) const SECTION: Section = Section {
             "[disable|enable] [cprerr {makero|stopio}] [maxsz size] [path]",
             checkpoint,
         )
-        .default("on, cprerr makero, maxsz 50m, <adminpath>/.ofs/chkpnt; off if that lies under /tmp")
+        .default("on, cprerr makero, maxsz 1m, <adminpath>/.ofs/chkpnt; off if that lies under /tmp")
         .help("Checkpoints of files that are changed in place. `cprerr`: what becomes of a file that cannot be \
                restored; `maxsz`: most bytes of a checkpoint, at least 1m.")
         .example("enable maxsz 100m /var/spool/chkpnt"),

@@ -135,7 +135,7 @@ impl Default for Logical {
             checkpoint: Setting::default_of(Checkpoint {
                 mode: CheckpointMode::Automatic,
                 on_failure: CheckpointFailure::MakeReadOnly,
-                bytes_max: 50 << 20,
+                bytes_max: 1 << 20,
                 path: None,
             }),
             creation_modes: Setting::default_of(CreationModes { directories: legacy, files: legacy }),
