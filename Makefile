@@ -2,9 +2,12 @@
 #   make build   the release binary, target/release/scalla
 #   make demo    starts a server, uploads and reads back 1 GiB with the real xrdcp, shows what it did
 #   make test    everything that must hold before a change is taken
+#   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
-.PHONY: build demo test peers clean-peers
+FUZZ_MINUTES ?= 40
+
+.PHONY: build demo test fuzz peers clean-peers
 
 build:
 	cargo build --release --package scalla
@@ -14,6 +17,9 @@ demo:
 
 test: peers
 	scripts/test
+
+fuzz:
+	checks/fuzz/run $(FUZZ_MINUTES)
 
 peers:
 	scripts/peers all
