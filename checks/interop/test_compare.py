@@ -114,7 +114,7 @@ def test_locate_by_name(grown, option):
 
 SEQUENCES = {
     "mkdir": ["mkdir @/a", "mkdir @/a", "mkdir @/b/c", "mkdir -p @/b/c", "mkdir -p @/b/c", "mkdir -mrwxr-x--- @/m", "stat @/m", "mkdir -mrwx------ @/m",
-              "mkdir @/ten", "mkdir @/ten/x", "mkdir -p @/ten/x/y", "mkdir @/../x", "mkdir -mrwxrwxrwx @/wide", "stat @/wide"],
+              "mkdir @/ten", "mkdir @/ten/x", "mkdir -p @/ten/x/y", "mkdir @/../x", "mkdir -mrwxr-xr-x @/wide", "stat @/wide"],
     "rmdir": ["rmdir @/dir/sub/empty", "rmdir @/dir/sub/empty", "rmdir @/dir", "rmdir @/ten", "rmdir @/nope/deeper", "rmdir @/../x"],
     "rm": ["rm @/ten", "rm @/ten", "rm @/dir", "rm @/dir/sub/empty", "stat @/dir/sub/empty", "rm @/nothing @/nope", "rm @/../x", "rm @/nope/deeper"],
     "mv": ["mv @/ten @/eleven", "stat @/ten", "stat @/eleven", "mv @/nope @/x", "mv @/eleven @/nothing", "stat @/nothing", "mv @/nothing @/new/deep/file",

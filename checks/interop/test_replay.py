@@ -17,7 +17,7 @@ SETTINGS = """\
 all.sitename TESTSITE
 xrootd.chksum max 3 adler32 crc32c md5
 ofs.persist manual hold 20
-ofs.chkpnt enable
+ofs.chkpnt enable maxsz 1m
 """
 
 SCENARIOS = [
