@@ -93,6 +93,7 @@ impl Core {
         if !link.transfers.is_empty() {
             return false;
         }
+        link.news = true;
         // With the header, and that of the end if the file is shorter.
         let out = link.out.tail_for(task.length + 2 * RESPONSE_HEADER_BYTES);
         let at = out.len();
