@@ -1,6 +1,7 @@
 //! The `scalla` binary: hands its arguments over and reports the exit status.
 
 mod admin;
+mod bench;
 mod cli;
 mod config;
 mod links;

@@ -214,10 +214,11 @@ impl Connection {
         self.outgoing.sent(count);
     }
 
-    /// Bytes that come next and are nothing but file data: they may be thrown away instead of received.
+    /// The request whose file data comes next, by its tag, and how many bytes of nothing else: they may be thrown away
+    /// instead of received.
     #[must_use]
-    pub fn discardable(&self) -> usize {
-        self.body.map_or(0, |body| body.left)
+    pub fn discardable(&self) -> Option<(u64, usize)> {
+        self.body.filter(|body| body.left > 0).map(|body| (body.tag, body.left))
     }
 
     /// `count` of the [`Connection::discardable`] bytes were thrown away. The answer may be done now:

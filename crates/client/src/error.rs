@@ -195,13 +195,5 @@ impl fmt::Display for SessionError {
     }
 }
 
-impl std::error::Error for SessionError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(error) => Some(error),
-            Self::Connection(error) => Some(error),
-            Self::BadAnswer(error) => Some(error),
-            _ => None,
-        }
-    }
-}
+// Each text tells its cause, so there is no source beside it.
+impl std::error::Error for SessionError {}

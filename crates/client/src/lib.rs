@@ -25,6 +25,11 @@ mod poller;
 mod session;
 mod url;
 
+/// Page checksums, as the data of `kXR_pgread` and `kXR_pgwrite` carry them.
+pub use digest::pages;
+/// The messages of the protocol: the requests that a [`Connection`] takes, the bodies that its answers have.
+pub use wire::xroot;
+
 pub use connection::{Connection, Event, Outcome, REQUESTS_IN_FLIGHT_MAX, ServerInfo};
 pub use error::{ConnectionError, Demand, SessionError, SubmitError, UrlError};
 pub use link::{Link, Received};

@@ -92,12 +92,12 @@ impl Link {
     }
 
     /// Throws away file data that has come, at most as many bytes as `room` has: the kernel does not copy them, so the
-    /// room stays as it is. Only while [`Connection::discardable`] is not 0.
+    /// room stays as it is. Only while something is [`Connection::discardable`].
     ///
     /// # Errors
     /// The connection is lost.
     pub fn discard(&mut self, room: &mut [u8]) -> io::Result<Received> {
-        let most = self.connection.discardable().min(room.len());
+        let most = self.connection.discardable().map_or(0, |(_, bytes)| bytes).min(room.len());
         let received = self.read(room.get_mut(..most).unwrap_or_default(), RecvFlags::TRUNC)?;
         if let Received::Bytes(count) = received {
             self.connection.discarded(count);

@@ -255,10 +255,11 @@ fn data_may_be_thrown_away_unseen() {
     let mut answers = Vec::new();
     reply::ok(&mut answers, StreamId([0, 1]), &[9; 100]);
     assert_eq!(feed(&mut connection, &answers[..20], 20).unwrap(), [Seen::Data(1, vec![9; 12])]);
-    assert_eq!(connection.discardable(), 88);
+    assert_eq!(connection.discardable(), Some((1, 88)));
     connection.discarded(80);
     assert_eq!(connection.next_event(&mut &[][..]), Ok(None));
     connection.discarded(8);
+    assert_eq!(connection.discardable(), None);
     assert_eq!(feed(&mut connection, &[0], 1).unwrap(), [Seen::Ok(1, vec![])]);
 }
 

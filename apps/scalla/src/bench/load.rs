@@ -1,0 +1,537 @@
+//! The loop that drives a load: one thread, all connections.
+
+use anyhow::{Context, bail};
+use client::xroot::reply::{OpenDetail, OpenReply};
+use client::xroot::request::{self, Request};
+use client::{Connection, Event, Interest, Link, Login, Outcome, Poller, Readiness, Received, Session};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::operation::{End, Material, OPEN_TO_READ, OPEN_TO_WRITE, OpenFile, Operation, open};
+use super::plan::{Kind, Plan};
+use super::resources::Resources;
+use super::tally::Tally;
+
+/// How long a connection may take to be made, and the last answers to come.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Connections being made at the same time: fewer than a server's queue of them takes.
+const CONNECTING_MAX: usize = 64;
+/// Bytes received at once.
+const BUFFER_BYTES: usize = 256 << 10;
+/// Bytes received at once where data is to be thrown away: headers, and small answers.
+const HEAD_BYTES: usize = 4 << 10;
+/// From here on throwing away costs less than receiving.
+const DISCARD_FROM: usize = 16 << 10;
+
+/// How long to wait before a connection that failed is made again.
+const RECONNECT: Duration = Duration::from_millis(10);
+
+/// Tags of requests that are no operation.
+const OPEN_TAG: u64 = u64::MAX;
+const CLOSE_TAG: u64 = u64::MAX - 1;
+
+/// One connection and what goes over it.
+struct Worker {
+    link: Option<Link>,
+    state: State,
+    file: OpenFile,
+    operations: Vec<Operation>,
+    in_flight: usize,
+    wants_room: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Connecting, logging in, opening its file.
+    Preparing,
+    Running,
+    /// Closing its file.
+    Closing,
+    Over,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Preparing,
+    Warming,
+    Measuring,
+    Ending,
+}
+
+/// A load under way.
+pub(super) struct Load<'p> {
+    plan: &'p Plan,
+    login: Login,
+    address: SocketAddr,
+    poller: Poller,
+    workers: Vec<Worker>,
+    material: Material,
+    tally: Tally,
+    stage: Stage,
+    /// When the stage ends at the latest.
+    until: Instant,
+    prepared: usize,
+    issued: u64,
+    /// Operations to be made again later.
+    again: Vec<(Instant, usize, usize)>,
+    entries: Option<usize>,
+    resources: Resources,
+    buffer: Vec<u8>,
+    ready: Vec<Readiness>,
+}
+
+/// What a load came to.
+pub(super) struct Ran {
+    pub(super) tally: Tally,
+    pub(super) resources: Resources,
+    /// How far each writer got.
+    pub(super) written: Vec<u64>,
+    /// The address that answered.
+    pub(super) address: SocketAddr,
+}
+
+/// Finds the address of the server that answers, and says early and clearly what is wrong with a server.
+pub(super) fn reach(plan: &Plan, login: &Login) -> anyhow::Result<(SocketAddr, Session)> {
+    let addresses = plan.url.addresses().with_context(|| format!("cannot find {}", plan.url.host))?;
+    let mut last = None;
+    for address in addresses {
+        match Session::connect(&[address], login, PATIENCE) {
+            Ok(session) => return Ok((address, session)),
+            Err(error) => last = Some(error),
+        }
+    }
+    // There is at least one address.
+    Err(last.map_or_else(|| anyhow::anyhow!("no address"), anyhow::Error::new))
+        .with_context(|| format!("cannot use {}", plan.url.authority()))
+}
+
+impl<'p> Load<'p> {
+    pub(super) fn new(plan: &'p Plan, login: Login, address: SocketAddr) -> anyhow::Result<Self> {
+        let now = Instant::now();
+        Ok(Self {
+            plan,
+            login,
+            address,
+            poller: Poller::new()?,
+            workers: Vec::new(),
+            material: Material::new(plan),
+            tally: Tally::new()?,
+            stage: Stage::Preparing,
+            until: now + PATIENCE,
+            prepared: 0,
+            issued: 0,
+            again: Vec::new(),
+            entries: None,
+            resources: Resources::new(plan)?,
+            buffer: vec![0; BUFFER_BYTES],
+            ready: Vec::new(),
+        })
+    }
+
+    /// Prepares the connections, loads the server, measures, and waits for the last answers.
+    pub(super) fn run(mut self) -> anyhow::Result<Ran> {
+        while self.stage != Stage::Ending || !self.is_over() {
+            self.start_workers()?;
+            let now = Instant::now();
+            self.turn(now)?;
+            let next = self.again.iter().map(|(time, ..)| *time).min().unwrap_or(self.until).min(self.until);
+            let timeout = if self.plan.spin { Duration::ZERO } else { next.saturating_duration_since(now) };
+            self.ready.clear();
+            self.ready.extend(self.poller.wait(Some(timeout))?);
+            for index in 0..self.ready.len() {
+                self.serve(self.ready[index]);
+            }
+        }
+        let unanswered: usize = self.workers.iter().map(|worker| worker.in_flight).sum();
+        if unanswered > 0 {
+            self.tally.error(|| format!("{unanswered} requests were never answered"));
+        }
+        let written = self.workers.iter().map(|worker| worker.file.written).collect();
+        Ok(Ran { tally: self.tally, resources: self.resources, written, address: self.address })
+    }
+
+    fn is_over(&self) -> bool {
+        let busy = |worker: &Worker| worker.in_flight > 0 || worker.state == State::Closing;
+        !self.workers.iter().any(busy) || Instant::now() >= self.until
+    }
+
+    /// Begins to make connections, as many at a time as a server's queue takes.
+    fn start_workers(&mut self) -> anyhow::Result<()> {
+        while self.stage == Stage::Preparing
+            && self.workers.len() < self.plan.connections
+            && self.workers.len() - self.prepared < CONNECTING_MAX
+        {
+            let now = Instant::now();
+            self.workers.push(Worker {
+                link: None,
+                state: State::Preparing,
+                file: OpenFile::default(),
+                operations: (0..self.plan.depth).map(|_| Operation::new(now)).collect(),
+                in_flight: 0,
+                wants_room: true,
+            });
+            if self.plan.kind == Kind::Connect {
+                if let Some(worker) = self.workers.last_mut() {
+                    worker.state = State::Running;
+                }
+                self.prepared += 1;
+            } else {
+                self.connect(self.workers.len() - 1).context("cannot connect")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn connect(&mut self, number: usize) -> std::io::Result<()> {
+        let worker = &mut self.workers[number];
+        // Closed before the next one is made, so that descriptors do not pile up.
+        worker.link = None;
+        let link = Link::connect(self.address, Connection::new(self.login.clone()))?;
+        self.poller.add(&link, number as u64, Interest::ReadAndWrite)?;
+        worker.link = Some(link);
+        worker.wants_room = true;
+        Ok(())
+    }
+
+    /// Goes on to the next stage when it is time, and makes again what waited.
+    fn turn(&mut self, now: Instant) -> anyhow::Result<()> {
+        match self.stage {
+            Stage::Preparing if self.tally.errors > 0 => {
+                bail!(self.tally.first_error.take().unwrap_or_default())
+            }
+            Stage::Preparing if self.prepared == self.plan.connections => {
+                self.resources.prepared()?;
+                self.stage = Stage::Warming;
+                self.until = now + self.plan.warmup;
+                if self.plan.warmup.is_zero() {
+                    self.measure(now)?;
+                }
+                for number in 0..self.workers.len() {
+                    for index in 0..self.plan.depth {
+                        self.begin(number, index, Instant::now());
+                    }
+                    self.flush(number);
+                }
+            }
+            Stage::Preparing if now >= self.until => {
+                let (made, wanted) = (self.prepared, self.plan.connections);
+                bail!("only {made} of {wanted} connections were ready within {} s", PATIENCE.as_secs())
+            }
+            Stage::Warming if now >= self.until => self.measure(now)?,
+            Stage::Measuring if now >= self.until || self.is_exhausted() => {
+                self.resources.measured()?;
+                self.stage = Stage::Ending;
+                self.until = Instant::now() + PATIENCE;
+                self.again.clear();
+                for number in 0..self.workers.len() {
+                    self.close_if_idle(number);
+                }
+            }
+            _ => {}
+        }
+        while let Some(place) = self.again.iter().position(|(time, ..)| *time <= now) {
+            let (_, number, index) = self.again.swap_remove(place);
+            let started = self.workers[number].operations[index].started;
+            self.begin(number, index, started);
+            self.flush(number);
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, now: Instant) -> anyhow::Result<()> {
+        self.resources.measuring()?;
+        self.stage = Stage::Measuring;
+        self.until = now + self.plan.duration;
+        if self.plan.operations.is_some() {
+            // Time is no limit then, but a server that answers nothing must not hold us for ever.
+            self.until = now + Duration::from_secs(3600);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is left to do before the time is over.
+    fn is_exhausted(&self) -> bool {
+        let all_issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
+        let idle = || self.workers.iter().all(|worker| worker.in_flight == 0) && self.again.is_empty();
+        (all_issued && idle()) || self.workers.iter().all(|worker| worker.state == State::Over)
+    }
+
+    /// Begins an operation that counts from `started`.
+    fn begin(&mut self, number: usize, index: usize, started: Instant) {
+        let issued = self.plan.operations.is_some_and(|operations| self.issued >= operations);
+        let worker = &mut self.workers[number];
+        if issued
+            || self.stage == Stage::Ending
+            || worker.state != State::Running
+            || self.plan.kind == Kind::Idle
+        {
+            return;
+        }
+        self.issued += 1;
+        let operation = &mut worker.operations[index];
+        operation.started = started;
+        worker.in_flight += 1;
+        if self.plan.kind == Kind::Connect {
+            if let Err(error) = self.connect(number) {
+                self.lose(number, &format!("cannot connect: {error}"));
+            }
+            return;
+        }
+        let Some(link) = &mut worker.link else { return };
+        let begun =
+            operation.begin(self.plan, &mut self.material, &mut worker.file, link.connection(), index as u64);
+        if let Err(error) = begun {
+            self.lose(number, &error.to_string());
+        }
+    }
+
+    /// A connection is of no more use.
+    fn lose(&mut self, number: usize, why: &str) {
+        let worker = &mut self.workers[number];
+        let lost = std::mem::take(&mut worker.in_flight);
+        worker.state = State::Over;
+        worker.link = None;
+        self.tally.error(|| match lost {
+            0 => why.to_owned(),
+            lost => format!("{why} ({lost} requests in flight)"),
+        });
+        if self.plan.kind == Kind::Connect && self.stage != Stage::Ending {
+            // Each connection stands for itself; but a server that is gone is not asked without end.
+            worker.state = State::Running;
+            let later = Instant::now() + RECONNECT;
+            worker.operations[0].started = later;
+            self.again.push((later, number, 0));
+        }
+    }
+
+    /// A socket is ready.
+    fn serve(&mut self, ready: Readiness) {
+        let number = ready.token as usize;
+        if ready.readable
+            && let Err(why) = self.receive(number)
+        {
+            self.lose(number, &why);
+        }
+        self.flush(number);
+    }
+
+    fn flush(&mut self, number: usize) {
+        let worker = &mut self.workers[number];
+        let Some(link) = &mut worker.link else { return };
+        match link.flush() {
+            Ok(sent) if sent == worker.wants_room => {
+                worker.wants_room = !sent;
+                let interest = if sent { Interest::Read } else { Interest::ReadAndWrite };
+                if let Err(error) = self.poller.modify(&*link, number as u64, interest) {
+                    self.lose(number, &error.to_string());
+                }
+            }
+            Ok(_) => {}
+            // Reading tells it too, and more: the server may have said why before it closed.
+            Err(_) => {}
+        }
+    }
+
+    /// Takes what has come on a connection.
+    fn receive(&mut self, number: usize) -> Result<(), String> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let received = self.receive_into(number, &mut buffer);
+        self.buffer = buffer;
+        received
+    }
+
+    fn receive_into(&mut self, number: usize, buffer: &mut [u8]) -> Result<(), String> {
+        loop {
+            let worker = &mut self.workers[number];
+            let Some(link) = &mut worker.link else { return Ok(()) };
+            let discardable = link.connection().discardable().filter(|_| self.plan.discard);
+            let discardable = discardable.filter(|(_, bytes)| *bytes >= DISCARD_FROM);
+            let received = if discardable.is_some() {
+                link.discard(buffer)
+            } else {
+                let most = if self.plan.discard { HEAD_BYTES } else { buffer.len() };
+                link.receive(&mut buffer[..most])
+            };
+            let count = match received {
+                Ok(Received::Bytes(count)) => count,
+                Ok(Received::Nothing) => return Ok(()),
+                Ok(Received::End) => return Err("the server closed the connection".to_owned()),
+                Err(error) => return Err(error.to_string()),
+            };
+            let now = Instant::now();
+            let mut input = &buffer[..count];
+            if let Some((tag, _)) = discardable {
+                worker.operations[tag as usize].discarded(count as u64);
+                input = &[];
+            }
+            while self.event(number, &mut input, now)? {}
+            // With what follows the readiness comes back; only what is thrown away is worth asking again.
+            if !self.plan.discard {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes one event; `false` when there is none or the connection was given up.
+    fn event(&mut self, number: usize, input: &mut &[u8], now: Instant) -> Result<bool, String> {
+        let plan = self.plan;
+        let Worker { link: Some(link), operations, state, .. } = &mut self.workers[number] else {
+            return Ok(false);
+        };
+        let event = link.connection().next_event(input).map_err(|error| error.to_string())?;
+        match event {
+            None => return Ok(false),
+            Some(Event::Ready) => return self.logged_in(number, now),
+            Some(Event::Data { tag, bytes }) => {
+                if let Some(operation) = operations.get_mut(tag as usize) {
+                    operation.data(plan, bytes);
+                }
+            }
+            Some(Event::Pages { tag, frame }) => {
+                if let Some(operation) = operations.get_mut(tag as usize) {
+                    operation.pages(plan, &frame);
+                }
+            }
+            Some(Event::Later { .. } | Event::Notice { .. }) => {}
+            Some(Event::Done { tag: OPEN_TAG, outcome }) => {
+                let opened = opened(&outcome)?;
+                self.file_is_open(number, opened);
+            }
+            Some(Event::Done { tag: CLOSE_TAG, outcome }) => {
+                *state = State::Over;
+                if let Outcome::Error(error) = outcome {
+                    return Err(format!("close: {}: {}", error.code, String::from_utf8_lossy(error.text)));
+                }
+            }
+            Some(Event::Done { tag, outcome }) => {
+                let index = tag as usize;
+                let Some(operation) = operations.get_mut(index) else { return Ok(true) };
+                let end = operation.end(plan, &outcome);
+                self.ended(number, index, end, now)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn logged_in(&mut self, number: usize, now: Instant) -> Result<bool, String> {
+        if self.plan.kind == Kind::Connect {
+            self.ended(number, 0, End::Done(0), now)?;
+            return Ok(false);
+        }
+        if self.plan.kind.moves_data() {
+            let reads = self.plan.kind.reads();
+            let file = if reads { number % self.plan.files as usize } else { number };
+            let target = self.plan.url.target_of(&self.plan.path(file));
+            let request = open(&target, if reads { OPEN_TO_READ } else { OPEN_TO_WRITE });
+            let Some(link) = &mut self.workers[number].link else { return Ok(false) };
+            link.connection().submit(&request, OPEN_TAG).map_err(|error| error.to_string())?;
+        } else {
+            self.is_prepared(number);
+        }
+        Ok(true)
+    }
+
+    fn file_is_open(&mut self, number: usize, mut file: OpenFile) {
+        if self.plan.kind.writes() {
+            file.size = self.plan.file_size;
+        } else {
+            // Readers of a whole file start at different places.
+            let share = file.size / self.plan.connections as u64 * number as u64;
+            file.position = share - share % self.plan.largest();
+        }
+        if file.size < self.plan.reach() {
+            let reach = self.plan.reach();
+            self.lose(
+                number,
+                &format!("the file has {} bytes, fewer than the {reach} of a request", file.size),
+            );
+            return;
+        }
+        self.workers[number].file = file;
+        self.is_prepared(number);
+    }
+
+    fn is_prepared(&mut self, number: usize) {
+        self.workers[number].state = State::Running;
+        self.prepared += 1;
+        self.until = Instant::now() + PATIENCE;
+    }
+
+    /// An operation has its answer.
+    fn ended(&mut self, number: usize, index: usize, end: End, now: Instant) -> Result<(), String> {
+        let worker = &mut self.workers[number];
+        let operation = &mut worker.operations[index];
+        match end {
+            End::Opened(handle) => {
+                let Some(link) = &mut worker.link else { return Ok(()) };
+                return operation
+                    .close(handle, link.connection(), index as u64)
+                    .map_err(|error| error.to_string());
+            }
+            End::Wait(wait) => {
+                worker.in_flight -= 1;
+                self.issued -= 1;
+                self.tally.waits += 1;
+                self.again.push((now + wait, number, index));
+                return Ok(());
+            }
+            End::Done(_) | End::Redirected if self.stage == Stage::Measuring => {
+                let bytes = if let End::Done(bytes) = end { bytes } else { 0 };
+                self.tally.redirects += u64::from(matches!(end, End::Redirected));
+                self.tally.done(bytes, now.saturating_duration_since(operation.started));
+                let entries = operation.entries.take();
+                if entries.is_some_and(|entries| *self.entries.get_or_insert(entries) != entries) {
+                    self.tally.error(|| "listings of the same directory differ in length".to_owned());
+                }
+            }
+            End::Done(_) | End::Redirected => {}
+            End::Wrong(text) => self.tally.error(|| text),
+        }
+        worker.in_flight -= 1;
+        if self.stage == Stage::Ending {
+            self.close_if_idle(number);
+        } else {
+            self.begin(number, index, now);
+        }
+        Ok(())
+    }
+
+    /// Closes what was written once its last answer is there: an error of the server may wait until then.
+    fn close_if_idle(&mut self, number: usize) {
+        let worker = &mut self.workers[number];
+        if !self.plan.kind.writes() || worker.in_flight > 0 || worker.state != State::Running {
+            return;
+        }
+        worker.state = State::Closing;
+        let request = Request::Close(request::Close { fhandle: worker.file.handle });
+        let submitted = worker.link.as_mut().map(|link| link.connection().submit(&request, CLOSE_TAG));
+        if let Some(Err(error)) = submitted {
+            self.lose(number, &error.to_string());
+        }
+        self.flush(number);
+    }
+}
+
+/// What the answer to an open says.
+fn opened(outcome: &Outcome<'_>) -> Result<OpenFile, String> {
+    match outcome {
+        Outcome::Ok(body) => {
+            let reply =
+                OpenReply::decode(body).map_err(|error| format!("malformed answer to open: {error}"))?;
+            let size = match reply.detail {
+                OpenDetail::Stat(stat) => stat.size,
+                OpenDetail::None | OpenDetail::Compression => 0,
+            };
+            Ok(OpenFile { handle: reply.fhandle, size, ..OpenFile::default() })
+        }
+        Outcome::Error(error) => {
+            Err(format!("cannot open the file: {}: {}", error.code, String::from_utf8_lossy(error.text)))
+        }
+        Outcome::Redirect(redirect) => Err(format!(
+            "the file is at {}:{}; use that server's URL",
+            String::from_utf8_lossy(redirect.host),
+            redirect.port
+        )),
+        Outcome::Wait(wait) => Err(format!("the server wants us to wait {} s for the file", wait.seconds)),
+    }
+}

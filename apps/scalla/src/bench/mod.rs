@@ -1,0 +1,103 @@
+//! `scalla bench`: a load generator for xroot servers, ours and others.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `options` | the command line |
+//! | `quantity` | sizes and times as people write them |
+//! | `plan` | a load: the command line, checked |
+//! | `load` | the loop that drives it: one thread, all connections |
+//! | `operation` | one operation: its request, the judgement on its answer |
+//! | `pattern` | the content of test files; `scalla bench gen` |
+//! | `written` | what writers left: read back, remove |
+//! | `tally` | what was counted |
+//! | `process`, `resources` | what it cost |
+//! | `report` | how it is told |
+
+mod load;
+mod operation;
+mod options;
+mod pattern;
+mod plan;
+mod process;
+mod quantity;
+mod report;
+mod resources;
+mod tally;
+mod written;
+
+pub(crate) use options::Bench;
+
+use anyhow::Context;
+use client::Login;
+use load::Load;
+use options::LoadKind;
+use plan::Plan;
+use report::Report;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::process::ExitCode;
+
+use crate::cli::print;
+
+/// Exit status when the load ran but some of it went wrong.
+const WRONG_STATUS: u8 = 3;
+
+impl Bench {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self.load {
+            LoadKind::Gen(generate) => generate.run(),
+            load => measure(&Plan::new(load)?),
+        }
+    }
+}
+
+fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
+    if let Some(cpu) = plan.cpu {
+        pin(cpu)?;
+    }
+    allow_descriptors(plan.connections)?;
+    let mut login = Login::of_process("scalla-bench");
+    if let Some(user) = &plan.url.user {
+        login.user.clone_from(user);
+    }
+    login.token.clone_from(&plan.url.token);
+    let (address, session) = load::reach(plan, &login)?;
+    // Else it would be one connection more than asked for.
+    drop(session);
+    let mut ran = Load::new(plan, login.clone(), address)?.run()?;
+    written::look_after(plan, &login, &mut ran)?;
+    let report = Report::new(plan, &ran);
+    print(&if plan.json { format!("{}\n", report.json()) } else { report.text() });
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_STATUS) })
+}
+
+/// Binds this process to a processor.
+fn pin(cpu: u32) -> anyhow::Result<()> {
+    let mut processors = CpuSet::new();
+    let number = cpu as usize;
+    if number >= CpuSet::MAX_CPU {
+        anyhow::bail!("--cpu {cpu}: there is no such processor");
+    }
+    processors.set(number);
+    sched_setaffinity(None, &processors).with_context(|| format!("cannot stay on processor {cpu}"))
+}
+
+/// Raises the limit of open files as far as needed.
+fn allow_descriptors(connections: usize) -> anyhow::Result<()> {
+    /// Those that are not connections.
+    const OTHERS: u64 = 64;
+    let needed = connections as u64 + OTHERS;
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    if limit.maximum.is_some_and(|maximum| maximum < needed) {
+        anyhow::bail!(
+            "{connections} connections need {needed} open files, and this process may have {}: raise the limit \
+             (ulimit -n)",
+            limit.maximum.unwrap_or(0)
+        );
+    }
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: limit.maximum })
+        .context("cannot raise the limit of open files")
+}

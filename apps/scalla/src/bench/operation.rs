@@ -1,0 +1,462 @@
+//! One operation: the request it makes and the judgement on its answer.
+
+use bytes::Bytes;
+use client::xroot::FileHandle;
+use client::xroot::flags::{DirlistOptions, OpenOptions, OpenTemplateOptions, StatOptions, StatWants};
+use client::xroot::limits::SEGMENT_BYTES;
+use client::xroot::reply::dirlist::Listing;
+use client::xroot::reply::{OpenReply, StatText, StatusFrame};
+use client::xroot::request::{self, Request, Segment, SegmentList};
+use client::{Connection, Outcome, SubmitError, pages};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use super::pattern;
+use super::plan::{Kind, Plan};
+
+/// Options with which stock clients open a file for reading: read, async, retstat.
+pub(super) const OPEN_TO_READ: OpenOptions = OpenOptions(0x0450);
+/// Options with which `xrdcp -f -p` opens its target: delete, update, async, mkpath, retstat.
+pub(super) const OPEN_TO_WRITE: OpenOptions = OpenOptions(0x0562);
+/// Permission bits of new files, 0644.
+pub(super) const NEW_FILE_MODE: u16 = 0x01a4;
+
+/// What all operations draw from.
+#[derive(Debug)]
+pub(super) struct Material {
+    random: u64,
+    next_file: u32,
+    /// Content of the file from its beginning, as long as the largest write.
+    payload: Bytes,
+    /// The same in pages with checksums, by its length without them.
+    page_payloads: HashMap<u32, Bytes>,
+}
+
+impl Material {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let length = if plan.kind.writes() { plan.largest() as usize } else { 0 };
+        let mut content = vec![0; length];
+        pattern::fill(0, &mut content);
+        let page_payloads = match plan.kind {
+            Kind::Pgwrite => {
+                plan.sizes.iter().map(|size| (*size, interleaved(0, &content[..*size as usize]))).collect()
+            }
+            _ => HashMap::new(),
+        };
+        Self { random: 0x9e37_79b9_7f4a_7c15, next_file: 0, payload: Bytes::from(content), page_payloads }
+    }
+
+    /// A number below `limit`; 0 when that is 0.
+    fn below(&mut self, limit: u64) -> u64 {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        let mixed = self.random.wrapping_mul(0x2545_f491_4f6c_dd1d);
+        ((u128::from(mixed) * u128::from(limit)) >> 64) as u64
+    }
+
+    fn file(&mut self, plan: &Plan) -> usize {
+        if plan.sequential {
+            let file = self.next_file;
+            self.next_file = (file + 1) % plan.files;
+            return file as usize;
+        }
+        self.below(plan.files.into()) as usize
+    }
+
+    /// The payload of a write and its place.
+    fn payload(&self, plan: &Plan, offset: u64, size: u32) -> Bytes {
+        // What is read back must show its place; else one content does for all.
+        let content = if plan.verify {
+            let mut content = vec![0; size as usize];
+            pattern::fill(offset, &mut content);
+            Bytes::from(content)
+        } else {
+            self.payload.slice(..size as usize)
+        };
+        match plan.kind {
+            Kind::Pgwrite if !plan.verify && offset.is_multiple_of(pages::PAGE_BYTES as u64) => {
+                self.page_payloads.get(&size).cloned().unwrap_or_else(|| interleaved(offset, &content))
+            }
+            Kind::Pgwrite => interleaved(offset, &content),
+            _ => content,
+        }
+    }
+}
+
+fn interleaved(offset: u64, content: &[u8]) -> Bytes {
+    let room = pages::checksums_length(offset, content.len());
+    let mut buffer = vec![0; room];
+    buffer.extend_from_slice(content);
+    pages::interleave(offset, &mut buffer, room, content.len());
+    Bytes::from(buffer)
+}
+
+/// What a connection has open, and how far it got.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct OpenFile {
+    pub(super) handle: FileHandle,
+    pub(super) size: u64,
+    /// Where a sequential operation goes on.
+    pub(super) position: u64,
+    /// End of what was written.
+    pub(super) written: u64,
+}
+
+/// How an operation ended.
+#[derive(Debug)]
+pub(super) enum End {
+    /// As it should, with so many bytes of data.
+    Done(u64),
+    /// The file is open: close it.
+    Opened(FileHandle),
+    /// Make it again after so long.
+    Wait(Duration),
+    /// The server sent us elsewhere.
+    Redirected,
+    /// Not as it should.
+    Wrong(String),
+}
+
+/// One operation; it is used again and again.
+#[derive(Debug)]
+pub(super) struct Operation {
+    pub(super) started: Instant,
+    /// Its file is open and being closed.
+    closing: bool,
+    offset: u64,
+    /// Bytes of data asked for.
+    size: u64,
+    /// Bytes of the answer, and how many have come.
+    want: u64,
+    got: u64,
+    /// The pieces of a readv as they were sent.
+    list: Vec<u8>,
+    /// What was kept of the answer to look at it when it is whole.
+    kept: Vec<u8>,
+    /// Where the pages belong that are being kept.
+    pages_at: u64,
+    /// Ranges of the file that came in pages.
+    ranges: Vec<(u64, u64)>,
+    /// Entries of a listing.
+    pub(super) entries: Option<usize>,
+    wrong: Option<String>,
+}
+
+impl Operation {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            started: now,
+            closing: false,
+            offset: 0,
+            size: 0,
+            want: 0,
+            got: 0,
+            list: Vec::new(),
+            kept: Vec::new(),
+            pages_at: 0,
+            ranges: Vec::new(),
+            entries: None,
+            wrong: None,
+        }
+    }
+
+    /// Makes the request.
+    pub(super) fn begin(
+        &mut self,
+        plan: &Plan,
+        material: &mut Material,
+        file: &mut OpenFile,
+        connection: &mut Connection,
+        tag: u64,
+    ) -> Result<(), SubmitError> {
+        self.closing = false;
+        self.got = 0;
+        self.kept.clear();
+        self.ranges.clear();
+        self.wrong = None;
+        let size = match plan.sizes.as_slice() {
+            [one] => *one,
+            several => several[material.below(several.len() as u64) as usize],
+        };
+        let fhandle = file.handle;
+        match plan.kind {
+            Kind::Read | Kind::Pgread | Kind::Write | Kind::Pgwrite => {
+                self.place(plan, material, file, size);
+                // No file is longer than i64::MAX.
+                let offset = self.offset as i64;
+                if plan.kind.writes() {
+                    let payload = material.payload(plan, self.offset, size);
+                    let dlen = payload.len() as i32;
+                    let request = match plan.kind {
+                        Kind::Write => Request::Write(request::Write { fhandle, offset, pathid: 0, dlen }),
+                        _ => Request::Pgwrite(request::Pgwrite {
+                            fhandle,
+                            offset,
+                            pathid: 0,
+                            reqflags: Default::default(),
+                            dlen,
+                        }),
+                    };
+                    self.want = 0;
+                    return connection.submit_with_payload(&request, payload, tag);
+                }
+                self.want = plan.answer_bytes(self.offset, size);
+                let rlen = size as i32;
+                connection.submit(
+                    &match plan.kind {
+                        Kind::Read => Request::Read(request::Read { fhandle, offset, rlen, argument: None }),
+                        _ => Request::Pgread(request::Pgread {
+                            fhandle,
+                            offset,
+                            rlen,
+                            pathid: None,
+                            reqflags: None,
+                        }),
+                    },
+                    tag,
+                )
+            }
+            Kind::Readv => {
+                self.pieces(plan, material, file, size);
+                let segments = SegmentList::new(&self.list);
+                connection.submit(&Request::Readv(request::Readv { pathid: 0, segments }), tag)
+            }
+            Kind::Open | Kind::Stat | Kind::Dirlist => self.name(plan, material, connection, tag),
+            Kind::Connect | Kind::Idle => Ok(()),
+        }
+    }
+
+    /// Chooses the range of a read or write.
+    fn place(&mut self, plan: &Plan, material: &mut Material, file: &mut OpenFile, size: u32) {
+        let bytes = u64::from(size);
+        let room = file.size.saturating_sub(bytes);
+        if plan.sequential {
+            if file.position > room {
+                file.position = 0;
+            }
+            self.offset = file.position;
+            file.position += bytes;
+            file.written = file.written.max(file.position);
+        } else {
+            self.offset = material.below(room / plan.align + 1) * plan.align;
+        }
+        self.size = bytes;
+    }
+
+    /// Chooses the pieces of a readv.
+    fn pieces(&mut self, plan: &Plan, material: &mut Material, file: &OpenFile, size: u32) {
+        let bytes = u64::from(size);
+        let room = file.size.saturating_sub(plan.reach());
+        let mut at = material.below(room / plan.align + 1) * plan.align;
+        self.list.clear();
+        for _ in 0..plan.segments {
+            match plan.gap {
+                Some(gap) => at += material.below(gap + 1),
+                None => at = material.below(room / plan.align + 1) * plan.align,
+            }
+            let segment = Segment { fhandle: file.handle, length: size as i32, offset: at as i64 };
+            self.list.extend_from_slice(&segment.encode());
+            at += bytes;
+        }
+        self.size = bytes * u64::from(plan.segments);
+        self.want = self.size + self.list.len() as u64;
+    }
+
+    /// Asks about a name.
+    fn name(
+        &mut self,
+        plan: &Plan,
+        material: &mut Material,
+        connection: &mut Connection,
+        tag: u64,
+    ) -> Result<(), SubmitError> {
+        self.size = 0;
+        let target = plan.url.target_of(&plan.path(material.file(plan)));
+        let path = target.as_bytes();
+        connection.submit(
+            &match plan.kind {
+                Kind::Open => open(&target, OPEN_TO_READ),
+                Kind::Stat => Request::Stat(request::Stat {
+                    options: StatOptions::NONE,
+                    wants: StatWants::NONE,
+                    fhandle: FileHandle::default(),
+                    path,
+                }),
+                _ => Request::Dirlist(request::Dirlist {
+                    options: if plan.with_stat { DirlistOptions::DSTAT } else { DirlistOptions::NONE },
+                    path,
+                }),
+            },
+            tag,
+        )
+    }
+
+    /// Closes what was opened.
+    pub(super) fn close(
+        &mut self,
+        fhandle: FileHandle,
+        connection: &mut Connection,
+        tag: u64,
+    ) -> Result<(), SubmitError> {
+        self.closing = true;
+        connection.submit(&Request::Close(request::Close { fhandle }), tag)
+    }
+
+    /// Data of the answer came.
+    pub(super) fn data(&mut self, plan: &Plan, bytes: &[u8]) {
+        if plan.verify && !bytes.is_empty() {
+            match plan.kind {
+                Kind::Read => {
+                    let at = self.offset + self.got;
+                    if let Some(wrong) = pattern::first_wrong(at, bytes) {
+                        self.wrong(format!("byte {} of the file is wrong", at + wrong as u64));
+                    }
+                }
+                _ => self.kept.extend_from_slice(bytes),
+            }
+        }
+        self.got += bytes.len() as u64;
+    }
+
+    /// Data in pages begins.
+    pub(super) fn pages(&mut self, plan: &Plan, frame: &StatusFrame) {
+        if plan.kind == Kind::Pgread {
+            self.check_pages(plan);
+            self.pages_at = u64::try_from(frame.offset).unwrap_or(u64::MAX);
+        } else if frame.dlen != 0 {
+            self.wrong("the server says that pages came damaged".to_owned());
+        }
+    }
+
+    /// Data was thrown away in the kernel.
+    pub(super) fn discarded(&mut self, bytes: u64) {
+        self.got += bytes;
+    }
+
+    fn wrong(&mut self, text: String) {
+        self.wrong.get_or_insert(text);
+    }
+
+    /// The answer is whole.
+    pub(super) fn end(&mut self, plan: &Plan, outcome: &Outcome<'_>) -> End {
+        let rest = match outcome {
+            Outcome::Ok(rest) => *rest,
+            Outcome::Error(error) => {
+                return End::Wrong(format!("{}: {}", error.code, String::from_utf8_lossy(error.text)));
+            }
+            Outcome::Wait(wait) => {
+                return End::Wait(Duration::from_secs(u64::try_from(wait.seconds).unwrap_or(0)));
+            }
+            Outcome::Redirect(_) => return End::Redirected,
+        };
+        match plan.kind {
+            Kind::Open if !self.closing => match OpenReply::decode(rest) {
+                Ok(reply) => return End::Opened(reply.fhandle),
+                Err(error) => return End::Wrong(format!("malformed answer: {error}")),
+            },
+            Kind::Stat => {
+                if let Err(error) = StatText::parse(rest) {
+                    return End::Wrong(format!("malformed answer: {error}"));
+                }
+            }
+            Kind::Dirlist => {
+                self.data(plan, rest);
+                self.size = self.got;
+                self.check_listing(plan);
+            }
+            kind if kind.moves_data() => {
+                self.data(plan, rest);
+                if self.got != self.want {
+                    self.wrong(format!("the answer has {} bytes instead of {}", self.got, self.want));
+                } else if plan.verify {
+                    self.check_kept(plan);
+                }
+            }
+            _ => {}
+        }
+        match self.wrong.take() {
+            Some(text) => End::Wrong(format!("{text} (offset {}, {} bytes)", self.offset, self.size)),
+            None => End::Done(self.size),
+        }
+    }
+
+    fn check_kept(&mut self, plan: &Plan) {
+        match plan.kind {
+            Kind::Pgread => {
+                self.check_pages(plan);
+                self.ranges.sort_unstable();
+                let end = self
+                    .ranges
+                    .iter()
+                    .try_fold(self.offset, |at, (from, length)| (*from == at).then_some(from + length));
+                if end != Some(self.offset + self.size) {
+                    self.wrong("the pages are not those asked for".to_owned());
+                }
+            }
+            Kind::Readv => {
+                let mut rest = self.kept.as_slice();
+                let mut wrong = None;
+                for (index, segment) in SegmentList::new(&self.list).iter().enumerate() {
+                    let length = segment.length as usize;
+                    let Some((head, data)) = rest.split_first_chunk::<SEGMENT_BYTES>() else { break };
+                    if *head != segment.encode() {
+                        wrong = Some(format!("the header of piece {index} is wrong"));
+                    } else if pattern::first_wrong(segment.offset as u64, &data[..length.min(data.len())])
+                        .is_some()
+                    {
+                        wrong = Some(format!("the data of piece {index} is wrong"));
+                    }
+                    rest = data.get(length..).unwrap_or_default();
+                }
+                self.wrong = self.wrong.take().or(wrong);
+            }
+            _ => {}
+        }
+    }
+
+    /// Looks at the pages that were kept.
+    fn check_pages(&mut self, plan: &Plan) {
+        if !plan.verify || self.kept.is_empty() {
+            return;
+        }
+        let mut bad = None;
+        let length = pages::separate(self.pages_at, &mut self.kept, |page| bad = Some(page.offset));
+        if let Some(offset) = bad {
+            self.wrong(format!("the checksum of the page at {offset} is wrong"));
+        } else if let Some(wrong) = pattern::first_wrong(self.pages_at, &self.kept[..length]) {
+            self.wrong(format!("byte {} of the file is wrong", self.pages_at + wrong as u64));
+        }
+        self.ranges.push((self.pages_at, length as u64));
+        self.kept.clear();
+    }
+
+    fn check_listing(&mut self, plan: &Plan) {
+        if !plan.verify {
+            return;
+        }
+        let listing = Listing::new(&self.kept);
+        let mut entries = 0;
+        let mut wrong = (listing.has_stat() != plan.with_stat).then(|| "status was not appended".to_owned());
+        for entry in listing {
+            entries += 1;
+            if let Err(error) = entry {
+                wrong = Some(format!("entry {entries} is malformed: {error}"));
+            }
+        }
+        self.entries = Some(entries);
+        self.wrong = self.wrong.take().or(wrong);
+    }
+}
+
+/// The request that opens a file as stock clients do.
+pub(super) fn open(target: &str, options: OpenOptions) -> Request<'_> {
+    Request::Open(request::Open {
+        mode: NEW_FILE_MODE,
+        options,
+        optiont: OpenTemplateOptions::NONE,
+        fhtemplt: FileHandle::default(),
+        target: target.as_bytes(),
+    })
+}

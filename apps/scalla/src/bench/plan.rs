@@ -1,0 +1,233 @@
+//! What a load does: the command line, checked.
+
+use anyhow::{Context, bail};
+use client::{Scheme, Url, pages};
+use std::time::Duration;
+
+use super::options::{Check, Common, LoadKind};
+
+/// What one operation is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    Read,
+    Readv,
+    Pgread,
+    Write,
+    Pgwrite,
+    Open,
+    Stat,
+    Dirlist,
+    Connect,
+    Idle,
+}
+
+impl Kind {
+    /// Whether connections have a file open for reading.
+    pub(super) fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::Readv | Self::Pgread)
+    }
+
+    /// Whether connections have a file of their own open for writing.
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Pgwrite)
+    }
+
+    /// Whether what moves is counted in bytes.
+    pub(super) fn moves_data(self) -> bool {
+        self.reads() || self.writes()
+    }
+}
+
+/// A load.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) url: Url,
+    /// Numbers that `%d` in the path stands for; 1 where it has none.
+    pub(super) files: u32,
+    pub(super) sizes: Vec<u32>,
+    pub(super) sequential: bool,
+    pub(super) align: u64,
+    pub(super) segments: u32,
+    pub(super) gap: Option<u64>,
+    /// Where writers begin again.
+    pub(super) file_size: u64,
+    pub(super) keep: bool,
+    pub(super) with_stat: bool,
+    pub(super) connections: usize,
+    pub(super) depth: usize,
+    pub(super) duration: Duration,
+    pub(super) warmup: Duration,
+    pub(super) operations: Option<u64>,
+    pub(super) cpu: Option<u32>,
+    pub(super) servers: Vec<u32>,
+    pub(super) verify: bool,
+    pub(super) discard: bool,
+    pub(super) spin: bool,
+    pub(super) json: bool,
+}
+
+const READ_BYTES: u32 = 2 << 10;
+const STREAM_BYTES: u32 = 1 << 20;
+
+impl Plan {
+    /// Checks what was asked for.
+    pub(super) fn new(load: LoadKind) -> anyhow::Result<Self> {
+        let plan = match load {
+            LoadKind::Read(read) => Self::reading("read", Kind::Read, read)?,
+            LoadKind::Stream(mut read) => {
+                read.sequential = true;
+                if read.size.is_empty() {
+                    read.size.push(STREAM_BYTES);
+                }
+                Self::reading("stream", Kind::Read, read)?
+            }
+            LoadKind::Pgread(read) => Self::reading("pgread", Kind::Pgread, read)?,
+            LoadKind::Readv(readv) => Self {
+                sizes: vec![readv.size],
+                segments: readv.segments,
+                gap: readv.gap,
+                align: readv.align,
+                depth: readv.depth.depth as usize,
+                files: readv.files.files,
+                ..Self::checking(Self::common("readv", Kind::Readv, readv.common)?, &readv.check)
+            },
+            LoadKind::Write(write) => Self::writing("write", Kind::Write, write)?,
+            LoadKind::Pgwrite(write) => Self::writing("pgwrite", Kind::Pgwrite, write)?,
+            LoadKind::Open(names) => Self::naming("open", Kind::Open, names)?,
+            LoadKind::Stat(names) => Self::naming("stat", Kind::Stat, names)?,
+            LoadKind::Dirlist(list) => Self {
+                depth: list.depth.depth as usize,
+                with_stat: !list.plain,
+                verify: list.verify,
+                ..Self::common("dirlist", Kind::Dirlist, list.common)?
+            },
+            LoadKind::Connect(connect) => Self::common("connect", Kind::Connect, connect.common)?,
+            LoadKind::Idle(connect) => Self::common("idle", Kind::Idle, connect.common)?,
+            LoadKind::Gen(_) => bail!("gen is no load"),
+        };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    fn reading(name: &'static str, kind: Kind, read: super::options::Read) -> anyhow::Result<Self> {
+        Ok(Self {
+            sizes: if read.size.is_empty() { vec![READ_BYTES] } else { read.size },
+            sequential: read.sequential,
+            align: read.align,
+            depth: read.depth.depth as usize,
+            files: read.files.files,
+            ..Self::checking(Self::common(name, kind, read.common)?, &read.check)
+        })
+    }
+
+    fn writing(name: &'static str, kind: Kind, write: super::options::Write) -> anyhow::Result<Self> {
+        Ok(Self {
+            sizes: write.size,
+            sequential: true,
+            depth: write.depth.depth as usize,
+            file_size: write.file_size,
+            keep: write.keep,
+            verify: write.verify,
+            ..Self::common(name, kind, write.common)?
+        })
+    }
+
+    fn naming(name: &'static str, kind: Kind, names: super::options::Names) -> anyhow::Result<Self> {
+        Ok(Self {
+            depth: names.depth.depth as usize,
+            files: names.files.files,
+            sequential: names.sequential,
+            ..Self::common(name, kind, names.common)?
+        })
+    }
+
+    fn checking(plan: Self, check: &Check) -> Self {
+        Self { verify: check.verify, discard: check.discard, ..plan }
+    }
+
+    fn common(name: &'static str, kind: Kind, common: Common) -> anyhow::Result<Self> {
+        let url = Url::parse(&common.url).with_context(|| format!("`{}`", common.url))?;
+        Ok(Self {
+            name,
+            kind,
+            url,
+            files: 1,
+            sizes: vec![0],
+            sequential: false,
+            align: 1,
+            segments: 1,
+            gap: None,
+            file_size: 0,
+            keep: false,
+            with_stat: true,
+            connections: common.connections as usize,
+            depth: 1,
+            duration: common.duration,
+            warmup: if common.operations.is_some() { Duration::ZERO } else { common.warmup },
+            operations: common.operations,
+            cpu: common.cpu,
+            servers: common.server_pid,
+            verify: false,
+            discard: false,
+            spin: common.spin,
+            json: common.json,
+        })
+    }
+
+    fn check(&self) -> anyhow::Result<()> {
+        let path = &self.url.path;
+        match self.url.scheme {
+            Scheme::Root => {}
+            Scheme::Roots => bail!("{}: this client cannot do TLS yet; use root://", self.url),
+            _ => bail!("{}: not an xroot server; use root://HOST//PATH", self.url),
+        }
+        if !matches!(self.kind, Kind::Connect | Kind::Idle) && !path.starts_with('/') {
+            bail!("`{path}` is not absolute: write root://{}//PATH, with two slashes", self.url.authority());
+        }
+        if self.files != 1 && !path.contains("%d") {
+            bail!("`{path}` has no %d, so it names one file, not {}", self.files);
+        }
+        if self.align == 0 {
+            bail!("--align 0: use at least 1");
+        }
+        if self.kind.writes() && self.file_size < self.largest() {
+            bail!("--file-size must not be less than --size ({} bytes)", self.largest());
+        }
+        Ok(())
+    }
+
+    /// Bytes of the largest request, or of the longest piece of a readv.
+    pub(super) fn largest(&self) -> u64 {
+        self.sizes.iter().copied().max().unwrap_or(0).into()
+    }
+
+    /// Bytes of the largest range of a file that one operation touches.
+    pub(super) fn reach(&self) -> u64 {
+        match self.gap {
+            Some(gap) => (self.largest() + gap) * u64::from(self.segments),
+            None => self.largest(),
+        }
+    }
+
+    /// The path for a number.
+    pub(super) fn path(&self, number: usize) -> String {
+        let text = number.to_string();
+        if self.url.path.contains("%d") {
+            self.url.path.replace("%d", &text)
+        } else if self.kind.writes() {
+            format!("{}.{text}", self.url.path)
+        } else {
+            self.url.path.clone()
+        }
+    }
+
+    /// Bytes that come for `length` bytes at `offset`.
+    pub(super) fn answer_bytes(&self, offset: u64, length: u32) -> u64 {
+        match self.kind {
+            Kind::Pgread => pages::interleaved_length(offset, length as usize) as u64,
+            _ => length.into(),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What a measurement cost: time, this process's processor time, what the servers used.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant};
+
+use super::plan::Plan;
+use super::process::{Usage, Used};
+
+/// What a measurement cost. Told when the stages of the load begin and end.
+#[derive(Debug)]
+pub(super) struct Resources {
+    servers: Vec<u32>,
+    /// Before the first connection, with all of them, when measuring began and ended: one for each server.
+    start: Vec<Usage>,
+    prepared: Vec<Usage>,
+    begun: Option<(Instant, Duration, Vec<Usage>)>,
+    ended: Option<(Instant, Duration, Vec<Usage>)>,
+}
+
+/// What the servers used while a load was measured, all together.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ServerCost {
+    pub(super) used: Used,
+    /// Bytes in memory before the first connection, with all of them, and at the end.
+    pub(super) resident_at_start: u64,
+    pub(super) resident_prepared: u64,
+    pub(super) resident_at_end: u64,
+}
+
+impl Resources {
+    pub(super) fn new(plan: &Plan) -> anyhow::Result<Self> {
+        let servers = plan.servers.clone();
+        let start = usage(&servers)?;
+        Ok(Self { servers, start, prepared: Vec::new(), begun: None, ended: None })
+    }
+
+    /// All connections are there.
+    pub(super) fn prepared(&mut self) -> anyhow::Result<()> {
+        self.prepared = usage(&self.servers)?;
+        Ok(())
+    }
+
+    /// The measurement begins.
+    pub(super) fn measuring(&mut self) -> anyhow::Result<()> {
+        let servers = usage(&self.servers)?;
+        self.begun = Some((Instant::now(), own_time(), servers));
+        Ok(())
+    }
+
+    /// The measurement is over.
+    pub(super) fn measured(&mut self) -> anyhow::Result<()> {
+        let end = (Instant::now(), own_time());
+        self.ended = Some((end.0, end.1, usage(&self.servers)?));
+        Ok(())
+    }
+
+    /// How long it was.
+    pub(super) fn time(&self) -> Duration {
+        match (&self.begun, &self.ended) {
+            (Some(begun), Some(ended)) => ended.0.saturating_duration_since(begun.0),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Processor time of this process meanwhile.
+    pub(super) fn own_cpu(&self) -> Duration {
+        match (&self.begun, &self.ended) {
+            (Some(begun), Some(ended)) => ended.1.saturating_sub(begun.1),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What the servers used; `None` when none was named.
+    pub(super) fn servers(&self) -> Option<ServerCost> {
+        let (Some((.., begun)), Some((.., ended))) = (&self.begun, &self.ended) else { return None };
+        if self.servers.is_empty() {
+            return None;
+        }
+        let mut used = Used::default();
+        for (before, after) in begun.iter().zip(ended) {
+            let one = after.since(before);
+            used.cpu_nanoseconds += one.cpu_nanoseconds;
+            used.context_switches += one.context_switches;
+        }
+        let resident = |all: &[Usage]| all.iter().map(|one| one.resident).sum();
+        Some(ServerCost {
+            used,
+            resident_at_start: resident(&self.start),
+            resident_prepared: resident(&self.prepared),
+            resident_at_end: resident(ended),
+        })
+    }
+}
+
+fn usage(servers: &[u32]) -> anyhow::Result<Vec<Usage>> {
+    servers.iter().map(|server| Usage::of(*server)).collect()
+}
+
+fn own_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}

@@ -1,0 +1,59 @@
+//! What writers left on the server: read back and compared, then removed.
+
+use anyhow::Context;
+use client::xroot::request::{self, Request};
+use client::{Login, Session};
+use std::time::Duration;
+
+use super::load::Ran;
+use super::operation::{NEW_FILE_MODE, OPEN_TO_READ};
+use super::pattern;
+use super::plan::Plan;
+
+/// How long each of these requests may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes read back at once.
+const PIECE: u32 = 4 << 20;
+
+/// Reads back what was written, if it is to be verified, and removes the files, unless they are to be kept.
+pub(super) fn look_after(plan: &Plan, login: &Login, ran: &mut Ran) -> anyhow::Result<()> {
+    if !plan.kind.writes() || (plan.keep && !plan.verify) {
+        return Ok(());
+    }
+    let mut session =
+        Session::connect(&[ran.address], login, PATIENCE).context("cannot look at what was written")?;
+    for number in 0..ran.written.len() {
+        let target = plan.url.target_of(&plan.path(number));
+        if plan.verify {
+            let found = compare(&mut session, &target, ran.written[number]);
+            if let Some(wrong) = found.with_context(|| format!("cannot read {target} back"))? {
+                ran.tally.error(|| format!("{target}: {wrong}"));
+            }
+        }
+        if !plan.keep {
+            let remove = Request::Rm(request::Rm { path: target.as_bytes() });
+            session.call(&remove).with_context(|| format!("cannot remove {target}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the first `length` bytes of a file.
+fn compare(session: &mut Session, target: &str, length: u64) -> anyhow::Result<Option<String>> {
+    let handle = session.open(target, OPEN_TO_READ, NEW_FILE_MODE)?;
+    let mut at = 0;
+    let mut wrong = None;
+    while at < length && wrong.is_none() {
+        let wanted = u32::try_from(length - at).unwrap_or(PIECE).min(PIECE);
+        let data = session.read(handle, at, wanted)?;
+        if let Some(offset) = pattern::first_wrong(at, &data) {
+            wrong = Some(format!("byte {} is not what was written", at + offset as u64));
+        } else if data.len() < wanted as usize {
+            wrong =
+                Some(format!("ends after {} of {length} bytes that were written", at + data.len() as u64));
+        }
+        at += data.len() as u64;
+    }
+    session.call(&Request::Close(request::Close { fhandle: handle }))?;
+    Ok(wrong)
+}
