@@ -62,6 +62,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         if target.path != path {
             shared.metadata(&target.path, "remove")?;
         }
+        let pending = shared.persist.number_at(&path);
         let removed = match shared.backend.remove_file(&path) {
             Err(error) if error.raw_os_error() == Some(errno::IS_A_DIRECTORY) => {
                 shared.backend.remove_directory(&path)
@@ -70,7 +71,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         };
         removed.map_err(|e| Error::unable("remove", &target.path, e))?;
         shared.locks.disturb(&path);
-        shared.persist.forget(&path);
+        shared.persist.forget(pending);
         Ok(Value::Nothing)
     })
 }
@@ -97,12 +98,14 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         let parents = Some(shared.config.mode_of_directory(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
         let moving = shared.persist.moving(&old, &new).map_err(fail)?;
+        let replaced = shared.persist.number_at(&new).filter(|_| old != new);
         let renamed = shared.backend.rename(&old, &new, parents).map_err(fail);
-        if renamed.is_ok() && old != new {
-            shared.persist.forget(&new);
+        if renamed.is_ok() {
+            shared.persist.forget(replaced);
         }
         shared.persist.moved(moving, renamed.is_ok());
         renamed?;
+        shared.persist.stragglers(&old, &new, shared.backend.as_ref());
         shared.locks.disturb(&old);
         shared.locks.disturb(&new);
         Ok(Value::Nothing)

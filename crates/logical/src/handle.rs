@@ -183,6 +183,7 @@ impl OpenFile for Handle {
     }
 
     fn lend(&self) -> Option<BorrowedFd<'_>> {
+        self.0.check_read(0, 0).ok()?;
         self.0.file.descriptor()
     }
 

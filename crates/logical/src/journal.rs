@@ -5,7 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 /// A folder of journals.
@@ -14,6 +14,11 @@ pub trait JournalFolder: Send + Sync {
     fn names(&self) -> io::Result<Vec<String>>;
     /// The content of one.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
+    /// Up to `length` bytes of one from `offset`; fewer at its end.
+    fn read_at(&self, name: &str, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let skipped = usize::try_from(offset).unwrap_or(usize::MAX);
+        Ok(self.read(name)?.into_iter().skip(skipped).take(length).collect())
+    }
     /// A new or emptied journal, whose name survives a loss of power.
     fn create(&self, name: &str) -> io::Result<Box<dyn Journal>>;
     /// Puts `content` in the place of what was there: after a crash it is the one or the other. Open for appending.
@@ -79,6 +84,22 @@ impl JournalFolder for DiskFolder {
         fs::read(self.path.join(name))
     }
 
+    fn read_at(&self, name: &str, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        let file = File::open(self.path.join(name))?;
+        let mut bytes = vec![0; length];
+        let mut filled = 0;
+        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            match file.read_at(rest, offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
     fn create(&self, name: &str) -> io::Result<Box<dyn Journal>> {
         self.make()?;
         let file = self.open(name)?;
@@ -132,6 +153,8 @@ mod tests {
         one.append(b"b").unwrap();
         one.sync().unwrap();
         assert_eq!(folder.read("one").unwrap(), b"ab");
+        assert_eq!(folder.read_at("one", 1, 5).unwrap(), b"b");
+        assert_eq!(folder.read_at("one", 5, 5).unwrap(), b"");
         let mut replaced = folder.replace("one", b"new ").unwrap();
         replaced.append(b"c").unwrap();
         assert_eq!(folder.read("one").unwrap(), b"new c");

@@ -209,7 +209,7 @@ fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket: Ticket) -
         },
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
             // Somebody removed it behind the server's back.
-            shared.persist.forget(&plan.plain);
+            shared.persist.cancel(ticket);
             if plan.creates {
                 create_pending(shared, plan, lock).into()
             } else {

@@ -2,7 +2,7 @@
 //! clients want an id that they can ask about and cancel.
 //!
 //! Nothing is remembered. An id carries the server's own mark, so that it is known again at any time, also after the
-//! request is long done, and a server that never issued it says so.
+//! request is long done or the server was restarted, and a server that never issued it says so.
 
 use crate::shared::{Shared, errno, unable};
 use base::{Clock, Error, ErrorKind};
@@ -12,27 +12,32 @@ use vfs::{PrepareRequest, Target, Value};
 
 /// Issues ids and knows them again.
 pub(crate) struct Prepares {
-    /// What all ids of this server start with.
+    /// What all ids of this server start with, in every run of it.
     mark: String,
+    /// What those of this run go on with.
+    run: u64,
     next: AtomicU64,
 }
 
 impl Prepares {
-    pub(crate) fn new(clock: &dyn Clock) -> Self {
-        // The start in nanoseconds: another start, or another server, has another mark.
-        let started = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-        Self { mark: format!("scalla{started:016x}."), next: AtomicU64::new(1) }
+    /// For the server that is known by `name`.
+    pub(crate) fn new(name: &str, clock: &dyn Clock) -> Self {
+        let mark = format!("scalla{:08x}.", digest::crc32c(name.as_bytes()));
+        // The start in nanoseconds: no other run had it.
+        let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        Self { mark, run, next: AtomicU64::new(1) }
     }
 
     fn issue(&self) -> String {
-        format!("{}{}", self.mark, self.next.fetch_add(1, Ordering::Relaxed))
+        format!("{}{:016x}.{}", self.mark, self.run, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Was it issued by this server since it started?
+    /// Was it issued by this server, in this run or an earlier one?
     fn knows(&self, id: &[u8]) -> bool {
-        let number = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
-        let number = number.and_then(|text| text.parse::<u64>().ok());
-        number.is_some_and(|number| number > 0 && number < self.next.load(Ordering::Relaxed))
+        let rest = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
+        let Some((run, number)) = rest.and_then(|rest| rest.split_once('.')) else { return false };
+        let issued = u64::from_str_radix(run, 16).is_ok_and(|run| run <= self.run);
+        run.len() == 16 && issued && number.parse::<u64>().is_ok_and(|number| number > 0)
     }
 
     fn check(&self, id: &[u8]) -> Result<(), Error> {
@@ -85,13 +90,16 @@ mod tests {
 
     #[test]
     fn only_own_ids_are_known() {
-        let ours = Prepares::new(&At(5));
-        let theirs = Prepares::new(&At(6));
+        let ours = Prepares::new("a:1094", &At(5));
+        let theirs = Prepares::new("b:1094", &At(5));
         let (first, second) = (ours.issue(), ours.issue());
         assert_ne!(first, second);
         assert!(ours.knows(first.as_bytes()) && ours.knows(second.as_bytes()));
+        assert!(Prepares::new("a:1094", &At(6)).knows(first.as_bytes()), "after a restart");
         assert!(!ours.knows(theirs.issue().as_bytes()));
-        for forged in [format!("{}3", ours.mark), format!("{}0", ours.mark), "badid".into(), String::new()] {
+        let future = Prepares::new("a:1094", &At(6)).issue();
+        let cut = first.replace(".1", ".");
+        for forged in [future.as_str(), &cut, "badid", "", &ours.mark] {
             assert!(!ours.knows(forged.as_bytes()), "{forged}");
         }
     }

@@ -67,7 +67,7 @@ impl Shared {
         let Parts { config, backend, clock, users, locator, journals } = parts;
         let mut exports = config.exports.clone();
         exports.sort_by_key(|export| std::cmp::Reverse(export.prefix.without_slash().as_bytes().len()));
-        let prepares = Prepares::new(clock.as_ref());
+        let prepares = Prepares::new(&config.own_address.name, clock.as_ref());
         let says = |what: &str| {
             let what = what.to_owned();
             move |e: io::Error| Error { kind: ErrorKind::from_io(&e), text: what, source: Some(e) }

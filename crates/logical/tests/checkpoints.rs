@@ -221,6 +221,52 @@ fn a_full_journal_disk_changes_nothing_and_can_be_undone() {
 }
 
 #[test]
+fn a_commit_that_fails_can_still_be_undone() {
+    let (server, file) = opened(|_| {});
+    work(&server, &file, Begin).done();
+    assert!(changes(&server, &file));
+    server.memory.faults().fail("sync", Some(5));
+    let failed = work(&server, &file, Commit).refusal();
+    assert_eq!(failed, (IoError, "Unable to delete checkpoint for /data/f; input/output error".into()));
+    server.memory.faults().fail("sync", None);
+    work(&server, &file, RollBack).done();
+    assert_eq!(content(&server), OLD);
+}
+
+#[test]
+fn a_begin_that_fails_leaves_nothing_to_undo() {
+    let (server, file) = opened(|_| {});
+    server.memory.faults().fail("journal", Some(28));
+    assert_eq!(work(&server, &file, Begin).error().kind, NoSpace);
+    server.memory.faults().fail("journal", None);
+    server.close(&file).done();
+    // Nobody knows whether the journal is gone: the file is not changed until a start has looked.
+    assert_eq!(server.open("/data/f", updating()).error().kind, FsReadOnly);
+    let server = server.restarted(false);
+    let file = server.open("/data/f", updating()).file();
+    work(&server, &file, Begin).done();
+    server.close(&file).done();
+}
+
+#[test]
+fn clones_into_a_file_are_undone_too() {
+    let (server, file) = opened(|_| {});
+    server.memory.put("/data/source", b"SOURCE");
+    let source = server.open("/data/source", reading()).file();
+    work(&server, &file, Begin).done();
+    let ranges = [(0, 6, 3), (0, 6, 18)].map(|(source_offset, length, offset)| vfs::CloneRange {
+        source: source.clone(),
+        source_offset,
+        length,
+        offset,
+    });
+    server.on_file(&file, FileOperation::CloneFrom(ranges.into())).done();
+    assert_eq!(content(&server).len(), 24);
+    server.abandon(&file).done();
+    assert_eq!(content(&server), OLD);
+}
+
+#[test]
 fn whenever_the_server_stops_the_file_is_old_or_committed() {
     for power_cut in [false, true] {
         for stop in 0.. {

@@ -282,6 +282,50 @@ fn an_open_that_fails_leaves_no_trace() {
     assert_eq!(server.logical.status(), logical::Status::default());
 }
 
+#[test]
+fn a_close_that_cannot_take_the_mark_off_says_so_and_can_be_tried_again() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"content").done();
+    server.memory.faults().fail("set_mode", Some(5));
+    let failed = server.close(&file).refusal();
+    assert_eq!(failed, (IoError, "Unable to close /data/f; input/output error".into()));
+    server.memory.faults().fail("set_mode", None);
+    assert!(!is_whole(&server, "/data/f"));
+    let file = server.open("/data/f", updating()).file();
+    server.close(&file).done();
+    assert!(is_whole(&server, "/data/f"));
+    assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"content"[..]));
+}
+
+#[test]
+fn a_file_that_cannot_be_removed_stays_marked_and_is_removed_later() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.abandon(&file).done();
+    server.memory.faults().fail("remove", Some(5));
+    server.after(601);
+    assert!(!is_whole(&server, "/data/f"));
+    server.memory.faults().fail("remove", None);
+    server.after(1);
+    assert!(!is_whole(&server, "/data/f"), "not at once");
+    server.after(60);
+    assert_eq!(server.memory.content("/data/f"), None);
+}
+
+#[test]
+fn a_panic_at_close_leaves_the_file_marked_and_the_server_serving() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.memory.faults().panic_on("set_mode", true);
+    assert_eq!(server.close(&file).error().kind, ServerError);
+    server.memory.faults().panic_on("set_mode", false);
+    assert!(!is_whole(&server, "/data/f"));
+    let whole = server.restarted(false);
+    whole.after(601);
+    assert_eq!(whole.memory.content("/data/f"), None);
+}
+
 /// What a client does: create or replace, write, close. Was all of it acknowledged?
 fn upload(server: &Server, request: OpenRequest) -> bool {
     let Answer::Value(vfs::Value::Opened(opened)) = server.open("/data/f", request).answer() else {

@@ -11,7 +11,7 @@ use crate::config::{CheckpointFailure, Checkpoints as Config};
 use crate::journal::{Journal, JournalFolder};
 use crate::shared::{errno, os};
 use base::LogicalPath;
-use record::{Content, Entry, Head};
+use record::{Content, Entry, Head, Reader, SAVED_BYTES_MAX};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,8 +20,6 @@ use storage::{Backend, OpenHow, StoredFile};
 
 /// How a journal's name ends.
 const SUFFIX: &str = ".checkpoint";
-/// Bytes saved in one piece.
-const PIECE_BYTES: u64 = 1 << 20;
 
 /// All checkpoints.
 pub(crate) struct Checkpoints {
@@ -63,17 +61,17 @@ impl Checkpoints {
     }
 
     fn recover(&self, name: &str, backend: &dyn Backend) -> io::Result<()> {
-        let bytes = self.folder.read(name)?;
-        let (head, entries) = match record::parse(&bytes) {
+        let reader = Reader::new(self.folder.as_ref(), name);
+        let (head, places) = match reader.content()? {
             Content::Unborn => return self.folder.remove(name),
             Content::Unknown(version) => {
                 tracing::error!(name, version, "a checkpoint of an unknown release stays as it is");
                 return Ok(());
             }
-            Content::Entries(head, entries) => (head, entries),
+            Content::Entries(head, places) => (head, places),
         };
         let path = &head.path;
-        match restore_by_path(backend, &head, &entries) {
+        match restore_by_path(backend, &reader, &head, &places) {
             Ok(true) => {
                 tracing::warn!(%path, "an uncommitted checkpoint was undone");
                 self.folder.remove(name)
@@ -253,14 +251,14 @@ impl Checkpoint {
         }
         let mut at = from;
         while at < to {
-            let mut bytes = vec![0; (to - at).min(PIECE_BYTES) as usize];
+            let mut bytes = vec![0; (to - at).min(SAVED_BYTES_MAX as u64) as usize];
             let read = self.file.read(at, &mut bytes)?;
             bytes.truncate(read);
             if bytes.is_empty() {
                 break; // somebody else made it shorter meanwhile
             }
             self.torn = true;
-            self.journal.append(&Entry { offset: at, bytes: &bytes }.encode())?;
+            self.journal.append(&Entry { offset: at, bytes }.encode())?;
             self.torn = false;
             self.entries += 1;
             at += read as u64;
@@ -292,10 +290,10 @@ impl Checkpoint {
     }
 
     fn undo(&self) -> io::Result<()> {
-        let bytes = self.place.all.folder.read(&self.place.name)?;
-        match record::parse(&bytes) {
-            Content::Entries(head, entries) if head.size == self.size && entries.len() >= self.entries => {
-                restore(self.file.as_ref(), &head, &entries)?;
+        let reader = Reader::new(self.place.all.folder.as_ref(), &self.place.name);
+        match reader.content()? {
+            Content::Entries(head, places) if head.size == self.size && places.len() >= self.entries => {
+                restore(self.file.as_ref(), &reader, &head, &places)?;
             }
             _ => return Err(os(errno::INPUT_OUTPUT)),
         }
@@ -304,16 +302,22 @@ impl Checkpoint {
 }
 
 /// Writes back what was overwritten, the last first, and restores the size.
-fn restore(file: &dyn StoredFile, head: &Head, entries: &[Entry<'_>]) -> io::Result<()> {
-    for entry in entries.iter().rev() {
-        file.write(entry.offset, entry.bytes)?;
+fn restore(file: &dyn StoredFile, reader: &Reader<'_>, head: &Head, places: &[u64]) -> io::Result<()> {
+    for at in places.iter().rev() {
+        let entry = reader.entry(*at)?.ok_or_else(|| os(errno::INPUT_OUTPUT))?;
+        file.write(entry.offset, &entry.bytes)?;
     }
     file.truncate(head.size)?;
     file.sync()
 }
 
 /// The same for the file at a path; `false` if it is not there any more.
-fn restore_by_path(backend: &dyn Backend, head: &Head, entries: &[Entry<'_>]) -> io::Result<bool> {
+fn restore_by_path(
+    backend: &dyn Backend,
+    reader: &Reader<'_>,
+    head: &Head,
+    places: &[u64],
+) -> io::Result<bool> {
     let how = OpenHow { write: true, ..OpenHow::default() };
     let file = match backend.open(&head.path, &how) {
         Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
@@ -324,6 +328,6 @@ fn restore_by_path(backend: &dyn Backend, head: &Head, entries: &[Entry<'_>]) ->
     if file.stat()?.inode != head.inode {
         return Ok(false);
     }
-    restore(file.as_ref(), head, entries)?;
+    restore(file.as_ref(), reader, head, places)?;
     Ok(true)
 }

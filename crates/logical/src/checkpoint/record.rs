@@ -20,10 +20,18 @@
 //! An entry that is cut or does not verify ends the journal: it was never promised to be there, so nothing was
 //! overwritten on its strength.
 
-use base::LogicalPath;
+use crate::journal::JournalFolder;
+use base::{LogicalPath, PATH_BYTES_MAX};
+use std::io;
 
 const MAGIC: &[u8; 4] = b"SCKP";
 const VERSION: u32 = 1;
+/// Bytes of a head before its path, of an entry before its bytes, and of the sum behind both.
+const HEAD_BYTES: usize = 28;
+const ENTRY_BYTES: usize = 12;
+const SUM_BYTES: usize = 4;
+/// Bytes that one entry saves at most.
+pub(crate) const SAVED_BYTES_MAX: usize = 1 << 20;
 
 /// Of which file a journal speaks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,22 +41,22 @@ pub(crate) struct Head {
     pub(crate) size: u64,
 }
 
-/// What one change overwrote.
+/// What one change overwrote: at most [`SAVED_BYTES_MAX`] bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct Entry {
     pub(crate) offset: u64,
-    pub(crate) bytes: &'a [u8],
+    pub(crate) bytes: Vec<u8>,
 }
 
-/// What a journal's bytes say.
+/// What a journal says.
 #[derive(PartialEq, Eq, Debug)]
-pub(crate) enum Content<'a> {
+pub(crate) enum Content {
     /// It never came to be complete, so nothing was changed under it.
     Unborn,
     /// A format that this release does not know.
     Unknown(u32),
-    /// It speaks.
-    Entries(Head, Vec<Entry<'a>>),
+    /// Of this file, with the places of all its entries in the journal.
+    Entries(Head, Vec<u64>),
 }
 
 fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -60,7 +68,7 @@ fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
 impl Head {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let path = self.path.as_bytes();
-        let mut bytes = Vec::with_capacity(32 + path.len());
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + path.len() + SUM_BYTES);
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&self.inode.to_le_bytes());
@@ -70,28 +78,31 @@ impl Head {
         bytes.extend_from_slice(path);
         seal(bytes)
     }
+
+    fn decode(raw: &[u8]) -> Option<(Self, u64)> {
+        let length = HEAD_BYTES.checked_add(u32_at(raw, 24)? as usize)?;
+        let block = sealed(raw, length)?;
+        let path = LogicalPath::parse(block.get(HEAD_BYTES..)?).ok()?;
+        let head = Self { path, inode: u64_at(block, 8)?, size: u64_at(block, 16)? };
+        Some((head, (length + SUM_BYTES) as u64))
+    }
 }
 
-impl Entry<'_> {
-    /// `bytes` must be shorter than 4 GiB, which the limit of a checkpoint sees to.
+impl Entry {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(16 + self.bytes.len());
+        let mut bytes = Vec::with_capacity(ENTRY_BYTES + self.bytes.len() + SUM_BYTES);
         bytes.extend_from_slice(&self.offset.to_le_bytes());
         bytes.extend_from_slice(&(self.bytes.len() as u32).to_le_bytes());
-        bytes.extend_from_slice(self.bytes);
+        bytes.extend_from_slice(&self.bytes);
         seal(bytes)
     }
 }
 
-/// Cuts a sealed block of `length` bytes and its sum off `rest`; `None` if it is cut or does not verify.
-fn sealed<'a>(rest: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
-    let (block, after) = rest.split_at_checked(length)?;
-    let (sum, after) = after.split_first_chunk()?;
-    if digest::crc32c(block) != u32::from_le_bytes(*sum) {
-        return None;
-    }
-    *rest = after;
-    Some(block)
+/// The block of `length` bytes at the start of `raw`; `None` if it is cut or its sum does not verify.
+fn sealed(raw: &[u8], length: usize) -> Option<&[u8]> {
+    let (block, after) = raw.split_at_checked(length)?;
+    let sum = after.first_chunk()?;
+    (digest::crc32c(block) == u32::from_le_bytes(*sum)).then_some(block)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -102,47 +113,92 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map(|raw| u64::from_le_bytes(*raw))
 }
 
-fn head(rest: &mut &[u8]) -> Option<Head> {
-    let length = u32_at(rest, 24)? as usize;
-    let block = sealed(rest, length.checked_add(28)?)?;
-    let path = LogicalPath::parse(block.get(28..)?).ok()?;
-    Some(Head { path, inode: u64_at(block, 8)?, size: u64_at(block, 16)? })
+/// A journal being read, an entry at a time.
+pub(crate) struct Reader<'a> {
+    folder: &'a dyn JournalFolder,
+    name: &'a str,
 }
 
-fn entry<'a>(rest: &mut &'a [u8]) -> Option<Entry<'a>> {
-    let length = u32_at(rest, 8)? as usize;
-    let block = sealed(rest, length.checked_add(12)?)?;
-    Some(Entry { offset: u64_at(block, 0)?, bytes: block.get(12..)? })
-}
+impl<'a> Reader<'a> {
+    pub(crate) fn new(folder: &'a dyn JournalFolder, name: &'a str) -> Self {
+        Self { folder, name }
+    }
 
-/// Reads a journal.
-pub(crate) fn parse(bytes: &[u8]) -> Content<'_> {
-    let mut rest = bytes;
-    if bytes.get(..4) == Some(MAGIC)
-        && let Some(version) = u32_at(bytes, 4)
-        && version != VERSION
-    {
-        return Content::Unknown(version);
+    /// What it says, with the places of its entries.
+    pub(crate) fn content(&self) -> io::Result<Content> {
+        let raw = self.folder.read_at(self.name, 0, HEAD_BYTES + PATH_BYTES_MAX + SUM_BYTES)?;
+        match (raw.get(..4), u32_at(&raw, 4)) {
+            (Some(magic), Some(VERSION)) if magic == MAGIC => {}
+            (Some(magic), Some(version)) if magic == MAGIC => return Ok(Content::Unknown(version)),
+            _ => return Ok(Content::Unborn),
+        }
+        let Some((head, mut at)) = Head::decode(&raw) else { return Ok(Content::Unborn) };
+        let mut places = Vec::new();
+        while let Some(entry) = self.entry(at)? {
+            places.push(at);
+            at += (ENTRY_BYTES + entry.bytes.len() + SUM_BYTES) as u64;
+        }
+        Ok(Content::Entries(head, places))
     }
-    if bytes.get(..4) != Some(MAGIC) {
-        return Content::Unborn;
+
+    /// The entry at a place; `None` if there is none that is whole.
+    pub(crate) fn entry(&self, at: u64) -> io::Result<Option<Entry>> {
+        let raw = self.folder.read_at(self.name, at, ENTRY_BYTES)?;
+        let Some(length) = u32_at(&raw, 8).map(|length| length as usize) else { return Ok(None) };
+        if length > SAVED_BYTES_MAX {
+            return Ok(None);
+        }
+        let raw = self.folder.read_at(self.name, at, ENTRY_BYTES + length + SUM_BYTES)?;
+        let entry = sealed(&raw, ENTRY_BYTES + length).and_then(|block| {
+            Some(Entry { offset: u64_at(block, 0)?, bytes: block.get(ENTRY_BYTES..)?.to_vec() })
+        });
+        Ok(entry)
     }
-    let Some(head) = head(&mut rest) else { return Content::Unborn };
-    let mut entries = Vec::new();
-    while let Some(entry) = entry(&mut rest) {
-        entries.push(entry);
-    }
-    Content::Entries(head, entries)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Journal;
+
+    /// A folder of one journal that is only read.
+    struct Only(Vec<u8>);
+
+    impl JournalFolder for Only {
+        fn names(&self) -> io::Result<Vec<String>> {
+            Ok(vec![String::new()])
+        }
+        fn read(&self, _: &str) -> io::Result<Vec<u8>> {
+            Ok(self.0.clone())
+        }
+        fn create(&self, _: &str) -> io::Result<Box<dyn Journal>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn replace(&self, _: &str, _: &[u8]) -> io::Result<Box<dyn Journal>> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+        fn remove(&self, _: &str) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Head and entries, all read.
+    fn read(bytes: &[u8]) -> Result<(Head, Vec<Entry>), Content> {
+        let folder = Only(bytes.to_vec());
+        let reader = Reader::new(&folder, "");
+        match reader.content().unwrap() {
+            Content::Entries(head, places) => {
+                Ok((head, places.into_iter().map(|at| reader.entry(at).unwrap().unwrap()).collect()))
+            }
+            other => Err(other),
+        }
+    }
 
     #[test]
     fn a_journal_cut_at_any_byte_says_what_is_complete() {
         let head = Head { path: LogicalPath::parse(b"/a\xff").unwrap(), inode: 7, size: 1 << 40 };
-        let entries = [Entry { offset: 5, bytes: b"hello" }, Entry { offset: 1 << 33, bytes: b"" }];
+        let entries =
+            [Entry { offset: 5, bytes: b"hello".to_vec() }, Entry { offset: 1 << 33, bytes: Vec::new() }];
         let mut bytes = head.encode();
         let mut ends = vec![bytes.len()];
         for entry in &entries {
@@ -151,15 +207,11 @@ mod tests {
         }
         for cut in 0..=bytes.len() {
             let complete = ends.iter().filter(|end| **end <= cut).count();
-            let content = parse(&bytes[..cut]);
+            let content = read(&bytes[..cut]);
             if complete == 0 {
-                assert_eq!(content, Content::Unborn, "{cut}");
+                assert_eq!(content, Err(Content::Unborn), "{cut}");
             } else {
-                assert_eq!(
-                    content,
-                    Content::Entries(head.clone(), entries[..complete - 1].to_vec()),
-                    "{cut}"
-                );
+                assert_eq!(content, Ok((head.clone(), entries[..complete - 1].to_vec())), "{cut}");
             }
         }
     }
@@ -168,12 +220,16 @@ mod tests {
     fn damage_ends_the_journal_and_another_version_is_not_guessed_at() {
         let head = Head { path: LogicalPath::parse(b"/a").unwrap(), inode: 7, size: 3 };
         let mut bytes = head.encode();
-        bytes.extend(Entry { offset: 0, bytes: b"abc" }.encode());
+        bytes.extend(Entry { offset: 0, bytes: b"abc".to_vec() }.encode());
         let at = bytes.len() - 6;
         bytes[at] ^= 1;
-        assert_eq!(parse(&bytes), Content::Entries(head, Vec::new()));
+        assert_eq!(read(&bytes), Ok((head.clone(), Vec::new())));
+        bytes[at] ^= 1;
+        let length = head.encode().len() + 8;
+        bytes[length..length + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(read(&bytes), Ok((head, Vec::new())));
         bytes[4] = 9;
-        assert_eq!(parse(&bytes), Content::Unknown(9));
-        assert_eq!(parse(b"something else"), Content::Unborn);
+        assert_eq!(read(&bytes), Err(Content::Unknown(9)));
+        assert_eq!(read(b"something else"), Err(Content::Unborn));
     }
 }

@@ -401,12 +401,16 @@ impl Persist {
         self.removal_failed(ticket.number);
     }
 
-    /// A client removed or replaced what lay there.
-    pub(crate) fn forget(&self, path: &LogicalPath) {
+    /// Which pending file lies there, if any: to be asked before a path is removed or replaced.
+    pub(crate) fn number_at(&self, path: &LogicalPath) -> Option<u64> {
         if self.count() == 0 {
-            return;
+            return None;
         }
-        let number = self.table().by_path.get(path).copied();
+        self.table().by_path.get(path).copied()
+    }
+
+    /// A client removed or replaced what was pending. Another file may be pending there by now, so it goes by number.
+    pub(crate) fn forget(&self, number: Option<u64>) {
         if let Some(number) = number {
             self.forget_number(number);
             self.log().done(number);
@@ -415,10 +419,11 @@ impl Persist {
 
     /// What lay there is gone, unless somebody holds it still.
     pub(crate) fn forget_unheld(&self, path: &LogicalPath) {
-        let unheld = self.table().at(path).is_some_and(|pending| pending.holders == 0 && !pending.leaving);
-        if unheld {
-            self.forget(path);
-        }
+        let unheld = self
+            .table()
+            .at(path)
+            .and_then(|pending| (pending.holders == 0 && !pending.leaving).then_some(pending.record.number));
+        self.forget(unheld);
     }
 
     /// Pending files at or below `path`, if any.
@@ -452,18 +457,39 @@ impl Persist {
                 Some(new) if done => new,
                 _ => record.path,
             };
-            let now = {
-                let mut table = self.table();
-                let Some(mut pending) = table.remove(record.number) else { continue };
-                pending.record.path = path.clone();
-                let now = pending.record.clone();
-                table.by_path.insert(path, record.number);
-                table.files.insert(record.number, pending);
-                now
+            self.place(record.number, path);
+        }
+    }
+
+    /// After a rename, those that became pending below `from` while it was under way and were moved by it. Blocks.
+    pub(crate) fn stragglers(&self, from: &LogicalPath, to: &LogicalPath, backend: &dyn Backend) {
+        for record in self.below(from) {
+            let gone = |path: &LogicalPath| {
+                backend.stat(path).is_err_and(|error| error.raw_os_error() == Some(errno::NOT_FOUND))
             };
-            if let Err(error) = self.log().pending(&now) {
-                tracing::warn!(path = %now.path, %error, "a rename is not in the journal");
+            let rest = record.path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
+            if let Ok(new) = LogicalPath::parse(&[to.as_bytes(), rest].concat())
+                && gone(&record.path)
+                && may_be_marked(backend, &new)
+            {
+                self.place(record.number, new);
             }
+        }
+    }
+
+    /// A pending file lies there now.
+    fn place(&self, number: u64, path: LogicalPath) {
+        let now = {
+            let mut table = self.table();
+            let Some(mut pending) = table.remove(number) else { return };
+            pending.record.path = path.clone();
+            let now = pending.record.clone();
+            table.by_path.insert(path, number);
+            table.files.insert(number, pending);
+            now
+        };
+        if let Err(error) = self.log().pending(&now) {
+            tracing::warn!(path = %now.path, %error, "a rename is not in the journal");
         }
     }
 }

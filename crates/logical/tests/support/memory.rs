@@ -237,15 +237,15 @@ impl Memory {
         }
     }
 
-    fn step(&self) -> io::Result<()> {
-        match self.faults.step("storage")? {
+    fn step(&self, kind: &'static str) -> io::Result<()> {
+        match self.faults.step(kind)? {
             Step::Whole => Ok(()),
             Step::Half => Err(Faults::dead()),
         }
     }
 
     fn create(&self, path: &LogicalPath, how: &OpenHow, create: &CreateHow) -> io::Result<Arc<Node>> {
-        self.step()?;
+        self.step("create")?;
         let mut tree = self.tree();
         if let Some(parents) = create.parents
             && let Some(parent) = path.parent()
@@ -281,7 +281,7 @@ impl Backend for Memory {
             Some(create) => self.create(path, how, create)?,
             None => {
                 if how.truncate {
-                    self.step()?;
+                    self.step("truncate")?;
                 }
                 self.existing(self.find(path)?, how)?
             }
@@ -313,7 +313,7 @@ impl Backend for Memory {
         Ok(Box::new(Stream { memory: self.clone(), path: path.clone(), names, at: 0 }))
     }
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
-        self.step()?;
+        self.step("mkdir")?;
         let mut tree = self.tree();
         if tree.contains_key(path.as_bytes()) {
             return os(EEXIST);
@@ -326,7 +326,7 @@ impl Backend for Memory {
         Ok(())
     }
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
-        self.step()?;
+        self.step("remove")?;
         let node = self.find(path)?;
         let mut tree = self.tree();
         if !node.is_directory() {
@@ -339,7 +339,7 @@ impl Backend for Memory {
         Ok(())
     }
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
-        self.step()?;
+        self.step("remove")?;
         if self.find(path)?.is_directory() {
             return os(EISDIR);
         }
@@ -347,7 +347,7 @@ impl Backend for Memory {
         Ok(())
     }
     fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
-        self.step()?;
+        self.step("rename")?;
         self.find(from)?;
         let mut tree = self.tree();
         if let (Some(mode), Some(parent)) = (parents, to.parent()) {
@@ -479,7 +479,7 @@ impl StoredFile for MemoryFile {
         Ok(self.memory.metadata(&self.node))
     }
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        self.memory.step()?;
+        self.memory.step("set_mode")?;
         let mut inner = self.node.inner();
         inner.mode = inner.mode & 0o170_000 | mode & 0o7777;
         Ok(())
@@ -489,7 +489,7 @@ impl StoredFile for MemoryFile {
         Ok(self.node.inner().attributes.get(name).cloned())
     }
     fn set_attribute(&self, name: &str, value: &[u8], new: bool) -> io::Result<()> {
-        self.memory.step()?;
+        self.memory.step("set_attribute")?;
         let mut inner = self.node.inner();
         if new && inner.attributes.contains_key(name) {
             return os(EEXIST);
@@ -498,7 +498,7 @@ impl StoredFile for MemoryFile {
         Ok(())
     }
     fn remove_attribute(&self, name: &str) -> io::Result<()> {
-        self.memory.step()?;
+        self.memory.step("set_attribute")?;
         self.node.inner().attributes.remove(name).map(|_| ()).map_or_else(|| os(ENODATA), Ok)
     }
     fn attributes(&self) -> io::Result<Vec<String>> {
