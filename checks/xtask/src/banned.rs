@@ -6,7 +6,7 @@
 //! | `todo!`, `unimplemented!`                                   | everywhere                                         |
 //! | `std::fs`, `tokio::fs`, `File::open`, `OpenOptions::new`, … | outside storage, config, server, logical, programs |
 //! | `unwrap`, `expect`, `x[i]`, `panic!`, `unreachable!`        | in wire, session and net, which face the peer      |
-//! | `thread::sleep`                                             | in tests: wait for the event, not for a while      |
+//! | `thread::sleep`                                             | in tests, but where a loop asks again and again    |
 //! | `allow(unsafe_code)`                                        | outside the rooms that own system calls            |
 //!
 //! All but the first two and the sleep concern code outside tests.
@@ -42,6 +42,7 @@ fn check_module(module: &Module) -> Vec<Finding> {
         calm: CALM_ROOMS.contains(&room),
         files: FILE_ROOMS.contains(&room) || module.path.ends_with("/build.rs"),
         unsafe_allowed: UNSAFE_ROOMS.contains(&room),
+        asks_again: false,
         findings: Vec::new(),
     };
     search.visit_file(&module.syntax);
@@ -54,6 +55,8 @@ struct Search<'a> {
     calm: bool,
     files: bool,
     unsafe_allowed: bool,
+    /// Within a loop that ends when a condition holds.
+    asks_again: bool,
     findings: Vec<Finding>,
 }
 
@@ -91,7 +94,7 @@ impl Search<'_> {
         }
         let pair = |a: &str, b: &str| names.windows(2).any(|window| window == [a, b]);
         if self.in_test {
-            if pair("thread", "sleep") {
+            if pair("thread", "sleep") && !self.asks_again {
                 self.found(line, "`thread::sleep` in a test: wait for the event, not for a while");
             }
         } else if !self.files {
@@ -197,6 +200,18 @@ impl<'ast> Visit<'ast> for Search<'_> {
         self.calm = calm;
     }
 
+    fn visit_expr_while(&mut self, node: &'ast syn::ExprWhile) {
+        let before = std::mem::replace(&mut self.asks_again, true);
+        visit::visit_expr_while(self, node);
+        self.asks_again = before;
+    }
+
+    fn visit_expr_loop(&mut self, node: &'ast syn::ExprLoop) {
+        let before = std::mem::replace(&mut self.asks_again, true);
+        visit::visit_expr_loop(self, node);
+        self.asks_again = before;
+    }
+
     fn visit_attribute(&mut self, node: &'ast syn::Attribute) {
         let allows = node.path().is_ident("allow") || node.path().is_ident("expect");
         if allows && !self.unsafe_allowed && mentions(node, "unsafe_code") {
@@ -300,9 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn sleeping_in_a_test_is_refused() {
+    fn sleeping_and_hoping_in_a_test_is_refused() {
         let text = "fn f() { std::thread::sleep(d); }\n#[cfg(test)]\nmod tests {\n fn t() {\n thread::sleep(d);\n }\n}";
         assert_eq!(lines("storage", text), [5]);
+        let asks = "#[test]\nfn t() {\n while !ready() {\n thread::sleep(d);\n }\n thread::sleep(d);\n}";
+        assert_eq!(lines("storage", asks), [6]);
     }
 
     #[test]
