@@ -185,7 +185,7 @@ impl Watch {
 
     fn status(&self) -> Status {
         let (effective, running) = (&self.effective, &self.running);
-        let refused = running.refused();
+        let (refused, files) = (running.refused(), running.files());
         Status {
             version: VERSION.to_owned(),
             program: effective.program.clone(),
@@ -202,7 +202,11 @@ impl Watch {
             requests: running.totals().requests,
             bytes_in: running.totals().bytes_in,
             bytes_out: running.totals().bytes_out,
-            open_files: running.open_files() as u64,
+            open_files: files.open_files as u64,
+            files_written: files.writers as u64,
+            pending_files: files.pending_files as u64,
+            checkpoints: files.checkpoints as u64,
+            checksums: files.checksums as u64,
             refused_full: refused.full,
             refused_denied: refused.denied,
             refused_unknown: refused.unknown,

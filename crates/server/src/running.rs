@@ -101,9 +101,9 @@ impl Running {
         self.loops.connections()
     }
 
-    /// Files open now, counting each handle.
-    pub fn open_files(&self) -> usize {
-        self.logical.status().open_files
+    /// Files that are open, pending or busy now.
+    pub fn files(&self) -> logical::Status {
+        self.logical.status()
     }
 
     /// Connections that were not served.

@@ -58,6 +58,14 @@ pub struct Status {
     pub bytes_out: u64,
     /// Files open now, counting each handle.
     pub open_files: u64,
+    /// Of these, for writing.
+    pub files_written: u64,
+    /// Files that persist only on a close that has not come yet.
+    pub pending_files: u64,
+    /// Files with a checkpoint.
+    pub checkpoints: u64,
+    /// Checksums being computed.
+    pub checksums: u64,
     /// Connections refused because there were too many.
     pub refused_full: u64,
     /// Connections refused because the host is not allowed.
