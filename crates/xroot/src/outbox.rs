@@ -102,6 +102,22 @@ impl Outbox {
         self.segments.push_back(Segment::File { file, offset, left: length });
     }
 
+    /// Appends a short range of a file that is in memory, copied if that can be done on the spot.
+    pub(crate) fn push_copy(&mut self, file: &Arc<dyn OpenFile>, offset: u64, length: usize) {
+        if length == 0 {
+            return;
+        }
+        let out = self.tail_for(length);
+        let at = out.len();
+        out.resize(at + length, 0);
+        let room = out.get_mut(at..).unwrap_or_default();
+        if !matches!(file.read_now(offset, room), vfs::Spot::Done(read) if read == length) {
+            // The header has promised these bytes: as a range they are sent, or the connection is closed.
+            out.truncate(at);
+            self.push_file(file.clone(), offset, length);
+        }
+    }
+
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);

@@ -24,6 +24,9 @@ const FRAME_PAGES: usize = 62;
 
 const PAGE: usize = digest::pages::PAGE_BYTES;
 
+/// Pages that `sendfile` moves at a time: what its inner pipe holds.
+const SENDFILE_WINDOW_PAGES: usize = 16;
+
 const _: () = assert!(STATUS_BYTES + FRAME_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
 
 /// A read under way.
@@ -223,7 +226,9 @@ impl Core {
         let state = self.links.get(link)?;
         let last = length == range.left;
         state.out.tail().extend_from_slice(&read_header(range.streamid, last, length));
-        state.out.push_file(range.file.clone(), range.offset, length);
+        let ragged = ragged_end(range.offset, length);
+        state.out.push_file(range.file.clone(), range.offset, length - ragged);
+        state.out.push_copy(&range.file, range.offset + (length - ragged) as u64, ragged);
         range.offset += length as u64;
         range.left -= length;
         Some(if last { Made::Last } else { Made::Frame(length) })
@@ -370,6 +375,15 @@ impl RangeRead {
     }
 }
 
+/// Bytes at the end of a range that are cheaper copied: the kernel sends a file in windows of so many pages, and a last
+/// window with a piece of one page costs as much as a full one.
+fn ragged_end(offset: u64, length: usize) -> usize {
+    let within = usize::try_from(offset % PAGE as u64).unwrap_or(0);
+    let ragged = (within + length) % PAGE;
+    let pages = (within + length).div_ceil(PAGE);
+    if pages % SENDFILE_WINDOW_PAGES == 1 && ragged < length { ragged } else { 0 }
+}
+
 /// An answer that is not the one to the question: its error, or that it is a fault of ours.
 pub(crate) fn unexpected(answer: Answer) -> Error {
     match answer {
@@ -381,5 +395,21 @@ pub(crate) fn unexpected(answer: Answer) -> Error {
 pub(crate) fn put(buffer: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(place) = buffer.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_lone_piece_of_a_page_is_copied() {
+        assert_eq!(ragged_end(0, 64 * 1024), 0);
+        assert_eq!(ragged_end(100, 64 * 1024), 100);
+        assert_eq!(ragged_end(4096, 64 * 1024 + 7), 7);
+        assert_eq!(ragged_end(100, 32 * 1024), 0);
+        assert_eq!(ragged_end(0, 65 * 4096), 0);
+        assert_eq!(ragged_end(10, 1024 * 1024), 10);
+        assert_eq!(ragged_end(0, 100), 0);
     }
 }
