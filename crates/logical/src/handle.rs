@@ -9,6 +9,7 @@ use crate::open_file::{NewFile, Open, Parting};
 use crate::shared::{Shared, errno, unable};
 use base::{Error, ErrorKind, LogicalPath};
 use std::any::Any;
+use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use storage::{Now, StoredFile};
@@ -163,6 +164,12 @@ impl OpenFile for Handle {
             Now::Done(Err(error)) => Spot::Failed(Error::unable("read", &self.0.path, error)),
             Now::WouldBlock => Spot::WouldBlock,
         }
+    }
+
+    fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
+        let length = into.iter().map(|place| place.len()).sum();
+        self.0.check_read(offset, length).ok()?;
+        self.0.file.read_scattered_now(offset, into)
     }
 
     fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()> {

@@ -157,6 +157,11 @@ pub trait Backend: Send + Sync {
 pub trait StoredFile: Send + Sync {
     /// Reads what is in memory; fewer bytes than asked means end of file. Never [`Now::WouldBlock`] at end of file.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize>;
+    /// Reads one range that is in memory into several places, one after the other; `None` when not all of it can be had so.
+    fn read_scattered_now(&self, offset: u64, into: &mut [io::IoSliceMut<'_>]) -> Option<()> {
+        let _ = (offset, into);
+        None
+    }
     /// Reads; fewer bytes than asked means end of file.
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
     /// Writes all if the storage has been answering fast; after a slow answer says [`Now::WouldBlock`] for a while.

@@ -26,6 +26,7 @@ pub use reply::{Mailbox, Reply, ReplyTo, Token};
 pub use stat::{FileKind, SpaceFigures, Stat};
 
 use base::Error;
+use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -61,6 +62,13 @@ pub trait OpenFile: Send + Sync {
 
     /// Reads what is in memory at `offset`; fewer bytes than asked (also 0) means end of file. Never blocks.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize>;
+
+    /// Reads one range that is in memory into several places, one after the other. `None` when that cannot be done at once, or
+    /// not all of it is there: read piece by piece then. Never blocks.
+    fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
+        let _ = (offset, into);
+        None
+    }
 
     /// Writes all of `from` at `offset` if the storage has been answering fast. Not for a handle with an active
     /// checkpoint, where the operation must be used.

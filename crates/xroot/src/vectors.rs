@@ -7,11 +7,18 @@ use crate::core::{Core, Job};
 use crate::reads::{Made, Work, put, unexpected};
 use base::{Error, ErrorKind};
 use session::{FileIndex, LinkId, ReadElement, ReadVectorTask, read_header};
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
 use wire::xroot::header::{FileHandle, StreamId};
 use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
 use wire::xroot::request::Segment;
+
+/// Elements that are read in one call.
+const NEIGHBOURS_MAX: usize = 32;
+
+/// Bytes between two elements that are cheaper read along than left out by another system call.
+const GAP_BYTES_MAX: usize = 1024;
 
 /// A vector read under way.
 #[derive(Default)]
@@ -62,6 +69,9 @@ impl Core {
         }
         while let Some(&element) = vector.elements.get(vector.next).filter(|_| vector.next < vector.end) {
             let file = vector.file_of(element.file)?;
+            if vector.read_neighbours(&*file) {
+                continue;
+            }
             let at = vector.filled + SEGMENT_BYTES;
             put(&mut vector.frame, vector.filled, &header(&element));
             let Some(room) = vector.frame.get_mut(at..at + element.length) else {
@@ -146,6 +156,67 @@ impl VectorRead {
         self.next = self.first;
         self.filled = RESPONSE_HEADER_BYTES;
         self.frame = if bytes <= net::BLOCK_BYTES { net::take_block() } else { vec![0; bytes] };
+    }
+
+    /// Reads the next elements in one call, if they lie behind each other in the file with little between them and all of it
+    /// is in memory. What lies between is read too, and forgotten.
+    fn read_neighbours(&mut self, file: &dyn OpenFile) -> bool {
+        let (run, skipped_bytes) = self.neighbours();
+        let Some(first) = self.elements.get(self.next).filter(|_| run > 1) else { return false };
+        let start = first.offset;
+        let mut between = vec![0; skipped_bytes];
+        let mut gaps = &mut between[..];
+        let Some(mut rest) = self.frame.get_mut(self.filled..) else { return false };
+        let mut places = Vec::with_capacity(2 * run);
+        let mut end = start;
+        let mut filled = self.filled;
+        for element in self.elements.iter().skip(self.next).take(run) {
+            let gap = usize::try_from(element.offset - end).unwrap_or(0);
+            let Some((skipped, others)) = std::mem::take(&mut gaps).split_at_mut_checked(gap) else {
+                return false;
+            };
+            gaps = others;
+            let Some((head, behind)) = rest.split_at_mut_checked(SEGMENT_BYTES) else { return false };
+            let Some((data, behind)) = behind.split_at_mut_checked(element.length) else { return false };
+            rest = behind;
+            put(head, 0, &header(element));
+            if gap > 0 {
+                places.push(IoSliceMut::new(skipped));
+            }
+            places.push(IoSliceMut::new(data));
+            end = element.offset + element.length as u64;
+            filled += SEGMENT_BYTES + element.length;
+        }
+        if file.read_scattered_now(start, &mut places).is_none() {
+            return false;
+        }
+        self.filled = filled;
+        self.next += run;
+        true
+    }
+
+    /// How many elements from the next one on lie close behind each other in one file, and the bytes between them in all.
+    fn neighbours(&self) -> (usize, usize) {
+        let (mut count, mut skipped) = (0, 0);
+        let mut end = None;
+        for element in self.elements.iter().take(self.end).skip(self.next).take(NEIGHBOURS_MAX) {
+            let gap = match end {
+                None => Some(0),
+                Some((file, end)) if file == element.file => {
+                    element.offset.checked_sub(end).and_then(|gap| usize::try_from(gap).ok())
+                }
+                Some(_) => None,
+            };
+            let behind = element.offset.checked_add(element.length as u64);
+            let (Some(gap), Some(behind)) = (gap.filter(|&gap| gap <= GAP_BYTES_MAX), behind) else { break };
+            if element.length == 0 {
+                break;
+            }
+            end = Some((element.file, behind));
+            skipped += gap;
+            count += 1;
+        }
+        (count, skipped)
     }
 
     /// What is still missing of the frame, as far as it is of one file: the frame itself as the buffer, and the pieces.

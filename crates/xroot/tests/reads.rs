@@ -228,6 +228,41 @@ fn any_vector_is_read_in_the_order_asked() {
 }
 
 #[test]
+fn neighbours_in_a_vector_are_read_together_and_come_apart_again() {
+    let content = pattern(SIZE);
+    for (way, server) in servers() {
+        let mut client = server.client();
+        let handle = client.open("/f", READING);
+        let mut dice = Dice::new(5);
+        for _ in 0..20 {
+            // Close behind each other, now and then far apart, backwards, over each other, or empty.
+            let mut at = dice.below(SIZE / 2);
+            let mut elements = Vec::new();
+            while elements.len() < 200 {
+                let length = dice.below(3000);
+                at = match dice.below(20) {
+                    0 => dice.below(SIZE - 3000),
+                    1 => at.saturating_sub(dice.below(5000)),
+                    2 => at + 1024,
+                    3 => at + 1025,
+                    4..8 => at + dice.below(1200),
+                    _ => at,
+                };
+                if at + length > SIZE {
+                    at = 0;
+                }
+                elements.push((handle, at, length));
+                at += length;
+            }
+            let got = vector(&mut client, &elements);
+            for (part, &(_, offset, length)) in got.iter().zip(&elements) {
+                assert!(*part == content[offset..offset + length], "{way}: {length} at {offset}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_vector_beyond_the_end_fails_as_a_whole() {
     for (way, server) in servers() {
         let mut client = server.client();

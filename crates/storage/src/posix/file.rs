@@ -109,6 +109,18 @@ impl StoredFile for File {
         }
     }
 
+    fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
+        let wanted: usize = into.iter().map(|place| place.len()).sum();
+        let flags = match self.volume.read_now() {
+            ReadNow::NoWait => ReadWriteFlags::NOWAIT,
+            ReadNow::Plain => ReadWriteFlags::empty(),
+            ReadNow::Never => return None,
+        };
+        // Whatever goes wrong is found again, and told, by reading piece by piece.
+        let read = rustix::io::preadv2(&self.fd, into, offset, flags).ok()?;
+        (read == wanted).then_some(())
+    }
+
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         // Nothing lies behind the largest offset.
         let room = usize::try_from(OFFSET_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
