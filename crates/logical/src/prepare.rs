@@ -15,29 +15,29 @@ pub(crate) struct Prepares {
     /// What all ids of this server start with, in every run of it.
     mark: String,
     /// What those of this run go on with.
-    run: u64,
+    run: u32,
     next: AtomicU64,
 }
 
 impl Prepares {
     /// For the server that is known by `name`.
     pub(crate) fn new(name: &str, clock: &dyn Clock) -> Self {
-        let mark = format!("scalla{:08x}.", digest::crc32c(name.as_bytes()));
-        // The start in nanoseconds: no other run had it.
-        let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+        let mark = format!("scalla{:08x}", digest::crc32c(name.as_bytes()));
+        // The second of the start, as far as eight digits go: until 2106.
+        let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
         Self { mark, run, next: AtomicU64::new(1) }
     }
 
     fn issue(&self) -> String {
-        format!("{}{:016x}.{}", self.mark, self.run, self.next.fetch_add(1, Ordering::Relaxed))
+        format!("{}{:08x}.{}", self.mark, self.run, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Was it issued by this server, in this run or an earlier one?
     fn knows(&self, id: &[u8]) -> bool {
         let rest = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
         let Some((run, number)) = rest.and_then(|rest| rest.split_once('.')) else { return false };
-        let issued = u64::from_str_radix(run, 16).is_ok_and(|run| run <= self.run);
-        run.len() == 16 && issued && number.parse::<u64>().is_ok_and(|number| number > 0)
+        let issued = u32::from_str_radix(run, 16).is_ok_and(|run| run <= self.run);
+        run.len() == 8 && issued && number.parse::<u64>().is_ok_and(|number| number > 0)
     }
 
     fn check(&self, id: &[u8]) -> Result<(), Error> {
