@@ -325,8 +325,12 @@ impl Core {
         if ended.is_err() {
             tracing::error!("a session could not be ended in order after a panic");
         }
-        // A reply may be half made.
-        core.links.iter_mut().for_each(|link| link.out.clear());
+        // A reply may be half made, and so may be what was to become one.
+        core.transfers.clear();
+        core.receipts.clear();
+        core.jobs.clear();
+        core.parked.clear();
+        core.links.forget_work();
         core.close_links();
     }
 

@@ -60,6 +60,15 @@ impl Links {
         self.states.iter_mut().flatten().map(|state| &mut **state)
     }
 
+    /// Forgets what was to be sent and received.
+    pub(crate) fn forget_work(&mut self) {
+        for link in self.iter_mut() {
+            link.out.clear();
+            link.transfers.clear();
+            link.expected.clear();
+        }
+    }
+
     /// Wakes the links' tasks.
     pub(crate) fn wake_all(&self) {
         self.states.iter().flatten().filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
