@@ -458,6 +458,11 @@ impl Core {
             if link == LinkId::CONTROL {
                 core.session.end();
                 core.close_links();
+                for (id, _) in std::mem::take(&mut core.parked) {
+                    // Nobody reads on; the answer goes nowhere.
+                    let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
+                    core.session.answered(id, answer, &mut core.links);
+                }
             }
             core.run(Todo::Nothing);
         });

@@ -1,0 +1,95 @@
+//! Memory stays bounded whatever clients ask for and do not fetch. A program of its own: it looks at the whole process.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::Write;
+use support::client::{CREATING, READING, read, write};
+use support::*;
+
+/// Bytes of memory that the process really has.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+}
+
+const CLIENTS: usize = 40;
+
+/// What one client may make the server hold: its output, a reply beyond it, and what is being read for it.
+const EACH: usize = xroot::OUTPUT_HIGH_BYTES + 1024 * 1024;
+
+/// What moves a little in any process.
+const SLACK: usize = 32 * 1024 * 1024;
+
+/// One test, as everything in the process counts.
+#[test]
+fn memory_is_bounded() {
+    clients_that_do_not_read_hold_no_more_than_their_share();
+    large_writes_hold_only_pieces();
+}
+
+fn clients_that_do_not_read_hold_no_more_than_their_share() {
+    let mut wish = Wish::default();
+    wish.config.sendfile = false;
+    wish.config.socket.buffer_bytes = Some(64 * 1024);
+    let server = Server::with(wish);
+    server.put("/f", &pattern(4_000_000));
+    let requests: Vec<fn(u16) -> Raw> = vec![
+        |id| read(0, 0, 60_000).stream(id),
+        |id| read(0, 0, 4_000_000).stream(id),
+        |id| Raw::new(PGREAD).i32(16, 4_000_000).stream(id),
+        |id| Raw::new(READV).stream(id).payload(&segment(0, 4000, 0).repeat(500)),
+        |id| Raw::new(QUERY).stream(id).u16(4, 7).payload("bind_max ".repeat(300).as_bytes()),
+    ];
+    for make in requests {
+        let before = resident();
+        let all: Vec<u8> = (0..1000).flat_map(|id| make(id).bytes()).collect();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| server.client()).collect();
+        for client in &mut clients {
+            client.open("/f", READING);
+            client.stream.set_nonblocking(true).unwrap();
+            // As much as it takes.
+            let _ = client.stream.write(&all);
+        }
+        let mut other = server.client();
+        let mut rounds = 0;
+        until("nothing leaves any more", || {
+            let sent = server.totals().bytes_out;
+            (0..20).for_each(|_| assert_eq!(other.call(&Raw::new(PING)).status, OK));
+            rounds = if server.totals().bytes_out - sent == 20 * 8 { rounds + 1 } else { 0 };
+            rounds > 5
+        });
+        let grown = resident().saturating_sub(before);
+        assert!(grown < CLIENTS * EACH + SLACK, "{grown} bytes for {CLIENTS} clients");
+        drop(clients);
+        server.until_sessions(1);
+    }
+}
+
+fn large_writes_hold_only_pieces() {
+    let server = Server::new();
+    let before = resident();
+    let piece = vec![7; 1_000_000];
+    let mut clients: Vec<(Client, u32)> = (0..10)
+        .map(|number| {
+            let mut client = server.client();
+            let handle = client.open(&format!("/f{number}"), CREATING);
+            (client, handle)
+        })
+        .collect();
+    for (client, handle) in &mut clients {
+        client.send(&write(*handle, 0, &piece).dlen(20_000_000));
+    }
+    for _ in 1..20 {
+        for (client, _) in &mut clients {
+            client.send_bytes(&piece);
+        }
+    }
+    let grown = resident().saturating_sub(before);
+    for (client, _) in &mut clients {
+        assert_eq!(client.reply().status, OK);
+    }
+    assert!(grown < 10 * (xroot::PIECES_IN_FLIGHT_MAX + 1) * net::BLOCK_BYTES + SLACK, "{grown} bytes");
+}
