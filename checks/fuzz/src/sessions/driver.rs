@@ -16,6 +16,7 @@ use wire::xroot::frames::{FrameBytes, response_bytes};
 use wire::xroot::header::SessionId;
 use wire::xroot::limits::HANDSHAKE_REPLY_BYTES;
 
+use super::account::Account;
 use super::files::CountingFile;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -69,6 +70,7 @@ pub(super) struct Driver {
     reads: Vec<(session::FileIndex, Arc<dyn OpenFile>)>,
     bound: BTreeSet<u8>,
     files: Vec<Arc<CountingFile>>,
+    account: Account,
     pages: usize,
     started_reads: usize,
     closed: bool,
@@ -88,6 +90,7 @@ impl Driver {
             reads: Vec::new(),
             bound: BTreeSet::new(),
             files: Vec::new(),
+            account: Account::default(),
             pages: 0,
             started_reads: 0,
             closed: false,
@@ -129,6 +132,7 @@ impl Driver {
                 }
                 Step::Took { bytes, todo } => {
                     assert!(bytes > 0 && bytes <= self.input.len(), "took {bytes} of {}", self.input.len());
+                    self.account.request(&self.input, &todo);
                     self.input.drain(..bytes);
                     self.run(todo);
                 }
@@ -164,9 +168,13 @@ impl Driver {
             }
             Todo::Read(task) | Todo::ReadWithHints(task, _) => {
                 assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
+                self.account.reply(task.streamid);
                 self.read(task.file);
             }
-            Todo::ReadVector(task) => task.elements.iter().for_each(|element| self.read(element.file)),
+            Todo::ReadVector(task) => {
+                self.account.reply(task.streamid);
+                task.elements.iter().for_each(|element| self.read(element.file));
+            }
             Todo::Receive(receive) => self.expect(receive),
             Todo::Bind { .. } => self.end(),
             Todo::EndSession { call, .. } | Todo::Statistics { call, .. } => self.ask(call, About::Other),
@@ -327,7 +335,6 @@ impl Driver {
             let at = usize::from(which) % self.asked.len();
             if let Some(asked) = self.asked.get_mut(at)
                 && !asked.told_later
-                && matches!(asked.about, About::Operation(_) | About::File(_, FileOperation::Sync))
             {
                 asked.told_later = true;
                 self.session.told_later(asked.call, u32::from(how), "later", &mut self.out);
@@ -357,13 +364,16 @@ impl Driver {
                 let Ok(FrameBytes::Exactly(bytes)) = response_bytes(rest) else {
                     panic!("link {link}: a reply is no frame: {}", rest.escape_ascii());
                 };
-                rest = match rest.get(bytes..) {
-                    Some(rest) => rest,
-                    None => panic!("link {link}: a reply announces {bytes} bytes and has {}", rest.len()),
+                let Some((frame, behind)) = rest.split_at_checked(bytes) else {
+                    panic!("link {link}: a reply announces {bytes} bytes and has {}", rest.len())
                 };
+                self.account.frame(frame);
+                rest = behind;
             }
             out.clear();
         }
+        let busy = !(self.asked.is_empty() && self.expected.is_empty() && self.reads.is_empty());
+        self.account.check(self.session.is_ending() || self.closed, busy);
     }
 
     /// The control link is lost.

@@ -5,11 +5,13 @@
 //!
 //! * the output of every link consists of whole frames;
 //! * no call is asked for twice at once, and the session counts as many as the driver has;
+//! * every request is answered exactly once, and nothing is answered that was not asked, as long as the session goes on;
 //! * a file takes operations only while it is open, is not closed while it is in use, and is closed or abandoned exactly once;
 //! * a session that was ended and whose calls were answered is finished, without an open file.
 //!
 //! An input is a list of steps, each with one or two bytes of parameters; see [`target`].
 
+mod account;
 mod driver;
 mod files;
 
