@@ -33,15 +33,18 @@ impl Session {
             }
         };
         for (index, name) in arguments.names.enumerate() {
-            if name.is_empty() || name.len() > FATTR_NAME_BYTES_MAX {
-                let text = format!("Invalid payload format processing fattr name argument #{}", index + 1);
-                return refuse(ErrorCode::BAD_PAYLOAD, &text);
+            let place = format!("processing fattr name argument #{}", index + 1);
+            if name.is_empty() {
+                return refuse(ErrorCode::ARG_MISSING, &format!("Missing argument {place}"));
+            }
+            if name.len() > FATTR_NAME_BYTES_MAX {
+                return refuse(ErrorCode::ARG_TOO_LONG, &format!("Argument is too long {place}"));
             }
         }
         for (index, value) in arguments.values.enumerate() {
             if value.len() > FATTR_VALUE_BYTES_MAX {
-                let text = format!("Invalid payload format processing fattr value argument #{}", index + 1);
-                return refuse(ErrorCode::BAD_PAYLOAD, &text);
+                let text = format!("Argument is too long processing fattr data argument #{}", index + 1);
+                return refuse(ErrorCode::ARG_TOO_LONG, &text);
             }
         }
         let names: Vec<Vec<u8>> = arguments.names.map(<[u8]>::to_vec).collect();

@@ -531,6 +531,7 @@ fn needs_argument(code: RequestCode) -> bool {
             | RequestCode::SYNC
             | RequestCode::CLONE
             | RequestCode::READ
+            | RequestCode::READV
             | RequestCode::PGREAD
             | RequestCode::WRITE
             | RequestCode::PGWRITE

@@ -73,7 +73,8 @@ impl Session {
         let creates = has(OpenOptions::NEW) || has(OpenOptions::DELETE);
         // The read bit wins over update, and update over write only; none of them is reading.
         let read = has(OpenOptions::READ);
-        let writes = has(OpenOptions::UPDT) || has(OpenOptions::WRTO) || has(OpenOptions::APND);
+        // To append says where to write, not that writing is wanted.
+        let writes = has(OpenOptions::UPDT) || has(OpenOptions::WRTO);
         let (duplicate_of, same_file_system_as) = self.templates(m, creates)?;
         if self.files.len() >= self.settings.files_max {
             return Err(Error::new(ErrorKind::Overloaded, "too many open files in this session"));

@@ -39,7 +39,7 @@ impl Session {
             _ => Err(Error::new(ErrorKind::ArgInvalid, "Invalid information query type code")),
         };
         let kind = match m.infotype {
-            QueryType::XATTR | QueryType::SPACE => CallKind::TextWithNul,
+            QueryType::XATTR | QueryType::SPACE | QueryType::PREP => CallKind::TextWithNul,
             _ => CallKind::Plain,
         };
         match operation {

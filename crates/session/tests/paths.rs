@@ -51,7 +51,7 @@ fn each_option_of_open_means_one_thing() {
         (0x0040, &[]),
         (0x0080, &["refresh"]),
         (0x0100, &["make_path"]),
-        (0x0200, &["write", "append"]),
+        (0x0200, &["append"]),
         (0x0400, &["stat"]),
         (0x0800, &["replica"]),
         (0x1000, &["posc"]),

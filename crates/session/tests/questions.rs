@@ -50,7 +50,7 @@ fn the_state_of_a_prepare_is_asked_for_by_its_id() {
     let (call, operation) = bench.operation(&query(2, b"the-id\n/a\n/b\0"));
     let Operation::QueryPrepare { id, targets } = operation else { panic!() };
     assert_eq!((&id[..], targets.len()), (&b"the-id"[..], 2));
-    assert_eq!(bench.reply_of(call, text("No information found.")).text(), "No information found.");
+    assert_eq!(bench.reply_of(call, text("No information found.")).text(), "No information found.\0");
     let (_, operation) = bench.operation(&query(2, b"the-id"));
     assert!(matches!(operation, Operation::QueryPrepare { targets, .. } if targets.is_empty()));
     assert_eq!(bench.refused(&query(2, b"\n/a")), (3001, "Prepare requestid not specified".to_owned()));
@@ -239,8 +239,10 @@ fn attribute_requests_that_make_no_sense_are_refused() {
     let long = "x".repeat(249);
     let with = |list: &[&str]| [b"/f\0".to_vec(), names(list)].concat();
     assert_eq!(bench.refused(&fattr(1, 2, 0, &one)), bad(2));
-    assert_eq!(bench.refused(&fattr(1, 1, 0, &with(&[""]))), bad(1));
-    assert_eq!(bench.refused(&fattr(1, 2, 0, &with(&["a", &long]))), bad(2));
+    let empty = (3001, "Missing argument processing fattr name argument #1".to_owned());
+    assert_eq!(bench.refused(&fattr(1, 1, 0, &with(&[""]))), empty);
+    let too_long = (3002, "Argument is too long processing fattr name argument #2".to_owned());
+    assert_eq!(bench.refused(&fattr(1, 2, 0, &with(&["a", &long]))), too_long);
     assert_eq!(bench.refused(&fattr(1, 1, 0, b"/f")).0, 3026);
     assert_eq!(bench.refused(&fattr(1, 1, 0, b"/f\0\0\0a")).0, 3026);
     // The longest name, and values: missing, negative, too long.
@@ -249,7 +251,8 @@ fn attribute_requests_that_make_no_sense_are_refused() {
     for wrong in [&b""[..], b"\0\0\0", b"\0\0\0\x05abc", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xffx"] {
         assert_eq!(bench.refused(&set(wrong)).0, 3026, "{wrong:?}");
     }
-    assert_eq!(bench.refused(&set(&value(&vec![0; 65537]))).0, 3026);
+    let too_long = (3002, "Argument is too long processing fattr data argument #1".to_owned());
+    assert_eq!(bench.refused(&set(&value(&vec![0; 65537]))), too_long);
     bench.operation(&set(&value(&vec![0; 65536])));
     assert_eq!(bench.refused(&fattr(1, 1, 0, &[b"f\0".to_vec(), names(&["a"])].concat())).0, 3010);
 }
