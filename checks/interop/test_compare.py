@@ -19,7 +19,7 @@ MASKS = [
     (re.compile(r"^v?\d+\.\d+\.\d+\S*$", re.M), "VERSION"),
     (re.compile(r"^\d{6}:\d{6}\.\d$", re.M), "START"),
     # A request id of prepare names the server and a counter.
-    (re.compile(r"^(?:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+:\d+|scalla[0-9a-f]+\.\d+)$", re.M), "REQUEST"),
+    (re.compile(r"^(?:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+:\d+|scalla[0-9a-f.]+)$", re.M), "REQUEST"),
     (re.compile(r"^\S+ \S*localhost$", re.M), "SYSTEM"),
 ]
 # Where the installed 5.5.3 and the recorded 6.1 differ, ours does as the newer one.

@@ -149,12 +149,14 @@ def test_frame_split_at_each_byte(calm_ours, area_on, kind):
             connection.send(frame[:cut])
             connection.send(frame[cut:] + request(77, raw.PING))
             statuses = []
+            # The ping may be answered first, and a signature is not answered at all.
+            waiting = {77} if kind == "sigver" else {9, 77}
             try:
-                while True:
+                while waiting:
                     answer = connection.frame()
-                    if answer.stream == 77:
-                        break
-                    statuses.append(answer.status)
+                    if answer.stream == 9:
+                        statuses.append(answer.status)
+                    waiting.discard(answer.stream)
             except Closed:
                 statuses.append("closed")
             answers.add(tuple(statuses))
