@@ -174,7 +174,7 @@ impl Core {
         room && self
             .links
             .iter_mut()
-            .all(|link| link.out.pending() < OUTPUT_HIGH_BYTES && link.expected.len() < EXPECTED_MAX)
+            .all(|link| link.out.held() < OUTPUT_HIGH_BYTES && link.expected.len() < EXPECTED_MAX)
     }
 
     /// Nothing is in flight.

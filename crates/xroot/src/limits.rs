@@ -9,7 +9,8 @@ pub const ROUND_BYTES: usize = 1024 * 1024;
 /// Output of a connection up to which further replies are made. Beyond it large replies pause, and requests wait unread.
 pub const OUTPUT_LOW_BYTES: usize = 256 * 1024;
 
-/// Output of a connection beyond which it takes no further request: a reader that stops reading holds this much and one
+/// Output of a connection in memory beyond which it takes no further request (ranges of files are sent from where they are
+/// and do not count): a reader that stops reading holds this much and one
 /// reply.
 pub const OUTPUT_HIGH_BYTES: usize = 1024 * 1024;
 

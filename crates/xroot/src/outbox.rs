@@ -49,6 +49,8 @@ pub(crate) struct Outbox {
     tail: Vec<u8>,
     /// Bytes in the segments, sent ones included.
     queued: usize,
+    /// Those of them that are ranges of files: they take no memory.
+    lent: usize,
 }
 
 /// How a flush ended.
@@ -84,6 +86,11 @@ impl Outbox {
         self.queued + self.tail.len() - self.sent
     }
 
+    /// Bytes of memory that wait: ranges of files are only named.
+    pub(crate) fn held(&self) -> usize {
+        self.pending() - self.lent
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty() && self.tail.is_empty()
     }
@@ -99,6 +106,7 @@ impl Outbox {
     pub(crate) fn push_file(&mut self, file: Arc<dyn OpenFile>, offset: u64, length: usize) {
         self.seal();
         self.queued += length;
+        self.lent += length;
         self.segments.push_back(Segment::File { file, offset, left: length });
     }
 
@@ -130,7 +138,7 @@ impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.segments.drain(..).for_each(Segment::recycle);
         give_medium(std::mem::take(&mut self.tail));
-        (self.sent, self.queued) = (0, 0);
+        (self.sent, self.queued, self.lent) = (0, 0, 0);
     }
 
     /// Sends what the socket takes, at most about `most` bytes. An error, also a file that has become shorter than what was
@@ -203,6 +211,7 @@ impl Outbox {
                     *left -= taken;
                     *offset += taken as u64;
                     self.queued -= taken;
+                    self.lent -= taken;
                     sent -= taken;
                     *left
                 }

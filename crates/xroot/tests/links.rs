@@ -294,6 +294,8 @@ fn paths_that_cannot_send_do_not_keep_each_other_awake() {
             main.send(&read_by(*path, handle, 0, content.len()).stream(stream));
         }
     }
+    // One that is stuck does not keep the others from being asked for more.
+    until("all reads are taken", || server.totals().reads == 8);
     // All four are stuck when nothing leaves any more between two pings.
     let mut other = server.client();
     let mut settled = || {
