@@ -269,6 +269,9 @@ impl Session {
 
     /// An argument that is larger than any request has: it is passed over, or, of somebody unknown, not listened to.
     fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn Outlets) -> Todo {
+        if header.code == RequestCode::SIGVER && self.stage == Stage::Active {
+            return self.bad_signature_length(header.streamid, out);
+        }
         let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
         // At once: whoever announced it by mistake waits for the answer and never sends so much.
         self.fail(header.streamid, &error, out);

@@ -51,8 +51,7 @@ impl Session {
     ) -> Todo {
         let id = header.streamid;
         if m.signature.is_empty() || m.signature.len() > SIGNATURE_BYTES_MAX {
-            self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
-            return self.violated();
+            return self.bad_signature_length(id, out);
         }
         if !self.verifier.demands() {
             // Not needed: accepted and ignored.
@@ -83,6 +82,12 @@ impl Session {
             }
         };
         self.unsigned(id, fault, out)
+    }
+
+    /// A signature that cannot be one.
+    pub(crate) fn bad_signature_length(&mut self, id: StreamId, out: &mut dyn Outlets) -> Todo {
+        self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Invalid signature data length", out);
+        self.violated()
     }
 
     /// Checks a request against the signature before it, if one is demanded. `Some` is the refusal.

@@ -133,6 +133,11 @@ fn signatures_of_other_kinds_end_the_session() {
     for (signature, code, text) in cases {
         assert_eq!(demanding().ended_by(&signature), (code, text.to_owned()));
     }
+    // As large as no signature is, also where nobody asks for one.
+    for mut bench in [demanding(), Bench::new()] {
+        let huge = Raw::new(SIGVER).dlen(i32::MAX);
+        assert_eq!(bench.ended_by(&huge), (3000, "Invalid signature data length".to_owned()));
+    }
 }
 
 #[test]
