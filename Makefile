@@ -2,12 +2,13 @@
 #   make build   the release binary, target/release/scalla
 #   make demo    starts a server, uploads and reads back 1 GiB with the real xrdcp, shows what it did
 #   make test    everything that must hold before a change is taken
+#   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options
 #   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
 FUZZ_MINUTES ?= 40
 
-.PHONY: build demo test fuzz peers clean-peers
+.PHONY: build demo test bench fuzz peers clean-peers
 
 build:
 	cargo build --release --package scalla
@@ -20,6 +21,11 @@ test: peers
 
 fuzz:
 	checks/fuzz/run $(FUZZ_MINUTES)
+
+bench:
+	scripts/peers server
+	cargo build --release --package scalla --package bench
+	$${CARGO_TARGET_DIR:-target}/release/bench $(BENCH)
 
 peers:
 	scripts/peers all

@@ -1,0 +1,143 @@
+//! The files that are served.
+
+use anyhow::Context;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::children::{run, user};
+use crate::rows::{Load, Row};
+
+/// Name of our folders, in front of our process number.
+const PREFIX: &str = "scalla-bench-";
+const TMPFS: &str = "/dev/shm";
+
+const BIG: &str = "1g";
+const LONG: &str = "2g";
+const MANY: &str = "10000";
+
+/// Two trees of files, removed in the end.
+pub(crate) struct Data {
+    disk: PathBuf,
+    tmpfs: PathBuf,
+}
+
+impl Data {
+    /// Writes the files that the loads need, and removes what runs that were killed left behind.
+    pub(crate) fn make(program: &Path, disk: &Path, rows: &[Row]) -> anyhow::Result<Self> {
+        for parent in [disk, Path::new(TMPFS)] {
+            remove_left_over(parent);
+        }
+        let name = format!("{PREFIX}{}", std::process::id());
+        let data = Self { disk: disk.join(&name), tmpfs: Path::new(TMPFS).join(&name) };
+        for folder in ["tree/many", "tree/out", "run"] {
+            make_folder(&data.disk.join(folder))?;
+        }
+        for folder in ["tree", "run"] {
+            make_folder(&data.tmpfs.join(folder))?;
+        }
+        // The servers' user must be able to reach it: a checkout may lie below somebody's home.
+        fs::copy(program, data.program()).with_context(|| format!("cannot copy {}", program.display()))?;
+        let uses = |path: &str| {
+            rows.iter().any(|row| matches!(&row.load, Load::Bench(arguments) if arguments.iter().any(|part| part == path)))
+        };
+        let loads = |wanted: fn(&Load) -> bool| rows.iter().any(|row| wanted(&row.load));
+        if uses("/big") || loads(|load| matches!(load, Load::Mixed | Load::Busy)) {
+            data.generate(&data.tree(false).join("big"), &["--size", BIG])?;
+        }
+        if uses("/stream") {
+            data.generate(&data.tree(false).join("stream"), &["--size", LONG])?;
+        }
+        if loads(|load| matches!(load, Load::Mixed)) {
+            data.generate(&data.cold(), &["--size", BIG])?;
+        }
+        if uses("/many") || uses("/many/f%d") {
+            data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
+        }
+        if loads(|load| matches!(load, Load::Download | Load::Upload)) {
+            data.generate(&data.copied(), &["--size", LONG])?;
+        }
+        Ok(data)
+    }
+
+    fn generate(&self, path: &Path, options: &[&str]) -> anyhow::Result<()> {
+        let mut command = Command::new(self.program());
+        command.args(["bench", "gen"]).arg(path).args(options);
+        run(command, Duration::from_secs(600))?;
+        Ok(())
+    }
+
+    /// Our program, where the servers' user can reach it.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.disk.join("scalla")
+    }
+
+    /// What is served as `/`.
+    pub(crate) fn tree(&self, tmpfs: bool) -> PathBuf {
+        if tmpfs { self.tmpfs.join("tree") } else { self.disk.join("tree") }
+    }
+
+    /// A folder for a server's own files.
+    pub(crate) fn run_folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.disk.join("run").join(name);
+        make_folder(&folder)?;
+        Ok(folder)
+    }
+
+    /// The file that is kept out of the page cache.
+    pub(crate) fn cold(&self) -> PathBuf {
+        self.disk.join("tree/cold")
+    }
+
+    /// The file that is copied, on tmpfs.
+    pub(crate) fn copied(&self) -> PathBuf {
+        self.tmpfs.join("tree/copy")
+    }
+
+    /// Where a copy from the server goes, on tmpfs.
+    pub(crate) fn downloaded(&self) -> PathBuf {
+        self.tmpfs.join("run/copy")
+    }
+
+    /// Where a copy to the server goes.
+    pub(crate) fn uploaded(&self) -> PathBuf {
+        self.disk.join("tree/out/copy")
+    }
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        for folder in [&self.disk, &self.tmpfs] {
+            if let Err(error) = fs::remove_dir_all(folder) {
+                eprintln!("cannot remove {}: {error}", folder.display());
+            }
+        }
+    }
+}
+
+/// Makes a folder that belongs to the servers' user, as do those above it that are ours.
+fn make_folder(folder: &Path) -> anyhow::Result<()> {
+    let context = || format!("cannot make {}", folder.display());
+    fs::create_dir_all(folder).with_context(context)?;
+    let ours = |path: &&Path| path.iter().any(|part| part.to_string_lossy().starts_with(PREFIX));
+    for path in folder.ancestors().take_while(ours) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).with_context(context)?;
+        if let Some(user) = user()? {
+            chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).with_context(context)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the folders of runs that have ended without doing so.
+fn remove_left_over(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
+        if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What is measured of a load, and what is asked of it.
+
+use std::collections::BTreeMap;
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Figure {
+    /// Operations per second; of a copy, bytes per second.
+    Throughput,
+    /// Processor time of the server for each operation, in microseconds.
+    Cpu,
+    /// Latency that half of the operations keep, in microseconds.
+    P50,
+    /// Latency that 99 of 100 operations keep, in microseconds.
+    P99,
+    /// Seconds that a copy takes.
+    Wall,
+    /// Operations per second of the uncached reads beside.
+    ColdThroughput,
+    /// Resident bytes of the server for each connection.
+    Memory,
+    /// Throughput in proportion to that with 64 connections.
+    Share,
+    /// Processor time of the generator for each operation, in microseconds.
+    ClientCpu,
+    /// Context switches of the server for each operation.
+    Switches,
+}
+
+impl Figure {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Cpu => "CPU",
+            Self::P50 => "p50",
+            Self::P99 => "p99",
+            Self::Wall => "time",
+            Self::ColdThroughput => "uncached throughput",
+            Self::Memory => "memory per connection",
+            Self::Share => "share of the throughput at 64",
+            Self::ClientCpu => "client CPU",
+            Self::Switches => "context switches",
+        }
+    }
+
+    /// The name in JSON, with the unit.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput_per_second",
+            Self::Cpu => "server_cpu_us_per_operation",
+            Self::P50 => "p50_us",
+            Self::P99 => "p99_us",
+            Self::Wall => "seconds",
+            Self::ColdThroughput => "uncached_operations_per_second",
+            Self::Memory => "resident_bytes_per_connection",
+            Self::Share => "share_of_throughput_at_64",
+            Self::ClientCpu => "client_cpu_us_per_operation",
+            Self::Switches => "context_switches_per_operation",
+        }
+    }
+
+    /// A value with its unit.
+    pub(crate) fn show(self, value: f64) -> String {
+        let three = |value: f64| match value {
+            value if value >= 100.0 => format!("{value:.0}"),
+            value if value >= 10.0 => format!("{value:.1}"),
+            value => format!("{value:.2}"),
+        };
+        match self {
+            Self::Throughput | Self::ColdThroughput if value >= 1e6 => format!("{}M/s", three(value / 1e6)),
+            Self::Throughput | Self::ColdThroughput if value >= 1e3 => format!("{}k/s", three(value / 1e3)),
+            Self::Throughput | Self::ColdThroughput => format!("{}/s", three(value)),
+            Self::Cpu | Self::P50 | Self::P99 | Self::ClientCpu if value >= 1e6 => {
+                format!("{} s", three(value / 1e6))
+            }
+            Self::Cpu | Self::P50 | Self::P99 | Self::ClientCpu if value >= 1e3 => {
+                format!("{} ms", three(value / 1e3))
+            }
+            Self::Cpu | Self::P50 | Self::P99 | Self::ClientCpu => format!("{} us", three(value)),
+            Self::Wall => format!("{} s", three(value)),
+            Self::Memory if value >= 1024.0 => format!("{} KiB", three(value / 1024.0)),
+            Self::Memory => format!("{value:.0} B"),
+            Self::Share | Self::Switches => three(value),
+        }
+    }
+}
+
+/// What one run came to.
+pub(crate) type Figures = BTreeMap<Figure, f64>;
+
+/// What is asked of us.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Goal {
+    pub(crate) figure: Figure,
+    pub(crate) bound: Bound,
+    pub(crate) basis: Basis,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Bound {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+/// To what the bound applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Basis {
+    /// Ours in proportion to theirs.
+    Ratio,
+    /// Our figure itself.
+    Ours,
+}
+
+impl Goal {
+    /// Our figure is at least so many times theirs.
+    pub(crate) const fn at_least(figure: Figure, times: f64) -> Self {
+        Self { figure, bound: Bound::AtLeast(times), basis: Basis::Ratio }
+    }
+
+    /// Our figure is at most so many times theirs.
+    pub(crate) const fn at_most(figure: Figure, times: f64) -> Self {
+        Self { figure, bound: Bound::AtMost(times), basis: Basis::Ratio }
+    }
+
+    /// The same for our figure itself.
+    pub(crate) const fn of_ours(self) -> Self {
+        Self { basis: Basis::Ours, ..self }
+    }
+
+    pub(crate) fn is_met(&self, value: f64) -> bool {
+        match self.bound {
+            Bound::AtLeast(limit) => value >= limit,
+            Bound::AtMost(limit) => value <= limit,
+        }
+    }
+
+    /// `CPU at most 0.60`.
+    pub(crate) fn text(&self) -> String {
+        let (word, limit) = match self.bound {
+            Bound::AtLeast(limit) => ("at least", limit),
+            Bound::AtMost(limit) => ("at most", limit),
+        };
+        let limit = match self.basis {
+            Basis::Ratio => format!("{limit:.2}"),
+            Basis::Ours => self.figure.show(limit),
+        };
+        format!("{} {word} {limit}", self.figure.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_are_met_up_to_their_limit() {
+        let cpu = Goal::at_most(Figure::Cpu, 0.6);
+        assert!(cpu.is_met(0.6) && !cpu.is_met(0.61));
+        let rate = Goal::at_least(Figure::Throughput, 3.0);
+        assert!(rate.is_met(3.0) && !rate.is_met(2.99));
+        assert_eq!(cpu.text(), "CPU at most 0.60");
+        assert_eq!(
+            Goal::at_most(Figure::Memory, 1024.0).of_ours().text(),
+            "memory per connection at most 1.00 KiB"
+        );
+    }
+
+    #[test]
+    fn figures_have_units() {
+        assert_eq!(Figure::Throughput.show(190_400.0), "190k/s");
+        assert_eq!(Figure::Throughput.show(2.1e9), "2100M/s");
+        assert_eq!(Figure::Cpu.show(4.44), "4.44 us");
+        assert_eq!(Figure::P99.show(683_000.0), "683 ms");
+        assert_eq!(Figure::Wall.show(1.0), "1.00 s");
+    }
+}

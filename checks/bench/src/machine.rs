@@ -1,0 +1,117 @@
+//! On what it was measured.
+
+use serde_json::{Value, json};
+use std::fs::read_to_string;
+use std::path::Path;
+use std::process::Command;
+
+/// What numbers depend on besides the programs.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    processor: String,
+    processors: usize,
+    memory_bytes: u64,
+    kernel: String,
+    file_system: String,
+    theirs: String,
+    date: String,
+    load_at_start: String,
+}
+
+impl Machine {
+    /// Looks at this machine and the folder files are served from.
+    pub(crate) fn look(disk: &Path) -> Self {
+        let read = |path: &str| read_to_string(path).unwrap_or_default();
+        let field = |text: &str, name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(':'))
+                .map(|(_, value)| value.trim().to_owned())
+                .unwrap_or_default()
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal");
+        let version = Command::new(crate::servers::XROOTD).arg("-v").output();
+        let version = version.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
+        Self {
+            processor: field(&read("/proc/cpuinfo"), "model name"),
+            processors: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_bytes: memory.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0)
+                * 1024,
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            file_system: file_system(disk, &read("/proc/self/mounts")),
+            theirs: String::from_utf8_lossy(&version).trim().to_owned(),
+            date: jiff::Zoned::now().date().to_string(),
+            load_at_start: load_average(),
+        }
+    }
+
+    /// For people, one line each.
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "{} processors ({}), {:.0} GiB, Linux {}, {}, xrootd {}, load average {}\n",
+            self.processors,
+            self.processor,
+            self.memory_bytes as f64 / (1 << 30) as f64,
+            self.kernel,
+            self.file_system,
+            self.theirs,
+            self.load_at_start
+        )
+    }
+
+    /// Rows of a table of names and values.
+    pub(crate) fn rows(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("date", self.date.clone()),
+            ("processors", format!("{} x {}", self.processors, self.processor)),
+            ("memory", format!("{:.0} GiB", self.memory_bytes as f64 / (1 << 30) as f64)),
+            ("kernel", format!("Linux {}", self.kernel)),
+            ("file system", self.file_system.clone()),
+            ("theirs", format!("xrootd {}", self.theirs)),
+            ("load average before and after", format!("{}; {}", self.load_at_start, load_average())),
+        ]
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "date": self.date,
+            "processor": self.processor,
+            "processors": self.processors,
+            "memory_bytes": self.memory_bytes,
+            "kernel": self.kernel,
+            "file_system": self.file_system,
+            "theirs": self.theirs,
+            "load_average_before": self.load_at_start,
+            "load_average_after": load_average(),
+        })
+    }
+}
+
+/// Of one, five and fifteen minutes.
+fn load_average() -> String {
+    let text = read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').take(3).collect::<Vec<_>>().join(" ")
+}
+
+/// The type of the file system that holds a path: that of the longest mount point above it.
+fn file_system(path: &Path, mounts: &str) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    let above = mounts.filter(|(point, _)| path.starts_with(point));
+    above.max_by_key(|(point, _)| point.len()).map(|(_, kind)| kind.to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_mount_point_decides() {
+        let mounts =
+            "/dev/vda / ext4 rw 0 0\ntmpfs /nonexistent/a tmpfs rw 0 0\ntmpfs /nonexistent/ab xfs rw 0 0\n";
+        assert_eq!(file_system(Path::new("/nonexistent/ab/c"), mounts), "xfs");
+        assert_eq!(file_system(Path::new("/nonexistent"), mounts), "ext4");
+    }
+}

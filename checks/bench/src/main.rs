@@ -1,0 +1,153 @@
+//! `make bench`: our server against the real xrootd on the same files, load by load in interleaved pairs, and both against
+//! the floor: a server that answers from memory and knows neither files nor sessions.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `rows` | the loads, and what is asked of us in each |
+//! | `figures` | what is measured of a load, and goals for it |
+//! | `servers` | starts and stops the three servers |
+//! | `floor` | the third of them |
+//! | `data` | the files they serve |
+//! | `measure` | one load on one server |
+//! | `children` | programs that end with us, and in time |
+//! | `cold` | keeps a file out of the page cache |
+//! | `process` | what a process uses, as `scalla bench` counts it |
+//! | `machine` | on what it was measured |
+//! | `outcome` | medians, ratios, goals met |
+//! | `report` | tables and JSON |
+
+mod children;
+mod cold;
+mod data;
+mod figures;
+mod floor;
+mod machine;
+mod measure;
+mod outcome;
+#[path = "../../../apps/scalla/src/bench/process.rs"]
+mod process;
+mod report;
+mod rows;
+mod servers;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use data::Data;
+use machine::Machine;
+use measure::Measure;
+use outcome::Outcome;
+use rows::Row;
+use servers::Fleet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Measure our server against the real xrootd, load by load.
+#[derive(Parser, Debug)]
+#[command(name = "bench")]
+pub(crate) struct Options {
+    /// Only loads whose name holds one of these texts.
+    #[arg(long, value_name = "TEXT")]
+    only: Vec<String>,
+    /// List the loads and their goals, and end.
+    #[arg(long)]
+    list: bool,
+    /// Two pairs of one second each: a look, not a measurement.
+    #[arg(long)]
+    quick: bool,
+    /// Pairs for each load. [default: 5, quick: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: Option<u32>,
+    /// Seconds of each measurement. [default: 3, quick: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
+    /// Our program. [default: the one beside this]
+    #[arg(long, value_name = "FILE")]
+    scalla: Option<PathBuf>,
+    /// Argument for our server in every load, such as one of its options; may be given several times.
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    ours: Vec<String>,
+    /// Where files are served from; not tmpfs, where reads cannot be told not to wait.
+    #[arg(long, value_name = "DIR", default_value = "/var/tmp")]
+    disk: PathBuf,
+    /// Where to write the results as JSON and Markdown.
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    out: PathBuf,
+    /// Be the floor: the server that answers from memory.
+    #[arg(long, hide = true)]
+    floor: bool,
+}
+
+impl Options {
+    fn pairs(&self) -> u32 {
+        self.pairs.unwrap_or(if self.quick { 2 } else { 5 })
+    }
+
+    fn time(&self) -> Duration {
+        Duration::from_secs(self.seconds.unwrap_or(if self.quick { 1 } else { 3 }).into())
+    }
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let options = Options::parse();
+    if options.floor {
+        floor::serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let wanted =
+        |row: &Row| options.only.is_empty() || options.only.iter().any(|text| row.name.contains(text));
+    let rows: Vec<Row> = rows::all().into_iter().filter(wanted).collect();
+    if rows.is_empty() {
+        bail!("no load has a name like that; --list shows them");
+    }
+    if options.list {
+        print!("{}", report::list(&rows));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let outcomes = run(&options, rows)?;
+    let good = outcomes.iter().all(|outcome| outcome.error.is_none());
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The program beside this one, or the one named.
+fn program(options: &Options) -> anyhow::Result<PathBuf> {
+    let program = match &options.scalla {
+        Some(program) => program.clone(),
+        None => {
+            let own = std::env::current_exe().context("cannot find out where this program is")?;
+            own.with_file_name("scalla")
+        }
+    };
+    program.canonicalize().with_context(|| {
+        format!("cannot find our program at {}: run `make build` or name it (--scalla)", program.display())
+    })
+}
+
+fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Vec<Outcome>> {
+    let program = program(options)?;
+    if !Path::new(servers::XROOTD).exists() {
+        bail!("{} is missing: run `make peers`", servers::XROOTD);
+    }
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        bail!("server and generator need a processor each, and there is one only");
+    }
+    children::allow_descriptors()?;
+    let machine = Machine::look(&options.disk);
+    eprint!("{}", machine.text());
+    let data = Data::make(&program, &options.disk, &rows)?;
+    let mut fleet = Fleet::new(&data, &options.ours);
+    let measure =
+        Measure { program: data.program(), data: &data, time: options.time(), quick: options.quick };
+    let mut outcomes = Vec::new();
+    for (index, row) in rows.iter().enumerate() {
+        eprintln!("[{}/{}] {}: {}", index + 1, rows.len(), row.name, row.title);
+        let outcome = outcome::of(row, &mut fleet, &measure, options.pairs());
+        eprint!("{}", report::progress(&outcome));
+        outcomes.push(outcome);
+        // What is measured stays, whatever happens later.
+        report::write(&options.out, &machine, options, &outcomes)?;
+    }
+    print!("{}", report::text(&outcomes));
+    println!("\nwritten: {}", options.out.join("performance.md").display());
+    Ok(outcomes)
+}

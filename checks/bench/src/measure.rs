@@ -1,0 +1,176 @@
+//! One load on one server.
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::children::{Awaited, CLIENT_CPU, pinned, run};
+use crate::cold::Evictor;
+use crate::data::Data;
+use crate::figures::{Figure, Figures};
+use crate::process::Usage;
+use crate::rows::{Load, Row};
+use crate::servers::{Server, Side};
+
+/// What a run may take beyond its own time: ten thousand connections are to be made.
+const SLACK: Duration = Duration::from_secs(120);
+/// How long data is compared before a load is measured.
+const VERIFY: &str = "300ms";
+/// Connections to which the busy ones are compared, and the busy ones.
+const FEW: &str = "64";
+const MANY: &str = "2000";
+
+/// How loads are measured.
+pub(crate) struct Measure<'d> {
+    pub(crate) program: PathBuf,
+    pub(crate) data: &'d Data,
+    pub(crate) time: Duration,
+    pub(crate) quick: bool,
+}
+
+impl Measure<'_> {
+    /// Compares every byte for a moment, where the load has bytes to compare.
+    pub(crate) fn verify(&self, row: &Row, server: &Server) -> anyhow::Result<()> {
+        let Load::Bench(arguments) = &row.load else { return Ok(()) };
+        let kind = arguments.first().map_or("", String::as_str);
+        if !["read", "stream", "readv", "pgread", "write", "pgwrite", "dirlist"].contains(&kind) {
+            return Ok(());
+        }
+        let mut arguments: Vec<_> =
+            arguments.iter().filter(|argument| *argument != "--discard").cloned().collect();
+        arguments.extend(["--verify", "--duration", VERIFY, "--warmup", "0s"].map(str::to_owned));
+        self.bench(&arguments, server)?.finish()?;
+        Ok(())
+    }
+
+    /// Measures it once.
+    pub(crate) fn once(&self, row: &Row, server: &Server) -> anyhow::Result<Figures> {
+        match (&row.load, server.side, &row.floor) {
+            (_, Side::Floor, Some(arguments)) => figures(&self.timed(arguments, server)?.finish()?),
+            (Load::Bench(arguments), ..) => figures(&self.timed(arguments, server)?.finish()?),
+            (Load::Download, ..) => {
+                let target = self.data.downloaded();
+                let copied = self.copy(server, &server.url("/copy"), &target.to_string_lossy());
+                fs::remove_file(&target).ok();
+                copied
+            }
+            (Load::Upload, ..) => {
+                let copied =
+                    self.copy(server, &self.data.copied().to_string_lossy(), &server.url("/out/copy"));
+                fs::remove_file(self.data.uploaded()).ok();
+                copied
+            }
+            (Load::Mixed, ..) => self.mixed(server),
+            (Load::Busy, ..) => self.busy(server),
+        }
+    }
+
+    /// Starts a load for as long as loads are measured.
+    fn timed(&self, arguments: &[String], server: &Server) -> anyhow::Result<Bench> {
+        let mut arguments = arguments.to_vec();
+        let warmup = if self.quick { "200ms" } else { "500ms" };
+        arguments.extend(
+            ["--duration", &format!("{}s", self.time.as_secs()), "--warmup", warmup].map(str::to_owned),
+        );
+        self.bench(&arguments, server)
+    }
+
+    /// Starts `scalla bench`; the second argument is the path.
+    fn bench(&self, arguments: &[String], server: &Server) -> anyhow::Result<Bench> {
+        let [kind, path, options @ ..] = arguments else { bail!("a load has a kind and a path") };
+        let mut command = pinned(&self.program, CLIENT_CPU);
+        command.args(["bench", kind, &server.url(path)]).args(options).arg("--json");
+        command.args(["--server-pid", &server.pid().to_string()]);
+        Ok(Bench { awaited: Awaited::start(command, self.time + SLACK)? })
+    }
+
+    /// Times `xrdcp`.
+    fn copy(&self, server: &Server, from: &str, to: &str) -> anyhow::Result<Figures> {
+        let mut command: Command = pinned(Path::new("/usr/bin/xrdcp"), CLIENT_CPU);
+        command.args(["--nopbar", "--force", from, to]);
+        let before = Usage::of(server.pid())?;
+        let start = Instant::now();
+        run(command, Duration::from_secs(300))?;
+        let seconds = start.elapsed().as_secs_f64();
+        let after = Usage::of(server.pid())?;
+        let used = after.since(&before);
+        let bytes = fs::metadata(self.data.copied()).context("the file to copy is gone")?.len() as f64;
+        Ok(Figures::from([
+            (Figure::Wall, seconds),
+            (Figure::Throughput, bytes / seconds),
+            (Figure::Cpu, used.cpu_nanoseconds as f64 / 1e3),
+            (Figure::Switches, used.context_switches as f64),
+            (Figure::Memory, after.resident.saturating_sub(before.resident) as f64),
+        ]))
+    }
+
+    /// Cached reads, and uncached ones beside them.
+    fn mixed(&self, server: &Server) -> anyhow::Result<Figures> {
+        let _evictor = Evictor::start(&self.data.cold())?;
+        let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let cold = self.timed(&arguments("read /cold -s 4k -c 16 --align 4k"), server)?;
+        let warm = self.timed(&arguments("read /big -s 2k -c 8"), server)?;
+        let (warm, cold) = (warm.finish()?, cold.finish()?);
+        let mut figures = figures(&warm)?;
+        let cold = number(&cold, &["operations_per_second"])?;
+        figures.insert(Figure::ColdThroughput, cold);
+        // The server's time went into both.
+        let warm_rate = figures.get(&Figure::Throughput).copied().unwrap_or(0.0);
+        figures.entry(Figure::Cpu).and_modify(|cpu| *cpu *= warm_rate / (warm_rate + cold));
+        Ok(figures)
+    }
+
+    /// Many connections in proportion to few.
+    fn busy(&self, server: &Server) -> anyhow::Result<Figures> {
+        let load = |connections: &str| ["read", "/big", "-s", "2k", "-c", connections].map(str::to_owned);
+        let few = figures(&self.timed(&load(FEW), server)?.finish()?)?;
+        let mut many = figures(&self.timed(&load(MANY), server)?.finish()?)?;
+        let rate = |figures: &Figures| figures.get(&Figure::Throughput).copied().unwrap_or(0.0);
+        let share = rate(&many) / rate(&few).max(1e-9);
+        many.insert(Figure::Share, share);
+        Ok(many)
+    }
+}
+
+/// A `scalla bench` under way.
+struct Bench {
+    awaited: Awaited,
+}
+
+impl Bench {
+    /// Its report; an error when anything went wrong in it.
+    fn finish(self) -> anyhow::Result<Value> {
+        let output = self.awaited.wait()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let told = String::from_utf8_lossy(&output.stderr);
+        let report: Value = serde_json::from_str(text.trim())
+            .with_context(|| format!("the generator failed: {}", told.trim()))?;
+        if !output.status.success() {
+            let first =
+                report.get("first_error").and_then(Value::as_str).unwrap_or("no operation was completed");
+            bail!("{} errors, the first: {first}", report.get("errors").unwrap_or(&Value::Null));
+        }
+        Ok(report)
+    }
+}
+
+fn figures(report: &Value) -> anyhow::Result<Figures> {
+    let table: [(Figure, &[&str]); 7] = [
+        (Figure::Throughput, &["operations_per_second"]),
+        (Figure::Cpu, &["server", "cpu_us_per_operation"]),
+        (Figure::P50, &["latency_us", "p50"]),
+        (Figure::P99, &["latency_us", "p99"]),
+        (Figure::Memory, &["server", "resident_bytes_per_connection"]),
+        (Figure::ClientCpu, &["client_cpu_us_per_operation"]),
+        (Figure::Switches, &["server", "context_switches_per_operation"]),
+    ];
+    table.iter().map(|(figure, path)| Ok((*figure, number(report, path)?))).collect()
+}
+
+fn number(report: &Value, path: &[&str]) -> anyhow::Result<f64> {
+    let found = path.iter().try_fold(report, |value, name| value.get(name));
+    found.and_then(Value::as_f64).with_context(|| format!("the report has no {}", path.join(".")))
+}

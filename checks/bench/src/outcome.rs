@@ -1,0 +1,160 @@
+//! What came out of a load: medians, ratios, goals met.
+
+use std::collections::BTreeSet;
+
+use crate::figures::{Basis, Figure, Figures, Goal};
+use crate::measure::Measure;
+use crate::rows::Row;
+use crate::servers::{Fleet, Side};
+
+/// What came out of a load.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) goals: Vec<Goal>,
+    /// Runs in the order in which they were made.
+    pub(crate) ours: Vec<Figures>,
+    pub(crate) theirs: Vec<Figures>,
+    pub(crate) floor: Vec<Figures>,
+    pub(crate) pending: Option<&'static str>,
+    pub(crate) error: Option<String>,
+}
+
+/// Measures a load in interleaved pairs.
+pub(crate) fn of(row: &Row, fleet: &mut Fleet<'_>, measure: &Measure<'_>, pairs: u32) -> Outcome {
+    let mut outcome = Outcome {
+        name: row.name.clone(),
+        title: row.title.clone(),
+        goals: row.goals.clone(),
+        ours: Vec::new(),
+        theirs: Vec::new(),
+        floor: Vec::new(),
+        pending: row.pending,
+        error: None,
+    };
+    if outcome.pending.is_none()
+        && let Err(error) = measured(row, fleet, measure, pairs, &mut outcome)
+    {
+        outcome.error = Some(format!("{error:#}"));
+    }
+    outcome
+}
+
+fn measured(
+    row: &Row,
+    fleet: &mut Fleet<'_>,
+    measure: &Measure<'_>,
+    pairs: u32,
+    outcome: &mut Outcome,
+) -> anyhow::Result<()> {
+    for pair in 0..pairs {
+        for server in fleet.with(&row.setting)? {
+            let into = match server.side {
+                Side::Ours => &mut outcome.ours,
+                Side::Theirs => &mut outcome.theirs,
+                Side::Floor if row.floor.is_some() => &mut outcome.floor,
+                Side::Floor => continue,
+            };
+            let side = format!("{:?}", server.side).to_lowercase();
+            // What a server without a history is measured for must not begin with a history.
+            if pair == 0 && server.side == Side::Ours && !row.setting.fresh {
+                measure
+                    .verify(row, server)
+                    .map_err(|error| error.context(format!("{side}, data compared")))?;
+            }
+            into.push(measure.once(row, server).map_err(|error| error.context(side))?);
+        }
+    }
+    Ok(())
+}
+
+impl Outcome {
+    /// Figures that both sides have.
+    pub(crate) fn figures(&self) -> BTreeSet<Figure> {
+        let of = |runs: &[Figures]| -> BTreeSet<Figure> {
+            runs.iter().flat_map(|run| run.keys().copied()).collect()
+        };
+        of(&self.ours).intersection(&of(&self.theirs)).copied().collect()
+    }
+
+    pub(crate) fn runs(&self, side: Side) -> &[Figures] {
+        match side {
+            Side::Ours => &self.ours,
+            Side::Theirs => &self.theirs,
+            Side::Floor => &self.floor,
+        }
+    }
+
+    /// The median of the runs.
+    pub(crate) fn median(&self, side: Side, figure: Figure) -> Option<f64> {
+        median(self.runs(side).iter().filter_map(|run| run.get(&figure).copied()).collect())
+    }
+
+    /// The median of what each run of `side` is in proportion to the run of `to` beside it: what disturbs a machine for a
+    /// while disturbs both.
+    pub(crate) fn ratio(&self, side: Side, to: Side, figure: Figure) -> Option<f64> {
+        let pairs = self.runs(side).iter().zip(self.runs(to));
+        let ratio = |(one, other): (&Figures, &Figures)| Some(one.get(&figure)? / other.get(&figure)?);
+        median(pairs.filter_map(ratio).filter(|ratio| ratio.is_finite()).collect())
+    }
+
+    /// What a goal asks about, and whether it is met; `None` when it was not measured.
+    pub(crate) fn judge(&self, goal: &Goal) -> Option<(f64, bool)> {
+        let value = match goal.basis {
+            Basis::Ratio => self.ratio(Side::Ours, Side::Theirs, goal.figure)?,
+            Basis::Ours => self.median(Side::Ours, goal.figure)?,
+        };
+        Some((value, goal.is_met(value)))
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    let lower = *values.get((values.len() - 1) / 2)?;
+    Some(f64::midpoint(lower, upper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(ours: &[f64], theirs: &[f64]) -> Outcome {
+        let runs =
+            |values: &[f64]| values.iter().map(|value| Figures::from([(Figure::Cpu, *value)])).collect();
+        Outcome {
+            name: String::new(),
+            title: String::new(),
+            goals: Vec::new(),
+            ours: runs(ours),
+            theirs: runs(theirs),
+            floor: Vec::new(),
+            pending: None,
+            error: None,
+        }
+    }
+
+    #[test]
+    fn medians_of_even_and_odd_numbers() {
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(vec![]), None);
+    }
+
+    #[test]
+    fn ratios_are_taken_pair_by_pair() {
+        // A disturbance doubled both of the second pair and one of the third.
+        let outcome = outcome(&[1.0, 2.0, 2.0], &[2.0, 4.0, 2.0]);
+        assert_eq!(outcome.ratio(Side::Ours, Side::Theirs, Figure::Cpu), Some(0.5));
+        assert_eq!(outcome.median(Side::Ours, Figure::Cpu), Some(2.0));
+        let goal = Goal::at_most(Figure::Cpu, 0.5);
+        assert_eq!(outcome.judge(&goal), Some((0.5, true)));
+        assert_eq!(outcome.judge(&Goal::at_most(Figure::P99, 0.5)), None);
+    }
+
+    #[test]
+    fn nothing_in_proportion_to_nothing_is_no_ratio() {
+        assert_eq!(outcome(&[1.0], &[0.0]).ratio(Side::Ours, Side::Theirs, Figure::Cpu), None);
+    }
+}

@@ -1,0 +1,365 @@
+//! The loads, and what is asked of us in each.
+//!
+//! Ratios are ours to theirs: same machine, same run, files in the page cache of a disk's file system unless a load says
+//! tmpfs, no authentication, server and generator on a processor each.
+
+use crate::figures::{Figure, Goal};
+
+/// A load.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// For `--only`; says what varies.
+    pub(crate) name: String,
+    /// For people.
+    pub(crate) title: String,
+    pub(crate) load: Load,
+    /// The arguments of `scalla bench` with which the floor does the like.
+    pub(crate) floor: Option<Vec<String>>,
+    pub(crate) goals: Vec<Goal>,
+    pub(crate) setting: Setting,
+    /// Why the load cannot be measured yet.
+    pub(crate) pending: Option<&'static str>,
+}
+
+/// How the servers are started.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Setting {
+    /// Further arguments of `scalla serve`.
+    pub(crate) ours: Vec<&'static str>,
+    /// Further lines of the real xrootd's configuration.
+    pub(crate) theirs: Vec<&'static str>,
+    /// The files are on tmpfs.
+    pub(crate) tmpfs: bool,
+    /// Servers that have done nothing else: where memory counts.
+    pub(crate) fresh: bool,
+}
+
+#[derive(Debug)]
+pub(crate) enum Load {
+    /// `scalla bench` with these arguments; the path of the URL is the second one.
+    Bench(Vec<String>),
+    /// `xrdcp` of a file from tmpfs to tmpfs.
+    Download,
+    /// `xrdcp` of a file from tmpfs to the server's disk.
+    Upload,
+    /// Cached reads, and reads of a file that is kept out of the page cache beside them.
+    Mixed,
+    /// Many busy connections, after 64 of them.
+    Busy,
+}
+
+/// Name, kind of load with its path, options.
+fn bench(name: &str, title: &str, kind: &str, path: &str, options: &str, goals: &[Goal]) -> Row {
+    let mut arguments = vec![kind.to_owned(), path.to_owned()];
+    arguments.extend(options.split_whitespace().map(str::to_owned));
+    Row {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        load: Load::Bench(arguments),
+        floor: None,
+        goals: goals.to_vec(),
+        setting: Setting::default(),
+        pending: None,
+    }
+}
+
+impl Row {
+    /// The floor does what we do.
+    fn floor(mut self) -> Self {
+        if let Load::Bench(arguments) = &self.load {
+            self.floor = Some(arguments.clone());
+        }
+        self
+    }
+
+    /// The floor moves as many bytes by another request.
+    fn floor_with(mut self, kind: &str, options: &str) -> Self {
+        let mut arguments = vec![kind.to_owned(), "/floor".to_owned()];
+        arguments.extend(options.split_whitespace().map(str::to_owned));
+        self.floor = Some(arguments);
+        self
+    }
+
+    fn theirs(mut self, line: &'static str) -> Self {
+        self.setting.theirs.push(line);
+        self
+    }
+
+    fn fresh(mut self) -> Self {
+        self.setting.fresh = true;
+        self
+    }
+
+    fn pending(mut self, why: &'static str) -> Self {
+        self.pending = Some(why);
+        self
+    }
+}
+
+const CPU: Figure = Figure::Cpu;
+const THROUGHPUT: Figure = Figure::Throughput;
+
+/// All of them.
+pub(crate) fn all() -> Vec<Row> {
+    let mut rows = small_reads();
+    rows.extend(single_connection());
+    rows.extend(larger_reads());
+    rows.extend(vectors_and_pages());
+    rows.extend(writes());
+    rows.extend(names());
+    rows.extend(crowds());
+    rows
+}
+
+/// 24 B, 2 KiB and 3 KiB, which is what analysis jobs ask for.
+fn small_reads() -> Vec<Row> {
+    let loads: [(u32, u32, &[Goal]); 5] = [
+        (64, 1, &[Goal::at_most(CPU, 0.60)]),
+        (512, 1, &[Goal::at_most(CPU, 0.50), Goal::at_most(Figure::P99, 0.30)]),
+        (64, 8, &[Goal::at_most(CPU, 0.27)]),
+        (64, 32, &[Goal::at_most(CPU, 0.27)]),
+        (512, 8, &[Goal::at_least(THROUGHPUT, 3.0), Goal::at_most(Figure::P99, 0.03)]),
+    ];
+    let mut rows = Vec::new();
+    for (connections, depth, goals) in loads {
+        for size in ["24", "2k", "3k"] {
+            let name = format!("read-{size}-c{connections}-d{depth}");
+            let title = format!("random reads of {size}, {connections} connections, {depth} in flight");
+            let options = format!("-s {size} -c {connections} -d {depth}");
+            rows.push(bench(&name, &title, "read", "/big", &options, goals).floor());
+        }
+    }
+    rows
+}
+
+fn single_connection() -> Vec<Row> {
+    let polling = "our server has no adaptive polling yet";
+    let row =
+        |name, title, options, goals: &[Goal]| bench(name, title, "read", "/big", options, goals).floor();
+    vec![
+        row(
+            "read-2k-c1-d8",
+            "random reads of 2k, one connection, 8 in flight",
+            "-s 2k -d 8",
+            &[Goal::at_least(THROUGHPUT, 0.9)],
+        ),
+        row(
+            "read-2k-c1-d8-polling",
+            "the same with adaptive polling",
+            "-s 2k -d 8",
+            &[Goal::at_least(THROUGHPUT, 1.1)],
+        )
+        .pending(polling),
+        row(
+            "read-2k-c1-d1",
+            "random reads of 2k, one connection, one in flight",
+            "-s 2k",
+            &[Goal::at_most(Figure::P50, 1.0)],
+        ),
+        row(
+            "read-2k-c1-d1-polling",
+            "the same with adaptive polling",
+            "-s 2k",
+            &[Goal::at_most(Figure::P50, 0.4)],
+        )
+        .pending(polling),
+    ]
+}
+
+fn larger_reads() -> Vec<Row> {
+    let row =
+        |name, title, kind, path, options, goal| bench(name, title, kind, path, options, &[goal]).floor();
+    vec![
+        row(
+            "read-8k-c8",
+            "random reads of 8k, 8 connections",
+            "read",
+            "/big",
+            "-s 8k -c 8",
+            Goal::at_least(THROUGHPUT, 1.4),
+        ),
+        row(
+            "read-64k-aligned-c8",
+            "random reads of 64k, aligned, 8 connections",
+            "read",
+            "/big",
+            "-s 64k -c 8 --align 64k --discard",
+            Goal::at_least(THROUGHPUT, 1.4),
+        ),
+        row(
+            "read-64k-unaligned-c8",
+            "random reads of 64k, unaligned, 8 connections",
+            "read",
+            "/big",
+            "-s 64k -c 8 --discard",
+            Goal::at_least(THROUGHPUT, 1.8),
+        ),
+        row(
+            "read-1m-c1",
+            "random reads of 1m, one connection",
+            "read",
+            "/big",
+            "-s 1m -c 1 --discard",
+            Goal::at_most(CPU, 1.0),
+        ),
+        row(
+            "read-1m-c8",
+            "random reads of 1m, 8 connections",
+            "read",
+            "/big",
+            "-s 1m -c 8 --discard",
+            Goal::at_most(CPU, 1.0),
+        ),
+        row(
+            "stream-2g",
+            "2 GiB from beginning to end, 1m each, 4 in flight",
+            "stream",
+            "/stream",
+            "-s 1m -d 4 --discard",
+            Goal::at_most(CPU, 1.0),
+        ),
+    ]
+}
+
+fn vectors_and_pages() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for segments in [64, 1024] {
+        let bytes = segments * (3072 + 16);
+        for (kind, gap, limit) in [("random", "", 1.0), ("clustered", "--gap 3k", 0.7)] {
+            let name = format!("readv-{segments}-{kind}-c8");
+            let title = format!("vector reads of {segments} x 3k, {kind} offsets, 8 connections");
+            let options = format!("-s 3k --segments {segments} {gap} -c 8 --discard");
+            let row = bench(&name, &title, "readv", "/big", &options, &[Goal::at_most(CPU, limit)]);
+            rows.push(row.floor_with("read", &format!("-s {bytes} -c 8 --discard")));
+        }
+    }
+    for size in ["64k", "1m"] {
+        let (name, title) = (format!("pgread-{size}-c8"), format!("page reads of {size}, 8 connections"));
+        let options = format!("-s {size} -c 8 --align 4k --discard");
+        let row = bench(&name, &title, "pgread", "/big", &options, &[Goal::at_least(THROUGHPUT, 5.0)]);
+        rows.push(row.floor_with("read", &format!("-s {size} -c 8 --discard")));
+    }
+    rows.push(Row {
+        load: Load::Download,
+        setting: Setting { tmpfs: true, ..Setting::default() },
+        ..bench(
+            "xrdcp-download",
+            "xrdcp of 2 GiB, from tmpfs to tmpfs",
+            "",
+            "",
+            "",
+            &[Goal::at_most(CPU, 0.5), Goal::at_most(Figure::Wall, 1.0)],
+        )
+    });
+    rows
+}
+
+/// Theirs writes faster without its asynchronous I/O, so that is what ours is compared with.
+fn writes() -> Vec<Row> {
+    const WITHOUT_ASYNC: &str = "xrootd.async off";
+    let goals = [Goal::at_least(THROUGHPUT, 1.2), Goal::at_most(CPU, 0.7)];
+    let mut rows = Vec::new();
+    for kind in ["write", "pgwrite"] {
+        for size in ["4k", "64k", "1m"] {
+            let (name, title) = (format!("{kind}-{size}-c8"), format!("{kind} of {size}, 8 connections"));
+            let options = format!("-s {size} -c 8 --file-size 64m");
+            let row = bench(&name, &title, kind, "/out/w", &options, &goals);
+            rows.push(row.floor_with("write", &options).theirs(WITHOUT_ASYNC));
+        }
+    }
+    let upload = bench("xrdcp-upload", "xrdcp of 2 GiB, from tmpfs to disk", "", "", "", &goals);
+    rows.push(Row { load: Load::Upload, ..upload }.theirs(WITHOUT_ASYNC));
+    rows
+}
+
+fn names() -> Vec<Row> {
+    let half = [Goal::at_most(CPU, 0.5)];
+    vec![
+        bench(
+            "stat-c64",
+            "stat of 10,000 files, 64 connections",
+            "stat",
+            "/many/f%d",
+            "--files 10000 -c 64",
+            &half,
+        )
+        .floor(),
+        bench(
+            "open-c64",
+            "open and close of 10,000 files, 64 connections",
+            "open",
+            "/many/f%d",
+            "--files 10000 -c 64",
+            &half,
+        ),
+        bench(
+            "dirlist-10k",
+            "listing of 10,000 entries with status, 4 connections",
+            "dirlist",
+            "/many",
+            "-c 4",
+            &half,
+        ),
+        bench(
+            "connect-c64",
+            "connect, login, disconnect, 64 connections",
+            "connect",
+            "",
+            "-c 64",
+            &[Goal::at_least(THROUGHPUT, 2.5)],
+        )
+        .floor(),
+    ]
+}
+
+/// Others beside, many at rest, many at work.
+fn crowds() -> Vec<Row> {
+    let mixed = |name, title, rate, tail| {
+        let goals = [
+            Goal::at_least(THROUGHPUT, rate),
+            Goal::at_least(Figure::ColdThroughput, rate),
+            Goal::at_most(Figure::P99, tail),
+        ];
+        Row { load: Load::Mixed, ..bench(name, title, "", "", "", &goals) }
+    };
+    vec![
+        mixed("mixed", "cached reads of 2k on 8 connections beside uncached 4k on 16", 2.0, 0.25),
+        mixed("mixed-no-uring", "the same with io_uring forbidden", 1.5, 0.4)
+            .pending("our server cannot be told yet to do without io_uring"),
+        bench(
+            "idle-10k",
+            "10,000 logged-in connections at rest",
+            "idle",
+            "",
+            "-c 10000",
+            &[Goal::at_most(Figure::Memory, 1024.0).of_ours()],
+        )
+        .fresh(),
+        Row {
+            load: Load::Busy,
+            ..bench(
+                "busy-2k",
+                "random reads of 2k, 2,000 connections",
+                "",
+                "",
+                "",
+                &[Goal::at_least(Figure::Share, 0.9).of_ours()],
+            )
+        }
+        .fresh(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_each_load_has_a_goal() {
+        let rows = all();
+        let names: BTreeSet<_> = rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(names.len(), rows.len());
+        assert!(rows.iter().all(|row| !row.goals.is_empty()));
+    }
+}

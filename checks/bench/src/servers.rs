@@ -1,0 +1,112 @@
+//! Starts and stops the servers.
+
+use anyhow::Context;
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+
+use crate::children::{Running, SERVER_CPU, pinned};
+use crate::data::Data;
+use crate::rows::Setting;
+
+/// Debian's server.
+pub(crate) const XROOTD: &str = "/usr/bin/xrootd";
+
+/// Which server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Ours,
+    Theirs,
+    Floor,
+}
+
+/// A server under way.
+pub(crate) struct Server {
+    running: Running,
+    port: u16,
+    pub(crate) side: Side,
+}
+
+impl Server {
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// The URL of a path.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("root://127.0.0.1:{}/{path}", self.port)
+    }
+}
+
+/// The servers that run: one of each side, all with the same setting.
+pub(crate) struct Fleet<'d> {
+    data: &'d Data,
+    /// Further arguments of ours in every load.
+    arguments: &'d [String],
+    running: Option<(Setting, [Server; 3])>,
+}
+
+impl<'d> Fleet<'d> {
+    pub(crate) fn new(data: &'d Data, arguments: &'d [String]) -> Self {
+        Self { data, arguments, running: None }
+    }
+
+    /// Servers with a setting; those that run already, if they have it.
+    pub(crate) fn with(&mut self, setting: &Setting) -> anyhow::Result<&[Server; 3]> {
+        let same = |(running, _): &(Setting, [Server; 3])| running == setting && !setting.fresh;
+        if !self.running.as_ref().is_some_and(same) {
+            self.running = None;
+            let servers = [self.ours(setting)?, self.theirs(setting)?, self.floor()?];
+            self.running = Some((setting.clone(), servers));
+        }
+        self.running.as_ref().map(|(_, servers)| servers).context("no servers")
+    }
+
+    fn ours(&self, setting: &Setting) -> anyhow::Result<Server> {
+        let folder = self.data.run_folder("ours")?;
+        let log = folder.join("log");
+        let mut command = pinned(&self.data.program(), SERVER_CPU);
+        command.arg("serve").arg(self.data.tree(setting.tmpfs));
+        command.args(["--port", "0", "--admin-path"]).arg(&folder);
+        command.args(&setting.ours).args(self.arguments);
+        let mut running = Running::start(command, &log, true).context("our server")?;
+        let port = running.wait_for(&log, |text| {
+            let (_, rest) = text.split_once("listening on ")?;
+            let (address, _) = rest.split_once(',')?;
+            address.rsplit_once(':')?.1.trim().parse().ok()
+        })?;
+        Ok(Server { running, port, side: Side::Ours })
+    }
+
+    fn theirs(&self, setting: &Setting) -> anyhow::Result<Server> {
+        let folder = self.data.run_folder("theirs")?;
+        let (log, file) = (folder.join("log"), folder.join("xrootd.cfg"));
+        let (tree, work) = (self.data.tree(setting.tmpfs), folder.display());
+        // Names of clients are not looked up: where no name server answers, that takes seconds.
+        let text = format!(
+            "all.export /\noss.localroot {}\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n{}\n",
+            tree.display(),
+            setting.theirs.join("\n")
+        );
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        // It cannot say which port the kernel gave it.
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut command = pinned(Path::new(XROOTD), SERVER_CPU);
+        command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&folder);
+        let mut running = Running::start(command, &log, true).context("their server")?;
+        running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
+        Ok(Server { running, port, side: Side::Theirs })
+    }
+
+    fn floor(&self) -> anyhow::Result<Server> {
+        let log = self.data.run_folder("floor")?.join("log");
+        let own = std::env::current_exe().context("cannot find out where this program is")?;
+        let mut command: Command = pinned(&own, SERVER_CPU);
+        command.arg("--floor");
+        // Not as the servers' user, who may not be able to reach this program.
+        let mut running = Running::start(command, &log, false).context("the floor")?;
+        let port = running.wait_for(&log, |text| text.strip_prefix("port ")?.lines().next()?.parse().ok())?;
+        Ok(Server { running, port, side: Side::Floor })
+    }
+}
