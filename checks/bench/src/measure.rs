@@ -167,7 +167,9 @@ fn figures(report: &Value) -> anyhow::Result<Figures> {
         (Figure::ClientCpu, &["client_cpu_us_per_operation"]),
         (Figure::Switches, &["server", "context_switches_per_operation"]),
     ];
-    table.iter().map(|(figure, path)| Ok((*figure, number(report, path)?))).collect()
+    let at_rest = number(report, &["operations"])? == 0.0;
+    let told = table.iter().filter(|(figure, _)| !at_rest || *figure == Figure::Memory);
+    told.map(|(figure, path)| Ok((*figure, number(report, path)?))).collect()
 }
 
 fn number(report: &Value, path: &[&str]) -> anyhow::Result<f64> {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::Options;
-use crate::figures::{Basis, Figure, Figures};
+use crate::figures::{Basis, Figure, Figures, Goal};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::rows::Row;
@@ -46,17 +46,35 @@ fn judged(outcome: &Outcome) -> Vec<String> {
     if let Some(why) = outcome.pending {
         return vec![format!("not measured: {why}")];
     }
-    let judge = |goal: &crate::figures::Goal| match outcome.judge(goal) {
+    let judge = |goal: &Goal| match outcome.judge(goal) {
         Some((value, met)) => {
             let value = match goal.basis {
                 Basis::Ratio => format!("{value:.2}"),
                 Basis::Ours => goal.figure.show(value),
             };
-            format!("{}: {value}, {}", goal.text(), if met { "met" } else { "MISSED" })
+            format!(
+                "{}: {value}{}, {}",
+                goal.text(),
+                beside(outcome, goal),
+                if met { "met" } else { "MISSED" }
+            )
         }
         None => format!("{}: not measured", goal.text()),
     };
     outcome.goals.iter().map(judge).collect()
+}
+
+/// The values behind a goal, where no column of the table has them.
+fn beside(outcome: &Outcome, goal: &Goal) -> String {
+    let value = |side| outcome.median(side, goal.figure).map(|value| goal.figure.show(value));
+    if COLUMNS.contains(&goal.figure) {
+        return String::new();
+    }
+    match (goal.basis, value(Side::Ours), value(Side::Theirs)) {
+        (Basis::Ratio, Some(ours), Some(theirs)) => format!(" (ours {ours}, theirs {theirs})"),
+        (Basis::Ours, _, Some(theirs)) => format!(" (theirs {theirs})"),
+        _ => String::new(),
+    }
 }
 
 /// The table for a terminal.
