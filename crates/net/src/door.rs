@@ -1,9 +1,7 @@
 //! A door: one protocol on the shared port.
 
-use crate::{LoopHandle, Socket};
-use std::future::Future;
+use crate::{LoopHandle, Presence, Socket};
 use std::net::SocketAddr;
-use std::pin::Pin;
 
 /// What a door says of the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +34,6 @@ pub trait Door: Send + Sync {
     /// Are these first bytes of a connection yours?
     fn claims(&self, first: &[u8]) -> Claim;
 
-    /// Serves the connection to its end.
-    fn serve(&self, arrival: Arrival) -> Pin<Box<dyn Future<Output = ()>>>;
+    /// Serves the connection to its end, in a task of its own on this loop. `presence` is to live as long as it does.
+    fn serve(&self, arrival: Arrival, presence: Presence);
 }

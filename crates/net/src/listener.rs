@@ -143,7 +143,6 @@ impl Listener {
             let presence = home.enter();
             let target = home.clone();
             home.spawn(move || async move {
-                let _presence = presence;
                 if !tokio::time::timeout(config.hail, admission).await.unwrap_or(false) {
                     refusals.denied.fetch_add(1, Ordering::Relaxed);
                     return;
@@ -152,7 +151,7 @@ impl Listener {
                 let mut arrival = Arrival { socket, peer, received: Vec::new(), home: target };
                 let found = tokio::time::timeout(config.hail, find_door(&doors, &mut arrival)).await;
                 match found {
-                    Ok(Some(door)) => door.serve(arrival).await,
+                    Ok(Some(door)) => door.serve(arrival, presence),
                     _ => {
                         refusals.unknown.fetch_add(1, Ordering::Relaxed);
                     }

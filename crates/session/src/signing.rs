@@ -26,7 +26,8 @@ struct Signature {
 /// Signatures of one session.
 pub(crate) struct Verifier {
     demanded: Signing,
-    pending: Option<Signature>,
+    /// Boxed: few sessions sign.
+    pending: Option<Box<Signature>>,
     last_sequence: u64,
 }
 
@@ -69,13 +70,13 @@ impl Session {
             match <[u8; 32]>::try_from(m.signature) {
                 Ok(hash) => {
                     self.verifier.last_sequence = m.seqno;
-                    self.verifier.pending = Some(Signature {
+                    self.verifier.pending = Some(Box::new(Signature {
                         streamid: id,
                         request: m.expectrid,
                         sequence: m.seqno,
                         without_payload: m.flags.contains(SigverFlags::NODATA),
                         hash,
-                    });
+                    }));
                     return Todo::Nothing;
                 }
                 Err(_) => "Invalid signature hash length",

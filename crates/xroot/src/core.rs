@@ -17,6 +17,7 @@ use session::{CallId, LinkId, Session, Step, Todo};
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,7 +67,8 @@ pub(crate) struct Core {
     parked: VecDeque<(CallId, Operation)>,
     /// Wait for the end of this session.
     waiting_for_end: Vec<Reply>,
-    join: Option<(StreamId, Entry)>,
+    /// Boxed, as the rarest of events.
+    join: Option<Box<(StreamId, Entry)>>,
     born: Instant,
     pub(crate) active: Instant,
     broken: bool,
@@ -161,7 +163,8 @@ impl Core {
                     self.run(todo);
                 }
             }
-            if let Some((streamid, entry)) = self.join.take() {
+            if let Some(join) = self.join.take() {
+                let (streamid, entry) = *join;
                 return Flow::Join { streamid, entry };
             }
         }
@@ -367,7 +370,7 @@ impl Core {
 
     fn find_session(&mut self, streamid: StreamId, id: SessionId) {
         match self.hub.shared.registry.find(id) {
-            Some(entry) => self.join = Some((streamid, entry)),
+            Some(entry) => self.join = Some(Box::new((streamid, entry))),
             None => {
                 let out = session::Outlets::link(&mut self.links, LinkId::CONTROL);
                 let code = session::wire_code(ErrorKind::NotFound);
@@ -469,12 +472,17 @@ impl Core {
     }
 
     /// A connection from `address` joins: its path id.
-    pub(crate) fn bind(&mut self, streamid: StreamId, address: std::net::IpAddr) -> Result<LinkId, Error> {
-        let link = self.session.bind(Some(address.to_canonical()))?;
+    pub(crate) fn bind(&mut self, streamid: StreamId, address: Option<IpAddr>) -> Result<LinkId, Error> {
+        let link = self.session.bind(address)?;
         self.links.insert(link);
         let out = session::Outlets::link(&mut self.links, link);
         wire::xroot::reply::frame::ok(out, streamid, &[link.0]);
         Ok(link)
+    }
+
+    /// Where the client is.
+    pub(crate) fn peer_address(&self) -> Option<IpAddr> {
+        self.session.caller().identity.address
     }
 
     fn log_login(&mut self) {

@@ -4,11 +4,9 @@ use crate::hub::Hub;
 use crate::link;
 use crate::registry::Registry;
 use crate::stats::{Identification, LoopStats, Totals, xml};
-use net::{Arrival, Claim, LoopHandle, SocketConfig};
+use net::{Arrival, Claim, LoopHandle, Presence, SocketConfig};
 use session::{Peer, Session, Settings};
-use std::future::Future;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -174,8 +172,7 @@ impl net::Door for Door {
         }
     }
 
-    fn serve(&self, arrival: Arrival) -> Pin<Box<dyn Future<Output = ()>>> {
-        let Arrival { socket, peer, received, home } = arrival;
-        Box::pin(link::serve(self.shared.clone(), socket, peer, home, received))
+    fn serve(&self, arrival: Arrival, presence: Presence) {
+        link::serve(&self.shared, arrival, presence);
     }
 }

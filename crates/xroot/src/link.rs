@@ -9,12 +9,13 @@ use crate::hub::Hub;
 use crate::outbox::Flushed;
 use crate::registry::Entry;
 use crate::{ARGUMENT_MEMORY_MAX, ROUND_BYTES};
-use net::{SMALL_BYTES, Socket, give_small, take_small};
+use net::{Arrival, Presence, SMALL_BYTES, Socket, give_small, take_small};
 use session::LinkId;
 use std::cell::RefCell;
-use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -111,28 +112,73 @@ enum End {
     Join(StreamId, Entry),
 }
 
-/// Serves a new connection: its own session, or one that it joins.
-pub(crate) async fn serve(
-    shared: Arc<Shared>,
-    mut socket: Socket,
-    peer: SocketAddr,
-    home: net::LoopHandle,
-    received: Vec<u8>,
-) {
-    let hub = Hub::of(&shared);
+/// One connection being served. Written as a future by hand, because most connections sleep most of the time, and ten
+/// thousand of them are to cost next to nothing: what happens once in a life has tasks of its own.
+struct Serving {
+    core: Rc<RefCell<Core>>,
+    link: LinkId,
+    /// Until it goes its own way.
+    socket: Option<Socket>,
+    input: Input,
+    presence: Option<Presence>,
+}
+
+/// Serves a new connection as a session of its own.
+pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) {
+    let hub = Hub::of(shared);
     hub.stats.connections.add(1);
-    let core = Core::new(&hub, home, shared.new_session(peer));
-    let mut input = Input::of(received);
-    let end = run(&core, LinkId::CONTROL, &mut socket, &mut input).await;
-    Core::link_lost(&core, LinkId::CONTROL);
-    drop(core);
-    match end {
-        End::Join(streamid, entry) => join(shared, socket, peer, input, streamid, entry),
-        End::Closing => {
-            linger(&mut socket).await;
-            hub.stats.disconnections.add(1);
+    let core = Core::new(&hub, arrival.home, shared.new_session(arrival.peer));
+    tokio::task::spawn_local(Serving {
+        core,
+        link: LinkId::CONTROL,
+        socket: Some(arrival.socket),
+        input: Input::of(arrival.received),
+        presence: Some(presence),
+    });
+}
+
+impl Future for Serving {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        let Some(socket) = this.socket.as_mut() else { return Poll::Ready(()) };
+        let (core, link, input) = (&this.core, this.link, &mut this.input);
+        let turn = catch_unwind(AssertUnwindSafe(|| turn(core, link, socket, input, context)));
+        let end = match turn {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(end)) => end,
+            Err(_) => {
+                Core::break_off(core);
+                core.borrow().wake_all();
+                End::Closed
+            }
+        };
+        this.end(end);
+        Poll::Ready(())
+    }
+}
+
+impl Serving {
+    fn end(&mut self, end: End) {
+        Core::link_lost(&self.core, self.link);
+        let hub = self.core.borrow().hub.clone();
+        let (socket, presence) = (self.socket.take(), self.presence.take());
+        match (end, socket) {
+            (End::Join(streamid, entry), Some(socket)) => {
+                let address = self.core.borrow().peer_address();
+                join(hub.shared.clone(), socket, address, &self.input, streamid, entry);
+                return;
+            }
+            (End::Closing, Some(mut socket)) => {
+                tokio::task::spawn_local(async move {
+                    let _presence = presence;
+                    linger(&mut socket).await;
+                });
+            }
+            _ => {}
         }
-        End::Closed => hub.stats.disconnections.add(1),
+        hub.stats.disconnections.add(1);
     }
 }
 
@@ -159,8 +205,8 @@ async fn linger(socket: &mut Socket) {
 fn join(
     shared: Arc<Shared>,
     socket: Socket,
-    peer: SocketAddr,
-    input: Input,
+    address: Option<IpAddr>,
+    input: &Input,
     streamid: StreamId,
     entry: Entry,
 ) {
@@ -169,17 +215,14 @@ fn join(
     let home = entry.home.clone();
     let presence = home.enter();
     home.spawn(move || async move {
-        let _presence = presence;
         let hub = Hub::of(&shared);
         let Ok(mut socket) = Socket::adopt(stream, &shared.config.socket) else { return };
         let found = hub.find(entry.owner);
-        let bound = found.as_ref().map(|core| core.borrow_mut().bind(streamid, peer.ip()));
+        let bound = found.as_ref().map(|core| core.borrow_mut().bind(streamid, address));
         let error = match (found, bound) {
             (Some(core), Some(Ok(link))) => {
-                let mut input = Input::of(received);
-                run(&core, link, &mut socket, &mut input).await;
-                Core::link_lost(&core, link);
-                hub.stats.disconnections.add(1);
+                let (socket, input) = (Some(socket), Input::of(received));
+                tokio::task::spawn_local(Serving { core, link, socket, input, presence: Some(presence) });
                 return;
             }
             (_, Some(Err(error))) => error,
@@ -192,21 +235,9 @@ fn join(
         let _ = poll_fn(|context| socket.poll_writable(context)).await;
         let _ = socket.write(&[std::io::IoSlice::new(&out)], false);
         linger(&mut socket).await;
+        drop(presence);
         hub.stats.disconnections.add(1);
     });
-}
-
-/// Serves one link to its end.
-async fn run(core: &Rc<RefCell<Core>>, link: LinkId, socket: &mut Socket, input: &mut Input) -> End {
-    poll_fn(|context| {
-        let turn = catch_unwind(AssertUnwindSafe(|| turn(core, link, socket, input, context)));
-        turn.unwrap_or_else(|_| {
-            Core::break_off(core);
-            core.borrow().wake_all();
-            Poll::Ready(End::Closed)
-        })
-    })
-    .await
 }
 
 /// One turn of a link: until nothing can go on, or others are to have theirs.
