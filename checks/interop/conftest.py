@@ -32,10 +32,6 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=ours"))
 
 
-def pytest_sessionfinish(session):
-    peers.forget_program()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Shows the end of the servers' logs below a failure."""

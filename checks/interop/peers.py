@@ -1,6 +1,7 @@
 """Servers for the tests: ours and the real xrootd, on trees of the same shape, as the same user, in their own
 process groups, with everything they write below one temporary folder."""
 
+import atexit
 import ctypes
 import os
 import pwd
@@ -264,15 +265,8 @@ def program():
             raise RuntimeError(f"{source} is missing: run `cargo build --package scalla`, or set SCALLA")
         folder = tempfile.mkdtemp(prefix="scalla-bin-", dir="/var/tmp")
         os.chmod(folder, 0o755)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         _copied = Path(folder) / "scalla"
         shutil.copy(source, _copied)
         _copied.chmod(0o755)
     return _copied
-
-
-def forget_program():
-    """Removes the copy."""
-    global _copied
-    if _copied is not None:
-        shutil.rmtree(_copied.parent, ignore_errors=True)
-        _copied = None

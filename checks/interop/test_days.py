@@ -10,7 +10,7 @@ import pytest
 import peers
 import raw
 from raw import Closed, Connection, Failed
-from tools import data, pattern, xrdcp, xrdfs
+from tools import data, pattern, wait_until, xrdcp, xrdfs
 
 MIB = 1 << 20
 
@@ -160,7 +160,8 @@ def test_disk_full_for_the_real_client(launch, small_disk, tmp_path):
     xrdcp(tmp_path / "large", server.url("/file")).fails(54, "[3009]")
     result = xrdcp("--posc", tmp_path / "large", server.url("/posc"))
     assert result.status == 54, result
-    assert not (small_disk / "posc").exists()
+    # The client goes without closing it.
+    wait_until(lambda: not (small_disk / "posc").exists())
     xrdfs(server, "rm", "/file")
     (tmp_path / "small").write_bytes(data(MIB))
     xrdcp(tmp_path / "small", server.url("/small")).ok()

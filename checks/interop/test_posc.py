@@ -9,6 +9,7 @@ import pytest
 import peers
 import raw
 from raw import Connection, Failed
+from tools import wait_until
 
 POSC = raw.O_POSC | raw.O_RETSTAT
 PENDING = 64
@@ -22,14 +23,6 @@ def begin(server, path, user="creator", content=b"hello"):
     handle = connection.create(path, POSC)
     connection.write(handle, 0, content)
     return connection, handle
-
-
-def wait_until(condition, seconds=30):
-    """Waits for a change that the server makes in its own time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
 
 
 def flags(connection, path):

@@ -2,6 +2,7 @@
 
 import random
 import subprocess
+import time
 
 import peers
 
@@ -67,3 +68,11 @@ _period = bytes((7 * i + 13 * (i >> 8) + 5) % 256 for i in range(65536))
 def pattern(size):
     """The content of the recorded exchanges' files: byte[i] = 7 i + 13 (i >> 8) + 5."""
     return (_period * (size // len(_period) + 1))[:size]
+
+
+def wait_until(condition, seconds=30):
+    """Waits for a change that the server makes in its own time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
