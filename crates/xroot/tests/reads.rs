@@ -14,8 +14,8 @@ const SIZE: usize = 5 * 1024 * 1024 + 123;
 
 /// Servers that read in different ways: copying or not, what is in memory or not.
 fn servers() -> Vec<(&'static str, Server)> {
-    let make = |sendfile: bool, cold: bool| {
-        let mut wish = Wish::default();
+    let make = |sendfile: bool, cold: bool, ring: bool| {
+        let mut wish = Wish { ring, ..Wish::default() };
         wish.config.sendfile = sendfile;
         let server = Server::with(wish);
         if cold {
@@ -24,7 +24,12 @@ fn servers() -> Vec<(&'static str, Server)> {
         server.put("/f", &pattern(SIZE));
         server
     };
-    vec![("sendfile", make(true, false)), ("copied", make(false, false)), ("cold", make(true, true))]
+    vec![
+        ("sendfile", make(true, false, false)),
+        ("copied", make(false, false, false)),
+        ("cold", make(true, true, false)),
+        ("ring", make(true, false, true)),
+    ]
 }
 
 fn expected(content: &[u8], offset: usize, length: usize) -> &[u8] {
@@ -41,6 +46,9 @@ fn any_range_is_read_as_it_is() {
         let mut dice = Dice::new(1);
         for round in 0..150 {
             let most = [10, 5000, 70_000, 3_000_000][round % 4];
+            if way == "ring" {
+                server.evict("/f");
+            }
             let (offset, length) = (dice.below(SIZE + 5000), dice.below(most));
             let got = client.read(handle, offset, length);
             assert!(got == expected(&content, offset, length), "{way}: {length} at {offset}");
@@ -138,6 +146,9 @@ fn any_range_is_read_with_the_sums_of_its_pages() {
             (0, SIZE),
         ]);
         for (offset, length) in ranges {
+            if way == "ring" {
+                server.evict("/f");
+            }
             let request = pgread(handle, offset, length).stream(9).payload(&[0, dice.below(2) as u8]);
             let got = pages(&mut client, &request, offset);
             assert!(got == expected(&content, offset, length), "{way}: {length} at {offset}");
@@ -215,6 +226,10 @@ fn any_vector_is_read_in_the_order_asked() {
                     (handles[dice.below(2)], dice.below(SIZE - length + 1), length)
                 })
                 .collect();
+            if way == "ring" {
+                server.evict("/f");
+                server.evict("/g");
+            }
             let got = vector(&mut client, &elements);
             for (part, &(handle, offset, length)) in got.iter().zip(&elements) {
                 let source = if handle == handles[0] { &content } else { &other };
@@ -437,7 +452,7 @@ fn one_client_reading_does_not_starve_another() {
         let many: Vec<u8> = (0..1000).flat_map(|_| read(handle, 0, 50_000).bytes()).collect();
         let mut sender = client.stream.try_clone().unwrap();
         let mut rounds = 0;
-        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+        while rounds == 0 || !stop.load(std::sync::atomic::Ordering::Relaxed) {
             let many = many.clone();
             let mut sender = sender.try_clone().unwrap();
             let sending = std::thread::spawn(move || std::io::Write::write_all(&mut sender, &many).unwrap());
@@ -456,4 +471,31 @@ fn one_client_reading_does_not_starve_another() {
     }
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     assert!(busy.join().unwrap() > 0);
+}
+
+#[test]
+fn clients_that_go_while_the_kernel_reads_for_them_take_nothing_along() {
+    let server = Server::with(Wish { ring: true, loops: 1, ..Wish::default() });
+    let content = pattern(SIZE);
+    server.put("/f", &content);
+    let mut other = server.client();
+    let handle = other.open("/f", READING);
+    for round in 0..40 {
+        server.evict("/f");
+        let mut client = server.client();
+        let own = client.open("/f", READING);
+        let mut bytes = Vec::new();
+        for number in 0..20 {
+            bytes.extend(read(own, number * 250_000, 200_000).bytes());
+            bytes.extend(pgread(own, number * 250_000, 200_000).bytes());
+            bytes.extend(Raw::new(READV).payload(&segment(own, 3000, 1_000_000).repeat(20)).bytes());
+        }
+        client.send_bytes(&bytes);
+        drop(client);
+        assert!(other.read(handle, round * 1000, 100_000) == content[round * 1000..round * 1000 + 100_000]);
+    }
+    server.until_sessions(1);
+    other.ok(&Raw::new(CLOSE).handle(handle));
+    other.open("/f", 0x20);
+    assert_eq!(server.totals().panics, 0);
 }

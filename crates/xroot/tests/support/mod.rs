@@ -78,13 +78,15 @@ pub struct Wish {
     pub wrap: fn(Arc<Logical>) -> Arc<dyn FileSystem>,
     /// Readers and writers exclude each other.
     pub lock: bool,
+    /// Reads that would wait go to the kernel, where it lets them.
+    pub ring: bool,
 }
 
 impl Default for Wish {
     fn default() -> Self {
         let socket = SocketConfig { keepalive: None, buffer_bytes: None };
         let config = xroot::Config { socket, ..xroot::Config::default() };
-        Self { config, loops: 2, pools: Vec::new(), wrap: |logical| logical, lock: true }
+        Self { config, loops: 2, pools: Vec::new(), wrap: |logical| logical, lock: true, ring: false }
     }
 }
 
@@ -130,6 +132,9 @@ impl Server {
         let socket = wish.config.socket.clone();
         let door = Arc::new(xroot::Door::new(wish.config, files));
         let loops = Arc::new(Loops::start(wish.loops).unwrap());
+        if wish.ring {
+            loops.handles().iter().for_each(install_ring);
+        }
         let listener = Listener::bind(ListenerConfig {
             port: 0,
             address: Some([127, 0, 0, 1].into()),
@@ -166,6 +171,13 @@ impl Server {
         std::fs::write(path, content).unwrap();
     }
 
+    /// Puts a file out of memory, where its file system can do that.
+    pub fn evict(&self, path: &str) {
+        let file = std::fs::File::open(self.path(path)).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
     pub fn content(&self, path: &str) -> Vec<u8> {
         std::fs::read(self.path(path)).unwrap()
     }
@@ -183,6 +195,19 @@ impl Server {
     pub fn until_sessions(&self, count: usize) {
         until(&format!("{count} sessions, {} now", self.door.sessions()), || self.door.sessions() == count);
     }
+}
+
+/// Lets a loop read by io_uring what is not in memory; where the kernel forbids that, the pool goes on doing it.
+fn install_ring(handle: &net::LoopHandle) {
+    handle.spawn(|| async {
+        let ring = storage::ring::install();
+        let Ok((wake, driver)) = ring.and_then(|ring| Ok((net::Wake::new(ring.event()?)?, ring))) else {
+            return;
+        };
+        while wake.arrived().await {
+            driver.complete();
+        }
+    });
 }
 
 pub fn logical_path(path: &str) -> LogicalPath {
