@@ -39,7 +39,15 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
         "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
         "journals" => seeds.extend([crate::journals::checkpoint_seed()]),
-        "sessions" => each_conversation(|frames| seeds.extend([crate::sessions::seed(&frames)]))?,
+        "sessions" => each_conversation(|frames| {
+            let mut seed = crate::sessions::seed(&frames);
+            seeds.insert(seed.clone());
+            // The same where signatures are demanded.
+            if let Some(first) = seed.first_mut() {
+                *first = 1;
+            }
+            seeds.insert(seed);
+        })?,
         "stored_attributes" => {
             for algorithm in digest::Algorithm::ALL {
                 let checksum = digest::Running::of(algorithm, b"123456789");

@@ -78,9 +78,9 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         let peer = Peer { address: Some(HERE), host: "client.example.org".to_owned() };
-        let session = Session::new(SessionId([7; 16]), Arc::new(Settings::default()), peer);
+        let session = Session::new(SessionId([7; 16]), Arc::new(settings), peer);
         Self {
             session,
             out: Outputs::default(),

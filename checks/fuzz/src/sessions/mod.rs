@@ -16,6 +16,8 @@ mod driver;
 mod files;
 
 use driver::Driver;
+use session::{Settings, Signing};
+use wire::xroot::codes::SecurityLevel;
 
 /// `data` is a list of steps: a byte for the step (modulo 8), then its parameters.
 ///
@@ -29,7 +31,7 @@ use driver::Driver;
 /// | 7    | which u8       | the control link is lost, if it is 7; else a request arrives bytewise |
 pub fn target(data: &[u8]) {
     let mut steps = Steps { rest: data };
-    let mut driver = Driver::new();
+    let mut driver = Driver::new(settings(data));
     while let Some(step) = steps.byte() {
         match step % 8 {
             0..=2 => {
@@ -51,6 +53,19 @@ pub fn target(data: &[u8]) {
         driver.check();
     }
     driver.finish();
+}
+
+/// The first step says what the server demands: 1 signatures, 2 little of everything.
+fn settings(data: &[u8]) -> Settings {
+    let defaults = Settings::default();
+    match data.first() {
+        Some(1) => {
+            let signing = Signing { level: SecurityLevel::INTENSE, force: true };
+            Settings { signing, ..defaults }
+        }
+        Some(2) => Settings { files_max: 2, prepares_max: Some(1), ..defaults },
+        _ => defaults,
+    }
 }
 
 /// Steps as bytes for a seed: the handshake or a request, then two rounds of whatever it asks for.
