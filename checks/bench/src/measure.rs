@@ -111,9 +111,17 @@ impl Measure<'_> {
     fn mixed(&self, server: &Server) -> anyhow::Result<Figures> {
         let _evictor = Evictor::start(&self.data.cold())?;
         let arguments = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let before = from_storage(server);
         let cold = self.timed(&arguments("read /cold -s 4k -c 16 --align 4k"), server)?;
         let warm = self.timed(&arguments("read /big -s 2k -c 8"), server)?;
         let (warm, cold) = (warm.finish()?, cold.finish()?);
+        if let (Some(before), Some(after)) = (before, from_storage(server)) {
+            let read = number(&cold, &["bytes"])?;
+            // Warm-up reads too, so more comes from storage than was counted.
+            if ((after - before) as f64) < 0.8 * read {
+                bail!("only {} of {read} bytes of the uncached file came from storage", after - before);
+            }
+        }
         let mut figures = figures(&warm)?;
         let cold = number(&cold, &["operations_per_second"])?;
         figures.insert(Figure::ColdThroughput, cold);
@@ -133,6 +141,12 @@ impl Measure<'_> {
         many.insert(Figure::Share, share);
         Ok(many)
     }
+}
+
+/// Bytes that a server has had read from storage; `None` where the kernel does not count them.
+fn from_storage(server: &Server) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/io", server.pid())).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
 }
 
 /// A `scalla bench` under way.

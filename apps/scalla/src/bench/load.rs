@@ -130,10 +130,13 @@ impl<'p> Load<'p> {
 
     /// Prepares the connections, loads the server, measures, and waits for the last answers.
     pub(super) fn run(mut self) -> anyhow::Result<Ran> {
-        while self.stage != Stage::Ending || !self.is_over() {
+        loop {
             self.start_workers()?;
             let now = Instant::now();
             self.turn(now)?;
+            if self.stage == Stage::Ending && self.is_over(now) {
+                break;
+            }
             let next = self.again.iter().map(|(time, ..)| *time).min().unwrap_or(self.until).min(self.until);
             let timeout = if self.plan.spin { Duration::ZERO } else { next.saturating_duration_since(now) };
             self.ready.clear();
@@ -150,9 +153,9 @@ impl<'p> Load<'p> {
         Ok(Ran { tally: self.tally, resources: self.resources, written, address: self.address })
     }
 
-    fn is_over(&self) -> bool {
+    fn is_over(&self, now: Instant) -> bool {
         let busy = |worker: &Worker| worker.in_flight > 0 || worker.state == State::Closing;
-        !self.workers.iter().any(busy) || Instant::now() >= self.until
+        !self.workers.iter().any(busy) || now >= self.until
     }
 
     /// Begins to make connections, as many at a time as a server's queue takes.
