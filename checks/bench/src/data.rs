@@ -1,7 +1,8 @@
 //! The files that are served.
 
 use anyhow::Context;
-use std::fs;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +13,8 @@ use crate::rows::{Load, Row};
 
 /// Name of our folders, in front of our process number.
 const PREFIX: &str = "scalla-bench-";
+/// A file in each, locked while they are in use.
+const LOCK: &str = "lock";
 const TMPFS: &str = "/dev/shm";
 
 const BIG: &str = "1g";
@@ -22,6 +25,8 @@ const MANY: &str = "10000";
 pub(crate) struct Data {
     disk: PathBuf,
     tmpfs: PathBuf,
+    /// Held as long as the folders are in use; the kernel lets go of them even when we are killed.
+    locks: Vec<File>,
 }
 
 impl Data {
@@ -31,7 +36,14 @@ impl Data {
             remove_left_over(parent);
         }
         let name = format!("{PREFIX}{}", std::process::id());
-        let data = Self { disk: disk.join(&name), tmpfs: Path::new(TMPFS).join(&name) };
+        let (disk, tmpfs) = (disk.join(&name), Path::new(TMPFS).join(&name));
+        let mut data = Self { disk: disk.clone(), tmpfs: tmpfs.clone(), locks: Vec::new() };
+        for folder in [&disk, &tmpfs] {
+            make_folder(folder)?;
+            let file = File::create(folder.join(LOCK))?;
+            flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            data.locks.push(file);
+        }
         for folder in ["tree/many", "tree/out", "run"] {
             make_folder(&data.disk.join(folder))?;
         }
@@ -135,8 +147,11 @@ fn make_folder(folder: &Path) -> anyhow::Result<()> {
 fn remove_left_over(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) else { continue };
-        if pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists() {
+        if !name.to_string_lossy().starts_with(PREFIX) {
+            continue;
+        }
+        let lock = File::open(entry.path().join(LOCK));
+        if lock.is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok()) {
             fs::remove_dir_all(entry.path()).ok();
         }
     }

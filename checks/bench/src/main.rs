@@ -88,7 +88,14 @@ impl Options {
     }
 }
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
+    work().unwrap_or_else(|error| {
+        eprintln!("bench: error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn work() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     if options.floor {
         floor::serve()?;
