@@ -133,7 +133,7 @@ fn small_reads() -> Vec<Row> {
 }
 
 fn single_connection() -> Vec<Row> {
-    let polling = "our server has no adaptive polling yet";
+    let polling = "the bench does not give our server scalla.polling on yet";
     let row =
         |name, title, options, goals: &[Goal]| bench(name, title, "read", "/big", options, goals).floor();
     vec![
@@ -325,7 +325,7 @@ fn crowds() -> Vec<Row> {
     vec![
         mixed("mixed", "cached reads of 2k on 8 connections beside uncached 4k on 16", 2.0, 0.25),
         mixed("mixed-no-uring", "the same with io_uring forbidden", 1.5, 0.4)
-            .pending("our server cannot be told yet to do without io_uring"),
+            .pending("the bench does not give our server scalla.iouring off yet"),
         bench(
             "idle-10k",
             "10,000 logged-in connections at rest",

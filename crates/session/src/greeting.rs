@@ -3,25 +3,21 @@
 use crate::machine::{CallKind, Outlets, Session, Stage};
 use crate::replies;
 use crate::step::{LinkId, Todo};
-use base::{Cgi, Identity};
+use base::Identity;
 use std::sync::Arc;
 use vfs::Caller;
 use wire::xroot::codes::SecurityLevel;
 use wire::xroot::flags::{ProtocolFlags, ServerFlags};
 use wire::xroot::header::{SessionId, StreamId};
+use wire::xroot::login_cgi::LoginCgi;
 use wire::xroot::request::{Login, Protocol};
+use wire::xroot::version;
 
-/// Clients from this version on are told what must be signed.
-const SIGNING_VERSION: i32 = 0x310;
-
-/// Generations from this one on take deferred answers.
+/// Generations from this one on take deferred answers; the bit that says so is ignored, as the real server does.
 const DEFERRED_GENERATION: u8 = 2;
 
 impl Session {
     pub(crate) fn protocol(&mut self, id: StreamId, m: &Protocol, out: &mut dyn Outlets) -> Todo {
-        if self.client_version.is_none() || self.stage == Stage::Greeting {
-            self.client_version = Some(m.clientpv);
-        }
         let flags = if m.clientpv == 0 {
             // The ancient role number: 1 server, 0 manager.
             u32::from(self.settings.flags.contains(ServerFlags::IS_SERVER))
@@ -29,40 +25,29 @@ impl Session {
             self.settings.flags.0
         };
         let signing = self.settings.signing;
-        let wanted = m.flags.contains(ProtocolFlags::SECREQS) && m.clientpv >= SIGNING_VERSION;
+        let wanted = m.flags.contains(ProtocolFlags::SECREQS) && m.clientpv >= version::SIGNING;
         let security = (wanted && signing.level != SecurityLevel::NONE).then_some(signing);
         replies::protocol(out.link(LinkId::CONTROL), id, flags, security);
         Todo::Nothing
     }
 
     pub(crate) fn login(&mut self, id: StreamId, m: &Login<'_>, out: &mut dyn Outlets) -> Todo {
-        self.generation = m.generation();
-        let version = self.client_version.unwrap_or(match self.generation {
-            0 => 0x100,
-            1 => 0x200,
-            2 => 0x290,
-            3 => 0x300,
-            _ => SIGNING_VERSION,
-        });
-        self.client_version = Some(version);
-        // Clients of version 4 begin the text with `?`.
-        let text = m.cgi.strip_prefix(b"?").or_else(|| m.cgi.strip_prefix(b"&")).unwrap_or(m.cgi);
-        let cgi = Cgi::new(text);
-        let value = |key: &str| cgi.get(key).map(printable).unwrap_or_default();
+        let told = LoginCgi::parse(m.cgi);
+        let shown = |text: Option<&[u8]>| text.map(printable).unwrap_or_default();
         let identity = Identity {
             user: printable(m.username_bytes()),
             pid: u32::from_ne_bytes(m.pid.to_ne_bytes()),
             address: self.peer.address,
             host: self.peer.host.clone(),
             protocol: "host",
-            application: value("xrd.appname"),
-            named_host: value("xrd.hostname"),
-            release: value("xrd.rn"),
+            application: shown(told.appname),
+            named_host: shown(told.hostname),
+            release: shown(told.release),
         };
-        let takes_later = self.generation >= DEFERRED_GENERATION;
+        let takes_later = m.generation() >= DEFERRED_GENERATION;
         self.caller = Arc::new(Caller { identity, takes_later });
         self.stage = Stage::Active;
-        let body: &[u8] = if self.generation == 0 { &[] } else { &self.id.0 };
+        let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(LinkId::CONTROL), id, body);
         Todo::Nothing
     }

@@ -111,12 +111,7 @@ pub struct Session {
     pub(crate) peer: Peer,
     pub(crate) stage: Stage,
     pub(crate) caller: Arc<Caller>,
-    /// `clientpv` of kXR_protocol; `None` before it.
-    pub(crate) client_version: Option<i32>,
-    /// Generation given at login; 2 and above take deferred answers.
-    pub(crate) generation: u8,
     pub(crate) prepares: usize,
-    pub(crate) application: String,
     pub(crate) verifier: Verifier,
     pub(crate) files: Files,
     calls: Slots<Call>,
@@ -145,10 +140,7 @@ impl Session {
             peer,
             stage: Stage::Handshake,
             caller: Arc::new(Caller { identity, takes_later: false }),
-            client_version: None,
-            generation: 0,
             prepares: 0,
-            application: String::new(),
             verifier,
             files: Files::default(),
             calls: Slots::default(),

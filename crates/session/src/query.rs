@@ -94,11 +94,8 @@ impl Session {
         let text = String::from_utf8_lossy(m.text.split(|&b| b == 0).next().unwrap_or_default());
         let mut words = text.split_ascii_whitespace();
         match (words.next(), words.next()) {
-            (Some("appid"), Some(name)) => {
-                self.application = name.chars().take(80).collect();
-                self.done(id, out)
-            }
-            (Some("monitor"), Some("on" | "off")) => self.done(id, out),
+            // Nothing is monitored: there is nobody to tell the name to, nor anything to switch.
+            (Some("appid"), Some(_)) | (Some("monitor"), Some("on" | "off")) => self.done(id, out),
             (Some("monitor"), Some("info")) => {
                 // No monitoring stream is on: the id of the record is 0.
                 replies::ok(out.link(LinkId::CONTROL), id, &[0; 4]);
