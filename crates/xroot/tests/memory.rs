@@ -58,7 +58,8 @@ fn clients_that_do_not_read_hold_no_more_than_their_share() {
         until("nothing leaves any more", || {
             let sent = server.totals().bytes_out;
             (0..20).for_each(|_| assert_eq!(other.call(&Raw::new(PING)).status, OK));
-            rounds = if server.totals().bytes_out - sent == 20 * 8 { rounds + 1 } else { 0 };
+            // A reply is counted after it is sent: the last one of the round before may still be missing.
+            rounds = if server.totals().bytes_out - sent <= 21 * 8 { rounds + 1 } else { 0 };
             rounds > 5
         });
         let grown = resident().saturating_sub(before);
