@@ -17,7 +17,6 @@ pub(crate) struct Outcome {
     pub(crate) ours: Vec<Figures>,
     pub(crate) theirs: Vec<Figures>,
     pub(crate) floor: Vec<Figures>,
-    pub(crate) pending: Option<&'static str>,
     pub(crate) error: Option<String>,
 }
 
@@ -30,12 +29,9 @@ pub(crate) fn of(row: &Row, fleet: &mut Fleet<'_>, measure: &Measure<'_>, pairs:
         ours: Vec::new(),
         theirs: Vec::new(),
         floor: Vec::new(),
-        pending: row.pending,
         error: None,
     };
-    if outcome.pending.is_none()
-        && let Err(error) = measured(row, fleet, measure, pairs, &mut outcome)
-    {
+    if let Err(error) = measured(row, fleet, measure, pairs, &mut outcome) {
         outcome.error = Some(format!("{error:#}"));
     }
     outcome
@@ -130,7 +126,6 @@ mod tests {
             ours: runs(ours),
             theirs: runs(theirs),
             floor: Vec::new(),
-            pending: None,
             error: None,
         }
     }

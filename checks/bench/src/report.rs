@@ -22,9 +22,8 @@ pub(crate) fn list(rows: &[Row]) -> String {
     let mut out = String::new();
     for row in rows {
         let goals: Vec<_> = row.goals.iter().map(|goal| goal.text()).collect();
-        let pending = row.pending.map(|why| format!("  [{why}]")).unwrap_or_default();
         // Writing to a text cannot fail.
-        writeln!(out, "{:width$}  {}: {}{pending}", row.name, row.title, goals.join(", ")).ok();
+        writeln!(out, "{:width$}  {}: {}", row.name, row.title, goals.join(", ")).ok();
     }
     out
 }
@@ -42,9 +41,6 @@ pub(crate) fn progress(outcome: &Outcome) -> String {
 fn judged(outcome: &Outcome) -> Vec<String> {
     if let Some(error) = &outcome.error {
         return vec![format!("FAILED: {error}")];
-    }
-    if let Some(why) = outcome.pending {
-        return vec![format!("not measured: {why}")];
     }
     let judge = |goal: &Goal| match outcome.judge(goal) {
         Some((value, met)) => {
@@ -176,7 +172,6 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "floor": runs(&outcome.floor),
         "ratios": ratios,
         "goals": goals.collect::<Vec<_>>(),
-        "pending": outcome.pending,
         "error": outcome.error,
     })
 }

@@ -17,16 +17,14 @@ pub(crate) struct Row {
     pub(crate) floor: Option<Vec<String>>,
     pub(crate) goals: Vec<Goal>,
     pub(crate) setting: Setting,
-    /// Why the load cannot be measured yet.
-    pub(crate) pending: Option<&'static str>,
 }
 
 /// How the servers are started.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Setting {
-    /// Further arguments of `scalla serve`.
+    /// Lines of our server's configuration; without any it has none.
     pub(crate) ours: Vec<&'static str>,
-    /// Further lines of the real xrootd's configuration.
+    /// Further lines of the real xrootd's.
     pub(crate) theirs: Vec<&'static str>,
     /// The files are on tmpfs.
     pub(crate) tmpfs: bool,
@@ -59,7 +57,6 @@ fn bench(name: &str, title: &str, kind: &str, path: &str, options: &str, goals: 
         floor: None,
         goals: goals.to_vec(),
         setting: Setting::default(),
-        pending: None,
     }
 }
 
@@ -80,6 +77,11 @@ impl Row {
         self
     }
 
+    fn ours(mut self, line: &'static str) -> Self {
+        self.setting.ours.push(line);
+        self
+    }
+
     fn theirs(mut self, line: &'static str) -> Self {
         self.setting.theirs.push(line);
         self
@@ -87,11 +89,6 @@ impl Row {
 
     fn fresh(mut self) -> Self {
         self.setting.fresh = true;
-        self
-    }
-
-    fn pending(mut self, why: &'static str) -> Self {
-        self.pending = Some(why);
         self
     }
 }
@@ -133,7 +130,7 @@ fn small_reads() -> Vec<Row> {
 }
 
 fn single_connection() -> Vec<Row> {
-    let polling = "the bench does not give our server scalla.polling on yet";
+    const POLLING: &str = "scalla.polling on";
     let row =
         |name, title, options, goals: &[Goal]| bench(name, title, "read", "/big", options, goals).floor();
     vec![
@@ -149,7 +146,7 @@ fn single_connection() -> Vec<Row> {
             "-s 2k -d 8",
             &[Goal::at_least(THROUGHPUT, 1.1)],
         )
-        .pending(polling),
+        .ours(POLLING),
         row(
             "read-2k-c1-d1",
             "random reads of 2k, one connection, one in flight",
@@ -162,7 +159,7 @@ fn single_connection() -> Vec<Row> {
             "-s 2k",
             &[Goal::at_most(Figure::P50, 0.4)],
         )
-        .pending(polling),
+        .ours(POLLING),
     ]
 }
 
@@ -324,8 +321,7 @@ fn crowds() -> Vec<Row> {
     };
     vec![
         mixed("mixed", "cached reads of 2k on 8 connections beside uncached 4k on 16", 2.0, 0.25),
-        mixed("mixed-no-uring", "the same with io_uring forbidden", 1.5, 0.4)
-            .pending("the bench does not give our server scalla.iouring off yet"),
+        mixed("mixed-no-uring", "the same with io_uring forbidden", 1.5, 0.4).ours("scalla.iouring off"),
         bench(
             "idle-10k",
             "10,000 logged-in connections at rest",

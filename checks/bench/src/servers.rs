@@ -69,7 +69,13 @@ impl<'d> Fleet<'d> {
         let mut command = pinned(&self.data.program(), SERVER_CPU);
         command.arg("serve").arg(self.data.tree(setting.tmpfs));
         command.args(["--port", "0", "--admin-path"]).arg(&folder);
-        command.args(&setting.ours).args(self.arguments);
+        if !setting.ours.is_empty() {
+            let file = folder.join("scalla.cfg");
+            fs::write(&file, setting.ours.join("\n") + "\n")
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            command.arg("--config").arg(file);
+        }
+        command.args(self.arguments);
         let mut running = Running::start(command, &log, true).context("our server")?;
         let port = running.wait_for(&log, |text| {
             let (_, rest) = text.split_once("listening on ")?;
