@@ -3,10 +3,16 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `slots` | [`Slot`] and [`SlotMask`]: a child's place in its cell, and a set of places |
+//! | `cache` | [`Cache`]: which children have a file, as far as it is known |
 //!
 //! No socket, no clock, no thread: what arrives and the time since the start are arguments, what should happen comes
 //! out. So a test lets an hour pass in a microsecond, and ten thousand nodes form a tree in one process.
 
+mod cache;
 mod slots;
 
+pub use cache::{
+    Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PATH_BYTES_TOTAL_MAX, PLACEMENT_HOLD,
+    WINDOW, WINDOW_TICKS,
+};
 pub use slots::{CELL_SLOTS, Slot, SlotMask, Slots};

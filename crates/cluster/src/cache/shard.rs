@@ -1,0 +1,362 @@
+//! One shard of the cache: a log of blocks in the order of entry, and an index into it.
+//!
+//! ```text
+//! index   hash -> id = block · 128 + place
+//! blocks  [oldest] … [newest]      one tick each: 128 entries, their paths end to end
+//! ```
+//!
+//! The log is the time wheel: what expires first stands at its front, so expiry and eviction take away whole blocks
+//! from there and never look at anything else. A location whose window begins anew is written to the end and its old
+//! place goes blank. Evicted before its time, a location that was looked up since is carried over to the end once.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashTable;
+
+use super::{Bounces, CacheStats, Location, PLACEMENT_HOLD, WINDOW_TICKS};
+use crate::slots::{Slot, SlotMask};
+
+/// Entries of a block; a power of two.
+const BLOCK_ENTRIES: u32 = 128;
+const PLACE_BITS: u32 = BLOCK_ENTRIES.trailing_zeros();
+/// Block numbers wrap here; far more than can be alive at once.
+const BLOCK_NUMBERS: u32 = 1 << (32 - PLACE_BITS);
+/// Entries of one evicted block that may be carried over, so that eviction always gains.
+const CARRIED_MAX: usize = 16;
+/// Expired blocks taken away at once, so that the lock is never held for long.
+const EXPIRED_BLOCKS_MAX: usize = 4;
+
+const LIVE: u8 = 1;
+const USED: u8 = 2;
+const QUERYING: u8 = 4;
+const NOWHERE: u8 = u8::MAX;
+
+/// Bounds of one shard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) entries: usize,
+    pub(super) path_bytes: usize,
+}
+
+/// How the caller sees the world at this moment.
+pub(super) struct Moment<'a> {
+    /// Now, in ticks of the window.
+    pub(super) tick: u32,
+    /// Now, in seconds.
+    pub(super) seconds: u32,
+    pub(super) bounces: &'a Bounces,
+    /// Seconds for which "nobody has it" holds.
+    pub(super) nowhere: Option<u32>,
+}
+
+/// 48 bytes.
+struct Entry {
+    have: u64,
+    pending: u64,
+    unasked: u64,
+    /// The lower half of the path's hash: what the index needs when it grows.
+    hash: u32,
+    /// Bounce clock at the last check.
+    clock: u32,
+    /// Second in which it last became placed or held by nobody.
+    since: u32,
+    /// Where its path begins in the block.
+    path: u32,
+    path_bytes: u16,
+    /// Low bits of the tick its window began with, at most a window before the block's.
+    tick: u8,
+    flags: u8,
+    /// Slot of the unconfirmed placement, or `NOWHERE`.
+    placed: u8,
+}
+
+const _: () = assert!(size_of::<Entry>() == 48);
+
+#[derive(Default)]
+struct Block {
+    tick: u32,
+    entries: Vec<Entry>,
+    paths: Vec<u8>,
+}
+
+#[derive(Default)]
+pub(super) struct Shard {
+    index: HashTable<u32>,
+    blocks: VecDeque<Block>,
+    /// Number of the front block.
+    front: u32,
+    entries: usize,
+    path_bytes: usize,
+    counts: CacheStats,
+}
+
+impl Shard {
+    pub(super) fn lookup(&mut self, hash: u64, path: &[u8], at: &Moment<'_>) -> Option<Location> {
+        let found = self.current(hash, path, at).map(|entry| {
+            entry.flags |= USED;
+            entry.location()
+        });
+        match found {
+            Some(_) => self.counts.hits += 1,
+            None => self.counts.misses += 1,
+        }
+        found
+    }
+
+    pub(super) fn update<R>(
+        &mut self,
+        hash: u64,
+        path: &[u8],
+        at: &Moment<'_>,
+        change: impl FnOnce(&mut Location) -> R,
+    ) -> Option<R> {
+        let entry = self.current(hash, path, at)?;
+        let mut location = entry.location();
+        let result = change(&mut location);
+        entry.set(&location, at.seconds);
+        Some(result)
+    }
+
+    pub(super) fn enter<R>(
+        &mut self,
+        hash: u64,
+        path: &[u8],
+        at: &Moment<'_>,
+        limits: Limits,
+        change: impl FnOnce(&mut Location) -> R,
+    ) -> R {
+        let known = self.current(hash, path, at).map(|entry| (entry.location(), entry.since));
+        let (mut location, since) = known.unwrap_or((Location::UNKNOWN, at.seconds));
+        let result = change(&mut location);
+        if path.len() > usize::from(u16::MAX) {
+            // No path is as long; were it, it would be asked for each time.
+            return result;
+        }
+        self.forget(hash, path);
+        self.expire(at.tick);
+        self.make_room(at.tick, path.len(), limits);
+        let mut entry = Entry {
+            have: 0,
+            pending: 0,
+            unasked: 0,
+            hash: hash as u32,
+            clock: at.bounces.clock(),
+            since,
+            path: 0,
+            path_bytes: 0,
+            tick: 0,
+            flags: LIVE,
+            placed: NOWHERE,
+        };
+        if let Some((before, _)) = known {
+            entry.set(&before, since);
+            entry.since = since;
+        }
+        entry.set(&location, at.seconds);
+        self.append(at.tick, at.tick, entry, path);
+        result
+    }
+
+    pub(super) fn forget(&mut self, hash: u64, path: &[u8]) {
+        let Self { index, blocks, front, .. } = self;
+        let same = |id: &u32| entry_at(blocks, *front, *id).is_some_and(|(block, e)| block.path(e) == path);
+        let Ok(place) = index.find_entry(spread(hash as u32), same) else { return };
+        let (id, _) = place.remove();
+        if let Some(entry) = entry_at_mut(blocks, *front, id) {
+            entry.flags = 0;
+        }
+    }
+
+    /// Takes away blocks whose window is over.
+    pub(super) fn expire(&mut self, tick: u32) {
+        for _ in 0..EXPIRED_BLOCKS_MAX {
+            match self.blocks.front() {
+                Some(block) if tick.saturating_sub(block.tick) >= WINDOW_TICKS => {}
+                _ => return,
+            }
+            let Some(block) = self.pop_block() else { return };
+            self.counts.expired +=
+                block.entries.iter().filter(|entry| entry.flags & LIVE != 0).count() as u64;
+        }
+    }
+
+    pub(super) fn stats(&self) -> CacheStats {
+        CacheStats { locations: self.entries as u64, path_bytes: self.path_bytes as u64, ..self.counts }
+    }
+
+    /// The live entry of `path`, checked against what bounced, expired or was not confirmed meanwhile.
+    fn current(&mut self, hash: u64, path: &[u8], at: &Moment<'_>) -> Option<&mut Entry> {
+        let Self { index, blocks, front, .. } = self;
+        let half = hash as u32;
+        let same = |id: &u32| {
+            entry_at(blocks, *front, *id)
+                .is_some_and(|(block, entry)| entry.hash == half && block.path(entry) == path)
+        };
+        let id = *index.find(spread(half), same)?;
+        let (block, entry) = entry_at(blocks, *front, id)?;
+        // Written with newer knowledge than the caller's: not for it to judge.
+        if at.tick.saturating_sub(block.began(entry)) >= WINDOW_TICKS || entry.clock > at.bounces.clock() {
+            return None;
+        }
+        let entry = entry_at_mut(blocks, *front, id)?;
+        entry.check(at);
+        Some(entry)
+    }
+
+    /// Evicts from the front until one more entry fits.
+    fn make_room(&mut self, tick: u32, path_bytes: usize, limits: Limits) {
+        while !self.blocks.is_empty()
+            && (self.entries >= limits.entries.max(1)
+                || self.path_bytes.saturating_add(path_bytes) > limits.path_bytes)
+        {
+            let Some(block) = self.pop_block() else { return };
+            let mut carried = 0;
+            for entry in &block.entries {
+                if entry.flags & LIVE == 0 {
+                    continue;
+                }
+                let kept = entry.flags & USED != 0
+                    && carried < CARRIED_MAX
+                    && block.entries.len() > CARRIED_MAX
+                    && tick.saturating_sub(block.began(entry)) < WINDOW_TICKS;
+                if kept {
+                    carried += 1;
+                    let again = Entry { flags: entry.flags & !USED, ..*entry };
+                    self.append(tick, block.began(entry), again, block.path(entry));
+                } else {
+                    self.counts.evicted += 1;
+                }
+            }
+        }
+    }
+
+    /// Appends an entry whose window began with the tick `began`.
+    fn append(&mut self, tick: u32, began: u32, mut entry: Entry, path: &[u8]) {
+        let open = self
+            .blocks
+            .back()
+            .is_some_and(|block| block.tick >= tick && block.entries.len() < BLOCK_ENTRIES as usize);
+        if !open {
+            // The clocks of threads differ by a little; the log must not go back.
+            let tick = self.blocks.back().map_or(tick, |last| last.tick.max(tick));
+            if let Some(full) = self.blocks.back_mut() {
+                full.entries.shrink_to_fit();
+                full.paths.shrink_to_fit();
+            }
+            self.blocks.push_back(Block { tick, ..Block::default() });
+        }
+        let number = self.front.wrapping_add(self.blocks.len() as u32 - 1) % BLOCK_NUMBERS;
+        let Self { index, blocks, front, .. } = self;
+        let Some(block) = blocks.back_mut() else { return };
+        let began = if began == tick { block.tick } else { began };
+        entry.tick = began as u8;
+        entry.path = block.paths.len() as u32;
+        entry.path_bytes = path.len() as u16;
+        let (half, id) = (entry.hash, number << PLACE_BITS | block.entries.len() as u32);
+        block.paths.extend_from_slice(path);
+        block.entries.push(entry);
+        self.entries += 1;
+        self.path_bytes += path.len();
+        index.insert_unique(spread(half), id, |id| {
+            entry_at(blocks, *front, *id).map_or(0, |(_, entry)| spread(entry.hash))
+        });
+    }
+
+    /// Takes the oldest block out of log and index.
+    fn pop_block(&mut self) -> Option<Block> {
+        let number = self.front;
+        let block = self.blocks.pop_front()?;
+        self.front = (number + 1) % BLOCK_NUMBERS;
+        for (place, entry) in block.entries.iter().enumerate() {
+            let id = number << PLACE_BITS | place as u32;
+            if entry.flags & LIVE != 0
+                && let Ok(found) = self.index.find_entry(spread(entry.hash), |other| *other == id)
+            {
+                found.remove();
+            }
+        }
+        self.entries -= block.entries.len();
+        self.path_bytes -= block.paths.len();
+        Some(block)
+    }
+}
+
+impl Block {
+    fn path(&self, entry: &Entry) -> &[u8] {
+        let from = entry.path as usize;
+        self.paths.get(from..from + usize::from(entry.path_bytes)).unwrap_or_default()
+    }
+
+    /// The tick the entry's window began with.
+    fn began(&self, entry: &Entry) -> u32 {
+        self.tick.saturating_sub(u32::from((self.tick as u8).wrapping_sub(entry.tick)))
+    }
+}
+
+impl Entry {
+    fn location(&self) -> Location {
+        Location {
+            have: SlotMask(self.have),
+            pending: SlotMask(self.pending),
+            unasked: SlotMask(self.unasked),
+            querying: self.flags & QUERYING != 0,
+            placed: Slot::new(self.placed),
+        }
+    }
+
+    fn set(&mut self, location: &Location, seconds: u32) {
+        let placed = location.placed.map_or(NOWHERE, Slot::number);
+        let lost = location.have.is_empty() && (self.have != 0 || self.flags & QUERYING != 0);
+        if lost || placed != self.placed {
+            self.since = seconds;
+        }
+        self.have = location.have.0;
+        self.pending = location.pending.0;
+        self.unasked = location.unasked.0;
+        self.placed = placed;
+        self.flags = if location.querying { self.flags | QUERYING } else { self.flags & !QUERYING };
+    }
+
+    /// Brings it up to date with what bounced and what was believed for too long.
+    fn check(&mut self, at: &Moment<'_>) {
+        let mut location = self.location();
+        let bounced = at.bounces.since(self.clock);
+        self.clock = at.bounces.clock();
+        let age = at.seconds.saturating_sub(self.since);
+        if !bounced.is_empty() {
+            location.doubt(bounced);
+        }
+        if let Some(slot) = location.placed
+            && u64::from(age) > PLACEMENT_HOLD.as_secs()
+        {
+            location.doubt(slot.mask());
+        }
+        if location.have.is_empty() && !location.querying && at.nowhere.is_some_and(|limit| age > limit) {
+            location.unasked = SlotMask::ALL;
+        }
+        self.set(&location, at.seconds);
+    }
+}
+
+fn entry_at(blocks: &VecDeque<Block>, front: u32, id: u32) -> Option<(&Block, &Entry)> {
+    let block = blocks.get(block_of(front, id))?;
+    Some((block, block.entries.get(place_of(id))?))
+}
+
+fn entry_at_mut(blocks: &mut VecDeque<Block>, front: u32, id: u32) -> Option<&mut Entry> {
+    blocks.get_mut(block_of(front, id))?.entries.get_mut(place_of(id))
+}
+
+/// Where the block of an id stands, counted from the front.
+fn block_of(front: u32, id: u32) -> usize {
+    ((id >> PLACE_BITS).wrapping_sub(front) % BLOCK_NUMBERS) as usize
+}
+
+fn place_of(id: u32) -> usize {
+    (id % BLOCK_ENTRIES) as usize
+}
+
+/// The index wants a hash whose upper bits are mixed too.
+fn spread(half: u32) -> u64 {
+    u64::from(half).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
