@@ -2,7 +2,7 @@
 //!
 //! Source: xroot protocol 5.2.0, sections 1.5, 2.0, 3.2 and those of the requests with sub-codes.
 
-use super::newtypes::codes;
+use crate::newtypes::codes;
 
 codes! {
     /// `requestid` of a request header.

@@ -2,7 +2,7 @@
 //!
 //! Source: xroot protocol 5.2.0; the section is named at each type.
 
-use super::newtypes::flags;
+use crate::newtypes::flags;
 
 flags! {
     /// `flags` of the `kXR_protocol` request (section 1.7).

@@ -14,7 +14,6 @@ pub mod frames;
 pub mod header;
 pub mod limits;
 pub mod login_cgi;
-mod newtypes;
 pub mod reply;
 pub mod request;
 

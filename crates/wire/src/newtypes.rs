@@ -1,4 +1,4 @@
-//! Macros for the two kinds of numbers of the protocol: open codes and sets of flag bits.
+//! Macros for the two kinds of numbers of the protocols: open codes and sets of flag bits.
 //!
 //! Both keep values they have no name for, so a peer's newer code survives a round trip and prints as a number.
 

@@ -1,0 +1,122 @@
+//! The paths of a login: which parts of the name space a node serves, and how.
+//!
+//! Lines `flags SP path` separated by LF; flags are letters: `r` may be read, `w` may be written and read, `s` may be staged.
+//! Real nodes send `r`, `w`, `rs` and `ws`. No line at all means `r /`. A real manager takes any sequence of the letters and
+//! leaves the link hanging at anything else. Source: cms protocol version 3, section 2.6.
+
+use crate::crc32::crc32;
+use crate::error::WireError;
+
+/// A part of the name space that a node serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Export<'a> {
+    /// Whether it may be written, otherwise only read.
+    pub writable: bool,
+    /// Whether missing files can be staged.
+    pub stageable: bool,
+    /// All paths that start so, be it in the middle of a component.
+    pub prefix: &'a [u8],
+}
+
+/// The lines of a login's paths.
+#[derive(Clone, Debug)]
+pub struct Exports<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+const EVERYTHING: &[u8] = b"r /";
+
+impl<'a> Exports<'a> {
+    /// Reads the text of a login.
+    #[must_use]
+    pub const fn parse(text: &'a [u8]) -> Self {
+        Self { rest: Some(if text.is_empty() { EVERYTHING } else { text }) }
+    }
+
+    /// The number by which a parent sees that a node that comes back exports the same: the CRC-32 of the text.
+    #[must_use]
+    pub fn configuration_id(text: &[u8]) -> u32 {
+        crc32(text)
+    }
+
+    /// Appends a line.
+    pub fn append(out: &mut Vec<u8>, export: Export<'_>) {
+        if !out.is_empty() {
+            out.push(b'\n');
+        }
+        out.push(if export.writable { b'w' } else { b'r' });
+        out.extend_from_slice(if export.stageable { b"s " } else { b" " });
+        out.extend_from_slice(export.prefix);
+    }
+}
+
+impl<'a> Iterator for Exports<'a> {
+    /// [`WireError::BadText`] for a line that cannot be read; the node is to be refused.
+    type Item = Result<Export<'a>, WireError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut lines = self.rest.take()?.splitn(2, |&byte| byte == b'\n');
+        let line = lines.next()?;
+        // An end of line at the end of the text starts no other one.
+        self.rest = lines.next().filter(|rest| !rest.is_empty());
+        Some(parse_line(line).ok_or(WireError::BadText { field: "paths" }))
+    }
+}
+
+fn parse_line(line: &[u8]) -> Option<Export<'_>> {
+    let blank = line.iter().position(|&byte| byte == b' ')?;
+    let (flags, path) = line.split_at_checked(blank)?;
+    let prefix = path.trim_ascii_start();
+    let known = !flags.is_empty() && flags.iter().all(|flag| matches!(flag, b'r' | b'w' | b's'));
+    (known && prefix.starts_with(b"/")).then_some(Export {
+        writable: flags.contains(&b'w'),
+        stageable: flags.contains(&b's'),
+        prefix,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_both_ways() {
+        let text = b"w /\nrs /tape\nr /a b\nws /x\n";
+        let exports: Vec<_> = Exports::parse(text).collect::<Result<_, _>>().unwrap();
+        let export = |writable, stageable, prefix| Export { writable, stageable, prefix };
+        assert_eq!(
+            exports,
+            [
+                export(true, false, &b"/"[..]),
+                export(false, true, b"/tape"),
+                export(false, false, b"/a b"),
+                export(true, true, b"/x"),
+            ]
+        );
+        let mut out = Vec::new();
+        exports.into_iter().for_each(|export| Exports::append(&mut out, export));
+        assert_eq!([&out[..], b"\n"].concat(), text);
+    }
+
+    #[test]
+    fn no_text_means_reading_everything() {
+        let everything = Export { writable: false, stageable: false, prefix: b"/" };
+        assert_eq!(Exports::parse(b"").collect::<Vec<_>>(), [Ok(everything)]);
+    }
+
+    #[test]
+    fn letters_in_any_sequence_and_nothing_else() {
+        let swr = Exports::parse(b"swr /a").next();
+        assert_eq!(swr, Some(Ok(Export { writable: true, stageable: true, prefix: b"/a" })));
+        for bad in [&b"q /"[..], b" /", b"w", b"w ", b"w a", b"\nw /"] {
+            let first = Exports::parse(bad).next();
+            assert_eq!(first, Some(Err(WireError::BadText { field: "paths" })), "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn the_same_paths_have_the_same_id() {
+        assert_eq!(Exports::configuration_id(b"w /"), crc32(b"w /"));
+        assert_ne!(Exports::configuration_id(b"w /"), Exports::configuration_id(b"r /"));
+    }
+}

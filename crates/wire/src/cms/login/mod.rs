@@ -1,0 +1,322 @@
+//! The login, its reply, and what may come in the place of that.
+//!
+//! Login and reply share one layout; the optional texts may be absent or left off:
+//!
+//! | argument | type | login of a node                | of a redirector     | reply                                  |
+//! |----------|------|--------------------------------|---------------------|----------------------------------------|
+//! | version  | u16  | 3                              | 0                   | 3                                      |
+//! | mode     | u32  | [`Mode`]                       | director, blredir   | suspend, debug                         |
+//! | holdtime | u32  | process id                     | process id          | fast queue tick in ms                  |
+//! | tSpace   | u32  | space in MB                    | 0                   | 0                                      |
+//! | fSpace   | u32  | most free MB on a file system  | 0                   | 0                                      |
+//! | mSpace   | u32  | free MB it wants to keep       | 0                   | 0                                      |
+//! | fsNum    | u16  | file systems                   | 0                   | 0                                      |
+//! | fsUtil   | u16  | used percent                   | 0                   | 0                                      |
+//! | dPort    | u16  | port for clients               | 0                   | 0                                      |
+//! | sPort    | u16  | port for its own children      | 0                   | 0                                      |
+//! | SID      | text | [`SystemId`]                   | absent              | [`SystemId`]; absent below version 3   |
+//! | paths    | text | [`Exports`]                    | absent              | absent                                 |
+//! | ifList   | text | its addresses, or absent       | absent              | absent                                 |
+//! | envCGI   | text | [`Env`]                        | [`Env`]             | [`Env`], or absent                     |
+//!
+//! The payload of each is at most 4096 bytes. **A real manager ends at a node's login without SID**, and never closes the
+//! link of one whose paths it cannot read: such a login is not sent.
+//! Source: cms protocol version 3, section 2. Recorded: 01, 02, 09, 10, 20.
+
+mod answer;
+mod env;
+mod exports;
+mod role;
+mod system_id;
+
+pub use answer::LoginAnswer;
+pub use env::Env;
+pub use exports::{Export, Exports};
+pub use role::{Acceptor, Role};
+pub use system_id::{NodeKind, SystemId};
+
+use super::PROTOCOL_VERSION;
+use super::error::EncodeError;
+use super::extensions::Extensions;
+use super::flags::Mode;
+use super::pup::{Packer, Unpacker};
+use crate::error::WireError;
+use crate::xroot::cgi::Cgi;
+
+/// Most megabytes that real daemons say; more is sent as so many.
+const SPACE_MB_MAX: u32 = 0x7fff_ffff;
+/// The first version whose peers know system ids and the text at the end.
+const SYSTEM_ID_VERSION: u16 = 3;
+
+/// Who connects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Login<'a> {
+    /// Protocol version; 0 of real redirectors.
+    pub version: u16,
+    /// What it is and can do.
+    pub mode: Mode,
+    /// Its process id.
+    pub pid: u32,
+    /// Megabytes of all its file systems; 1 of real supervisors.
+    pub total_mb: u32,
+    /// Free megabytes of the file system with most.
+    pub free_mb: u32,
+    /// Free megabytes below which it wants no new files.
+    pub free_mb_min: u32,
+    /// Number of its file systems.
+    pub file_systems: u16,
+    /// Used space in percent.
+    pub used_percent: u16,
+    /// Port for clients.
+    pub data_port: u16,
+    /// Port for its own children.
+    pub node_port: u16,
+    /// Its system id, see [`SystemId`].
+    pub sid: Option<&'a [u8]>,
+    /// What it exports, see [`Login::exports`].
+    pub paths: Option<&'a [u8]>,
+    /// Its addresses, see [`Login::interfaces`].
+    pub interfaces: Option<&'a [u8]>,
+    /// Its name and site, see [`Login::env`].
+    pub env: Option<&'a [u8]>,
+}
+
+impl<'a> Login<'a> {
+    /// That of a redirector, with the text of an [`Env`].
+    #[must_use]
+    pub fn redirector(pid: u32, env: &'a [u8]) -> Self {
+        Self { mode: Mode::DIRECTOR | Mode::BLREDIR, pid, env: Some(env), ..Self::default() }
+    }
+
+    /// Decodes the payload of a `login`.
+    ///
+    /// # Errors
+    /// What [`Unpacker`] cannot read up to the port for children.
+    pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
+        let mut arguments = Unpacker::new(payload);
+        Ok(Self {
+            version: arguments.u16("version")?,
+            mode: Mode(arguments.u32("mode")?),
+            pid: arguments.u32("holdtime")?,
+            total_mb: arguments.u32("tSpace")?,
+            free_mb: arguments.u32("fSpace")?,
+            free_mb_min: arguments.u32("mSpace")?,
+            file_systems: arguments.u16("fsNum")?,
+            used_percent: arguments.u16("fsUtil")?,
+            data_port: arguments.u16("dPort")?,
+            node_port: arguments.u16("sPort")?,
+            sid: arguments.optional("SID")?,
+            paths: arguments.optional("paths")?,
+            interfaces: arguments.optional("ifList")?,
+            env: arguments.optional("envCGI")?,
+        })
+    }
+
+    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        if !self.mode.contains(Mode::DIRECTOR) {
+            self.check_node()?;
+        }
+        packer.u16(self.version);
+        packer.u32(self.mode.0);
+        packer.u32(self.pid);
+        for space in [self.total_mb, self.free_mb, self.free_mb_min] {
+            packer.u32(space.min(SPACE_MB_MAX));
+        }
+        for number in [self.file_systems, self.used_percent, self.data_port, self.node_port] {
+            packer.u16(number);
+        }
+        packer.optional("SID", self.sid)?;
+        packer.optional("paths", self.paths)?;
+        packer.optional("ifList", self.interfaces)?;
+        packer.optional("envCGI", self.env)
+    }
+
+    /// What a real manager does not survive, or answers by silence.
+    fn check_node(&self) -> Result<(), EncodeError> {
+        let sid = self.sid.ok_or(EncodeError::Missing { field: "SID" })?;
+        SystemId::parse(sid).map_err(|_| EncodeError::Malformed { field: "SID" })?;
+        if self.exports().any(|export| export.is_err()) {
+            return Err(EncodeError::Malformed { field: "paths" });
+        }
+        Ok(())
+    }
+
+    /// What it exports; `r /` when it does not say. An error names the first line that cannot be read.
+    #[must_use]
+    pub fn exports(&self) -> Exports<'a> {
+        Exports::parse(self.paths.unwrap_or_default())
+    }
+
+    /// Its addresses.
+    pub fn interfaces(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let tokens = self.interfaces.unwrap_or_default().split(|byte| byte.is_ascii_whitespace());
+        tokens.filter(|token| !token.is_empty())
+    }
+
+    /// Its name, its site, and what it can do beyond the protocol.
+    #[must_use]
+    pub fn env(&self) -> Env<'a> {
+        Env::parse(Cgi::new(self.env.unwrap_or_default()))
+    }
+
+    /// What it is to one who accepts it; `None`: to be refused.
+    #[must_use]
+    pub const fn role(&self, acceptor: Acceptor) -> Option<Role> {
+        Role::of(self.mode, acceptor)
+    }
+}
+
+/// The answer to a login that is accepted, and to one that is refused without saying so: the link is closed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LoginReply<'a> {
+    /// Protocol version, 3.
+    pub version: u16,
+    /// Whether the sender takes no requests now, and whether it traces.
+    pub mode: Mode,
+    /// Milliseconds of the tick of the fast queue: a redirector waits three for an answer, at least 2 s, at most 3 s.
+    pub hold_ms: u32,
+    /// The sender's system id.
+    pub sid: Option<&'a [u8]>,
+    /// Its site, and what it can do beyond the protocol: [`LoginReply::env`].
+    pub env: Option<&'a [u8]>,
+}
+
+impl<'a> LoginReply<'a> {
+    /// The reply to `login`: peers below version 3 get neither system id nor text.
+    #[must_use]
+    pub fn to(login: &Login<'_>, suspended: bool, hold_ms: u32, sid: &'a [u8], env: &'a [u8]) -> Self {
+        let texts = login.version >= SYSTEM_ID_VERSION;
+        Self {
+            version: PROTOCOL_VERSION,
+            mode: if suspended { Mode::SUSPEND } else { Mode::NONE },
+            hold_ms,
+            sid: texts.then_some(sid),
+            env: Some(env).filter(|env| texts && !env.is_empty()),
+        }
+    }
+
+    /// Decodes the payload of the reply.
+    ///
+    /// # Errors
+    /// What [`Unpacker`] cannot read up to the port for children.
+    pub fn decode(payload: &'a [u8]) -> Result<Self, WireError> {
+        let record = Login::decode(payload)?;
+        Ok(Self {
+            version: record.version,
+            mode: record.mode,
+            hold_ms: record.pid,
+            sid: record.sid,
+            env: record.env,
+        })
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        if let Some(sid) = self.sid {
+            SystemId::parse(sid).map_err(|_| EncodeError::Malformed { field: "SID" })?;
+        }
+        packer.u16(self.version);
+        packer.u32(self.mode.0);
+        packer.u32(self.hold_ms);
+        for _space in 0..3 {
+            packer.u32(0);
+        }
+        for _number in 0..4 {
+            packer.u16(0);
+        }
+        packer.optional("SID", self.sid)?;
+        packer.optional("paths", None)?;
+        packer.optional("ifList", None)?;
+        packer.optional("envCGI", self.env)
+    }
+
+    /// Whether the sender takes no requests now.
+    #[must_use]
+    pub const fn is_suspended(&self) -> bool {
+        self.mode.contains(Mode::SUSPEND)
+    }
+
+    /// The sender's site, and what it can do beyond the protocol.
+    #[must_use]
+    pub fn env(&self) -> Env<'a> {
+        Env::parse(Cgi::new(self.env.unwrap_or_default()))
+    }
+
+    /// What this link can do beyond the protocol, when the login offered `offered`.
+    #[must_use]
+    pub fn granted(&self, offered: Extensions) -> Extensions {
+        self.env().extensions.common(offered)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cms::header::StreamId;
+    use crate::cms::message::Message;
+
+    fn encoded(login: Login<'_>) -> Result<Vec<u8>, EncodeError> {
+        let mut out = Vec::new();
+        Message::Login(login).encode(StreamId::NONE, Extensions::NONE, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn a_node_without_system_id_is_not_sent() {
+        let node = Login { version: 3, mode: Mode::SERVER, ..Login::default() };
+        assert_eq!(encoded(node), Err(EncodeError::Missing { field: "SID" }));
+        for bad in [&b""[..], b"x", b"s-srv@vm", b"q-srv@vm cid"] {
+            let refused = Err(EncodeError::Malformed { field: "SID" });
+            assert_eq!(encoded(Login { sid: Some(bad), ..node }), refused);
+        }
+        assert!(encoded(Login { sid: Some(b"s-srv@vm 1213man"), ..node }).is_ok());
+        // A redirector has none.
+        assert!(encoded(Login::redirector(1, b"myHN=vm")).is_ok());
+    }
+
+    #[test]
+    fn paths_that_a_real_manager_cannot_read_are_not_sent() {
+        let sid = Some(&b"s-srv@vm 1213man"[..]);
+        let node = Login { version: 3, mode: Mode::SERVER, sid, ..Login::default() };
+        for bad in [&b"q /"[..], b"w", b"w /a\n\nr /b", b"/", b"w relative"] {
+            let refused = Err(EncodeError::Malformed { field: "paths" });
+            assert_eq!(encoded(Login { paths: Some(bad), ..node }), refused, "{}", bad.escape_ascii());
+        }
+        assert!(encoded(Login { paths: Some(b"w /a\nrs /b"), ..node }).is_ok());
+    }
+
+    #[test]
+    fn a_login_of_more_than_4096_bytes_is_not_sent() {
+        let sid = Some(&b"s-srv@vm 1213man"[..]);
+        let lines = "w /data/a\n".repeat(204) + "r /x";
+        let paths = Some(lines.as_bytes());
+        let node = Login { version: 3, mode: Mode::SERVER, sid, paths, ..Login::default() };
+        assert!(encoded(node).is_ok());
+        let interfaces = "10.0.0.1 ".repeat(226);
+        let long = Login { interfaces: Some(interfaces.as_bytes()), ..node };
+        assert!(matches!(encoded(long), Err(EncodeError::TooLong { field: "payload", limit: 4096, .. })));
+        let lines = format!("{lines}\nr /y");
+        let long = Login { paths: Some(lines.as_bytes()), ..node };
+        assert!(matches!(encoded(long), Err(EncodeError::TooLong { field: "paths", limit: 2047, .. })));
+    }
+
+    #[test]
+    fn an_old_peer_gets_no_system_id() {
+        let login = Login { version: 2, ..Login::default() };
+        let reply = LoginReply::to(&login, true, 178, b"m-man@vm x", b"site=a");
+        assert_eq!((reply.version, reply.sid, reply.env), (3, None, None));
+        assert!(reply.is_suspended());
+        let reply =
+            LoginReply::to(&Login { version: 4, ..login }, false, 178, b"m-man@vm x", b"site=a&scalla=3");
+        assert_eq!((reply.sid, reply.is_suspended()), (Some(&b"m-man@vm x"[..]), false));
+        assert_eq!(reply.env().site, Some(&b"a"[..]));
+        assert_eq!(reply.granted(Extensions::NOT_HERE), Extensions::NOT_HERE);
+        assert_eq!(reply.granted(Extensions::INVENTORY), Extensions::NONE);
+        let reply = LoginReply::to(&Login { version: 3, ..login }, false, 178, b"m-man@vm x", b"");
+        assert_eq!(reply.env, None);
+    }
+
+    #[test]
+    fn addresses_are_separated_by_blanks() {
+        let login = Login { interfaces: Some(b" 10.0.0.1  [::1] "), ..Login::default() };
+        assert_eq!(login.interfaces().collect::<Vec<_>>(), [&b"10.0.0.1"[..], b"[::1]"]);
+    }
+}

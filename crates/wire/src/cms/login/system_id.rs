@@ -1,0 +1,134 @@
+//! The system id: who a node is, over restarts and reconnections.
+//!
+//! `[*]t-instance SP cid`: `t` is `m` manager, `s` server, `u` supervisor, upper case for proxies; the instance is
+//! `name@host`, or with an asterisk in front an id that holds wherever the node is; the cluster id `cid` is made of the
+//! addresses of the cluster's managers.
+//!
+//! Two logins are of the same node when the texts are equal and, without the asterisk, address and data port too.
+//! Source: cms protocol version 3, section 2.5. Recorded: 01, 09, 10.
+
+use crate::error::WireError;
+
+/// The letter of a system id.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeKind {
+    /// The root of a tree, or a meta manager.
+    Manager,
+    /// A leaf.
+    Server,
+    /// An inner node.
+    Supervisor,
+}
+
+/// A system id, taken apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SystemId<'a> {
+    /// Whether the id alone says who the node is, whatever its address.
+    pub anywhere: bool,
+    /// What the node is.
+    pub kind: NodeKind,
+    /// Whether it is a proxy.
+    pub proxy: bool,
+    /// `name@host`, or the id that holds anywhere.
+    pub instance: &'a [u8],
+    /// The cluster id.
+    pub cluster: &'a [u8],
+}
+
+impl<'a> SystemId<'a> {
+    /// Takes a text apart. The cluster id is what stands behind the last blank.
+    ///
+    /// # Errors
+    /// [`WireError::BadText`] for anything else. Such a text is still an identity: real nodes only compare it.
+    pub fn parse(text: &'a [u8]) -> Result<Self, WireError> {
+        Self::take_apart(text).ok_or(WireError::BadText { field: "SID" })
+    }
+
+    fn take_apart(text: &'a [u8]) -> Option<Self> {
+        let (anywhere, text) = match text {
+            [b'*', text @ ..] => (true, text),
+            text => (false, text),
+        };
+        let [letter, b'-', names @ ..] = text else { return None };
+        let kind = match letter.to_ascii_lowercase() {
+            b'm' => NodeKind::Manager,
+            b's' => NodeKind::Server,
+            b'u' => NodeKind::Supervisor,
+            _ => return None,
+        };
+        let blank = names.iter().rposition(|&byte| byte == b' ')?;
+        let (instance, cluster) = names.split_at_checked(blank)?;
+        let (_, cluster) = cluster.split_first()?;
+        let whole = !instance.is_empty() && !cluster.is_empty() && !names.contains(&0);
+        whole.then_some(Self { anywhere, kind, proxy: letter.is_ascii_uppercase(), instance, cluster })
+    }
+
+    /// Appends the text.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        if self.anywhere {
+            out.push(b'*');
+        }
+        let letter = match self.kind {
+            NodeKind::Manager => b'm',
+            NodeKind::Server => b's',
+            NodeKind::Supervisor => b'u',
+        };
+        out.push(if self.proxy { letter.to_ascii_uppercase() } else { letter });
+        out.push(b'-');
+        out.extend_from_slice(self.instance);
+        out.push(b' ');
+        out.extend_from_slice(self.cluster);
+    }
+
+    /// The cluster id of any text, of one that cannot be taken apart too: what is behind its last blank.
+    #[must_use]
+    pub fn cluster_of(text: &[u8]) -> Option<&[u8]> {
+        let blank = text.iter().rposition(|&byte| byte == b' ')?;
+        text.get(blank.checked_add(1)?..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_ids_both_ways() {
+        let id =
+            |kind, instance, cluster| SystemId { anywhere: false, kind, proxy: false, instance, cluster };
+        let cases = [
+            (&b"s-srv1@vm 22001localhost"[..], id(NodeKind::Server, b"srv1@vm", b"22001localhost")),
+            (b"m-man@vm 22000localhost", id(NodeKind::Manager, b"man@vm", b"22000localhost")),
+            (b"u-sup@vm 22003localhost", id(NodeKind::Supervisor, b"sup@vm", b"22003localhost")),
+            (b"m-meta@vm meta@vm", id(NodeKind::Manager, b"meta@vm", b"meta@vm")),
+        ];
+        for (text, id) in cases {
+            assert_eq!(SystemId::parse(text), Ok(id));
+            assert_eq!(SystemId::cluster_of(text), Some(id.cluster));
+            let mut out = Vec::new();
+            id.encode(&mut out);
+            assert_eq!(out, text);
+        }
+    }
+
+    #[test]
+    fn an_asterisk_and_a_proxy() {
+        let text = b"*S-rack 7 box 3 tag.22001localhost";
+        let id = SystemId::parse(text).unwrap();
+        assert!(id.anywhere && id.proxy);
+        assert_eq!((id.kind, id.instance), (NodeKind::Server, &b"rack 7 box 3"[..]));
+        assert_eq!(id.cluster, b"tag.22001localhost");
+        let mut out = Vec::new();
+        id.encode(&mut out);
+        assert_eq!(out, text);
+    }
+
+    #[test]
+    fn what_is_no_system_id() {
+        for bad in [&b""[..], b"*", b"s", b"s-", b"s- c", b"s-i", b"s-i ", b"x-i c", b"s i c", b"s-i\0 c"] {
+            assert_eq!(SystemId::parse(bad), Err(WireError::BadText { field: "SID" }), "{bad:?}");
+        }
+        assert_eq!(SystemId::cluster_of(b"whatever c"), Some(&b"c"[..]));
+        assert_eq!(SystemId::cluster_of(b"whatever"), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! `load` (16) and `avail` (12): how loaded a node is and how much space it has.
+//!
+//! `load`: a binary text of 6 bytes `[cpu, net, runq, mem, pag, dsk]`, each 0 to 100 percent, then diskFree u32 (MB).
+//! `avail`: diskFree u32 (MB), diskUtil u32 (percent). Numbers below 2^28 are sent inline, as real senders do.
+//!
+//! Direction: node to parent. Source: cms protocol version 3, sections 1.3, 2.7, 5.2. Recorded: 01, 09, 10, 21.
+
+use crate::cms::pup::{Packer, Unpacker};
+use crate::error::WireError;
+
+/// Most megabytes that real daemons say; more is sent as so many.
+pub const FREE_MB_MAX: u32 = 0x7fff_ffff;
+/// Most percent of anything; more is sent as 100.
+pub const PERCENT_MAX: u8 = 100;
+
+/// How loaded a node is. All but the space in percent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Processor.
+    pub cpu: u8,
+    /// Network.
+    pub net: u8,
+    /// Run queue.
+    pub runq: u8,
+    /// Memory.
+    pub mem: u8,
+    /// Paging.
+    pub pag: u8,
+    /// Used disk space.
+    pub dsk: u8,
+    /// Free megabytes of the partition with most.
+    pub free_mb: u32,
+}
+
+/// How much space a node has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Avail {
+    /// Free megabytes of the partition with most.
+    pub free_mb: u32,
+    /// Used space in percent.
+    pub used_percent: u32,
+}
+
+impl Load {
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, WireError> {
+        let mut arguments = Unpacker::new(payload);
+        let vector = arguments.binary("load")?;
+        let &[cpu, net, runq, mem, pag, dsk] = vector else {
+            let bytes = i64::try_from(vector.len()).unwrap_or(i64::MAX);
+            return Err(WireError::BadLength { field: "load", bytes });
+        };
+        Ok(Self { cpu, net, runq, mem, pag, dsk, free_mb: arguments.u32("diskFree")? })
+    }
+
+    pub(super) fn pack(&self, packer: &mut Packer<'_>) {
+        let vector = [self.cpu, self.net, self.runq, self.mem, self.pag, self.dsk];
+        packer.binary(&vector.map(|percent| percent.min(PERCENT_MAX)));
+        packer.u32_inline(self.free_mb.min(FREE_MB_MAX));
+    }
+}
+
+impl Avail {
+    pub(super) fn decode(payload: &[u8]) -> Result<Self, WireError> {
+        let mut arguments = Unpacker::new(payload);
+        Ok(Self { free_mb: arguments.u32("diskFree")?, used_percent: arguments.u32("diskUtil")? })
+    }
+
+    pub(super) fn pack(&self, packer: &mut Packer<'_>) {
+        packer.u32_inline(self.free_mb.min(FREE_MB_MAX));
+        packer.u32_inline(self.used_percent.min(PERCENT_MAX.into()));
+    }
+}

@@ -1,0 +1,72 @@
+//! `trunc` (23): changes the size of a file.
+//!
+//! Arguments: ident, size (decimal text), path; optional: opaque. Direction: redirector to manager, relayed down to the nodes
+//! that may write the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+
+use crate::cms::error::EncodeError;
+use crate::cms::flags::RelayModifier;
+use crate::cms::pup::{Packer, Unpacker};
+use crate::error::WireError;
+
+/// Changes a size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Trunc<'a> {
+    /// How often it was relayed.
+    pub modifier: RelayModifier,
+    /// Who asks, for logs; may be empty.
+    pub ident: &'a [u8],
+    /// The size in decimal: [`Trunc::size_bytes`].
+    pub size: &'a [u8],
+    /// The path.
+    pub path: &'a [u8],
+    /// The cgi behind the path.
+    pub opaque: Option<&'a [u8]>,
+}
+
+impl<'a> Trunc<'a> {
+    pub(super) fn decode(modifier: u8, payload: &'a [u8]) -> Result<Self, WireError> {
+        let mut arguments = Unpacker::new(payload);
+        Ok(Self {
+            modifier: RelayModifier(modifier),
+            ident: arguments.text("ident")?,
+            size: arguments.text("size")?,
+            path: arguments.text("path")?,
+            opaque: arguments.optional("opaque")?,
+        })
+    }
+
+    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        packer.text("ident", self.ident)?;
+        packer.filled("size", self.size)?;
+        packer.filled("path", self.path)?;
+        packer.optional("opaque", self.opaque)
+    }
+
+    /// The size in bytes.
+    ///
+    /// # Errors
+    /// [`WireError::BadText`] when the text is no number of bytes that a file can have.
+    pub fn size_bytes(&self) -> Result<u64, WireError> {
+        let text = std::str::from_utf8(self.size).ok();
+        let bytes =
+            text.and_then(|text| text.parse::<i64>().ok()).and_then(|bytes| u64::try_from(bytes).ok());
+        bytes.ok_or(WireError::BadText { field: "size" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_decimal() {
+        let size_bytes = |size: &'static [u8]| {
+            let path = b"/f";
+            Trunc { modifier: RelayModifier::NONE, ident: b"", size, path, opaque: None }.size_bytes()
+        };
+        assert_eq!(size_bytes(b"9223372036854775807"), Ok(i64::MAX as u64));
+        for bad in [&b""[..], b"-1", b"9223372036854775808", b"1k", b"\xff"] {
+            assert_eq!(size_bytes(bad), Err(WireError::BadText { field: "size" }));
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What a manager sends to its redirectors: responses, and a few of the messages that nodes get.
+//!
+//! The streamid of a response is that of the request. The payload is a u32 `value`, then bytes:
+//!
+//! | code | response | value                                         | bytes                          |
+//! |------|----------|-----------------------------------------------|--------------------------------|
+//! | 0    | data     | 0; of `stats` for the size only: that size    | text and NUL, or none          |
+//! | 1    | error    | [`ErrorCode`]                                 | message and NUL                |
+//! | 2    | redirect | port, or -1                                   | host and NUL, or a URL and NUL |
+//! | 3    | wait     | seconds, at least 1                           | none                           |
+//! | 4    | waitresp | [`MessageId`]                                 | none                           |
+//!
+//! With the modifier's bit 0x80 it is the answer that an earlier `waitresp` promised, and the streamid is that of its
+//! [`MessageId`]. **A wait of 0 s is a success to real redirectors**: it is not sent. The texts of `data` are those of
+//! [`locate`](crate::xroot::reply::locate) and [`space_text`], and XML of `stats`.
+//! Source: cms protocol version 3, sections 1.5, 1.6, 5.8, 5.9. Recorded: 03 to 06, 15, 22.
+
+pub mod message_id;
+pub mod redirect;
+pub mod space_text;
+
+pub use message_id::MessageId;
+pub use redirect::{Redirect, Target};
+
+use super::codes::{Code, ErrorCode, ResponseCode};
+use super::error::EncodeError;
+use super::flags::ResponseModifier;
+use super::header::{Header, StreamId};
+use super::limits::{DATA_PAYLOAD_BYTES_MAX, RESPONSE_PAYLOAD_BYTES_MAX};
+use super::message::Message;
+use super::pup::{Envelope, Packer, frame, until_nul};
+use crate::cursor::Reader;
+use crate::error::WireError;
+
+/// Bytes of the value in front of a response.
+const VALUE_BYTES: usize = 4;
+/// Most bytes of the text of an error; longer ones are cut.
+pub const ERROR_TEXT_BYTES_MAX: usize = RESPONSE_PAYLOAD_BYTES_MAX - VALUE_BYTES - 1;
+/// Most seconds of a wait: what a redirector's signed number can hold.
+const WAIT_SECONDS_MAX: u32 = 0x7fff_ffff;
+
+/// A frame from a manager to a redirector whose login has been answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ToRedirector<'a> {
+    /// An answer.
+    Response(Response<'a>),
+    /// Anything else: `status`, `disc`, `try`.
+    Message(Message<'a>),
+}
+
+impl<'a> ToRedirector<'a> {
+    /// Decodes a frame from its header and the bytes behind it.
+    ///
+    /// # Errors
+    /// As [`Response::decode`] and [`Message::decode`].
+    pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
+        if header.code.0 <= ResponseCode::LAST {
+            Response::decode(header, payload).map(Self::Response)
+        } else {
+            Message::decode(header, payload).map(Self::Message)
+        }
+    }
+}
+
+/// A response to a redirector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Response<'a> {
+    /// Whether an earlier `waitresp` promised it.
+    pub modifier: ResponseModifier,
+    /// The answer.
+    pub answer: Answer<'a>,
+}
+
+/// What a manager answers a redirector.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer<'a> {
+    /// Success, with a text where the request asks for one. An empty list of locations is better told as an error: clients
+    /// take it for a broken answer.
+    Data {
+        /// 0, or the size of the text that was not asked for.
+        value: u32,
+        /// The text without its NUL.
+        text: Option<&'a [u8]>,
+    },
+    /// Failure.
+    Error {
+        /// Why.
+        code: ErrorCode,
+        /// Why, for people; it reaches the client. Cut at [`ERROR_TEXT_BYTES_MAX`].
+        text: &'a [u8],
+    },
+    /// The client shall go there.
+    Redirect(Redirect<'a>),
+    /// The client shall ask again later.
+    Wait {
+        /// Seconds, at least 1.
+        seconds: u32,
+    },
+    /// The answer comes later, by itself.
+    Waitresp {
+        /// Its number: [`MessageId`].
+        id: u32,
+    },
+    /// No response of this version; a redirector takes it for an error.
+    Unknown(ResponseCode),
+}
+
+impl<'a> Response<'a> {
+    /// An answer that comes at once.
+    #[must_use]
+    pub const fn now(answer: Answer<'a>) -> Self {
+        Self { modifier: ResponseModifier::NONE, answer }
+    }
+
+    /// An answer that a `waitresp` promised; its streamid is [`MessageId::streamid`].
+    #[must_use]
+    pub const fn later(answer: Answer<'a>) -> Self {
+        Self { modifier: ResponseModifier::ASYNC, answer }
+    }
+
+    /// Whether a `waitresp` promised it.
+    #[must_use]
+    pub const fn is_later(&self) -> bool {
+        self.modifier.contains(ResponseModifier::ASYNC)
+    }
+
+    /// Decodes a response from its header and the bytes behind it.
+    ///
+    /// # Errors
+    /// [`WireError::Short`] when there is no value.
+    pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
+        let code = ResponseCode(header.code.0);
+        let value = || split_value(payload);
+        let answer = match code {
+            ResponseCode::DATA => {
+                let (value, text) = value()?;
+                Answer::Data { value, text }
+            }
+            ResponseCode::ERROR => {
+                let (code, text) = value()?;
+                Answer::Error { code: ErrorCode(code), text: text.unwrap_or_default() }
+            }
+            ResponseCode::REDIRECT => {
+                let (port, target) = value()?;
+                Answer::Redirect(Redirect::decode(port, target.unwrap_or_default()))
+            }
+            ResponseCode::WAIT => Answer::Wait { seconds: value()?.0 },
+            ResponseCode::WAITRESP => Answer::Waitresp { id: value()?.0 },
+            code => Answer::Unknown(code),
+        };
+        Ok(Self { modifier: ResponseModifier(header.modifier), answer })
+    }
+
+    /// Appends the response.
+    ///
+    /// # Errors
+    /// What a real redirector takes for something else: a wait of 0 s, a number of a later answer that does not read the
+    /// same in both byte orders, a redirect to nowhere; and texts that are too long. Nothing is appended.
+    pub fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let code = self.answer.code();
+        if self.is_later() {
+            if matches!(self.answer, Answer::Waitresp { .. }) {
+                return Err(EncodeError::Malformed { field: "waitresp" });
+            }
+            MessageId::of_streamid(streamid).ok_or(EncodeError::Malformed { field: "streamid" })?;
+        }
+        let envelope = Envelope {
+            streamid,
+            code: Code(code.0),
+            modifier: self.modifier.0,
+            limit: match code {
+                ResponseCode::DATA => DATA_PAYLOAD_BYTES_MAX,
+                _ => RESPONSE_PAYLOAD_BYTES_MAX,
+            },
+        };
+        frame(out, envelope, |packer| self.answer.pack(packer))
+    }
+}
+
+impl Answer<'_> {
+    /// The code of the response.
+    #[must_use]
+    pub const fn code(&self) -> ResponseCode {
+        match self {
+            Self::Data { .. } => ResponseCode::DATA,
+            Self::Error { .. } => ResponseCode::ERROR,
+            Self::Redirect(_) => ResponseCode::REDIRECT,
+            Self::Wait { .. } => ResponseCode::WAIT,
+            Self::Waitresp { .. } => ResponseCode::WAITRESP,
+            Self::Unknown(code) => *code,
+        }
+    }
+
+    fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        match *self {
+            Self::Data { value, text } => {
+                packer.bytes(&value.to_be_bytes());
+                match text {
+                    Some(text) => pack_text(packer, "data", text),
+                    None => Ok(()),
+                }
+            }
+            Self::Error { code, text } => pack_error(packer, code, text),
+            Self::Redirect(redirect) => redirect.pack(packer),
+            Self::Wait { seconds } => {
+                if !(1..=WAIT_SECONDS_MAX).contains(&seconds) {
+                    return Err(EncodeError::Malformed { field: "seconds" });
+                }
+                packer.bytes(&seconds.to_be_bytes());
+                Ok(())
+            }
+            Self::Waitresp { id } => {
+                MessageId::of_value(id).ok_or(EncodeError::Malformed { field: "message id" })?;
+                packer.bytes(&id.to_be_bytes());
+                Ok(())
+            }
+            Self::Unknown(_) => Err(EncodeError::NotForPeer { message: "unknown" }),
+        }
+    }
+}
+
+/// The value in front of a response, and its text without NUL if bytes follow.
+pub(super) fn split_value(payload: &[u8]) -> Result<(u32, Option<&[u8]>), WireError> {
+    let mut reader = Reader::new(payload);
+    let value = reader.u32("value")?;
+    let bytes = reader.take_rest();
+    Ok((value, (!bytes.is_empty()).then(|| until_nul(bytes))))
+}
+
+/// An error: its code, its text cut to what a redirector takes, and NUL.
+pub(super) fn pack_error(packer: &mut Packer<'_>, code: ErrorCode, text: &[u8]) -> Result<(), EncodeError> {
+    packer.bytes(&code.0.to_be_bytes());
+    pack_text(packer, "error text", text.get(..ERROR_TEXT_BYTES_MAX).unwrap_or(text))
+}
+
+fn pack_text(packer: &mut Packer<'_>, field: &'static str, text: &[u8]) -> Result<(), EncodeError> {
+    if text.contains(&0) {
+        return Err(EncodeError::Malformed { field });
+    }
+    packer.bytes(text);
+    packer.bytes(&[0]);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(response: Response<'_>, streamid: [u8; 4]) -> Result<Vec<u8>, EncodeError> {
+        let mut out = Vec::new();
+        response.encode(StreamId(streamid), &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn a_wait_of_no_time_is_not_sent() {
+        let wait = |seconds| encoded(Response::now(Answer::Wait { seconds }), [1; 4]);
+        assert_eq!(wait(0), Err(EncodeError::Malformed { field: "seconds" }));
+        assert_eq!(wait(u32::MAX), Err(EncodeError::Malformed { field: "seconds" }));
+        assert_eq!(wait(5).unwrap(), [1, 1, 1, 1, 3, 0, 0, 4, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn a_later_answer_reads_the_same_in_both_byte_orders() {
+        let waitresp = |id| encoded(Response::now(Answer::Waitresp { id }), [1; 4]);
+        assert!(waitresp(0x0001_0100).is_ok());
+        for id in [0, 1, 0x0001_0000, 0x0101_0000] {
+            assert_eq!(waitresp(id), Err(EncodeError::Malformed { field: "message id" }), "{id:x}");
+        }
+        let later = |streamid| encoded(Response::later(Answer::Wait { seconds: 1 }), streamid);
+        assert!(later([0, 1, 1, 0]).is_ok());
+        assert_eq!(later([0, 0, 1, 0]), Err(EncodeError::Malformed { field: "streamid" }));
+        let twice = encoded(Response::later(Answer::Waitresp { id: 0x0001_0100 }), [0, 1, 1, 0]);
+        assert_eq!(twice, Err(EncodeError::Malformed { field: "waitresp" }));
+    }
+
+    #[test]
+    fn an_error_text_is_cut_to_what_a_redirector_takes() {
+        let text = [b'e'; 5000];
+        let bytes = encoded(Response::now(Answer::Error { code: ErrorCode::NO_ENTRY, text: &text }), [1; 4]);
+        assert_eq!(bytes.unwrap().len(), 8 + 2048);
+        let nul = encoded(Response::now(Answer::Error { code: ErrorCode::NO_ENTRY, text: b"a\0b" }), [1; 4]);
+        assert_eq!(nul, Err(EncodeError::Malformed { field: "error text" }));
+    }
+
+    #[test]
+    fn data_fills_a_frame_and_no_more() {
+        let text = vec![b'd'; DATA_PAYLOAD_BYTES_MAX];
+        let data = |bytes| {
+            let text = text.get(..bytes);
+            encoded(Response::now(Answer::Data { value: 0, text }), [1; 4])
+        };
+        assert_eq!(data(65_530).unwrap().len(), 8 + 65_535);
+        assert!(matches!(data(65_531), Err(EncodeError::TooLong { limit: 65_535, .. })));
+    }
+}

@@ -1,0 +1,124 @@
+//! The `redirect` response: where a client shall go.
+//!
+//! The value is the port and the text the host, without a port, with an optional `?cgi` behind it; or the value is -1 and the
+//! text a whole URL. A host is a name, an IPv4 address, or an address in brackets (`[2001:db8::1]`, `[::10.0.0.1]`).
+//! Source: cms protocol version 3, sections 1.6, 5.8. Recorded: 03, 22.
+
+use crate::cms::error::EncodeError;
+use crate::cms::pup::Packer;
+
+/// What a client is sent to, as it stands in the frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Redirect<'a> {
+    /// The port; -1: the text is a URL.
+    pub port: i32,
+    /// The text without its NUL.
+    pub text: &'a [u8],
+}
+
+/// What a [`Redirect`] means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target<'a> {
+    /// A server.
+    Host {
+        /// Name or address, an IPv6 address in brackets.
+        host: &'a [u8],
+        /// Its port.
+        port: u16,
+        /// What the client adds to its request.
+        cgi: Option<&'a [u8]>,
+    },
+    /// Anything that a client understands.
+    Url(&'a [u8]),
+}
+
+impl<'a> Redirect<'a> {
+    /// To a host: a name or an address, an IPv6 address in brackets; a `?cgi` may follow.
+    #[must_use]
+    pub fn host(host: &'a [u8], port: u16) -> Self {
+        Self { port: port.into(), text: host }
+    }
+
+    /// To a URL.
+    #[must_use]
+    pub const fn url(url: &'a [u8]) -> Self {
+        Self { port: -1, text: url }
+    }
+
+    pub(super) const fn decode(port: u32, text: &'a [u8]) -> Self {
+        Self { port: port.cast_signed(), text }
+    }
+
+    /// What it means; `None` when it means nothing: a redirector takes that for an error.
+    #[must_use]
+    pub fn target(&self) -> Option<Target<'a>> {
+        if self.port == -1 {
+            let scheme = self.text.windows(3).position(|bytes| bytes == b"://");
+            return scheme.filter(|&at| at > 0).map(|_| Target::Url(self.text));
+        }
+        let port = u16::try_from(self.port).ok().filter(|&port| port != 0)?;
+        let mut parts = self.text.splitn(2, |&byte| byte == b'?');
+        let host = parts.next().filter(|host| is_host(host))?;
+        Some(Target::Host { host, port, cgi: parts.next() })
+    }
+
+    pub(super) fn pack(&self, packer: &mut Packer<'_>) -> Result<(), EncodeError> {
+        if self.target().is_none() || self.text.contains(&0) {
+            return Err(EncodeError::Malformed { field: "redirect" });
+        }
+        packer.bytes(&self.port.to_be_bytes());
+        packer.bytes(self.text);
+        packer.bytes(&[0]);
+        Ok(())
+    }
+}
+
+/// Whether it is a name or an address, and no port is in it.
+fn is_host(host: &[u8]) -> bool {
+    let inner = match host {
+        [b'[', address @ .., b']'] => address,
+        name if name.contains(&b':') => return false,
+        name => name,
+    };
+    let bad = |&byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'[' | b']' | b'/' | 0);
+    !inner.is_empty() && !inner.iter().any(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_and_urls() {
+        let host = |host, port, cgi| Some(Target::Host { host, port, cgi });
+        assert_eq!(Redirect::host(b"127.0.0.1", 22021).target(), host(b"127.0.0.1", 22021, None));
+        assert_eq!(Redirect::host(b"[::127.0.0.1]", 1).target(), host(b"[::127.0.0.1]", 1, None));
+        assert_eq!(Redirect::host(b"vm?a=b?c", 1).target(), host(b"vm", 1, Some(b"a=b?c")));
+        let url = b"root://vm:1094//f?x=1";
+        assert_eq!(Redirect::url(url).target(), Some(Target::Url(url)));
+    }
+
+    #[test]
+    fn redirects_to_nowhere_are_not_sent() {
+        let nowhere = [
+            Redirect::host(b"vm", 0),
+            Redirect::host(b"", 1094),
+            Redirect::host(b"?x=1", 1094),
+            Redirect::host(b"vm:1095", 1094),
+            Redirect::host(b"::1", 1094),
+            Redirect::host(b"[]", 1094),
+            Redirect::host(b"v m", 1094),
+            Redirect::host(b"vm?a\0b", 1094),
+            Redirect::url(b""),
+            Redirect::url(b"vm"),
+            Redirect::url(b"://vm"),
+            Redirect { port: -2, text: b"vm" },
+            Redirect { port: 65_536, text: b"vm" },
+        ];
+        for redirect in nowhere {
+            let mut out = Vec::new();
+            let packed = redirect.pack(&mut Packer::new(&mut out));
+            assert_eq!(packed, Err(EncodeError::Malformed { field: "redirect" }), "{redirect:?}");
+        }
+    }
+}
