@@ -1,0 +1,90 @@
+//! Who may not join: the administrator's black list (or white list). Source: cms protocol 3, black list file.
+
+use super::members::Peer;
+
+/// One line of the list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// A host name or address, with at most one `*` that stands for any text.
+    pub pattern: String,
+    /// Managers where such a node shall go instead; blank separated. Empty: nowhere.
+    pub redirect: String,
+}
+
+/// The list. The empty one bans nobody.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Blacklist {
+    /// Its lines.
+    pub rules: Vec<Rule>,
+    /// Whether it names those who may join, not those who may not.
+    pub inverted: bool,
+}
+
+/// What the list says about a node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It may join.
+    Fine,
+    /// It may not.
+    Banned,
+    /// It shall go to these managers.
+    Elsewhere(String),
+}
+
+impl Blacklist {
+    /// What the list says about a node.
+    pub fn verdict(&self, peer: &Peer) -> Verdict {
+        let ip = peer.ip.to_string();
+        let rule =
+            self.rules.iter().find(|rule| matches(&rule.pattern, &peer.host) || matches(&rule.pattern, &ip));
+        match (rule, self.inverted) {
+            (None, false) | (Some(_), true) => Verdict::Fine,
+            (None, true) => Verdict::Banned,
+            (Some(rule), false) if rule.redirect.is_empty() => Verdict::Banned,
+            (Some(rule), false) => Verdict::Elsewhere(rule.redirect.clone()),
+        }
+    }
+}
+
+/// Whether `text` fits a pattern with at most one `*`.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern.eq_ignore_ascii_case(text),
+        Some((head, tail)) => {
+            let (text, head, tail) =
+                (text.to_ascii_lowercase(), head.to_ascii_lowercase(), tail.to_ascii_lowercase());
+            text.strip_prefix(head.as_str()).is_some_and(|rest| rest.ends_with(tail.as_str()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(lines: &[(&str, &str)], inverted: bool, host: &str) -> Verdict {
+        let rules = lines.iter().map(|(pattern, redirect)| Rule {
+            pattern: (*pattern).to_owned(),
+            redirect: (*redirect).to_owned(),
+        });
+        let peer = Peer { ip: "10.1.2.3".parse().expect("an address"), host: host.to_owned() };
+        Blacklist { rules: rules.collect(), inverted }.verdict(&peer)
+    }
+
+    #[test]
+    fn names_patterns_and_addresses() {
+        let list = [("bad.site", ""), ("*.old.site", "new:1 new:2"), ("10.1.2.4", "")];
+        assert_eq!(verdict(&list, false, "good.site"), Verdict::Fine);
+        assert_eq!(verdict(&list, false, "BAD.site"), Verdict::Banned);
+        assert_eq!(verdict(&list, false, "x.old.site"), Verdict::Elsewhere("new:1 new:2".to_owned()));
+        assert_eq!(verdict(&[("10.1.*", "")], false, "any"), Verdict::Banned);
+        assert_eq!(verdict(&[("ab*ba", "")], false, "aba"), Verdict::Fine, "head and tail do not overlap");
+        assert_eq!(verdict(&[], false, "any"), Verdict::Fine);
+    }
+
+    #[test]
+    fn a_white_list_turns_it_around() {
+        assert_eq!(verdict(&[("a*", "")], true, "abc"), Verdict::Fine);
+        assert_eq!(verdict(&[("a*", "")], true, "bcd"), Verdict::Banned);
+    }
+}

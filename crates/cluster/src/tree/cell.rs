@@ -1,0 +1,272 @@
+//! A cell: one parent's at most 64 children, and the order in which places are given away.
+//! Source: cms protocol 3, slot assignment.
+
+use std::time::Duration;
+
+use super::identity::Identity;
+use super::limits::ALTERNATES_MAX;
+use super::link::LinkId;
+use super::member::Member;
+use super::role::Role;
+use crate::{CELL_SLOTS, Slot, SlotMask};
+
+/// The children of one parent.
+#[derive(Debug)]
+pub struct Cell {
+    members: Vec<Option<Box<Member>>>,
+    /// Managers of a site that already has a slot, in the order in which they take over.
+    alternates: Vec<(Slot, Box<Member>)>,
+    used: SlotMask,
+    online: SlotMask,
+    /// Children that are parents themselves.
+    parents: SlotMask,
+}
+
+/// What the cell has for a newcomer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// It is known and was away: the slot is still its own.
+    Return(Slot),
+    /// One of the same identity is connected.
+    Contested(Slot),
+    /// It stands in for the manager of its site in this slot.
+    Alternate(Slot),
+    /// Nobody is there.
+    Free(Slot),
+    /// The one there has to go.
+    Displace(Slot),
+    /// Nothing.
+    None,
+}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Self {
+            members: std::iter::repeat_with(|| None).take(CELL_SLOTS).collect(),
+            alternates: Vec::new(),
+            used: SlotMask::EMPTY,
+            online: SlotMask::EMPTY,
+            parents: SlotMask::EMPTY,
+        }
+    }
+}
+
+impl Cell {
+    /// Where a newcomer could go. Nothing changes.
+    pub fn place(&self, identity: &Identity, role: Role) -> Place {
+        if let Some(slot) = self.find(identity) {
+            return if self.online.contains(slot) { Place::Contested(slot) } else { Place::Return(slot) };
+        }
+        if role == Role::Manager
+            && let Some(slot) = self.site(identity.id.cluster())
+        {
+            let count = self.alternates.iter().filter(|(of, _)| *of == slot).count();
+            return if count + 1 < ALTERNATES_MAX { Place::Alternate(slot) } else { Place::None };
+        }
+        let servers = self.used - self.parents;
+        let free = (!self.used).lowest().map(Place::Free);
+        let place = free.or_else(|| (servers - self.online).highest().map(Place::Displace));
+        let place = if role.is_parent() {
+            place
+                .or_else(|| servers.highest().map(Place::Displace))
+                .or_else(|| (self.parents - self.online).lowest().map(Place::Displace))
+        } else {
+            place
+        };
+        place.unwrap_or(Place::None)
+    }
+
+    /// Puts a member into a slot; who was there is returned.
+    pub fn put(&mut self, slot: Slot, member: Member) -> Option<Box<Member>> {
+        let before = self.take(slot);
+        self.used.insert(slot);
+        if member.is_online() {
+            self.online.insert(slot);
+        }
+        if member.role.is_parent() {
+            self.parents.insert(slot);
+        }
+        if let Some(place) = self.members.get_mut(slot.index()) {
+            *place = Some(Box::new(member));
+        }
+        before
+    }
+
+    /// Empties a slot.
+    pub fn take(&mut self, slot: Slot) -> Option<Box<Member>> {
+        self.used.remove(slot);
+        self.online.remove(slot);
+        self.parents.remove(slot);
+        self.members.get_mut(slot.index())?.take()
+    }
+
+    /// The connection of a member ended: its slot stays reserved. When a manager of the same site stands by, it takes
+    /// over and the slot stays online.
+    pub fn lose(&mut self, slot: Slot, now: Duration) {
+        if let Some(next) = self.alternates.iter().position(|(of, _)| *of == slot) {
+            let (_, mut member) = self.alternates.remove(next);
+            member.since = now;
+            self.put(slot, *member);
+        } else if let Some(member) = self.get_mut(slot) {
+            member.link = None;
+            member.since = now;
+            self.online.remove(slot);
+        }
+    }
+
+    /// Adds one that stands by for a slot.
+    pub fn stand_by(&mut self, slot: Slot, member: Member) {
+        self.alternates.push((slot, Box::new(member)));
+    }
+
+    /// Those that stand by, with the slots they stand by for.
+    pub fn alternates(&self) -> impl Iterator<Item = (Slot, &Member)> {
+        self.alternates.iter().map(|(slot, member)| (*slot, &**member))
+    }
+
+    /// One that stands by, by its connection.
+    pub fn alternate_mut(&mut self, link: LinkId) -> Option<&mut Member> {
+        self.alternates
+            .iter_mut()
+            .find(|(_, member)| member.link == Some(link))
+            .map(|(_, member)| &mut **member)
+    }
+
+    /// Takes one that stands by away; `false` when there is none on this connection.
+    pub fn dismiss(&mut self, link: LinkId) -> bool {
+        let before = self.alternates.len();
+        self.alternates.retain(|(_, member)| member.link != Some(link));
+        self.alternates.len() < before
+    }
+
+    /// The member in a slot.
+    pub fn get(&self, slot: Slot) -> Option<&Member> {
+        self.members.get(slot.index())?.as_deref()
+    }
+
+    /// The member in a slot. Its `link` and `role` change only through the cell.
+    pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Member> {
+        self.members.get_mut(slot.index())?.as_deref_mut()
+    }
+
+    /// All members with their slots.
+    pub fn iter(&self) -> impl Iterator<Item = (Slot, &Member)> {
+        self.used.iter().filter_map(|slot| Some((slot, self.get(slot)?)))
+    }
+
+    /// The slot of this identity.
+    pub fn find(&self, identity: &Identity) -> Option<Slot> {
+        self.iter().find(|(_, member)| member.identity.same(identity)).map(|(slot, _)| slot)
+    }
+
+    /// The slot of the managers of a site.
+    fn site(&self, cluster: &str) -> Option<Slot> {
+        self.iter()
+            .find(|(_, member)| member.role == Role::Manager && member.identity.id.cluster() == cluster)
+            .map(|(slot, _)| slot)
+    }
+
+    /// Slots that belong to somebody.
+    pub fn used(&self) -> SlotMask {
+        self.used
+    }
+
+    /// Slots of connected children.
+    pub fn online(&self) -> SlotMask {
+        self.online
+    }
+
+    /// Slots of children that have children.
+    pub fn parents(&self) -> SlotMask {
+        self.parents
+    }
+
+    /// Children that can serve now.
+    pub fn active(&self) -> SlotMask {
+        self.iter().filter(|(_, member)| member.is_active()).map(|(slot, _)| slot).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::member;
+    use super::*;
+
+    fn place(cell: &Cell, member: &Member) -> Place {
+        cell.place(&member.identity, member.role)
+    }
+
+    fn join(cell: &mut Cell, name: &str, role: Role) -> Place {
+        let member = member(name, role);
+        let place = place(cell, &member);
+        if let Place::Free(slot) | Place::Displace(slot) | Place::Return(slot) = place {
+            cell.put(slot, member);
+        }
+        place
+    }
+
+    fn slot(number: u8) -> Slot {
+        Slot::new(number).expect("a slot")
+    }
+
+    fn full_of(role: Role) -> Cell {
+        let mut cell = Cell::default();
+        for n in 0..64 {
+            assert_eq!(join(&mut cell, &format!("n{n}"), role), Place::Free(slot(n)));
+        }
+        cell
+    }
+
+    #[test]
+    fn supervisors_take_the_places_of_servers_from_the_top() {
+        let mut cell = full_of(Role::Server);
+        assert_eq!(place(&cell, &member("late", Role::Server)), Place::None);
+        for n in (0..64).rev() {
+            assert_eq!(join(&mut cell, &format!("sup{n}"), Role::Supervisor), Place::Displace(slot(n)));
+        }
+        assert_eq!(join(&mut cell, "one more", Role::Supervisor), Place::None);
+    }
+
+    #[test]
+    fn a_lost_server_keeps_its_place_until_it_is_needed() {
+        let mut cell = full_of(Role::Server);
+        cell.lose(slot(7), Duration::ZERO);
+        assert_eq!(place(&cell, &member("n7", Role::Server)), Place::Return(slot(7)));
+        assert_eq!(place(&cell, &member("n8", Role::Server)), Place::Contested(slot(8)));
+        assert_eq!(join(&mut cell, "late", Role::Server), Place::Displace(slot(7)));
+        assert_eq!(place(&cell, &member("n7", Role::Server)), Place::None);
+    }
+
+    #[test]
+    fn lost_servers_go_before_connected_ones_and_lost_parents_last() {
+        let mut cell = full_of(Role::Server);
+        cell.lose(slot(3), Duration::ZERO);
+        assert_eq!(join(&mut cell, "sup", Role::Supervisor), Place::Displace(slot(3)));
+        let mut cell = full_of(Role::Supervisor);
+        cell.lose(slot(5), Duration::ZERO);
+        cell.lose(slot(9), Duration::ZERO);
+        assert_eq!(place(&cell, &member("srv", Role::Server)), Place::None);
+        assert_eq!(join(&mut cell, "sup", Role::Supervisor), Place::Displace(slot(5)));
+    }
+
+    #[test]
+    fn managers_of_one_site_share_a_slot_and_take_over() {
+        let mut cell = Cell::default();
+        let manager = |name: &str, link| {
+            let mut member = member(name, Role::Manager);
+            member.link = Some(LinkId(link));
+            member
+        };
+        cell.put(slot(0), manager("a", 1));
+        for n in 2..9 {
+            let next = manager(&format!("b{n}"), n);
+            assert_eq!(place(&cell, &next), Place::Alternate(slot(0)));
+            cell.stand_by(slot(0), next);
+        }
+        assert_eq!(place(&cell, &manager("c", 9)), Place::None, "at most {ALTERNATES_MAX} of a site");
+        assert!(cell.dismiss(LinkId(2)));
+        cell.lose(slot(0), Duration::ZERO);
+        assert_eq!(cell.get(slot(0)).and_then(|member| member.link), Some(LinkId(3)));
+        assert!(cell.online().contains(slot(0)));
+    }
+}

@@ -1,0 +1,383 @@
+//! The cells below a node and who was sent where: what lets a manager name a newcomer's final cell at once.
+//!
+//! A supervisor of our own reports how many places it has left, and passes on what supervisors below it report. A real
+//! one says nothing: its cell counts as empty but for the nodes sent there, until one of them comes back.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use super::address::Address;
+use super::identity::affinity;
+use super::limits::{CELLS_MAX, FULL_PENALTY, LEVELS_MAX, RESERVATION};
+use crate::{CELL_SLOTS, Slot};
+
+/// How long a placement that failed is remembered, so that a node is not sent where it just could not get in.
+const FAILURE: Duration = Duration::from_secs(30);
+
+/// Failed placements of one node that are remembered.
+const FAILURES_MAX: usize = 4;
+
+/// Places in a cell, as its supervisor counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Places {
+    /// Places that nobody has.
+    pub free: u8,
+    /// Children that are parents.
+    pub parents: u8,
+    /// Children that are not: they make way for parents.
+    pub leaves: u8,
+}
+
+impl Places {
+    /// Those of a cell of which nothing is known.
+    pub const UNKNOWN: Self = Self { free: CELL_SLOTS as u8, parents: 0, leaves: 0 };
+}
+
+/// One cell below.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Digest of its supervisor's system id.
+    pub id: u64,
+    /// Where its supervisor listens.
+    pub address: Address,
+    /// Levels down to its supervisor; 1 for a child.
+    pub depth: u8,
+    /// The child below which it is.
+    pub via: Slot,
+    /// As reported last; for a real supervisor what was guessed.
+    pub places: Places,
+    /// Whether it reports, being one of our own.
+    pub reports: bool,
+    /// Nodes sent there of which no report has told yet.
+    reserved: u16,
+    /// Until then it is not named: a node came back from it.
+    closed_until: Duration,
+}
+
+impl Entry {
+    /// Places that can be given away now.
+    fn room(&self, now: Duration) -> u16 {
+        if now < self.closed_until { 0 } else { u16::from(self.places.free).saturating_sub(self.reserved) }
+    }
+
+    /// Whether a supervisor finds a place there, displacing a server if need be.
+    fn has_place_for_parent(&self, now: Duration) -> bool {
+        self.depth + 1 < LEVELS_MAX
+            && now >= self.closed_until
+            && (self.places.free > 0 || self.places.leaves > 0)
+    }
+}
+
+/// Where one node was sent.
+#[derive(Debug)]
+struct Placement {
+    cell: u64,
+    at: Duration,
+    counted: bool,
+    failures: Vec<u64>,
+}
+
+/// The cells below a node, and the placements that are under way.
+#[derive(Debug, Default)]
+pub struct Directory {
+    entries: Vec<Entry>,
+    index: HashMap<u64, usize>,
+    placements: HashMap<u64, Placement>,
+    /// In the order of their times: placements to be uncounted, and later forgotten.
+    ageing: VecDeque<(Duration, u64)>,
+    forgetting: VecDeque<(Duration, u64)>,
+}
+
+impl Directory {
+    /// Enters a cell or brings it up to date. `false` when there are too many cells.
+    pub fn report(
+        &mut self,
+        id: u64,
+        address: &Address,
+        depth: u8,
+        via: Slot,
+        places: Places,
+        reports: bool,
+    ) -> bool {
+        if let Some(entry) = self.index.get(&id).and_then(|at| self.entries.get_mut(*at)) {
+            // A supervisor that moved may be reported by its old parent for a moment: the shorter way is the newer
+            // one only by chance, so what came last holds.
+            entry.address = address.clone();
+            entry.depth = depth;
+            entry.via = via;
+            entry.places = places;
+            entry.reports = reports;
+            return true;
+        }
+        if self.entries.len() >= CELLS_MAX {
+            return false;
+        }
+        self.index.insert(id, self.entries.len());
+        self.entries.push(Entry {
+            id,
+            address: address.clone(),
+            depth,
+            via,
+            places,
+            reports,
+            reserved: 0,
+            closed_until: Duration::ZERO,
+        });
+        true
+    }
+
+    /// Forgets one cell if it is below `via`.
+    pub fn remove(&mut self, id: u64, via: Slot) -> bool {
+        let Some(at) = self.index.get(&id).copied() else { return false };
+        if self.entries.get(at).is_none_or(|entry| entry.via != via) {
+            return false;
+        }
+        self.entries.swap_remove(at);
+        self.index.remove(&id);
+        if let Some(moved) = self.entries.get(at) {
+            self.index.insert(moved.id, at);
+        }
+        true
+    }
+
+    /// Forgets all cells below a child that was lost, and tells which.
+    pub fn remove_below(&mut self, via: Slot) -> Vec<u64> {
+        let gone: Vec<u64> =
+            self.entries.iter().filter(|entry| entry.via == via).map(|entry| entry.id).collect();
+        for id in &gone {
+            self.remove(*id, via);
+        }
+        gone
+    }
+
+    /// All cells.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The address of a cell.
+    pub fn address(&self, id: u64) -> Option<&Address> {
+        self.index.get(&id).and_then(|at| self.entries.get(*at)).map(|entry| &entry.address)
+    }
+
+    /// The cell for a server: the one it belongs to most among the shallowest with room.
+    pub fn cell_for_server(&self, node: u64, now: Duration) -> Option<u64> {
+        self.choose(node, |entry| entry.room(now) > 0)
+    }
+
+    /// The cell for a supervisor: one of the first level, which displaces a server if it is full.
+    pub fn cell_for_parent(&self, node: u64, now: Duration) -> Option<u64> {
+        self.choose(node, |entry| entry.id != node && entry.has_place_for_parent(now))
+    }
+
+    /// A second cell to name beside `first`, should that one not be reached.
+    pub fn second_choice(&self, node: u64, first: u64, now: Duration) -> Option<u64> {
+        self.choose(node, |entry| entry.id != first && entry.id != node && entry.room(now) > 0)
+    }
+
+    fn choose(&self, node: u64, fits: impl Fn(&Entry) -> bool) -> Option<u64> {
+        let failures = self.placements.get(&node).map_or(&[][..], |placement| &placement.failures);
+        let weight = |entry: &Entry| {
+            // Where the node could not get in a moment ago comes last, but before nothing.
+            let failed = failures.contains(&entry.id);
+            (failed, entry.depth, std::cmp::Reverse(affinity(node, entry.id)))
+        };
+        self.entries
+            .iter()
+            .filter(|entry| fits(entry))
+            .min_by_key(|entry| weight(entry))
+            .map(|entry| entry.id)
+    }
+
+    /// Whether any cell has room for a server.
+    pub fn has_room(&self, now: Duration) -> bool {
+        self.entries.iter().any(|entry| entry.room(now) > 0)
+    }
+
+    /// Notes that a node was sent to a cell.
+    pub fn sent(&mut self, node: u64, cell: u64, now: Duration) {
+        self.uncount(node);
+        let failures = self.placements.remove(&node).map(|placement| placement.failures).unwrap_or_default();
+        if let Some(entry) = self.entry_mut(cell) {
+            entry.reserved += 1;
+        }
+        self.placements.insert(node, Placement { cell, at: now, counted: true, failures });
+        self.ageing.push_back((now + RESERVATION, node));
+        self.forgetting.push_back((now + FAILURE, node));
+    }
+
+    /// A cell has reported a node: it is counted there, not here.
+    pub fn arrived(&mut self, node: u64) {
+        self.uncount(node);
+        self.placements.remove(&node);
+    }
+
+    /// A node came to the manager. If it was sent somewhere a moment ago, it did not get in there.
+    pub fn came_back(&mut self, node: u64, now: Duration) -> bool {
+        self.uncount(node);
+        let Some(placement) = self.placements.get_mut(&node) else { return false };
+        let cell = placement.cell;
+        if placement.failures.contains(&cell) {
+            return true;
+        }
+        if placement.failures.len() == FAILURES_MAX {
+            placement.failures.remove(0);
+        }
+        placement.failures.push(cell);
+        if let Some(entry) = self.entry_mut(cell)
+            && !entry.reports
+        {
+            entry.closed_until = now + FULL_PENALTY;
+        }
+        true
+    }
+
+    /// Lets what is old go. Returns whether places became free by it.
+    pub fn age(&mut self, now: Duration) -> bool {
+        let mut freed = false;
+        while let Some((due, node)) = self.ageing.pop_front_if(|(due, _)| *due <= now) {
+            let current =
+                self.placements.get(&node).is_some_and(|placement| placement.at + RESERVATION == due);
+            // A real supervisor never reports: who was sent there and did not come back is there.
+            let silent = current && self.settle_in_silence(node);
+            freed |= current && !silent && self.uncount(node);
+        }
+        while let Some((due, node)) = self.forgetting.pop_front_if(|(due, _)| *due <= now) {
+            if self.placements.get(&node).is_some_and(|placement| placement.at + FAILURE == due) {
+                self.placements.remove(&node);
+            }
+        }
+        freed
+    }
+
+    /// When [`age`](Self::age) has something to do next.
+    pub fn deadline(&self) -> Option<Duration> {
+        let first = |queue: &VecDeque<(Duration, u64)>| queue.front().map(|(due, _)| *due);
+        [first(&self.ageing), first(&self.forgetting)].into_iter().flatten().min()
+    }
+
+    fn settle_in_silence(&mut self, node: u64) -> bool {
+        let Some(placement) = self.placements.get_mut(&node) else { return false };
+        if !placement.counted {
+            return false;
+        }
+        let cell = placement.cell;
+        let Some(entry) = self.entry_mut(cell) else { return false };
+        if entry.reports {
+            return false;
+        }
+        entry.reserved = entry.reserved.saturating_sub(1);
+        entry.places.free = entry.places.free.saturating_sub(1);
+        entry.places.leaves = entry.places.leaves.saturating_add(1);
+        if let Some(placement) = self.placements.get_mut(&node) {
+            placement.counted = false;
+        }
+        true
+    }
+
+    fn uncount(&mut self, node: u64) -> bool {
+        let Some(placement) = self.placements.get_mut(&node) else { return false };
+        if !std::mem::replace(&mut placement.counted, false) {
+            return false;
+        }
+        let cell = placement.cell;
+        if let Some(entry) = self.entry_mut(cell) {
+            entry.reserved = entry.reserved.saturating_sub(1);
+        }
+        true
+    }
+
+    fn entry_mut(&mut self, id: u64) -> Option<&mut Entry> {
+        self.index.get(&id).and_then(|at| self.entries.get_mut(*at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::from_secs(100);
+
+    fn slot(number: u8) -> Slot {
+        Slot::new(number).expect("a slot")
+    }
+
+    fn places(free: u8) -> Places {
+        Places { free, parents: 0, leaves: 64 - free }
+    }
+
+    fn directory(cells: &[(u64, u8, u8)], reports: bool) -> Directory {
+        let mut directory = Directory::default();
+        for (id, depth, free) in cells {
+            let address = Address::new("sup", *id as u16);
+            assert!(directory.report(*id, &address, *depth, slot(0), places(*free), reports));
+        }
+        directory
+    }
+
+    #[test]
+    fn the_shallowest_cell_with_room_and_then_by_affinity() {
+        let directory = directory(&[(1, 2, 64), (2, 1, 0), (3, 1, 5), (4, 1, 5)], true);
+        let best = if affinity(9, 3) > affinity(9, 4) { 3 } else { 4 };
+        assert_eq!(directory.cell_for_server(9, NOW), Some(best));
+        assert_eq!(directory.second_choice(9, best, NOW), Some(7 - best));
+    }
+
+    #[test]
+    fn places_are_not_given_away_twice() {
+        let mut directory = directory(&[(1, 1, 2)], true);
+        for node in [10, 11] {
+            assert_eq!(directory.cell_for_server(node, NOW), Some(1));
+            directory.sent(node, 1, NOW);
+        }
+        assert_eq!(directory.cell_for_server(12, NOW), None);
+        // The report that names one of them counts it; the other is still on its way.
+        directory.arrived(10);
+        directory.report(1, &Address::new("sup", 1), 1, slot(0), places(1), true);
+        assert!(!directory.has_room(NOW));
+        // It never arrived: after a while its place is given to another.
+        assert!(directory.age(NOW + RESERVATION));
+        assert!(directory.has_room(NOW + RESERVATION));
+    }
+
+    #[test]
+    fn who_comes_back_is_sent_elsewhere() {
+        let mut directory = directory(&[(1, 1, 9), (2, 1, 9)], true);
+        let first = directory.cell_for_server(10, NOW).expect("a cell");
+        directory.sent(10, first, NOW);
+        assert!(directory.came_back(10, NOW));
+        assert_eq!(directory.cell_for_server(10, NOW), Some(3 - first));
+        directory.sent(10, 3 - first, NOW);
+        assert!(directory.came_back(10, NOW));
+        assert!(directory.cell_for_server(10, NOW).is_some(), "no cell is worse than one that failed");
+        assert!(!directory.came_back(11, NOW));
+    }
+
+    #[test]
+    fn a_real_supervisor_is_counted_by_what_was_sent() {
+        let mut directory = directory(&[(1, 1, 2)], false);
+        directory.sent(10, 1, NOW);
+        assert!(!directory.age(NOW + RESERVATION));
+        directory.sent(11, 1, NOW + RESERVATION);
+        assert!(!directory.has_room(NOW + RESERVATION));
+        directory.came_back(11, NOW + RESERVATION);
+        assert!(!directory.has_room(NOW + RESERVATION), "it turned one away");
+        assert!(directory.has_room(NOW + RESERVATION + FULL_PENALTY));
+    }
+
+    #[test]
+    fn supervisors_go_to_the_first_level_even_where_it_is_full_of_servers() {
+        let directory = directory(&[(1, 1, 0), (2, 2, 64)], true);
+        assert_eq!(directory.cell_for_parent(10, NOW), Some(1));
+        assert_eq!(directory.cell_for_parent(1, NOW), None, "never below itself");
+    }
+
+    #[test]
+    fn a_lost_child_takes_its_cells_along() {
+        let mut directory = directory(&[(1, 1, 9), (2, 2, 9)], true);
+        directory.report(3, &Address::new("sup", 3), 1, slot(1), places(9), true);
+        assert_eq!(directory.remove_below(slot(0)), [1, 2]);
+        assert!(!directory.remove(3, slot(0)) && directory.remove(3, slot(1)));
+        assert!(directory.entries().is_empty());
+    }
+}

@@ -1,0 +1,164 @@
+//! Who a node is, whatever connection it comes over: system id, cluster id, and what two logins must share to be the
+//! same node. Source: cms protocol 3, system id and cluster id.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A node's system id as it travels in a login: `[*]<t>-<instance> <cluster id>`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SystemId(Arc<str>);
+
+impl SystemId {
+    /// The id as a peer sent it. `None` for an empty one: a node without an id cannot be told from others.
+    pub fn new(text: &str) -> Option<Self> {
+        let text = text.trim_end_matches('\0');
+        (!text.is_empty()).then(|| Self(text.into()))
+    }
+
+    /// The id of one of our own nodes. `kind` is `m`, `s` or `u` (manager, server, supervisor), upper case for proxies;
+    /// `instance` is `<instance>@<host>`; a virtual id replaces it and makes the identity independent of addresses.
+    pub fn compose(kind: char, instance: &str, virtual_id: Option<&str>, cluster: &str) -> Self {
+        let text = match virtual_id {
+            Some(id) => format!("*{kind}-{id} {cluster}"),
+            None => format!("{kind}-{instance} {cluster}"),
+        };
+        Self(text.into())
+    }
+
+    /// The whole text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the id alone is the identity, independent of the node's addresses.
+    pub fn floats(&self) -> bool {
+        self.0.starts_with('*')
+    }
+
+    /// The cluster id: what follows the last blank. Managers of one site share it under a meta manager.
+    pub fn cluster(&self) -> &str {
+        self.0.rsplit_once(' ').map_or("", |(_, cluster)| cluster)
+    }
+
+    /// What follows the first blank: nodes compare it among their managers, which should belong to one cluster.
+    pub fn membership(&self) -> &str {
+        self.0.split_once(' ').map_or("", |(_, rest)| rest)
+    }
+
+    /// A number for this id, the same in every process and version: replicated managers agree by it.
+    pub fn digest(&self) -> u64 {
+        digest(self.0.as_bytes())
+    }
+}
+
+/// The cluster id of the nodes that have these managers (host and port): `<port><host>` of the first by name, after the
+/// ports and differing host parts of the others. Without managers it is the instance id.
+pub fn cluster_id(tag: Option<&str>, managers: &[(String, u16)], instance: &str) -> String {
+    let mut managers: Vec<&(String, u16)> = managers.iter().collect();
+    managers.sort();
+    let mut id = tag.map(|tag| format!("{tag}.")).unwrap_or_default();
+    let Some((first, others)) = managers.split_first() else {
+        id.push_str(instance);
+        return id;
+    };
+    for other in others {
+        let shared = first.0.bytes().rev().zip(other.0.bytes().rev()).take_while(|(a, b)| a == b).count();
+        let cut = other.0.len() - shared;
+        // Never through the middle of a character: host names are ASCII, but a configuration may hold anything.
+        let part = other.0.get(..cut).unwrap_or(&other.0);
+        id.push_str(&format!("{}{part}", other.1));
+    }
+    id.push_str(&format!("{}{}", first.1, first.0));
+    id
+}
+
+/// What makes a node that logs in again the same node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Its system id.
+    pub id: SystemId,
+    /// The address its connection comes from.
+    pub ip: IpAddr,
+    /// Its data port.
+    pub data_port: u16,
+}
+
+impl Identity {
+    /// Whether `other` is the same node at another time.
+    pub fn same(&self, other: &Self) -> bool {
+        self.id == other.id
+            && (self.id.floats() || (self.ip == other.ip && self.data_port == other.data_port))
+    }
+}
+
+/// FNV-1a over the bytes with a final mix, so that ids that differ in one digit spread over all 64 bits.
+fn digest(bytes: &[u8]) -> u64 {
+    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    mix(hash)
+}
+
+/// A permutation of 64-bit numbers that changes about half of the bits when one changes (the finalizer of SplitMix64).
+pub(crate) fn mix(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
+/// How much `node` belongs to `cell`: each node goes to the cell of its highest weight among those with room, so that
+/// managers that see the same cells name the same one without talking to each other (rendezvous hashing).
+pub fn affinity(node: u64, cell: u64) -> u64 {
+    mix(node ^ cell.rotate_left(32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(id: &str, ip: &str, data_port: u16) -> Identity {
+        Identity { id: SystemId::new(id).expect("an id"), ip: ip.parse().expect("an address"), data_port }
+    }
+
+    #[test]
+    fn ids_as_real_nodes_form_them() {
+        let managers =
+            |list: &[(&str, u16)]| list.iter().map(|(h, p)| ((*h).to_owned(), *p)).collect::<Vec<_>>();
+        let cluster = cluster_id(None, &managers(&[("localhost", 22001)]), "srv1@vm");
+        assert_eq!(SystemId::compose('s', "srv1@vm", None, &cluster).as_str(), "s-srv1@vm 22001localhost");
+        assert_eq!(cluster_id(None, &[], "meta@vm"), "meta@vm");
+        assert_eq!(cluster_id(Some("x"), &[], "meta@vm"), "x.meta@vm");
+        let two = managers(&[("b.site.org", 2), ("a.site.org", 1)]);
+        assert_eq!(cluster_id(None, &two, ""), "2b1a.site.org");
+        assert_eq!(SystemId::compose('s', "i@h", Some("v7"), "c").as_str(), "*s-v7 c");
+    }
+
+    #[test]
+    fn parts_of_an_id() {
+        let id = SystemId::new("s-srv 1@vm 22001localhost\0").expect("an id");
+        assert_eq!((id.cluster(), id.membership()), ("22001localhost", "1@vm 22001localhost"));
+        assert_eq!(SystemId::new("\0"), None);
+    }
+
+    #[test]
+    fn the_same_node_has_id_address_and_port_or_a_floating_id() {
+        let node = identity("s-a@h c", "10.0.0.1", 1094);
+        assert!(node.same(&identity("s-a@h c", "10.0.0.1", 1094)));
+        assert!(!node.same(&identity("s-a@h c", "10.0.0.2", 1094)));
+        assert!(!node.same(&identity("s-a@h c", "10.0.0.1", 1095)));
+        assert!(!node.same(&identity("s-b@h c", "10.0.0.1", 1094)));
+        assert!(identity("*s-v c", "10.0.0.1", 1).same(&identity("*s-v c", "::1", 2)));
+    }
+
+    #[test]
+    fn affinity_spreads_evenly() {
+        let cells: Vec<u64> = (0..16).map(|n| digest(format!("u-{n}").as_bytes())).collect();
+        let mut count = [0u32; 16];
+        for node in 0..16_000 {
+            let node = digest(format!("s-{node}@h").as_bytes());
+            let best = (0..16).max_by_key(|cell| affinity(node, cells[*cell])).expect("cells");
+            count[best] += 1;
+        }
+        assert!(count.iter().all(|n| (850..1150).contains(n)), "{count:?}");
+    }
+}

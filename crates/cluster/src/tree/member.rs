@@ -1,0 +1,129 @@
+//! A child as its parent knows it: who it is, where it listens, how it feels.
+
+use std::time::Duration;
+
+use super::address::Address;
+use super::identity::Identity;
+use super::link::LinkId;
+use super::message::Extensions;
+use super::role::Role;
+
+/// Space of a node, in MB of 2^20 bytes as on the wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Space {
+    /// Total space of all file systems.
+    pub total_mb: u32,
+    /// Free space of the file system that has most of it.
+    pub free_mb: u32,
+    /// Below this the node is not chosen for writing.
+    pub minimum_mb: u32,
+    /// Part that is used, in percent.
+    pub used_percent: u8,
+    /// How many file systems.
+    pub file_systems: u16,
+}
+
+impl Space {
+    /// Whether the node has space for another file.
+    pub const fn is_writable(self) -> bool {
+        self.free_mb >= self.minimum_mb
+    }
+}
+
+/// Load of a node, each part 0 to 100.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Processors.
+    pub cpu: u8,
+    /// Network.
+    pub net: u8,
+    /// Run queue.
+    pub run_queue: u8,
+    /// Memory.
+    pub memory: u8,
+    /// Paging.
+    pub paging: u8,
+    /// Disk space in use.
+    pub disk: u8,
+}
+
+impl Load {
+    /// The parts in the order of the wire.
+    pub const fn parts(self) -> [u8; 6] {
+        [self.cpu, self.net, self.run_queue, self.memory, self.paging, self.disk]
+    }
+
+    /// The load of these parts, each cut to 100.
+    pub fn from_parts(parts: [u8; 6]) -> Self {
+        let [cpu, net, run_queue, memory, paging, disk] = parts.map(|part| part.min(100));
+        Self { cpu, net, run_queue, memory, paging, disk }
+    }
+}
+
+/// What a child has said and what was decided about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Condition {
+    /// It said that it cannot serve now.
+    pub suspended: bool,
+    /// It cannot bring files online; normal for servers without staging.
+    pub nostage: bool,
+    /// The administrator moves its clients away: nothing new is sent there.
+    pub draining: bool,
+}
+
+/// A child, connected or remembered.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Who it is.
+    pub identity: Identity,
+    /// What it is to this parent.
+    pub role: Role,
+    /// Where it takes connections of the cluster protocol: what a `try` names.
+    pub address: Address,
+    /// Where clients find it. The port may change with each `resume`.
+    pub data: Address,
+    /// Its paths as it sent them; empty stands for `r /`.
+    pub paths: String,
+    /// Name of its site, if it gave one.
+    pub site: Option<String>,
+    /// The version of the protocol it speaks.
+    pub version: u16,
+    /// What both ends can do beyond the protocol; nothing for a real node.
+    pub extensions: Extensions,
+    /// How it feels.
+    pub condition: Condition,
+    /// Its space.
+    pub space: Space,
+    /// Its load.
+    pub load: Load,
+    /// Its connection; `None` while it is away.
+    pub link: Option<LinkId>,
+    /// When it joined or returned, or was lost: since when `link` is what it is.
+    pub since: Duration,
+    /// When a byte of it came last.
+    pub heard: Duration,
+    /// When it was pinged last.
+    pub pinged: Duration,
+}
+
+impl Member {
+    /// Whether it is a node of our own.
+    pub const fn is_own(&self) -> bool {
+        self.extensions.is_own()
+    }
+
+    /// Whether it is connected.
+    pub const fn is_online(&self) -> bool {
+        self.link.is_some()
+    }
+
+    /// Whether it counts towards the minimum and may be chosen.
+    pub const fn is_active(&self) -> bool {
+        self.link.is_some() && !self.condition.suspended
+    }
+
+    /// Whether it may be displaced by a parent: it has no children.
+    pub const fn is_leaf(&self) -> bool {
+        !self.role.is_parent()
+    }
+}

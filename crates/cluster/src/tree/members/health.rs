@@ -1,0 +1,130 @@
+//! Pings, silence, and places kept for those who were lost.
+
+use std::time::Duration;
+
+use super::super::action::{Action, Notice};
+use super::super::limits::{ORPHANED, PING, PING_MIN, SILENT_PINGS_MAX, SILENT_PINGS_OWN_MAX};
+use super::super::link::LinkId;
+use super::super::member::Member;
+use super::super::message::Message;
+use super::{Members, Position, Standing};
+use crate::Slot;
+
+impl Members {
+    /// Time between two pings to a child. A real node leaves after three of its own intervals without a byte, so ours to
+    /// it is never long, whatever is configured here.
+    pub(super) fn interval(&self, member: &Member) -> Duration {
+        if member.is_own() { self.settings.ping_own } else { self.settings.ping.clamp(PING_MIN, PING) }
+    }
+
+    fn silence(&self, member: &Member) -> Duration {
+        let pings = if member.is_own() { SILENT_PINGS_OWN_MAX } else { SILENT_PINGS_MAX };
+        self.interval(member) * pings
+    }
+
+    pub(super) fn wake_health(&mut self, at: Duration) {
+        self.health_at = Some(self.health_at.map_or(at, |before| before.min(at)));
+    }
+
+    /// Bytes came over a connection.
+    pub fn heard(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+        match self.links.get(&link) {
+            Some(Position::Child(slot)) => {
+                let slot = *slot;
+                if let Some(member) = self.cell.get_mut(slot) {
+                    member.heard = now;
+                }
+                if !self.contests.is_empty() {
+                    self.contest_lost(slot, out);
+                }
+            }
+            Some(Position::Alternate(_)) => {
+                if let Some(member) = self.cell.alternate_mut(link) {
+                    member.heard = now;
+                }
+            }
+            Some(Position::Parked | Position::Contest) | None => {}
+        }
+    }
+
+    /// Pings who is due, closes who was silent for too long, frees what was kept for long enough.
+    pub(super) fn check_health(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if self.health_at.is_none_or(|due| due > now) {
+            return;
+        }
+        self.health_at = None;
+        for slot in self.cell.used() {
+            self.check_child(slot, now, out);
+        }
+        self.check_alternates(now, out);
+        if let Standing::Alone(since) = self.standing {
+            if now < since + ORPHANED {
+                self.wake_health(since + ORPHANED);
+            } else {
+                // Nobody above can find files below: the children are better off elsewhere.
+                for slot in self.cell.used() {
+                    self.send_away(slot, now, out);
+                }
+            }
+        }
+    }
+
+    fn check_child(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+        let Some(member) = self.cell.get(slot) else { return };
+        let (interval, silence) = (self.interval(member), self.silence(member));
+        let Some(link) = member.link else {
+            let due = member.since + self.settings.drop;
+            if due > now {
+                return self.wake_health(due);
+            }
+            self.free(slot, now, out);
+            return self.review(now, out);
+        };
+        if now >= member.heard + silence {
+            out.push(Action::Notice(Notice::Silent { address: member.address.clone() }));
+            self.close(link, out);
+            return self.lost(slot, now, out);
+        }
+        let mut pinged = member.pinged;
+        if now >= pinged + interval {
+            pinged = now;
+            if !member.is_own() && self.settings.usage > 0 && self.pings.is_multiple_of(self.settings.usage) {
+                out.push(Action::Send { link, message: Message::Usage });
+            }
+            self.pings = self.pings.wrapping_add(1);
+            out.push(Action::Send { link, message: Message::Ping });
+        }
+        if let Some(member) = self.cell.get_mut(slot) {
+            member.pinged = pinged;
+            let silent = member.heard + silence;
+            self.wake_health((pinged + interval).min(silent));
+        }
+    }
+
+    fn check_alternates(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let mut silent = Vec::new();
+        let mut due = Vec::new();
+        for (_, member) in self.cell.alternates() {
+            let Some(link) = member.link else { continue };
+            if now >= member.heard + self.silence(member) {
+                silent.push(link);
+            } else if now >= member.pinged + self.interval(member) {
+                due.push(link);
+            }
+        }
+        for link in silent {
+            self.cell.dismiss(link);
+            self.close(link, out);
+        }
+        for link in due {
+            out.push(Action::Send { link, message: Message::Ping });
+            if let Some(member) = self.cell.alternate_mut(link) {
+                member.pinged = now;
+            }
+        }
+        let next = self.cell.alternates().map(|(_, member)| member.pinged + self.interval(member)).min();
+        if let Some(next) = next {
+            self.wake_health(next);
+        }
+    }
+}

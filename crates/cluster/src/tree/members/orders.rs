@@ -1,0 +1,68 @@
+//! What the administrator orders.
+
+use std::time::Duration;
+
+use super::super::action::{Action, ChildChange};
+use super::super::blacklist::{Blacklist, Verdict};
+use super::super::message::{Message, Refusal};
+use super::{Members, Peer};
+use crate::Slot;
+
+impl Members {
+    /// Another black list: children it bans are sent off at once, those who wait too.
+    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<Action>) {
+        self.blacklist = list;
+        for slot in self.cell.used() {
+            let Some(member) = self.cell.get(slot) else { continue };
+            let peer = Peer { ip: member.identity.ip, host: member.address.host().to_owned() };
+            let verdict = self.blacklist.verdict(&peer);
+            if verdict == Verdict::Fine {
+                continue;
+            }
+            if let Some(link) = member.link {
+                let message = match verdict {
+                    // An error would be no answer to anything now: the node is told at its next login.
+                    Verdict::Elsewhere(list) if member.is_own() => Message::Try { list, permanent: true },
+                    _ => Message::Disc,
+                };
+                out.push(Action::Send { link, message });
+                self.close(link, out);
+            }
+            self.free(slot, now, out);
+        }
+        for parents in [true, false] {
+            let banned = |member: &super::Member| {
+                let peer = Peer { ip: member.identity.ip, host: member.address.host().to_owned() };
+                self.blacklist.verdict(&peer) != Verdict::Fine
+            };
+            for link in self.waiting.of(parents).links(banned) {
+                self.take_waiting(link);
+                let refusal = Refusal { banned: true, text: "this node is on the black list".to_owned() };
+                out.push(Action::Send { link, message: Message::Refusal(refusal) });
+                self.close(link, out);
+            }
+        }
+        self.review(now, out);
+    }
+
+    /// Takes a child out of use, or into it again: its clients move to others, nothing is cut. `false`: no such child.
+    pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<Action>) -> bool {
+        let Some(member) = self.cell.get_mut(slot) else { return false };
+        if member.condition.draining != draining {
+            member.condition.draining = draining;
+            out.push(Action::Child { slot, change: ChildChange::Condition });
+        }
+        true
+    }
+
+    /// Stops service of all below, or begins it again.
+    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<Action>) {
+        self.suspended_by_order = suspended;
+        self.review(now, out);
+    }
+
+    /// The least number of children for service.
+    pub fn minimum(&self) -> usize {
+        self.settings.minimum.of(self.cell.used().len()).max(1)
+    }
+}

@@ -1,0 +1,185 @@
+//! Which place a newcomer gets: in the own cell, in one below, or none yet.
+//!
+//! A root fills its own cell first while the cluster is small. Beyond that its free places are for supervisors, and
+//! servers go straight to the cell where they stay. Who finds no room waits, instead of knocking at every full cell.
+
+use std::time::Duration;
+
+use super::super::action::{Action, Notice, RefusalReason};
+use super::super::address::Address;
+use super::super::cell::Place;
+use super::super::limits::{FLAT_MAX, SETTLE};
+use super::super::link::LinkId;
+use super::super::member::Member;
+use super::super::message::Message;
+use super::super::role::Acceptor;
+use super::{Members, Position, Standing};
+use crate::Slot;
+
+/// Where a newcomer goes.
+enum Seat {
+    /// Into the own cell; whoever is in the slot goes.
+    Here(Slot),
+    /// Into this cell below.
+    Below(u64),
+    /// Nowhere yet.
+    Wait,
+    /// Nowhere.
+    Nowhere,
+}
+
+impl Members {
+    /// Seats a newcomer that has no slot of its own. `returned`: it was sent somewhere a moment ago and comes back.
+    pub(super) fn seat(&mut self, member: Box<Member>, returned: bool, now: Duration, out: &mut Vec<Action>) {
+        let Some(link) = member.link else { return };
+        match self.find_seat(&member, returned, now) {
+            Seat::Here(slot) => {
+                self.make_room(slot, &member, now, out);
+                self.admit(slot, *member, now, out);
+            }
+            Seat::Below(cell) => self.send_below(link, &member, cell, now, out),
+            Seat::Wait => self.hold(link, member, now, out),
+            Seat::Nowhere => self.turn_away(link, member.address.host(), RefusalReason::Full, out),
+        }
+    }
+
+    fn find_seat(&self, member: &Member, returned: bool, now: Duration) -> Seat {
+        let place = self.cell.place(&member.identity, member.role);
+        let here = match place {
+            Place::Free(slot) | Place::Displace(slot) | Place::Return(slot) => Some(slot),
+            _ => None,
+        };
+        match self.settings.acceptor {
+            Acceptor::MetaManager | Acceptor::Server => here.map_or(Seat::Nowhere, Seat::Here),
+            Acceptor::Supervisor => {
+                let too_deep = member.role.is_parent() && self.standing != Standing::Near;
+                here.filter(|_| !too_deep).map_or(Seat::Nowhere, Seat::Here)
+            }
+            Acceptor::Manager | Acceptor::ProxyManager => self.seat_at_root(member, here, returned, now),
+        }
+    }
+
+    fn seat_at_root(&self, member: &Member, here: Option<Slot>, returned: bool, now: Duration) -> Seat {
+        let node = member.identity.id.digest();
+        // A real node that comes back over the own address at the end of a list takes this for an inner node, and would
+        // leave the other managers.
+        let here = here.filter(|_| !(returned && self.settings.replicas && !member.is_own()));
+        if member.role.is_parent() {
+            let below = || self.directory.cell_for_parent(node, now).map(Seat::Below);
+            return here.map(Seat::Here).or_else(below).unwrap_or(Seat::Wait);
+        }
+        let free = here.filter(|slot| !self.cell.online().contains(*slot));
+        if let Some(slot) = free.filter(|_| !self.needs_tree()) {
+            return Seat::Here(slot);
+        }
+        if let Some(cell) = self.directory.cell_for_server(node, now) {
+            return Seat::Below(cell);
+        }
+        match free {
+            Some(slot) if now >= self.last_parent + SETTLE => Seat::Here(slot),
+            _ => Seat::Wait,
+        }
+    }
+
+    /// Whether the cluster is larger than one cell, so that the free places at the root are for supervisors.
+    fn needs_tree(&self) -> bool {
+        // The one that asks is not among those that are known.
+        self.settings.expected > FLAT_MAX || self.cell.used().len() >= FLAT_MAX || self.known() >= FLAT_MAX
+    }
+
+    /// Sends whoever is in a slot elsewhere: into the newcomer's cell, or where the directory knows better.
+    fn make_room(&mut self, slot: Slot, newcomer: &Member, now: Duration, out: &mut Vec<Action>) {
+        let Some(displaced) = self.cell.get(slot) else { return };
+        let Some(link) = displaced.link else { return self.free(slot, now, out) };
+        let (node, own) = (displaced.identity.id.digest(), displaced.is_own());
+        let mut to = Vec::new();
+        if let Some(cell) = self.directory.cell_for_server(node, now) {
+            to.extend(self.directory.address(cell).cloned());
+            self.directory.sent(node, cell, now);
+        }
+        if newcomer.role.is_parent() {
+            to.push(newcomer.address.clone());
+        }
+        self.redirect(link, &to, own, out);
+        self.free(slot, now, out);
+    }
+
+    fn send_below(&mut self, link: LinkId, member: &Member, cell: u64, now: Duration, out: &mut Vec<Action>) {
+        let node = member.identity.id.digest();
+        let second =
+            if member.role.is_parent() { None } else { self.directory.second_choice(node, cell, now) };
+        let to: Vec<Address> = [Some(cell), second]
+            .into_iter()
+            .flatten()
+            .filter_map(|cell| self.directory.address(cell).cloned())
+            .collect();
+        self.directory.sent(node, cell, now);
+        self.redirect(link, &to, member.is_own(), out);
+    }
+
+    /// Holds a login back until there is room.
+    fn hold(&mut self, link: LinkId, member: Box<Member>, now: Duration, out: &mut Vec<Action>) {
+        let host = member.address.host().to_owned();
+        let parents = member.role.is_parent();
+        if self.waiting.of_mut(parents).park(link, member, now).is_err() {
+            return self.refuse(link, &host, RefusalReason::Full, out);
+        }
+        self.links.insert(link, Position::Parked);
+        self.relax_at.get_or_insert(now + SETTLE);
+        if !std::mem::replace(&mut self.warned_full, true) {
+            out.push(Action::Notice(Notice::Full { waiting: self.waiting() }));
+        }
+    }
+
+    /// Seats those who wait, as far as there is room now; who waited longest goes first.
+    pub(super) fn release(&mut self, now: Duration, out: &mut Vec<Action>) {
+        // A place that is given may call for this again: one round at a time.
+        if self.waiting() == 0 || std::mem::replace(&mut self.releasing, true) {
+            return;
+        }
+        for parents in [true, false] {
+            while let Some(first) = self.waiting.of(parents).oldest() {
+                let Some(link) = first.member.link else { break };
+                if matches!(self.find_seat(&first.member, false, now), Seat::Wait) {
+                    break;
+                }
+                let Some(member) = self.waiting.of_mut(parents).release(link) else { break };
+                self.links.remove(&link);
+                // Its identity may have got a slot by another connection meanwhile.
+                self.seat_or_contest(member, now, out);
+            }
+        }
+        self.releasing = false;
+        self.warned_full = self.waiting() > 0;
+        let relaxed = self.last_parent + SETTLE;
+        if self.warned_full && relaxed > now {
+            self.relax_at = Some(relaxed);
+        }
+    }
+
+    fn seat_or_contest(&mut self, member: Box<Member>, now: Duration, out: &mut Vec<Action>) {
+        match self.cell.place(&member.identity, member.role) {
+            Place::Contested(_) | Place::Alternate(_) => {
+                if let Some(link) = member.link {
+                    self.turn_away(link, member.address.host(), RefusalReason::Twin, out);
+                }
+            }
+            _ => self.seat(member, false, now, out),
+        }
+    }
+
+    /// Tells those who wait that they are not forgotten, and lets go who waited too long: its own address restarts the
+    /// clock of a real node without the pause that a refusal costs it.
+    pub(super) fn check_waiting(&mut self, now: Duration, out: &mut Vec<Action>) {
+        for parents in [true, false] {
+            while let Some(link) = self.waiting.of_mut(parents).notice(now) {
+                out.push(Action::Send { link, message: Message::Ping });
+            }
+            while let Some(member) = self.waiting.of_mut(parents).overdue(now) {
+                if let Some(link) = member.link {
+                    self.redirect(link, &[], member.is_own(), out);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! A node's side of the tree: how it finds a parent, and another one when it loses that.
+//!
+//! A node is attached to *all* managers of its cluster, or to exactly *one* inner node. It asks the first manager, and the
+//! others when that one took it in or cannot be reached; so replicated managers have the same children. A `try` names
+//! other parents; whoever of them takes the node in becomes the only one. Source: cms protocol 3, 3.2 to 3.4.
+
+mod line;
+mod say;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use base::Rng;
+
+use super::action::{Action, Notice};
+use super::address::{Address, parse_list};
+use super::limits::{
+    CANDIDATES_MAX, CONNECT, PAUSE_REFUSED, PING_DEFAULT, PING_OWN, ROOTS_MAX, SILENT_PINGS_MAX,
+    SILENT_PINGS_OWN_MAX, TRYING,
+};
+use super::link::LinkId;
+use super::member::Load;
+use super::message::{Extensions, Login, Message, Refusal, Reply};
+use super::pause::Pauses;
+use line::{Line, Phase};
+
+/// Parents that may send a node on in a row before it asks the managers again.
+const HOPS_MAX: u32 = 8;
+
+/// What a node is told at its start about the cluster it belongs to.
+#[derive(Clone, Debug)]
+pub struct ChildSettings {
+    /// Number among the clusters that the node belongs to: 0 to 15.
+    pub site: u8,
+    /// The managers, in the order of the configuration.
+    pub managers: Vec<Address>,
+    /// What the node says of itself.
+    pub login: Login,
+    /// Where it had its place before it was restarted.
+    pub remembered: Option<Address>,
+    /// Its `cms.ping`: a parent that is no node of our own may be silent for three of these.
+    pub ping: Duration,
+    /// The same for parents of our own, which may be silent for four.
+    pub ping_own: Duration,
+}
+
+impl ChildSettings {
+    /// Those of a node about which nothing special is configured.
+    pub fn new(managers: Vec<Address>, login: Login) -> Self {
+        Self { site: 0, managers, login, remembered: None, ping: PING_DEFAULT, ping_own: PING_OWN }
+    }
+}
+
+/// A node's place in one cluster.
+#[derive(Debug)]
+pub struct Membership {
+    settings: ChildSettings,
+    load: Load,
+    pauses: Pauses,
+    roots: Vec<Line>,
+    inner: Option<Line>,
+    candidates: VecDeque<Address>,
+    hops: u32,
+    /// Inner nodes in a row that did not keep this one, or were not reached.
+    flaps: u32,
+    links: u64,
+    attached: bool,
+    remembered: Option<Address>,
+    warned_clusters: bool,
+}
+
+/// Which connection something concerns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Root(usize),
+    Inner,
+}
+
+impl Membership {
+    /// A node without a parent yet.
+    pub fn new(mut settings: ChildSettings, rng: &mut dyn Rng, now: Duration) -> Self {
+        settings.managers.truncate(ROOTS_MAX);
+        let roots = settings.managers.iter().map(|address| Line::new(address.clone(), now)).collect();
+        let remembered = settings.remembered.take();
+        Self {
+            pauses: Pauses::new(rng),
+            load: Load::default(),
+            roots,
+            inner: None,
+            candidates: remembered.iter().cloned().collect(),
+            hops: 0,
+            flaps: 0,
+            links: 0,
+            attached: false,
+            remembered,
+            warned_clusters: false,
+            settings,
+        }
+    }
+
+    /// Begins to look for a parent.
+    pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+        self.probe(now, out);
+    }
+
+    /// Whether the connection is one of this cluster's.
+    pub fn owns(&self, link: LinkId) -> bool {
+        self.which(link).is_some()
+    }
+
+    /// Whether the node has a parent.
+    pub fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// The inner node that is the parent; `None` when the managers are, or nobody.
+    pub fn inner(&self) -> Option<&Address> {
+        self.inner.as_ref().filter(|line| line.is_attached()).map(|line| &line.address)
+    }
+
+    /// The managers that are parents.
+    pub fn attached_roots(&self) -> impl Iterator<Item = &Address> {
+        self.roots.iter().filter(|line| line.is_attached()).map(|line| &line.address)
+    }
+
+    /// Connections to parents.
+    pub fn parents(&self) -> impl Iterator<Item = (LinkId, Extensions)> {
+        let lines = self.roots.iter().chain(&self.inner).filter(|line| line.is_attached());
+        lines.filter_map(|line| Some((line.link?, line.extensions)))
+    }
+
+    fn which(&self, link: LinkId) -> Option<Which> {
+        if self.inner.as_ref().is_some_and(|line| line.link == Some(link)) {
+            return Some(Which::Inner);
+        }
+        self.roots.iter().position(|line| line.link == Some(link)).map(Which::Root)
+    }
+
+    fn line(&mut self, which: Which) -> Option<&mut Line> {
+        match which {
+            Which::Root(index) => self.roots.get_mut(index),
+            Which::Inner => self.inner.as_mut(),
+        }
+    }
+
+    /// A connection was made.
+    pub fn connected(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+        let Some(which) = self.which(link) else { return };
+        let mut login = self.settings.login.clone();
+        let Some(line) = self.line(which) else { return };
+        if !matches!(line.phase, Phase::Connecting { .. }) {
+            return;
+        }
+        login.trying = line.failures >= TRYING;
+        line.heard = now;
+        line.phase = Phase::Asking { due: now + line.patience() };
+        out.push(Action::Send { link, message: Message::Login(Box::new(login)) });
+    }
+
+    /// A connection ended, or was not made.
+    pub fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+        if let Some(which) = self.which(link) {
+            self.ended(which, true, now, out);
+        }
+    }
+
+    /// What follows the end of a connection. `return_there`: the parent may be there again in a moment.
+    fn ended(&mut self, which: Which, return_there: bool, now: Duration, out: &mut Vec<Action>) {
+        match which {
+            Which::Root(index) => {
+                let failures = self.roots.get(index).map_or(0, |line| line.failures);
+                let pause = self.pauses.after(failures);
+                if let Some(line) = self.roots.get_mut(index) {
+                    line.end(now + pause, now);
+                }
+            }
+            Which::Inner => {
+                let Some(mut line) = self.inner.take() else { return };
+                if !line.end(now, now) {
+                    self.flaps = self.flaps.saturating_add(1);
+                } else {
+                    (self.hops, self.flaps) = (0, 0);
+                    if return_there {
+                        // The parent may have been restarted, or only the connection broke: the place is still ours.
+                        self.candidates.push_front(line.address);
+                    }
+                }
+                self.probe(now, out);
+            }
+        }
+        self.settle(now, out);
+    }
+
+    /// Bytes came over a connection.
+    pub fn heard(&mut self, link: LinkId, now: Duration) {
+        let Some(which) = self.which(link) else { return };
+        let Some(line) = self.line(which) else { return };
+        line.heard = now;
+        if matches!(line.phase, Phase::Asking { .. }) {
+            line.phase = Phase::Asking { due: now + line.patience() };
+        }
+    }
+
+    /// A message about the tree from a parent.
+    pub fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+        let Some(which) = self.which(link) else { return };
+        match message {
+            Message::Ping => out.push(Action::Send { link, message: Message::Pong }),
+            Message::Usage => out.push(Action::Send { link, message: self.load_message() }),
+            Message::Space => out.push(Action::Send { link, message: self.avail_message() }),
+            Message::Reply(reply) => self.taken_in(which, link, &reply, now, out),
+            Message::Try { list, permanent } => {
+                out.push(Action::Close { link });
+                self.sent_on(which, &list, permanent, now, out);
+            }
+            Message::Disc => {
+                out.push(Action::Close { link });
+                self.ended(which, false, now, out);
+            }
+            Message::Refusal(refusal) => {
+                out.push(Action::Close { link });
+                self.refused(which, &refusal, now, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn taken_in(&mut self, which: Which, link: LinkId, reply: &Reply, now: Duration, out: &mut Vec<Action>) {
+        let extensions = self.settings.login.extensions;
+        let Some(line) = self.line(which) else { return };
+        if !matches!(line.phase, Phase::Asking { .. }) {
+            return;
+        }
+        line.attach(reply, extensions, now);
+        if which == Which::Inner {
+            // One inner node or all managers, never both.
+            self.leave_roots(out);
+            self.candidates.clear();
+        }
+        // What changed between the login and its reply.
+        out.push(Action::Send { link, message: self.status_message() });
+        self.compare_clusters(out);
+        self.settle(now, out);
+    }
+
+    fn leave_roots(&mut self, out: &mut Vec<Action>) {
+        for line in &mut self.roots {
+            let Some(link) = line.link.take() else { continue };
+            if line.is_attached() {
+                out.push(Action::Send { link, message: Message::Disc });
+            }
+            out.push(Action::Close { link });
+            line.phase = Phase::Idle { at: Duration::ZERO };
+            line.failures = 0;
+        }
+    }
+
+    /// Nodes of one cluster are told by ids that agree behind the first blank.
+    fn compare_clusters(&mut self, out: &mut Vec<Action>) {
+        let ids: Vec<&str> =
+            self.roots.iter().filter(|line| line.is_attached()).map(|line| line.id.as_str()).collect();
+        let cluster = |id: &str| id.split_once(' ').map_or("", |(_, rest)| rest).to_owned();
+        let differ = ids.windows(2).any(|pair| matches!(pair, [a, b] if cluster(a) != cluster(b)));
+        if differ && !std::mem::replace(&mut self.warned_clusters, true) {
+            let ids = ids.into_iter().map(str::to_owned).collect();
+            out.push(Action::Notice(Notice::Clusters { ids }));
+        }
+    }
+
+    fn sent_on(&mut self, which: Which, list: &str, permanent: bool, now: Duration, out: &mut Vec<Action>) {
+        let hosts = parse_list(list, self.settings.login.cluster_port);
+        if permanent && !hosts.is_empty() {
+            return self.start_over(hosts, now, out);
+        }
+        match which {
+            Which::Root(index) => {
+                // Where it sends the node it shall be asked again only when that fails: soon, if nothing was named.
+                let failures = self.roots.get(index).map_or(0, |line| line.failures);
+                let pause = self.pauses.after(failures);
+                if let Some(line) = self.roots.get_mut(index) {
+                    line.end(now + pause, now);
+                }
+                if self.inner.as_ref().is_some_and(|line| !line.is_attached()) {
+                    // Under way to another one already: these are further choices.
+                    self.candidates.extend(hosts);
+                } else {
+                    self.hops = 0;
+                    self.candidates = hosts.into();
+                }
+            }
+            Which::Inner => {
+                let lasted = self.inner.take().is_some_and(|mut line| line.end(now, now));
+                self.flaps = if lasted { 0 } else { self.flaps.saturating_add(1) };
+                self.hops += 1;
+                let rest = std::mem::take(&mut self.candidates);
+                self.candidates = hosts.into_iter().chain(rest).collect();
+                if self.hops > HOPS_MAX {
+                    self.candidates.clear();
+                }
+            }
+        }
+        self.candidates.truncate(CANDIDATES_MAX);
+        if self.inner.is_none() {
+            self.probe(now, out);
+        }
+        self.settle(now, out);
+    }
+
+    /// Forgets the managers: these are the new ones.
+    fn start_over(&mut self, managers: Vec<Address>, now: Duration, out: &mut Vec<Action>) {
+        self.leave_roots(out);
+        if let Some(link) = self.inner.take().and_then(|line| line.link) {
+            out.push(Action::Close { link });
+        }
+        self.candidates.clear();
+        let at = now + self.pauses.after(0);
+        self.roots = managers.into_iter().take(ROOTS_MAX).map(|address| Line::new(address, at)).collect();
+        self.settle(now, out);
+    }
+
+    fn refused(&mut self, which: Which, refusal: &Refusal, now: Duration, out: &mut Vec<Action>) {
+        self.ended(which, false, now, out);
+        if let (Which::Root(index), true) = (which, refusal.banned)
+            && let Some(line) = self.roots.get_mut(index)
+        {
+            line.phase = Phase::Idle { at: now + PAUSE_REFUSED };
+        }
+    }
+
+    /// Tries the next of those that were named; when there is none, the managers.
+    fn probe(&mut self, now: Duration, out: &mut Vec<Action>) {
+        while let Some(address) = self.candidates.pop_front() {
+            if self.is_self(&address) {
+                continue;
+            }
+            if self.roots.iter().any(|line| line.address == address) {
+                // A manager names itself last: back to it.
+                self.candidates.clear();
+                break;
+            }
+            let mut line = Line::new(address.clone(), now);
+            let link = self.new_link();
+            line.link = Some(link);
+            line.phase = Phase::Connecting { due: now + CONNECT };
+            self.inner = Some(line);
+            out.push(Action::Connect { link, address });
+            return;
+        }
+        if self.flaps > 0 {
+            // The managers named a place that was none: they need a moment to learn that.
+            let soon = now + self.pauses.after(self.flaps - 1);
+            for line in &mut self.roots {
+                if let Phase::Idle { at } = &mut line.phase {
+                    *at = soon.max(*at);
+                }
+            }
+        }
+        self.settle(now, out);
+    }
+
+    fn is_self(&self, address: &Address) -> bool {
+        let login = &self.settings.login;
+        login.claim.manager
+            && address.port() == login.cluster_port
+            && login.host.as_deref().is_some_and(|host| host == address.host())
+    }
+
+    fn new_link(&mut self) -> LinkId {
+        self.links += 1;
+        LinkId::outward(u64::from(self.settings.site) << 48 | self.links)
+    }
+
+    /// Connects to the managers that are due, and tells when the node has found or lost its place.
+    fn settle(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if self.inner.is_none() {
+            for index in 0..self.roots.len() {
+                let due = self
+                    .roots
+                    .get(index)
+                    .is_some_and(|line| matches!(line.phase, Phase::Idle { at } if at <= now));
+                if due && self.may_ask(index) {
+                    let link = self.new_link();
+                    if let Some(line) = self.roots.get_mut(index) {
+                        line.link = Some(link);
+                        line.phase = Phase::Connecting { due: now + CONNECT };
+                        out.push(Action::Connect { link, address: line.address.clone() });
+                    }
+                }
+            }
+        }
+        let inner = self.inner().cloned();
+        let attached = inner.is_some() || self.roots.iter().any(Line::is_attached);
+        if attached && inner != self.remembered {
+            self.remembered.clone_from(&inner);
+            out.push(Action::Remember { cell: inner });
+        }
+        if attached != self.attached {
+            self.attached = attached;
+            out.push(Action::Attached { attached });
+        }
+    }
+
+    /// A manager is asked when those before it have taken the node in, or do not answer: so all have the same children.
+    fn may_ask(&self, index: usize) -> bool {
+        self.roots.iter().take(index).all(|line| line.is_attached() || line.failures > 0)
+    }
+
+    fn silence(&self, line: &Line) -> Duration {
+        if line.extensions.is_own() {
+            self.settings.ping_own * SILENT_PINGS_OWN_MAX
+        } else {
+            self.settings.ping * SILENT_PINGS_MAX
+        }
+    }
+
+    fn due(&self, line: &Line) -> Option<Duration> {
+        match line.phase {
+            Phase::Idle { .. } => None,
+            Phase::Connecting { due } | Phase::Asking { due } => Some(due),
+            Phase::Attached { .. } => Some(line.heard + self.silence(line)),
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do next.
+    pub fn deadline(&self) -> Option<Duration> {
+        let lines = self.roots.iter().chain(&self.inner).filter_map(|line| self.due(line));
+        let idle = self.roots.iter().enumerate().filter_map(|(index, line)| match line.phase {
+            Phase::Idle { at } if self.inner.is_none() && self.may_ask(index) => Some(at),
+            _ => None,
+        });
+        lines.chain(idle).min()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+        for index in 0..self.roots.len() {
+            self.give_up(Which::Root(index), now, out);
+        }
+        self.give_up(Which::Inner, now, out);
+        self.settle(now, out);
+    }
+
+    /// Ends a connection that takes too long or is silent.
+    fn give_up(&mut self, which: Which, now: Duration, out: &mut Vec<Action>) {
+        let Some(line) = (match which {
+            Which::Root(index) => self.roots.get(index),
+            Which::Inner => self.inner.as_ref(),
+        }) else {
+            return;
+        };
+        if self.due(line).is_none_or(|due| due > now) {
+            return;
+        }
+        if line.is_attached() {
+            out.push(Action::Notice(Notice::ParentSilent { address: line.address.clone() }));
+        }
+        if let Some(link) = line.link {
+            out.push(Action::Close { link });
+        }
+        self.ended(which, true, now, out);
+    }
+}

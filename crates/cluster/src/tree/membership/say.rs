@@ -1,0 +1,124 @@
+//! What a node tells its parents about itself.
+
+use super::super::action::Action;
+use super::super::link::LinkId;
+use super::super::member::{Load, Space};
+use super::super::message::{CellReport, Message, Status};
+use super::Membership;
+
+/// Cells in one report: with the nodes they may name as arrived, it fits a frame.
+const CELLS_PER_REPORT: usize = 32;
+
+/// Nodes named as arrived in one report.
+const JOINED_PER_REPORT: usize = 512;
+
+impl Membership {
+    pub(super) fn load_message(&self) -> Message {
+        Message::Load { load: self.load, free_mb: self.settings.login.space.free_mb }
+    }
+
+    pub(super) fn avail_message(&self) -> Message {
+        let space = self.settings.login.space;
+        Message::Avail { free_mb: space.free_mb, used_percent: space.used_percent }
+    }
+
+    pub(super) fn status_message(&self) -> Message {
+        let login = &self.settings.login;
+        Message::Status(Status {
+            serves: Some(!login.suspended),
+            data_port: Some(login.data_port).filter(|_| !login.suspended),
+            stages: Some(!login.nostage),
+            reset: false,
+        })
+    }
+
+    fn say(&self, message: &Message, out: &mut Vec<Action>) {
+        for (link, _) in self.parents() {
+            out.push(Action::Send { link, message: message.clone() });
+        }
+    }
+
+    /// The node serves or not, and where; can bring files online or not. Parents are told when it is news.
+    pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<Action>) {
+        let login = &mut self.settings.login;
+        let before = (login.suspended, login.nostage, login.data_port);
+        (login.suspended, login.nostage, login.data_port) = (!serves, !stages, data_port);
+        if before != (login.suspended, login.nostage, login.data_port) {
+            self.say(&self.status_message(), out);
+        }
+    }
+
+    /// The node's paths, told at the next login.
+    pub fn set_paths(&mut self, paths: String) {
+        self.settings.login.paths = paths;
+    }
+
+    /// The node's space, as it was said last.
+    pub fn space(&self) -> Space {
+        self.settings.login.space
+    }
+
+    /// The node's space. Parents are told if `tell`.
+    pub fn set_space(&mut self, space: Space, tell: bool, out: &mut Vec<Action>) {
+        self.settings.login.space = space;
+        if tell {
+            self.say(&self.avail_message(), out);
+        }
+    }
+
+    /// The node's load. Parents are told if `tell`.
+    pub fn set_load(&mut self, load: Load, tell: bool, out: &mut Vec<Action>) {
+        self.load = load;
+        if tell {
+            self.say(&self.load_message(), out);
+        }
+    }
+
+    /// A parent asked whether a file is here.
+    pub fn asked(&mut self, link: LinkId) {
+        if let Some(which) = self.which(link)
+            && let Some(line) = self.line(which)
+        {
+            line.asked = true;
+        }
+    }
+
+    /// What the parents know about the files here is void: those that asked since they were told last are told.
+    pub fn reset(&mut self, out: &mut Vec<Action>) {
+        let message = Message::Status(Status { reset: true, ..Status::default() });
+        for line in self.roots.iter_mut().chain(&mut self.inner) {
+            let Some(link) = line.link.filter(|_| line.is_attached()) else { continue };
+            if std::mem::take(&mut line.asked) {
+                out.push(Action::Send { link, message: message.clone() });
+            }
+        }
+    }
+
+    /// Tells parents of our own about cells: all of them, or the one on `only`.
+    pub fn report(&self, reports: &[CellReport], only: Option<LinkId>, out: &mut Vec<Action>) {
+        for (link, extensions) in self.parents() {
+            if !extensions.is_own() || only.is_some_and(|only| only != link) {
+                continue;
+            }
+            for part in parts(reports) {
+                out.push(Action::Send { link, message: Message::Occupancy(part.to_vec()) });
+            }
+        }
+    }
+}
+
+/// Cuts reports into those that fit a frame.
+fn parts(mut reports: &[CellReport]) -> Vec<&[CellReport]> {
+    let mut parts = Vec::new();
+    while !reports.is_empty() {
+        let mut joined = 0;
+        let fitting = reports.iter().take(CELLS_PER_REPORT).take_while(|report| {
+            joined += report.joined.len();
+            joined <= JOINED_PER_REPORT
+        });
+        let (part, rest) = reports.split_at(fitting.count().max(1));
+        parts.push(part);
+        reports = rest;
+    }
+    parts
+}

@@ -1,0 +1,157 @@
+//! What nodes of a tree say to each other, as the machine deals with it: owned, checked, and small.
+//!
+//! The bytes are the affair of `wire`; `frame` translates. Messages about files pass through the machine unseen.
+
+use super::address::Address;
+use super::directory::Places;
+use super::member::{Load, Space};
+use super::role::Claim;
+
+/// What both ends of a link can do beyond the protocol; nothing: the other end is a real node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Extensions(pub u32);
+
+impl Extensions {
+    /// Whether the other end is one of our own nodes.
+    pub const fn is_own(self) -> bool {
+        self.0 != 0
+    }
+
+    /// What both can do.
+    pub const fn common(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+/// A message about the tree.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Message {
+    /// A node asks for a place.
+    Login(Box<Login>),
+    /// It has one, or it is refused when the connection ends at once.
+    Reply(Reply),
+    /// An error in the place of the reply.
+    Refusal(Refusal),
+    /// Other parents to ask, blank separated, in the place of the reply or later.
+    Try {
+        /// Addresses as text: `host[:port]`, separated by blanks.
+        list: String,
+        /// Forget all managers, these are the new ones.
+        permanent: bool,
+    },
+    /// How a node feels; see [`Status`].
+    Status(Status),
+    /// Load and free space.
+    Load {
+        /// The load.
+        load: Load,
+        /// Free space in MB.
+        free_mb: u32,
+    },
+    /// Free space.
+    Avail {
+        /// Free space in MB.
+        free_mb: u32,
+        /// Part in use.
+        used_percent: u8,
+    },
+    /// Are you there?
+    Ping,
+    /// Yes.
+    Pong,
+    /// How much load do you have?
+    Usage,
+    /// How much space do you have?
+    Space,
+    /// Do you serve? From a redirector.
+    Update,
+    /// I am leaving, or: leave.
+    Disc,
+    /// Places in the cells below; among our own nodes only.
+    Occupancy(Vec<CellReport>),
+}
+
+/// A node's request for a place.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Login {
+    /// Version of the protocol: 3, or 0 from a redirector.
+    pub version: u16,
+    /// What it is.
+    pub claim: Claim,
+    /// It cannot serve now.
+    pub suspended: bool,
+    /// It cannot bring files online.
+    pub nostage: bool,
+    /// It has been looking for a place for long.
+    pub trying: bool,
+    /// Number of its process.
+    pub process: u32,
+    /// Its space.
+    pub space: Space,
+    /// Port for clients.
+    pub data_port: u16,
+    /// Port for other nodes.
+    pub cluster_port: u16,
+    /// System id; empty when there is none.
+    pub id: String,
+    /// Its paths: lines of flags and prefix; empty stands for `r /`.
+    pub paths: String,
+    /// Name of its host as it knows it.
+    pub host: Option<String>,
+    /// Name of its site.
+    pub site: Option<String>,
+    /// What it can do beyond the protocol.
+    pub extensions: Extensions,
+}
+
+/// A parent's answer to a login.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Reply {
+    /// The parent cannot serve now.
+    pub suspended: bool,
+    /// How long it holds requests back, in milliseconds.
+    pub hold_ms: u32,
+    /// Its system id; empty when it gave none.
+    pub id: String,
+    /// Name of its site.
+    pub site: Option<String>,
+    /// What both can do beyond the protocol.
+    pub extensions: Extensions,
+}
+
+/// Why a login is refused, where the wire has words for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The node is not wanted (EPERM), as opposed to any other error.
+    pub banned: bool,
+    /// The reason in words.
+    pub text: String,
+}
+
+/// What changed about a node; each part is said on its own or not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// It serves (`Some(true)`) or does not.
+    pub serves: Option<bool>,
+    /// With `serves`: the port for clients from now on.
+    pub data_port: Option<u16>,
+    /// It can bring files online (`Some(true)`) or cannot.
+    pub stages: Option<bool>,
+    /// What is known about the files below it is void. Alone.
+    pub reset: bool,
+}
+
+/// What a supervisor tells about one cell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CellReport {
+    /// Digest of the supervisor's system id.
+    pub id: u64,
+    /// Where it listens.
+    pub address: Address,
+    /// Levels below the sender: 0 for its own cell.
+    pub depth: u8,
+    /// Its places; `None` when the cell is gone.
+    pub places: Option<Places>,
+    /// Digests of the system ids of nodes that joined since the last report.
+    pub joined: Vec<u64>,
+}

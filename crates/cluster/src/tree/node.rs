@@ -1,0 +1,473 @@
+//! A node of the cluster, whatever its role: one face for parent side and child side, which a driver feeds with what its
+//! sockets bring and with the time.
+//!
+//! The driver: hands over each event with the time, does the actions in their order, and calls [`Node::tick`] not later than
+//! [`Node::deadline`] says. It reports the end of every connection but of those that an action told it to close.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+use base::Rng;
+
+use super::action::{Action, ChildChange, Notice, RefusalReason};
+use super::blacklist::Blacklist;
+use super::limits::{LOGIN, LOGINS_MAX, REDIRECTORS_MAX, TOTALS};
+use super::link::LinkId;
+use super::member::{Load, Space};
+use super::members::{Members, Peer, Standing};
+use super::membership::{ChildSettings, Membership};
+use super::message::{Login, Message, Reply, Status};
+use super::parent::ParentSettings;
+use crate::Slot;
+
+/// What a driver has to tell.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Event {
+    /// Somebody connected.
+    Accepted {
+        /// Name of the connection, from [`LinkId::accepted`].
+        link: LinkId,
+        /// Who.
+        peer: Peer,
+    },
+    /// A connection that the node asked for was made.
+    Connected {
+        /// Name of the connection.
+        link: LinkId,
+    },
+    /// A message about the tree came.
+    Message {
+        /// Over this connection.
+        link: LinkId,
+        /// The message.
+        message: Message,
+    },
+    /// A message about files came, which is none of the node's business: a sign of life.
+    Heard {
+        /// Over this connection.
+        link: LinkId,
+        /// Whether it is a parent's question where a file is (`state`).
+        state: bool,
+    },
+    /// A connection ended, or was not made.
+    Closed {
+        /// Name of the connection.
+        link: LinkId,
+    },
+}
+
+/// A connection without a login yet.
+#[derive(Debug)]
+struct Anonymous {
+    peer: Peer,
+    /// What a hasty node said before its login.
+    early: Option<Status>,
+}
+
+/// A node of the cluster.
+#[derive(Debug)]
+pub struct Node {
+    members: Option<Members>,
+    memberships: Vec<Membership>,
+    redirectors: BTreeSet<LinkId>,
+    anonymous: HashMap<LinkId, Anonymous>,
+    logins: VecDeque<(Duration, LinkId)>,
+    /// Whether the node itself serves; with children, they must too.
+    own: Own,
+    totals_at: Option<Duration>,
+}
+
+/// What the driver says about this node itself.
+#[derive(Clone, Copy, Debug)]
+struct Own {
+    serves: bool,
+    stages: bool,
+    data_port: u16,
+}
+
+impl Node {
+    /// A node with these duties: a manager has a parent's, a server a child's for each cluster, a supervisor both.
+    pub fn new(
+        parent: Option<ParentSettings>,
+        children: Vec<ChildSettings>,
+        rng: &mut dyn Rng,
+        now: Duration,
+    ) -> Self {
+        let login = children.first().map(|child| &child.login);
+        let own = Own {
+            serves: login.is_none_or(|login| parent.is_some() || !login.suspended),
+            stages: login.is_some_and(|login| !login.nostage),
+            data_port: login.map_or(0, |login| login.data_port),
+        };
+        Self {
+            members: parent.map(|settings| Members::new(settings, now)),
+            memberships: children.into_iter().map(|settings| Membership::new(settings, rng, now)).collect(),
+            redirectors: BTreeSet::new(),
+            anonymous: HashMap::new(),
+            logins: VecDeque::new(),
+            own,
+            totals_at: None,
+        }
+    }
+
+    /// Begins to look for parents.
+    pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let from = out.len();
+        for membership in &mut self.memberships {
+            membership.start(now, out);
+        }
+        self.couple(from, now, out);
+    }
+
+    /// The children's side; `None` for a server.
+    pub fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
+    }
+
+    /// The places of this node in its clusters.
+    pub fn memberships(&self) -> &[Membership] {
+        &self.memberships
+    }
+
+    /// Connections of redirectors.
+    pub fn redirectors(&self) -> impl Iterator<Item = LinkId> {
+        self.redirectors.iter().copied()
+    }
+
+    /// Whether a connection is one of a redirector.
+    pub fn is_redirector(&self, link: LinkId) -> bool {
+        self.redirectors.contains(&link)
+    }
+
+    /// The slot of a child's connection.
+    pub fn slot(&self, link: LinkId) -> Option<Slot> {
+        self.members.as_ref()?.slot(link)
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+        let from = out.len();
+        match event {
+            Event::Accepted { link, peer } => self.accepted(link, peer, now, out),
+            Event::Connected { link } => {
+                if let Some(membership) = self.membership(link) {
+                    membership.connected(link, now, out);
+                }
+            }
+            Event::Message { link, message } => {
+                self.heard(link, now, out);
+                self.message(link, message, now, out);
+            }
+            Event::Heard { link, state } => {
+                self.heard(link, now, out);
+                if let Some(membership) = self.membership(link).filter(|_| state) {
+                    membership.asked(link);
+                }
+            }
+            Event::Closed { link } => self.closed(link, now, out),
+        }
+        self.couple(from, now, out);
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let from = out.len();
+        while let Some((_, link)) = self.logins.pop_front_if(|(due, _)| *due <= now) {
+            if self.anonymous.remove(&link).is_some() {
+                out.push(Action::Close { link });
+            }
+        }
+        if let Some(members) = &mut self.members {
+            members.tick(now, out);
+        }
+        for membership in &mut self.memberships {
+            if membership.deadline().is_some_and(|due| due <= now) {
+                membership.tick(now, out);
+            }
+        }
+        self.couple(from, now, out);
+        if self.totals_at.take_if(|due| *due <= now).is_some() {
+            self.tell_totals(true, out);
+        }
+    }
+
+    /// When [`tick`](Self::tick) has something to do next.
+    pub fn deadline(&self) -> Option<Duration> {
+        let members = self.members.as_ref().and_then(Members::deadline);
+        let login = self.logins.front().map(|(due, _)| *due);
+        let memberships = self.memberships.iter().filter_map(Membership::deadline).min();
+        [members, login, memberships, self.totals_at].into_iter().flatten().min()
+    }
+
+    fn membership(&mut self, link: LinkId) -> Option<&mut Membership> {
+        if !link.is_outward() {
+            return None;
+        }
+        self.memberships.iter_mut().find(|membership| membership.owns(link))
+    }
+
+    fn accepted(&mut self, link: LinkId, peer: Peer, now: Duration, out: &mut Vec<Action>) {
+        if self.members.is_none() || self.anonymous.len() >= LOGINS_MAX {
+            out.push(Action::Close { link });
+            return;
+        }
+        self.anonymous.insert(link, Anonymous { peer, early: None });
+        self.logins.push_back((now + LOGIN, link));
+    }
+
+    fn heard(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+        if let Some(membership) = self.membership(link) {
+            membership.heard(link, now);
+        } else if let Some(members) = &mut self.members {
+            members.heard(link, now, out);
+        }
+    }
+
+    fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+        if link.is_outward() {
+            let greeted = matches!(message, Message::Reply(_));
+            if let Some(membership) = self.membership(link) {
+                membership.message(link, message, now, out);
+            }
+            if greeted {
+                self.introduce(link, out);
+            }
+        } else if self.anonymous.contains_key(&link) {
+            self.first_words(link, message, now, out);
+        } else if self.redirectors.contains(&link) {
+            match message {
+                Message::Update => out.push(Action::Send { link, message: self.status() }),
+                Message::Disc => {
+                    self.redirectors.remove(&link);
+                    out.push(Action::Close { link });
+                }
+                _ => {}
+            }
+        } else if let Some(members) = &mut self.members {
+            members.message(link, message, now, out);
+        }
+    }
+
+    /// A new parent learns all cells.
+    fn introduce(&mut self, link: LinkId, out: &mut Vec<Action>) {
+        let Some(members) = &self.members else { return };
+        let reports = members.all_reports();
+        if let Some(membership) = self.memberships.iter().find(|membership| membership.owns(link)) {
+            membership.report(&reports, Some(link), out);
+        }
+    }
+
+    fn first_words(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+        match message {
+            Message::Login(login) => {
+                if let Some(anonymous) = self.anonymous.remove(&link) {
+                    self.login(link, anonymous, &login, now, out);
+                }
+            }
+            // Real nodes do this about once in a hundred starts; real parents end the connection then.
+            Message::Status(status) => {
+                if let Some(anonymous) = self.anonymous.get_mut(&link) {
+                    anonymous.early = Some(status);
+                }
+            }
+            _ => {
+                self.anonymous.remove(&link);
+                out.push(Action::Close { link });
+            }
+        }
+    }
+
+    fn login(
+        &mut self,
+        link: LinkId,
+        anonymous: Anonymous,
+        login: &Login,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        let reply = self.reply(login);
+        let Some(members) = &mut self.members else { return };
+        if login.claim.director {
+            out.push(Action::Send { link, message: Message::Reply(reply) });
+            if self.redirectors.len() >= REDIRECTORS_MAX {
+                let (host, reason) = (anonymous.peer.host, RefusalReason::Full);
+                out.push(Action::Notice(Notice::Refused { host, reason }));
+                out.push(Action::Close { link });
+            } else {
+                self.redirectors.insert(link);
+            }
+            return;
+        }
+        members.login(link, &anonymous.peer, login, now, out);
+        if let Some(status) = anonymous.early {
+            members.message(link, Message::Status(status), now, out);
+        }
+    }
+
+    fn reply(&self, login: &Login) -> Reply {
+        let settings = self.members.as_ref().map(Members::settings);
+        Reply {
+            suspended: !self.serves(),
+            hold_ms: settings.map_or(0, |settings| settings.hold.as_millis() as u32),
+            id: settings.map(|settings| settings.id.as_str().to_owned()).unwrap_or_default(),
+            site: settings.and_then(|settings| settings.site.clone()),
+            extensions: settings
+                .map(|settings| settings.extensions.common(login.extensions))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
+        if let Some(membership) = self.membership(link) {
+            membership.closed(link, now, out);
+        } else if self.anonymous.remove(&link).is_none()
+            && !self.redirectors.remove(&link)
+            && let Some(members) = &mut self.members
+        {
+            members.closed(link, now, out);
+        }
+    }
+
+    /// Whether clients are served here: by the node itself, or by enough children.
+    pub fn serves(&self) -> bool {
+        self.own.serves && self.members.as_ref().is_none_or(Members::serves)
+    }
+
+    fn status(&self) -> Message {
+        let serves = self.serves();
+        let data_port = Some(self.own.data_port).filter(|port| serves && *port != 0);
+        Message::Status(Status { serves: Some(serves), data_port, stages: None, reset: false })
+    }
+
+    /// Carries what happened on one side over to the other.
+    fn couple(&mut self, from: usize, now: Duration, out: &mut Vec<Action>) {
+        let (mut service, mut standing, mut fresh, mut totals) = (false, false, false, false);
+        let mut at = from;
+        // What the other side does about it may concern this one again.
+        while at < out.len() {
+            for action in out.get(at..).unwrap_or_default() {
+                match action {
+                    Action::Service { .. } => service = true,
+                    Action::Attached { .. } | Action::Remember { .. } => standing = true,
+                    Action::Child { change, .. } => {
+                        totals = true;
+                        fresh |= matches!(change, ChildChange::Joined { fresh: true } | ChildChange::Reset);
+                    }
+                    _ => {}
+                }
+            }
+            at = out.len();
+            if std::mem::take(&mut service) {
+                self.tell_service(out);
+            }
+            if std::mem::take(&mut standing) {
+                self.restand(now, out);
+            }
+        }
+        if self.members.is_none() || self.memberships.is_empty() {
+            return;
+        }
+        if fresh {
+            for membership in &mut self.memberships {
+                membership.reset(out);
+            }
+        }
+        if totals && self.totals_at.is_none() {
+            self.totals_at = Some(now + TOTALS);
+            self.tell_totals(false, out);
+        }
+        let reports = self.members.as_mut().map(|members| members.reports(now)).unwrap_or_default();
+        if !reports.is_empty() {
+            for membership in &self.memberships {
+                membership.report(&reports, None, out);
+            }
+        }
+    }
+
+    fn restand(&mut self, now: Duration, out: &mut Vec<Action>) {
+        let Some(members) = &mut self.members else { return };
+        if self.memberships.is_empty() {
+            return;
+        }
+        let standing = if self.memberships.iter().any(|membership| membership.inner().is_some()) {
+            Standing::Far
+        } else if self.memberships.iter().any(Membership::is_attached) {
+            Standing::Near
+        } else {
+            Standing::Alone(now)
+        };
+        members.stand(standing, now, out);
+    }
+
+    fn tell_service(&mut self, out: &mut Vec<Action>) {
+        let (serves, own) = (self.serves(), self.own);
+        for membership in &mut self.memberships {
+            membership.set_condition(serves, own.stages, own.data_port, out);
+        }
+        let status = self.status();
+        for link in &self.redirectors {
+            out.push(Action::Send { link: *link, message: status.clone() });
+        }
+    }
+
+    /// A parent's space and load is that of its children. At once only when there was none, else now and then.
+    fn tell_totals(&mut self, changed: bool, out: &mut Vec<Action>) {
+        let Some(totals) = self.members.as_ref().map(Members::totals) else { return };
+        let space = Space {
+            total_mb: u32::try_from(totals.total_mb).unwrap_or(i32::MAX as u32).min(i32::MAX as u32),
+            free_mb: totals.best_free_mb,
+            minimum_mb: 0,
+            used_percent: totals.best_used_percent,
+            file_systems: 0,
+        };
+        for membership in &mut self.memberships {
+            let before = membership.space();
+            let first = before.free_mb == 0 && space.free_mb > 0;
+            membership.set_space(space, first || (changed && before != space), out);
+            membership.set_load(totals.load, false, out);
+        }
+    }
+
+    /// The node itself serves or not, can bring files online or not, and takes clients at this port.
+    pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<Action>) {
+        self.own = Own { serves, stages, data_port };
+        self.tell_service(out);
+    }
+
+    /// The space of this node, a server. Parents are told if `tell`.
+    pub fn set_space(&mut self, space: Space, tell: bool, out: &mut Vec<Action>) {
+        for membership in &mut self.memberships {
+            membership.set_space(space, tell, out);
+        }
+    }
+
+    /// The load of this node, a server. Parents are told if `tell`.
+    pub fn set_load(&mut self, load: Load, tell: bool, out: &mut Vec<Action>) {
+        for membership in &mut self.memberships {
+            membership.set_load(load, tell, out);
+        }
+    }
+
+    /// Takes a child out of use or into it again; `false` when there is none in the slot.
+    pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<Action>) -> bool {
+        self.members.as_mut().is_some_and(|members| members.drain(slot, draining, out))
+    }
+
+    /// Stops service of all below, or begins it again.
+    pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<Action>) {
+        let from = out.len();
+        if let Some(members) = &mut self.members {
+            members.suspend(suspended, now, out);
+        }
+        self.couple(from, now, out);
+    }
+
+    /// Another black list.
+    pub fn set_blacklist(&mut self, list: Blacklist, now: Duration, out: &mut Vec<Action>) {
+        let from = out.len();
+        if let Some(members) = &mut self.members {
+            members.set_blacklist(list, now, out);
+        }
+        self.couple(from, now, out);
+    }
+}

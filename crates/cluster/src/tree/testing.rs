@@ -1,0 +1,34 @@
+//! What tests of the tree share.
+
+use std::time::Duration;
+
+use super::address::Address;
+use super::identity::{Identity, SystemId};
+use super::member::{Condition, Load, Member, Space};
+use super::message::Extensions;
+use super::role::Role;
+
+/// A connected child of this name, without a connection's name.
+pub(super) fn member(name: &str, role: Role) -> Member {
+    Member {
+        identity: Identity {
+            id: SystemId::compose(if role.is_parent() { 'u' } else { 's' }, name, None, "cluster"),
+            ip: [10, 0, 0, 1].into(),
+            data_port: 1094,
+        },
+        role,
+        address: Address::new(name, 1213),
+        data: Address::new(name, 1094),
+        paths: String::new(),
+        site: None,
+        version: 3,
+        extensions: Extensions(1),
+        condition: Condition::default(),
+        space: Space::default(),
+        load: Load::default(),
+        link: Some(super::link::LinkId(0)),
+        since: Duration::ZERO,
+        heard: Duration::ZERO,
+        pinged: Duration::ZERO,
+    }
+}
