@@ -1,7 +1,7 @@
 //! Why a message is not sent.
 //!
-//! Decoding takes what peers send; encoding is strict, because some frames end a real daemon and others mean something else
-//! to it than to us. An encoder that refuses has appended nothing.
+//! Decoding takes what peers send; encoding is strict, because some frames end a real daemon and others mean
+//! something else to it than to us. An encoder that refuses has appended nothing.
 
 use std::fmt;
 

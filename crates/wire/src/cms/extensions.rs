@@ -1,9 +1,10 @@
 //! What our own nodes say to each other beyond the protocol, and how they find out that they may.
 //!
-//! A login and its reply carry a text of `key=value` elements of which real daemons skip the keys they do not know. Ours is
-//! `scalla`, its value a bit set in hexadecimal. A node announces all it can; the reply holds what both can; from then on
-//! that is the link's [`Extensions`]. The encoder of every message takes them, so nothing of this reaches a real daemon.
-//! Should a frame of ours get to one all the same, it would skip it: real daemons log a code they do not know and go on.
+//! A login and its reply carry a text of `key=value` elements of which real daemons skip the keys they do not know.
+//! Ours is `scalla`, its value a bit set in hexadecimal. A node announces all it can; the reply holds what both can;
+//! from then on that is the link's [`Extensions`]. The encoder of every message takes them, so nothing of this
+//! reaches a real daemon. Should a frame of ours get to one all the same, it would skip it: real daemons log a code
+//! they do not know and go on.
 //!
 //! | code | message                              | direction      | for                                        |
 //! |------|--------------------------------------|----------------|--------------------------------------------|

@@ -1,7 +1,7 @@
 //! Flag words of the cms protocol, one type per field.
 //!
-//! The raw bit (0x20: the payload is a bare path) says how the payload is packed; the codec deals with it and it is in none
-//! of these words. Source: cms protocol version 3, sections 1.5, 2.3.
+//! The raw bit (0x20: the payload is a bare path) says how the payload is packed; the codec deals with it and it is
+//! in none of these words. Source: cms protocol version 3, sections 1.5, 2.3.
 
 use crate::newtypes::flags;
 
@@ -64,8 +64,8 @@ impl Mode {
 }
 
 flags! {
-    /// Modifier of `chmod`, `mkdir`, `mkpath`, `mv`, `prepdel`, `rm`, `rmdir` and `trunc`: how often it was relayed in the
-    /// upper two bits, and what not to do with it.
+    /// Modifier of `chmod`, `mkdir`, `mkpath`, `mv`, `prepdel`, `rm`, `rmdir` and `trunc`: how often it was relayed
+    /// in the upper two bits, and what not to do with it.
     RelayModifier(u8) {
         NO_FORWARD = 0x10 "noforward", "mv, rm, rmdir: forget it, do not relay";
     }
@@ -83,8 +83,8 @@ impl RelayModifier {
         (self.0 & Self::HOPS) / Self::HOP
     }
 
-    /// The modifier with which the message is relayed; `None` when it has been relayed as often as it may, or says that it
-    /// must not be.
+    /// The modifier with which the message is relayed; `None` when it has been relayed as often as it may, or says
+    /// that it must not be.
     #[must_use]
     pub const fn relayed(self) -> Option<Self> {
         if self.contains(Self::NO_FORWARD) {

@@ -1,7 +1,7 @@
 //! Cuts a byte stream into frames.
 //!
-//! Peers write several frames in one segment or one frame in several; [`Splitter`] keeps the bytes of a frame until it is
-//! whole. How long a payload may be depends on what the link is for and how far it is: [`Phase`].
+//! Peers write several frames in one segment or one frame in several; [`Splitter`] keeps the bytes of a frame until
+//! it is whole. How long a payload may be depends on what the link is for and how far it is: [`Phase`].
 //! Source: cms protocol version 3, section 1.1.
 
 use super::codes::{Code, ResponseCode};
@@ -86,7 +86,7 @@ impl Splitter {
     /// The next whole frame; `None` when more bytes are needed.
     ///
     /// # Errors
-    /// [`WireError::TooLong`]: the link is to be closed. Memory is not taken for such a frame; it stays at the front, so
+    /// [`WireError::TooLong`]: the link is to be closed. No memory is taken for such a frame; it stays at the front, so
     /// asking again gives the same error.
     pub fn next_frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         let rest = self.bytes.get(self.start..).unwrap_or_default();

@@ -27,9 +27,9 @@ impl StreamId {
 
     /// That of a `state` for `path`: its CRC-32, 1 when that is 0, least significant byte first.
     ///
-    /// Real parents use what comes back in a `have` as the key of their cache without looking at the path, so a `have` or
-    /// a relayed `state` carries the value that came, never a computed one. They keep it in their own byte order; all
-    /// that are deployed have the least significant byte first.
+    /// Real parents use what comes back in a `have` as the key of their cache without looking at the path, so a
+    /// `have` or a relayed `state` carries the value that came, never a computed one. They keep it in their own byte
+    /// order; all that are deployed have the least significant byte first.
     #[must_use]
     pub fn of_path(path: &[u8]) -> Self {
         Self(crc32(path).max(1).to_le_bytes())

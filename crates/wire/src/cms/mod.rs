@@ -16,8 +16,8 @@
 //! | redirector to a manager | the manager      | [`Message`]                       | [`Message`]          |
 //! | redirector to a manager | the redirector   | [`LoginAnswer`]                   | [`ToRedirector`]     |
 //!
-//! Decoding takes whatever peers send and only refuses what it cannot represent. Encoding is strict: a frame that a real
-//! daemon does not survive, or takes for something else, is an [`EncodeError`] and nothing is sent.
+//! Decoding takes whatever peers send and only refuses what it cannot represent. Encoding is strict: a frame that a
+//! real daemon does not survive, or takes for something else, is an [`EncodeError`] and nothing is sent.
 
 pub mod codes;
 pub mod error;

@@ -6,8 +6,9 @@
 //! | 0x80, 0xa0, 0xc0 | u16, u32, u64                                              | 3, 5, 9     |
 //! | 0x9n, 0xbn, 0xdn | u16, u32, u64 inline: nibble n, then the remaining bytes   | 2, 4, 8     |
 //!
-//! A text that is absent has length 0; one that is empty has length 1, its NUL. Where an optional argument would start the
-//! payload may end; bytes behind the last argument are ignored. Real senders use inline numbers in `load` and `avail` only.
+//! A text that is absent has length 0; one that is empty has length 1, its NUL. Where an optional argument would
+//! start the payload may end; bytes behind the last argument are ignored. Real senders use inline numbers in `load`
+//! and `avail` only.
 //! Source: cms protocol version 3, section 1.2.
 
 use super::error::EncodeError;

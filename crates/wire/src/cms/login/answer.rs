@@ -1,6 +1,7 @@
 //! What comes back for a login: the reply, or something in its place.
 //!
-//! A node and a redirector read it before anything else. The streamid is 0. Errors are told with the codes of responses.
+//! A node and a redirector read it before anything else. The streamid is 0. Errors are told with the codes of
+//! responses.
 //! Source: cms protocol version 3, sections 2.1, 2.10, 2.11. Recorded: 01, 11, 17a, 17b.
 
 use super::LoginReply;
@@ -27,7 +28,8 @@ pub enum LoginAnswer<'a> {
     },
     /// Log in elsewhere; the link closes.
     Try(Try<'a>),
-    /// Prove who you are: a security token with its NUL, not packed. Answered by [`Message::Xauth`](crate::cms::Message::Xauth).
+    /// Prove who you are: a security token with its NUL, not packed. Answered by
+    /// [`Message::Xauth`](crate::cms::Message::Xauth).
     Xauth(&'a [u8]),
     /// Something else, to be skipped.
     Other(Code),
@@ -54,8 +56,8 @@ impl<'a> LoginAnswer<'a> {
     /// Appends the frame.
     ///
     /// # Errors
-    /// [`EncodeError`] for fields that the peer cannot take, a payload over 4096 bytes, and [`LoginAnswer::Other`]. Nothing
-    /// is appended.
+    /// [`EncodeError`] for fields that the peer cannot take, a payload over 4096 bytes, and [`LoginAnswer::Other`].
+    /// Nothing is appended.
     pub fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let envelope = |code, modifier| Envelope {
             streamid: StreamId::NONE,

@@ -1,7 +1,7 @@
 //! The text at the end of a login and of its reply: `key=value` elements.
 //!
-//! `myHN`: the sender's name, by which a manager calls it if the address has none; `site`: its site. Readers skip the other
-//! keys, so [`Extensions`] are offered and granted here too. Source: cms protocol version 3, section 2.2.
+//! `myHN`: the sender's name, by which a manager calls it if the address has none; `site`: its site. Readers skip the
+//! other keys, so [`Extensions`] are offered and granted here too. Source: cms protocol version 3, section 2.2.
 
 use std::io::Write as _;
 

@@ -1,8 +1,8 @@
 //! The paths of a login: which parts of the name space a node serves, and how.
 //!
-//! Lines `flags SP path` separated by LF; flags are letters: `r` may be read, `w` may be written and read, `s` may be staged.
-//! Real nodes send `r`, `w`, `rs` and `ws`. No line at all means `r /`. A real manager takes any sequence of the letters and
-//! leaves the link hanging at anything else. Source: cms protocol version 3, section 2.6.
+//! Lines `flags SP path` separated by LF; flags are letters: `r` may be read, `w` may be written and read, `s` may be
+//! staged. Real nodes send `r`, `w`, `rs` and `ws`. No line at all means `r /`. A real manager takes any sequence of
+//! the letters and leaves the link hanging at anything else. Source: cms protocol version 3, section 2.6.
 
 use crate::crc32::crc32;
 use crate::error::WireError;

@@ -19,8 +19,8 @@
 //! | ifList   | text | its addresses, or absent       | absent              | absent                                 |
 //! | envCGI   | text | [`Env`]                        | [`Env`]             | [`Env`], or absent                     |
 //!
-//! The payload of each is at most 4096 bytes. **A real manager ends at a node's login without SID**, and never closes the
-//! link of one whose paths it cannot read: such a login is not sent.
+//! The payload of each is at most 4096 bytes. **A real manager ends at a node's login without SID**, and never closes
+//! the link of one whose paths it cannot read: such a login is not sent.
 //! Source: cms protocol version 3, section 2. Recorded: 01, 02, 09, 10, 20.
 
 mod answer;

@@ -11,8 +11,8 @@
 //! | server           | any                                      | server         |
 //! | peer             | any                                      | peer           |
 //!
-//! Whom an acceptor takes is its own affair: real managers refuse proxy servers, proxy managers take nobody else, supervisors
-//! refuse peers. Source: cms protocol version 3, section 2.4.
+//! Whom an acceptor takes is its own affair: real managers refuse proxy servers, proxy managers take nobody else,
+//! supervisors refuse peers. Source: cms protocol version 3, section 2.4.
 
 use std::fmt;
 

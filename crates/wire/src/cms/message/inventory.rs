@@ -1,10 +1,11 @@
 //! `inventory` (226): paths the sender has, many in a frame, one of our own messages.
 //!
-//! The payload is paths one after the other, each with its NUL, at most 16384 bytes. A node sends as many frames as its paths
-//! need right after its login was answered: the first has the bit `first`, the last the bit `last` (a single one both), those
-//! of files that are staged or written the bit `pending`. The parent takes them as if each path had come in an unsolicited
-//! `have`, with the difference that it also remembers those nobody asked for. Between `first` and `last` the node sends its
-//! other messages as usual; a `gone` in between wins over what was told before it.
+//! The payload is paths one after the other, each with its NUL, at most 16384 bytes. A node sends as many frames as
+//! its paths need right after its login was answered: the first has the bit `first`, the last the bit `last` (a
+//! single one both), those of files that are staged or written the bit `pending`. The parent takes them as if each
+//! path had come in an unsolicited `have`, with the difference that it also remembers those nobody asked for. Between
+//! `first` and `last` the node sends its other messages as usual; a `gone` in between wins over what was told before
+//! it.
 //!
 //! So a manager that restarts knows where files are as soon as its nodes are back. Direction: node to parent, also of
 //! supervisors for what is below them. A real parent never gets it (see [`Extensions::INVENTORY`]), and would skip it.
@@ -51,10 +52,12 @@ pub struct PathBatch {
 }
 
 impl PathBatch {
-    /// Adds a path; `false` when it does not fit any more: send this batch, [`clear`](Self::clear) it, add the path again.
+    /// Adds a path; `false` when it does not fit any more: send this batch, [`clear`](Self::clear) it, add the path
+    /// again.
     ///
     /// # Errors
-    /// [`EncodeError::Missing`], [`EncodeError::TooLong`] and [`EncodeError::Malformed`] for a path that no message can hold.
+    /// [`EncodeError::Missing`], [`EncodeError::TooLong`] and [`EncodeError::Malformed`] for a path that no message
+    /// can hold.
     pub fn push(&mut self, path: &[u8]) -> Result<bool, EncodeError> {
         if path.is_empty() {
             return Err(EncodeError::Missing { field: "path" });

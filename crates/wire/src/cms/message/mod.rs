@@ -1,7 +1,7 @@
 //! Messages: one file per message or small family, and the enum that lists them.
 //!
-//! Borrowed parts point into the payload: decoding takes no memory. Texts are without their NUL. An optional text that was
-//! absent, or left off with all behind it, is `None`.
+//! Borrowed parts point into the payload: decoding takes no memory. Texts are without their NUL. An optional text
+//! that was absent, or left off with all behind it, is `None`.
 //!
 //! The streamid is no part of a message but of `status`, where it is the data port. Those who answer echo it.
 
@@ -122,13 +122,13 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Decodes a message from its header and the `datalen` bytes behind it. Payloads of messages that have none, and what
-    /// is behind the last argument, are ignored.
+    /// Decodes a message from its header and the `datalen` bytes behind it. Payloads of messages that have none, and
+    /// what is behind the last argument, are ignored.
     ///
     /// # Errors
-    /// What [`Unpacker`](super::pup::Unpacker) cannot read; [`WireError::BadValue`] when the raw bit stands on a message
-    /// that is more than a path. The link stays in step: a frame that cannot be read is skipped, or answered by an error
-    /// 4 when a redirector wants an answer.
+    /// What [`Unpacker`](super::pup::Unpacker) cannot read; [`WireError::BadValue`] when the raw bit stands on a
+    /// message that is more than a path. The link stays in step: a frame that cannot be read is skipped, or answered
+    /// by an error 4 when a redirector wants an answer.
     pub fn decode(header: &Header, payload: &'a [u8]) -> Result<Self, WireError> {
         let modifier = header.modifier & !RAW;
         let raw = header.modifier & RAW != 0;

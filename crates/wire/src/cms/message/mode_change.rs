@@ -1,7 +1,7 @@
 //! `chmod` (1), `mkdir` (3), `mkpath` (4): a path and permission bits.
 //!
-//! Arguments: ident, mode (octal text), path; optional: opaque. Direction: redirector to manager, relayed down to the nodes
-//! that may write the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! Arguments: ident, mode (octal text), path; optional: opaque. Direction: redirector to manager, relayed down to the
+//! nodes that may write the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;

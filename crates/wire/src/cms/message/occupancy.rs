@@ -9,9 +9,10 @@
 //! | nodes    | u32  | nodes in its whole subtree, itself not included                                    |
 //! | cell     | text | optional: `host:port` where it takes logins; absent at level 0, where it is known  |
 //!
-//! Sent after login and when a number changes, at most as often as the sender's limit says. A supervisor relays the reports of
-//! its children with the level increased and the cell filled in, so the root knows every cell and sends a newcomer to its
-//! final place. Direction: node to parent. A real parent never gets it (see [`Extensions::OCCUPANCY`]), and would skip it.
+//! Sent after login and when a number changes, at most as often as the sender's limit says. A supervisor relays the
+//! reports of its children with the level increased and the cell filled in, so the root knows every cell and sends a
+//! newcomer to its final place. Direction: node to parent. A real parent never gets it (see
+//! [`Extensions::OCCUPANCY`]), and would skip it.
 //!
 //! [`Extensions::OCCUPANCY`]: crate::cms::Extensions::OCCUPANCY
 

@@ -1,8 +1,8 @@
 //! `select` (10) and `locate` (2): a redirector asks where a client shall go, and where a path is.
 //!
-//! Arguments of both: ident, opts u32, path; optional: opaque, avoid. `select` is answered by redirect, wait, waitresp or
-//! error; `locate` by data, wait, waitresp or error; nothing at all when the streamid is 0. The path of a `locate` may be `*`:
-//! all nodes; or start with `*`: all nodes that export it. Direction: redirector to manager.
+//! Arguments of both: ident, opts u32, path; optional: opaque, avoid. `select` is answered by redirect, wait,
+//! waitresp or error; `locate` by data, wait, waitresp or error; nothing at all when the streamid is 0. The path of a
+//! `locate` may be `*`: all nodes; or start with `*`: all nodes that export it. Direction: redirector to manager.
 //! Source: cms protocol version 3, sections 1.3, 1.5, 4.6, 4.7, 4.10. Recorded: 03 to 06, 15, 16.
 
 use crate::cms::error::EncodeError;

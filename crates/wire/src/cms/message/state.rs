@@ -8,9 +8,9 @@
 //! | have    | node to parent | that of the `state`, 0 when nobody asked       | [`HaveModifier`]  |
 //! | gone    | node to parent | 0                                              | none            |
 //!
-//! A real node that does not have a path is silent. A real parent looks a `have` up by a streamid that is not 0 without
-//! looking at the path: another value than that of the `state` loses the answer. Source: cms protocol version 3, sections 1.4,
-//! 4.4, 4.5. Recorded: 03, 09, 10.
+//! A real node that does not have a path is silent. A real parent looks a `have` up by a streamid that is not 0
+//! without looking at the path: another value than that of the `state` loses the answer. Source: cms protocol version
+//! 3, sections 1.4, 4.4, 4.5. Recorded: 03, 09, 10.
 //!
 //! [`StreamId::of_path`]: crate::cms::StreamId::of_path
 

@@ -1,8 +1,8 @@
 //! `status` (22): what the sender can do now.
 //!
-//! No payload. The bits of the modifier apply independently; `reset` stands alone. With `resume` the streamid may be the data
-//! port, which from then on is that of the node. Direction: node to parent, manager to redirector. A node may send it before
-//! its login was answered, and real ones now and then before their login.
+//! No payload. The bits of the modifier apply independently; `reset` stands alone. With `resume` the streamid may be
+//! the data port, which from then on is that of the node. Direction: node to parent, manager to redirector. A node
+//! may send it before its login was answered, and real ones now and then before their login.
 //! Source: cms protocol version 3, sections 1.4, 1.5, 2.1, 5.5. Recorded: 01, 02, 07, 21, 25.
 
 use crate::cms::error::EncodeError;

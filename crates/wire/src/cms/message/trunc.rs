@@ -1,7 +1,7 @@
 //! `trunc` (23): changes the size of a file.
 //!
-//! Arguments: ident, size (decimal text), path; optional: opaque. Direction: redirector to manager, relayed down to the nodes
-//! that may write the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
+//! Arguments: ident, size (decimal text), path; optional: opaque. Direction: redirector to manager, relayed down to
+//! the nodes that may write the path. Source: cms protocol version 3, sections 1.3, 4.13. Recorded: 14, 24.
 
 use crate::cms::error::EncodeError;
 use crate::cms::flags::RelayModifier;

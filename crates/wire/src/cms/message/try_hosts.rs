@@ -1,13 +1,14 @@
 //! `try` (24): where a node shall log in instead.
 //!
-//! One text: hosts separated by any number of blanks, each `host`, `host:port` or `[ipv6]:port`; empty when the sender knows
-//! none. Real parents send 64 fields of 254 bytes, mostly blanks: up to 16259 bytes of payload. Ours are compact.
+//! One text: hosts separated by any number of blanks, each `host`, `host:port` or `[ipv6]:port`; empty when the
+//! sender knows none. Real parents send 64 fields of 254 bytes, mostly blanks: up to 16259 bytes of payload. Ours are
+//! compact.
 //! Direction: parent to node, also in the place of the login reply (4096 bytes then), after which the parent closes.
 //!
-//! **A real node that stands at the end of its list ends when a further list that is not empty arrives** from there. The address
-//! of the manager that sends the list, as its last entry, cannot lead to that, and spares the node its pause of 9 s; so
-//! [`TryList`] always ends with it. That is for roots: a supervisor sends lists with hosts to our own nodes only, or when it
-//! knows that the node has other entries left.
+//! **A real node that stands at the end of its list ends when a further list that is not empty arrives** from there.
+//! The address of the manager that sends the list, as its last entry, cannot lead to that, and spares the node its
+//! pause of 9 s; so [`TryList`] always ends with it. That is for roots: a supervisor sends lists with hosts to our
+//! own nodes only, or when it knows that the node has other entries left.
 //! Source: cms protocol version 3, sections 2.11, 3.3, 3.6. Recorded: 09, 13, 17b, 23.
 
 use std::io::Write as _;
@@ -125,8 +126,8 @@ pub struct TryList {
 }
 
 impl TryList {
-    /// The hosts to try in order, and at the end the sender's own address. What does not fit is left off, the own address
-    /// never is.
+    /// The hosts to try in order, and at the end the sender's own address. What does not fit is left off, the own
+    /// address never is.
     ///
     /// `phase` is [`Phase::Login`] when this takes the place of the login reply: the text may be shorter then.
     ///

@@ -1,8 +1,9 @@
 //! The number of an answer that is promised by `waitresp` and comes later.
 //!
-//! `waitresp` says the number as a big-endian value, the later answer has it as its streamid, and real redirectors read that in
-//! their own byte order. Numbers whose bytes are `x y y x` read the same in both. They must not become smaller on a link while
-//! an answer is outstanding: a redirector forgets all promised answers at a number below an earlier one.
+//! `waitresp` says the number as a big-endian value, the later answer has it as its streamid, and real redirectors
+//! read that in their own byte order. Numbers whose bytes are `x y y x` read the same in both. They must not become
+//! smaller on a link while an answer is outstanding: a redirector forgets all promised answers at a number below an
+//! earlier one.
 //! Source: cms protocol version 3, section 5.9. Recorded: 22.
 
 use std::num::NonZeroU16;
@@ -17,8 +18,8 @@ impl MessageId {
     /// The first on a link, and the one after a wrap.
     pub const FIRST: Self = Self(NonZeroU16::MIN);
 
-    /// The next; `None` after the last of 65535, when only [`MessageId::FIRST`] is left, which may be used once no promised
-    /// answer is outstanding.
+    /// The next; `None` after the last of 65535, when only [`MessageId::FIRST`] is left, which may be used once no
+    /// promised answer is outstanding.
     #[must_use]
     pub const fn next(self) -> Option<Self> {
         match self.0.checked_add(1) {

@@ -74,8 +74,8 @@ pub struct Response<'a> {
 /// What a manager answers a redirector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer<'a> {
-    /// Success, with a text where the request asks for one. An empty list of locations is better told as an error: clients
-    /// take it for a broken answer.
+    /// Success, with a text where the request asks for one. An empty list of locations is better told as an error:
+    /// clients take it for a broken answer.
     Data {
         /// 0, or the size of the text that was not asked for.
         value: u32,
@@ -154,8 +154,8 @@ impl<'a> Response<'a> {
     /// Appends the response.
     ///
     /// # Errors
-    /// What a real redirector takes for something else: a wait of 0 s, a number of a later answer that does not read the
-    /// same in both byte orders, a redirect to nowhere; and texts that are too long. Nothing is appended.
+    /// What a real redirector takes for something else: a wait of 0 s, a number of a later answer that does not read
+    /// the same in both byte orders, a redirect to nowhere; and texts that are too long. Nothing is appended.
     pub fn encode(&self, streamid: StreamId, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let code = self.answer.code();
         if self.is_later() {

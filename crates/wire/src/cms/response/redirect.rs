@@ -1,7 +1,8 @@
 //! The `redirect` response: where a client shall go.
 //!
-//! The value is the port and the text the host, without a port, with an optional `?cgi` behind it; or the value is -1 and the
-//! text a whole URL. A host is a name, an IPv4 address, or an address in brackets (`[2001:db8::1]`, `[::10.0.0.1]`).
+//! The value is the port and the text the host, without a port, with an optional `?cgi` behind it; or the value is -1
+//! and the text a whole URL. A host is a name, an IPv4 address, or an address in brackets (`[2001:db8::1]`,
+//! `[::10.0.0.1]`).
 //! Source: cms protocol version 3, sections 1.6, 5.8. Recorded: 03, 22.
 
 use crate::cms::error::EncodeError;

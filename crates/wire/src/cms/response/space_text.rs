@@ -1,7 +1,7 @@
 //! The two texts that answer `statfs`. All sizes are megabytes.
 //!
-//! Space to choose from: `wNum wFree wUtil sNum sFree sUtil`, the number of nodes that can be written, free space and use in
-//! percent of the best of them, the same of those that stage; six times -1 when no node exports the path.
+//! Space to choose from: `wNum wFree wUtil sNum sFree sUtil`, the number of nodes that can be written, free space and
+//! use in percent of the best of them, the same of those that stage; six times -1 when no node exports the path.
 //! Totals (modifier 1): `A total free max`, sums over the nodes and the free space of the best.
 //! Source: cms protocol version 3, section 4.15. Recorded: 09, 10, 15.
 

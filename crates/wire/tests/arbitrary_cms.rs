@@ -1,0 +1,494 @@
+//! Cms messages survive encoding and decoding; arbitrary bytes never panic, and what they decode to encodes the same
+//! again.
+#![allow(clippy::unwrap_used)]
+
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use wire::cms::flags::{
+    HaveModifier, InventoryModifier, LocateOptions, Mode, PrepaddModifier, RelayModifier, ResponseModifier,
+    SelectOptions, StateModifier, StatfsModifier, StatsModifier, StatusModifier,
+};
+use wire::cms::login::{Env, Export, Exports, NodeKind, SystemId};
+use wire::cms::message::{
+    Avail, Gone, Have, Load, Locate, ModeChange, Mv, NotHere, Occupancy, PathBatch, Prepadd, Prepdel,
+    Removal, Select, State, Statfs, Status, Trunc, TryHost, TryList,
+};
+use wire::cms::response::space_text::{SpaceText, TotalsText};
+use wire::cms::response::{MessageId, Redirect, Target};
+use wire::cms::{
+    Answer, Code, ErrorCode, Extensions, Header, Login, LoginAnswer, LoginReply, Message, Phase, Response,
+    Splitter, StreamId, ToRedirector,
+};
+use wire::xroot::cgi::Cgi;
+
+type Text = Vec<u8>;
+
+/// A text without NUL, empty ones too.
+fn text() -> impl Strategy<Value = Text> {
+    vec(1u8.., 0..30)
+}
+
+/// A text without NUL that is not empty.
+fn filled() -> impl Strategy<Value = Text> {
+    vec(1u8.., 1..30)
+}
+
+/// Everything a message can hold, from which each kind takes what it needs.
+#[derive(Debug, Clone)]
+struct Parts {
+    kind: u8,
+    modifier: u8,
+    options: u32,
+    numbers: [u16; 4],
+    texts: [Text; 5],
+    path: Text,
+    opaque: [Option<Text>; 2],
+}
+
+fn parts() -> impl Strategy<Value = Parts> {
+    let texts = (text(), filled(), filled(), filled(), filled());
+    let texts = texts.prop_map(|(a, b, c, d, e)| [a, b, c, d, e]);
+    let opaque = (option::of(text()), option::of(text())).prop_map(|(a, b)| [a, b]);
+    let words = (any::<u8>(), any::<u8>(), any::<u32>(), any::<[u16; 4]>());
+    (words, texts, filled(), opaque).prop_map(|((kind, modifier, options, numbers), texts, path, opaque)| {
+        Parts {
+            kind,
+            // The raw bit is the codec's own.
+            modifier: modifier & !0x20,
+            options,
+            numbers,
+            texts,
+            path,
+            opaque,
+        }
+    })
+}
+
+impl Parts {
+    fn message(&self) -> Message<'_> {
+        if self.kind.is_multiple_of(2) { self.of_a_redirector() } else { self.of_a_node() }
+    }
+
+    fn opaque(&self) -> [Option<&[u8]>; 2] {
+        self.opaque.each_ref().map(Option::as_deref)
+    }
+
+    fn of_a_redirector(&self) -> Message<'_> {
+        let (path, modifier) = (self.path.as_slice(), RelayModifier(self.modifier));
+        let [ident, a, b, c, d] = self.texts.each_ref().map(Vec::as_slice);
+        let [opaque, second] = self.opaque();
+        let mode_change = ModeChange { modifier, ident, mode: a, path, opaque };
+        let removal = Removal { modifier, ident, path, opaque };
+        let (locating, selecting) = (LocateOptions(self.options), SelectOptions(self.options));
+        match self.kind / 2 % 13 {
+            0 => Message::Chmod(mode_change),
+            1 => Message::Mkdir(mode_change),
+            2 => Message::Mkpath(mode_change),
+            3 => Message::Locate(Locate { ident, options: locating, path, opaque, avoid: second }),
+            4 => Message::Select(Select { ident, options: selecting, path, opaque, avoid: second }),
+            5 => {
+                Message::Mv(Mv { modifier, ident, old: path, new: a, old_opaque: opaque, new_opaque: second })
+            }
+            6 => Message::Prepadd(Prepadd {
+                modifier: PrepaddModifier(self.modifier),
+                ident,
+                reqid: a,
+                notify: b,
+                priority: c,
+                mode: d,
+                path,
+                opaque,
+            }),
+            7 => Message::Prepdel(Prepdel { modifier, ident, reqid: a }),
+            8 => Message::Rm(removal),
+            9 => Message::Rmdir(removal),
+            10 => Message::Trunc(Trunc { modifier, ident, size: a, path, opaque }),
+            11 => Message::Stats(StatsModifier(self.modifier)),
+            _ => Message::Statfs(Statfs { modifier: StatfsModifier(self.modifier), path }),
+        }
+    }
+
+    fn of_a_node(&self) -> Message<'_> {
+        let Self { modifier, options, path, .. } = self;
+        let percent = |number: u16| u8::try_from(number % 101).unwrap();
+        let [n0, n1, n2, n3] = self.numbers;
+        let [cpu, net, runq, mem] = self.numbers.map(percent);
+        let free_mb = options >> 1;
+        let suspends = StatusModifier::SUSPEND | StatusModifier::NOSTAGE;
+        match self.kind / 2 % 14 {
+            0 => Message::Avail(Avail { free_mb, used_percent: cpu.into() }),
+            1 => Message::Load(Load { cpu, net, runq, mem, pag: 0, dsk: 100, free_mb }),
+            2 => Message::Disc,
+            3 => Message::Ping,
+            4 => Message::Usage,
+            5 => Message::Gone(Gone { path }),
+            6 => Message::Have(Have { modifier: HaveModifier(*modifier), path }),
+            7 => Message::State(State { modifier: StateModifier(*modifier), path }),
+            8 => Message::Status(Status {
+                modifier: StatusModifier::RESUME,
+                port: Some(n0).filter(|&n| n != 0),
+            }),
+            9 => Message::Status(Status { modifier: suspends, port: None }),
+            10 => Message::Xauth(path),
+            11 => Message::NotHere(NotHere { path }),
+            12 => Message::Occupancy(Occupancy {
+                level: n0,
+                children: n1,
+                free: n2,
+                free_below: *options,
+                nodes_below: n3.into(),
+                cell: self.opaque()[0],
+            }),
+            _ => self.login(),
+        }
+    }
+
+    fn login(&self) -> Message<'_> {
+        let [n0, n1, n2, n3] = self.numbers;
+        let [sid, paths] = self.opaque();
+        Message::Login(Login {
+            version: n0,
+            mode: Mode(self.options | Mode::DIRECTOR.0),
+            pid: self.options,
+            total_mb: self.options >> 1,
+            free_mb: 1,
+            free_mb_min: 2,
+            file_systems: n1,
+            used_percent: n2,
+            data_port: n3,
+            node_port: n0,
+            sid,
+            paths,
+            interfaces: Some(&self.path),
+            env: Some(b""),
+        })
+    }
+}
+
+fn split(bytes: &[u8]) -> (Header, &[u8]) {
+    let (header, payload) = bytes.split_first_chunk().unwrap();
+    let header = Header::decode(header);
+    assert_eq!(header.payload_bytes(), payload.len());
+    (header, payload)
+}
+
+/// Payloads that look like packed arguments, cut and damaged ones too.
+fn payload() -> impl Strategy<Value = Vec<u8>> {
+    let argument = prop_oneof![
+        3 => text().prop_map(|text| {
+            let length = u8::try_from(text.len() + 1).unwrap();
+            [&[0, length], &text[..], &[0]].concat()
+        }),
+        1 => Just(vec![0, 0]),
+        2 => any::<[u8; 4]>().prop_map(|n| [&[0xa0], &n[..]].concat()),
+        1 => any::<[u8; 3]>().prop_map(|n| [&[0xb7], &n[..]].concat()),
+        2 => any::<[u8; 2]>().prop_map(|n| [&[0x80], &n[..]].concat()),
+        1 => any::<u8>().prop_map(|n| vec![0x91, n]),
+        1 => vec(any::<u8>(), 0..10),
+    ];
+    let record = any::<[u8; 4]>().prop_map(|n| {
+        let long = [&[0xa0], &n[..]].concat();
+        let short = [&[0x80], &n[..2]].concat();
+        [short.clone(), long.repeat(5), short.repeat(4)].concat()
+    });
+    (option::of(record), vec(argument, 0..9)).prop_map(|(record, arguments)| {
+        let mut payload = record.unwrap_or_default();
+        arguments.iter().for_each(|argument| payload.extend_from_slice(argument));
+        payload
+    })
+}
+
+fn header() -> impl Strategy<Value = Header> {
+    let code = prop_oneof![6 => 0u8..29, 2 => 223u8..228, 1 => any::<u8>()];
+    let modifier = prop_oneof![3 => Just(0u8), 1 => Just(0x20), 2 => any::<u8>()];
+    (any::<[u8; 4]>(), code, modifier).prop_map(|(streamid, code, modifier)| Header {
+        streamid: StreamId(streamid),
+        code: Code(code),
+        modifier,
+        datalen: 0,
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_message_survives(parts in parts(), streamid: [u8; 4]) {
+        let message = parts.message();
+        let mut out = Vec::new();
+        prop_assert_eq!(message.encode(StreamId(streamid), Extensions::ALL, &mut out), Ok(()));
+        let (header, payload) = split(&out);
+        prop_assert_eq!(header.code, message.code());
+        if !matches!(message, Message::Status(_)) {
+            prop_assert_eq!(header.streamid, StreamId(streamid));
+        }
+        prop_assert_eq!(Message::decode(&header, payload), Ok(message));
+        // Texts with a NUL in them, or over the limit, leave nothing behind.
+        let mut long = parts.clone();
+        long.path.push(0);
+        long.path.push(1);
+        let mut nothing = Vec::new();
+        let kind = long.message();
+        if kind.encode(StreamId(streamid), Extensions::ALL, &mut nothing).is_err() {
+            prop_assert!(nothing.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_cut_message_is_an_error_or_a_message_with_less(parts in parts()) {
+        let message = parts.message();
+        let mut out = Vec::new();
+        message.encode(StreamId::NONE, Extensions::ALL, &mut out).unwrap();
+        let (header, payload) = split(&out);
+        for end in 0..payload.len() {
+            let _ = Message::decode(&header, &payload[..end]);
+        }
+    }
+
+    #[test]
+    fn what_bytes_decode_to_encodes_the_same_again(header in header(), payload in payload()) {
+        if let Ok(message) = Message::decode(&header, &payload) {
+            let mut first = Vec::new();
+            if message.encode(header.streamid, Extensions::ALL, &mut first).is_ok() {
+                let (again_header, again) = split(&first);
+                let again = Message::decode(&again_header, again).unwrap();
+                let mut second = Vec::new();
+                prop_assert_eq!(again.encode(header.streamid, Extensions::ALL, &mut second), Ok(()));
+                prop_assert_eq!(&first, &second);
+                // These have numbers that are cut to what real daemons say.
+                let cut = matches!(message, Message::Login(_) | Message::Load(_) | Message::Avail(_));
+                prop_assert!(cut || again == message, "{:?} {:?}", message, again);
+            } else {
+                prop_assert!(first.is_empty());
+            }
+            examine(&message);
+        }
+        if let Ok(answer) = LoginAnswer::decode(&header, &payload) {
+            let mut first = Vec::new();
+            if answer.encode(&mut first).is_ok() {
+                let (header, again) = split(&first);
+                prop_assert_eq!(LoginAnswer::decode(&header, again), Ok(answer));
+            }
+        }
+        if let Ok(ToRedirector::Response(response)) = ToRedirector::decode(&header, &payload) {
+            let mut first = Vec::new();
+            if response.encode(header.streamid, &mut first).is_ok() {
+                let (header, again) = split(&first);
+                prop_assert_eq!(Response::decode(&header, again), Ok(response));
+            }
+        }
+    }
+
+    #[test]
+    fn a_response_survives(value in 1u32..0x8000_0000, text in option::of(text()), kind in 0u8..5, later: bool) {
+        let id = MessageId::of_streamid(StreamId([0, 7, 7, 0])).unwrap();
+        let port = u16::try_from(value % 65_535 + 1).unwrap();
+        let answer = match kind {
+            0 => Answer::Data { value, text: text.as_deref() },
+            1 => Answer::Error { code: ErrorCode(value), text: text.as_deref().unwrap_or_default() },
+            2 => Answer::Redirect(Redirect::host(b"[2001:db8::1]?x=1", port)),
+            3 => Answer::Wait { seconds: value },
+            _ => Answer::Waitresp { id: id.value() },
+        };
+        let later = later && kind != 4;
+        let response = Response {
+            modifier: if later { ResponseModifier::ASYNC } else { ResponseModifier::NONE },
+            answer,
+        };
+        let mut out = Vec::new();
+        prop_assert_eq!(response.encode(id.streamid(), &mut out), Ok(()));
+        let (header, payload) = split(&out);
+        prop_assert_eq!(ToRedirector::decode(&header, payload), Ok(ToRedirector::Response(response)));
+        if let Answer::Redirect(redirect) = response.answer {
+            let expected = Target::Host { host: b"[2001:db8::1]", port, cgi: Some(b"x=1") };
+            prop_assert_eq!(redirect.target(), Some(expected));
+        }
+        for end in 0..payload.len() {
+            let cut = Response::decode(&header, &payload[..end]);
+            prop_assert_eq!(cut.is_err(), end < 4);
+        }
+    }
+
+    #[test]
+    fn a_login_reply_survives(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
+        let login = Login { version, ..Login::default() };
+        let sid = format!("m-{instance} 1213man");
+        let env = format!("site={site}&scalla=7");
+        let reply = LoginReply::to(&login, suspended, hold, sid.as_bytes(), env.as_bytes());
+        let mut out = Vec::new();
+        prop_assert_eq!(LoginAnswer::Accepted(reply).encode(&mut out), Ok(()));
+        let (header, payload) = split(&out);
+        prop_assert_eq!(LoginAnswer::decode(&header, payload), Ok(LoginAnswer::Accepted(reply)));
+        let expected = if version < 3 { Extensions::NONE } else { Extensions::ALL };
+        prop_assert_eq!(reply.granted(Extensions::ALL), expected);
+    }
+
+    #[test]
+    fn built_texts_read_back(
+        exports in vec((any::<bool>(), any::<bool>(), "/[ -~]{0,20}"), 1..9),
+        instance in "[!-~]{1,9}( [!-~]{1,9})?", cluster in "[!-~]{1,20}", anywhere: bool, proxy: bool,
+        host in option::of("[!-%'-~]{0,9}"), site in option::of("[!-%'-~]{0,9}"), extensions: u32,
+    ) {
+        let exports: Vec<_> = exports
+            .iter()
+            .map(|(writable, stageable, prefix)| Export {
+                writable: *writable,
+                stageable: *stageable,
+                prefix: prefix.as_bytes(),
+            })
+            .collect();
+        let mut out = Vec::new();
+        exports.iter().for_each(|&export| Exports::append(&mut out, export));
+        prop_assert_eq!(Exports::parse(&out).collect::<Result<Vec<_>, _>>(), Ok(exports));
+
+        let (instance, cluster) = (instance.as_bytes(), cluster.as_bytes());
+        let id = SystemId { anywhere, kind: NodeKind::Supervisor, proxy, instance, cluster };
+        let mut out = Vec::new();
+        id.encode(&mut out);
+        prop_assert_eq!(SystemId::parse(&out), Ok(id));
+        prop_assert_eq!(SystemId::cluster_of(&out), Some(cluster));
+
+        let env = Env {
+            host: host.as_deref().map(str::as_bytes),
+            site: site.as_deref().map(str::as_bytes),
+            extensions: Extensions(extensions),
+        };
+        let mut out = Vec::new();
+        env.encode(&mut out);
+        prop_assert_eq!(Env::parse(Cgi::new(&out)), env);
+    }
+
+    #[test]
+    fn a_try_list_reads_back(hosts in vec(("[a-z0-9.]{1,30}|[0-9a-f]{1,4}::[0-9a-f]{1,4}", 1u16..), 0..70)) {
+        let own = TryHost::new(b"own.example.org", 1213);
+        let mut expected: Vec<_> = Vec::new();
+        for (host, port) in &hosts {
+            let host = TryHost::new(host.as_bytes(), *port);
+            if !expected.contains(&host) {
+                expected.push(host);
+            }
+        }
+        let list = TryList::new(Phase::Login, expected.iter().copied(), own).unwrap();
+        let mut out = Vec::new();
+        LoginAnswer::Try(list.message()).encode(&mut out).unwrap();
+        let (header, payload) = split(&out);
+        let Ok(LoginAnswer::Try(decoded)) = LoginAnswer::decode(&header, payload) else { panic!("no try") };
+        expected.push(own);
+        prop_assert_eq!(decoded.hosts().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn an_inventory_reads_back(paths in vec(filled(), 0..100)) {
+        let mut batch = PathBatch::default();
+        for path in &paths {
+            prop_assert_eq!(batch.push(path), Ok(true));
+        }
+        let message = Message::Inventory(batch.message(InventoryModifier::FIRST | InventoryModifier::LAST));
+        let mut out = Vec::new();
+        prop_assert_eq!(message.encode(StreamId::NONE, Extensions::INVENTORY, &mut out), Ok(()));
+        let (header, payload) = split(&out);
+        let Ok(Message::Inventory(inventory)) = Message::decode(&header, payload) else { panic!("no inventory") };
+        prop_assert!(inventory.paths().eq(paths.iter().map(Vec::as_slice)));
+    }
+
+    #[test]
+    fn arbitrary_streams_end_in_frames_or_errors(bytes in vec(any::<u8>(), 0..300), phase in 0u8..3) {
+        let phase = [Phase::Login, Phase::Established, Phase::Redirector][usize::from(phase)];
+        let mut splitter = Splitter::new(phase);
+        splitter.push(&bytes);
+        let mut taken = 0;
+        while let Ok(Some(frame)) = splitter.next_frame() {
+            taken += 8 + frame.payload.len();
+        }
+        prop_assert_eq!(taken + splitter.unread().len(), bytes.len());
+    }
+}
+
+/// Messages that only our own nodes understand or survive go to nobody else, each by its own bit.
+#[test]
+fn our_own_messages_go_to_our_own_nodes() {
+    let batch = PathBatch::default();
+    let occupancy = Occupancy { level: 0, children: 1, free: 63, free_below: 63, nodes_below: 1, cell: None };
+    let cases = [
+        (Message::NotHere(NotHere { path: b"/f" }), Extensions::NOT_HERE),
+        (Message::Occupancy(occupancy), Extensions::OCCUPANCY),
+        (Message::Inventory(batch.message(InventoryModifier::LAST)), Extensions::INVENTORY),
+    ];
+    for (message, needed) in cases {
+        for peer in [Extensions::NONE, Extensions::ALL.without(needed)] {
+            let mut out = Vec::new();
+            assert!(message.encode(StreamId::NONE, peer, &mut out).is_err(), "{message:?}");
+            assert!(out.is_empty());
+        }
+        assert_eq!(message.encode(StreamId::NONE, needed, &mut Vec::new()), Ok(()));
+    }
+    let prepdel = Message::Prepdel(Prepdel { modifier: RelayModifier::NONE, ident: b"", reqid: b"1" });
+    assert!(prepdel.encode(StreamId::NONE, Extensions::NONE, &mut Vec::new()).is_err());
+}
+
+/// A real daemon's own packer cannot make a longer text.
+#[test]
+fn texts_and_paths_over_2046_bytes_are_not_sent() {
+    for bytes in [2046, 2047] {
+        let path = vec![b'a'; bytes];
+        let options = SelectOptions::READ;
+        let messages = [
+            Message::State(State { modifier: StateModifier::NONE, path: &path }),
+            Message::Have(Have { modifier: HaveModifier::ONLINE, path: &path }),
+            Message::Gone(Gone { path: &path }),
+            Message::NotHere(NotHere { path: &path }),
+            Message::Statfs(Statfs { modifier: StatfsModifier::NONE, path: &path }),
+            Message::Select(Select { ident: b"", options, path: &path, opaque: None, avoid: None }),
+            Message::Select(Select { ident: b"", options, path: b"/f", opaque: Some(&path), avoid: None }),
+            Message::Rm(Removal { modifier: RelayModifier::NONE, ident: &path, path: b"/f", opaque: None }),
+        ];
+        for message in messages {
+            let sent = message.encode(StreamId::NONE, Extensions::ALL, &mut Vec::new());
+            assert_eq!(sent.is_ok(), bytes == 2046, "{bytes} bytes in {}", message.code());
+        }
+    }
+}
+
+/// A path is what a question and its answer are about; a real node would stat its root.
+#[test]
+fn messages_without_path_are_not_sent() {
+    let messages = [
+        Message::State(State { modifier: StateModifier::NONE, path: b"" }),
+        Message::Have(Have { modifier: HaveModifier::ONLINE, path: b"" }),
+        Message::Gone(Gone { path: b"" }),
+        Message::Rm(Removal { modifier: RelayModifier::NONE, ident: b"", path: b"", opaque: None }),
+    ];
+    for message in messages {
+        assert!(message.encode(StreamId::NONE, Extensions::ALL, &mut Vec::new()).is_err(), "{message:?}");
+    }
+}
+
+#[test]
+fn a_status_that_contradicts_itself_is_not_sent() {
+    let sent = |modifier| {
+        let status = Message::Status(Status { modifier: StatusModifier(modifier), port: None });
+        status.encode(StreamId::NONE, Extensions::NONE, &mut Vec::new()).is_ok()
+    };
+    let fine: Vec<_> = (0..=0x1f).filter(|&modifier| sent(modifier)).collect();
+    assert_eq!(fine, [0, 1, 2, 4, 5, 6, 8, 9, 10, 16]);
+}
+
+/// What a parent or a node asks of a decoded message.
+fn examine(message: &Message<'_>) {
+    match message {
+        Message::Login(login) => {
+            login.exports().for_each(drop);
+            login.interfaces().for_each(drop);
+            let _ = (login.env(), login.sid.map(SystemId::parse));
+        }
+        Message::Select(select) => select.avoided().for_each(drop),
+        Message::Locate(locate) => drop(locate.scope()),
+        Message::Try(hosts) => hosts.hosts().for_each(drop),
+        Message::Inventory(inventory) => inventory.paths().for_each(|path| assert!(!path.is_empty())),
+        Message::Chmod(change) => drop(change.permissions()),
+        Message::Trunc(trunc) => drop(trunc.size_bytes()),
+        Message::Statfs(statfs) => {
+            let _ = (SpaceText::parse(statfs.path), TotalsText::parse(statfs.path));
+        }
+        _ => {}
+    }
+}
