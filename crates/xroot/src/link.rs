@@ -287,8 +287,7 @@ fn turn(
         }
         let turn_over = matches!(flow, Flow::Turn) || flushed == Flushed::Turn || sent >= ROUND_BYTES;
         if turn_over {
-            // Others first; then on.
-            context.waker().wake_by_ref();
+            go_on_later(context);
             return Poll::Pending;
         }
         if moved {
@@ -299,6 +298,16 @@ fn turn(
             Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
             Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
         }
+    }
+}
+
+/// Others first; then on. A task that just wakes itself comes back thousands of times before the runtime looks at its sockets
+/// again, and till then nobody hears of what has come on the others.
+fn go_on_later(context: &mut Context<'_>) {
+    // It leaves the waker with the runtime, to be woken after the next look; the future itself has done its work then.
+    let yielding = std::pin::pin!(tokio::task::yield_now()).poll(context);
+    if yielding.is_ready() {
+        context.waker().wake_by_ref();
     }
 }
 

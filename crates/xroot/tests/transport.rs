@@ -245,3 +245,38 @@ fn a_flood_of_logins_is_served() {
     drop(clients);
     server.until_sessions(0);
 }
+
+#[test]
+fn a_flood_on_one_connection_does_not_keep_others_from_being_heard() {
+    let server = Server::with(Wish { loops: 1, ..Wish::default() });
+    server.put("/f", &pattern(100_000));
+    let mut other = server.client();
+    let mut flooding = server.client();
+    let handle = flooding.open("/f", READING);
+    let mut flood = flooding.stream;
+    let (mut replies, ends) = (flood.try_clone().unwrap(), flood.try_clone().unwrap());
+    let reader = std::thread::spawn(move || std::io::copy(&mut replies, &mut std::io::sink()));
+    let writer = std::thread::spawn(move || {
+        let requests = read(handle, 1, 24).bytes().repeat(5000);
+        while flood.write_all(&requests).is_ok() {}
+    });
+    until("the flood has begun", || server.totals().requests > 10_000);
+    // What of the flood is run in the time of a round trip of the other: a turn, which is 64, or, on a machine that has much
+    // else to do, more of them for some. A loop that did not look at its sockets between turns ran some 4,000 for each.
+    let mut meanwhile: Vec<u64> = (0..50)
+        .map(|_| {
+            let before = server.totals().requests;
+            assert_eq!(other.call(&Raw::new(PING)).status, OK);
+            server.totals().requests - before
+        })
+        .collect();
+    meanwhile.sort_unstable();
+    assert!(
+        meanwhile[meanwhile.len() / 4] < 1000,
+        "requests of another connection were run first: {meanwhile:?}"
+    );
+    // The threads come to their ends.
+    ends.shutdown(Shutdown::Both).unwrap();
+    writer.join().unwrap();
+    drop(reader.join().unwrap());
+}
