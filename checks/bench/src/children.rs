@@ -45,6 +45,13 @@ pub(crate) fn pinned(program: &Path, cpu: u32) -> Command {
     command
 }
 
+/// The same, but on its processor whoever else has something to do comes first.
+pub(crate) fn giving_way(program: &Path, cpu: u32) -> Command {
+    let mut command = pinned(Path::new("chrt"), cpu);
+    command.args(["--idle", "0"]).arg(program);
+    command
+}
+
 /// A server that is killed when this is dropped.
 pub(crate) struct Running {
     child: Child,

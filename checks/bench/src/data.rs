@@ -20,6 +20,7 @@ const TMPFS: &str = "/dev/shm";
 const BIG: &str = "1g";
 const LONG: &str = "2g";
 const MANY: &str = "10000";
+const SLOW: &str = "64m";
 
 /// Two trees of files, removed in the end.
 pub(crate) struct Data {
@@ -52,9 +53,8 @@ impl Data {
         }
         // The servers' user must be able to reach it: a checkout may lie below somebody's home.
         fs::copy(program, data.program()).with_context(|| format!("cannot copy {}", program.display()))?;
-        let uses = |path: &str| {
-            rows.iter().any(|row| matches!(&row.load, Load::Bench(arguments) if arguments.iter().any(|part| part == path)))
-        };
+        let parts = || rows.iter().flat_map(|row| row.load.arguments()).flatten();
+        let uses = |path: &str| parts().any(|part| part == path);
         let loads = |wanted: fn(&Load) -> bool| rows.iter().any(|row| wanted(&row.load));
         if uses("/big") || loads(|load| matches!(load, Load::Mixed | Load::Busy)) {
             data.generate(&data.tree(false).join("big"), &["--size", BIG])?;
@@ -62,7 +62,10 @@ impl Data {
         if uses("/stream") {
             data.generate(&data.tree(false).join("stream"), &["--size", LONG])?;
         }
-        if loads(|load| matches!(load, Load::Mixed)) {
+        if uses(crate::slow::FILE) {
+            data.generate(&data.tree(false).join("slow"), &["--size", SLOW])?;
+        }
+        if uses("/cold") || loads(|load| matches!(load, Load::Mixed)) {
             data.generate(&data.cold(), &["--size", BIG])?;
         }
         if uses("/many") || uses("/many/f%d") {

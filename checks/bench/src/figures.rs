@@ -15,12 +15,16 @@ pub(crate) enum Figure {
     P99,
     /// Seconds that a copy takes.
     Wall,
-    /// Operations per second of the uncached reads beside.
-    ColdThroughput,
+    /// Operations per second of the load beside.
+    BesideThroughput,
     /// Resident bytes of the server for each connection.
     Memory,
     /// Throughput in proportion to that with 64 connections.
     Share,
+    /// The latency that 99 of 100 operations keep when nobody is beside them, in microseconds.
+    P99Alone,
+    /// The one beside others in proportion to that.
+    Rise,
     /// Processor time of the generator for each operation, in microseconds.
     ClientCpu,
     /// Context switches of the server for each operation.
@@ -35,9 +39,11 @@ impl Figure {
             Self::P50 => "p50",
             Self::P99 => "p99",
             Self::Wall => "time",
-            Self::ColdThroughput => "uncached throughput",
+            Self::BesideThroughput => "throughput beside",
             Self::Memory => "memory per connection",
             Self::Share => "share of the throughput at 64",
+            Self::P99Alone => "p99 alone",
+            Self::Rise => "p99 beside others to p99 alone",
             Self::ClientCpu => "client CPU",
             Self::Switches => "context switches",
         }
@@ -51,9 +57,11 @@ impl Figure {
             Self::P50 => "p50_us",
             Self::P99 => "p99_us",
             Self::Wall => "seconds",
-            Self::ColdThroughput => "uncached_operations_per_second",
+            Self::BesideThroughput => "operations_per_second_beside",
             Self::Memory => "resident_bytes_per_connection",
             Self::Share => "share_of_throughput_at_64",
+            Self::P99Alone => "p99_alone_us",
+            Self::Rise => "p99_to_p99_alone",
             Self::ClientCpu => "client_cpu_us_per_operation",
             Self::Switches => "context_switches_per_operation",
         }
@@ -67,20 +75,18 @@ impl Figure {
             value => format!("{value:.2}"),
         };
         match self {
-            Self::Throughput | Self::ColdThroughput if value >= 1e6 => format!("{}M/s", three(value / 1e6)),
-            Self::Throughput | Self::ColdThroughput if value >= 1e3 => format!("{}k/s", three(value / 1e3)),
-            Self::Throughput | Self::ColdThroughput => format!("{}/s", three(value)),
-            Self::Cpu | Self::P50 | Self::P99 | Self::ClientCpu if value >= 1e6 => {
-                format!("{} s", three(value / 1e6))
-            }
-            Self::Cpu | Self::P50 | Self::P99 | Self::ClientCpu if value >= 1e3 => {
-                format!("{} ms", three(value / 1e3))
-            }
-            Self::Cpu | Self::P50 | Self::P99 | Self::ClientCpu => format!("{} us", three(value)),
+            Self::Throughput | Self::BesideThroughput if value >= 1e6 => format!("{}M/s", three(value / 1e6)),
+            Self::Throughput | Self::BesideThroughput if value >= 1e3 => format!("{}k/s", three(value / 1e3)),
+            Self::Throughput | Self::BesideThroughput => format!("{}/s", three(value)),
+            Self::Cpu | Self::P50 | Self::P99 | Self::P99Alone | Self::ClientCpu => match value {
+                value if value >= 1e6 => format!("{} s", three(value / 1e6)),
+                value if value >= 1e3 => format!("{} ms", three(value / 1e3)),
+                value => format!("{} us", three(value)),
+            },
             Self::Wall => format!("{} s", three(value)),
             Self::Memory if value >= 1024.0 => format!("{} KiB", three(value / 1024.0)),
             Self::Memory => format!("{value:.0} B"),
-            Self::Share | Self::Switches => three(value),
+            Self::Share | Self::Rise | Self::Switches => three(value),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `figures` | what is measured of a load, and goals for it |
 //! | `servers` | starts and stops the three servers |
 //! | `floor` | the third of them |
+//! | `slow` | ours on a storage that takes its time |
 //! | `data` | the files they serve |
 //! | `measure` | one load on one server |
 //! | `children` | programs that end with us, and in time |
@@ -29,6 +30,7 @@ mod process;
 mod report;
 mod rows;
 mod servers;
+mod slow;
 
 use anyhow::{Context, bail};
 use clap::Parser;
@@ -76,6 +78,9 @@ pub(crate) struct Options {
     /// Be the floor: the server that answers from memory.
     #[arg(long, hide = true)]
     floor: bool,
+    /// Be our server on a storage that takes its time: the folder to serve, and one for itself.
+    #[arg(long, hide = true, num_args = 2)]
+    slow: Option<Vec<PathBuf>>,
 }
 
 impl Options {
@@ -99,6 +104,10 @@ fn work() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     if options.floor {
         floor::serve()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some([tree, work]) = options.slow.as_deref() {
+        slow::serve(tree, work)?;
         return Ok(ExitCode::SUCCESS);
     }
     let wanted =

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::children::{Awaited, CLIENT_CPU, pinned, run};
+use crate::children::{Awaited, CLIENT_CPU, giving_way, pinned, run};
 use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
 use crate::process::Usage;
-use crate::rows::{Load, Row};
+use crate::rows::{Beside, How, Load, Row};
 use crate::servers::{Server, Side};
 
 /// What a run may take beyond its own time: ten thousand connections are to be made.
@@ -22,6 +22,9 @@ const VERIFY: &str = "300ms";
 /// Connections to which the busy ones are compared, and the busy ones.
 const FEW: &str = "64";
 const MANY: &str = "2000";
+
+/// Makes the command of a generator.
+type Starter = fn(&Path, u32) -> Command;
 
 /// How loads are measured.
 pub(crate) struct Measure<'d> {
@@ -34,15 +37,16 @@ pub(crate) struct Measure<'d> {
 impl Measure<'_> {
     /// Compares every byte for a moment, where the load has bytes to compare.
     pub(crate) fn verify(&self, row: &Row, server: &Server) -> anyhow::Result<()> {
-        let Load::Bench(arguments) = &row.load else { return Ok(()) };
-        let kind = arguments.first().map_or("", String::as_str);
-        if !["read", "stream", "readv", "pgread", "write", "pgwrite", "dirlist"].contains(&kind) {
-            return Ok(());
+        for arguments in row.load.arguments() {
+            let kind = arguments.first().map_or("", String::as_str);
+            if !["read", "stream", "readv", "pgread", "write", "pgwrite", "dirlist"].contains(&kind) {
+                continue;
+            }
+            let mut arguments: Vec<_> =
+                arguments.iter().filter(|argument| *argument != "--discard").cloned().collect();
+            arguments.extend(["--verify", "--duration", VERIFY, "--warmup", "0s"].map(str::to_owned));
+            self.bench(&arguments, server, pinned)?.finish()?;
         }
-        let mut arguments: Vec<_> =
-            arguments.iter().filter(|argument| *argument != "--discard").cloned().collect();
-        arguments.extend(["--verify", "--duration", VERIFY, "--warmup", "0s"].map(str::to_owned));
-        self.bench(&arguments, server)?.finish()?;
         Ok(())
     }
 
@@ -65,23 +69,28 @@ impl Measure<'_> {
             }
             (Load::Mixed, ..) => self.mixed(server),
             (Load::Busy, ..) => self.busy(server),
+            (Load::Beside(both), ..) => self.beside(both, server),
         }
     }
 
     /// Starts a load for as long as loads are measured.
     fn timed(&self, arguments: &[String], server: &Server) -> anyhow::Result<Bench> {
+        self.timed_by(arguments, server, pinned)
+    }
+
+    fn timed_by(&self, arguments: &[String], server: &Server, by: Starter) -> anyhow::Result<Bench> {
         let mut arguments = arguments.to_vec();
         let warmup = if self.quick { "200ms" } else { "500ms" };
         arguments.extend(
             ["--duration", &format!("{}s", self.time.as_secs()), "--warmup", warmup].map(str::to_owned),
         );
-        self.bench(&arguments, server)
+        self.bench(&arguments, server, by)
     }
 
     /// Starts `scalla bench`; the second argument is the path.
-    fn bench(&self, arguments: &[String], server: &Server) -> anyhow::Result<Bench> {
+    fn bench(&self, arguments: &[String], server: &Server, by: Starter) -> anyhow::Result<Bench> {
         let [kind, path, options @ ..] = arguments else { bail!("a load has a kind and a path") };
-        let mut command = pinned(&self.program, CLIENT_CPU);
+        let mut command = by(&self.program, CLIENT_CPU);
         command.args(["bench", kind, &server.url(path)]).args(options).arg("--json");
         command.args(["--server-pid", &server.pid().to_string()]);
         Ok(Bench { awaited: Awaited::start(command, self.time + SLACK)? })
@@ -115,19 +124,42 @@ impl Measure<'_> {
         let cold = self.timed(&arguments("read /cold -s 4k -c 16 --align 4k"), server)?;
         let warm = self.timed(&arguments("read /big -s 2k -c 8"), server)?;
         let (warm, cold) = (warm.finish()?, cold.finish()?);
-        if let (Some(before), Some(after)) = (before, from_storage(server)) {
-            let read = number(&cold, &["bytes"])?;
-            // Warm-up reads too, so more comes from storage than was counted.
-            if ((after - before) as f64) < 0.8 * read {
-                bail!("only {} of {read} bytes of the uncached file came from storage", after - before);
-            }
-        }
+        was_cold(&cold, before, server)?;
         let mut figures = figures(&warm)?;
         let cold = number(&cold, &["operations_per_second"])?;
-        figures.insert(Figure::ColdThroughput, cold);
+        figures.insert(Figure::BesideThroughput, cold);
         // The server's time went into both.
         let warm_rate = figures.get(&Figure::Throughput).copied().unwrap_or(0.0);
         figures.entry(Figure::Cpu).and_modify(|cpu| *cpu *= warm_rate / (warm_rate + cold));
+        Ok(figures)
+    }
+
+    /// One load alone, and then beside another.
+    fn beside(&self, both: &Beside, server: &Server) -> anyhow::Result<Figures> {
+        let alone = figures(&self.timed(&both.watched, server)?.finish()?)?;
+        let _evictor = match both.how {
+            How::Cold => Some(Evictor::start(&self.data.cold())?),
+            How::Slow | How::GivesWay => None,
+        };
+        let by: Starter = if both.how == How::GivesWay { giving_way } else { pinned };
+        let before = from_storage(server);
+        let other = self.timed_by(&both.other, server, by)?;
+        let watched = self.timed(&both.watched, server)?;
+        let (watched, other) = (watched.finish()?, other.finish()?);
+        if both.how == How::Cold {
+            was_cold(&other, before, server)?;
+        }
+        let mut figures = figures(&watched)?;
+        // The server's time went into both.
+        figures.retain(|figure, _| !matches!(figure, Figure::Cpu | Figure::Switches | Figure::Memory));
+        let p99 = |figures: &Figures| figures.get(&Figure::P99).copied().unwrap_or(0.0);
+        let (with, without) = (p99(&figures), p99(&alone));
+        let others = number(&other, &["operations_per_second"])?;
+        figures.extend([
+            (Figure::P99Alone, without),
+            (Figure::Rise, with / without.max(1e-9)),
+            (Figure::BesideThroughput, others),
+        ]);
         Ok(figures)
     }
 
@@ -141,6 +173,17 @@ impl Measure<'_> {
         many.insert(Figure::Share, share);
         Ok(many)
     }
+}
+
+/// Insists that what a load read came from storage; `before` is what had come before it.
+fn was_cold(report: &Value, before: Option<u64>, server: &Server) -> anyhow::Result<()> {
+    let (Some(before), Some(after)) = (before, from_storage(server)) else { return Ok(()) };
+    let read = number(report, &["bytes"])?;
+    // Warm-up reads too, so more comes from storage than was counted.
+    if ((after - before) as f64) < 0.8 * read {
+        bail!("only {} of {read} bytes of the uncached file came from storage", after - before);
+    }
+    Ok(())
 }
 
 /// Bytes that a server has had read from storage; `None` where the kernel does not count them.

@@ -30,6 +30,8 @@ pub(crate) struct Setting {
     pub(crate) tmpfs: bool,
     /// Servers that have done nothing else: where memory counts.
     pub(crate) fresh: bool,
+    /// Ours alone, on the storage of [`crate::slow`].
+    pub(crate) slow: bool,
 }
 
 #[derive(Debug)]
@@ -44,12 +46,48 @@ pub(crate) enum Load {
     Mixed,
     /// Many busy connections, after 64 of them.
     Busy,
+    /// One load alone, and then the same with another beside it.
+    Beside(Beside),
+}
+
+/// Two loads as the arguments of `scalla bench`.
+#[derive(Debug)]
+pub(crate) struct Beside {
+    pub(crate) watched: Vec<String>,
+    pub(crate) other: Vec<String>,
+    pub(crate) how: How,
+}
+
+/// What is special about the other load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum How {
+    /// Its file is slow by itself.
+    Slow,
+    /// Its file is kept out of the page cache.
+    Cold,
+    /// Its generator gives way to the watched one's, on the processor they share: what is measured is whether the server does.
+    GivesWay,
+}
+
+impl Load {
+    /// Its parts that are arguments of `scalla bench`.
+    pub(crate) fn arguments(&self) -> Vec<&[String]> {
+        match self {
+            Self::Bench(arguments) => vec![arguments],
+            Self::Beside(both) => vec![&both.watched, &both.other],
+            Self::Download | Self::Upload | Self::Mixed | Self::Busy => Vec::new(),
+        }
+    }
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
 }
 
 /// Name, kind of load with its path, options.
 fn bench(name: &str, title: &str, kind: &str, path: &str, options: &str, goals: &[Goal]) -> Row {
     let mut arguments = vec![kind.to_owned(), path.to_owned()];
-    arguments.extend(options.split_whitespace().map(str::to_owned));
+    arguments.extend(words(options));
     Row {
         name: name.to_owned(),
         title: title.to_owned(),
@@ -72,7 +110,7 @@ impl Row {
     /// The floor moves as many bytes by another request.
     fn floor_with(mut self, kind: &str, options: &str) -> Self {
         let mut arguments = vec![kind.to_owned(), "/floor".to_owned()];
-        arguments.extend(options.split_whitespace().map(str::to_owned));
+        arguments.extend(words(options));
         self.floor = Some(arguments);
         self
     }
@@ -105,6 +143,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(writes());
     rows.extend(names());
     rows.extend(crowds());
+    rows.extend(neighbours());
     rows
 }
 
@@ -314,7 +353,7 @@ fn crowds() -> Vec<Row> {
     let mixed = |name, title, rate, tail| {
         let goals = [
             Goal::at_least(THROUGHPUT, rate),
-            Goal::at_least(Figure::ColdThroughput, rate),
+            Goal::at_least(Figure::BesideThroughput, rate),
             Goal::at_most(Figure::P99, tail),
         ];
         Row { load: Load::Mixed, ..bench(name, title, "", "", "", &goals) }
@@ -343,6 +382,41 @@ fn crowds() -> Vec<Row> {
             )
         }
         .fresh(),
+    ]
+}
+
+/// What one load does to another's latency.
+fn neighbours() -> Vec<Row> {
+    const CACHED: &str = "read /big -s 2k -c 64";
+    let row = |name, title, watched: &str, other: &str, how, times| {
+        let load = Load::Beside(Beside { watched: words(watched), other: words(other), how });
+        let goals = [Goal::at_most(Figure::Rise, times).of_ours()];
+        Row { load, ..bench(name, title, "", "", "", &goals) }
+    };
+    let slow = row(
+        "slow-storage",
+        "cached reads of 2k on 64 connections beside 64 that read 4k of a file whose storage answers in 50 ms",
+        CACHED,
+        "read /slow -s 4k -c 64 --align 4k",
+        How::Slow,
+        2.0,
+    );
+    let cold = |name, title, other| row(name, title, CACHED, other, How::Cold, 2.0);
+    vec![
+        Row { setting: Setting { slow: true, ..Setting::default() }, ..slow },
+        cold(
+            "slow-disk",
+            "the same beside 64 that read 4k of an uncached file on disk",
+            "read /cold -s 4k -c 64 --align 4k",
+        ),
+        row(
+            "fairness",
+            "reads of 2k on one connection beside one with 1,000 in flight",
+            "read /big -s 2k",
+            "read /big -s 2k -d 1000",
+            How::GivesWay,
+            3.0,
+        ),
     ]
 }
 

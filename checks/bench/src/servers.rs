@@ -39,12 +39,12 @@ impl Server {
     }
 }
 
-/// The servers that run: one of each side, all with the same setting.
+/// The servers that run: one of each side that the setting has, all with the same.
 pub(crate) struct Fleet<'d> {
     data: &'d Data,
     /// Further arguments of ours in every load.
     arguments: &'d [String],
-    running: Option<(Setting, [Server; 3])>,
+    running: Option<(Setting, Vec<Server>)>,
 }
 
 impl<'d> Fleet<'d> {
@@ -53,14 +53,17 @@ impl<'d> Fleet<'d> {
     }
 
     /// Servers with a setting; those that run already, if they have it.
-    pub(crate) fn with(&mut self, setting: &Setting) -> anyhow::Result<&[Server; 3]> {
-        let same = |(running, _): &(Setting, [Server; 3])| running == setting && !setting.fresh;
+    pub(crate) fn with(&mut self, setting: &Setting) -> anyhow::Result<&[Server]> {
+        let same = |(running, _): &(Setting, Vec<Server>)| running == setting && !setting.fresh;
         if !self.running.as_ref().is_some_and(same) {
             self.running = None;
-            let servers = [self.ours(setting)?, self.theirs(setting)?, self.floor()?];
+            let servers = match setting.slow {
+                true => vec![self.slow(setting)?],
+                false => vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?],
+            };
             self.running = Some((setting.clone(), servers));
         }
-        self.running.as_ref().map(|(_, servers)| servers).context("no servers")
+        self.running.as_ref().map(|(_, servers)| servers.as_slice()).context("no servers")
     }
 
     fn ours(&self, setting: &Setting) -> anyhow::Result<Server> {
@@ -106,13 +109,28 @@ impl<'d> Fleet<'d> {
     }
 
     fn floor(&self) -> anyhow::Result<Server> {
-        let log = self.data.run_folder("floor")?.join("log");
+        self.own("floor", Side::Floor, |command, _| {
+            command.arg("--floor");
+        })
+    }
+
+    fn slow(&self, setting: &Setting) -> anyhow::Result<Server> {
+        self.own("slow", Side::Ours, |command, folder| {
+            command.arg("--slow").arg(self.data.tree(setting.tmpfs)).arg(folder);
+        })
+    }
+
+    /// A server that is this program.
+    fn own(&self, name: &str, side: Side, told: impl Fn(&mut Command, &Path)) -> anyhow::Result<Server> {
+        let folder = self.data.run_folder(name)?;
+        let log = folder.join("log");
         let own = std::env::current_exe().context("cannot find out where this program is")?;
-        let mut command: Command = pinned(&own, SERVER_CPU);
-        command.arg("--floor");
+        let mut command = pinned(&own, SERVER_CPU);
+        told(&mut command, &folder);
         // Not as the servers' user, who may not be able to reach this program.
-        let mut running = Running::start(command, &log, false).context("the floor")?;
+        let mut running =
+            Running::start(command, &log, false).with_context(|| format!("the server `{name}`"))?;
         let port = running.wait_for(&log, |text| text.strip_prefix("port ")?.lines().next()?.parse().ok())?;
-        Ok(Server { running, port, side: Side::Floor })
+        Ok(Server { running, port, side })
     }
 }

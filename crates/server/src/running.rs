@@ -1,6 +1,6 @@
 //! A server that serves: the rooms wired together, the port open.
 //!
-//! In-process tests start one with [`Running::listen`]; programs go through [`crate::daemon`].
+//! In-process tests start one with [`Running::listen`], on another storage with [`Running::listen_over`]; programs go through [`crate::daemon`].
 
 use crate::adapters::{Doorkeeper, Redirects, SystemClock, SystemUsers, install_rings};
 use crate::assembly;
@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use storage::Backend;
 use storage::posix::Posix;
 use tokio::sync::oneshot;
 
@@ -54,19 +55,39 @@ impl Running {
     /// # Errors
     /// [`StartError`].
     pub fn listen(effective: &Effective) -> Result<Self, StartError> {
+        Self::listen_over(effective, |posix| posix)
+    }
+
+    /// The same, with what `wrap` makes of the storage in its place: for measurements and tests of a storage that is slow
+    /// or goes wrong.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn listen_over(
+        effective: &Effective,
+        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+    ) -> Result<Self, StartError> {
         let descriptors = raise_descriptors(effective.network.max_fd.value).map_err(StartError::Limits)?;
         let listener = assembly::listen(effective, descriptors).map_err(|error| {
             let port = error.address.port();
             StartError::Port { port, owner: port_owner(port), source: error.source }
         })?;
-        Self::start(effective, listener)
+        Self::start_over(effective, listener, wrap)
     }
 
     /// Serves on a port that is open already.
     pub(crate) fn start(effective: &Effective, listener: Listener) -> Result<Self, StartError> {
+        Self::start_over(effective, listener, |posix| posix)
+    }
+
+    fn start_over(
+        effective: &Effective,
+        listener: Listener,
+        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+    ) -> Result<Self, StartError> {
         let system = |what| move |source| StartError::System { what, source };
         let address = listener.local_address().map_err(system("the address of the port"))?;
-        let logical = logical(effective, address.port())?;
+        let logical = logical(effective, address.port(), wrap)?;
         logical.start_timer().map_err(system("a thread"))?;
         let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
         if *effective.process.io_uring {
@@ -189,8 +210,12 @@ impl Acceptor {
     }
 }
 
-/// The logical file system over the POSIX tree that is served.
-fn logical(effective: &Effective, port: u16) -> Result<Arc<Logical>, StartError> {
+/// The logical file system over what `wrap` makes of the POSIX tree that is served.
+fn logical(
+    effective: &Effective,
+    port: u16,
+    wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+) -> Result<Arc<Logical>, StartError> {
     let config = storage::posix::Config::from_effective(&effective.storage);
     let backend =
         Posix::new(&config).map_err(|source| StartError::Storage { path: config.root.clone(), source })?;
@@ -198,7 +223,7 @@ fn logical(effective: &Effective, port: u16) -> Result<Arc<Logical>, StartError>
     Logical::new(Parts {
         journals: Journals::on_disk(&told),
         config: told,
-        backend: Arc::new(backend),
+        backend: wrap(Arc::new(backend)),
         clock: Arc::new(SystemClock::new()),
         users: Arc::new(SystemUsers::new()),
         locator: None,
