@@ -19,5 +19,5 @@ mod path;
 pub use cgi::Cgi;
 pub use clock::{Clock, Rng};
 pub use error::{Error, ErrorKind, errno_text};
-pub use identity::Identity;
+pub use identity::{Identity, NAME_BYTES_MAX, Told};
 pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};

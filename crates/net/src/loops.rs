@@ -26,18 +26,21 @@ pub struct Loops {
 
 /// One loop, from any thread.
 #[derive(Clone)]
-pub struct LoopHandle {
+pub struct LoopHandle(Arc<Face>);
+
+/// What others see of a loop. Shared by all handles: each connection has some.
+struct Face {
     index: usize,
     work: mpsc::UnboundedSender<Message>,
-    load: Arc<AtomicUsize>,
+    load: AtomicUsize,
 }
 
 /// Counts a connection on its loop for as long as it lives.
-pub struct Presence(Arc<AtomicUsize>);
+pub struct Presence(LoopHandle);
 
 impl Drop for Presence {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.0.load.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -51,7 +54,7 @@ impl Loops {
             let thread = std::thread::Builder::new()
                 .name(format!("loop-{index}"))
                 .spawn(move || LocalSet::new().block_on(&runtime, serve(inbox)))?;
-            loops.handles.push(LoopHandle { index, work, load: Arc::default() });
+            loops.handles.push(LoopHandle(Arc::new(Face { index, work, load: AtomicUsize::new(0) })));
             loops.threads.push(thread);
         }
         Ok(loops)
@@ -80,8 +83,10 @@ impl Loops {
     /// Lets the loops look for the next request for a moment before they sleep.
     pub fn poll(&self) {
         for handle in &self.handles {
-            let load = handle.load.clone();
-            handle.spawn(move || crate::polling::poll(move || load.load(Ordering::Relaxed)));
+            // What runs on a loop does not keep it alive.
+            let face = Arc::downgrade(&handle.0);
+            let load = move || face.upgrade().map_or(usize::MAX, |face| face.load.load(Ordering::Relaxed));
+            handle.spawn(move || crate::polling::poll(load));
         }
     }
 
@@ -89,7 +94,7 @@ impl Loops {
     pub fn stop(self) {
         for handle in &self.handles {
             // A loop that has ended already needs no telling.
-            let _ = handle.work.send(Message::Stop);
+            let _ = handle.0.work.send(Message::Stop);
         }
         for thread in self.threads {
             if thread.join().is_err() {
@@ -109,23 +114,23 @@ async fn serve(mut inbox: mpsc::UnboundedReceiver<Message>) {
 impl LoopHandle {
     /// Which one it is, from 0.
     pub fn index(&self) -> usize {
-        self.index
+        self.0.index
     }
 
     /// Its connections.
     pub fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
+        self.0.load.load(Ordering::Relaxed)
     }
 
     /// Counts a connection until the result is dropped.
     pub fn enter(&self) -> Presence {
-        self.load.fetch_add(1, Ordering::Relaxed);
-        Presence(self.load.clone())
+        self.0.load.fetch_add(1, Ordering::Relaxed);
+        Presence(self.clone())
     }
 
     /// Runs `work` on the loop's thread, inside its runtime. `false` if the loop has ended.
     pub fn run(&self, work: impl FnOnce() + Send + 'static) -> bool {
-        self.work.send(Message::Run(Box::new(work))).is_ok()
+        self.0.work.send(Message::Run(Box::new(work))).is_ok()
     }
 
     /// Runs a task on the loop: `make` is called there, so the task itself need not be `Send`.

@@ -107,10 +107,10 @@ impl Session {
             CallKind::Close(index) => match answer {
                 // The file stays open when the client is to come again.
                 Answer::Wait { .. } | Answer::Redirect(_) => self.reopened(*index),
-                _ => return self.files.remove(*index).map_or(0, |handle| handle.errors()),
+                _ => return self.files().remove(*index).map_or(0, |handle| handle.errors()),
             },
             CallKind::Release(index) => {
-                self.files.remove(*index);
+                self.files().remove(*index);
             }
             _ => {}
         }
@@ -119,7 +119,7 @@ impl Session {
 
     fn reopened(&mut self, index: FileIndex) {
         let ending = self.is_ending();
-        if let Some(handle) = self.files.any(index) {
+        if let Some(handle) = self.any_handle(index) {
             handle.closing = ending.then_some(Closing::Lost);
         }
         if ending {
@@ -129,8 +129,8 @@ impl Session {
 
     /// A file nobody can use any more.
     fn release(&mut self, opened: Opened) -> Todo {
-        let index = self.files.insert(opened.file.clone());
-        if let Some(handle) = self.files.any(index) {
+        let index = self.files().insert(opened.file.clone());
+        if let Some(handle) = self.any_handle(index) {
             handle.closing = Some(Closing::Started);
         }
         let call = self.call(StreamId::default(), LinkId::CONTROL, CallKind::Release(index));
@@ -150,7 +150,7 @@ impl Session {
             encode(call, strange(), out);
             return self.release(opened);
         };
-        let index = self.files.insert(opened.file);
+        let index = self.files().insert(opened.file);
         let detail = match &opened.stat {
             Some(status) if stat => OpenDetail::Stat(stat_text(status)),
             _ if compress => OpenDetail::Compression,

@@ -3,7 +3,7 @@
 use crate::machine::{CallKind, Outlets, Session, Stage};
 use crate::replies;
 use crate::step::{LinkId, Todo};
-use base::Identity;
+use base::{Identity, Told};
 use std::sync::Arc;
 use vfs::Caller;
 use wire::xroot::codes::SecurityLevel;
@@ -34,16 +34,16 @@ impl Session {
     pub(crate) fn login(&mut self, id: StreamId, m: &Login<'_>, out: &mut dyn Outlets) -> Todo {
         let told = LoginCgi::parse(m.cgi);
         let shown = |text: Option<&[u8]>| text.map(printable).unwrap_or_default();
-        let identity = Identity {
-            user: printable(m.username_bytes()),
-            pid: u32::from_ne_bytes(m.pid.to_ne_bytes()),
-            address: self.peer.address,
-            host: self.peer.host.clone(),
-            protocol: "host",
-            application: shown(told.appname),
-            named_host: shown(told.hostname),
-            release: shown(told.release),
+        let pid = u32::from_ne_bytes(m.pid.to_ne_bytes());
+        let before = &self.caller.identity;
+        let told = Told {
+            user: &printable(m.username_bytes()),
+            host: before.host(),
+            application: &shown(told.appname),
+            named_host: &shown(told.hostname),
+            release: &shown(told.release),
         };
+        let identity = Identity::new(&told, pid, before.address, before.protocol);
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         self.caller = Arc::new(Caller { identity, takes_later });
         self.stage = Stage::Active;

@@ -24,7 +24,7 @@ use wire::xroot::request::{
 impl Session {
     fn open_file(&self, handle: FileHandle) -> Option<(FileIndex, &Arc<dyn OpenFile>)> {
         let index = from_wire(handle);
-        self.files.get(index).map(|found| (index, &found.file))
+        self.handle(index).map(|found| (index, &found.file))
     }
 
     /// The handle names nothing that is open.
@@ -60,7 +60,7 @@ impl Session {
     pub(crate) fn close(&mut self, id: StreamId, handle: FileHandle, out: &mut dyn Outlets) -> Todo {
         let Some((index, _)) = self.open_file(handle) else { return self.not_open(id, "close", out) };
         let call = self.call(id, LinkId::CONTROL, CallKind::Close(index));
-        if let Some(found) = self.files.any(index) {
+        if let Some(found) = self.any_handle(index) {
             found.closing = Some(Closing::Asked(call));
             if found.busy == 0 {
                 self.start_close(index);
@@ -456,7 +456,7 @@ impl Session {
 
     /// Brings the last of these files to stable storage; the others follow with its answer.
     pub(crate) fn sync_next(&mut self, id: StreamId, files: Vec<FileIndex>, told_later: bool) -> Todo {
-        let file = files.last().and_then(|&index| self.files.any(index)).map(|handle| handle.file.clone());
+        let file = files.last().and_then(|&index| self.any_handle(index)).map(|handle| handle.file.clone());
         let call = self.call(id, LinkId::CONTROL, CallKind::VectorWrite { files, sync: true });
         if let Some(next) = self.call_mut(call) {
             next.told_later = told_later;
@@ -473,7 +473,7 @@ impl Session {
         if let Some(error) = received.error {
             return self.written(id, link, Some(error), out);
         }
-        let Some(handle) = self.files.any(request.file) else { return Todo::Nothing };
+        let Some(handle) = self.any_handle(request.file) else { return Todo::Nothing };
         let this = BadPage { offset: request.offset, length: request.length };
         if request.retry && received.bad_pages.is_empty() {
             handle.bad_pages.retain(|page| *page != this);

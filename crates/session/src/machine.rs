@@ -1,12 +1,12 @@
 //! The session: stages, framing, and the life of calls and files.
 
-use crate::files::{Closing, Files};
+use crate::files::{Closing, Files, Handle};
 use crate::replies;
 use crate::settings::{CALLS_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings};
 use crate::signing::Verifier;
 use crate::slots::Slots;
 use crate::step::{CallId, Destination, FileIndex, LinkId, Receive, Step, Todo};
-use base::{Error, ErrorKind, Identity};
+use base::{Error, ErrorKind, Identity, Told};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Caller, FileOperation, OpenFile};
@@ -101,6 +101,21 @@ impl CallKind {
     }
 }
 
+/// What a session has only while files are open or calls under way: most connections of a large server sleep, and pay for
+/// none of it.
+#[derive(Default)]
+struct Engaged {
+    files: Files,
+    calls: Slots<Call>,
+    ready: VecDeque<Todo>,
+}
+
+impl Engaged {
+    fn is_over(&self) -> bool {
+        self.files.len() == 0 && self.calls.is_empty() && self.ready.is_empty()
+    }
+}
+
 /// One login session: the control connection and up to 15 bound ones.
 ///
 /// Getters say what it knows; `take`, `answered`, `received`, `read_ended` bring what happened; `bind`, `unbind` and `end`
@@ -108,14 +123,12 @@ impl CallKind {
 pub struct Session {
     pub(crate) id: SessionId,
     pub(crate) settings: Arc<Settings>,
-    pub(crate) peer: Peer,
     pub(crate) stage: Stage,
     pub(crate) caller: Arc<Caller>,
-    pub(crate) prepares: usize,
+    pub(crate) prepares: u32,
     pub(crate) verifier: Verifier,
-    pub(crate) files: Files,
-    calls: Slots<Call>,
-    ready: VecDeque<Todo>,
+    /// `None`: nothing is open or under way.
+    engaged: Option<Box<Engaged>>,
     /// Bit p: path id p is bound.
     bound: u16,
 }
@@ -123,28 +136,16 @@ pub struct Session {
 impl Session {
     /// A session whose first byte has not come yet. `id` must be unguessable and unique.
     pub fn new(id: SessionId, settings: Arc<Settings>, peer: Peer) -> Self {
-        let identity = Identity {
-            user: String::new(),
-            pid: 0,
-            address: peer.address,
-            host: peer.host.clone(),
-            protocol: "host",
-            application: String::new(),
-            named_host: String::new(),
-            release: String::new(),
-        };
-        let verifier = Verifier::new(settings.signing);
+        let told = Told { host: &peer.host, ..Told::default() };
+        let identity = Identity::new(&told, 0, peer.address, "host");
         Self {
             id,
             settings,
-            peer,
             stage: Stage::Handshake,
             caller: Arc::new(Caller { identity, takes_later: false }),
             prepares: 0,
-            verifier,
-            files: Files::default(),
-            calls: Slots::default(),
-            ready: VecDeque::new(),
+            verifier: Verifier::default(),
+            engaged: None,
             bound: 0,
         }
     }
@@ -171,27 +172,58 @@ impl Session {
 
     /// Ended, and every file is released: it may be forgotten.
     pub fn is_finished(&self) -> bool {
-        self.stage == Stage::Ending && self.files.len() == 0 && self.calls.is_empty() && self.ready.is_empty()
+        self.stage == Stage::Ending && self.is_at_rest()
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.engaged.as_ref().is_none_or(|engaged| engaged.is_over())
+    }
+
+    /// Gives back what it needs only for files and calls, if there are none. For a driver to call when nothing has come for
+    /// a while: the memory is kept from one request to the next.
+    pub fn rest(&mut self) {
+        if self.is_at_rest() {
+            self.engaged = None;
+        }
+    }
+
+    fn engage(&mut self) -> &mut Engaged {
+        self.engaged.get_or_insert_default()
     }
 
     /// Requests without an answer yet, reads of the driver aside.
     pub fn calls_in_flight(&self) -> usize {
-        self.calls.len()
+        self.engaged.as_ref().map_or(0, |engaged| engaged.calls.len())
     }
 
     /// Files that are open.
     pub fn files_open(&self) -> usize {
-        self.files.len()
+        self.engaged.as_ref().map_or(0, |engaged| engaged.files.len())
+    }
+
+    /// The table of open files, to put one in.
+    pub(crate) fn files(&mut self) -> &mut Files {
+        &mut self.engage().files
+    }
+
+    /// A file that takes operations.
+    pub(crate) fn handle(&self, index: FileIndex) -> Option<&Handle> {
+        self.engaged.as_ref()?.files.get(index)
+    }
+
+    /// A file, also one that is being closed.
+    pub(crate) fn any_handle(&mut self, index: FileIndex) -> Option<&mut Handle> {
+        self.engaged.as_mut()?.files.any(index)
     }
 
     /// May more requests be taken now? If not, wait until an answer has come.
     pub fn has_room(&self) -> bool {
-        self.calls.len() < CALLS_MAX
+        self.calls_in_flight() < CALLS_MAX
     }
 
     /// An open file of the session.
     pub fn file(&self, index: FileIndex) -> Option<&Arc<dyn OpenFile>> {
-        self.files.get(index).map(|handle| &handle.file)
+        self.handle(index).map(|handle| &handle.file)
     }
 
     /// Path ids that are bound.
@@ -201,7 +233,7 @@ impl Session {
 
     /// The next thing that became possible.
     pub fn next_todo(&mut self) -> Option<Todo> {
-        self.ready.pop_front()
+        self.engaged.as_mut()?.ready.pop_front()
     }
 
     /// Takes one request from the front of what the control link has brought.
@@ -397,19 +429,19 @@ impl Session {
 
     /// Registers a request that will be answered later.
     pub(crate) fn call(&mut self, streamid: StreamId, link: LinkId, kind: CallKind) -> CallId {
-        CallId(self.calls.insert(Call { streamid, link, told_later: false, kind }))
+        CallId(self.engage().calls.insert(Call { streamid, link, told_later: false, kind }))
     }
 
     pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
-        self.calls.get_mut(id.0)
+        self.engaged.as_mut()?.calls.get_mut(id.0)
     }
 
     pub(crate) fn finish_call(&mut self, id: CallId) -> Option<Call> {
-        self.calls.remove(id.0)
+        self.engaged.as_mut()?.calls.remove(id.0)
     }
 
     pub(crate) fn push(&mut self, todo: Todo) {
-        self.ready.push_back(todo);
+        self.engage().ready.push_back(todo);
     }
 
     /// Announces data that is to be thrown away before the error is told.
@@ -420,7 +452,7 @@ impl Session {
 
     /// An operation on the file began; a close will wait for it.
     pub(crate) fn begin(&mut self, index: FileIndex) {
-        if let Some(handle) = self.files.any(index) {
+        if let Some(handle) = self.any_handle(index) {
             handle.busy += 1;
         }
     }
@@ -437,7 +469,7 @@ impl Session {
 
     /// An operation on the file ended: a waiting close may start.
     pub(crate) fn ended(&mut self, index: FileIndex) {
-        let Some(handle) = self.files.any(index) else { return };
+        let Some(handle) = self.any_handle(index) else { return };
         handle.busy = handle.busy.saturating_sub(1);
         if handle.busy == 0 && matches!(handle.closing, Some(Closing::Asked(_) | Closing::Lost)) {
             self.start_close(index);
@@ -446,7 +478,7 @@ impl Session {
 
     /// Starts the close that was asked for.
     pub(crate) fn start_close(&mut self, index: FileIndex) {
-        let Some(handle) = self.files.any(index) else { return };
+        let Some(handle) = self.any_handle(index) else { return };
         let file = handle.file.clone();
         let failed = handle.errors() > 0;
         let todo = match handle.closing.replace(Closing::Started) {
@@ -467,8 +499,9 @@ impl Session {
             return;
         }
         self.stage = Stage::Ending;
-        for index in self.files.indices() {
-            let Some(handle) = self.files.any(index) else { continue };
+        let open = self.engaged.as_ref().map_or_else(Vec::new, |engaged| engaged.files.indices());
+        for index in open {
+            let Some(handle) = self.any_handle(index) else { continue };
             if handle.closing.is_none() {
                 handle.closing = Some(Closing::Lost);
                 if handle.busy == 0 {
@@ -487,7 +520,7 @@ impl Session {
             Stage::Ending => return Err(Error::new(ErrorKind::NotFound, "session just closed")),
             Stage::Active => {}
         }
-        if address != self.peer.address {
+        if address != self.caller.identity.address {
             return Err(Error::new(ErrorKind::NotAuthorized, "cross-host bind not allowed"));
         }
         let free = (1..=PATH_ID_MAX).find(|&p| self.bound & (1 << p) == 0);

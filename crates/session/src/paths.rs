@@ -76,7 +76,7 @@ impl Session {
         // To append says where to write, not that writing is wanted.
         let writes = has(OpenOptions::UPDT) || has(OpenOptions::WRTO);
         let (duplicate_of, same_file_system_as) = self.templates(m, creates)?;
-        if self.files.len() >= self.settings.files_max {
+        if self.files_open() >= self.settings.files_max {
             return Err(Error::new(ErrorKind::Overloaded, "too many open files in this session"));
         }
         Ok(Operation::Open(
@@ -124,7 +124,7 @@ impl Session {
         if dup && (!writes || m.options.contains(OpenOptions::READ)) {
             return Err(Error::new(ErrorKind::ArgInvalid, "cloned file is not being opened R/W"));
         }
-        let Some(handle) = self.files.get(crate::files::from_wire(m.fhtemplt)) else {
+        let Some(handle) = self.handle(crate::files::from_wire(m.fhtemplt)) else {
             return Err(Error::new(ErrorKind::FileNotOpen, "open does not refer to an open template file"));
         };
         let file = handle.file.clone();
@@ -132,7 +132,7 @@ impl Session {
     }
 
     fn has_no_prepare_left(&self) -> bool {
-        self.settings.prepares_max.is_some_and(|most| self.prepares > most)
+        self.settings.prepares_max.is_some_and(|most| self.prepares as usize > most)
     }
 
     fn prepare(&mut self, m: &Prepare<'_>) -> Result<Operation, Error> {
@@ -144,7 +144,7 @@ impl Session {
             }
             return Ok(Operation::CancelPrepare { id: id.to_vec() });
         }
-        self.prepares += 1;
+        self.prepares = self.prepares.saturating_add(1);
         if self.has_no_prepare_left() {
             return Err(Error::new(ErrorKind::OverQuota, "Surpassed this connection's prepare limit."));
         }

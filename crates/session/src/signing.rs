@@ -5,7 +5,6 @@
 //! people it needs a key from authentication.
 
 use crate::machine::{Outlets, Session};
-use crate::settings::Signing;
 use crate::step::{LinkId, Todo};
 use sha2::{Digest, Sha256};
 use wire::xroot::codes::{ErrorCode, QueryType, RequestCode, SecurityLevel, SignRequirement};
@@ -24,25 +23,20 @@ struct Signature {
 }
 
 /// Signatures of one session.
+#[derive(Default)]
 pub(crate) struct Verifier {
-    demanded: Signing,
     /// Boxed: few sessions sign.
     pending: Option<Box<Signature>>,
     last_sequence: u64,
 }
 
-impl Verifier {
-    pub(crate) fn new(demanded: Signing) -> Self {
-        Self { demanded, pending: None, last_sequence: 0 }
-    }
-
-    /// Is anything demanded of a client that has no key?
-    fn demands(&self) -> bool {
-        self.demanded.force && self.demanded.level != SecurityLevel::NONE
-    }
-}
-
 impl Session {
+    /// Are signatures demanded of a client that has no key?
+    fn demands_signatures(&self) -> bool {
+        let demanded = self.settings.signing;
+        demanded.force && demanded.level != SecurityLevel::NONE
+    }
+
     /// Takes a signature for the next request.
     pub(crate) fn signature(
         &mut self,
@@ -54,7 +48,7 @@ impl Session {
         if m.signature.is_empty() || m.signature.len() > SIGNATURE_BYTES_MAX {
             return self.bad_signature_length(id, out);
         }
-        if !self.verifier.demands() {
+        if !self.demands_signatures() {
             // Not needed: accepted and ignored.
             return Todo::Nothing;
         }
@@ -98,12 +92,12 @@ impl Session {
         payload: &[u8],
         out: &mut dyn Outlets,
     ) -> Option<Todo> {
-        if !self.verifier.demands() || !self.is_active() || header.code == RequestCode::SIGVER {
+        if !self.demands_signatures() || !self.is_active() || header.code == RequestCode::SIGVER {
             return None;
         }
         let id = header.streamid;
         let fault = match self.verifier.pending.take() {
-            None if needed(self.verifier.demanded.level, header, payload) => "Request not signed",
+            None if needed(self.settings.signing.level, header, payload) => "Request not signed",
             None => return None,
             Some(signature) if signature.streamid != id => "Signature streamid mismatch",
             Some(signature) if signature.request != header.code => "Signature requestid mismatch",

@@ -1,5 +1,8 @@
 //! A table with stable small keys, for calls in flight.
 
+/// Slots for which an empty table keeps its memory.
+const KEPT_MAX: usize = 8;
+
 /// The table. Keys of what was removed are given again.
 pub(crate) struct Slots<T> {
     slots: Vec<Option<T>>,
@@ -43,8 +46,14 @@ impl<T> Slots<T> {
         let value = self.slots.get_mut(key as usize)?.take()?;
         self.used -= 1;
         if self.used == 0 {
-            // An idle session owns no memory for calls.
-            *self = Self::default();
+            // From one call to the next the memory is kept, if it is little.
+            match self.slots.capacity() > KEPT_MAX {
+                true => *self = Self::default(),
+                false => {
+                    self.slots.clear();
+                    self.free.clear();
+                }
+            }
         } else {
             self.free.push(key);
         }

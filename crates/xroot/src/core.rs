@@ -4,12 +4,13 @@
 //! panic while a request runs ends this session and nothing else: it is caught at each entry, and nothing shared is borrowed
 //! across it.
 
-use crate::hub::Hub;
+use crate::hub::{Hub, Moment, TICK};
 use crate::link::Input;
 use crate::links::Links;
 use crate::reads::Transfer;
 use crate::receipts::Receipt;
 use crate::registry::Entry;
+use crate::spare::{Spare, Table};
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
 use base::{Error, ErrorKind};
 use net::LoopHandle;
@@ -21,7 +22,7 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 use vfs::{Answer, FileOperation, OpenFile, Operation, Reply, ReplyTo, Started, Token, Value};
 use wire::xroot::header::{SessionId, StreamId};
 
@@ -57,56 +58,67 @@ pub(crate) enum Flow {
 pub(crate) struct Core {
     pub(crate) owner: u64,
     pub(crate) hub: Rc<Hub>,
-    home: LoopHandle,
     pub(crate) session: Session,
     pub(crate) links: Links,
-    pub(crate) jobs: Slab<Job>,
-    pub(crate) transfers: Slab<Transfer>,
-    pub(crate) receipts: Slab<Receipt>,
-    /// Pages of listings that wait for room in the output.
-    parked: VecDeque<(CallId, Operation)>,
-    /// Wait for the end of this session.
-    waiting_for_end: Vec<Reply>,
-    /// Boxed, as the rarest of events.
-    join: Option<Box<(StreamId, Entry)>>,
-    born: Instant,
-    pub(crate) active: Instant,
+    pub(crate) jobs: Spare<Slab<Job>>,
+    pub(crate) transfers: Spare<Slab<Transfer>>,
+    pub(crate) receipts: Spare<Slab<Receipt>>,
+    rare: Spare<Rare>,
+    /// When, since the start of the loop.
+    born: Moment,
+    /// The tick of the last arrival.
+    pub(crate) active: u32,
     broken: bool,
     logged_in: bool,
 }
 
+/// What hardly any session has at any time.
+#[derive(Default)]
+struct Rare {
+    /// Pages of listings that wait for room in the output.
+    parked: VecDeque<(CallId, Operation)>,
+    /// Wait for the end of this session.
+    waiting_for_end: Vec<Reply>,
+    /// The session that this connection is to join.
+    join: Option<(StreamId, Entry)>,
+}
+
+impl Table for Rare {
+    const EMPTY: &'static Self = &Self { parked: VecDeque::new(), waiting_for_end: Vec::new(), join: None };
+
+    fn is_empty(&self) -> bool {
+        self.parked.is_empty() && self.waiting_for_end.is_empty() && self.join.is_none()
+    }
+}
+
 impl Core {
-    pub(crate) fn new(hub: &Rc<Hub>, home: LoopHandle, session: Session) -> Rc<RefCell<Self>> {
+    pub(crate) fn new(hub: &Rc<Hub>, home: &LoopHandle, session: Session) -> Rc<RefCell<Self>> {
         let owner = hub.new_owner();
-        let now = Instant::now();
         let mut core = Self {
             owner,
             hub: hub.clone(),
-            home,
             session,
             links: Links::default(),
-            jobs: Slab::new(),
-            transfers: Slab::new(),
-            receipts: Slab::new(),
-            parked: VecDeque::new(),
-            waiting_for_end: Vec::new(),
-            join: None,
-            born: now,
-            active: now,
+            jobs: Spare::default(),
+            transfers: Spare::default(),
+            receipts: Spare::default(),
+            rare: Spare::default(),
+            born: hub.now(),
+            active: hub.tick(),
             broken: false,
             logged_in: false,
         };
         core.links.insert(LinkId::CONTROL);
-        core.register();
+        core.register(home);
         let core = Rc::new(RefCell::new(core));
         hub.insert(owner, core.clone());
         core
     }
 
     /// Makes the session known, so that others can join or end it.
-    fn register(&self) {
+    fn register(&self, home: &LoopHandle) {
         let caller = self.session.caller().clone();
-        let entry = Entry { home: self.home.clone(), owner: self.owner, caller };
+        let entry = Entry { home: home.clone(), owner: self.owner, caller };
         self.hub.shared.registry.insert(self.session.id(), entry);
     }
 
@@ -157,14 +169,15 @@ impl Core {
                     self.hub.stats.requests.add(1);
                     if !was_active && self.session.is_active() {
                         self.hub.stats.logins.add(1);
-                        self.register();
+                        self.hub.shared.registry.logged_in(self.session.id(), self.session.caller());
                         self.log_login();
                     }
                     self.run(todo);
                 }
             }
-            if let Some(join) = self.join.take() {
-                let (streamid, entry) = *join;
+            if self.rare.join.is_some()
+                && let Some((streamid, entry)) = self.rare.join.take()
+            {
                 return Flow::Join { streamid, entry };
             }
         }
@@ -173,7 +186,8 @@ impl Core {
 
     /// May another request be taken?
     fn has_room(&mut self) -> bool {
-        let room = self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.parked.is_empty();
+        let room =
+            self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.rare.parked.is_empty();
         room && self
             .links
             .iter_mut()
@@ -185,7 +199,7 @@ impl Core {
         self.session.calls_in_flight() == 0
             && self.transfers.is_empty()
             && self.receipts.is_empty()
-            && self.parked.is_empty()
+            && self.rare.parked.is_empty()
     }
 
     /// Does what the session asks for, and what becomes possible by it.
@@ -235,7 +249,7 @@ impl Core {
             let full =
                 self.links.get(LinkId::CONTROL).is_some_and(|link| link.out.pending() >= OUTPUT_LOW_BYTES);
             if full {
-                self.parked.push_back((id, operation));
+                self.rare.parked.push_back((id, operation));
                 return Todo::Nothing;
             }
         }
@@ -332,7 +346,7 @@ impl Core {
         core.transfers.clear();
         core.receipts.clear();
         core.jobs.clear();
-        core.parked.clear();
+        core.rare.parked.clear();
         core.links.forget_work();
         core.close_links();
     }
@@ -356,13 +370,16 @@ impl Core {
     }
 
     pub(crate) fn has_parked(&self) -> bool {
-        !self.parked.is_empty()
+        !self.rare.parked.is_empty()
     }
 
     /// Goes on with what waited for room in the output.
     pub(crate) fn unpark(&mut self) {
         let room = self.links.get(LinkId::CONTROL).is_none_or(|link| link.out.pending() < OUTPUT_LOW_BYTES);
-        if room && let Some((id, operation)) = self.parked.pop_front() {
+        if room
+            && self.has_parked()
+            && let Some((id, operation)) = self.rare.parked.pop_front()
+        {
             let todo = self.call(id, operation);
             self.run(todo);
         }
@@ -370,7 +387,7 @@ impl Core {
 
     fn find_session(&mut self, streamid: StreamId, id: SessionId) {
         match self.hub.shared.registry.find(id) {
-            Some(entry) => self.join = Some(Box::new((streamid, entry))),
+            Some(entry) => self.rare.join = Some((streamid, entry)),
             None => {
                 let out = session::Outlets::link(&mut self.links, LinkId::CONTROL);
                 let code = session::wire_code(ErrorKind::NotFound);
@@ -397,7 +414,7 @@ impl Core {
 
     /// Ends the session; the reply comes when its files are released.
     pub(crate) fn terminate(this: &Rc<RefCell<Self>>, reply: Reply) {
-        this.borrow_mut().waiting_for_end.push(reply);
+        this.borrow_mut().rare.waiting_for_end.push(reply);
         Self::abort(this);
     }
 
@@ -412,27 +429,43 @@ impl Core {
     }
 
     /// Closes what never logged in, or is silent for too long.
-    pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Instant) {
+    pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Moment, tick: u32) {
         let late = {
             let core = this.borrow();
             let config = &core.hub.shared.config;
-            let greets = !core.session.is_active() && now.duration_since(core.born) > config.hail;
-            let silent =
-                config.idle.is_some_and(|most| now.duration_since(core.active) > most) && core.is_quiet();
+            let greets = !core.session.is_active() && now.since(core.born) > config.hail;
+            // The last arrival was somewhere between its tick and the next.
+            let silence = TICK * tick.saturating_sub(core.active).saturating_sub(1);
+            let silent = silence > Duration::ZERO
+                && config.idle.is_some_and(|most| silence >= most)
+                && core.is_quiet();
             !core.session.is_ending() && (greets || silent)
         };
         if late {
             return Self::abort(this);
         }
-        this.borrow_mut().check_bound(now);
+        let mut core = this.borrow_mut();
+        core.check_bound();
+        if core.active < tick {
+            core.rest();
+        }
+    }
+
+    /// Gives back what the session does not need while nothing comes.
+    fn rest(&mut self) {
+        self.session.rest();
+        self.jobs.rest();
+        self.transfers.rest();
+        self.receipts.rest();
+        self.rare.rest();
     }
 
     /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
     /// long is no data of ours.
-    fn check_bound(&mut self, now: Instant) {
+    fn check_bound(&mut self) {
         let patience = self.hub.shared.config.hail;
         for state in self.links.iter_mut() {
-            let late = state.unannounced.filter(|(since, _)| now.duration_since(*since) > patience);
+            let late = state.unannounced.filter(|(since, _)| since.elapsed() > patience);
             if let Some((_, streamid)) = late.filter(|_| !state.closing) {
                 let code = session::wire_code(ErrorKind::InvalidRequest);
                 let text = "Invalid request; only announced data may come on this connection";
@@ -450,18 +483,19 @@ impl Core {
         Self::guarded(this, |core| {
             if let Some(mut state) = core.links.remove(link) {
                 state.out.clear();
-                for receipt in state.expected {
+                for receipt in std::mem::take(&mut state.expected) {
                     core.payload_lost(receipt);
                 }
-                for transfer in state.transfers {
+                for transfer in std::mem::take(&mut state.transfers) {
                     core.drop_transfer(transfer);
                 }
+                state.rest();
             }
             core.session.unbind(link);
             if link == LinkId::CONTROL {
                 core.session.end();
                 core.close_links();
-                for (id, _) in std::mem::take(&mut core.parked) {
+                for (id, _) in core.take_parked() {
                     // Nobody reads on; the answer goes nowhere.
                     let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
                     core.session.answered(id, answer, &mut core.links);
@@ -469,6 +503,10 @@ impl Core {
             }
             core.run(Todo::Nothing);
         });
+    }
+
+    fn take_parked(&mut self) -> VecDeque<(CallId, Operation)> {
+        if self.has_parked() { std::mem::take(&mut self.rare.parked) } else { VecDeque::new() }
     }
 
     /// A connection from `address` joins: its path id.
@@ -490,8 +528,8 @@ impl Core {
         if self.hub.shared.config.log_logins {
             let identity = &self.session.caller().identity;
             tracing::info!(
-                application = identity.application,
-                release = identity.release,
+                application = identity.application(),
+                release = identity.release(),
                 "{identity} login"
             );
         }
@@ -501,7 +539,7 @@ impl Core {
     fn log_disconnect(&self) {
         // A connection that joined another session was never one of its own.
         if self.hub.shared.config.log_disconnects && self.logged_in {
-            let seconds = self.born.elapsed().as_secs();
+            let seconds = self.hub.now().since(self.born).as_secs();
             let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
             let identity = &self.session.caller().identity;
             tracing::info!("{identity} disc {hours}:{minutes:02}:{seconds:02}");
@@ -519,7 +557,22 @@ impl Core {
             if known {
                 core.log_disconnect();
             }
-            core.waiting_for_end.drain(..).for_each(|reply| reply.send(Answer::DONE));
+            core.rare.waiting_for_end.drain(..).for_each(|reply| reply.send(Answer::DONE));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each of ten thousand connections costs, those that do nothing too. Under 1 KiB in all is promised: with this go
+    /// a task and a registration of the runtime (256 bytes each), who the client is, and an entry in two tables.
+    #[test]
+    fn an_idle_session_is_small() {
+        assert!(size_of::<RefCell<Core>>() <= 192, "{}", size_of::<RefCell<Core>>());
+        assert!(size_of::<Session>() <= 64, "{}", size_of::<Session>());
+        assert!(size_of::<vfs::Caller>() <= 72, "{}", size_of::<vfs::Caller>());
+        assert!(size_of::<(SessionId, Entry)>() <= 40, "{}", size_of::<(SessionId, Entry)>());
     }
 }

@@ -12,7 +12,17 @@ use tokio::sync::Notify;
 use vfs::{Answer, Mailbox, Reply, Token};
 
 /// Between looks at time limits.
-const TICK: Duration = Duration::from_secs(1);
+pub(crate) const TICK: Duration = Duration::from_secs(1);
+
+/// A point in time: milliseconds since a loop's part of the door was made. Half the size of what the system gives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(self.0.saturating_sub(earlier.0))
+    }
+}
 
 /// Takes answers in any thread.
 #[derive(Default)]
@@ -30,6 +40,8 @@ impl Mailbox for LoopMailbox {
     }
 }
 
+const TICK_MILLISECONDS: u64 = TICK.as_secs() * 1000;
+
 /// One loop's part of the door.
 pub(crate) struct Hub {
     pub(crate) shared: Arc<Shared>,
@@ -38,6 +50,8 @@ pub(crate) struct Hub {
     sessions: RefCell<HashMap<u64, Rc<RefCell<Core>>>>,
     next_owner: Cell<u64>,
     pub(crate) draining: Cell<bool>,
+    started: Instant,
+    ticks: Cell<u32>,
 }
 
 thread_local! {
@@ -62,11 +76,23 @@ impl Hub {
             sessions: RefCell::default(),
             next_owner: Cell::new(1),
             draining: Cell::new(shared.is_draining()),
+            started: Instant::now(),
+            ticks: Cell::new(0),
         });
         HUBS.with_borrow_mut(|hubs| hubs.push((door, hub.clone())));
         tokio::task::spawn_local(sort_mail(hub.clone()));
         tokio::task::spawn_local(tick(hub.clone()));
         hub
+    }
+
+    /// Asks the clock.
+    pub(crate) fn now(&self) -> Moment {
+        Moment(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Whole [`TICK`]s that have passed, as of the last one: costs nothing.
+    pub(crate) fn tick(&self) -> u32 {
+        self.ticks.get()
     }
 
     /// A key for a new session; never used again.
@@ -135,9 +161,11 @@ async fn tick(hub: Rc<Hub>) {
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         beat.tick().await;
-        let now = Instant::now();
+        let now = hub.now();
+        let tick = u32::try_from(now.0 / TICK_MILLISECONDS).unwrap_or(u32::MAX);
+        hub.ticks.set(tick);
         for core in hub.all() {
-            Core::check_time(&core, now);
+            Core::check_time(&core, now, tick);
         }
     }
 }

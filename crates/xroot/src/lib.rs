@@ -21,6 +21,7 @@
 //! | `outbox` | replies and file ranges waiting for the socket |
 //! | `reads`, `vectors` | reads that take more than one step |
 //! | `receipts` | payload on its way to files |
+//! | `spare` | tables that are there only while something is in them |
 //! | `limits` | the named constants that bound memory and fairness |
 //! | `stats` | counters, and the text of `query stats` |
 
@@ -34,6 +35,7 @@ mod outbox;
 mod reads;
 mod receipts;
 mod registry;
+mod spare;
 mod stats;
 mod vectors;
 

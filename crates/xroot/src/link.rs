@@ -127,7 +127,7 @@ struct Serving {
 pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) {
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
-    let core = Core::new(&hub, arrival.home, shared.new_session(arrival.peer));
+    let core = Core::new(&hub, &arrival.home, shared.new_session(arrival.peer));
     tokio::task::spawn_local(Serving {
         core,
         link: LinkId::CONTROL,
@@ -295,7 +295,13 @@ fn turn(
         }
         match arrive(core, link, socket, input, &flow, context) {
             Poll::Ready(Ok(true)) => {}
-            Poll::Ready(Ok(false)) | Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(false)) | Poll::Pending => {
+                // An idle connection owns no buffer.
+                if let Some(state) = core.links.get(link) {
+                    state.rest();
+                }
+                return Poll::Pending;
+            }
             Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
         }
     }
@@ -395,7 +401,7 @@ fn arrive(
 impl Core {
     fn arrived(&mut self, bytes: usize) {
         self.hub.stats.bytes_in.add(bytes as u64);
-        self.active = Instant::now();
+        self.active = self.hub.tick();
     }
 
     /// Is there something for this link that output may now have made room for?

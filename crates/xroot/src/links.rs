@@ -2,67 +2,147 @@
 
 use crate::outbox::Outbox;
 use session::LinkId;
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::task::Waker;
 use std::time::Instant;
 use wire::xroot::header::StreamId;
+use wire::xroot::limits::PATH_ID_MAX;
 
-/// One connection of the session.
+/// What a connection has only while something is on its way over it.
 #[derive(Default)]
-pub(crate) struct LinkState {
+pub(crate) struct Traffic {
     pub(crate) out: Outbox,
-    pub(crate) waker: Option<Waker>,
     /// Transfers whose replies go here, in turn.
     pub(crate) transfers: VecDeque<usize>,
     /// Payload that this link brings next.
     pub(crate) expected: VecDeque<usize>,
+    /// Since when there is input that nobody announced, and the stream that it would be of.
+    pub(crate) unannounced: Option<(Instant, StreamId)>,
+}
+
+impl Traffic {
+    const NONE: &'static Self = &Self {
+        out: Outbox::EMPTY,
+        transfers: VecDeque::new(),
+        expected: VecDeque::new(),
+        unannounced: None,
+    };
+
+    fn is_over(&self) -> bool {
+        self.out.is_empty()
+            && self.transfers.is_empty()
+            && self.expected.is_empty()
+            && self.unannounced.is_none()
+    }
+}
+
+/// Traffics without anything on its way that a loop keeps for the next connections to wake; more are freed. Each holds the
+/// buffer that replies gather in.
+const SPARE_TRAFFICS_MAX: usize = 16;
+
+thread_local! {
+    #[expect(clippy::vec_box, reason = "what moves between connections is the pointer")]
+    static SPARE_TRAFFICS: RefCell<Vec<Box<Traffic>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// One connection of the session.
+#[derive(Default)]
+pub(crate) struct LinkState {
+    /// `None`: it is idle, and costs next to nothing.
+    traffic: Option<Box<Traffic>>,
+    pub(crate) waker: Option<Waker>,
     /// Close when the output has left.
     pub(crate) closing: bool,
     /// It was given something to do that its task has not looked at.
     pub(crate) news: bool,
     /// Its input waits for what other links hold up.
     pub(crate) stalled: bool,
-    /// Since when there is input that nobody announced, and the stream that it would be of.
-    pub(crate) unannounced: Option<(Instant, StreamId)>,
 }
+
+impl LinkState {
+    /// Gives back what an idle connection does not need. Nothing happens if something is on its way.
+    pub(crate) fn rest(&mut self) {
+        let Some(mut traffic) = self.traffic.take_if(|traffic| traffic.is_over()) else { return };
+        SPARE_TRAFFICS.with_borrow_mut(|spare| {
+            if spare.len() < SPARE_TRAFFICS_MAX && traffic.out.is_worth_keeping() {
+                spare.push(traffic);
+            } else {
+                traffic.out.clear();
+            }
+        });
+    }
+}
+
+impl Deref for LinkState {
+    type Target = Traffic;
+
+    fn deref(&self) -> &Traffic {
+        self.traffic.as_deref().unwrap_or(Traffic::NONE)
+    }
+}
+
+impl DerefMut for LinkState {
+    fn deref_mut(&mut self) -> &mut Traffic {
+        self.traffic.get_or_insert_with(|| SPARE_TRAFFICS.with_borrow_mut(Vec::pop).unwrap_or_default())
+    }
+}
+
+/// The bound connections of a session, by path id.
+type Bound = [Option<LinkState>; PATH_ID_MAX as usize];
 
 /// All connections of the session. A reply for one that is gone goes nowhere.
 #[derive(Default)]
 pub(crate) struct Links {
-    states: Vec<Option<Box<LinkState>>>,
-    nowhere: Vec<u8>,
+    control: Option<LinkState>,
+    bound: Option<Box<Bound>>,
+    #[expect(clippy::box_collection, reason = "hardly any session needs it")]
+    nowhere: Option<Box<Vec<u8>>>,
 }
 
 impl Links {
+    /// Where a link is kept; `None` for a path id that cannot be.
+    fn place(&mut self, link: LinkId) -> Option<&mut Option<LinkState>> {
+        match usize::from(link.0).checked_sub(1) {
+            None => Some(&mut self.control),
+            Some(index) => self.bound.as_mut()?.get_mut(index),
+        }
+    }
+
     pub(crate) fn get(&mut self, link: LinkId) -> Option<&mut LinkState> {
-        self.states.get_mut(usize::from(link.0))?.as_deref_mut()
+        self.place(link)?.as_mut()
     }
 
     pub(crate) fn insert(&mut self, link: LinkId) {
-        let index = usize::from(link.0);
-        if self.states.len() <= index {
-            self.states.resize_with(index + 1, || None);
+        if link != LinkId::CONTROL {
+            self.bound.get_or_insert_default();
         }
-        if let Some(place) = self.states.get_mut(index) {
-            *place = Some(Box::default());
+        if let Some(place) = self.place(link) {
+            *place = Some(LinkState::default());
         }
     }
 
-    pub(crate) fn remove(&mut self, link: LinkId) -> Option<Box<LinkState>> {
-        self.states.get_mut(usize::from(link.0))?.take()
+    pub(crate) fn remove(&mut self, link: LinkId) -> Option<LinkState> {
+        self.place(link)?.take()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.states.iter().all(Option::is_none)
+        self.iter().next().is_none()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &LinkState> {
+        self.control.iter().chain(self.bound.iter().flat_map(|bound| bound.iter().flatten()))
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut LinkState> {
-        self.states.iter_mut().flatten().map(|state| &mut **state)
+        let bound = self.bound.iter_mut().flat_map(|bound| bound.iter_mut().flatten());
+        self.control.iter_mut().chain(bound)
     }
 
     /// Forgets what was to be sent and received.
     pub(crate) fn forget_work(&mut self) {
-        for link in self.iter_mut() {
+        for link in self.iter_mut().filter(|link| link.traffic.is_some()) {
             link.out.clear();
             link.transfers.clear();
             link.expected.clear();
@@ -71,13 +151,15 @@ impl Links {
 
     /// Wakes the links' tasks.
     pub(crate) fn wake_all(&self) {
-        self.states.iter().flatten().filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
+        self.iter().filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 
     /// Wakes the links that one link's turn concerns: those that were given something to do, and those that wait for
     /// output of others to leave. Never because of what was there before, or two links would wake each other for ever.
     pub(crate) fn wake_others(&mut self, link: LinkId, progress: bool) {
-        for (index, state) in self.states.iter_mut().enumerate() {
+        let Some(bound) = &mut self.bound else { return };
+        let all = std::iter::once(&mut self.control).chain(bound.iter_mut()).enumerate();
+        for (index, state) in all {
             let Some(state) = state.as_mut().filter(|_| index != usize::from(link.0)) else { continue };
             let waits = progress && std::mem::take(&mut state.stalled);
             let concerned = std::mem::take(&mut state.news) || waits;
@@ -90,13 +172,20 @@ impl Links {
 
 impl session::Outlets for Links {
     fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
-        self.nowhere.clear();
-        match self.states.get_mut(usize::from(link.0)) {
-            Some(Some(state)) => {
+        let place = match usize::from(link.0).checked_sub(1) {
+            None => self.control.as_mut(),
+            Some(index) => self.bound.as_mut().and_then(|bound| bound.get_mut(index)?.as_mut()),
+        };
+        match place {
+            Some(state) => {
                 state.news = true;
                 state.out.tail()
             }
-            _ => &mut self.nowhere,
+            None => {
+                let nowhere = self.nowhere.get_or_insert_default();
+                nowhere.clear();
+                nowhere
+            }
         }
     }
 }

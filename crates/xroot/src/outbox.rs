@@ -2,7 +2,7 @@
 //!
 //! Short replies gather in one buffer and leave in one call. A file range leaves by `sendfile`, its header just before it.
 
-use net::{Socket, give_block, give_medium, take_medium};
+use net::{MEDIUM_BYTES, Socket, give_block, give_medium, take_medium};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -11,6 +11,9 @@ use vfs::OpenFile;
 
 /// Pieces in one vectored write.
 const PIECES_MAX: usize = 16;
+
+/// Room for segments up to which an empty outbox is kept.
+const KEPT_SEGMENTS_MAX: usize = 256;
 
 enum Segment {
     /// Replies.
@@ -65,6 +68,10 @@ pub(crate) enum Flushed {
 }
 
 impl Outbox {
+    /// Nothing waits, and no memory is held.
+    pub(crate) const EMPTY: Self =
+        Self { segments: VecDeque::new(), sent: 0, tail: Vec::new(), queued: 0, lent: 0 };
+
     /// Where to append replies.
     pub(crate) fn tail(&mut self) -> &mut Vec<u8> {
         if self.tail.capacity() == 0 {
@@ -126,6 +133,12 @@ impl Outbox {
         }
     }
 
+    /// Is an empty one, with the buffer that it holds, of use for another link?
+    pub(crate) fn is_worth_keeping(&self) -> bool {
+        (1..=2 * MEDIUM_BYTES).contains(&self.tail.capacity())
+            && self.segments.capacity() <= KEPT_SEGMENTS_MAX
+    }
+
     fn seal(&mut self) {
         if !self.tail.is_empty() {
             let tail = std::mem::take(&mut self.tail);
@@ -147,8 +160,6 @@ impl Outbox {
         let mut total = 0;
         loop {
             if self.is_empty() {
-                // An idle connection owns no buffer.
-                give_medium(std::mem::take(&mut self.tail));
                 return Ok(Flushed::All);
             }
             if total >= most {

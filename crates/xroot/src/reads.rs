@@ -328,7 +328,7 @@ impl Core {
     /// Ends a transfer whose link is gone, or that has made its last frame. A piece still being read in the pool comes back
     /// to nobody; its buffer lives until then.
     pub(crate) fn drop_transfer(&mut self, key: usize) {
-        for (_, job) in &mut self.jobs {
+        for (_, job) in self.jobs.iter_mut() {
             if matches!(job, Job::Read(of) if *of == key) {
                 *job = Job::Orphan;
             }

@@ -30,6 +30,13 @@ impl Registry {
         self.lock().insert(id, entry);
     }
 
+    /// It is known now who it is.
+    pub(crate) fn logged_in(&self, id: SessionId, caller: &Arc<Caller>) {
+        if let Some(entry) = self.lock().get_mut(&id) {
+            entry.caller = caller.clone();
+        }
+    }
+
     /// Was it there?
     pub(crate) fn remove(&self, id: SessionId) -> bool {
         self.lock().remove(&id).is_some()

@@ -328,7 +328,7 @@ fn a_drain_has_an_end_and_names_who_is_left() {
     client.send(&read(handle, 0, 100_000));
     gate.wait_for(1);
     let left = drain(&server, Duration::from_millis(50)).join().unwrap();
-    assert_eq!(left.iter().map(|who| (who.user.as_str(), who.pid)).collect::<Vec<_>>(), [("tester", 4711)]);
+    assert_eq!(left.iter().map(|who| (who.user(), who.pid)).collect::<Vec<_>>(), [("tester", 4711)]);
     client.is_closed();
     gate.open();
     server.until_sessions(0);

@@ -184,11 +184,11 @@ impl Persist {
             return Admission::Leaving;
         }
         let record = &mut pending.record;
-        let same = record.user == who.user && record.pid == who.pid && record.host == who.host;
+        let same = record.user == who.user() && record.pid == who.pid && record.host == who.host();
         if !same && !asked {
             return Admission::Busy;
         }
-        (record.user, record.pid, record.host) = (who.user.clone(), who.pid, who.host.clone());
+        (record.user, record.pid, record.host) = (who.user().to_owned(), who.pid, who.host().to_owned());
         pending.holders += 1;
         pending.owner = ticket;
         pending.expires = None;
@@ -224,9 +224,9 @@ impl Persist {
                 path: path.clone(),
                 also: None,
                 mode,
-                user: who.user.clone(),
+                user: who.user().to_owned(),
                 pid: who.pid,
-                host: who.host.clone(),
+                host: who.host().to_owned(),
             };
             let pending = Pending {
                 record: record.clone(),

@@ -6,7 +6,7 @@ pub mod memory;
 pub mod shelf;
 pub mod time;
 
-use base::{Cgi, Error, ErrorKind, Identity, LogicalPath};
+use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, Told};
 use logical::config::{Config, Export};
 use logical::{Journals, Logical, NumberedUsers, Parts};
 use memory::Memory;
@@ -138,16 +138,7 @@ pub fn target(text: &str) -> Target {
 
 pub fn caller(user: &str, pid: u32) -> Arc<Caller> {
     Arc::new(Caller {
-        identity: Identity {
-            user: user.into(),
-            pid,
-            address: None,
-            host: "localhost".into(),
-            protocol: "host",
-            application: String::new(),
-            named_host: String::new(),
-            release: String::new(),
-        },
+        identity: Identity::new(&Told { user, host: "localhost", ..Told::default() }, pid, None, "host"),
         takes_later: true,
     })
 }

@@ -141,7 +141,7 @@ fn lies_in(target: &Target, prefixes: &[String]) -> bool {
 }
 
 fn is_of(class: &ClientClass, identity: &Identity, own_host: &str) -> bool {
-    let named = if identity.named_host.is_empty() { &identity.host } else { &identity.named_host };
+    let named = if identity.named_host().is_empty() { identity.host() } else { identity.named_host() };
     match class {
         ClientClass::Private => identity.address.is_some_and(is_private),
         ClientClass::Local => match (own_host.split_once('.'), named.split_once('.')) {
@@ -168,7 +168,7 @@ fn destination(rule: &Rule, identity: &Identity, cgi: String) -> Redirect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Cgi, Error, LogicalPath};
+    use base::{Cgi, Error, LogicalPath, Told};
     use config::Target as Server;
     use vfs::OpenRequest;
 
@@ -205,16 +205,8 @@ mod tests {
 
     /// What the client is told: a place to go to, or how it ended.
     fn told(rules: Vec<Rule>, operation: Operation, address: &str) -> String {
-        let identity = Identity {
-            user: "u".into(),
-            pid: 1,
-            address: Some(address.parse().unwrap()),
-            host: address.to_owned(),
-            protocol: "host",
-            application: String::new(),
-            named_host: "c.example.org".into(),
-            release: String::new(),
-        };
+        let told = Told { user: "u", host: address, named_host: "c.example.org", ..Told::default() };
+        let identity = Identity::new(&told, 1, Some(address.parse().unwrap()), "host");
         let caller = Arc::new(Caller { identity, takes_later: true });
         let got = Arc::new(Got::default());
         let reply = ReplyTo::new(got.clone(), Token { owner: 1, call: 1 });

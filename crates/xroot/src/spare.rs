@@ -1,0 +1,75 @@
+//! What a session has only while it needs it: an empty table costs a pointer.
+
+use slab::Slab;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+
+/// Something that may be empty, and then need not be there.
+pub(crate) trait Table: Default + 'static {
+    /// What is seen while there is none.
+    const EMPTY: &'static Self;
+
+    /// Holds nothing.
+    fn is_empty(&self) -> bool;
+}
+
+/// A table that is made at first use and freed by [`Spare::rest`].
+#[derive(Default)]
+pub(crate) struct Spare<T>(Option<Box<T>>);
+
+impl<T: Table> Spare<T> {
+    /// Frees it if it is empty.
+    pub(crate) fn rest(&mut self) {
+        if self.0.as_ref().is_some_and(|table| table.is_empty()) {
+            self.0 = None;
+        }
+    }
+}
+
+impl<T: Table> Deref for Spare<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_deref().unwrap_or(T::EMPTY)
+    }
+}
+
+impl<T: Table> DerefMut for Spare<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.0.get_or_insert_default()
+    }
+}
+
+impl<T: 'static> Table for Slab<T> {
+    const EMPTY: &'static Self = &Self::new();
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
+}
+
+impl<T: 'static> Table for VecDeque<T> {
+    const EMPTY: &'static Self = &Self::new();
+
+    fn is_empty(&self) -> bool {
+        Self::is_empty(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_there_from_the_first_entry_until_it_rests() {
+        let mut table = Spare::<Slab<u8>>::default();
+        assert!(table.get(0).is_none() && table.is_empty() && table.0.is_none());
+        let key = table.insert(7);
+        table.rest();
+        assert_eq!(table.get(key), Some(&7), "what holds something stays");
+        table.remove(key);
+        assert!(table.0.is_some());
+        table.rest();
+        assert!(table.0.is_none() && table.is_empty());
+    }
+}
