@@ -7,6 +7,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `loops` | [`Loops`], [`LoopHandle`]: the threads, and how work gets onto one of them |
+//! | `crew` | [`attend`]: the tasks of connections, which sleep most of the time |
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors run out |
 //! | `door` | [`Door`]: are these first bytes yours |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
@@ -17,6 +18,7 @@
 #![allow(unsafe_code)]
 
 mod buffers;
+mod crew;
 mod door;
 mod listener;
 mod loops;
@@ -28,6 +30,7 @@ pub use buffers::{
     BLOCK_BYTES, MEDIUM_BYTES, POOLED_BLOCKS_MAX, POOLED_MEDIUM_MAX, POOLED_SMALL_MAX, SMALL_BYTES,
     give_block, give_medium, give_small, take_block, take_medium, take_small,
 };
+pub use crew::attend;
 pub use door::{Arrival, Claim, Door};
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence};

@@ -187,10 +187,12 @@ fn is_exhausted(error: &io::Error) -> bool {
 /// Reads until one door claims the first bytes, or none can.
 async fn find_door(doors: &[Arc<dyn Door>], arrival: &mut Arrival) -> Option<Arc<dyn Door>> {
     loop {
-        if arrival.received.capacity() == 0 {
-            arrival.received = crate::take_small();
-        }
         let Arrival { socket, received, .. } = &mut *arrival;
+        if received.capacity() == 0 {
+            // While nothing comes it has no buffer.
+            poll_fn(|context| socket.poll_readable(context)).await.ok()?;
+            *received = crate::take_small();
+        }
         match poll_fn(|context| socket.poll_read(context, received, FIRST_BYTES)).await {
             Ok(0) | Err(_) => return None,
             Ok(_) => {}

@@ -81,6 +81,11 @@ impl Socket {
         self.stream.poll_write_ready(context)
     }
 
+    /// Asks to be woken when there may be something to read.
+    pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream.poll_read_ready(context)
+    }
+
     /// Reads into the spare capacity of `into`, at most `most` bytes, or asks to be woken when there is something. `Ok(0)` is
     /// the peer's end (or no capacity). A read that did not fill its room is not tried again until more has come: one
     /// system call for each arrival, not two.
@@ -122,6 +127,11 @@ impl Socket {
         let mut flags = rustix::net::SendFlags::NOSIGNAL;
         if more {
             flags |= rustix::net::SendFlags::MORE;
+        }
+        if let [piece] = pieces {
+            // The kernel does less for it.
+            let send = || Ok(rustix::net::send(self.stream.as_fd(), piece, flags)?);
+            return self.stream.try_io(Interest::WRITABLE, send);
         }
         self.stream.try_io(Interest::WRITABLE, || {
             let mut control = rustix::net::SendAncillaryBuffer::default();

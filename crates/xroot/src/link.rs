@@ -128,7 +128,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) 
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
     let core = Core::new(&hub, &arrival.home, shared.new_session(arrival.peer));
-    tokio::task::spawn_local(Serving {
+    net::attend(Serving {
         core,
         link: LinkId::CONTROL,
         socket: Some(arrival.socket),
@@ -222,7 +222,7 @@ fn join(
         let error = match (found, bound) {
             (Some(core), Some(Ok(link))) => {
                 let (socket, input) = (Some(socket), Input::of(received));
-                tokio::task::spawn_local(Serving { core, link, socket, input, presence: Some(presence) });
+                net::attend(Serving { core, link, socket, input, presence: Some(presence) });
                 return;
             }
             (_, Some(Err(error))) => error,
@@ -409,5 +409,16 @@ impl Core {
         let Some(state) = self.links.get(link) else { return false };
         let ready = state.transfers.iter().any(|&key| self.transfers.get(key).is_some_and(|t| !t.waiting));
         ready || (link == LinkId::CONTROL && self.has_parked())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runtime's task around it has 256 bytes then.
+    #[test]
+    fn the_task_of_a_connection_is_small() {
+        assert!(size_of::<Serving>() <= 112, "{}", size_of::<Serving>());
     }
 }

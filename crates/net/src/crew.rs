@@ -1,0 +1,339 @@
+//! The tasks of connections: thousands, of which most sleep.
+//!
+//! A task of the runtime takes 256 bytes and more, whatever is in it. One here takes what its future has, and a slot in a
+//! table; its waker is a number, so that keeping one costs nothing. All tasks of a loop are run by a single one of the
+//! runtime: the sockets that one look at the kernel found ready are served in one go.
+
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+
+/// Tasks that are run before the runtime looks after everything else.
+const ROUND_TASKS: usize = 128;
+
+/// The lower half of a waker's number is the slot, the upper one the crew.
+const SLOT_BITS: u32 = usize::BITS / 2;
+
+const SLOT_MASK: usize = (1 << SLOT_BITS) - 1;
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Slot {
+    /// `None` while it runs.
+    task: Option<Task>,
+    /// It waits to be run.
+    queued: bool,
+}
+
+/// All tasks of one loop.
+struct Crew {
+    /// Never given twice.
+    id: usize,
+    slots: RefCell<Slab<Slot>>,
+    ready: RefCell<VecDeque<usize>>,
+    /// The runtime knows that there is something to run, or is running it.
+    called: Cell<bool>,
+    /// Runs the crew.
+    waker: RefCell<Option<Waker>>,
+    remote: Arc<Remote>,
+}
+
+/// What other threads see of a crew: they hardly ever wake a connection.
+#[derive(Default)]
+struct Remote {
+    /// There is something in `woken`.
+    any: AtomicBool,
+    woken: Mutex<Vec<usize>>,
+    /// Runs the crew.
+    waker: Mutex<Option<Waker>>,
+}
+
+thread_local! {
+    static CREW: RefCell<Option<Rc<Crew>>> = const { RefCell::new(None) };
+}
+
+static CREWS_EVER: AtomicUsize = AtomicUsize::new(0);
+static REMOTES: Mutex<BTreeMap<usize, Arc<Remote>>> = Mutex::new(BTreeMap::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs `task` on the current loop, as a local task of the runtime that takes less memory. A panic in it ends it alone.
+///
+/// # Panics
+/// As [`tokio::task::spawn_local`]: outside of a loop.
+pub fn attend(task: impl Future<Output = ()> + 'static) {
+    let crew = CREW.with_borrow(Clone::clone).unwrap_or_else(Crew::begin);
+    crew.take_on(Box::pin(task));
+}
+
+impl Crew {
+    /// The crew of this loop, which has none yet.
+    fn begin() -> Rc<Self> {
+        let id = CREWS_EVER.fetch_add(1, Ordering::Relaxed);
+        let crew = Rc::new(Self {
+            id,
+            slots: RefCell::default(),
+            ready: RefCell::default(),
+            called: Cell::new(false),
+            waker: RefCell::default(),
+            remote: Arc::default(),
+        });
+        // A socket counts for the task that reads it; this one is many.
+        tokio::task::spawn_local(tokio::task::unconstrained(Running(crew.clone())));
+        lock(&REMOTES).insert(id, crew.remote.clone());
+        CREW.set(Some(crew.clone()));
+        crew
+    }
+
+    fn take_on(&self, task: Task) {
+        let slot = self.slots.borrow_mut().insert(Slot { task: Some(task), queued: false });
+        self.wake(slot);
+    }
+
+    /// A task is to be run. That of a slot that was given anew may be run once for nothing: futures allow that.
+    fn wake(&self, slot: usize) {
+        match self.slots.borrow_mut().get_mut(slot) {
+            Some(found) if !found.queued => found.queued = true,
+            _ => return,
+        }
+        self.ready.borrow_mut().push_back(slot);
+        if !self.called.replace(true) {
+            // Without a waker it was never run, and will be.
+            self.waker.borrow().iter().for_each(Waker::wake_by_ref);
+        }
+    }
+
+    /// Runs the next task that is ready.
+    fn run_next(&self) {
+        let Some(slot) = self.ready.borrow_mut().pop_front() else { return };
+        let task = self.slots.borrow_mut().get_mut(slot).and_then(|found| {
+            found.queued = false;
+            found.task.take()
+        });
+        let Some(mut task) = task else { return };
+        let waker = waker(self.id, slot);
+        let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut Context::from_waker(&waker))));
+        match polled {
+            Ok(Poll::Pending) => {
+                if let Some(found) = self.slots.borrow_mut().get_mut(slot) {
+                    found.task = Some(task);
+                }
+                return;
+            }
+            Ok(Poll::Ready(())) => {}
+            Err(_) => tracing::error!("the task of a connection panicked; it ends"),
+        }
+        self.slots.borrow_mut().try_remove(slot);
+        if catch_unwind(AssertUnwindSafe(|| drop(task))).is_err() {
+            tracing::error!("the end of a connection's task panicked");
+        }
+    }
+
+    fn take_remote(&self) {
+        if self.remote.any.load(Ordering::Relaxed) && self.remote.any.swap(false, Ordering::Acquire) {
+            let woken = std::mem::take(&mut *lock(&self.remote.woken));
+            woken.into_iter().for_each(|slot| self.wake(slot));
+        }
+    }
+}
+
+/// Runs the crew as long as its loop lives.
+struct Running(Rc<Crew>);
+
+impl Future for Running {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let crew = &self.0;
+        crew.called.set(true);
+        let known = crew.waker.borrow().as_ref().is_some_and(|known| known.will_wake(context.waker()));
+        if !known {
+            *lock(&crew.remote.waker) = Some(context.waker().clone());
+            crew.waker.replace(Some(context.waker().clone()));
+        }
+        crew.take_remote();
+        let count = crew.ready.borrow().len().min(ROUND_TASKS);
+        (0..count).for_each(|_| crew.run_next());
+        if crew.ready.borrow().is_empty() {
+            crew.called.set(false);
+        } else {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        lock(&REMOTES).remove(&self.0.id);
+        // Nobody runs what still comes.
+        self.0.called.set(true);
+        // Without the thread's own data left, the thread is ending, and nobody asks for the crew any more.
+        let _ = CREW.try_with(|crew| {
+            crew.borrow_mut().take_if(|crew| crew.id == self.0.id);
+        });
+        // What is dropped may wake others.
+        let slots = std::mem::take(&mut *self.0.slots.borrow_mut());
+        drop(slots);
+    }
+}
+
+/// The number of a task, as its waker.
+fn waker(crew: usize, slot: usize) -> Waker {
+    let number = (crew << SLOT_BITS) | (slot & SLOT_MASK);
+    let raw = RawWaker::new(std::ptr::without_provenance(number), &TABLE);
+    // SAFETY: the functions of the table take any number, never follow it as a pointer, own nothing, and may be called on
+    // any thread.
+    unsafe { Waker::from_raw(raw) }
+}
+
+static TABLE: RawWakerVTable = RawWakerVTable::new(
+    |number| RawWaker::new(number, &TABLE),
+    |number| wake(number.addr()),
+    |number| wake(number.addr()),
+    |_| {},
+);
+
+/// A number too large for its half names another task, which is then run for nothing; a loop with so many connections, or a
+/// process with so many loops, there is not.
+fn wake(number: usize) {
+    let (id, slot) = (number >> SLOT_BITS, number & SLOT_MASK);
+    let here = CREW.try_with(|crew| match &*crew.borrow() {
+        Some(crew) if crew.id == id => {
+            crew.wake(slot);
+            true
+        }
+        _ => false,
+    });
+    if here == Ok(true) {
+        return;
+    }
+    let Some(remote) = lock(&REMOTES).get(&id).cloned() else { return };
+    lock(&remote.woken).push(slot);
+    remote.any.store(true, Ordering::Release);
+    let waker = lock(&remote.waker).clone();
+    waker.iter().for_each(Waker::wake_by_ref);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Duration;
+    use tokio::sync::Notify;
+
+    /// Runs `work` on a loop of its own, and gives what it tells.
+    fn on_a_loop<T: Send + 'static>(work: impl FnOnce(mpsc::Sender<T>) + Send + 'static) -> Vec<T> {
+        let loops = crate::Loops::start(1).unwrap();
+        let (tell, told) = mpsc::channel();
+        loops.handles()[0].run(move || work(tell));
+        let all = told.iter().collect();
+        loops.stop();
+        all
+    }
+
+    #[test]
+    fn tasks_sleep_are_woken_and_end() {
+        let told = on_a_loop(|tell| {
+            let notify = Rc::new(Notify::new());
+            for number in 0..1000 {
+                let (notify, tell) = (notify.clone(), tell.clone());
+                attend(async move {
+                    notify.notified().await;
+                    tokio::time::sleep(Duration::from_millis(number % 3)).await;
+                    tell.send(number).unwrap();
+                });
+            }
+            attend(async move {
+                // All others wait by now.
+                tokio::task::yield_now().await;
+                notify.notify_waiters();
+            });
+        });
+        let mut sorted = told.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..1000).collect::<Vec<_>>());
+        CREW.with_borrow(|crew| assert!(crew.is_none(), "a thread without tasks has no crew"));
+    }
+
+    #[test]
+    fn a_task_is_woken_from_another_thread() {
+        let told = on_a_loop(|tell| {
+            let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+            attend(async move {
+                while let Some(number) = receive.recv().await {
+                    tell.send(number).unwrap();
+                }
+            });
+            std::thread::spawn(move || {
+                for number in 0..100 {
+                    send.send(number).unwrap();
+                    std::thread::yield_now();
+                }
+            });
+        });
+        assert_eq!(told, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_panic_ends_one_task_and_no_other() {
+        let told = on_a_loop(|tell| {
+            attend(async { panic!("one of them") });
+            attend(async move { tell.send("the other").unwrap() });
+        });
+        assert_eq!(told, ["the other"]);
+    }
+
+    #[test]
+    fn tasks_end_with_their_loop_and_late_wakers_do_no_harm() {
+        struct Tells(mpsc::Sender<&'static str>);
+        impl Drop for Tells {
+            fn drop(&mut self) {
+                self.0.send("dropped").unwrap();
+            }
+        }
+        let loops = crate::Loops::start(1).unwrap();
+        let (tell, told) = mpsc::channel();
+        let (give, given) = mpsc::channel();
+        loops.handles()[0].run(move || {
+            let tells = Tells(tell);
+            attend(std::future::poll_fn(move |context| {
+                let _kept = &tells;
+                give.send(context.waker().clone()).unwrap();
+                Poll::<()>::Pending
+            }));
+        });
+        let waker: Waker = given.recv().unwrap();
+        waker.wake_by_ref();
+        // Run again: a wake from afar arrives.
+        given.recv().unwrap();
+        loops.stop();
+        assert_eq!(told.iter().collect::<Vec<_>>(), ["dropped"]);
+        waker.wake();
+    }
+
+    #[test]
+    fn more_tasks_than_a_round_has_all_get_their_turn() {
+        let told = on_a_loop(|tell| {
+            for number in 0..3 * ROUND_TASKS {
+                let tell = tell.clone();
+                attend(async move {
+                    for _ in 0..10 {
+                        tokio::task::yield_now().await;
+                    }
+                    tell.send(number).unwrap();
+                });
+            }
+        });
+        assert_eq!(told.len(), 3 * ROUND_TASKS);
+    }
+}
