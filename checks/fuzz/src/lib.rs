@@ -13,6 +13,7 @@
 //! | `requests`          | a request frame; a stream of them                  |
 //! | `replies`           | a response frame; a stream of them; bodies         |
 //! | `cgi`               | `path?cgi`, login texts                            |
+//! | `cms`               | a frame between cluster nodes; a stream of them    |
 //! | `paths`             | a logical path                                     |
 //! | `configuration`     | a configuration file                               |
 //! | `sessions`          | a list of operations on the session machine        |
@@ -20,6 +21,7 @@
 //! | `stored_attributes` | what the server itself stores beside a file        |
 
 pub mod cgi;
+pub mod cms;
 pub mod configuration;
 pub mod journals;
 pub mod paths;
@@ -35,6 +37,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets, under the names of their corpus folders and libFuzzer programs.
 pub const TARGETS: &[Target] = &[
     ("cgi", cgi::target),
+    ("cms", cms::target),
     ("configuration", configuration::target),
     ("journals", journals::target),
     ("paths", paths::target),

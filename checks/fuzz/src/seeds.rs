@@ -36,6 +36,7 @@ fn recorded(target: &str) -> anyhow::Result<BTreeSet<Vec<u8>>> {
     match target {
         "requests" => each_frame("c2s", |bytes| seeds.extend([bytes]))?,
         "replies" => each_frame("s2c", |bytes| seeds.extend([bytes]))?,
+        "cms" => each_cms_frame(|bytes| seeds.extend([bytes]))?,
         "cgi" => each_argument(|argument| seeds.extend([argument.to_vec()]))?,
         "paths" => each_argument(|argument| seeds.extend([base::Cgi::split(argument).0.to_vec()]))?,
         "journals" => seeds.extend([crate::journals::checkpoint_seed()]),
@@ -88,6 +89,21 @@ fn each_frame(direction: &str, mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<
     })
 }
 
+/// Recorded frames between nodes of a cluster.
+fn each_cms_frame(mut take: impl FnMut(Vec<u8>)) -> anyhow::Result<()> {
+    for path in scenarios("vectors/cms")? {
+        let scenario = read(&path)?;
+        for event in scenario["events"].as_array().into_iter().flatten() {
+            let Some(hex) = event["hex"].as_str() else { continue };
+            let bytes = unhex(hex).with_context(|| format!("{}: not hexadecimal", path.display()))?;
+            if bytes.len() <= SEED_BYTES_MAX {
+                take(bytes);
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What the client sent on each recorded connection, from its handshake to the first frame of which not all was kept.
 fn each_conversation(mut take: impl FnMut(Vec<Vec<u8>>)) -> anyhow::Result<()> {
     each_connection(|frames| {
@@ -107,9 +123,8 @@ fn bytes_of(frame: &Value) -> anyhow::Result<Vec<u8>> {
 
 /// The frames of every recorded connection.
 fn each_connection(mut take: impl FnMut(&[Value]) -> anyhow::Result<()>) -> anyhow::Result<()> {
-    for path in scenarios()? {
-        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let scenario: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    for path in scenarios("vectors/xroot")? {
+        let scenario = read(&path)?;
         for connection in scenario["connections"].as_array().into_iter().flatten() {
             if let Some(frames) = connection["frames"].as_array() {
                 take(frames).with_context(|| path.display().to_string())?;
@@ -119,8 +134,14 @@ fn each_connection(mut take: impl FnMut(&[Value]) -> anyhow::Result<()>) -> anyh
     Ok(())
 }
 
-fn scenarios() -> anyhow::Result<Vec<PathBuf>> {
-    let folder = here().join("../../vectors/xroot");
+fn read(path: &Path) -> anyhow::Result<Value> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// The recorded scenarios of a folder of the repository, in the order of their names.
+fn scenarios(folder: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let folder = here().join("../..").join(folder);
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();

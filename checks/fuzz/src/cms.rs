@@ -1,0 +1,181 @@
+//! Cms frames: decoding is total for every kind of link, what was decoded encodes the same again, texts read back, a stream
+//! is cut without losing a byte.
+
+use wire::cms::login::{Env, Export, Exports, SystemId};
+use wire::cms::message::{PathBatch, TryList};
+use wire::cms::response::MessageId;
+use wire::cms::response::space_text::{SpaceText, TotalsText};
+use wire::cms::{
+    EncodeError, Extensions, Header, Login, LoginAnswer, Message, Phase, Response, Splitter, ToRedirector,
+};
+use wire::xroot::cgi::Cgi;
+
+/// `data` is a frame; its announced length need not fit.
+pub fn target(data: &[u8]) {
+    for phase in [Phase::Login, Phase::Established, Phase::Redirector] {
+        split_stream(phase, data);
+    }
+    let Some((header, rest)) = data.split_first_chunk() else { return };
+    let header = Header::decode(header);
+    let payload = rest.get(..header.payload_bytes()).unwrap_or(rest);
+    texts(payload);
+    message(&header, payload);
+    login_answer(&header, payload);
+    response(&header, payload);
+}
+
+/// The frame that `encode` makes, or nothing when it refuses: then nothing may have been appended.
+fn encoded(encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Option<Vec<u8>> {
+    let mut out = b"before".to_vec();
+    let done = encode(&mut out);
+    let frame = out.strip_prefix(b"before").map(<[u8]>::to_vec);
+    match done {
+        Ok(()) => frame,
+        Err(_) => {
+            assert_eq!(out, b"before");
+            None
+        }
+    }
+}
+
+fn split_frame(frame: &[u8]) -> (Header, &[u8]) {
+    let Some((header, payload)) = frame.split_first_chunk() else { panic!("no header") };
+    let header = Header::decode(header);
+    assert_eq!(header.payload_bytes(), payload.len());
+    (header, payload)
+}
+
+fn message(header: &Header, payload: &[u8]) {
+    let Ok(message) = Message::decode(header, payload) else { return };
+    examine(&message);
+    let encode = |message: &Message<'_>| encoded(|out| message.encode(header.streamid, Extensions::ALL, out));
+    let Some(first) = encode(&message) else { return };
+    let (again_header, again) = split_frame(&first);
+    assert_eq!(again_header.code, header.code);
+    let Ok(again) = Message::decode(&again_header, again) else {
+        panic!("{message:?} does not decode again")
+    };
+    assert_eq!(encode(&again).as_ref(), Some(&first), "{message:?}");
+    match message {
+        // Their numbers are cut to what real daemons say.
+        Message::Login(_) | Message::Load(_) | Message::Avail(_) => {}
+        message => assert_eq!(message, again),
+    }
+    // Nothing of our own goes to a node that cannot, and no prepdel to a real daemon.
+    let to_real = encoded(|out| again.encode(header.streamid, Extensions::NONE, out));
+    assert!(to_real.is_none() || !matches!(again.code().0, 7 | 28..), "{again:?}");
+}
+
+fn login_answer(header: &Header, payload: &[u8]) {
+    let Ok(answer) = LoginAnswer::decode(header, payload) else { return };
+    let Some(frame) = encoded(|out| answer.encode(out)) else { return };
+    let (header, payload) = split_frame(&frame);
+    assert!(payload.len() <= 4096);
+    match (answer, LoginAnswer::decode(&header, payload)) {
+        // Its text is cut to what a redirector takes.
+        (LoginAnswer::Refused { code, text }, Ok(LoginAnswer::Refused { code: same, text: cut })) => {
+            assert!(code == same && text.starts_with(cut));
+        }
+        (answer, again) => assert_eq!(again, Ok(answer)),
+    }
+    if let LoginAnswer::Accepted(reply) = answer {
+        assert!(Extensions::NOT_HERE.contains(reply.granted(Extensions::NOT_HERE)));
+    }
+}
+
+fn response(header: &Header, payload: &[u8]) {
+    let Ok(ToRedirector::Response(response)) = ToRedirector::decode(header, payload) else { return };
+    let Some(frame) = encoded(|out| response.encode(header.streamid, out)) else { return };
+    let (header, payload) = split_frame(&frame);
+    assert!(payload.len() <= Phase::Redirector.payload_bytes_max(header.code));
+    let Ok(again) = Response::decode(&header, payload) else { panic!("{response:?} does not decode again") };
+    let second = encoded(|out| again.encode(header.streamid, out));
+    assert_eq!(second.as_ref(), Some(&frame), "{response:?}");
+    assert!(!again.is_later() || MessageId::of_streamid(header.streamid).is_some());
+}
+
+/// Whatever a parent or a node asks of a decoded message.
+fn examine(message: &Message<'_>) {
+    match message {
+        Message::Login(login) => examine_login(login),
+        Message::Select(select) => select.avoided().for_each(drop),
+        Message::Locate(locate) => drop(locate.scope()),
+        Message::Try(hosts) => {
+            let list = hosts.hosts().last().map(|own| TryList::new(Phase::Established, hosts.hosts(), own));
+            if let Some(Ok(list)) = list {
+                assert_eq!(list.message().hosts().last(), hosts.hosts().last());
+            }
+        }
+        Message::Inventory(inventory) => {
+            let mut batch = PathBatch::default();
+            let fitted = inventory.paths().take_while(|path| batch.push(path) == Ok(true)).count();
+            assert!(batch.message(inventory.modifier).paths().eq(inventory.paths().take(fitted)));
+        }
+        Message::Chmod(change) => drop(change.permissions()),
+        Message::Trunc(trunc) => drop(trunc.size_bytes()),
+        _ => {}
+    }
+}
+
+fn examine_login(login: &Login<'_>) {
+    login.interfaces().for_each(|address| assert!(!address.is_empty()));
+    let exports: Result<Vec<Export<'_>>, _> = login.exports().collect();
+    if let Ok(exports) = exports {
+        let mut out = Vec::new();
+        exports.iter().for_each(|&export| Exports::append(&mut out, export));
+        assert_eq!(Exports::parse(&out).collect::<Result<Vec<_>, _>>(), Ok(exports));
+    }
+}
+
+/// Texts that stand in frames.
+fn texts(text: &[u8]) {
+    if let Ok(id) = SystemId::parse(text) {
+        let mut out = Vec::new();
+        id.encode(&mut out);
+        assert_eq!(out, text);
+        assert_eq!(SystemId::cluster_of(text), Some(id.cluster));
+    }
+    if let Ok(space) = SpaceText::parse(text) {
+        let mut out = Vec::new();
+        space.encode(&mut out);
+        assert_eq!(SpaceText::parse(&out), Ok(space));
+    }
+    if let Ok(totals) = TotalsText::parse(text) {
+        let mut out = Vec::new();
+        totals.encode(&mut out);
+        assert_eq!(TotalsText::parse(&out), Ok(totals));
+    }
+    let env = Env::parse(Cgi::new(text));
+    let mut out = Vec::new();
+    env.encode(&mut out);
+    assert_eq!(Env::parse(Cgi::new(&out)), env);
+}
+
+/// However a stream is cut, the same frames come out, and no byte is lost.
+fn split_stream(phase: Phase, stream: &[u8]) {
+    let whole = frames(phase, stream, stream.len().max(1));
+    assert_eq!(whole, frames(phase, stream, 5));
+    let taken: usize = whole.0.iter().sum();
+    assert_eq!(taken + whole.1, stream.len());
+}
+
+/// Lengths of the frames, bytes left over, and whether the splitter gave up.
+fn frames(phase: Phase, stream: &[u8], piece_bytes: usize) -> (Vec<usize>, usize, bool) {
+    let mut splitter = Splitter::new(phase);
+    let mut lengths = Vec::new();
+    let mut lost = false;
+    for piece in stream.chunks(piece_bytes) {
+        splitter.push(piece);
+        while !lost {
+            match splitter.next_frame() {
+                Ok(Some(frame)) => {
+                    assert!(frame.payload.len() <= phase.payload_bytes_max(frame.header.code));
+                    lengths.push(8 + frame.payload.len());
+                }
+                Ok(None) => break,
+                Err(_) => lost = true,
+            }
+        }
+    }
+    (lengths, splitter.unread().len(), lost)
+}
