@@ -24,12 +24,14 @@
 //! Source: cms protocol version 3, section 2. Recorded: 01, 02, 09, 10, 20.
 
 mod answer;
+pub mod cluster_id;
 mod env;
 mod exports;
 mod role;
 mod system_id;
 
 pub use answer::LoginAnswer;
+pub use cluster_id::ManagerAddress;
 pub use env::Env;
 pub use exports::{Export, Exports};
 pub use role::{Acceptor, Role};
