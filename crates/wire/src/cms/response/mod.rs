@@ -12,9 +12,10 @@
 //!
 //! With the modifier's bit 0x80 it is the answer that an earlier `waitresp` promised, and the streamid is that of its
 //! [`MessageId`]. **A wait of 0 s is a success to real redirectors**: it is not sent. The texts of `data` are those of
-//! [`locate`](crate::xroot::reply::locate) and [`space_text`], and XML of `stats`.
+//! [`locate_text`] and [`space_text`], and XML of `stats`.
 //! Source: cms protocol version 3, sections 1.5, 1.6, 5.8, 5.9. Recorded: 03 to 06, 15, 22.
 
+pub mod locate_text;
 pub mod message_id;
 pub mod redirect;
 pub mod space_text;
