@@ -2,7 +2,8 @@
 #   make build   the release binary, target/release/scalla
 #   make demo    starts a server, uploads and reads back 1 GiB with the real xrdcp, shows what it did
 #   make test    everything that must hold before a change is taken
-#   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options
+#   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options, BENCH=--write-docs
+#                puts the last results into docs/performance.md
 #   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 

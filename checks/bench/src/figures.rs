@@ -1,33 +1,46 @@
 //! What is measured of a load, and what is asked of it.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// What is measured. In JSON the unit is in the name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum Figure {
     /// Operations per second; of a copy, bytes per second.
+    #[serde(rename = "throughput_per_second")]
     Throughput,
     /// Processor time of the server for each operation, in microseconds.
+    #[serde(rename = "server_cpu_us_per_operation")]
     Cpu,
     /// Latency that half of the operations keep, in microseconds.
+    #[serde(rename = "p50_us")]
     P50,
     /// Latency that 99 of 100 operations keep, in microseconds.
+    #[serde(rename = "p99_us")]
     P99,
     /// Seconds that a copy takes.
+    #[serde(rename = "seconds")]
     Wall,
     /// Operations per second of the load beside.
+    #[serde(rename = "operations_per_second_beside")]
     BesideThroughput,
     /// Resident bytes of the server for each connection.
+    #[serde(rename = "resident_bytes_per_connection")]
     Memory,
     /// Throughput in proportion to that with 64 connections.
+    #[serde(rename = "share_of_throughput_at_64")]
     Share,
     /// The latency that 99 of 100 operations keep when nobody is beside them, in microseconds.
+    #[serde(rename = "p99_alone_us")]
     P99Alone,
     /// The one beside others in proportion to that.
+    #[serde(rename = "p99_to_p99_alone")]
     Rise,
     /// Processor time of the generator for each operation, in microseconds.
+    #[serde(rename = "client_cpu_us_per_operation")]
     ClientCpu,
     /// Context switches of the server for each operation.
+    #[serde(rename = "context_switches_per_operation")]
     Switches,
 }
 
@@ -46,24 +59,6 @@ impl Figure {
             Self::Rise => "p99 beside others to p99 alone",
             Self::ClientCpu => "client CPU",
             Self::Switches => "context switches",
-        }
-    }
-
-    /// The name in JSON, with the unit.
-    pub(crate) fn key(self) -> &'static str {
-        match self {
-            Self::Throughput => "throughput_per_second",
-            Self::Cpu => "server_cpu_us_per_operation",
-            Self::P50 => "p50_us",
-            Self::P99 => "p99_us",
-            Self::Wall => "seconds",
-            Self::BesideThroughput => "operations_per_second_beside",
-            Self::Memory => "resident_bytes_per_connection",
-            Self::Share => "share_of_throughput_at_64",
-            Self::P99Alone => "p99_alone_us",
-            Self::Rise => "p99_to_p99_alone",
-            Self::ClientCpu => "client_cpu_us_per_operation",
-            Self::Switches => "context_switches_per_operation",
         }
     }
 
@@ -95,21 +90,23 @@ impl Figure {
 pub(crate) type Figures = BTreeMap<Figure, f64>;
 
 /// What is asked of us.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Goal {
     pub(crate) figure: Figure,
     pub(crate) bound: Bound,
     pub(crate) basis: Basis,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
     AtLeast(f64),
     AtMost(f64),
 }
 
 /// To what the bound applies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Basis {
     /// Ours in proportion to theirs.
     Ratio,
@@ -140,17 +137,21 @@ impl Goal {
         }
     }
 
+    /// What it asks about, with its unit.
+    pub(crate) fn show(&self, value: f64) -> String {
+        match self.basis {
+            Basis::Ratio => format!("{value:.2}"),
+            Basis::Ours => self.figure.show(value),
+        }
+    }
+
     /// `CPU at most 0.60`.
     pub(crate) fn text(&self) -> String {
         let (word, limit) = match self.bound {
             Bound::AtLeast(limit) => ("at least", limit),
             Bound::AtMost(limit) => ("at most", limit),
         };
-        let limit = match self.basis {
-            Basis::Ratio => format!("{limit:.2}"),
-            Basis::Ours => self.figure.show(limit),
-        };
-        format!("{} {word} {limit}", self.figure.name())
+        format!("{} {word} {}", self.figure.name(), self.show(limit))
     }
 }
 

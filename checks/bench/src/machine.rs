@@ -1,12 +1,12 @@
 //! On what it was measured.
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Command;
 
 /// What numbers depend on besides the programs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
     processor: String,
     processors: usize,
@@ -15,7 +15,8 @@ pub(crate) struct Machine {
     file_system: String,
     theirs: String,
     date: String,
-    load_at_start: String,
+    load_average_before: String,
+    load_average_after: String,
 }
 
 impl Machine {
@@ -40,7 +41,8 @@ impl Machine {
             file_system: file_system(disk, &read("/proc/self/mounts")),
             theirs: String::from_utf8_lossy(&version).trim().to_owned(),
             date: jiff::Zoned::now().date().to_string(),
-            load_at_start: load_average(),
+            load_average_before: load_average(),
+            load_average_after: load_average(),
         }
     }
 
@@ -54,7 +56,7 @@ impl Machine {
             self.kernel,
             self.file_system,
             self.theirs,
-            self.load_at_start
+            self.load_average_before
         )
     }
 
@@ -67,22 +69,16 @@ impl Machine {
             ("kernel", format!("Linux {}", self.kernel)),
             ("file system", self.file_system.clone()),
             ("theirs", format!("xrootd {}", self.theirs)),
-            ("load average before and after", format!("{}; {}", self.load_at_start, load_average())),
+            (
+                "load average before and after",
+                format!("{}; {}", self.load_average_before, self.load_average_after),
+            ),
         ]
     }
 
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "date": self.date,
-            "processor": self.processor,
-            "processors": self.processors,
-            "memory_bytes": self.memory_bytes,
-            "kernel": self.kernel,
-            "file_system": self.file_system,
-            "theirs": self.theirs,
-            "load_average_before": self.load_at_start,
-            "load_average_after": load_average(),
-        })
+    /// How busy the machine is by now.
+    pub(crate) fn look_again(&mut self) {
+        self.load_average_after = load_average();
     }
 }
 

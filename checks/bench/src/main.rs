@@ -16,6 +16,7 @@
 //! | `machine` | on what it was measured |
 //! | `outcome` | medians, ratios, goals met |
 //! | `report` | tables and JSON |
+//! | `page` | the page in `docs` |
 
 mod children;
 mod cold;
@@ -25,6 +26,7 @@ mod floor;
 mod machine;
 mod measure;
 mod outcome;
+mod page;
 #[path = "../../../apps/scalla/src/bench/process.rs"]
 mod process;
 mod report;
@@ -37,12 +39,15 @@ use clap::Parser;
 use data::Data;
 use machine::Machine;
 use measure::Measure;
-use outcome::Outcome;
+use report::Results;
 use rows::Row;
 use servers::Fleet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// The page on performance, from the top of the repository.
+const PAGE: &str = "docs/performance.md";
 
 /// Measure our server against the real xrootd, load by load.
 #[derive(Parser, Debug)]
@@ -75,6 +80,9 @@ pub(crate) struct Options {
     /// Where to write the results as JSON and Markdown.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
+    /// Put the last results into the page on performance, and end; nothing is measured.
+    #[arg(long)]
+    write_docs: bool,
     /// Be the floor: the server that answers from memory.
     #[arg(long, hide = true)]
     floor: bool,
@@ -110,6 +118,11 @@ fn work() -> anyhow::Result<ExitCode> {
         slow::serve(tree, work)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if options.write_docs {
+        page::write(Path::new(PAGE), &report::read(&options.out)?)?;
+        println!("written: {PAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
     let wanted =
         |row: &Row| options.only.is_empty() || options.only.iter().any(|text| row.name.contains(text));
     let rows: Vec<Row> = rows::all().into_iter().filter(wanted).collect();
@@ -120,8 +133,8 @@ fn work() -> anyhow::Result<ExitCode> {
         print!("{}", report::list(&rows));
         return Ok(ExitCode::SUCCESS);
     }
-    let outcomes = run(&options, rows)?;
-    let good = outcomes.iter().all(|outcome| outcome.error.is_none());
+    let results = run(&options, rows)?;
+    let good = results.loads.iter().all(|outcome| outcome.error.is_none());
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -139,7 +152,7 @@ fn program(options: &Options) -> anyhow::Result<PathBuf> {
     })
 }
 
-fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Vec<Outcome>> {
+fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
     let program = program(options)?;
     if !Path::new(servers::XROOTD).exists() {
         bail!("{} is missing: run `make peers`", servers::XROOTD);
@@ -154,16 +167,24 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Vec<Outcome>> {
     let mut fleet = Fleet::new(&data, &options.ours);
     let measure =
         Measure { program: data.program(), data: &data, time: options.time(), quick: options.quick };
-    let mut outcomes = Vec::new();
+    let mut results = Results {
+        machine,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pairs: options.pairs(),
+        seconds: options.time().as_secs(),
+        ours_arguments: options.ours.clone(),
+        loads: Vec::new(),
+    };
     for (index, row) in rows.iter().enumerate() {
         eprintln!("[{}/{}] {}: {}", index + 1, rows.len(), row.name, row.title);
         let outcome = outcome::of(row, &mut fleet, &measure, options.pairs());
         eprint!("{}", report::progress(&outcome));
-        outcomes.push(outcome);
+        results.loads.push(outcome);
+        results.machine.look_again();
         // What is measured stays, whatever happens later.
-        report::write(&options.out, &machine, options, &outcomes)?;
+        report::write(&options.out, &results)?;
     }
-    print!("{}", report::text(&outcomes));
+    print!("{}", report::text(&results.loads));
     println!("\nwritten: {}", options.out.join("performance.md").display());
-    Ok(outcomes)
+    Ok(results)
 }

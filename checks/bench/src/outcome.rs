@@ -1,5 +1,6 @@
 //! What came out of a load: medians, ratios, goals met.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 use crate::figures::{Basis, Figure, Figures, Goal};
@@ -8,10 +9,13 @@ use crate::rows::Row;
 use crate::servers::{Fleet, Side};
 
 /// What came out of a load.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) title: String,
+    /// Lines of our server's configuration, and further ones of theirs.
+    pub(crate) ours_configuration: Vec<String>,
+    pub(crate) theirs_configuration: Vec<String>,
     pub(crate) goals: Vec<Goal>,
     /// Runs in the order in which they were made.
     pub(crate) ours: Vec<Figures>,
@@ -20,11 +24,17 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<String>,
 }
 
+fn lines(lines: &[&str]) -> Vec<String> {
+    lines.iter().map(|line| (*line).to_owned()).collect()
+}
+
 /// Measures a load in interleaved pairs.
 pub(crate) fn of(row: &Row, fleet: &mut Fleet<'_>, measure: &Measure<'_>, pairs: u32) -> Outcome {
     let mut outcome = Outcome {
         name: row.name.clone(),
         title: row.title.clone(),
+        ours_configuration: lines(&row.setting.ours),
+        theirs_configuration: lines(&row.setting.theirs),
         goals: row.goals.clone(),
         ours: Vec::new(),
         theirs: Vec::new(),
@@ -122,6 +132,8 @@ mod tests {
         Outcome {
             name: String::new(),
             title: String::new(),
+            ours_configuration: Vec::new(),
+            theirs_configuration: Vec::new(),
             goals: Vec::new(),
             ours: runs(ours),
             theirs: runs(theirs),

@@ -1,17 +1,30 @@
 //! Tables for people and JSON for programs.
 
 use anyhow::Context;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use crate::Options;
-use crate::figures::{Basis, Figure, Figures, Goal};
+use crate::figures::{Basis, Figure, Goal};
 use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::rows::Row;
 use crate::servers::Side;
+
+/// All that was measured, and how.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Results {
+    pub(crate) machine: Machine,
+    pub(crate) version: String,
+    pub(crate) pairs: u32,
+    pub(crate) seconds: u64,
+    /// Arguments that our server had in every load.
+    pub(crate) ours_arguments: Vec<String>,
+    pub(crate) loads: Vec<Outcome>,
+}
 
 /// Columns of the table: a figure, and whose.
 const COLUMNS: [Figure; 3] = [Figure::Throughput, Figure::Cpu, Figure::P99];
@@ -44,13 +57,10 @@ fn judged(outcome: &Outcome) -> Vec<String> {
     }
     let judge = |goal: &Goal| match outcome.judge(goal) {
         Some((value, met)) => {
-            let value = match goal.basis {
-                Basis::Ratio => format!("{value:.2}"),
-                Basis::Ours => goal.figure.show(value),
-            };
             format!(
-                "{}: {value}{}, {}",
+                "{}: {}{}, {}",
                 goal.text(),
+                goal.show(value),
                 beside(outcome, goal),
                 if met { "met" } else { "MISSED" }
             )
@@ -124,89 +134,197 @@ fn table(outcomes: &[Outcome]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Writes what is known so far: `performance.md` and `performance.json`.
-pub(crate) fn write(
-    folder: &Path,
-    machine: &Machine,
-    options: &Options,
-    outcomes: &[Outcome],
-) -> anyhow::Result<()> {
+/// Name of the results in their folder.
+const JSON: &str = "performance.json";
+
+/// Writes what is known so far: `performance.json` for programs and `performance.md` for people.
+pub(crate) fn write(folder: &Path, results: &Results) -> anyhow::Result<()> {
     let context = || format!("cannot write to {}", folder.display());
     fs::create_dir_all(folder).with_context(context)?;
-    let json = json!({
-        "machine": machine.json(),
-        "pairs": options.pairs(),
-        "seconds": options.time().as_secs(),
-        "ours_arguments": options.ours,
-        "loads": outcomes.iter().map(outcome_json).collect::<Vec<_>>(),
-    });
-    fs::write(folder.join("performance.json"), format!("{json:#}\n")).with_context(context)?;
-    fs::write(folder.join("performance.md"), markdown(machine, options, outcomes)).with_context(context)
+    let json = json(results)?;
+    fs::write(folder.join(JSON), format!("{json:#}\n")).with_context(context)?;
+    let text = format!("# Performance\n\n{}", markdown(results));
+    fs::write(folder.join("performance.md"), text).with_context(context)
 }
 
-fn outcome_json(outcome: &Outcome) -> Value {
-    let runs = |runs: &[Figures]| -> Vec<Value> {
-        let run = |figures: &Figures| {
-            let pairs = figures.iter().map(|(figure, value)| (figure.key().to_owned(), json!(value)));
-            Value::Object(pairs.collect::<Map<_, _>>())
-        };
-        runs.iter().map(run).collect()
-    };
-    let mut ratios = Map::new();
-    for figure in outcome.figures() {
-        ratios.insert(figure.key().to_owned(), json!(outcome.ratio(Side::Ours, Side::Theirs, figure)));
+/// Reads what was written.
+pub(crate) fn read(folder: &Path) -> anyhow::Result<Results> {
+    let path = folder.join(JSON);
+    let context = || format!("no results in {}: run `make bench` first", path.display());
+    let text = fs::read_to_string(&path).with_context(context)?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not from this release", path.display()))
+}
+
+/// The results, and what follows from them, so that nobody has to work it out again.
+fn json(results: &Results) -> anyhow::Result<Value> {
+    let mut json = serde_json::to_value(results)?;
+    let loads = json.get_mut("loads").and_then(Value::as_array_mut);
+    for (load, outcome) in loads.into_iter().flatten().zip(&results.loads) {
+        let ratio = |figure| outcome.ratio(Side::Ours, Side::Theirs, figure);
+        let ratios: BTreeMap<_, _> =
+            outcome.figures().into_iter().map(|figure| (figure, ratio(figure))).collect();
+        let judged = outcome.goals.iter().map(|goal| {
+            let (value, met) = outcome.judge(goal).unzip();
+            json!({ "goal": goal.text(), "value": value, "met": met })
+        });
+        let judged = Value::Array(judged.collect());
+        if let Some(load) = load.as_object_mut() {
+            load.insert("ratios".to_owned(), serde_json::to_value(ratios)?);
+            load.insert("judged".to_owned(), judged);
+        }
     }
-    let goals = outcome.goals.iter().map(|goal| {
-        let judged = outcome.judge(goal);
-        json!({
-            "goal": goal.text(),
-            "value": judged.map(|(value, _)| value),
-            "met": judged.map(|(_, met)| met),
-        })
-    });
-    json!({
-        "name": outcome.name,
-        "title": outcome.title,
-        "ours": runs(&outcome.ours),
-        "theirs": runs(&outcome.theirs),
-        "floor": runs(&outcome.floor),
-        "ratios": ratios,
-        "goals": goals.collect::<Vec<_>>(),
-        "error": outcome.error,
-    })
+    Ok(json)
 }
 
-fn markdown(machine: &Machine, options: &Options, outcomes: &[Outcome]) -> String {
-    let mut out = String::from(
-        "# Performance\n\nOur server against the real xrootd on the same files and in the same run, load by load in \
-         interleaved pairs, and both against\nthe floor: a server on one epoll loop that answers from memory and knows \
-         neither files nor sessions. `make bench` measures\nit anew.\n\n",
-    );
-    for (name, value) in machine.rows() {
+/// The results without a heading of their own.
+pub(crate) fn markdown(results: &Results) -> String {
+    let mut out = String::new();
+    for (name, value) in results.machine.rows() {
         writeln!(out, "* {name}: {value}").ok();
     }
-    let arguments = if options.ours.is_empty() { "default".to_owned() } else { options.ours.join(" ") };
-    writeln!(out, "* ours: scalla {}, configuration: {arguments}", env!("CARGO_PKG_VERSION")).ok();
-    let (pairs, seconds) = (options.pairs(), options.time().as_secs());
+    let arguments = match results.ours_arguments.join(" ") {
+        none if none.is_empty() => "default configuration".to_owned(),
+        some => some,
+    };
+    let (version, pairs, seconds) = (&results.version, results.pairs, results.seconds);
+    writeln!(out, "* ours: scalla {version}, {arguments}").ok();
     writeln!(
         out,
         "* {pairs} pairs of {seconds} s each; the server on one processor, the generator on another"
     )
     .ok();
-    out.push_str(
-        "\nValues are medians of the runs, ratios medians of the pairs' ratios. CPU is the server's processor time for each \
-         operation;\nof a copy it is that of the whole copy, and throughput is bytes. Before a load is measured its data is \
-         compared byte by byte.\n\n",
-    );
-    for (index, row) in table(outcomes).iter().enumerate() {
-        writeln!(out, "| {} |", row.join(" | ")).ok();
+    writeln!(out, "\n{}\n", summary(&results.loads)).ok();
+    markdown_table(&mut out, &goals(&results.loads));
+    out.push_str("\nAll figures:\n\n");
+    let mut figures = table(&results.loads);
+    // Goals stand in the first table.
+    figures.iter_mut().for_each(|row| drop(row.pop()));
+    markdown_table(&mut out, &figures);
+    out.push_str("\nThe loads:\n\n");
+    for outcome in &results.loads {
+        let told = |whose: &str, lines: &[String]| match lines {
+            [] => String::new(),
+            lines => format!("; {whose} with `{}`", lines.join("`, `")),
+        };
+        let ours = told("ours", &outcome.ours_configuration);
+        let theirs = told("theirs", &outcome.theirs_configuration);
+        writeln!(out, "* `{}`: {}{ours}{theirs}", outcome.name, outcome.title).ok();
+    }
+    out
+}
+
+/// How many goals are met, and which are not.
+fn summary(outcomes: &[Outcome]) -> String {
+    let (mut met, mut all, mut missed) = (0, 0, Vec::new());
+    for outcome in outcomes {
+        let judged: Vec<_> = outcome.goals.iter().map(|goal| outcome.judge(goal)).collect();
+        let good = judged.iter().filter(|judged| judged.is_some_and(|(_, met)| met)).count();
+        met += good;
+        all += judged.len();
+        if good < judged.len() {
+            missed.push(format!("`{}`", outcome.name));
+        }
+    }
+    match missed.len() {
+        0 => format!("All {all} goals are met."),
+        _ => format!("{met} of {all} goals are met. Missed in {}.", missed.join(", ")),
+    }
+}
+
+/// A row for each goal, the heading first.
+fn goals(outcomes: &[Outcome]) -> Vec<Vec<String>> {
+    let mut rows = vec![["load", "goal", "is", "met", "ours", "theirs"].map(str::to_owned).to_vec()];
+    for outcome in outcomes {
+        for goal in &outcome.goals {
+            let value = |side| {
+                let value = outcome.median(side, goal.figure);
+                value.map_or_else(|| "-".to_owned(), |value| goal.figure.show(value))
+            };
+            let (is, met) = match (outcome.judge(goal), &outcome.error) {
+                (Some((value, true)), _) => (goal.show(value), "yes"),
+                (Some((value, false)), _) => (goal.show(value), "**no**"),
+                (None, Some(error)) => (format!("failed: {error}"), "**no**"),
+                (None, None) => ("not measured".to_owned(), "**no**"),
+            };
+            let name = format!("`{}`", outcome.name);
+            rows.push(vec![name, goal.text(), is, met.to_owned(), value(Side::Ours), value(Side::Theirs)]);
+        }
+    }
+    rows
+}
+
+fn markdown_table(out: &mut String, rows: &[Vec<String>]) {
+    for (index, row) in rows.iter().enumerate() {
+        let cells: Vec<_> = row.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+        writeln!(out, "| {} |", cells.join(" | ")).ok();
         if index == 0 {
             writeln!(out, "|{}", "---|".repeat(row.len())).ok();
         }
     }
-    out.push_str("\nThe loads:\n\n");
-    for outcome in outcomes {
-        writeln!(out, "* `{}`: {}", outcome.name, outcome.title).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::Figures;
+
+    fn results() -> Results {
+        let runs = |cpu: f64| vec![Figures::from([(Figure::Cpu, cpu), (Figure::Throughput, 1e6 / cpu)])];
+        let outcome = |name: &str, ours, error: Option<&str>| Outcome {
+            name: name.to_owned(),
+            title: "reads".to_owned(),
+            ours_configuration: vec!["scalla.polling on".to_owned()],
+            theirs_configuration: Vec::new(),
+            goals: vec![Goal::at_most(Figure::Cpu, 0.5), Goal::at_most(Figure::Cpu, 5.0).of_ours()],
+            ours: if error.is_some() { Vec::new() } else { runs(ours) },
+            theirs: runs(8.0),
+            floor: Vec::new(),
+            error: error.map(str::to_owned),
+        };
+        Results {
+            machine: Machine::look(Path::new("/")),
+            version: "1.2.3".to_owned(),
+            pairs: 5,
+            seconds: 3,
+            ours_arguments: Vec::new(),
+            loads: vec![
+                outcome("good", 4.0, None),
+                outcome("bad", 4.8, None),
+                outcome("broken", 0.0, Some("a | b")),
+            ],
+        }
     }
-    out
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let folder = std::env::temp_dir().join(format!("scalla-bench-report-{}", std::process::id()));
+        let before = results();
+        write(&folder, &before).unwrap();
+        let after = read(&folder).unwrap();
+        let json = fs::read_to_string(folder.join(JSON)).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(markdown(&after), markdown(&before));
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["loads"][0]["ours"][0]["server_cpu_us_per_operation"], 4.0);
+        assert_eq!(json["loads"][1]["ratios"]["server_cpu_us_per_operation"], 0.6);
+        assert_eq!(
+            json["loads"][1]["judged"][0],
+            json!({ "goal": "CPU at most 0.50", "value": 0.6, "met": false })
+        );
+    }
+
+    #[test]
+    fn goals_stand_beside_their_figures_and_misses_are_named() {
+        let text = markdown(&results());
+        for line in [
+            "3 of 6 goals are met. Missed in `bad`, `broken`.",
+            "| `good` | CPU at most 0.50 | 0.50 | yes | 4.00 us | 8.00 us |",
+            "| `good` | CPU at most 5.00 us | 4.00 us | yes | 4.00 us | 8.00 us |",
+            "| `bad` | CPU at most 0.50 | 0.60 | **no** | 4.80 us | 8.00 us |",
+            "| `broken` | CPU at most 0.50 | failed: a \\| b | **no** | - | 8.00 us |",
+            "* `good`: reads; ours with `scalla.polling on`",
+        ] {
+            assert!(text.lines().any(|is| is == line), "{line}\n{text}");
+        }
+    }
 }
