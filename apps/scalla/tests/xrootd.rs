@@ -214,3 +214,15 @@ fn setenv_reaches_the_process() {
     let environment = fs::read(format!("/proc/{}/environ", server.pid())).unwrap();
     assert!(environment.split(|&b| b == 0).any(|entry| entry == b"SITE_COLOUR=blue"));
 }
+
+#[test]
+fn an_admin_folder_of_the_real_server_will_do() {
+    let scratch = Scratch::new("swapped");
+    // What it leaves there: its own journal of unfinished files, a file.
+    scratch.write("admin/.ofs/posc.log", [0; 64]);
+    scratch.write("data/x", "12345");
+    let server = Server::xrootd(&scratch, &[&scratch.text("data")]);
+    assert_eq!(server.client().stat(&scratch.text("data/x")).0, 0);
+    drop(server);
+    assert_eq!(scratch.read("admin/.ofs/posc.log"), "\0".repeat(64));
+}

@@ -65,7 +65,7 @@ fn a_data_server_gets_what_the_file_says() {
     assert_eq!(effective.logical.xattr.origin.to_string(), "/etc/xrootd/config.d/10-more.cfg:1:1");
     assert_eq!(effective.logical.creation_modes.files.apply(0o666), 0o644);
     assert_eq!(effective.logical.creation_modes.directories.apply(0), 0o700);
-    assert_eq!(effective.persist_folder().to_str(), Some("/srv/xrd/.posc"));
+    assert_eq!(effective.persist_folder().to_str(), Some("/srv/xrd/.posc/data/.ofs/posc"));
     assert!(!effective.protocol.sendfile.value);
     assert_eq!(effective.protocol.session_log.value, SessionLog { login: true, disconnect: false });
     assert_eq!(
@@ -195,4 +195,21 @@ fn without_anything_tmp_is_exported() {
     assert!(loaded.effective.storage.exports[0].origin.is_default());
     assert_eq!(loaded.effective.checkpoint_folder(), None, "they would lie under /tmp");
     assert!(loaded.effective.protocol.checksums.offered.is_empty());
+}
+
+#[test]
+fn each_instance_has_its_own_journals_wherever_they_are_put() {
+    let folders = |line: &str, instance: Option<&str>| {
+        let source = Memory::new().with("x.cfg", format!("all.adminpath /adm\n{line}\n"));
+        let evaluation = Evaluation { instance: instance.map(str::to_owned), ..Evaluation::default() };
+        let effective =
+            load(&Load { file: Some("x.cfg".into()), evaluation, ..Load::default() }, &source).effective;
+        [effective.persist_folder(), effective.checkpoint_path()].map(|path| path.display().to_string())
+    };
+    // Not `.ofs/posc.log`, which is a file of XRootD's: its admin folder must be good for us too.
+    assert_eq!(folders("", None), ["/adm/.ofs/posc", "/adm/.ofs/chkpnt"]);
+    assert_eq!(folders("", Some("a")), ["/adm/a/.ofs/posc", "/adm/a/.ofs/chkpnt"]);
+    let lines = "ofs.persist auto logdir /log\nofs.chkpnt disable /saved";
+    assert_eq!(folders(lines, None), ["/log/.ofs/posc", "/saved"]);
+    assert_eq!(folders(lines, Some("a")), ["/log/a/.ofs/posc", "/saved/a"]);
 }

@@ -177,7 +177,7 @@ impl Config {
             attributes: AttributeLimits { enabled: true, name_bytes_max: 248, value_bytes_max: 65_536 },
             delay_max: Duration::from_secs(60),
             own_address: OwnAddress { address: "[::127.0.0.1]:1094".into(), name: "localhost:1094".into() },
-            persist_folder: folder.join("posc.log"),
+            persist_folder: folder.join("posc"),
             checkpoint_folder: folder.join("chkpnt"),
         }
     }

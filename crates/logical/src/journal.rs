@@ -3,10 +3,11 @@
 //! All calls block, so they are made at start and on pool threads only. The folder is a trait so that tests can stop the
 //! process, or cut the power, between any two calls.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 /// A folder of journals.
 pub trait JournalFolder: Send + Sync {
@@ -35,9 +36,12 @@ pub trait Journal: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A folder on disk. Made when first needed, for its owner only.
+/// A folder on disk. Made when first needed, for its owner only, and held by one server at a time: another would undo at
+/// its start what this one has under way.
 pub struct DiskFolder {
     path: PathBuf,
+    /// The folder itself, open and locked from when it is there as long as this lives.
+    held: Mutex<Option<File>>,
 }
 
 /// What a replacement is called until it is complete.
@@ -46,11 +50,33 @@ const NEW_SUFFIX: &str = ".new";
 impl DiskFolder {
     /// The folder at `path`.
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        Self { path, held: Mutex::new(None) }
     }
 
     fn make(&self) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+        self.hold()
+    }
+
+    /// Locks the folder, which must be there.
+    fn hold(&self) -> io::Result<()> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(());
+        }
+        let folder = File::open(&self.path)?;
+        match folder.try_lock() {
+            Ok(()) => *held = Some(folder),
+            Err(TryLockError::WouldBlock) => {
+                let text = format!("another server is using {}; give each its own", self.path.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+            }
+            // Not every file system knows locks; then the admin folder's alone keeps others out.
+            Err(TryLockError::Error(error)) => {
+                tracing::debug!(folder = %self.path.display(), %error, "the folder of a journal cannot be locked");
+            }
+        }
+        Ok(())
     }
 
     fn open(&self, name: &str) -> io::Result<File> {
@@ -69,6 +95,7 @@ impl JournalFolder for DiskFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
+        self.hold()?;
         let mut names = Vec::new();
         for entry in entries {
             if let Ok(name) = entry?.file_name().into_string()
@@ -162,6 +189,20 @@ mod tests {
         folder.remove("one").unwrap();
         folder.remove("one").unwrap();
         assert!(folder.names().unwrap().is_empty());
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_folder_is_held_by_one_server_until_it_ends() {
+        let path = std::env::temp_dir().join(format!("journal-held-{}", std::process::id()));
+        let (first, second) = (DiskFolder::new(path.clone()), DiskFolder::new(path.clone()));
+        assert!(second.names().unwrap().is_empty(), "there is nothing to hold yet");
+        drop(first.create("one").unwrap());
+        let refused = [second.names().map(drop), second.create("two").map(drop)];
+        assert!(refused.iter().all(|r| r.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy)));
+        assert_eq!(first.names().unwrap(), ["one"]);
+        drop(first);
+        assert_eq!(second.names().unwrap(), ["one"]);
         fs::remove_dir_all(path).unwrap();
     }
 }

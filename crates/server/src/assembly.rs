@@ -134,9 +134,8 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
         sync: wanted.persist.sync,
     };
     config.persist_folder = effective.persist_folder();
-    let checkpoints = effective.checkpoint_folder();
     config.checkpoints = logical::config::Checkpoints {
-        enabled: checkpoints.is_some(),
+        enabled: effective.checkpoint_folder().is_some(),
         bytes_max: u32::try_from(wanted.checkpoint.bytes_max).unwrap_or(u32::MAX),
         on_failure: match wanted.checkpoint.on_failure {
             config::CheckpointFailure::MakeReadOnly => logical::config::CheckpointFailure::MakeReadOnly,
@@ -144,7 +143,7 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
         },
     };
     // Where checkpoints are off, what an earlier run with them left behind still has to be found.
-    config.checkpoint_folder = checkpoints.unwrap_or_else(|| effective.admin_folder().join(".ofs/chkpnt"));
+    config.checkpoint_folder = effective.checkpoint_path();
     let checksums = &effective.protocol.checksums;
     config.checksums = logical::config::Checksums {
         types: checksums.offered.iter().map(|kind| algorithm(*kind)).collect(),

@@ -33,9 +33,10 @@ pub(super) const SECTION: Section = Section {
             "[auto|manual|off] [hold time] [logdir path] [sync number]",
             persist,
         )
-        .default("manual hold 10m logdir <adminpath>/.ofs/posc.log sync 1")
+        .default("manual hold 10m logdir <adminpath> sync 1")
         .help("Persist on successful close: `auto` for every new file, `manual` when the client asks. The unfinished \
-               file of a lost client is kept for `hold`, so that the client may go on.")
+               file of a lost client is kept for `hold`, so that the client may go on. The journal of such files is kept in \
+               `<logdir>/[<instance>/].ofs/posc/`.")
         .example("auto hold 5m"),
         Directive::new(
             &["ofs.chkpnt"],

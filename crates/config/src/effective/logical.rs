@@ -86,7 +86,7 @@ pub struct Persist {
     pub mode: PersistMode,
     /// How long the unfinished file of a lost client is kept for its return.
     pub hold: Duration,
-    /// Folder of the journal of unfinished files; `None` is `<adminpath>/[<instance>/].ofs/posc.log`.
+    /// The journal of unfinished files lies below it; `None` is the admin path.
     pub log_path: Option<PathBuf>,
     /// Journal entries between two syncs; 0 leaves syncing to the system.
     pub sync: u32,

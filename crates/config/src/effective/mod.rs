@@ -84,18 +84,33 @@ impl Effective {
     /// under `/tmp`, where a reboot would lose what a crash must not.
     #[must_use]
     pub fn checkpoint_folder(&self) -> Option<PathBuf> {
-        let checkpoint = &self.logical.checkpoint;
-        let folder = checkpoint.path.clone().unwrap_or_else(|| self.admin_folder().join(".ofs/chkpnt"));
-        match checkpoint.mode {
+        let folder = self.checkpoint_path();
+        match self.logical.checkpoint.mode {
             CheckpointMode::Enabled => Some(folder),
             CheckpointMode::Disabled => None,
             CheckpointMode::Automatic => (!folder.starts_with("/tmp")).then_some(folder),
         }
     }
 
-    /// Folder of the journal of files that are not persistent yet.
+    /// Where checkpoints lie, or would if they were on: what an earlier run left there must be found in any case.
+    /// Each instance has a folder of its own, because each undoes what it finds at its start.
+    #[must_use]
+    pub fn checkpoint_path(&self) -> PathBuf {
+        match &self.logical.checkpoint.path {
+            Some(path) => self.of_instance(path),
+            None => self.admin_folder().join(".ofs/chkpnt"),
+        }
+    }
+
+    /// Folder of the journal of files that are not persistent yet, one for each instance. XRootD's own journal is a
+    /// file `posc.log` beside it.
     #[must_use]
     pub fn persist_folder(&self) -> PathBuf {
-        self.logical.persist.log_path.clone().unwrap_or_else(|| self.admin_folder().join(".ofs/posc.log"))
+        let folder = self.logical.persist.log_path.as_ref().map(|path| self.of_instance(path));
+        folder.unwrap_or_else(|| self.admin_folder()).join(".ofs/posc")
+    }
+
+    fn of_instance(&self, folder: &Path) -> PathBuf {
+        self.instance.as_ref().map_or_else(|| folder.to_path_buf(), |name| folder.join(name))
     }
 }
