@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use crate::directives::{
-    Arguments, Draft, ExportDraft, every_directive, find_directive, nearest_directive, of_another_component,
-    resolve,
+    Arguments, Draft, ExportDraft, Fault, every_directive, find_directive, nearest_directive,
+    of_another_component, resolve, unprotected,
 };
 use crate::effective::{
-    AddressFamily, Attributes, ChecksumKind, EXPORT_DEFAULT, Effective, Export, Folder, LogFormat, Port,
-    Trace,
+    self, AddressFamily, Attributes, ChecksumKind, EXPORT_DEFAULT, Effective, Export, Folder, LogFormat,
+    Port, Trace,
 };
 use crate::language::{Evaluation, Statement, Token, evaluate};
 use crate::report::{ProblemKind, Report, Strictness};
@@ -84,14 +84,25 @@ pub fn load(request: &Load, source: &dyn Source) -> Loaded {
         environment: evaluated.environment,
         ..Effective::default()
     };
-    let mut draft =
-        Draft { effective, exports: Vec::new(), defaults: Vec::new(), report: &mut report, source };
+    let mut draft = Draft {
+        effective,
+        exports: Vec::new(),
+        object_ids: None,
+        defaults: Vec::new(),
+        report: &mut report,
+        source,
+    };
     for statement in &evaluated.statements {
         apply(statement, &mut draft);
     }
     replaced(&request.overrides, &mut draft);
     command_line(&request.overrides, &mut draft);
-    let Draft { mut effective, exports, defaults, .. } = draft;
+    let Draft { mut effective, exports, object_ids, defaults, .. } = draft;
+    if let Some(origin) = object_ids.filter(|_| exports.is_empty() && request.overrides.directory.is_none()) {
+        let what =
+            format!("nothing is exported but object ids; {EXPORT_DEFAULT} is not served in their place");
+        report.add(ProblemKind::Unsupported, origin, what, "export a path");
+    }
     effective.storage.exports = resolve(exports, &defaults);
     finish(&request.overrides, &mut effective);
     Loaded { effective, report }
@@ -124,7 +135,13 @@ fn unknown(name: &Token, draft: &mut Draft<'_>) {
             None => "a directive has the form prefix.name".to_owned(),
         },
     };
-    draft.report.add(ProblemKind::Unknown, name.origin(), format!("unknown directive '{}'", name.text), hint);
+    let what = format!("unknown directive '{}'", name.text);
+    // Whatever it is, it has to do with who may do what.
+    if let Some(("acc" | "sec", _)) = name.text.split_once('.') {
+        let Fault { kind, what, allowed, .. } = unprotected(name, &what);
+        return draft.report.add(kind, name.origin(), what, format!("{hint}; {allowed}"));
+    }
+    draft.report.add(ProblemKind::Unknown, name.origin(), what, hint);
 }
 
 fn prefix_known(prefix: &str) -> bool {
@@ -158,7 +175,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
         process.home_path = Setting::from_command_line(Some(folder.clone()));
     }
     if let Some(name) = &overrides.site_name {
-        process.site_name = Setting::from_command_line(Some(name.clone()));
+        process.site_name = Setting::from_command_line(Some(effective::site_name(name)));
     }
     if let Some(format) = overrides.log_format {
         process.log_format = Setting::from_command_line(format);

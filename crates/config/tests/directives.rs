@@ -67,6 +67,8 @@ fn what_guards_is_in_the_tables() {
         "xrd.allow netgroup x",
         "ofs.osslib libXrdSecgsi.so",
         "xrd.protocol x libXrdAccSciTokens-5.so",
+        "acc.nobodyknows 1",
+        "sec.protocl krb5",
     ] {
         let loaded = load_text(line, Strictness::Legacy);
         assert_eq!(kinds(&loaded), [ProblemKind::Unprotected], "{line}: {}", loaded.report);
@@ -168,6 +170,14 @@ const BAD_VALUES: &[(&str, &str)] = &[
         "1:18: error: xrd.timeout: timeout idle 5x is not a number; allowed: number[s|m|h|d]",
     ),
     ("xrd.timeout read 1.5m", "1:18: error: xrd.timeout: timeout read 1.5m is not a number;"),
+    ("xrd.sched maxt x", "1:16: error: xrd.sched: maxt x is not a number; allowed: a decimal number"),
+    ("xrd.sched mint 8 core big", "1:23: error: xrd.sched: invalid sched core 'big'; allowed: [mint n]"),
+    ("xrd.buffers x", "1:13: error: xrd.buffers: buffer memory x is not a number; allowed: number[k|m|g|t]"),
+    ("xrd.buffers 1g rint 5", "1:21: error: xrd.buffers: rint 5 may not be less than 5m"),
+    ("oss.memfile max 120%", "1:17: error: oss.memfile: memfile max 120% may not be greater than 100"),
+    ("oss.memfile check x", "1:19: error: oss.memfile: invalid memfile check 'x'; allowed: [off]"),
+    ("xrootd.tlsreuse maybe", "1:17: error: xrootd.tlsreuse: invalid tlsreuse value 'maybe'; allowed: off |"),
+    ("all.export *", "1:12: error: nothing is exported but object ids; /tmp is not served in their place"),
     ("xrd.timeout hail", "1:1: error: xrd.timeout: timeout hail value not specified; allowed: "),
     (
         "xrd.timeout kill 99999999999999999999",
@@ -237,6 +247,9 @@ fn bad_values_are_errors_with_place_and_what_is_allowed() {
     let name = "x".repeat(64);
     assert!(!load_text(&format!("all.sitename {name}"), Strictness::Legacy).report.is_ok());
     assert!(load_text(&format!("all.sitename {}", &name[..63]), Strictness::Strict).report.is_ok());
+    let odd = load_text("all.sitename T2_XX-a.b:c<\"&é>", Strictness::Strict);
+    assert_eq!(odd.effective.process.site_name.as_deref(), Some("T2_XX-a.b:c......"));
+    assert_eq!(kinds(&odd), [ProblemKind::Doubtful]);
 }
 
 #[test]

@@ -98,6 +98,22 @@ fn seconds(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
+/// `text` as it stands in XML. Names come from an operator and can hold anything.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// The XML of `query stats`: the parts whose letters are in `selection`, or all with `a`.
 pub(crate) fn xml(
     who: &Identification,
@@ -109,23 +125,24 @@ pub(crate) fn xml(
     let wants = |letter: char| selection.contains(letter) || selection.contains('a');
     let mut text = String::new();
     let now = seconds(SystemTime::now());
+    let (host, instance) = (escaped(&who.host), escaped(&who.instance));
     // Writing to a string cannot fail.
     let _ = write!(
         text,
         "<statistics tod=\"{now}\" ver=\"{}\" src=\"{}:{}\" tos=\"{}\" pgm=\"xrootd\" ins=\"{}\" pid=\"{}\" site=\"{}\">",
-        who.version,
-        who.host,
+        escaped(&who.version),
+        host,
         who.port,
         seconds(started),
-        who.instance,
+        instance,
         std::process::id(),
-        who.site
+        escaped(&who.site)
     );
     if wants('i') {
         let _ = write!(
             text,
-            "<stats id=\"info\"><host>{}</host><port>{}</port><name>{}</name></stats>",
-            who.host, who.port, who.instance
+            "<stats id=\"info\"><host>{host}</host><port>{}</port><name>{instance}</name></stats>",
+            who.port
         );
     }
     if wants('l') {
@@ -172,5 +189,14 @@ mod tests {
         assert!(text("i").contains("id=\"info\"") && !text("i").contains("id=\"link\""));
         assert!(text("a").contains("id=\"info\"") && text("a").contains("id=\"link\""));
         assert!(text("z").starts_with("<statistics ") && text("z").ends_with("</statistics>"));
+    }
+
+    #[test]
+    fn names_cannot_break_the_text() {
+        let who =
+            Identification { instance: "a<b".into(), site: "\"&'>".into(), ..Identification::default() };
+        let text = xml(&who, UNIX_EPOCH, &Totals::default(), 0, "i");
+        assert!(text.contains("ins=\"a&lt;b\"") && text.contains("<name>a&lt;b</name>"), "{text}");
+        assert!(text.contains("site=\"&quot;&amp;&apos;&gt;\">"), "{text}");
     }
 }

@@ -101,6 +101,7 @@ pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
     {
         let what = format!("{}: object ids ('*') are not in force yet", arguments.name.text);
         draft.note(ProblemKind::NotYet, token, what, "");
+        draft.object_ids = Some(token.origin());
         return Ok(());
     }
     let prefix = arguments.path("export")?;

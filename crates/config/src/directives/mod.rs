@@ -22,10 +22,12 @@ use std::borrow::Cow;
 pub(crate) use arguments::{Arguments, Fault};
 pub use export::{EXPORT_OPTIONS, OptionEntry};
 pub(crate) use export::{ExportDraft, resolve};
+pub(crate) use shared::unprotected;
 
 use crate::effective::Effective;
 use crate::language::Token;
 use crate::report::{ProblemKind, Report};
+use crate::setting::Origin;
 use crate::source::Source;
 
 /// How many sites use a directive.
@@ -240,6 +242,8 @@ fn distance(a: &str, b: &str) -> usize {
 pub(crate) struct Draft<'a> {
     pub(crate) effective: Effective,
     pub(crate) exports: Vec<ExportDraft>,
+    /// Where the file exports object ids, if it does.
+    pub(crate) object_ids: Option<Origin>,
     /// Options of `oss.defaults`, in order.
     pub(crate) defaults: Vec<&'static OptionEntry>,
     pub(crate) report: &'a mut Report,

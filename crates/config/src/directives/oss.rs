@@ -62,10 +62,11 @@ pub(super) const SECTION: Section = Section {
             .help("Descriptors kept for sockets. They come from one pool here, bounded by xrd.maxfd.")
             .example("* 65536")
             .standing(Standing::NoEffect),
-        Directive::idle(&["oss.memfile"], Mark::Common, "[off] [max {size|n%}] [check xattr] [preload]")
+        Directive::new(&["oss.memfile"], Mark::Common, "[off] [max {size|n%}] [check xattr] [preload]", memory_file)
             .default("off")
             .help("Memory mapped files. Files are read through the page cache.")
-            .example("max 50%"),
+            .example("max 50%")
+            .standing(Standing::NoEffect),
         Directive::new(&["oss.preread"], Mark::Rare, "{depth|on} [limit size] [qsize [=]number]", preread)
             .default("0")
             .help("Reading ahead, which the system does.")
@@ -206,6 +207,35 @@ fn fd_limit(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
     draft.finish(arguments);
     part_idle(arguments, fence, draft);
     Ok(())
+}
+
+fn memory_file(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut token = arguments.need("memfile option")?;
+    loop {
+        match token.text.as_str() {
+            "off" | "preload" => {}
+            "max" => {
+                let value = arguments.need("memfile max value")?;
+                if value.text.ends_with('%') {
+                    values::percent(value, "memfile max")?;
+                } else {
+                    values::size(value, "memfile max", from(0))?;
+                }
+            }
+            "check" => {
+                let value = arguments.need("memfile check value")?;
+                // `keep`, `lock` and `map` are of releases before it.
+                if !matches!(value.text.as_str(), "xattr" | "keep" | "lock" | "map") {
+                    return Err(arguments.invalid(value, "memfile check"));
+                }
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return without_effect(arguments, draft),
+        }
+    }
 }
 
 fn preread(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {

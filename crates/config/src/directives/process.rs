@@ -2,7 +2,7 @@
 
 use super::shared::folder;
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, export};
-use crate::effective::{LogFormat, Role, SITE_NAME_MAX};
+use crate::effective::{self, LogFormat, Role, SITE_NAME_MAX};
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values::between;
@@ -105,7 +105,17 @@ fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
         return Err(Fault::at(token, what, format!("allowed: at most {SITE_NAME_MAX} characters")));
     }
     draft.finish(arguments);
-    draft.effective.process.site_name.set(Some(token.text.clone()), arguments.origin());
+    let name = effective::site_name(&token.text);
+    if name != token.text {
+        let what = format!("site name '{}' is told as '{name}'", token.text);
+        draft.note(
+            ProblemKind::Doubtful,
+            token,
+            what,
+            "letters, digits, '_', '-', ':' and '.' stay as they are",
+        );
+    }
+    draft.effective.process.site_name.set(Some(name), arguments.origin());
     Ok(())
 }
 

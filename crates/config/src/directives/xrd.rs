@@ -1,8 +1,8 @@
 //! Directives of the network and the process below it: `xrd.`.
 
 use super::libraries::{self, Purpose};
-use super::shared::{part_idle, part_later, trace, unprotected};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, process};
+use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, process};
 use crate::effective::{HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, Port};
 use crate::report::ProblemKind;
 use crate::setting::Setting;
@@ -96,19 +96,22 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("Plug-in that reports on TCP connections. Not in force yet.")
             .example("libXrdTCPMonPlugin.so")
-            .standing(super::Standing::NotYet),
-        Directive::idle(&["xrd.buffers"], Mark::Rare, "[maxbsz size] size [rint time]")
+            .standing(Standing::NotYet),
+        Directive::new(&["xrd.buffers"], Mark::Rare, "[maxbsz size] size [rint time]", buffers)
             .default("maxbsz 2m")
             .help("I/O buffer pool. Buffers are pooled and bounded by themselves here.")
-            .example("512m"),
-        Directive::idle(
+            .example("512m")
+            .standing(Standing::NoEffect),
+        Directive::new(
             &["xrd.sched"],
             Mark::Common,
             "[mint n] [maxt n] [avlt n] [idle time] [stksz size] [core {asis|max|off}]",
+            scheduler,
         )
         .default("mint 8 maxt 8192 idle 780s")
         .help("Thread pool. There is one loop per core here and no thread per request.")
-        .example("mint 64 maxt 1024"),
+        .example("mint 64 maxt 1024")
+        .standing(Standing::NoEffect),
     ],
 };
 
@@ -286,4 +289,44 @@ fn protocol(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
 fn monitor_library(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
     let library = libraries::library(arguments)?;
     libraries::select(arguments, library, Purpose::Monitoring, draft)
+}
+
+fn buffers(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    if arguments.take("maxbsz").is_some() {
+        arguments.size("maxbsz", from(0))?;
+    }
+    arguments.size("buffer memory", from(0))?;
+    if arguments.take("rint").is_some() {
+        arguments.time("rint", from(300))?;
+    }
+    draft.finish(arguments);
+    without_effect(arguments, draft)
+}
+
+fn scheduler(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut token = arguments.need("sched option")?;
+    loop {
+        match token.text.as_str() {
+            "mint" | "maxt" | "avlt" => {
+                arguments.count(&token.text, 0, u32::MAX)?;
+            }
+            "idle" => {
+                arguments.time("sched idle", from(0))?;
+            }
+            "stksz" => {
+                arguments.size("sched stksz", from(0))?;
+            }
+            "core" => {
+                let value = arguments.need("sched core")?;
+                if !matches!(value.text.as_str(), "asis" | "max" | "off") {
+                    return Err(arguments.invalid(value, "sched core"));
+                }
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return without_effect(arguments, draft),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Directives of the xroot protocol layer: `xrootd.`.
 
 use super::libraries::{self, Purpose};
-use super::shared::{part_idle, part_later, trace, unprotected};
+use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, export};
 use crate::effective::{
     ChecksumKind, Checksums, ClientClass, HostPattern, Redirect, RedirectFunction, RedirectWhen, Target,
@@ -78,10 +78,11 @@ pub(super) const SECTION: Section = Section {
             .example("none")
             .stops_with("login")
             .standing(Standing::NotYet),
-        Directive::idle(&["xrootd.tlsreuse"], Mark::Rare, "off | on [flush time]")
+        Directive::new(&["xrootd.tlsreuse"], Mark::Rare, "off | on [flush time]", tls_reuse)
             .default("on")
             .help("Cache of TLS sessions.")
-            .example("on flush 1h"),
+            .example("on flush 1h")
+            .standing(Standing::NoEffect),
         Directive::new(&["xrootd.fslib"], Mark::Most, "[throttle] {default|library} [parameters] | ++ library", file_system)
             .default("default")
             .help("File system plug-ins. The built-in one is in force; `throttle` is not yet.")
@@ -272,6 +273,21 @@ fn tls(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault
         Some((_, token)) => Err(unprotected(token, &format!("'{}'", token.text))),
         None => Ok(()),
     }
+}
+
+fn tls_reuse(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("tlsreuse value")?;
+    match token.text.as_str() {
+        "off" => {}
+        "on" => {
+            if arguments.take("flush").is_some() {
+                arguments.time("flush", values::from(0))?;
+            }
+        }
+        _ => return Err(arguments.invalid(token, "tlsreuse value")),
+    }
+    draft.finish(arguments);
+    without_effect(arguments, draft)
 }
 
 fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {

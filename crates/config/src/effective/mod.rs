@@ -13,6 +13,7 @@ pub use logical::{
     XattrLimits,
 };
 pub use network::{AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, Network, PORT_DEFAULT, Port};
+pub(crate) use process::site_name;
 pub use process::{DRAIN_SECONDS, Folder, LogFormat, LogLevel, Process, Role, SITE_NAME_MAX, Trace};
 pub use protocol::{
     ChecksumKind, Checksums, ClientClass, PrepareLimit, Protocol, Redirect, RedirectFunction, RedirectWhen,

@@ -10,6 +10,16 @@ pub const DRAIN_SECONDS: u64 = 30;
 /// Longest site name (`all.sitename`), in characters.
 pub const SITE_NAME_MAX: usize = 63;
 
+/// A site name as it is told: a `.` for each byte that could break the text it is put into.
+pub(crate) fn site_name(text: &str) -> String {
+    let tame = |byte: u8| match byte {
+        b'_' | b'-' | b':' | b'.' => char::from(byte),
+        byte if byte.is_ascii_alphanumeric() => char::from(byte),
+        _ => '.',
+    };
+    text.bytes().map(tame).take(SITE_NAME_MAX).collect()
+}
+
 /// A folder that is created when missing: mode 0700, or 0770 when the group may use it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Folder {

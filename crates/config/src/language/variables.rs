@@ -14,7 +14,7 @@ pub(super) fn valid_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Replaces `$name`, `$(name)`, `${name}` and `$[name]` in a token, and `\x` by `x`.
+/// Replaces `$name`, `$(name)`, `${name}` and `$[name]` in a token, and `\x` by `x`. A `$` before anything else stays.
 /// `None` is a token of which nothing is left.
 ///
 /// # Errors
@@ -35,8 +35,13 @@ pub(super) fn substitute(
             rest = chars.as_str();
             continue;
         }
-        let reference = Reference::parse(special.strip_prefix('$').unwrap_or_default())
-            .ok_or_else(|| format!("Variable {special} is malformed"))?;
+        let behind = special.strip_prefix('$').unwrap_or_default();
+        if behind.starts_with(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '(' | '{' | '[')) {
+            out.push('$');
+            rest = behind;
+            continue;
+        }
+        let reference = Reference::parse(behind).ok_or_else(|| format!("Variable {special} is malformed"))?;
         match lookup(reference.name) {
             Some(value) => out.push_str(&value),
             None if reference.optional => {}
@@ -106,6 +111,9 @@ mod tests {
             (r"\$a", "$a"),
             (r"a\b\\", r"ab\"),
             ("plain", "plain"),
+            ("a$-$a", "a$-5"),
+            ("$_$/$.", "$_$/$."),
+            ("$$a", "$5"),
         ] {
             assert_eq!(run(token), Ok(Some(expected.to_owned())), "{token}");
         }
@@ -122,7 +130,7 @@ mod tests {
         for token in ["$nope", "${nope}", "$(nope)"] {
             assert_eq!(run(token), Err("Variable nope is undefined".to_owned()), "{token}");
         }
-        for token in ["$", "${a", "${}", "$[a b", "$-", "${a!}"] {
+        for token in ["$", "x$", "${a", "${}", "$[a b", "${a!}"] {
             assert!(run(token).is_err_and(|e| e.ends_with("is malformed")), "{token}");
         }
     }
