@@ -201,7 +201,8 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
             Ok(prefix) if draft.exports.iter().any(|export| export.prefix == prefix) => {}
             Ok(prefix) => {
                 let origin = Origin::CommandLine;
-                draft.exports.push(ExportDraft { prefix, options: Vec::new(), origin });
+                let defaults = draft.defaults.len();
+                draft.exports.push(ExportDraft { prefix, defaults, options: Vec::new(), origin });
             }
             Err(fault) => draft.report.add(fault.kind, Origin::CommandLine, fault.what, fault.allowed),
         }

@@ -51,8 +51,8 @@ fn stops(out: &mut String) {
 fn export_options(out: &mut String) {
     out.push_str("## Export options\n\n");
     out.push_str(
-        "For `all.export`, `xrootd.export` and `oss.defaults`. An export's own options win over `oss.defaults`, these \
-         over the built-in defaults; of two options for the same thing the later one wins.\n\n",
+        "For `all.export`, `xrootd.export` and `oss.defaults`. An export's own options win over those of each \
+         `oss.defaults` above it, these over the built-in defaults; of two options for the same thing the later one wins.\n\n",
     );
     out.push_str("| Option | Meaning | Here |\n|---|---|---|\n");
     for option in EXPORT_OPTIONS {

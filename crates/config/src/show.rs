@@ -7,7 +7,8 @@ use crate::directives::EXPORT_OPTIONS;
 use crate::effective::{
     AddressFamily, Attributes, CheckpointFailure, CheckpointMode, Checksums, ClientClass, CreationModes,
     Effective, Folder, KeepAlive, LogFormat, Logical, Network, PersistMode, Port, PrepareLimit, Process,
-    Protocol, Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, Trace, XattrLimits,
+    Protocol, Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, Trace,
+    XATTR_PREFIX_BYTES, XattrLimits,
 };
 use crate::setting::{Origin, Setting};
 use crate::values::{show_size, show_time};
@@ -177,21 +178,23 @@ fn logical(logical: &Logical, lines: &mut Lines) {
     lines.safe("ofs.xattr", &logical.xattr, |limits| {
         let XattrLimits { name_bytes_max, value_bytes_max, enabled } = limits;
         let on = either(*enabled, "on", "off");
+        let name_bytes_max = name_bytes_max + XATTR_PREFIX_BYTES;
         format!("maxnsz {name_bytes_max} maxvsz {} uset {on}", show_size((*value_bytes_max).into()))
     });
     lines.safe("ofs.trace", &logical.trace, trace);
 }
 
 fn storage(storage: &Storage, lines: &mut Lines) {
+    // Above the exports, to which it applies.
+    lines.restart("oss.defaults", &storage.defaults, |attributes| {
+        show_attributes(&Attributes::default(), attributes)
+    });
     for export in &storage.exports {
         let attributes = show_attributes(&storage.defaults, &export.attributes);
         let value = Some(format!("{} {attributes}", export.prefix));
         let origin = export.origin.clone();
         lines.0.push(Shown { directive: "all.export", value, origin, reload: Reload::Restart });
     }
-    lines.restart("oss.defaults", &storage.defaults, |attributes| {
-        show_attributes(&Attributes::default(), attributes)
-    });
     lines.add(Reload::Restart, "oss.localroot", &storage.local_root, |path| {
         path.as_ref().map(|path| path.display().to_string())
     });

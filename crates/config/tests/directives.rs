@@ -195,6 +195,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
         "ofs.maxdelay 5",
         "1:14: error: ofs.maxdelay: maxdelay 5 may not be less than 30s; allowed: number[s|m|h|d], 30s to 365d",
     ),
+    ("ofs.xattr maxnsz 7", "1:18: error: ofs.xattr: maxnsz 7 may not be less than 8"),
     ("ofs.xattr maxnsz 300", "1:18: error: ofs.xattr: maxnsz 300 may not be greater than 255"),
     ("ofs.chkpnt maxsz 1k", "1:18: error: ofs.chkpnt: chkpnt maxsz 1k may not be less than 1m"),
     ("ofs.crmode dirs 0:888", "1:17: error: ofs.crmode: mode '888' is invalid; allowed: octal, 0 to 0777"),
@@ -254,6 +255,8 @@ fn bad_values_are_errors_with_place_and_what_is_allowed() {
 
 #[test]
 fn values_are_read_in_every_form() {
+    let names = load_text("ofs.xattr maxnsz 20", Strictness::Strict).effective.logical.xattr;
+    assert_eq!(names.name_bytes_max, 13, "user.U. stands before the client's name");
     let size = |text: &str| {
         load_text(&format!("oss.maxsize {text}"), Strictness::Strict).effective.storage.file_bytes_max.value
     };

@@ -91,6 +91,26 @@ fn exports_have_their_own_options_over_the_defaults() {
 }
 
 #[test]
+fn defaults_hold_for_the_exports_below_them() {
+    // Each as the real server has it: is the export read-only?
+    for (text, read_only) in [
+        ("oss.defaults r/o\nall.export /\noss.defaults r/w", true),
+        ("all.export /\noss.defaults r/o", false),
+        ("oss.defaults r/o\noss.defaults nolock\nall.export /", true),
+        ("all.export /\noss.defaults r/o\nall.export /", true),
+        ("oss.defaults r/o\nall.export / nolock", true),
+        ("all.export / r/o\nall.export / nolock", true),
+        ("all.export / r/o\nall.export / r/w", false),
+        ("oss.defaults r/o", true),
+    ] {
+        let request = Load { file: Some("x.cfg".into()), ..Load::default() };
+        let loaded = load(&request, &Memory::new().with("x.cfg", text));
+        let exports = loaded.effective.storage.exports;
+        assert_eq!(exports.iter().map(|e| e.attributes.read_only).collect::<Vec<_>>(), [read_only], "{text}");
+    }
+}
+
+#[test]
 fn what_is_not_in_force_is_said_with_its_place() {
     let report = data_server().report;
     let says = |what: &str| report.problems().iter().any(|problem| problem.to_string() == what);

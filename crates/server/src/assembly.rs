@@ -106,10 +106,12 @@ fn answers(effective: &Effective) -> Vec<(String, String)> {
     answers.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Bytes of a socket's receive buffer: as configured, else the system's default.
+/// Bytes of a socket's receive buffer, as the system tells it: twice what was configured, as far as it allows that, for
+/// what it keeps there itself; else its default.
 fn window(effective: &Effective) -> String {
     if let Some(bytes) = *effective.network.socket_buffer_bytes {
-        return bytes.to_string();
+        let most = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
+        return (2 * bytes.min(most.trim().parse().unwrap_or(bytes))).to_string();
     }
     let limits = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap_or_default();
     limits.split_whitespace().nth(1).unwrap_or(WINDOW_BYTES).to_owned()

@@ -87,9 +87,11 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
     later(&["noficl"], "it does not", |a| a.fail_files = false),
 ];
 
-/// An export before the defaults are known.
+/// An export that may yet be given more options.
 pub(crate) struct ExportDraft {
     pub(crate) prefix: String,
+    /// How many of the options of `oss.defaults` stood above it: those below are for other exports.
+    pub(crate) defaults: usize,
     pub(crate) options: Vec<&'static OptionEntry>,
     pub(crate) origin: Origin,
 }
@@ -106,9 +108,13 @@ pub(super) fn export(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Re
     }
     let prefix = arguments.path("export")?;
     let options = options(arguments, draft);
+    let defaults = draft.defaults.len();
     match draft.exports.iter_mut().find(|export| export.prefix == prefix) {
-        Some(export) => export.options.extend(options),
-        None => draft.exports.push(ExportDraft { prefix, options, origin: arguments.origin() }),
+        Some(export) => {
+            export.defaults = defaults;
+            export.options.extend(options);
+        }
+        None => draft.exports.push(ExportDraft { prefix, defaults, options, origin: arguments.origin() }),
     }
     Ok(())
 }
@@ -154,10 +160,10 @@ fn attributes(defaults: &[&OptionEntry], own: &[&OptionEntry]) -> Attributes {
     attributes
 }
 
-/// Exports with their attributes: own options over `defaults` over the built-in ones, whatever their order.
+/// Exports with their attributes: own options over those of `defaults` that stood above, over the built-in ones.
 pub(crate) fn resolve(exports: Vec<ExportDraft>, defaults: &[&'static OptionEntry]) -> Vec<Export> {
     let resolved = exports.into_iter().map(|export| Export {
-        attributes: attributes(defaults, &export.options),
+        attributes: attributes(defaults.get(..export.defaults).unwrap_or(defaults), &export.options),
         prefix: export.prefix,
         origin: export.origin,
     });

@@ -3,7 +3,9 @@
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace};
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing};
-use crate::effective::{CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode};
+use crate::effective::{
+    CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
+};
 use crate::language::Token;
 use crate::values::{self, between, from};
 
@@ -76,8 +78,9 @@ pub(super) const SECTION: Section = Section {
             .help("Longest time a client is told to wait, at least 30s.")
             .example("2m"),
         Directive::new(&["ofs.xattr"], Mark::Rare, "[maxnsz bytes] [maxvsz size] [uset {on|off}]", xattr)
-            .default("maxnsz 248 maxvsz 64k uset on")
-            .help("Limits of names and values of extended attributes, and whether clients may use them.")
+            .default("maxnsz 255 maxvsz 64k uset on")
+            .help("Limits of names and values of extended attributes, and whether clients may use them. Of a name's \
+                   bytes 7 are `user.U.`, so clients may use 248.")
             .example("maxvsz 4k"),
         Directive::new(&["ofs.trace"], Mark::Common, "{all|off|none|[-]option}…", ofs_trace)
             .default("off")
@@ -265,7 +268,10 @@ fn xattr(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fau
     let mut token = arguments.need("xattr option")?;
     loop {
         match token.text.as_str() {
-            "maxnsz" => value.name_bytes_max = arguments.count("maxnsz", 1, XATTR_NAME_MAX)?,
+            "maxnsz" => {
+                let bytes = arguments.count("maxnsz", XATTR_PREFIX_BYTES + 1, XATTR_NAME_MAX)?;
+                value.name_bytes_max = bytes - XATTR_PREFIX_BYTES;
+            }
             "maxvsz" => {
                 let bytes = arguments.size("maxvsz", between(0, XATTR_VALUE_MAX))?;
                 value.value_bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX);

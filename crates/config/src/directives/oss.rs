@@ -25,7 +25,8 @@ pub(super) const SECTION: Section = Section {
             .example("/srv/data"),
         Directive::new(&["oss.defaults"], Mark::Most, "options", export::defaults)
             .default("r/w nocheck nodread nomig nopurge norcreate nostage ficl")
-            .help("Attributes of exports that say nothing themselves (see Export options), wherever it stands.")
+            .help("Attributes of the exports that stand below it and say nothing themselves (see Export options). \
+                   Several add up.")
             .example("r/o nolock"),
         Directive::new(
             &["oss.space", "oss.cache"],

@@ -43,8 +43,8 @@ pub(super) const SECTION: Section = Section {
         )
         .default("none")
         .help("Sends clients elsewhere: for some requests (all chmod chksum dirlist locate mkdir mv openw prepare \
-               prepstage rm rmdir stat trunc), for paths, for files missing here (`?`), or by client. The target \
-               behind `%` is for clients with a private address.")
+               prepstage rm rmdir stat trunc), for opens of paths, for what is missing here (`?`), or by client. The \
+               target behind `%` is for clients with a private address.")
         .example("other.example.org:1094 ? /data"),
         Directive::new(&["xrootd.log"], Mark::Common, "{all|none|[-]disc|[-]login}…", session_log)
             .default("disc login")

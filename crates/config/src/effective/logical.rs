@@ -92,10 +92,13 @@ pub struct Persist {
     pub sync: u32,
 }
 
+/// What `ofs.xattr maxnsz` counts beyond the name a client uses: `user.U.`, which stands before it on disk.
+pub(crate) const XATTR_PREFIX_BYTES: u32 = 7;
+
 /// `ofs.xattr`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct XattrLimits {
-    /// Longest name, in bytes.
+    /// Longest name a client may use, in bytes.
     pub name_bytes_max: u32,
     /// Longest value, in bytes.
     pub value_bytes_max: u32,

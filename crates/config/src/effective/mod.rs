@@ -8,6 +8,7 @@ mod storage;
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
     Checkpoint, CheckpointFailure, CheckpointMode, CreationModes, Logical, ModeRange, Persist, PersistMode,
     XattrLimits,
