@@ -1,8 +1,9 @@
 //! Static redirection (`xrootd.redirect`): requests that another server is to answer.
 //!
-//! Stands before the logical file system. Rules are tried in the order of the file; the first that applies decides. A file
-//! that is missing here is looked for only after the open has failed, and never again by a request that has been here: its
-//! `tried` names this server.
+//! Stands before the logical file system. Rules are tried in the order of the file; the first that applies decides. Rules
+//! by path are for opens and extended attributes: a manager's clients stat, list and change through it. What is missing
+//! here is looked for elsewhere only after the request has failed for that, and never again by a request that has been
+//! here: its `tried` names this server.
 
 use base::{ErrorKind, Identity};
 use config::{ClientClass, Redirect as Rule, RedirectFunction, RedirectWhen};
@@ -34,7 +35,10 @@ impl Redirects {
             RedirectWhen::Functions(functions) => {
                 function.is_some_and(|function| functions.contains(&function))
             }
-            RedirectWhen::Paths(prefixes) => lies_in(target, prefixes),
+            RedirectWhen::Paths(prefixes) => {
+                matches!(operation, Operation::Open(..) | Operation::Attributes(..))
+                    && lies_in(target, prefixes)
+            }
             RedirectWhen::Clients(classes) => {
                 classes.iter().any(|class| is_of(class, &caller.identity, &self.host))
             }
@@ -43,12 +47,9 @@ impl Redirects {
         self.rules.iter().find(applies).map(|rule| destination(rule, &caller.identity, String::new()))
     }
 
-    /// Where an open is to go if the file is missing here.
+    /// Where an operation is to go if what it is about is missing here.
     fn when_missing(&self, caller: &Caller, operation: &Operation) -> Option<Redirect> {
-        let Operation::Open(target, request) = operation else { return None };
-        if request.write {
-            return None;
-        }
+        let target = needed(operation)?;
         let applies =
             |rule: &&Rule| matches!(&rule.when, RedirectWhen::Missing(prefixes) if lies_in(target, prefixes));
         let rule = self.rules.iter().find(applies)?;
@@ -82,7 +83,7 @@ impl FileSystem for Redirects {
     }
 }
 
-/// An open that may turn out to be for somebody else.
+/// An operation that may turn out to be for somebody else.
 struct Waiting {
     redirect: Redirect,
     reply: Mutex<Option<Reply>>,
@@ -108,7 +109,10 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
     use RedirectFunction as F;
     Some(match operation {
         Operation::Open(target, request) => (request.write.then_some(F::OpenWrite), target),
-        Operation::Stat(target) | Operation::StatSpace(target) => (Some(F::Stat), target),
+        Operation::Stat(target)
+        | Operation::StatSpace(target)
+        | Operation::QueryAttributes(target)
+        | Operation::QuerySpace(target) => (Some(F::Stat), target),
         Operation::StatMany(targets) => (Some(F::Stat), targets.first()?),
         Operation::List(target, _) => (Some(F::Dirlist), target),
         Operation::MakeDirectory { target, .. } => (Some(F::Mkdir), target),
@@ -122,15 +126,32 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
         Operation::Prepare(request) => {
             (Some(if request.stage { F::PrepareStage } else { F::Prepare }), request.targets.first()?)
         }
-        Operation::Attributes(target, _)
-        | Operation::QueryAttributes(target)
-        | Operation::QuerySpace(target) => (None, target),
+        Operation::Attributes(target, _) => (None, target),
         Operation::Locate(None, _)
         | Operation::ListMore(_)
         | Operation::CancelPrepare { .. }
         | Operation::QueryPrepare { .. }
         | Operation::QueryOpaque { .. } => return None,
     })
+}
+
+/// What must be there for an operation to succeed, if another server may have it.
+fn needed(operation: &Operation) -> Option<&Target> {
+    match operation {
+        Operation::Open(target, _)
+        | Operation::Stat(target)
+        | Operation::List(target, _)
+        | Operation::Locate(Some(target), _)
+        | Operation::MakeDirectory { target, .. }
+        | Operation::Remove(target)
+        | Operation::Rename { from: target, .. }
+        | Operation::ChangeMode { target, .. }
+        | Operation::Truncate { target, .. }
+        | Operation::QueryAttributes(target)
+        | Operation::Attributes(target, _) => Some(target),
+        Operation::StatMany(targets) => targets.first(),
+        _ => None,
+    }
 }
 
 fn lies_in(target: &Target, prefixes: &[String]) -> bool {
@@ -177,7 +198,9 @@ mod tests {
     impl FileSystem for Almost {
         fn start(&self, _: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
             match operation {
-                Operation::Open(target, _) if target.path.as_bytes() != b"/data/here" => {
+                Operation::Open(target, _) | Operation::Truncate { target, .. }
+                    if target.path.as_bytes() != b"/data/here" =>
+                {
                     reply.defer().send(Answer::Error(Error::new(ErrorKind::NotFound, "missing")));
                     Started::Pending
                 }
@@ -236,6 +259,8 @@ mod tests {
         assert_eq!(told(rules(), open("/data/x", "tried=foo.bar"), "8.8.8.8"), tried);
         assert_eq!(told(rules(), open("/data/x", "tried=vm.example.org"), "8.8.8.8"), "missing");
         assert_eq!(told(rules(), open("/database", ""), "8.8.8.8"), "missing");
+        let truncate = Operation::Truncate { target: target("/data/x", ""), size: 0 };
+        assert_eq!(told(rules(), truncate, "8.8.8.8"), "far:2094?tried=vm.example.org");
     }
 
     #[test]
@@ -244,8 +269,11 @@ mod tests {
         assert_eq!(told(functions(), Operation::Remove(target("/a", "")), "8.8.8.8"), "far:2094?");
         assert_eq!(told(functions(), Operation::Stat(target("/a", "")), "8.8.8.8"), "done");
         let paths = || vec![rule(RedirectWhen::Paths(vec!["/a/".into()]))];
-        assert_eq!(told(paths(), Operation::Stat(target("/a/b", "")), "192.168.1.1"), "near:2094?");
-        assert_eq!(told(paths(), Operation::Stat(target("/ab", "")), "192.168.1.1"), "done");
+        assert_eq!(told(paths(), open("/a/b", ""), "192.168.1.1"), "near:2094?");
+        assert_eq!(told(paths(), open("/ab", ""), "192.168.1.1"), "missing");
+        assert_eq!(told(paths(), Operation::Stat(target("/a/b", "")), "192.168.1.1"), "done");
+        let stat = || vec![rule(RedirectWhen::Functions(vec![RedirectFunction::Stat]))];
+        assert_eq!(told(stat(), Operation::QuerySpace(target("/a", "")), "8.8.8.8"), "far:2094?");
         let domain = config::HostPattern::parse("*.example.org").unwrap();
         for class in [ClientClass::Local, ClientClass::Domain(domain)] {
             let rules = vec![rule(RedirectWhen::Clients(vec![class]))];
