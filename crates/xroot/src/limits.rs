@@ -20,7 +20,7 @@ pub const SPOT_BYTES_MAX: usize = 32 * 1024;
 
 /// A plain read from this size on is sent without copying, where that is possible: below, the extra system call costs
 /// more than the copy.
-pub const SENDFILE_BYTES_MIN: usize = 8 * 1024;
+pub const SENDFILE_BYTES_MIN: usize = 16 * 1024;
 
 /// Data in one frame of a reply that has several.
 pub const FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -18,6 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECTING_MAX: usize = 64;
 /// Bytes received at once.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Bytes of a page of memory.
+const PAGE_BYTES: usize = 4 << 10;
+/// Where in a page a received header begins, so that the data behind it begins a cache line. Data that the server sends
+/// from its page cache lies at the beginning of a page, and processors copy eight times slower to an address that lies 1 to
+/// 31 bytes behind its source, modulo a page: that would be measured, not the server.
+const BEFORE_LINE: usize = 64 - 8;
 /// Bytes received at once where data is to be thrown away: headers, and small answers.
 const HEAD_BYTES: usize = 4 << 10;
 /// From here on throwing away costs less than receiving.
@@ -123,7 +129,7 @@ impl<'p> Load<'p> {
             again: Vec::new(),
             entries: None,
             resources: Resources::new(plan)?,
-            buffer: vec![0; BUFFER_BYTES],
+            buffer: vec![0; BUFFER_BYTES + PAGE_BYTES],
             ready: Vec::new(),
         })
     }
@@ -338,7 +344,8 @@ impl<'p> Load<'p> {
     /// Takes what has come on a connection.
     fn receive(&mut self, number: usize) -> Result<(), String> {
         let mut buffer = std::mem::take(&mut self.buffer);
-        let received = self.receive_into(number, &mut buffer);
+        let start = (PAGE_BYTES + BEFORE_LINE - buffer.as_ptr() as usize % PAGE_BYTES) % PAGE_BYTES;
+        let received = self.receive_into(number, &mut buffer[start..][..BUFFER_BYTES]);
         self.buffer = buffer;
         received
     }
