@@ -80,7 +80,8 @@ pub(crate) fn stat_now(metadata: &Metadata, users: &dyn Users, read_only: bool) 
     Some(stat_with(metadata, users, read_only, names))
 }
 
-fn stat_with(
+/// The same with the names of its owners.
+pub(crate) fn stat_with(
     metadata: &Metadata,
     users: &dyn Users,
     read_only: bool,

@@ -4,7 +4,7 @@
 //! can be reached by their path.
 
 use crate::checksum::stored;
-use crate::describe;
+use crate::describe::{self, Users};
 use crate::file_system::done;
 use crate::job;
 use crate::shared::{Shared, errno, is_read_only, unable};
@@ -71,6 +71,7 @@ pub(crate) fn more(shared: &Arc<Shared>, rest: Box<dyn Listing>, reply: &ReplyTo
 fn page(shared: &Shared, mut rest: Rest) -> Result<Value, Error> {
     let fail = |path: &LogicalPath, error| Error::unable("read directory", path, error);
     let mut entries = Vec::new();
+    let mut owners = Owners::default();
     loop {
         let raw = rest.stream.next(PAGE_ENTRIES_MAX).map_err(|e| fail(&rest.path, e))?;
         if raw.is_empty() {
@@ -78,7 +79,7 @@ fn page(shared: &Shared, mut rest: Rest) -> Result<Value, Error> {
         }
         for one in raw {
             if !one.name.contains(&b'\n') {
-                entries.extend(entry(shared, &rest, one.name));
+                entries.extend(entry(shared, &rest, &mut owners, one.name));
             }
         }
         // A page of nothing but unspeakable names is no page.
@@ -88,8 +89,26 @@ fn page(shared: &Shared, mut rest: Rest) -> Result<Value, Error> {
     }
 }
 
+/// Who owns the last entry: mostly the owners of the next one too.
+#[derive(Default)]
+struct Owners(Option<((u32, u32), (Arc<str>, Arc<str>))>);
+
+impl Owners {
+    fn of(&mut self, metadata: &Metadata, users: &dyn Users) -> (Arc<str>, Arc<str>) {
+        let numbers = (metadata.uid, metadata.gid);
+        if let Some((last, names)) = &self.0
+            && *last == numbers
+        {
+            return names.clone();
+        }
+        let names = (users.user(numbers.0), users.group(numbers.1));
+        self.0 = Some((numbers, names.clone()));
+        names
+    }
+}
+
 /// One entry; `None` if it vanished meanwhile and its status was asked for.
-fn entry(shared: &Shared, rest: &Rest, name: Vec<u8>) -> Option<Entry> {
+fn entry(shared: &Shared, rest: &Rest, owners: &mut Owners, name: Vec<u8>) -> Option<Entry> {
     if !(rest.detail.stat || rest.detail.checksum || rest.detail.online) {
         return Some(Entry { name, stat: None, checksum: None });
     }
@@ -102,7 +121,10 @@ fn entry(shared: &Shared, rest: &Rest, name: Vec<u8>) -> Option<Entry> {
         return None;
     }
     let wanted = rest.detail.stat || rest.detail.checksum;
-    let stat = wanted.then(|| describe::stat(&metadata, shared.users.as_ref(), rest.read_only));
+    let stat = wanted.then(|| {
+        let names = owners.of(&metadata, shared.users.as_ref());
+        describe::stat_with(&metadata, shared.users.as_ref(), rest.read_only, names)
+    });
     let checksum = rest.algorithm.map(|algorithm| {
         let checksum = stored_checksum(shared, rest, &name, algorithm, &metadata);
         (algorithm.name().to_owned(), checksum)

@@ -64,9 +64,22 @@ impl<'a> StatText<'a> {
     /// Appends the text, without terminator. Blanks and ends of line in owner and group would break
     /// the grammar and become `_`.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        print(out, format_args!("{} {} {} {}", self.id, self.size, self.flags.0, self.mtime));
+        // Listings are made of these: `itoa` takes a third of the time of formatting.
+        let mut digits = itoa::Buffer::new();
+        let number = |out: &mut Vec<u8>, digits: &str| {
+            out.extend_from_slice(digits.as_bytes());
+            out.push(b' ');
+        };
+        number(out, digits.format(self.id));
+        number(out, digits.format(self.size));
+        number(out, digits.format(self.flags.0));
+        out.extend_from_slice(digits.format(self.mtime).as_bytes());
         if let Some(more) = &self.extended {
-            print(out, format_args!(" {} {} {:04o} ", more.ctime, more.atime, more.mode));
+            out.push(b' ');
+            number(out, digits.format(more.ctime));
+            number(out, digits.format(more.atime));
+            octal_text(out, more.mode);
+            out.push(b' ');
             name(out, more.owner);
             out.push(b' ');
             name(out, more.group);
@@ -168,6 +181,13 @@ impl VfsText {
     }
 }
 
+/// Four octal digits at least, as `%04o`.
+fn octal_text(out: &mut Vec<u8>, mode: u32) {
+    let digits = (32 - mode.leading_zeros()).div_ceil(3).max(4);
+    // Each is below eight.
+    out.extend((0..digits).rev().map(|digit| b'0' + ((mode >> (3 * digit)) & 7) as u8));
+}
+
 /// Writing to memory cannot fail.
 fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
@@ -210,6 +230,15 @@ fn checksum(pair: &[u8]) -> Option<ListedChecksum<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modes_have_four_octal_digits_or_more() {
+        for mode in [0, 7, 0o10, 0o644, 0o777, 0o1755, 0o7777, 0o10000, 0o100_644, u32::MAX] {
+            let mut out = Vec::new();
+            octal_text(&mut out, mode);
+            assert_eq!(String::from_utf8(out).unwrap(), format!("{mode:04o}"));
+        }
+    }
 
     const RECORDED: &[u8] =
         b"43100903053524480 10000 48 1795187167 1795187168 1795187172 0644 nobody nogroup";
