@@ -5,16 +5,44 @@
 //! | `slots` | [`Slot`] and [`SlotMask`]: a child's place in its cell, and a set of places |
 //! | `cache` | [`Cache`]: which children have a file, as far as it is known |
 //! | [`tree`] | who belongs to the tree: how nodes find their places, and how parents give places away |
+//! | `paths` | [`PathTable`]: which children export which part of the name space |
+//! | `meters` | [`Meters`]: how busy and full children are, and how often they were chosen |
+//! | `cell` | [`Cell`]: the children as those see them who choose one |
+//! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: what clients ask and are told |
+//! | `avoid` | [`Avoided`]: children a client was sent to before |
+//! | `selection` | [`Chooser`]: which of several children a client is sent to; [`Selection`] and its two kinds |
+//! | `resolve` | [`Resolver`]: a request to its answer, by what is known or by asking children; [`Reader`]: warm answers on any thread |
 //!
 //! No socket, no clock, no thread: what arrives and the time since the start are arguments, what should happen comes
 //! out. So a test lets an hour pass in a microsecond, and ten thousand nodes form a tree in one process.
 
+mod avoid;
 mod cache;
+mod cell;
+#[cfg(test)]
+mod fixtures;
+mod meters;
+mod paths;
+mod request;
+mod resolve;
+mod selection;
 mod slots;
 pub mod tree;
 
+pub use avoid::{Avoided, TRIED_MAX};
 pub use cache::{
     Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PATH_BYTES_TOTAL_MAX, PLACEMENT_HOLD,
     WINDOW, WINDOW_TICKS,
+};
+pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
+pub use meters::{Load, Meters, Use};
+pub use paths::{EXPORTS_MAX, Export, ExportError, PathTable, Rights};
+pub use request::{Affinity, Answer, ErrorCode, Intent, LocateOptions, Located, Reason, SelectOptions};
+pub use resolve::{
+    Action, QUERIES_MAX, Reader, ResolveSettings, ResolveStats, Resolver, SILENCE, Shared, StateAsk,
+    StateReply, Token, WAITERS_MAX,
+};
+pub use selection::{
+    AffinityPath, ByLoad, Chooser, Elsewhere, Policy, RoundRobin, Selection, Waits, Weights,
 };
 pub use slots::{CELL_SLOTS, Slot, SlotMask, Slots};

@@ -97,7 +97,7 @@ fn name(path: u8) -> Vec<u8> {
 }
 
 fn slot(number: u8) -> Slot {
-    Slot::new(number).unwrap()
+    Slot::new(number).expect("below 64")
 }
 
 fn config(cases: u32) -> ProptestConfig {

@@ -125,10 +125,20 @@ impl Location {
         }
     }
 
-    /// A child said that it does not have it, or not any more.
+    /// A child said that it does not have it any more.
     pub fn missed(&mut self, slot: Slot) {
         self.void(slot.mask());
         self.unasked.remove(slot);
+    }
+
+    /// A child, asked, said that it does not have it. From one that was just chosen to create it that means nothing:
+    /// its client may be on the way.
+    pub fn absent(&mut self, slot: Slot) {
+        if self.placed == Some(slot) {
+            self.unasked.remove(slot);
+        } else {
+            self.missed(slot);
+        }
     }
 
     /// A child was chosen to create or stage it: others who ask are sent there too.
@@ -141,6 +151,16 @@ impl Location {
     pub fn doubt(&mut self, slots: SlotMask) {
         self.void(slots);
         self.unasked |= slots;
+    }
+
+    /// Everything is to be asked anew; only a choice made a moment ago stands.
+    pub fn reset(&mut self) {
+        let placed = self.placed;
+        *self = Self { querying: self.querying, ..Self::UNKNOWN };
+        if let Some(slot) = placed {
+            self.place(slot);
+            self.unasked.insert(slot);
+        }
     }
 
     fn void(&mut self, slots: SlotMask) {
@@ -161,7 +181,7 @@ pub struct CacheStats {
     pub path_bytes: u64,
     /// Look-ups that found something.
     pub hits: u64,
-    /// Look-ups that found nothing.
+    /// Paths that were unknown and entered.
     pub misses: u64,
     /// Locations that went because their window was over.
     pub expired: u64,

@@ -92,15 +92,11 @@ pub(super) struct Shard {
 
 impl Shard {
     pub(super) fn lookup(&mut self, hash: u64, path: &[u8], at: &Moment<'_>) -> Option<Location> {
-        let found = self.current(hash, path, at).map(|entry| {
-            entry.flags |= USED;
-            entry.location()
-        });
-        match found {
-            Some(_) => self.counts.hits += 1,
-            None => self.counts.misses += 1,
-        }
-        found
+        let entry = self.current(hash, path, at)?;
+        entry.flags |= USED;
+        let location = entry.location();
+        self.counts.hits += 1;
+        Some(location)
     }
 
     pub(super) fn update<R>(
@@ -126,6 +122,7 @@ impl Shard {
         change: impl FnOnce(&mut Location) -> R,
     ) -> R {
         let known = self.current(hash, path, at).map(|entry| (entry.location(), entry.since));
+        self.counts.misses += u64::from(known.is_none());
         let (mut location, since) = known.unwrap_or((Location::UNKNOWN, at.seconds));
         let result = change(&mut location);
         if path.len() > usize::from(u16::MAX) {

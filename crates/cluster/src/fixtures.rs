@@ -1,0 +1,52 @@
+//! Children and cells that tests are made of.
+
+use std::net::IpAddr;
+
+use crate::cell::{Cell, Child, ChildKind, ChildState, Interface};
+use crate::paths::Export;
+use crate::slots::Slot;
+
+/// A data server named `server<n>`, 10.0.0.n, that says "not here".
+pub(crate) fn server(number: u8) -> Child {
+    Child {
+        kind: ChildKind::Server,
+        state: ChildState::SERVING,
+        interfaces: vec![Interface {
+            host: format!("server{number}").into(),
+            ip: IpAddr::from([10, 0, 0, number]),
+            private: false,
+        }],
+        port: 1094,
+        cid: "site".into(),
+        says_not_here: true,
+        min_free_mb: 100,
+        share: None,
+    }
+}
+
+/// That many servers, each with `w /` and 1000 MB free.
+pub(crate) fn cell(servers: u8) -> Cell {
+    let mut cell = Cell::new(&[]);
+    let exports = Export::parse_list(b"w /").expect("a list");
+    for (slot, number) in Slot::all().zip(0..servers) {
+        cell.join(slot, server(number), &exports);
+        cell.meters().set_free_mb(slot, 1000);
+    }
+    cell
+}
+
+/// Random bytes from a seed (splitmix64).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl base::Rng for Dice {
+    fn fill(&mut self, into: &mut [u8]) {
+        for piece in into.chunks_mut(8) {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let bytes = (mixed ^ mixed >> 31).to_le_bytes();
+            piece.copy_from_slice(&bytes[..piece.len()]);
+        }
+    }
+}

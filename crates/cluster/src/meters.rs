@@ -1,0 +1,155 @@
+//! What changes all the time about a child: how busy and how full it is, and how often it was chosen.
+//!
+//! Atomic numbers shared by the cluster's thread, which hears of loads and space, and the loops of connections, which
+//! choose. They are advice: a choice made on numbers that are a moment old is as good as one made a moment ago.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::slots::{CELL_SLOTS, Slot, SlotMask};
+
+/// What one choice adds to a child's counter when it takes its full share.
+const FULL_SHARE_COUNT: u64 = 100;
+
+/// How busy a child says it is: six figures of 0 to 100. Source: cms protocol 3, `load`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Load {
+    /// Processor.
+    pub cpu: u8,
+    /// Network.
+    pub io: u8,
+    /// Run queue.
+    pub runq: u8,
+    /// Memory.
+    pub mem: u8,
+    /// Paging.
+    pub pag: u8,
+    /// Disks, by filling.
+    pub dsk: u8,
+}
+
+impl Load {
+    /// In the order of the wire: cpu, net, xeq, mem, pag, dsk. What is above 100 counts as 100.
+    pub fn from_wire(bytes: [u8; 6]) -> Self {
+        let [cpu, io, runq, mem, pag, dsk] = bytes.map(|figure| figure.min(100));
+        Self { cpu, io, runq, mem, pag, dsk }
+    }
+
+    /// In the order of the wire.
+    pub fn to_wire(self) -> [u8; 6] {
+        [self.cpu, self.io, self.runq, self.mem, self.pag, self.dsk]
+    }
+}
+
+/// Whether a choice is for reading or for writing; they are counted apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// Reading, and looking.
+    Read,
+    /// Writing, creating, staging: what takes space.
+    Write,
+}
+
+#[derive(Default, Debug)]
+struct Meter {
+    load: AtomicU64,
+    free_mb: AtomicU32,
+    reads: AtomicU64,
+    writes: AtomicU64,
+}
+
+impl Meter {
+    fn counter(&self, kind: Use) -> &AtomicU64 {
+        match kind {
+            Use::Read => &self.reads,
+            Use::Write => &self.writes,
+        }
+    }
+}
+
+/// The figures of all children of a cell.
+#[derive(Debug)]
+pub struct Meters([Meter; CELL_SLOTS]);
+
+impl Meters {
+    /// Everything at zero.
+    pub fn new() -> Self {
+        Self(std::array::from_fn(|_| Meter::default()))
+    }
+
+    /// How busy the child says it is.
+    pub fn load(&self, slot: Slot) -> Load {
+        let [cpu, io, runq, mem, pag, dsk, ..] = self.at(slot).load.load(Ordering::Relaxed).to_le_bytes();
+        Load { cpu, io, runq, mem, pag, dsk }
+    }
+
+    /// Free space for new files, in MB.
+    pub fn free_mb(&self, slot: Slot) -> u32 {
+        self.at(slot).free_mb.load(Ordering::Relaxed)
+    }
+
+    /// The child reports its load.
+    pub fn set_load(&self, slot: Slot, load: Load) {
+        let [cpu, io, runq, mem, pag, dsk] = load.to_wire();
+        self.at(slot).load.store(u64::from_le_bytes([cpu, io, runq, mem, pag, dsk, 0, 0]), Ordering::Relaxed);
+    }
+
+    /// The child reports its free space.
+    pub fn set_free_mb(&self, slot: Slot, free_mb: u32) {
+        self.at(slot).free_mb.store(free_mb, Ordering::Relaxed);
+    }
+
+    /// How often the child was chosen, in hundredths; more for one that takes only a share.
+    pub fn count(&self, slot: Slot, kind: Use) -> u64 {
+        self.at(slot).counter(kind).load(Ordering::Relaxed)
+    }
+
+    /// The child was chosen. With a `share` of n percent it counts as if chosen 100/n times.
+    pub fn chosen(&self, slot: Slot, kind: Use, share: Option<u8>) {
+        let share = u64::from(share.unwrap_or(100).clamp(1, 100));
+        self.at(slot).counter(kind).fetch_add(FULL_SHARE_COUNT * 100 / share, Ordering::Relaxed);
+    }
+
+    /// Lets these children start from equal counts: a newcomer must not get all that the others had before it.
+    pub fn reset_counts(&self, slots: SlotMask) {
+        for slot in slots {
+            self.at(slot).reads.store(0, Ordering::Relaxed);
+            self.at(slot).writes.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn at(&self, slot: Slot) -> &Meter {
+        // A slot is below 64.
+        &self.0[slot.index()]
+    }
+}
+
+impl Default for Meters {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_survives_and_is_capped() {
+        let meters = Meters::new();
+        let slot = Slot::new(63).unwrap();
+        meters.set_load(slot, Load::from_wire([1, 2, 3, 4, 255, 6]));
+        assert_eq!(meters.load(slot).to_wire(), [1, 2, 3, 4, 100, 6]);
+    }
+
+    #[test]
+    fn a_share_counts_more() {
+        let meters = Meters::new();
+        let slot = Slot::new(0).unwrap();
+        meters.chosen(slot, Use::Read, Some(50));
+        meters.chosen(slot, Use::Read, None);
+        assert_eq!(meters.count(slot, Use::Read), 300);
+        assert_eq!(meters.count(slot, Use::Write), 0);
+        meters.reset_counts(slot.mask());
+        assert_eq!(meters.count(slot, Use::Read), 0);
+    }
+}

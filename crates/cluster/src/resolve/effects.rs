@@ -1,0 +1,103 @@
+//! The words of the machine beside requests and answers: its numbers, what parents ask, and what its driver has to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::queries::Token;
+use crate::cache::CacheStats;
+use crate::request::Answer;
+use crate::slots::SlotMask;
+
+/// How long silence of a real daemon is listened to, unless configured (`cms.delay qdl`, `lookup`).
+pub const SILENCE: Duration = Duration::from_secs(5);
+
+/// The numbers of the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct ResolveSettings {
+    /// How long silence of a child that never says "not here" is listened to.
+    pub silence: Duration,
+    /// Whether there is somebody above who wants to hear of what comes and goes.
+    pub has_parents: bool,
+}
+
+impl Default for ResolveSettings {
+    fn default() -> Self {
+        Self { silence: SILENCE, has_parents: false }
+    }
+}
+
+/// How a parent asks whether a file is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StateAsk {
+    /// Not from what is remembered.
+    pub refresh: bool,
+    /// No answer is wanted.
+    pub quiet: bool,
+    /// It comes from a meta manager, or goes down from one.
+    pub via_meta: bool,
+}
+
+/// What a parent is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StateReply {
+    /// It is here; when `pending`, only on its way.
+    Have {
+        /// Being staged, or not yet closed.
+        pending: bool,
+    },
+    /// It is not here. To a parent that knows no such answer: silence.
+    NotHere,
+}
+
+/// What the driver has to do, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Ask these children whether they have it.
+    Ask {
+        /// Whom.
+        to: SlotMask,
+        /// What.
+        path: Arc<[u8]>,
+        /// Not from what they remember.
+        refresh: bool,
+        /// As in [`StateAsk`].
+        via_meta: bool,
+    },
+    /// Answer a client that waits.
+    Answer {
+        /// Which.
+        token: Token,
+        /// With what.
+        answer: Answer,
+    },
+    /// Answer a parent that waits.
+    Reply {
+        /// Which.
+        token: Token,
+        /// With what.
+        reply: StateReply,
+    },
+    /// Tell all parents that the path is here now. Those that asked for it get no other answer.
+    Announce {
+        /// What.
+        path: Arc<[u8]>,
+        /// Only on its way.
+        pending: bool,
+    },
+    /// Tell all parents that the path is no longer here.
+    Retract {
+        /// What.
+        path: Arc<[u8]>,
+    },
+}
+
+/// What is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ResolveStats {
+    /// The cache.
+    pub cache: CacheStats,
+    /// Queries under way.
+    pub queries: usize,
+    /// Requests that wait for them.
+    pub waiters: usize,
+}

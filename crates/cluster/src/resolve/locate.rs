@@ -1,0 +1,125 @@
+//! The rules of `locate`: who has a file, as a list.
+//!
+//! Three forms: `*`, every child; `*<path>`, every child that exports the path; `<path>`, every child that has it.
+//! Children are listed from the highest slot down, as real managers do. Source: cms protocol 3, section "locate".
+
+use crate::cache::Location;
+use crate::cell::{Cell, Child, ChildKind, Interface};
+use crate::paths::Rights;
+use crate::request::{Answer, ErrorCode, LocateOptions, Located};
+use crate::selection::Waits;
+use crate::slots::{Slot, SlotMask};
+
+use super::select::Verdict;
+
+/// The answer to a form that rests on no query; `None` for a plain path.
+pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Option<Answer> {
+    let prefix = path.strip_prefix(b"*")?;
+    let (among, rights) = if prefix.is_empty() {
+        (SlotMask::ALL, Rights::default())
+    } else {
+        let Some(rights) = cell.paths().rights(crate::paths::stripped(prefix)) else {
+            return Some(not_exported());
+        };
+        (rights.read, rights)
+    };
+    let located = |slot: Slot| {
+        let child = cell.child(slot)?;
+        let faint = !child.state.connected || child.state.bad();
+        let interface = interface(child, options).or_else(|| child.interfaces.first())?;
+        Some(line(slot, child, interface, options, faint, rights.write.contains(slot)))
+    };
+    let list: Vec<Located> = among.iter().rev().filter_map(located).collect();
+    if list.is_empty() {
+        return Some(Answer::error(ErrorCode::NotFound, "No servers are there."));
+    }
+    Some(Answer::Located(list))
+}
+
+/// Judges a `locate` of a plain path by what is known.
+pub(crate) fn judge(
+    cell: &Cell,
+    waits: &Waits,
+    location: &Location,
+    path: &[u8],
+    options: &LocateOptions,
+) -> Verdict {
+    let Some(rights) = cell.paths().rights(path) else { return Verdict::Answer(not_exported()) };
+    let holders = location.have & rights.read;
+    let open = location.querying || (location.unasked & rights.read).meets(cell.connected());
+    if open && (holders.is_empty() || !options.asap) {
+        return Verdict::Await;
+    }
+    if holders.is_empty() {
+        let lost = (location.unasked & rights.read).meets(cell.expected());
+        return Verdict::Answer(if lost || !cell.quorum() {
+            Answer::wait(waits.service)
+        } else {
+            Answer::error(ErrorCode::NotFound, "No server has the file.")
+        });
+    }
+    match list(cell, waits, location, rights, options) {
+        Ok(list) => Verdict::Answer(Answer::Located(list)),
+        // A holder that cannot be used now does not hide one that has yet to be heard.
+        Err(_) if open => Verdict::Await,
+        Err(answer) => Verdict::Answer(answer),
+    }
+}
+
+/// The holders a client can use now, or what it is told when there is none. Real managers send an empty list then,
+/// which clients take for a broken answer.
+fn list(
+    cell: &Cell,
+    waits: &Waits,
+    location: &Location,
+    rights: Rights,
+    options: &LocateOptions,
+) -> Result<Vec<Located>, Answer> {
+    let mut list = Vec::new();
+    let mut away = false;
+    for slot in (location.have & rights.read).iter().rev() {
+        let Some(child) = cell.child(slot) else { continue };
+        if !child.state.connected || child.state.bad() {
+            away = true;
+            continue;
+        }
+        if let Some(interface) = interface(child, options) {
+            let faint = location.pending.contains(slot);
+            list.push(line(slot, child, interface, options, faint, rights.write.contains(slot)));
+        }
+    }
+    if !list.is_empty() {
+        return Ok(list);
+    }
+    let text = "No server that has the file can be reached over the client's network.";
+    Err(if away { Answer::wait(waits.service) } else { Answer::error(ErrorCode::Unreachable, text) })
+}
+
+fn interface<'a>(child: &'a Child, options: &LocateOptions) -> Option<&'a Interface> {
+    let usable = child.interface(options.client);
+    if options.all_nets { usable.or_else(|| child.interfaces.first()) } else { usable }
+}
+
+fn line(
+    slot: Slot,
+    child: &Child,
+    interface: &Interface,
+    options: &LocateOptions,
+    faint: bool,
+    write: bool,
+) -> Located {
+    let registered = !interface.host.starts_with('[') && interface.host.parse::<std::net::IpAddr>().is_err();
+    Located {
+        slot,
+        inner: child.kind == ChildKind::Inner,
+        faint,
+        write,
+        name: (options.names && registered).then(|| interface.host.clone()),
+        ip: interface.ip,
+        port: child.port,
+    }
+}
+
+fn not_exported() -> Answer {
+    Answer::error(ErrorCode::NotFound, "No server exports this path.")
+}

@@ -1,0 +1,579 @@
+//! Where a client goes: the machine that ties cache, paths, queries and selection together.
+//!
+//! ```text
+//!              known                                   Answer
+//! request ---> judge ---------------------------------> Redirect | Located | Wait | Error
+//!                |  somebody has yet to be heard
+//!                v
+//!              query ---- Ask ----> children             (each path once, however many wait)
+//!                ^                     |
+//!                +-- have, not here ---+--> judge again, for all who wait
+//!                +-- silence, loss ----+
+//! ```
+//!
+//! Of children that keep silent when they do not have a file (real daemons) silence means absence after
+//! [`ResolveSettings::silence`]; one that says "not here" is heard at once, and its silence means nothing: then the
+//! client is told to come again. So among our own nodes a missing file costs one round trip.
+//!
+//! The machine lives on one thread. Connections read what it knows through [`Reader`], each on its own. Source: cms
+//! protocol 3, sections "state handling" to "locate".
+
+mod effects;
+mod locate;
+mod queries;
+mod reader;
+mod select;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{PATH_BYTES_MAX, Rng};
+
+pub use effects::{Action, ResolveSettings, ResolveStats, SILENCE, StateAsk, StateReply};
+pub use queries::{QUERIES_MAX, Token, WAITERS_MAX};
+pub use reader::{Reader, Shared};
+
+use queries::{Queries, Waiter, Wish};
+use select::{Question, Verdict};
+
+use crate::avoid::Avoided;
+use crate::cache::{Cache, Location};
+use crate::cell::{Cell, Child};
+use crate::paths::{Export, Rights, stripped};
+use crate::request::{Answer, ErrorCode, LocateOptions, Reason, SelectOptions};
+use crate::selection::Chooser;
+use crate::slots::{Slot, SlotMask};
+
+/// A child that promised to say "not here" is given up after so many times [`ResolveSettings::silence`]: below it may be
+/// real daemons whose silence it has to listen to itself.
+const PATIENCE: u32 = 2;
+/// A query is carried on for children that join meanwhile until so many times the silence after its start.
+const CARRIED_ON: u32 = 3;
+
+/// The machine. Methods come in three kinds: requests (`select`, `locate`, `state`), what children say (`have`, `gone`,
+/// `not_here`), and what the tree says of children (`join`, `change`, `leave`, `bounce`, `set_quorum`). Paths are
+/// absolute and normalised, as [`base::LogicalPath`] holds them; `now` is the time since the start.
+pub struct Resolver {
+    cell: Cell,
+    shared: Arc<Shared>,
+    queries: Queries,
+    settings: ResolveSettings,
+    rng: Box<dyn Rng>,
+}
+
+/// Why the waiting requests of a query are looked at again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Settle {
+    /// Somebody was heard, or lost.
+    Heard,
+    /// Somebody was heard and all parents were told.
+    Announced,
+    /// Whoever is silent now is not listened to any longer.
+    GivenUp,
+}
+
+impl Resolver {
+    /// A machine for this cell. Its cache and rules are shared with the readers made of [`Self::shared`].
+    pub fn new(
+        cell: Cell,
+        cache: Cache,
+        chooser: Chooser,
+        settings: ResolveSettings,
+        rng: Box<dyn Rng>,
+    ) -> Self {
+        let shared = Arc::new(Shared::new(cache, chooser, cell.clone()));
+        Self { cell, shared, queries: Queries::default(), settings, rng }
+    }
+
+    /// What readers are made of.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The cell as it is now. Loads and space are set at its meters.
+    pub const fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// What is under way.
+    pub fn stats(&self) -> ResolveStats {
+        ResolveStats {
+            cache: self.shared.cache.stats(),
+            queries: self.queries.len(),
+            waiters: self.queries.waiters(),
+        }
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.queries.next_deadline()
+    }
+
+    /// A client wants a child to go to. `tried` is its list of where it was already. `None`: the answer comes as an
+    /// action for `token`.
+    pub fn select(
+        &mut self,
+        token: Token,
+        path: &[u8],
+        options: SelectOptions,
+        tried: &[u8],
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<Answer> {
+        let path = match checked(path) {
+            Ok(path) => path,
+            Err(answer) => return Some(answer),
+        };
+        let question = Question { options, avoided: Avoided::parse(tried, &self.cell) };
+        let refresh = self.recall(path, options.refresh, now);
+        self.doubt(path, &question, now);
+        let location = self.known(path, now);
+        let verdict =
+            select::judge(&self.cell, &self.shared.chooser, &location, path, &question, self.rng.as_mut());
+        if !matches!(verdict, Verdict::Answer(_)) {
+            self.ask(path, refresh, false, now, actions);
+        }
+        self.conclude(path, verdict, Waiter { token, wish: Wish::Select(question) }, now)
+    }
+
+    /// A client wants to know who has it. The forms `*` and `*<path>` are answered at once. `None`: as with `select`.
+    pub fn locate(
+        &mut self,
+        token: Token,
+        path: &[u8],
+        options: LocateOptions,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<Answer> {
+        if let Some(answer) = locate::listing(&self.cell, path, &options) {
+            return Some(answer);
+        }
+        let path = match checked(path) {
+            Ok(path) => path,
+            Err(answer) => return Some(answer),
+        };
+        let refresh = self.recall(path, options.refresh, now);
+        let location = self.known(path, now);
+        let waits = &self.shared.chooser.policy().waits;
+        let verdict = locate::judge(&self.cell, waits, &location, path, &options);
+        self.ask(path, refresh, false, now, actions);
+        self.conclude(path, verdict, Waiter { token, wish: Wish::Locate(options) }, now)
+    }
+
+    /// A parent asks whether it is here. `None`: there is nothing to say now; unless the ask was quiet, the answer comes
+    /// as [`Action::Reply`] or [`Action::Announce`], or never if nobody below answers.
+    pub fn state(
+        &mut self,
+        token: Token,
+        path: &[u8],
+        ask: StateAsk,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<StateReply> {
+        let path = checked(path).ok()?;
+        let reply = |reply| (!ask.quiet).then_some(reply);
+        let Some(rights) = self.cell.paths().rights(path) else { return reply(StateReply::NotHere) };
+        let refresh = self.recall(path, ask.refresh, now);
+        let location = self.known(path, now);
+        self.ask(path, refresh, ask.via_meta, now, actions);
+        match self.judge_state(&location, rights) {
+            Heard::Say(said) => reply(said),
+            Heard::Silence => None,
+            Heard::Await => {
+                if let Some(id) = self.queries.find(path).filter(|_| !ask.quiet) {
+                    self.queries.wait(id, Waiter { token, wish: Wish::State });
+                }
+                None
+            }
+        }
+    }
+
+    /// A child says that it has a path, or that it is on its way there. Nobody having asked for it, it means nothing.
+    pub fn have(&mut self, slot: Slot, path: &[u8], pending: bool, now: Duration, actions: &mut Vec<Action>) {
+        let Ok(path) = checked(path) else { return };
+        let query = self.queries.find(path);
+        let bounces = self.cell.bounces();
+        let found = |location: &mut Location| {
+            let before = *location;
+            location.found(slot, pending);
+            (before, *location)
+        };
+        let cache = &self.shared.cache;
+        let changed = cache.update(path, now, bounces, found).or_else(|| {
+            // Evicted while it was asked for.
+            query.is_some().then(|| cache.enter(path, now, bounces, found))
+        });
+        let Some((before, after)) = changed else { return };
+        let rights = self.cell.paths().rights(path).unwrap_or_default();
+        let said = presence(&after, rights);
+        let news = self.settings.has_parents && said != presence(&before, rights);
+        if let Some(pending) = said.filter(|_| news) {
+            actions.push(Action::Announce { path: Arc::from(path), pending });
+        }
+        let why = if news { Settle::Announced } else { Settle::Heard };
+        self.heard(query, slot, why, now, actions);
+    }
+
+    /// A child says that it does not have a path any more.
+    pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+        let Ok(path) = checked(path) else { return };
+        let rights = self.cell.paths().rights(path).unwrap_or_default();
+        let definite = self.cell.definite();
+        let lost = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+            let before = presence(location, rights);
+            location.missed(slot);
+            let lost = presence(location, rights).is_none();
+            if lost && before.is_some() {
+                // Somebody else may have got it in silence: whoever asks next asks once more those that answer at once.
+                location.unasked |= definite - slot.mask();
+            }
+            lost
+        });
+        if lost == Some(true) && self.settings.has_parents {
+            actions.push(Action::Retract { path: Arc::from(path) });
+        }
+        self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
+    }
+
+    /// A child that was asked says that it does not have a path.
+    pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+        let Ok(path) = checked(path) else { return };
+        self.shared.cache.update(path, now, self.cell.bounces(), |location| location.absent(slot));
+        self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
+    }
+
+    /// A path was removed by order of a client: nothing is known of it.
+    pub fn forget(&mut self, path: &[u8]) {
+        self.shared.cache.forget(stripped(path));
+    }
+
+    /// A path was renamed by order of a client: nothing is known of either name.
+    pub fn rename(&mut self, old: &[u8], new: &[u8]) {
+        self.forget(old);
+        self.forget(new);
+    }
+
+    /// A child sits in `slot`, new or with other paths than before.
+    pub fn join(
+        &mut self,
+        slot: Slot,
+        child: Child,
+        exports: &[Export],
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        self.cell.join(slot, child, exports);
+        self.shared.publish(&self.cell);
+        // What its predecessor was asked nobody will answer.
+        self.lost(slot, now, actions);
+    }
+
+    /// The child in `slot` changed but not what it has: back, away, suspended, with another port.
+    pub fn change(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Child),
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let before = self.cell.connected();
+        self.cell.change(slot, change);
+        self.shared.publish(&self.cell);
+        if (before - self.cell.connected()).contains(slot) {
+            self.lost(slot, now, actions);
+        }
+    }
+
+    /// What is below the child in `slot` changed.
+    pub fn bounce(&mut self, slot: Slot) {
+        self.cell.bounce(slot);
+        self.shared.publish(&self.cell);
+    }
+
+    /// The slot is free again.
+    pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+        self.cell.leave(slot);
+        self.shared.publish(&self.cell);
+        self.lost(slot, now, actions);
+    }
+
+    /// Whether enough children are there for what rests on all being asked.
+    pub fn set_quorum(&mut self, quorum: bool) {
+        if quorum != self.cell.quorum() {
+            self.cell.set_quorum(quorum);
+            self.shared.publish(&self.cell);
+        }
+    }
+
+    /// Time has passed: ends what waited long enough, and lets go of what expired.
+    pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        while let Some(id) = self.queries.due(now) {
+            self.time_is_up(id, now, actions);
+        }
+        self.shared.cache.sweep(now);
+    }
+
+    /// What is known of a path, [`Location::UNKNOWN`] if nothing.
+    fn known(&self, path: &[u8], now: Duration) -> Location {
+        let known = self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(Location::UNKNOWN);
+        let query = self.queries.find(path).and_then(|id| self.queries.get(id));
+        // The flag in the cache is for readers; here it is known better.
+        Location { querying: query.is_some_and(|query| !query.outstanding.is_empty()), ..known }
+    }
+
+    /// Forgets what is known if the client wants that and it is not being done already; whether it was.
+    fn recall(&mut self, path: &[u8], refresh: bool, now: Duration) -> bool {
+        let running = self.queries.find(path).and_then(|id| self.queries.get(id));
+        let again =
+            refresh && running.is_none_or(|query| !query.refresh) && self.cell.paths().rights(path).is_some();
+        if again {
+            self.shared.cache.enter(path, now, self.cell.bounces(), Location::reset);
+        }
+        again
+    }
+
+    /// A client came back from where it was sent: what is known of those places is asked again.
+    fn doubt(&mut self, path: &[u8], question: &Question, now: Duration) {
+        let tried = question.avoided.never;
+        if tried.is_empty() {
+            return;
+        }
+        let missing = question.options.reason == Reason::Missing;
+        self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+            let placed = location.placed.map(Slot::mask).unwrap_or_default();
+            let doubted = tried & if missing { location.have } else { placed };
+            if !doubted.is_empty() {
+                location.doubt(doubted);
+            }
+        });
+    }
+
+    /// Asks whoever has to be asked.
+    fn ask(&mut self, path: &[u8], refresh: bool, via_meta: bool, now: Duration, actions: &mut Vec<Action>) {
+        let Some(rights) = self.cell.paths().rights(path) else { return };
+        let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
+        let askable = rights.read & self.cell.connected();
+        let unasked = cache.update(path, now, bounces, |location| location.unasked);
+        if !unasked.unwrap_or(SlotMask::ALL).meets(askable) {
+            return;
+        }
+        let Some(id) = self.queries.begin(path, now) else { return };
+        let begin = |location: &mut Location| {
+            let to = location.unasked & askable;
+            location.unasked -= to;
+            location.querying = true;
+            to
+        };
+        let to =
+            cache.update(path, now, bounces, begin).unwrap_or_else(|| cache.enter(path, now, bounces, begin));
+        let Some(query) = self.queries.get_mut(id) else { return };
+        query.outstanding |= to;
+        query.refresh |= refresh;
+        if now < query.started + self.settings.silence * CARRIED_ON {
+            query.asked = now;
+        }
+        actions.push(Action::Ask { to, path: query.path.clone(), refresh, via_meta });
+        self.set_deadline(id);
+    }
+
+    fn set_deadline(&mut self, id: usize) {
+        let Some(query) = self.queries.get(id) else { return };
+        let silent = !(query.outstanding - self.cell.definite()).is_empty();
+        let times = if silent { 1 } else { PATIENCE };
+        let deadline = query.asked + self.settings.silence * times;
+        self.queries.set_deadline(id, deadline);
+    }
+
+    /// Turns a verdict on a request just made into its answer, or lets it wait.
+    fn conclude(&mut self, path: &[u8], verdict: Verdict, waiter: Waiter, now: Duration) -> Option<Answer> {
+        match verdict {
+            Verdict::Await => {
+                let waits = self.queries.find(path).is_some_and(|id| self.queries.wait(id, waiter));
+                if waits { None } else { Some(self.come_again()) }
+            }
+            verdict => self.answer(path, verdict, now),
+        }
+    }
+
+    /// The answer a verdict means, with what follows from it; `None` for one that is none yet.
+    fn answer(&mut self, path: &[u8], verdict: Verdict, now: Duration) -> Option<Answer> {
+        match verdict {
+            Verdict::Await => None,
+            Verdict::Answer(answer) => Some(answer),
+            Verdict::Child { slot, kind, client, place } => {
+                if place {
+                    let place = |location: &mut Location| location.place(slot);
+                    let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
+                    if cache.update(path, now, bounces, place).is_none() {
+                        cache.enter(path, now, bounces, place);
+                    }
+                }
+                Some(reader::redirect(&self.cell, &self.shared.chooser, slot, kind, client))
+            }
+        }
+    }
+
+    fn come_again(&self) -> Answer {
+        Answer::wait(self.shared.chooser.policy().waits.lookup)
+    }
+
+    fn heard(
+        &mut self,
+        query: Option<usize>,
+        slot: Slot,
+        why: Settle,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(id) = query else { return };
+        if let Some(query) = self.queries.get_mut(id) {
+            query.outstanding.remove(slot);
+        }
+        self.settle(id, why, now, actions);
+    }
+
+    /// A child will not answer any more: it has to be asked again if it comes back.
+    fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+        for id in self.queries.outstanding(slot.mask()) {
+            let Some(query) = self.queries.get_mut(id) else { continue };
+            query.outstanding.remove(slot);
+            let path = query.path.clone();
+            self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
+                location.unasked.insert(slot);
+            });
+            self.settle(id, Settle::Heard, now, actions);
+        }
+    }
+
+    fn time_is_up(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
+        let definite = self.cell.definite();
+        let Some(query) = self.queries.get_mut(id) else { return };
+        // Silence of those that promise no more means that they do not have it.
+        query.outstanding &= definite;
+        if query.outstanding.is_empty() {
+            self.settle(id, Settle::Heard, now, actions);
+            return;
+        }
+        if now < query.asked + self.settings.silence * PATIENCE {
+            self.set_deadline(id);
+            return;
+        }
+        let silent = std::mem::take(&mut query.outstanding);
+        let path = query.path.clone();
+        self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.unasked |= silent);
+        self.settle(id, Settle::GivenUp, now, actions);
+    }
+
+    /// Looks again at all who wait for a query, and ends it when nobody has yet to be heard.
+    fn settle(&mut self, id: usize, why: Settle, now: Duration, actions: &mut Vec<Action>) {
+        let Some(query) = self.queries.get(id) else { return };
+        let path = query.path.clone();
+        let carry_on = why != Settle::GivenUp && now < query.started + self.settings.silence * CARRIED_ON;
+        if query.outstanding.is_empty() && carry_on && !query.waiters.is_empty() {
+            // Children that joined or came back meanwhile.
+            self.ask(&path, false, false, now, actions);
+        }
+        let complete = self.queries.get(id).is_none_or(|query| query.outstanding.is_empty());
+        if complete {
+            self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.querying = false);
+        }
+        for waiter in self.queries.take_waiters(id) {
+            if !self.settle_one(&path, waiter, why, now, actions) {
+                if !complete && self.queries.wait(id, waiter) {
+                    continue;
+                }
+                if !matches!(waiter.wish, Wish::State) {
+                    actions.push(Action::Answer { token: waiter.token, answer: self.come_again() });
+                }
+            }
+        }
+        if complete {
+            self.queries.end(id);
+        } else {
+            self.set_deadline(id);
+        }
+    }
+
+    /// Answers one who waits, if what is known suffices.
+    fn settle_one(
+        &mut self,
+        path: &[u8],
+        waiter: Waiter,
+        why: Settle,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> bool {
+        // Looked up for each: the answer to one may have placed the file for the next.
+        let location = self.known(path, now);
+        let verdict = match waiter.wish {
+            Wish::Select(question) => {
+                select::judge(&self.cell, &self.shared.chooser, &location, path, &question, self.rng.as_mut())
+            }
+            Wish::Locate(options) => {
+                let waits = &self.shared.chooser.policy().waits;
+                locate::judge(&self.cell, waits, &location, path, &options)
+            }
+            Wish::State => {
+                let rights = self.cell.paths().rights(path).unwrap_or_default();
+                return match self.judge_state(&location, rights) {
+                    Heard::Await => false,
+                    Heard::Silence => true,
+                    Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => true,
+                    Heard::Say(reply) => {
+                        actions.push(Action::Reply { token: waiter.token, reply });
+                        true
+                    }
+                };
+            }
+        };
+        match self.answer(path, verdict, now) {
+            Some(answer) => {
+                actions.push(Action::Answer { token: waiter.token, answer });
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn judge_state(&self, location: &Location, rights: Rights) -> Heard {
+        if let Some(pending) = presence(location, rights) {
+            return Heard::Say(StateReply::Have { pending });
+        }
+        let unasked = location.unasked & rights.read;
+        if location.querying || unasked.meets(self.cell.connected()) {
+            Heard::Await
+        } else if !self.cell.quorum() || unasked.meets(self.cell.expected()) {
+            Heard::Silence
+        } else {
+            Heard::Say(StateReply::NotHere)
+        }
+    }
+}
+
+/// What can be said to a parent.
+enum Heard {
+    Say(StateReply),
+    /// Nothing for now, and no query will tell.
+    Silence,
+    Await,
+}
+
+/// Whether a path is here; `Some(true)` if everywhere only on its way.
+fn presence(location: &Location, rights: Rights) -> Option<bool> {
+    let have = location.have & rights.read;
+    (!have.is_empty()).then(|| have.within(location.pending))
+}
+
+/// A path that may be looked up, without trailing slashes.
+fn checked(path: &[u8]) -> Result<&[u8], Answer> {
+    if path.len() > PATH_BYTES_MAX {
+        return Err(Answer::error(ErrorCode::NameTooLong, "The path is too long."));
+    }
+    if path.first() != Some(&b'/') {
+        return Err(Answer::error(ErrorCode::Invalid, "The path is not absolute."));
+    }
+    Ok(stripped(path))
+}
+
+#[cfg(test)]
+mod tests;

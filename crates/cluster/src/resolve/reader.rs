@@ -1,0 +1,136 @@
+//! Warm answers beside the machine: what a connection's loop can say without asking the cluster's thread.
+//!
+//! A [`Reader`] belongs to one loop. It looks at the cache, whose shards are locked for one look-up, and at the copy of
+//! the cell that was published last; whether there is a newer one costs an atomic load. Whatever is not plainly known
+//! (a path nobody asked for, children yet to be heard, a file that would come to exist) it leaves to the machine.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use base::Rng;
+
+use super::{checked, locate, select};
+use crate::avoid::Avoided;
+use crate::cache::Cache;
+use crate::cell::{Cell, Client};
+use crate::meters::Use;
+use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
+use crate::selection::Chooser;
+use crate::slots::Slot;
+use select::{Question, Verdict};
+
+/// What the machine and its readers share.
+pub struct Shared {
+    pub(super) cache: Cache,
+    pub(super) chooser: Chooser,
+    published: Mutex<Arc<Cell>>,
+    version: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(cache: Cache, chooser: Chooser, cell: Cell) -> Self {
+        Self { cache, chooser, published: Mutex::new(Arc::new(cell)), version: AtomicU64::new(0) }
+    }
+
+    /// Lets readers see the cell as it is now.
+    pub(super) fn publish(&self, cell: &Cell) {
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(cell.clone());
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The cell as it was published last.
+    pub fn cell(&self) -> Arc<Cell> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A reader for one loop.
+    pub fn reader(self: &Arc<Self>) -> Reader {
+        let version = self.version.load(Ordering::Acquire);
+        Reader { cell: self.cell(), version, shared: self.clone() }
+    }
+}
+
+/// Answers what is plainly known, on the thread it is called on.
+pub struct Reader {
+    shared: Arc<Shared>,
+    cell: Arc<Cell>,
+    version: u64,
+}
+
+impl Reader {
+    /// The answer to a `select` of a client that has not been elsewhere yet; `None`: ask the machine.
+    pub fn select(
+        &mut self,
+        path: &[u8],
+        options: SelectOptions,
+        now: Duration,
+        rng: &mut dyn Rng,
+    ) -> Option<Answer> {
+        if options.refresh {
+            return None;
+        }
+        self.renew();
+        let path = match checked(path) {
+            Ok(path) => path,
+            Err(answer) => return Some(answer),
+        };
+        let rights = self.cell.paths().rights(path)?;
+        let location = self.shared.cache.lookup(path, now, self.cell.bounces())?;
+        if (location.unasked & rights.read).meets(self.cell.connected()) {
+            return None;
+        }
+        let question = Question { options, avoided: Avoided::default() };
+        match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
+            Verdict::Child { slot, kind, place: false, client } => {
+                Some(redirect(&self.cell, &self.shared.chooser, slot, kind, client))
+            }
+            Verdict::Answer(answer) => Some(answer),
+            Verdict::Child { .. } | Verdict::Await => None,
+        }
+    }
+
+    /// The answer to a `locate`; `None`: ask the machine.
+    pub fn locate(&mut self, path: &[u8], options: LocateOptions, now: Duration) -> Option<Answer> {
+        if options.refresh {
+            return None;
+        }
+        self.renew();
+        if let Some(answer) = locate::listing(&self.cell, path, &options) {
+            return Some(answer);
+        }
+        let path = match checked(path) {
+            Ok(path) => path,
+            Err(answer) => return Some(answer),
+        };
+        let rights = self.cell.paths().rights(path)?;
+        let location = self.shared.cache.lookup(path, now, self.cell.bounces())?;
+        if (location.unasked & rights.read).meets(self.cell.connected()) {
+            return None;
+        }
+        let waits = &self.shared.chooser.policy().waits;
+        match locate::judge(&self.cell, waits, &location, path, &options) {
+            Verdict::Answer(answer) => Some(answer),
+            Verdict::Child { .. } | Verdict::Await => None,
+        }
+    }
+
+    fn renew(&mut self) {
+        let version = self.shared.version.load(Ordering::Acquire);
+        if version != self.version {
+            self.cell = self.shared.cell();
+            self.version = version;
+        }
+    }
+}
+
+/// Sends a client to a child that was chosen for it, and counts that.
+pub(super) fn redirect(cell: &Cell, chooser: &Chooser, slot: Slot, kind: Use, client: Client) -> Answer {
+    chooser.count(cell, slot, kind);
+    let found = cell.child(slot).and_then(|child| Some((child.interface(client)?, child.port)));
+    found.map_or_else(
+        // Only those with an address for the client are chosen.
+        || Answer::error(ErrorCode::Unreachable, "The chosen server cannot be reached."),
+        |(interface, port)| Answer::Redirect { slot: Some(slot), host: interface.host.clone(), port },
+    )
+}

@@ -1,0 +1,269 @@
+//! The rules of `select`: what is known of a path, and a client's wish, to a child or the reason why none.
+//!
+//! Pure: nothing is asked, marked or counted here. Source: cms protocol 3, section "select"; where it says that real
+//! managers tell the client to wait for a query, the verdict is [`Verdict::Await`] and the client gets its answer
+//! when it is known.
+
+use base::Rng;
+
+use crate::avoid::Avoided;
+use crate::cache::Location;
+use crate::cell::{Cell, Client};
+use crate::meters::Use;
+use crate::paths::Rights;
+use crate::request::{Affinity, Answer, ErrorCode, Intent, Reason, SelectOptions};
+use crate::selection::{Chooser, Elsewhere, Excuses, Need, Waits};
+use crate::slots::{Slot, SlotMask};
+
+/// What follows from what is known.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// The client is told this.
+    Answer(Answer),
+    /// The client is sent to a child.
+    Child {
+        slot: Slot,
+        kind: Use,
+        client: Client,
+        /// The file will come to exist there by it: others are sent there too.
+        place: bool,
+    },
+    /// Children have to be heard first.
+    Await,
+}
+
+/// A `select` without its path, as it is kept while it waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question {
+    pub(crate) options: SelectOptions,
+    pub(crate) avoided: Avoided,
+}
+
+/// Everything a verdict rests on.
+pub(crate) struct Case<'a> {
+    cell: &'a Cell,
+    chooser: &'a Chooser,
+    location: &'a Location,
+    path: &'a [u8],
+    question: &'a Question,
+    rights: Rights,
+    affinity: Affinity,
+    /// Who has it, of those that count.
+    have: SlotMask,
+    /// Who may serve this client.
+    allowed: SlotMask,
+    /// Somebody has yet to be heard.
+    open: bool,
+}
+
+/// Judges a `select` by what is known.
+pub(crate) fn judge(
+    cell: &Cell,
+    chooser: &Chooser,
+    location: &Location,
+    path: &[u8],
+    question: &Question,
+    rng: &mut dyn Rng,
+) -> Verdict {
+    if let Some(answer) = turned_away(chooser, question) {
+        return Verdict::Answer(answer);
+    }
+    let Some(rights) = cell.paths().rights(path) else {
+        return Verdict::Answer(Answer::error(ErrorCode::NotFound, "No server exports this path."));
+    };
+    let writes = question.options.intent.writes();
+    let exported = if writes { rights.write } else { rights.read };
+    if exported.is_empty() {
+        let text = "No server exports this path for writing.";
+        return Verdict::Answer(Answer::error(ErrorCode::NotFound, text));
+    }
+    let case = Case {
+        cell,
+        chooser,
+        location,
+        path,
+        question,
+        rights,
+        affinity: chooser.affinity(question.options.affinity),
+        have: location.have & rights.read,
+        allowed: exported - question.avoided.never,
+        open: location.querying || (location.unasked & rights.read).meets(cell.connected()),
+    };
+    if case.allowed.is_empty() {
+        return Verdict::Answer(case.nobody_left());
+    }
+    if writes { case.write(rng) } else { case.read(rng) }
+}
+
+/// Clients that tried too many children, or want a second source where there is only one.
+fn turned_away(chooser: &Chooser, question: &Question) -> Option<Answer> {
+    let policy = chooser.policy();
+    let to = |elsewhere: &Option<Elsewhere>, code, text| {
+        Some(elsewhere.as_ref().map_or(Answer::error(code, text), |place| Answer::Redirect {
+            slot: None,
+            host: place.host.clone(),
+            port: place.port,
+        }))
+    };
+    if policy.one_source && question.options.another_source {
+        return to(&policy.source_elsewhere, ErrorCode::Permission, "A second source is not given.");
+    }
+    if policy.tried_max.is_some_and(|most| question.avoided.tokens > most) {
+        return to(&policy.tried_elsewhere, question.options.reason.code(), "Too many servers were tried.");
+    }
+    None
+}
+
+impl Case<'_> {
+    fn read(&self, rng: &mut dyn Rng) -> Verdict {
+        let options = &self.question.options;
+        let pending = self.location.pending;
+        let holders = self.have & self.allowed;
+        if self.open && self.chooser.wants_all(self.affinity) {
+            return Verdict::Await;
+        }
+        let online = holders - pending;
+        // Where it is only on its way a reader may have to wait: rather go where it is.
+        let whole = if options.online { online } else { holders };
+        let need = self.need(Use::Read, false);
+        let excuses = match self.first_fit(&[online, whole], need, rng) {
+            Ok(slot) => return self.child(slot, Use::Read, false),
+            Err(excuses) => excuses,
+        };
+        if self.open {
+            return Verdict::Await;
+        }
+        if !options.online
+            && let Some(verdict) = self.stage(self.rights.stage & (self.allowed - self.have), rng)
+        {
+            return verdict;
+        }
+        Verdict::Answer(excuses.answer(self.waits()).unwrap_or_else(|| self.nobody_left()))
+    }
+
+    fn write(&self, rng: &mut dyn Rng) -> Verdict {
+        let options = &self.question.options;
+        // Only when every child was heard it is certain that no other copy exists.
+        if self.open {
+            return Verdict::Await;
+        }
+        if options.replica {
+            let free = self.allowed - self.have;
+            if free.is_empty() {
+                let text = "Every server that could take a copy has one.";
+                return Verdict::Answer(Answer::error(ErrorCode::NoReplicas, text));
+            }
+            return self.take(free, false, rng);
+        }
+        if self.have.is_empty() {
+            return self.write_new(rng);
+        }
+        if options.intent == Intent::Create {
+            return Verdict::Answer(Answer::error(ErrorCode::Conflict, "The file exists already."));
+        }
+        if !(options.copies || self.chooser.policy().copies) {
+            if !options.name_only && self.have.len() > 1 {
+                let text = "The file has several copies; writing one would make them differ.";
+                return Verdict::Answer(Answer::error(ErrorCode::Conflict, text));
+            }
+            if !self.have.within(self.rights.write) {
+                let text = "A server that has the file exports it for reading only.";
+                return Verdict::Answer(Answer::error(ErrorCode::Conflict, text));
+            }
+        }
+        let holders = self.have & self.allowed;
+        if holders.is_empty() {
+            return Verdict::Answer(self.nobody_left());
+        }
+        self.take(holders, false, rng)
+    }
+
+    /// Nobody has it: it is made somewhere, or brought in.
+    fn write_new(&self, rng: &mut dyn Rng) -> Verdict {
+        if let Some(wait) = self.too_few() {
+            return Verdict::Answer(wait);
+        }
+        if self.question.options.intent.creates() {
+            return self.take(self.allowed, true, rng);
+        }
+        self.stage(self.rights.stage & self.allowed, rng)
+            .unwrap_or_else(|| Verdict::Answer(self.nobody_left()))
+    }
+
+    fn take(&self, among: SlotMask, place: bool, rng: &mut dyn Rng) -> Verdict {
+        let need = self.need(Use::Write, false);
+        match self.first_fit(&[among], need, rng) {
+            Ok(slot) => self.child(slot, Use::Write, place),
+            Err(excuses) => {
+                Verdict::Answer(excuses.answer(self.waits()).unwrap_or_else(|| self.nobody_left()))
+            }
+        }
+    }
+
+    /// One of those that can bring it in; `None` if there are none or enough of them were tried.
+    fn stage(&self, stagers: SlotMask, rng: &mut dyn Rng) -> Option<Verdict> {
+        let tried = self.rights.stage & self.question.avoided.never;
+        if stagers.is_empty() || tried.len() >= self.chooser.policy().stagers_tried_max {
+            return None;
+        }
+        if let Some(wait) = self.too_few() {
+            return Some(Verdict::Answer(wait));
+        }
+        let need = self.need(Use::Write, true);
+        match self.first_fit(&[stagers], need, rng) {
+            Ok(slot) => Some(self.child(slot, Use::Write, true)),
+            Err(Excuses { .. }) if !self.have.is_empty() => None,
+            Err(excuses) => excuses.answer(self.waits()).map(Verdict::Answer),
+        }
+    }
+
+    fn child(&self, slot: Slot, kind: Use, place: bool) -> Verdict {
+        Verdict::Child { slot, kind, client: self.question.options.client, place }
+    }
+
+    fn need(&self, kind: Use, stage: bool) -> Need {
+        let space = stage || kind == Use::Write && !self.question.options.name_only;
+        Need { kind, client: self.question.options.client, space, stage }
+    }
+
+    /// From the first of these sets that has somebody fit; in each, those the client tried maybe come last. The excuses
+    /// are those of the last and largest set.
+    fn first_fit(&self, sets: &[SlotMask], need: Need, rng: &mut dyn Rng) -> Result<Slot, Excuses> {
+        let mut result = Err(Excuses::default());
+        for set in sets {
+            for among in [*set - self.question.avoided.last, *set] {
+                result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
+                if result.is_ok() {
+                    return result;
+                }
+            }
+        }
+        result
+    }
+
+    /// "Nobody has it" needs most children to be there, and those that were just lost to be back.
+    fn too_few(&self) -> Option<Answer> {
+        let lost = (self.location.unasked & self.rights.read).meets(self.cell.expected());
+        (lost || !self.cell.quorum()).then(|| Answer::wait(self.waits().service))
+    }
+
+    fn nobody_left(&self) -> Answer {
+        if let Some(wait) = self.too_few() {
+            return wait;
+        }
+        let reason = if self.question.avoided.never.is_empty() {
+            Reason::Missing
+        } else {
+            self.question.options.reason
+        };
+        let text = match reason {
+            Reason::Missing => "No server has the file.",
+            _ => "No server is left that could be tried.",
+        };
+        Answer::error(reason.code(), text)
+    }
+
+    fn waits(&self) -> &Waits {
+        &self.chooser.policy().waits
+    }
+}

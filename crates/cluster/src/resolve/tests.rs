@@ -1,0 +1,159 @@
+//! The machine, driven as its driver does: requests in, words of children in, time; answers and asks out.
+
+mod children;
+mod locating;
+mod model;
+mod parents;
+mod queries;
+mod reading;
+mod warm;
+mod writing;
+
+use super::*;
+use crate::cache::CacheSettings;
+use crate::fixtures::{Dice, cell, server};
+use crate::request::Intent;
+use crate::selection::Policy;
+
+/// A machine over a cell of servers in slots 0, 1, …, and what it wants done.
+struct Stage {
+    machine: Resolver,
+    now: Duration,
+    actions: Vec<Action>,
+}
+
+impl Stage {
+    fn new(servers: u8) -> Self {
+        Self::with(cell(servers), Policy::default(), false)
+    }
+
+    fn with(cell: Cell, policy: Policy, has_parents: bool) -> Self {
+        let cache = Cache::new(&CacheSettings::default(), &mut Dice(7));
+        let settings = ResolveSettings { has_parents, ..ResolveSettings::default() };
+        let machine = Resolver::new(cell, cache, Chooser::new(policy), settings, Box::new(Dice(9)));
+        Self { machine, now: Duration::ZERO, actions: Vec::new() }
+    }
+
+    /// These children are real daemons: silent when they do not have a file.
+    fn legacy(mut self, slots: &[u8]) -> Self {
+        for slot in slots {
+            self.change(*slot, |child| child.says_not_here = false);
+        }
+        self
+    }
+
+    fn select(&mut self, token: u64, path: &str, options: SelectOptions, tried: &str) -> Option<Answer> {
+        let (path, tried) = (path.as_bytes(), tried.as_bytes());
+        self.machine.select(Token(token), path, options, tried, self.now, &mut self.actions)
+    }
+
+    fn read(&mut self, token: u64, path: &str) -> Option<Answer> {
+        self.select(token, path, SelectOptions::default(), "")
+    }
+
+    fn intend(&mut self, token: u64, path: &str, intent: Intent) -> Option<Answer> {
+        self.select(token, path, SelectOptions { intent, ..SelectOptions::default() }, "")
+    }
+
+    fn have(&mut self, from: u8, path: &str) {
+        self.machine.have(slot(from), path.as_bytes(), false, self.now, &mut self.actions);
+    }
+
+    fn pending(&mut self, from: u8, path: &str) {
+        self.machine.have(slot(from), path.as_bytes(), true, self.now, &mut self.actions);
+    }
+
+    fn not_here(&mut self, from: &[u8], path: &str) {
+        for from in from {
+            self.machine.not_here(slot(*from), path.as_bytes(), self.now, &mut self.actions);
+        }
+    }
+
+    fn gone(&mut self, from: u8, path: &str) {
+        self.machine.gone(slot(from), path.as_bytes(), self.now, &mut self.actions);
+    }
+
+    fn change(&mut self, number: u8, change: impl FnOnce(&mut Child)) {
+        self.machine.change(slot(number), change, self.now, &mut self.actions);
+    }
+
+    fn pass(&mut self, seconds: f64) {
+        self.now += Duration::from_secs_f64(seconds);
+        self.machine.tick(self.now, &mut self.actions);
+    }
+
+    /// Makes these children known as those that have the path, and all others as not.
+    fn learn(&mut self, path: &str, holders: &[u8]) {
+        let asked = self.read(u64::MAX, path).is_none();
+        assert!(asked, "known already");
+        let others: Vec<u8> = self.machine.cell().children().map(|(slot, _)| slot.number()).collect();
+        for holder in holders {
+            self.have(*holder, path);
+        }
+        let others: Vec<u8> = others.into_iter().filter(|slot| !holders.contains(slot)).collect();
+        self.not_here(&others, path);
+        self.actions.clear();
+        assert_eq!(self.machine.stats().queries, 0);
+    }
+
+    /// Whom it asked since this was called last.
+    fn asked(&mut self) -> SlotMask {
+        let mut mask = SlotMask::EMPTY;
+        self.actions.retain(|action| match action {
+            Action::Ask { to, .. } => {
+                mask |= *to;
+                false
+            }
+            _ => true,
+        });
+        mask
+    }
+
+    /// What it answered since this was called last, by token.
+    fn answered(&mut self) -> Vec<(u64, Answer)> {
+        let mut answers = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::Answer { token, answer } => {
+                answers.push((token.0, answer.clone()));
+                false
+            }
+            _ => true,
+        });
+        answers
+    }
+
+    /// The one answer since this was called last.
+    fn answer(&mut self) -> Answer {
+        let mut answers = self.answered();
+        assert_eq!(answers.len(), 1, "{answers:?}");
+        answers.remove(0).1
+    }
+}
+
+fn slot(number: u8) -> Slot {
+    Slot::new(number).unwrap()
+}
+
+fn mask(slots: &[u8]) -> SlotMask {
+    slots.iter().map(|number| slot(*number)).collect()
+}
+
+#[track_caller]
+fn sent_to(answer: &Answer) -> u8 {
+    match answer {
+        Answer::Redirect { slot: Some(slot), .. } => slot.number(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn code(answer: &Answer) -> u32 {
+    match answer {
+        Answer::Error(code, _) => code.code(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn seconds(seconds: u64) -> Answer {
+    Answer::Wait(Duration::from_secs(seconds))
+}

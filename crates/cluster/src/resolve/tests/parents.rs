@@ -1,0 +1,146 @@
+//! What goes up: answers to a parent's `state`, and news.
+
+use super::*;
+
+fn inner(servers: u8) -> Stage {
+    Stage::with(cell(servers), Policy::default(), true)
+}
+
+fn state(stage: &mut Stage, token: u64, path: &str, ask: StateAsk) -> Option<StateReply> {
+    stage.machine.state(Token(token), path.as_bytes(), ask, stage.now, &mut stage.actions)
+}
+
+const PLAIN: StateAsk = StateAsk { refresh: false, quiet: false, via_meta: false };
+const HAVE: StateReply = StateReply::Have { pending: false };
+
+fn announced(stage: &mut Stage) -> Vec<Action> {
+    stage.actions.extract_if(.., |action| !matches!(action, Action::Ask { .. })).collect()
+}
+
+#[test]
+fn a_parents_ask_goes_down_and_the_first_holder_up_once() {
+    let mut stage = inner(3);
+    let ask = StateAsk { via_meta: true, ..PLAIN };
+    assert_eq!(state(&mut stage, 1, "/f", ask), None);
+    let down = Action::Ask { to: mask(&[0, 1, 2]), path: (*b"/f").into(), refresh: false, via_meta: true };
+    assert_eq!(stage.actions, [down]);
+    stage.have(0, "/f");
+    let news = Action::Announce { path: (*b"/f").into(), pending: false };
+    assert_eq!(announced(&mut stage), [news], "and no reply beside it");
+    stage.have(1, "/f");
+    assert_eq!(announced(&mut stage), []);
+    assert_eq!(state(&mut stage, 2, "/f", PLAIN), Some(HAVE));
+}
+
+#[test]
+fn not_here_when_nobody_below_has_it() {
+    let mut stage = inner(2);
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
+    stage.not_here(&[0], "/f");
+    assert_eq!(announced(&mut stage), []);
+    stage.not_here(&[1], "/f");
+    let reply = Action::Reply { token: Token(1), reply: StateReply::NotHere };
+    assert_eq!(announced(&mut stage), [reply]);
+    assert_eq!(state(&mut stage, 2, "/f", PLAIN), Some(StateReply::NotHere));
+}
+
+#[test]
+fn not_here_for_what_nobody_exports() {
+    let mut stage = Stage::with(Cell::new(&[]), Policy::default(), true);
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), Some(StateReply::NotHere));
+    assert_eq!(state(&mut stage, 1, "/f", StateAsk { quiet: true, ..PLAIN }), None);
+}
+
+#[test]
+fn silence_when_it_cannot_be_known() {
+    let mut stage = inner(2);
+    stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
+    stage.not_here(&[0], "/f");
+    assert_eq!(announced(&mut stage), []);
+    assert_eq!(stage.machine.stats().waiters, 0);
+    // One of our own that keeps silent is not taken for absence either.
+    let mut stage = inner(1);
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
+    stage.pass(20.0);
+    assert_eq!(announced(&mut stage), []);
+}
+
+#[test]
+fn a_quiet_ask_asks_but_is_not_answered() {
+    let mut stage = inner(2);
+    let quiet = StateAsk { quiet: true, ..PLAIN };
+    assert_eq!(state(&mut stage, 1, "/f", quiet), None);
+    assert_eq!(stage.asked().len(), 2);
+    assert_eq!(stage.machine.stats().waiters, 0);
+    stage.learn_rest("/f");
+    assert_eq!(state(&mut stage, 1, "/f", quiet), None);
+}
+
+impl Stage {
+    fn learn_rest(&mut self, path: &str) {
+        self.have(0, path);
+        self.not_here(&[1], path);
+    }
+}
+
+#[test]
+fn pending_is_said_to_be_pending() {
+    let mut stage = inner(2);
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
+    stage.pending(0, "/f");
+    let news = |pending| Action::Announce { path: (*b"/f").into(), pending };
+    assert_eq!(announced(&mut stage), [news(true)]);
+    assert_eq!(state(&mut stage, 2, "/f", PLAIN), Some(StateReply::Have { pending: true }));
+    stage.have(0, "/f");
+    assert_eq!(announced(&mut stage), [news(false)]);
+}
+
+#[test]
+fn what_is_made_unasked_goes_up_only_if_it_was_asked_for_before() {
+    let mut stage = inner(2);
+    stage.have(0, "/never");
+    assert_eq!(stage.actions, []);
+    assert_eq!(stage.machine.stats().cache.locations, 0);
+    stage.learn("/f", &[]);
+    stage.have(1, "/f");
+    assert_eq!(stage.actions, [Action::Announce { path: (*b"/f").into(), pending: false }]);
+    // A root tells nobody.
+    let mut root = Stage::new(2);
+    root.learn("/f", &[]);
+    root.have(1, "/f");
+    assert_eq!(root.actions, []);
+}
+
+#[test]
+fn the_last_that_goes_is_told_and_asked_about_once_more() {
+    let mut stage = inner(3).legacy(&[2]);
+    assert_eq!(stage.read(9, "/f"), None);
+    stage.have(0, "/f");
+    stage.have(1, "/f");
+    stage.pass(5.0);
+    stage.actions.clear();
+    stage.gone(0, "/f");
+    assert_eq!(stage.actions, []);
+    stage.gone(1, "/f");
+    assert_eq!(stage.actions, [Action::Retract { path: (*b"/f").into() }]);
+    stage.actions.clear();
+    // Those that answer at once are asked, but the one that said so, and not one whose answer is silence.
+    assert_eq!(stage.read(1, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[0]));
+    stage.not_here(&[0], "/f");
+    assert_eq!(code(&stage.answer()), 1);
+}
+
+#[test]
+fn removed_and_renamed_by_order() {
+    let mut stage = Stage::new(1);
+    stage.learn("/a", &[0]);
+    stage.learn("/b", &[]);
+    stage.learn("/c", &[0]);
+    stage.machine.rename(b"/a/", b"/b");
+    stage.machine.forget(b"/c");
+    for path in ["/a", "/b", "/c"] {
+        assert_eq!(stage.read(1, path), None, "{path}");
+    }
+}

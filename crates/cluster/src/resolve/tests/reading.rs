@@ -1,0 +1,225 @@
+//! `select` for readers.
+
+use super::*;
+
+#[test]
+fn a_miss_asks_all_who_export_it_and_is_answered_by_the_first_that_has_it() {
+    let mut stage = Stage::new(4);
+    assert_eq!(stage.read(1, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[0, 1, 2, 3]));
+    stage.have(2, "/f");
+    assert_eq!(sent_to(&stage.answer()), 2);
+    // Known now: at once, though others have yet to be heard.
+    assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), 2);
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+}
+
+#[test]
+fn a_missing_file_costs_one_round_trip_among_our_own() {
+    let mut stage = Stage::new(3);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.not_here(&[0, 1], "/f");
+    assert_eq!(stage.answered(), []);
+    stage.not_here(&[2], "/f");
+    assert_eq!(code(&stage.answer()), 1);
+    assert_eq!(code(&stage.read(2, "/f").unwrap()), 1, "and then nothing");
+    assert_eq!(stage.machine.stats().queries, 0);
+}
+
+#[test]
+fn silence_of_real_daemons_is_listened_to_for_its_time() {
+    let mut stage = Stage::new(3).legacy(&[1]);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.not_here(&[0, 2], "/f");
+    stage.pass(4.9);
+    assert_eq!(stage.answered(), []);
+    assert_eq!(stage.machine.next_deadline(), Some(SILENCE));
+    stage.pass(0.1);
+    assert_eq!(code(&stage.answer()), 1);
+    // Too late for that answer, but not for the next.
+    stage.have(1, "/f");
+    assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), 1);
+}
+
+#[test]
+fn silence_of_our_own_is_no_answer() {
+    let mut stage = Stage::new(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.not_here(&[0], "/f");
+    stage.pass(9.9);
+    assert_eq!(stage.answered(), []);
+    stage.pass(0.1);
+    assert_eq!(stage.answer(), seconds(5));
+    // Whoever comes again makes it asked again, and only it.
+    stage.asked();
+    assert_eq!(stage.read(2, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[1]));
+}
+
+#[test]
+fn nobody_is_asked_for_a_path_nobody_exports() {
+    let mut stage = Stage::with(Cell::new(&[]), Policy::default(), false);
+    assert_eq!(code(&stage.read(1, "/f").unwrap()), 1);
+    let exports = Export::parse_list(b"w /only").unwrap();
+    let now = stage.now;
+    stage.machine.join(slot(5), server(5), &exports, now, &mut stage.actions);
+    assert_eq!(code(&stage.read(1, "/onlyx").unwrap()), 1);
+    assert_eq!(stage.read(1, "/only/f"), None);
+    assert_eq!(stage.asked(), mask(&[5]));
+    assert_eq!(stage.machine.stats().cache.locations, 1);
+}
+
+#[test]
+fn paths_that_are_none() {
+    let mut stage = Stage::new(1);
+    assert_eq!(code(&stage.read(1, "f").unwrap()), 4);
+    assert_eq!(code(&stage.read(1, "").unwrap()), 4);
+    let long = format!("/{}", "x".repeat(PATH_BYTES_MAX));
+    assert_eq!(code(&stage.read(1, &long).unwrap()), 8);
+    assert_eq!(stage.read(1, &long[..PATH_BYTES_MAX]), None);
+    assert_eq!(stage.read(1, "/"), None, "the root is a path");
+}
+
+#[test]
+fn refresh_asks_whatever_is_known() {
+    let mut stage = Stage::new(2);
+    stage.learn("/f", &[0]);
+    let refresh = SelectOptions { refresh: true, ..SelectOptions::default() };
+    assert_eq!(stage.select(1, "/f", refresh, ""), None);
+    let ask = Action::Ask { to: mask(&[0, 1]), path: (*b"/f").into(), refresh: true, via_meta: false };
+    assert_eq!(stage.actions, [ask]);
+    // The same wish while it is being done asks nobody again.
+    assert_eq!(stage.select(2, "/f", refresh, ""), None);
+    assert_eq!(stage.actions.len(), 1);
+    stage.have(1, "/f");
+    assert_eq!(stage.answered().iter().map(|(_, answer)| sent_to(answer)).collect::<Vec<_>>(), [1, 1]);
+}
+
+#[test]
+fn where_it_is_whole_before_where_it_is_on_its_way() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[1]);
+    stage.pending(0, "/f");
+    assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 1);
+    stage.change(1, |child| child.state.suspended = true);
+    assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 0);
+    let online = SelectOptions { online: true, ..SelectOptions::default() };
+    assert_eq!(stage.select(1, "/f", online, ""), Some(seconds(30)));
+    stage.gone(1, "/f");
+    assert_eq!(code(&stage.select(1, "/f", online, "").unwrap()), 1);
+}
+
+#[test]
+fn holders_take_turns() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[0, 2]);
+    // Slot 0 was counted when the query was answered.
+    let turns: Vec<u8> = (0..4).map(|n| sent_to(&stage.read(n, "/f").unwrap())).collect();
+    assert_eq!(turns, [2, 0, 2, 0]);
+}
+
+#[test]
+fn what_comes_back_from_a_holder_goes_to_another_and_the_first_is_asked_again() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[0, 1]);
+    let plain = SelectOptions::default();
+    assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 1);
+    assert_eq!(stage.asked(), mask(&[0]));
+    // It has it after all: others are sent there, not this client.
+    stage.have(0, "/f");
+    assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 1);
+}
+
+#[test]
+fn a_client_is_never_sent_back_and_gets_the_reason_in_the_end() {
+    let mut stage = Stage::new(2);
+    stage.learn("/f", &[0, 1]);
+    let because = |reason| SelectOptions { reason, ..SelectOptions::default() };
+    let tried = "server0,server1";
+    for (reason, expected) in
+        [(Reason::Io, 5), (Reason::FileSystem, 12), (Reason::Server, 13), (Reason::Missing, 1)]
+    {
+        assert_eq!(code(&stage.select(1, "/f", because(reason), tried).unwrap()), expected);
+    }
+    // Only one has it: the query that follows the doubt ends with an error, not with a way back.
+    let mut stage = Stage::new(2);
+    stage.learn("/f", &[0]);
+    assert_eq!(stage.select(1, "/f", because(Reason::Missing), "server0"), None);
+    stage.have(0, "/f");
+    assert_eq!(code(&stage.answer()), 1);
+}
+
+#[test]
+fn too_many_tries_lead_elsewhere_or_nowhere() {
+    let policy = Policy { tried_max: Some(1), ..Policy::default() };
+    let mut stage = Stage::with(cell(3), policy.clone(), false);
+    stage.learn("/f", &[2]);
+    let plain = SelectOptions::default();
+    assert_eq!(sent_to(&stage.select(1, "/f", plain, "server0").unwrap()), 2);
+    assert_eq!(code(&stage.select(1, "/f", plain, "server0,server1").unwrap()), 1);
+    let elsewhere = crate::Elsewhere { host: "far".into(), port: 1 };
+    let policy = Policy { tried_elsewhere: Some(elsewhere), ..policy };
+    let mut stage = Stage::with(cell(3), policy, false);
+    let sent = stage.select(1, "/f", plain, "server0,server1").unwrap();
+    assert_eq!(sent, Answer::Redirect { slot: None, host: "far".into(), port: 1 });
+}
+
+#[test]
+fn a_second_source_where_there_is_to_be_one() {
+    let policy = Policy { one_source: true, ..Policy::default() };
+    let mut stage = Stage::with(cell(2), policy, false);
+    stage.learn("/f", &[0, 1]);
+    let another = SelectOptions { another_source: true, ..SelectOptions::default() };
+    assert_eq!(code(&stage.select(1, "/f", another, "server0").unwrap()), 2);
+    let mut stage = Stage::new(2);
+    stage.learn("/f", &[0, 1]);
+    assert_eq!(sent_to(&stage.select(1, "/f", another, "server0").unwrap()), 1);
+}
+
+/// A cell whose last child stages what is below `/tape`.
+fn with_stager(policy: Policy) -> Stage {
+    let mut cell = cell(2);
+    cell.join(slot(2), server(2), &Export::parse_list(b"ws /tape").unwrap());
+    cell.meters().set_free_mb(slot(2), 1000);
+    Stage::with(cell, policy, false)
+}
+
+#[test]
+fn what_nobody_has_is_brought_in_and_others_follow() {
+    let mut stage = with_stager(Policy::default());
+    assert_eq!(stage.read(1, "/tape/f"), None);
+    stage.not_here(&[0, 1, 2], "/tape/f");
+    assert_eq!(sent_to(&stage.answer()), 2);
+    assert_eq!(sent_to(&stage.read(2, "/tape/f").unwrap()), 2);
+    let online = SelectOptions { online: true, ..SelectOptions::default() };
+    assert_eq!(code(&stage.select(3, "/tape/f", online, "").unwrap()), 1);
+}
+
+#[test]
+fn no_staging_without_space_or_ability_or_after_enough_tries() {
+    let mut stage = with_stager(Policy::default());
+    stage.machine.cell().meters().set_free_mb(slot(2), 99);
+    assert_eq!(stage.read(1, "/tape/f"), None);
+    stage.not_here(&[0, 1, 2], "/tape/f");
+    assert_eq!(code(&stage.answer()), 7);
+    stage.machine.cell().meters().set_free_mb(slot(2), 100);
+    stage.change(2, |child| child.state.nostage = true);
+    assert_eq!(code(&stage.read(1, "/tape/f").unwrap()), 7);
+    let mut stage = with_stager(Policy { stagers_tried_max: 0, ..Policy::default() });
+    assert_eq!(stage.read(1, "/tape/f"), None);
+    stage.not_here(&[0, 1, 2], "/tape/f");
+    assert_eq!(code(&stage.answer()), 1);
+}
+
+#[test]
+fn strong_affinity_hears_all_before_it_chooses() {
+    let policy = Policy { affinity: crate::Affinity::Strong, ..Policy::default() };
+    let mut stage = Stage::with(cell(3), policy, false);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.have(0, "/f");
+    stage.have(1, "/f");
+    assert_eq!(stage.answered(), []);
+    stage.not_here(&[2], "/f");
+    let first = sent_to(&stage.answer());
+    assert!((0..4).all(|n| sent_to(&stage.read(n, "/f").unwrap()) == first));
+}

@@ -1,0 +1,54 @@
+//! Readers beside the machine.
+
+use super::*;
+
+fn read(reader: &mut Reader, stage: &Stage, path: &str) -> Option<Answer> {
+    reader.select(path.as_bytes(), SelectOptions::default(), stage.now, &mut Dice(0))
+}
+
+#[test]
+fn what_is_plainly_known_is_answered_without_the_machine() {
+    let mut stage = Stage::new(3);
+    let mut reader = stage.machine.shared().reader();
+    assert_eq!(read(&mut reader, &stage, "/f"), None);
+    stage.learn("/f", &[0, 2]);
+    stage.learn("/g", &[]);
+    let turns: Vec<u8> = (0..4).map(|_| sent_to(&read(&mut reader, &stage, "/f").unwrap())).collect();
+    assert_eq!(turns, [2, 0, 2, 0], "with the same counts as the machine's");
+    assert_eq!(code(&read(&mut reader, &stage, "/g").unwrap()), 1);
+    let list = reader.locate(b"/f", LocateOptions::default(), stage.now);
+    assert!(matches!(list, Some(Answer::Located(list)) if list.len() == 2));
+    assert_eq!(stage.actions, []);
+}
+
+#[test]
+fn what_is_not_is_left_to_the_machine() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[0]);
+    stage.learn("/g", &[]);
+    let mut reader = stage.machine.shared().reader();
+    let mut select = |options, path: &str| reader.select(path.as_bytes(), options, stage.now, &mut Dice(0));
+    let plain = SelectOptions::default();
+    assert_eq!(select(SelectOptions { refresh: true, ..plain }, "/f"), None);
+    assert_eq!(
+        select(SelectOptions { intent: Intent::Create, ..plain }, "/g"),
+        None,
+        "it would come to exist"
+    );
+    assert_eq!(select(plain, "/unknown"), None);
+    let now = stage.now;
+    stage.machine.join(slot(3), server(3), &Export::parse_list(b"w /").unwrap(), now, &mut stage.actions);
+    assert_eq!(read(&mut reader, &stage, "/f"), None, "a newcomer has to be asked");
+}
+
+#[test]
+fn readers_see_what_the_tree_says_at_once() {
+    let mut stage = Stage::new(2);
+    stage.learn("/f", &[0, 1]);
+    let mut reader = stage.machine.shared().reader();
+    stage.change(0, |child| child.state.suspended = true);
+    assert!((0..4).all(|_| sent_to(&read(&mut reader, &stage, "/f").unwrap()) == 1));
+    let now = stage.now;
+    stage.machine.leave(slot(1), now, &mut stage.actions);
+    assert_eq!(read(&mut reader, &stage, "/f"), Some(seconds(30)));
+}

@@ -1,0 +1,192 @@
+//! `select` for writers and creators: one place, never two.
+
+use super::*;
+
+fn options(intent: Intent) -> SelectOptions {
+    SelectOptions { intent, ..SelectOptions::default() }
+}
+
+#[test]
+fn a_creator_waits_until_all_were_heard() {
+    let mut stage = Stage::new(3);
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+    stage.not_here(&[0, 1], "/f");
+    assert_eq!(stage.answered(), []);
+    stage.not_here(&[2], "/f");
+    let placed = sent_to(&stage.answer());
+    // Others are sent there, and a second creator finds it made.
+    assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), placed);
+    assert_eq!(sent_to(&stage.intend(3, "/f", Intent::Truncate).unwrap()), placed);
+    assert_eq!(code(&stage.intend(4, "/f", Intent::Create).unwrap()), 14);
+}
+
+#[test]
+fn of_two_creators_who_wait_together_one_gets_it() {
+    let mut stage = Stage::new(2);
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    assert_eq!(stage.asked().len(), 2);
+    stage.not_here(&[0, 1], "/f");
+    let answers = stage.answered();
+    sent_to(&answers[0].1);
+    assert_eq!(code(&answers[1].1), 14);
+}
+
+#[test]
+fn what_exists_is_not_created_but_truncated_where_it_is() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[1]);
+    assert_eq!(code(&stage.intend(1, "/f", Intent::Create).unwrap()), 14);
+    assert_eq!(sent_to(&stage.intend(1, "/f", Intent::Truncate).unwrap()), 1);
+    assert_eq!(sent_to(&stage.intend(1, "/f", Intent::Update).unwrap()), 1);
+    stage.learn("/g", &[]);
+    assert_eq!(code(&stage.intend(1, "/g", Intent::Update).unwrap()), 1);
+}
+
+#[test]
+fn copies_are_not_written_unless_that_is_fine() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[0, 1]);
+    assert_eq!(code(&stage.intend(1, "/f", Intent::Update).unwrap()), 14);
+    let fine = SelectOptions { copies: true, ..options(Intent::Update) };
+    assert!(sent_to(&stage.select(1, "/f", fine, "").unwrap()) < 2);
+    let name = SelectOptions { name_only: true, ..options(Intent::Update) };
+    assert!(sent_to(&stage.select(1, "/f", name, "").unwrap()) < 2);
+    let mut stage = Stage::with(cell(3), Policy { copies: true, ..Policy::default() }, false);
+    stage.learn("/f", &[0, 1]);
+    assert!(sent_to(&stage.intend(1, "/f", Intent::Update).unwrap()) < 2);
+}
+
+#[test]
+fn what_somebody_holds_read_only_is_not_written() {
+    let mut cell = cell(1);
+    cell.join(slot(1), server(1), &Export::parse_list(b"r /").unwrap());
+    let mut stage = Stage::with(cell, Policy::default(), false);
+    stage.learn("/f", &[1]);
+    assert_eq!(code(&stage.intend(1, "/f", Intent::Update).unwrap()), 14);
+    stage.learn("/g", &[]);
+    assert_eq!(
+        sent_to(&stage.intend(1, "/g", Intent::Create).unwrap()),
+        0,
+        "new ones go where it may be written"
+    );
+    let mut readers = Cell::new(&[]);
+    readers.join(slot(0), server(0), &Export::parse_list(b"r /").unwrap());
+    let mut stage = Stage::with(readers, Policy::default(), false);
+    assert_eq!(code(&stage.intend(1, "/h", Intent::Create).unwrap()), 1);
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+}
+
+#[test]
+fn new_files_go_where_there_is_space() {
+    let mut stage = Stage::new(3);
+    stage.machine.cell().meters().set_free_mb(slot(0), 99);
+    stage.machine.cell().meters().set_free_mb(slot(2), 99);
+    for n in 0..3 {
+        let path = format!("/f{n}");
+        stage.learn(&path, &[]);
+        assert_eq!(sent_to(&stage.intend(1, &path, Intent::Create).unwrap()), 1);
+    }
+    stage.machine.cell().meters().set_free_mb(slot(1), 99);
+    stage.learn("/g", &[]);
+    assert_eq!(code(&stage.intend(1, "/g", Intent::Create).unwrap()), 7);
+    // A name needs none: what is full can be cleaned up.
+    stage.learn("/h", &[0]);
+    let remove = SelectOptions { name_only: true, ..options(Intent::Update) };
+    assert_eq!(sent_to(&stage.select(1, "/h", remove, "").unwrap()), 0);
+}
+
+#[test]
+fn a_further_copy_goes_where_there_is_none() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[0, 1]);
+    let copy = SelectOptions { replica: true, ..options(Intent::Create) };
+    assert_eq!(sent_to(&stage.select(1, "/f", copy, "").unwrap()), 2);
+    assert_eq!(code(&stage.select(1, "/f", copy, "server2").unwrap()), 15);
+    stage.learn("/g", &[0, 1, 2]);
+    assert_eq!(code(&stage.select(1, "/g", copy, "").unwrap()), 15);
+}
+
+#[test]
+fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[]);
+    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
+    let again = SelectOptions { reason: Reason::Server, ..options(Intent::Create) };
+    let tried = format!("server{placed}");
+    assert_eq!(stage.select(1, "/f", again, &tried), None);
+    assert_eq!(stage.asked(), mask(&[placed]));
+    stage.not_here(&[placed], "/f");
+    assert_ne!(sent_to(&stage.answer()), placed);
+}
+
+#[test]
+fn a_choice_that_nobody_used_is_asked_about_after_a_while() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[]);
+    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
+    // Within its time not even the child itself can undo it: its client may be on the way.
+    stage.not_here(&[placed], "/f");
+    assert_eq!(code(&stage.intend(2, "/f", Intent::Create).unwrap()), 14);
+    stage.pass(11.0);
+    assert_eq!(stage.intend(3, "/f", Intent::Create), None);
+    assert_eq!(stage.asked(), mask(&[placed]));
+    stage.not_here(&[placed], "/f");
+    sent_to(&stage.answer());
+}
+
+#[test]
+fn a_choice_that_was_used_stays() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[]);
+    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
+    stage.pending(placed, "/f");
+    stage.pass(11.0);
+    assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), placed);
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+}
+
+#[test]
+fn a_choice_survives_a_refresh() {
+    let mut stage = Stage::new(2);
+    stage.learn("/f", &[]);
+    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
+    let refresh = SelectOptions { refresh: true, ..options(Intent::Create) };
+    assert_eq!(stage.select(2, "/f", refresh, ""), None);
+    stage.not_here(&[0, 1], "/f");
+    assert_eq!(code(&stage.answer()), 14);
+    assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), placed);
+}
+
+#[test]
+fn nothing_is_created_while_too_few_are_there() {
+    let mut stage = Stage::new(2);
+    stage.machine.set_quorum(false);
+    stage.learn("/f", &[]);
+    assert_eq!(stage.intend(1, "/f", Intent::Create), Some(seconds(15)));
+    assert_eq!(stage.read(1, "/f"), Some(seconds(15)), "nor said to be nowhere");
+    stage.learn("/g", &[1]);
+    assert_eq!(sent_to(&stage.read(1, "/g").unwrap()), 1, "what is known is served");
+    stage.machine.set_quorum(true);
+    assert!(stage.intend(1, "/f", Intent::Create).is_some_and(|answer| sent_to(&answer) < 2));
+}
+
+#[test]
+fn nothing_is_created_beside_a_child_just_lost() {
+    let mut stage = Stage::new(2);
+    stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+    assert_eq!(stage.asked(), mask(&[0]));
+    stage.not_here(&[0], "/f");
+    assert_eq!(stage.answer(), seconds(15));
+    stage.change(1, |child| child.state.expected = false);
+    assert_eq!(sent_to(&stage.intend(1, "/f", Intent::Create).unwrap()), 0);
+}
+
+#[test]
+fn real_daemons_make_creators_wait_for_their_silence() {
+    let mut stage = Stage::new(2).legacy(&[0, 1]);
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+    stage.pass(5.0);
+    sent_to(&stage.answer());
+}

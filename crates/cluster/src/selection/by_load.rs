@@ -1,0 +1,104 @@
+//! The least busy first, by a weighted sum of what children report.
+
+use base::Rng;
+
+use super::{RoundRobin, Selection};
+use crate::meters::{Meters, Use};
+use crate::slots::{Slot, SlotMask};
+
+/// How much each figure counts, in percent (`cms.sched`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Weights {
+    /// Processor.
+    pub cpu: u8,
+    /// Network.
+    pub io: u8,
+    /// Run queue.
+    pub runq: u8,
+    /// Memory.
+    pub mem: u8,
+    /// Paging.
+    pub pag: u8,
+    /// Filling of the disks; counts for writers only.
+    pub space: u8,
+}
+
+impl Weights {
+    /// Whether any figure but space counts.
+    pub const fn look_at_load(&self) -> bool {
+        self.cpu | self.io | self.runq | self.mem | self.pag != 0
+    }
+}
+
+/// Picks by load. Children whose loads differ from the least by `fuzz` or less count as equally busy and take turns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ByLoad {
+    /// What makes a load.
+    pub weights: Weights,
+    /// How close is equal.
+    pub fuzz: u8,
+    /// As with round robin.
+    pub linger: u32,
+    /// Draw instead, with the weight fuzz + 100 - load for each child: a busy one gets few, not none.
+    pub randomized: bool,
+}
+
+impl ByLoad {
+    fn sum(&self, slot: Slot, meters: &Meters) -> u32 {
+        let load = meters.load(slot);
+        let weights = &self.weights;
+        let parts = [
+            (weights.cpu, load.cpu),
+            (weights.io, load.io),
+            (weights.runq, load.runq),
+            (weights.mem, load.mem),
+            (weights.pag, load.pag),
+        ];
+        parts.iter().map(|(weight, figure)| u32::from(*weight) * u32::from(*figure)).sum::<u32>() / 100
+    }
+
+    fn mass(&self, slot: Slot, kind: Use, meters: &Meters) -> u32 {
+        let filling = match kind {
+            Use::Read => 0,
+            Use::Write => u32::from(self.weights.space) * u32::from(meters.load(slot).dsk) / 100,
+        };
+        self.sum(slot, meters) + filling
+    }
+
+    fn draw(&self, among: SlotMask, kind: Use, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot> {
+        let weight = |slot| {
+            let free = 100u32.saturating_sub(self.mass(slot, kind, meters));
+            u64::from(u32::from(self.fuzz) + free).max(1)
+        };
+        let total: u64 = among.iter().map(weight).sum();
+        let mut random = [0; 8];
+        rng.fill(&mut random);
+        let mut rest = u64::from_le_bytes(random) % total.max(1);
+        among.iter().find(|slot| {
+            let weight = weight(*slot);
+            let hit = rest < weight;
+            rest = rest.saturating_sub(weight);
+            hit
+        })
+    }
+}
+
+impl Selection for ByLoad {
+    fn pick(&self, among: SlotMask, kind: Use, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot> {
+        if self.randomized {
+            return self.draw(among, kind, meters, rng);
+        }
+        let least = among.iter().map(|slot| self.mass(slot, kind, meters)).min()?;
+        let close =
+            among.iter().filter(|slot| self.mass(*slot, kind, meters) <= least + u32::from(self.fuzz));
+        RoundRobin { linger: self.linger }.in_turn(close.collect(), kind, meters)
+    }
+
+    fn load(&self, slot: Slot, meters: &Meters) -> Option<u32> {
+        Some(self.sum(slot, meters))
+    }
+
+    fn wants_all(&self) -> bool {
+        self.randomized
+    }
+}

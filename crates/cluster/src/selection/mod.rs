@@ -1,0 +1,328 @@
+//! Which of the children that could serve a client does.
+//!
+//! [`Chooser`] first leaves out who is not fit (not reachable over the client's network, offline, suspended,
+//! overloaded, full) and remembers why; a [`Selection`] then picks one of the fit. Source: cms protocol 3, sections
+//! "choice among candidates" and `cms.sched`, `cms.space`.
+
+mod by_load;
+mod round_robin;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Rng;
+
+pub use by_load::{ByLoad, Weights};
+pub use round_robin::RoundRobin;
+
+use crate::cell::{Cell, Client};
+use crate::meters::{Meters, Use};
+use crate::request::{Affinity, Answer, ErrorCode};
+use crate::slots::{Slot, SlotMask};
+
+/// A way to pick one of several children that are all fit.
+pub trait Selection: Send + Sync {
+    /// One of `among`, which is not empty. `meters` hold the children's figures; whoever is picked is counted there
+    /// by the caller.
+    fn pick(&self, among: SlotMask, kind: Use, meters: &Meters, rng: &mut dyn Rng) -> Option<Slot>;
+
+    /// How busy a child is by this way of seeing it, 0 to 100 and more; `None` if it does not look at loads, so that
+    /// nobody is ever overloaded.
+    fn load(&self, slot: Slot, meters: &Meters) -> Option<u32>;
+
+    /// Whether it wants to know all who have a file before it picks.
+    fn wants_all(&self) -> bool {
+        false
+    }
+}
+
+/// What of a path makes equal paths equal for affinity.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AffinityPath {
+    /// All of it.
+    #[default]
+    All,
+    /// So many components from the left.
+    First(usize),
+    /// So many components from the right.
+    Last(usize),
+}
+
+/// A place outside the cell clients may be sent to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Elsewhere {
+    /// Its name or address.
+    pub host: Arc<str>,
+    /// Its port.
+    pub port: u16,
+}
+
+/// The rules of selection as the configuration sets them.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Weights of the load formula; all but `space` zero means round robin (`cms.sched`).
+    pub weights: Weights,
+    /// Loads this close count as equal; 100 means round robin.
+    pub fuzz: u8,
+    /// With a higher load a child gets no clients.
+    pub load_max: Option<u8>,
+    /// A writer stays with a child for so many uses more than another had (`cms.space linger`).
+    pub linger: u32,
+    /// Whether children are asked for their loads at all (`cms.ping usage`).
+    pub loads_known: bool,
+    /// Draw by weight instead of taking the least busy.
+    pub randomized: bool,
+    /// How strongly equal paths go to the same child.
+    pub affinity: Affinity,
+    /// Whether a client's wish overrides that.
+    pub affinity_by_client: bool,
+    /// What of the path counts for it.
+    pub affinity_path: AffinityPath,
+    /// Writing one of several copies is fine for everybody (`cms.space mwfiles`).
+    pub copies: bool,
+    /// So many children a client may have tried before it is turned away (`cms.sched maxretries`).
+    pub tried_max: Option<usize>,
+    /// Where clients go that tried too many.
+    pub tried_elsewhere: Option<Elsewhere>,
+    /// Nobody gets a second source beside the first (`cms.sched nomultisrc`).
+    pub one_source: bool,
+    /// Where clients go that wanted one.
+    pub source_elsewhere: Option<Elsewhere>,
+    /// After so many children that could have staged it a file is not staged again (`cms.delay nostage`).
+    pub stagers_tried_max: usize,
+    /// The waits told to clients.
+    pub waits: Waits,
+}
+
+/// The waits told to clients (`cms.delay`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Waits {
+    /// A query would have to be waited for, but cannot be.
+    pub lookup: Duration,
+    /// Too few children are there, or those that have the file are away.
+    pub service: Duration,
+    /// Those that have the file are suspended.
+    pub suspend: Duration,
+    /// Those that could take the file are full; `None`: an error.
+    pub full: Option<Duration>,
+    /// Those that have the file are overloaded; `None`: an error.
+    pub overload: Option<Duration>,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            lookup: Duration::from_secs(5),
+            service: Duration::from_secs(15),
+            suspend: Duration::from_secs(30),
+            full: None,
+            // Loads come every ten pings of a minute: after that and a little it may be another picture.
+            overload: Some(Duration::from_secs(630)),
+        }
+    }
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            weights: Weights::default(),
+            fuzz: 20,
+            load_max: None,
+            linger: 0,
+            loads_known: true,
+            randomized: false,
+            affinity: Affinity::None,
+            affinity_by_client: false,
+            affinity_path: AffinityPath::All,
+            copies: false,
+            tried_max: None,
+            tried_elsewhere: None,
+            one_source: false,
+            source_elsewhere: None,
+            stagers_tried_max: 3,
+            waits: Waits::default(),
+        }
+    }
+}
+
+/// What a client needs of the child it is sent to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    pub(crate) kind: Use,
+    pub(crate) client: Client,
+    /// Free space.
+    pub(crate) space: bool,
+    /// The ability to bring files in.
+    pub(crate) stage: bool,
+}
+
+/// Who was left out, and why; a child stands in the first set that applies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Excuses {
+    unreachable: SlotMask,
+    offline: SlotMask,
+    suspended: SlotMask,
+    overloaded: SlotMask,
+    full: SlotMask,
+}
+
+impl Excuses {
+    /// What the client is told when nobody is left; `None` when nobody had to be left out.
+    pub(crate) fn answer(&self, waits: &Waits) -> Option<Answer> {
+        let or_error = |wait: Option<Duration>, code, text| {
+            Some(wait.filter(|wait| !wait.is_zero()).map_or(Answer::error(code, text), Answer::wait))
+        };
+        if !self.full.is_empty() {
+            return or_error(waits.full, ErrorCode::NoSpace, "No server has enough free space.");
+        }
+        if !self.overloaded.is_empty() {
+            return or_error(
+                waits.overload,
+                ErrorCode::Server,
+                "All servers that have the file are overloaded.",
+            );
+        }
+        if !self.suspended.is_empty() {
+            return Some(Answer::wait(waits.suspend));
+        }
+        if !self.offline.is_empty() {
+            return Some(Answer::wait(waits.service));
+        }
+        if !self.unreachable.is_empty() {
+            return Some(Answer::error(
+                ErrorCode::Unreachable,
+                "No server that has the file can be reached over the client's network.",
+            ));
+        }
+        None
+    }
+}
+
+/// The rules and the way of picking, shared by all threads that choose.
+pub struct Chooser {
+    policy: Policy,
+    selection: Box<dyn Selection>,
+}
+
+impl Chooser {
+    /// With the built-in way of picking that `policy` asks for.
+    pub fn new(policy: Policy) -> Self {
+        let by_load = policy.loads_known && policy.fuzz < 100 && policy.weights.look_at_load();
+        let selection: Box<dyn Selection> = if by_load || policy.randomized {
+            Box::new(ByLoad {
+                weights: policy.weights,
+                fuzz: policy.fuzz,
+                linger: policy.linger,
+                randomized: policy.randomized,
+            })
+        } else {
+            Box::new(RoundRobin { linger: policy.linger })
+        };
+        Self { policy, selection }
+    }
+
+    /// With another way of picking.
+    pub fn with_selection(policy: Policy, selection: Box<dyn Selection>) -> Self {
+        Self { policy, selection }
+    }
+
+    /// The rules.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// The affinity that holds for a client with this wish.
+    pub(crate) fn affinity(&self, wish: Option<Affinity>) -> Affinity {
+        wish.filter(|_| self.policy.affinity_by_client).unwrap_or(self.policy.affinity)
+    }
+
+    /// Whether all who have a file must be known before one is chosen.
+    pub(crate) fn wants_all(&self, affinity: Affinity) -> bool {
+        affinity >= Affinity::Strong || self.selection.wants_all()
+    }
+
+    /// One of `among` that is fit, or why nobody is. The choice is not counted yet: [`Self::count`].
+    pub(crate) fn choose(
+        &self,
+        cell: &Cell,
+        among: SlotMask,
+        need: Need,
+        affinity: Affinity,
+        path: &[u8],
+        rng: &mut dyn Rng,
+    ) -> Result<Slot, Excuses> {
+        let (fit, excuses) = self.fit(cell, among, need, affinity);
+        if fit.is_empty() {
+            return Err(excuses);
+        }
+        let picked = if affinity == Affinity::None {
+            self.selection.pick(fit, need.kind, cell.meters(), rng)
+        } else {
+            let position = self.policy.affinity_path.hash(path) as usize % fit.len();
+            fit.iter().nth(position)
+        };
+        // Whoever picks none or one that was not offered is corrected: a client is waiting.
+        picked.filter(|slot| fit.contains(*slot)).or(fit.lowest()).ok_or(excuses)
+    }
+
+    /// The choice is used.
+    pub(crate) fn count(&self, cell: &Cell, slot: Slot, kind: Use) {
+        let share = cell.child(slot).and_then(|child| child.share);
+        cell.meters().chosen(slot, kind, share);
+    }
+
+    fn fit(&self, cell: &Cell, among: SlotMask, need: Need, affinity: Affinity) -> (SlotMask, Excuses) {
+        let mut fit = SlotMask::EMPTY;
+        let mut excuses = Excuses::default();
+        for slot in among {
+            let Some(child) = cell.child(slot) else { continue };
+            let why = if cell.is_self(child) {
+                // Not fit, and no excuse either: it can only lead back here.
+                continue;
+            } else if child.interface(need.client).is_none() {
+                &mut excuses.unreachable
+            } else if !child.state.connected {
+                &mut excuses.offline
+            } else if child.state.bad() {
+                &mut excuses.suspended
+            } else if affinity != Affinity::Strict && self.overloaded(cell, slot) {
+                &mut excuses.overloaded
+            } else if need.space && cell.meters().free_mb(slot) < child.min_free_mb
+                || need.stage && child.state.nostage
+            {
+                &mut excuses.full
+            } else {
+                &mut fit
+            };
+            why.insert(slot);
+        }
+        (fit, excuses)
+    }
+
+    fn overloaded(&self, cell: &Cell, slot: Slot) -> bool {
+        let Some(most) = self.policy.load_max else { return false };
+        self.selection.load(slot, cell.meters()).is_some_and(|load| load > u32::from(most))
+    }
+}
+
+impl AffinityPath {
+    fn hash(self, path: &[u8]) -> u32 {
+        wire::crc32c::crc32c(self.part(path))
+    }
+
+    fn part(self, path: &[u8]) -> &[u8] {
+        let slash = |at: &usize| path.get(*at) == Some(&b'/');
+        let cut = match self {
+            Self::All => return path,
+            Self::First(count) => (1..path.len()).filter(slash).nth(count.saturating_sub(1)),
+            Self::Last(count) => (0..path.len()).rev().filter(slash).nth(count.saturating_sub(1)),
+        };
+        match self {
+            Self::First(_) => path.get(..cut.unwrap_or(path.len())).unwrap_or(path),
+            _ => path.get(cut.unwrap_or(0)..).unwrap_or(path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,38 @@
+//! Everybody in turn: who was chosen least often is next.
+
+use base::Rng;
+
+use super::Selection;
+use crate::meters::{Meters, Use};
+use crate::slots::{Slot, SlotMask};
+
+/// Picks by reference count; of equals the lowest slot.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RoundRobin {
+    /// Writers go to another child only when the one in turn was chosen so many times less often.
+    pub linger: u32,
+}
+
+impl RoundRobin {
+    /// The child in turn.
+    pub(super) fn in_turn(self, among: SlotMask, kind: Use, meters: &Meters) -> Option<Slot> {
+        let linger = match kind {
+            Use::Read => 0,
+            Use::Write => u64::from(self.linger) * 100,
+        };
+        let count = |slot| meters.count(slot, kind);
+        among
+            .iter()
+            .reduce(|best, slot| if count(best) > count(slot).saturating_add(linger) { slot } else { best })
+    }
+}
+
+impl Selection for RoundRobin {
+    fn pick(&self, among: SlotMask, kind: Use, meters: &Meters, _rng: &mut dyn Rng) -> Option<Slot> {
+        self.in_turn(among, kind, meters)
+    }
+
+    fn load(&self, _slot: Slot, _meters: &Meters) -> Option<u32> {
+        None
+    }
+}

@@ -1,0 +1,194 @@
+//! Each rule of selection with the figures of cms protocol 3.
+
+use super::*;
+use crate::fixtures::{Dice, cell};
+use crate::meters::Load;
+use crate::paths::Export;
+
+const READ: Need = Need {
+    kind: Use::Read,
+    client: Client { net: crate::Net::V4First, private: false },
+    space: false,
+    stage: false,
+};
+const WRITE: Need = Need { kind: Use::Write, space: true, ..READ };
+
+fn slot(number: u8) -> Slot {
+    Slot::new(number).unwrap()
+}
+
+fn choose(chooser: &Chooser, cell: &Cell, need: Need, dice: &mut Dice) -> Result<u8, Excuses> {
+    let among = cell.children().map(|(slot, _)| slot).collect();
+    let slot = chooser.choose(cell, among, need, Affinity::None, b"/f", dice)?;
+    chooser.count(cell, slot, need.kind);
+    Ok(slot.number())
+}
+
+fn many(chooser: &Chooser, cell: &Cell, need: Need, times: usize) -> Vec<u32> {
+    let mut counts = vec![0; cell.children().count()];
+    let mut dice = Dice(1);
+    for _ in 0..times {
+        counts[usize::from(choose(chooser, cell, need, &mut dice).unwrap())] += 1;
+    }
+    counts
+}
+
+#[test]
+fn everybody_in_turn_lowest_slot_first() {
+    let (cell, chooser) = (cell(3), Chooser::new(Policy::default()));
+    let mut dice = Dice(0);
+    let turns: Vec<u8> = (0..6).map(|_| choose(&chooser, &cell, READ, &mut dice).unwrap()).collect();
+    assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+    assert_eq!(choose(&chooser, &cell, WRITE, &mut dice), Ok(0), "writers are counted apart");
+}
+
+#[test]
+fn writers_linger_readers_do_not() {
+    let cell = cell(2);
+    let chooser = Chooser::new(Policy { linger: 2, ..Policy::default() });
+    let mut dice = Dice(0);
+    let mut turns =
+        |need| -> Vec<u8> { (0..5).map(|_| choose(&chooser, &cell, need, &mut dice).unwrap()).collect() };
+    assert_eq!(turns(WRITE), [0, 0, 0, 1, 0]);
+    assert_eq!(turns(READ), [0, 1, 0, 1, 0]);
+}
+
+#[test]
+fn a_newcomer_does_not_get_all_the_clients_the_others_had() {
+    let (mut cell, chooser) = (cell(2), Chooser::new(Policy::default()));
+    many(&chooser, &cell, READ, 1000);
+    cell.join(slot(2), crate::fixtures::server(2), &Export::parse_list(b"w /").unwrap());
+    assert_eq!(many(&chooser, &cell, READ, 300), [100, 100, 100]);
+}
+
+#[test]
+fn a_share_takes_its_part() {
+    let (mut cell, chooser) = (cell(2), Chooser::new(Policy::default()));
+    cell.change(slot(1), |child| child.share = Some(50));
+    assert_eq!(many(&chooser, &cell, READ, 300), [200, 100]);
+}
+
+fn by_load(policy: Policy) -> Chooser {
+    Chooser::new(Policy {
+        weights: Weights { cpu: 50, io: 30, runq: 20, space: 100, ..Weights::default() },
+        ..policy
+    })
+}
+
+#[test]
+fn the_least_busy_and_turns_within_the_fuzz() {
+    let cell = cell(3);
+    // 50 % of 100 + 30 % of 40 + 20 % of 10 = 64; 25; 40.
+    cell.meters().set_load(slot(0), Load { cpu: 100, io: 40, runq: 10, ..Load::default() });
+    cell.meters().set_load(slot(1), Load { cpu: 50, ..Load::default() });
+    cell.meters().set_load(slot(2), Load { cpu: 80, ..Load::default() });
+    let exact = by_load(Policy { fuzz: 14, ..Policy::default() });
+    assert_eq!(many(&exact, &cell, READ, 10), [0, 10, 0]);
+    cell.meters().reset_counts(SlotMask::ALL);
+    let fuzzy = by_load(Policy { fuzz: 15, ..Policy::default() });
+    assert_eq!(many(&fuzzy, &cell, READ, 10), [0, 5, 5]);
+}
+
+#[test]
+fn filling_counts_for_writers_only() {
+    let cell = cell(2);
+    cell.meters().set_load(slot(0), Load { dsk: 90, ..Load::default() });
+    let chooser = by_load(Policy::default());
+    assert_eq!(many(&chooser, &cell, WRITE, 4), [0, 4]);
+    assert_eq!(many(&chooser, &cell, READ, 4), [2, 2]);
+}
+
+#[test]
+fn round_robin_when_loads_are_not_asked_for_or_do_not_matter() {
+    for policy in
+        [Policy { fuzz: 100, ..Policy::default() }, Policy { loads_known: false, ..Policy::default() }]
+    {
+        let cell = cell(2);
+        cell.meters().set_load(slot(0), Load { cpu: 100, ..Load::default() });
+        assert_eq!(many(&by_load(policy), &cell, READ, 4), [2, 2]);
+    }
+}
+
+#[test]
+fn a_draw_gives_the_busy_few_not_none() {
+    let cell = cell(3);
+    cell.meters().set_load(slot(2), Load { cpu: 100, io: 100, runq: 100, ..Load::default() });
+    let chooser = by_load(Policy { fuzz: 50, randomized: true, ..Policy::default() });
+    assert!(chooser.wants_all(Affinity::None));
+    let counts = many(&chooser, &cell, READ, 3000);
+    // 150 : 150 : 50
+    for (count, expected) in counts.iter().zip([1286u32, 1286, 428]) {
+        assert!(count.abs_diff(expected) < 120, "{counts:?}");
+    }
+}
+
+#[test]
+fn why_nobody_is_fit_decides_what_the_client_is_told() {
+    let waits = Waits::default();
+    let told = |change: &dyn Fn(&mut Cell), need: Need, policy: Policy| {
+        let mut cell = cell(1);
+        change(&mut cell);
+        choose(&by_load(policy), &cell, need, &mut Dice(0)).unwrap_err().answer(&waits)
+    };
+    let seconds = |seconds| Some(Answer::Wait(Duration::from_secs(seconds)));
+    let code = |answer: Option<Answer>| match answer {
+        Some(Answer::Error(code, _)) => code.code(),
+        other => panic!("{other:?}"),
+    };
+    let state = |change: fn(&mut crate::ChildState)| {
+        move |cell: &mut Cell| cell.change(slot(0), |child| change(&mut child.state))
+    };
+    let plain = Policy::default;
+    assert_eq!(told(&state(|state| state.connected = false), READ, plain()), seconds(15));
+    assert_eq!(told(&state(|state| state.suspended = true), READ, plain()), seconds(30));
+    assert_eq!(told(&state(|state| state.blacklisted = true), READ, plain()), seconds(30));
+    assert_eq!(told(&state(|state| state.disabled = true), READ, plain()), seconds(30));
+    let busy = |cell: &mut Cell| {
+        cell.meters().set_load(slot(0), Load { cpu: 100, io: 100, runq: 100, ..Load::default() })
+    };
+    assert_eq!(told(&busy, READ, Policy { load_max: Some(80), ..plain() }), seconds(630));
+    let full = |cell: &mut Cell| cell.meters().set_free_mb(slot(0), 99);
+    assert_eq!(code(told(&full, WRITE, plain())), 7);
+    let staging = Need { stage: true, ..WRITE };
+    assert_eq!(code(told(&state(|state| state.nostage = true), staging, plain())), 7);
+    let v6 = Need { client: Client { net: crate::Net::V6, private: false }, ..READ };
+    assert_eq!(code(told(&|_| (), v6, plain())), 9);
+}
+
+#[test]
+fn a_child_that_is_ourselves_is_never_chosen() {
+    let mut cell = Cell::new(&["10.0.0.0:1094".parse().unwrap()]);
+    cell.join(slot(0), crate::fixtures::server(0), &[]);
+    let chooser = Chooser::new(Policy::default());
+    let excuses = choose(&chooser, &cell, READ, &mut Dice(0)).unwrap_err();
+    assert_eq!(excuses.answer(&Waits::default()), None);
+}
+
+#[test]
+fn affinity_sends_equal_paths_to_the_same_child() {
+    let cell = cell(5);
+    let at = |path: &str, part| {
+        let chooser = Chooser::new(Policy { affinity_path: part, ..Policy::default() });
+        let all = SlotMask(0b11111);
+        chooser.choose(&cell, all, READ, Affinity::Strong, path.as_bytes(), &mut Dice(0)).unwrap().number()
+    };
+    let spread: std::collections::BTreeSet<u8> =
+        (0..50).map(|n| at(&format!("/a/{n}"), AffinityPath::All)).collect();
+    assert_eq!(spread.len(), 5);
+    assert_eq!(at("/a/b/1", AffinityPath::All), at("/a/b/1", AffinityPath::All));
+    assert_eq!(AffinityPath::First(2).part(b"/a/b/c"), b"/a/b");
+    assert_eq!(AffinityPath::First(9).part(b"/a/b/c"), b"/a/b/c");
+    assert_eq!(AffinityPath::Last(2).part(b"/a/b/c"), b"/b/c");
+    assert_eq!(AffinityPath::Last(9).part(b"/a/b/c"), b"/a/b/c");
+}
+
+#[test]
+fn the_wish_of_a_client_is_heard_only_where_allowed() {
+    let wish = Some(Affinity::Strict);
+    let deaf = Chooser::new(Policy::default());
+    assert_eq!(deaf.affinity(wish), Affinity::None);
+    let hears =
+        Chooser::new(Policy { affinity: Affinity::Weak, affinity_by_client: true, ..Policy::default() });
+    assert_eq!((hears.affinity(wish), hears.affinity(None)), (Affinity::Strict, Affinity::Weak));
+    assert!(hears.wants_all(Affinity::Strong) && !hears.wants_all(Affinity::Weak));
+}
