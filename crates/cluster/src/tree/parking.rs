@@ -45,6 +45,7 @@ impl Parking {
         if member.is_own() {
             self.notices.push_back((now + PARKED_NOTICE, ticket));
         }
+        self.parked.insert(ticket, Parked { member, since: now });
         self.by_link.insert(link, ticket);
         Ok(())
     }

@@ -86,7 +86,8 @@ impl Members {
             return self.lost(slot, now, out);
         }
         let mut pinged = member.pinged;
-        if now >= pinged + interval {
+        // Those that are due soon go along: one round for the cell, not one for each child.
+        if now + interval / 4 >= pinged + interval {
             pinged = now;
             if !member.is_own() && self.settings.usage > 0 && self.pings.is_multiple_of(self.settings.usage) {
                 out.push(Action::Send { link, message: Message::Usage });

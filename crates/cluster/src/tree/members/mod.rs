@@ -132,7 +132,7 @@ impl Members {
             contests: Vec::new(),
             links: HashMap::new(),
             blacklist: Blacklist::default(),
-            reporter: Reporter::default(),
+            reporter: Reporter::new(alone),
             standing: if alone { Standing::Alone(now) } else { Standing::Near },
             suspended_by_order: false,
             serves: false,

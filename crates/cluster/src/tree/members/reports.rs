@@ -40,6 +40,8 @@ pub struct Totals {
 /// Changes of cells that the parents of a supervisor do not know yet.
 #[derive(Debug, Default)]
 pub(super) struct Reporter {
+    /// Whether there is anybody to report to; a manager has none.
+    enabled: bool,
     due: Option<Duration>,
     own: bool,
     joined: Vec<u64>,
@@ -47,8 +49,14 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
+    pub(super) fn new(enabled: bool) -> Self {
+        Self { enabled, ..Self::default() }
+    }
+
     fn arm(&mut self, now: Duration) {
-        self.due.get_or_insert(now + REPORT);
+        if self.enabled {
+            self.due.get_or_insert(now + REPORT);
+        }
     }
 
     /// The own cell has other places.
@@ -59,7 +67,7 @@ impl Reporter {
 
     /// A node joined the own cell.
     pub(super) fn joined(&mut self, node: u64, now: Duration) {
-        if self.joined.len() < JOINED_MAX {
+        if self.enabled && self.joined.len() < JOINED_MAX {
             self.joined.push(node);
         }
         self.changed(now);
@@ -67,6 +75,9 @@ impl Reporter {
 
     /// A cell below is out of reach.
     pub(super) fn gone(&mut self, id: u64, now: Duration) {
+        if !self.enabled {
+            return;
+        }
         self.arm(now);
         let address = super::super::address::Address::new("", 0);
         self.below.insert(id, CellReport { id, address, depth: 1, places: None, joined: Vec::new() });

@@ -1,0 +1,177 @@
+//! How fast a tree forms, and what that costs.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::host::Kind;
+use crate::shape::{Shape, least_height};
+use crate::world::{Counts, Weather, World};
+
+/// Who starts when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// All mixed.
+    Random,
+    /// All servers before the first supervisor.
+    SupervisorsLast,
+}
+
+/// A tree to form.
+#[derive(Clone, Copy, Debug)]
+pub struct Formation {
+    /// Leaves.
+    pub servers: usize,
+    /// Inner nodes.
+    pub supervisors: usize,
+    /// Replicated managers.
+    pub managers: usize,
+    /// All nodes start within this time.
+    pub within: Duration,
+    /// In which order.
+    pub order: Order,
+    /// Which of a hundred servers are real nodes.
+    pub real_servers_percent: u64,
+    /// Which of a hundred supervisors are real nodes.
+    pub real_supervisors_percent: u64,
+    /// The network.
+    pub weather: Weather,
+}
+
+impl Formation {
+    /// A tree of our own nodes, started in random order within 30 s, links of which one in a hundred fails.
+    pub fn new(servers: usize, supervisors: usize) -> Self {
+        Self {
+            servers,
+            supervisors,
+            managers: 1,
+            within: Duration::from_secs(30),
+            order: Order::Random,
+            real_servers_percent: 0,
+            real_supervisors_percent: 0,
+            weather: Weather::default(),
+        }
+    }
+
+    /// The same with supervisors started after the last server.
+    #[must_use]
+    pub fn supervisors_last(self) -> Self {
+        Self { order: Order::SupervisorsLast, ..self }
+    }
+
+    /// A world in which it begins.
+    pub fn world(&self, seed: u64) -> World {
+        let mut world = World::new(seed, self.weather);
+        let managers: Vec<usize> = (0..self.managers).collect();
+        for _ in 0..self.managers {
+            world.add(Kind::Manager, &managers, Duration::ZERO);
+        }
+        let count = self.servers + self.supervisors;
+        let mut times: Vec<Duration> = (0..count).map(|_| world.lot.time(self.within)).collect();
+        if self.order == Order::SupervisorsLast {
+            times.sort();
+        }
+        for (number, at) in times.into_iter().enumerate() {
+            let kind = if number < self.servers {
+                if world.lot.below(100) < self.real_servers_percent { Kind::RealServer } else { Kind::Server }
+            } else if world.lot.below(100) < self.real_supervisors_percent {
+                Kind::RealSupervisor
+            } else {
+                Kind::Supervisor
+            };
+            world.add(kind, &managers, at);
+        }
+        world
+    }
+
+    /// Lets the tree form; gives up `patience` after the last start.
+    ///
+    /// # Errors
+    /// What is missing when patience ends.
+    pub fn run(&self, seed: u64, patience: Duration) -> Result<Report, String> {
+        let mut world = self.world(seed);
+        let end = self.within + patience;
+        // Links fall silent later than nodes get their places: what counts is when the whole tree stood first.
+        world.run(self.within, |_| false);
+        let count = self.servers + self.supervisors;
+        let mut looked = None;
+        let mut shape = Err("not looked yet".to_owned());
+        while world.now < end && shape.is_err() {
+            world.run(end, |world| world.placed == count && looked != Some(world.changed));
+            looked = Some(world.changed);
+            shape = (0..self.managers).map(|manager| world.shape(manager)).next_back().unwrap_or(shape);
+            if shape.is_err() {
+                // A link fell silent and its ends do not know yet, or a message is under way.
+                let step = (world.now + Duration::from_millis(1 + count as u64 / 1000)).min(end);
+                world.run(step, |_| false);
+                looked = None;
+            }
+        }
+        let shape = shape.map_err(|error| format!("seed {seed}: {error}"))?;
+        Ok(Report {
+            formation: *self,
+            seed,
+            after: world.now.saturating_sub(self.within),
+            shape,
+            counts: world.counts,
+            killed: world.killed,
+        })
+    }
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Of what.
+    pub formation: Formation,
+    /// The seed that repeats it.
+    pub seed: u64,
+    /// From the last start to the complete tree.
+    pub after: Duration,
+    /// The tree.
+    pub shape: Shape,
+    /// What it cost.
+    pub counts: Counts,
+    /// Real nodes that ended.
+    pub killed: usize,
+}
+
+impl Report {
+    /// Messages per node, without pings.
+    pub fn messages_per_node(&self) -> f64 {
+        self.counts.messages as f64 / (self.formation.servers + self.formation.supervisors) as f64
+    }
+
+    /// The least height that these nodes can have.
+    pub fn least_height(&self) -> Option<usize> {
+        least_height(self.formation.supervisors, self.formation.servers)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (formation, counts) = (&self.formation, &self.counts);
+        let nodes = (formation.servers + formation.supervisors) as f64;
+        let per = |count: u64| count as f64 / nodes;
+        write!(
+            f,
+            "{:6} servers + {:4} supervisors, {} manager(s), {:?}: complete {:.3} s after the last start, height {} \
+             (least {}), widest {}; per node: {:.2} logins, {:.2} tries, {:.2} reports, {:.2} messages, {:.1} pings; \
+             {} faults; seed {}",
+            formation.servers,
+            formation.supervisors,
+            formation.managers,
+            formation.order,
+            self.after.as_secs_f64(),
+            self.shape.height,
+            self.least_height().unwrap_or_default(),
+            self.shape.widest,
+            per(counts.logins),
+            per(counts.tries),
+            per(counts.reports),
+            per(counts.messages),
+            per(counts.pings),
+            counts.faults,
+            self.seed,
+        )
+    }
+}

@@ -1,0 +1,257 @@
+//! One host: what runs on it, its clock, and what its disk keeps while it is down.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use base::Rng;
+use cluster::tree::{
+    Acceptor, Action, Address, ChildSettings, Claim, Event, Extensions, LinkId, Login, Node, ParentSettings,
+    SystemId,
+};
+
+use crate::legacy::Legacy;
+
+/// The port of every node.
+pub const PORT: u16 = 1213;
+
+/// What a host is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Root of the tree, one of our own.
+    Manager,
+    /// Inner node, one of our own.
+    Supervisor,
+    /// Leaf, one of our own.
+    Server,
+    /// Leaf as real ones behave.
+    RealServer,
+    /// Inner node as real ones behave.
+    RealSupervisor,
+}
+
+impl Kind {
+    /// Whether it is one of our own nodes.
+    pub const fn is_own(self) -> bool {
+        matches!(self, Self::Manager | Self::Supervisor | Self::Server)
+    }
+
+    /// Whether it is an inner node.
+    pub const fn is_supervisor(self) -> bool {
+        matches!(self, Self::Supervisor | Self::RealSupervisor)
+    }
+}
+
+/// What runs on a host.
+#[derive(Debug)]
+pub enum Machine {
+    /// One of our own nodes.
+    Own(Box<Node>),
+    /// A model of a real one.
+    Real(Box<Legacy>),
+}
+
+impl Machine {
+    pub(crate) fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+        match self {
+            Self::Own(node) => node.start(now, out),
+            Self::Real(node) => node.start(now, out),
+        }
+    }
+
+    pub(crate) fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+        match self {
+            Self::Own(node) => node.handle(event, now, out),
+            Self::Real(node) => node.handle(event, now, out),
+        }
+    }
+
+    pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+        match self {
+            Self::Own(node) => node.tick(now, out),
+            Self::Real(node) => node.tick(now, out),
+        }
+    }
+}
+
+/// One host.
+#[derive(Debug)]
+pub struct Host {
+    index: usize,
+    /// What it is.
+    pub kind: Kind,
+    managers: Vec<usize>,
+    /// Speed of its clock.
+    rate: f64,
+    /// How often it has crashed.
+    pub(crate) epoch: u32,
+    /// What runs; `None` while it is down.
+    pub machine: Option<Machine>,
+    pub(crate) timer: Option<Duration>,
+    pub(crate) outward: Vec<(LinkId, u32)>,
+    pub(crate) remembered: Option<Address>,
+    pub(crate) placed: bool,
+}
+
+impl Host {
+    pub(crate) fn new(index: usize, kind: Kind, managers: Vec<usize>, rate: f64) -> Self {
+        Self {
+            index,
+            kind,
+            managers,
+            rate,
+            epoch: 0,
+            machine: None,
+            timer: None,
+            outward: Vec::new(),
+            remembered: None,
+            placed: false,
+        }
+    }
+
+    /// The name of a host.
+    pub fn name(index: usize) -> String {
+        format!("n{index}")
+    }
+
+    pub(crate) fn index(name: &str) -> Option<usize> {
+        name.strip_prefix('n')?.parse().ok()
+    }
+
+    pub(crate) fn ip(index: usize) -> IpAddr {
+        let [_, a, b, c] = (index as u32).to_be_bytes();
+        Ipv4Addr::new(10, a, b, c).into()
+    }
+
+    /// Where a host listens.
+    pub fn address(index: usize) -> Address {
+        Address::new(&Self::name(index), PORT)
+    }
+
+    /// The time as this host has it.
+    pub(crate) fn local(&self, now: Duration) -> Duration {
+        now.mul_f64(self.rate)
+    }
+
+    /// When its machine wants to be woken.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let local = match self.machine.as_ref()? {
+            Machine::Own(node) => node.deadline()?,
+            Machine::Real(node) => node.deadline()?,
+        };
+        // One step later: rounding must not wake it before its time.
+        Some(local.div_f64(self.rate) + Duration::from_nanos(100))
+    }
+
+    pub(crate) fn accepts(&self) -> bool {
+        self.machine.is_some() && !matches!(self.kind, Kind::Server | Kind::RealServer)
+    }
+
+    pub(crate) fn number(&self, link: LinkId) -> Option<u32> {
+        self.outward.iter().find(|(of, _)| *of == link).map(|(_, number)| *number)
+    }
+
+    pub(crate) fn forget(&mut self, link: LinkId) {
+        self.outward.retain(|(of, _)| *of != link);
+    }
+
+    pub(crate) fn crashed(&mut self) {
+        self.epoch += 1;
+        self.timer = None;
+        self.outward.clear();
+        self.placed = false;
+    }
+
+    /// Whether it has a place in the tree; a manager never.
+    pub(crate) fn placed(&self) -> bool {
+        match &self.machine {
+            Some(Machine::Own(node)) => node.memberships().iter().any(|membership| membership.is_attached()),
+            Some(Machine::Real(node)) => node.is_attached(),
+            None => false,
+        }
+    }
+
+    /// A node belongs to managers or to one inner node, never both.
+    pub(crate) fn check_places(&self) {
+        if let Some(Machine::Own(node)) = &self.machine {
+            for membership in node.memberships() {
+                let (roots, inner) = (membership.attached_roots().count(), membership.inner().is_some());
+                assert!(!(inner && roots > 0), "host {} is in two places", self.index);
+            }
+        }
+    }
+
+    pub(crate) fn dies(&self) -> bool {
+        matches!(&self.machine, Some(Machine::Real(node)) if node.is_dead())
+    }
+
+    /// Connections to its parents.
+    pub(crate) fn parent_links(&self) -> Vec<LinkId> {
+        match &self.machine {
+            Some(Machine::Own(node)) => {
+                node.memberships().iter().flat_map(|m| m.parents().map(|(link, _)| link)).collect()
+            }
+            Some(Machine::Real(node)) => node.parent_links(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Connections of its children.
+    pub(crate) fn child_links(&self) -> Vec<LinkId> {
+        match &self.machine {
+            Some(Machine::Own(node)) => node.members().map_or_else(Vec::new, |members| {
+                members.members().filter_map(|(_, member)| member.link).collect()
+            }),
+            Some(Machine::Real(node)) => node.child_links(),
+            None => Vec::new(),
+        }
+    }
+
+    fn login(&self) -> Login {
+        let inner = self.kind.is_supervisor();
+        Login {
+            version: 3,
+            claim: Claim { manager: inner, server: true, ..Claim::default() },
+            nostage: true,
+            process: self.epoch,
+            data_port: 1094,
+            cluster_port: PORT,
+            id: self.id().as_str().to_owned(),
+            host: Some(Self::name(self.index)),
+            extensions: Extensions(if self.kind.is_own() { 7 } else { 0 }),
+            ..Login::default()
+        }
+    }
+
+    fn id(&self) -> SystemId {
+        let kind = match self.kind {
+            Kind::Manager => 'm',
+            Kind::Supervisor | Kind::RealSupervisor => 'u',
+            Kind::Server | Kind::RealServer => 's',
+        };
+        SystemId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
+    }
+
+    /// The process that runs here from now on.
+    pub(crate) fn machine(&self, rng: &mut dyn Rng, now: Duration) -> Machine {
+        let now = self.local(now);
+        let managers: Vec<Address> = self.managers.iter().map(|index| Self::address(*index)).collect();
+        if !self.kind.is_own() {
+            return Machine::Real(Box::new(Legacy::new(managers, self.login(), self.kind.is_supervisor())));
+        }
+        let parent = |acceptor| {
+            let mut settings = ParentSettings::new(acceptor, self.id(), Self::address(self.index));
+            settings.replicas = self.managers.len() > 1;
+            settings
+        };
+        let mut child = ChildSettings::new(managers, self.login());
+        let (parent, children) = match self.kind {
+            Kind::Manager => (Some(parent(Acceptor::Manager)), Vec::new()),
+            Kind::Supervisor => (Some(parent(Acceptor::Supervisor)), vec![child]),
+            _ => {
+                child.remembered.clone_from(&self.remembered);
+                (None, vec![child])
+            }
+        };
+        Machine::Own(Box::new(Node::new(parent, children, rng, now)))
+    }
+}

@@ -1,0 +1,365 @@
+//! A model of a real node (XRootD's cmsd): its pauses, its list of parents, its slots, and what ends it.
+//!
+//! Source: cms protocol 3, sections 3.2 to 3.6 and the traps of section 7. One manager is modelled, not several.
+
+use std::time::Duration;
+
+use cluster::tree::{
+    Action, Address, Cell, Condition, Event, Extensions, Identity, LinkId, Load, Login, Member, Message,
+    Peer, Place, Reply, Role, Space, SystemId, format_list, parse_list,
+};
+
+/// After a lost or refused membership, when the list names nobody else.
+const PAUSE: Duration = Duration::from_secs(9);
+/// After a failed connection, when the list names somebody else.
+const NEXT: Duration = Duration::from_secs(3);
+/// After a failed connection to the manager.
+const ROOT: Duration = Duration::from_secs(6);
+/// After the manager refused the node by name.
+const BANNED: Duration = Duration::from_secs(60);
+/// Its ping interval.
+const PING: Duration = Duration::from_secs(60);
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Debug)]
+struct Listed {
+    source: Address,
+    address: Address,
+    level: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Idle,
+    Connecting,
+    Asking,
+    Attached,
+}
+
+/// A child of a real supervisor, or somebody who connected.
+#[derive(Debug)]
+struct Guest {
+    link: LinkId,
+    peer: Peer,
+    slot: Option<cluster::Slot>,
+    heard: Duration,
+    pinged: Duration,
+}
+
+/// A real node.
+#[derive(Debug)]
+pub struct Legacy {
+    root: Address,
+    login: Login,
+    target: Address,
+    level: u32,
+    list: Vec<Listed>,
+    next: usize,
+    phase: Phase,
+    link: Option<LinkId>,
+    links: u64,
+    due: Duration,
+    heard: Duration,
+    dead: bool,
+    parent: Option<Cell>,
+    guests: Vec<Guest>,
+}
+
+impl Legacy {
+    /// A node of this manager; a supervisor has children too.
+    pub fn new(managers: Vec<Address>, login: Login, supervisor: bool) -> Self {
+        let root = managers.into_iter().next().unwrap_or_else(|| Address::new("nowhere", 1));
+        Self {
+            target: root.clone(),
+            root,
+            login,
+            level: 0,
+            list: Vec::new(),
+            next: 0,
+            phase: Phase::Idle,
+            link: None,
+            links: 0,
+            due: Duration::ZERO,
+            heard: Duration::ZERO,
+            dead: false,
+            parent: supervisor.then(Cell::default),
+            guests: Vec::new(),
+        }
+    }
+
+    /// Whether a message ended it, as it would a real one.
+    pub fn is_dead(&self) -> bool {
+        self.dead
+    }
+
+    /// Whether it has a parent.
+    pub fn is_attached(&self) -> bool {
+        self.phase == Phase::Attached
+    }
+
+    /// The connection to its parent.
+    pub fn parent_links(&self) -> Vec<LinkId> {
+        self.link.filter(|_| self.is_attached()).into_iter().collect()
+    }
+
+    /// Connections of its children.
+    pub fn child_links(&self) -> Vec<LinkId> {
+        self.guests.iter().filter(|guest| guest.slot.is_some()).map(|guest| guest.link).collect()
+    }
+
+    /// Begins to look for a parent.
+    pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+        self.connect(now, out);
+    }
+
+    /// When it has something to do next.
+    pub fn deadline(&self) -> Option<Duration> {
+        let guests = self.guests.iter().map(|guest| guest.pinged.max(guest.heard) + PING).min();
+        guests.into_iter().chain([self.due]).min()
+    }
+
+    fn connect(&mut self, now: Duration, out: &mut Vec<Action>) {
+        self.links += 1;
+        let link = LinkId::outward(self.links);
+        self.link = Some(link);
+        self.phase = Phase::Connecting;
+        self.due = now + CONNECT;
+        out.push(Action::Connect { link, address: self.target.clone() });
+    }
+
+    /// The entry at the pointer; at the end none, and the pointer is at the start again.
+    fn advance(&mut self) -> Option<Listed> {
+        let entry = self.list.get(self.next).cloned();
+        self.next = if entry.is_some() { self.next + 1 } else { 0 };
+        entry
+    }
+
+    fn leave(&mut self, now: Duration, pause: Duration, at_once: bool, out: &mut Vec<Action>) {
+        self.link = None;
+        self.phase = Phase::Idle;
+        if let Some(entry) = self.advance() {
+            (self.target, self.level) = (entry.address, entry.level);
+            self.due = if at_once { now } else { now + NEXT };
+            if at_once {
+                self.connect(now, out);
+            }
+        } else {
+            (self.target, self.level) = (self.root.clone(), 0);
+            self.due = now + pause;
+        }
+    }
+
+    fn named(&mut self, list: &str) {
+        let source = self.target.clone();
+        let before = self.list.iter().take(self.next).filter(|entry| entry.source == source).count();
+        self.list.retain(|entry| entry.source != source);
+        self.next -= before;
+        let level = self.level + 1;
+        for address in parse_list(list, self.login.cluster_port) {
+            if self.list.iter().any(|entry| entry.address == address) {
+                continue;
+            }
+            if !self.list.is_empty() && self.next >= self.list.len() {
+                // Real nodes end here: segmentation fault.
+                self.dead = true;
+                return;
+            }
+            let at = self.list.iter().skip(self.next).position(|entry| entry.level > level);
+            let at = at.map_or(self.list.len(), |at| at + self.next);
+            self.list.insert(at, Listed { source: source.clone(), address, level });
+        }
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+        if now >= self.due {
+            match self.phase {
+                Phase::Idle => self.connect(now, out),
+                Phase::Connecting => {
+                    self.close(out);
+                    self.leave(now, ROOT, false, out);
+                }
+                Phase::Asking => {
+                    self.close(out);
+                    self.leave(now, PAUSE, true, out);
+                }
+                Phase::Attached if now >= self.heard + 3 * PING => {
+                    self.close(out);
+                    self.leave(now, PAUSE, true, out);
+                }
+                Phase::Attached => self.due = self.heard + 3 * PING,
+            }
+        }
+        let mut silent = Vec::new();
+        for guest in &mut self.guests {
+            if now >= guest.heard + 3 * PING {
+                silent.push(guest.link);
+            } else if now >= guest.pinged.max(guest.heard) + PING {
+                guest.pinged = now;
+                out.push(Action::Send { link: guest.link, message: Message::Ping });
+            }
+        }
+        for link in silent {
+            out.push(Action::Close { link });
+            self.guest_gone(link);
+        }
+    }
+
+    fn close(&self, out: &mut Vec<Action>) {
+        out.extend(self.link.map(|link| Action::Close { link }));
+    }
+
+    /// Something happened.
+    pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+        match event {
+            Event::Accepted { link, peer } => {
+                self.guests.push(Guest { link, peer, slot: None, heard: now, pinged: now });
+            }
+            Event::Connected { link } if self.link == Some(link) => {
+                self.phase = Phase::Asking;
+                self.due = now + PING;
+                out.push(Action::Send { link, message: Message::Login(Box::new(self.login.clone())) });
+            }
+            Event::Message { link, message } if self.link == Some(link) => {
+                self.parent_says(message, now, out)
+            }
+            Event::Message { link, message } => self.guest_says(link, message, now, out),
+            Event::Closed { link } if self.link == Some(link) => match self.phase {
+                Phase::Connecting => self.leave(now, ROOT, false, out),
+                _ => self.leave(now, PAUSE, true, out),
+            },
+            Event::Closed { link } => self.guest_gone(link),
+            _ => {}
+        }
+    }
+
+    fn parent_says(&mut self, message: Message, now: Duration, out: &mut Vec<Action>) {
+        self.heard = now;
+        match message {
+            Message::Reply(_) => {
+                self.phase = Phase::Attached;
+                self.due = now + 3 * PING;
+            }
+            Message::Try { list, permanent } => {
+                assert!(!permanent, "no black list is simulated");
+                self.named(&list);
+                self.close(out);
+                self.leave(now, PAUSE, true, out);
+            }
+            Message::Disc => {
+                self.close(out);
+                self.leave(now, PAUSE, true, out);
+            }
+            Message::Refusal(refusal) => {
+                self.close(out);
+                self.leave(now, if refusal.banned { BANNED } else { PAUSE }, false, out);
+            }
+            // Before the reply a real node takes nothing for a ping: it would end the connection.
+            Message::Ping if self.phase == Phase::Attached => {
+                out.extend(self.link.map(|link| Action::Send { link, message: Message::Pong }));
+            }
+            Message::Ping => panic!("a real node was pinged before its login was answered"),
+            Message::Occupancy(_) => panic!("a real node got a message of our own"),
+            _ => {}
+        }
+    }
+
+    fn guest_says(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
+        let Some(guest) = self.guests.iter_mut().find(|guest| guest.link == link) else { return };
+        guest.heard = now;
+        match message {
+            Message::Login(login) => self.admit(link, &login, now, out),
+            Message::Disc => {
+                out.push(Action::Send { link, message: Message::Disc });
+                out.push(Action::Close { link });
+                self.guest_gone(link);
+            }
+            Message::Occupancy(_) => panic!("a real node got a message of our own"),
+            _ => {}
+        }
+    }
+
+    fn guest_gone(&mut self, link: LinkId) {
+        let Some(at) = self.guests.iter().position(|guest| guest.link == link) else { return };
+        let guest = self.guests.swap_remove(at);
+        // A supervisor keeps no place.
+        if let (Some(cell), Some(slot)) = (&mut self.parent, guest.slot) {
+            cell.take(slot);
+        }
+    }
+
+    fn admit(&mut self, link: LinkId, login: &Login, now: Duration, out: &mut Vec<Action>) {
+        let (Some(guest), Some(cell)) =
+            (self.guests.iter().find(|guest| guest.link == link), &mut self.parent)
+        else {
+            return;
+        };
+        let Some(id) = SystemId::new(&login.id) else {
+            self.dead = true;
+            return;
+        };
+        let role = if login.claim.manager { Role::Supervisor } else { Role::Server };
+        let member = member(guest, login, id, role, now);
+        let reply = Reply { id: self.login.id.clone(), hold_ms: 178, ..Reply::default() };
+        out.push(Action::Send { link, message: Message::Reply(reply) });
+        match cell.place(&member.identity, role) {
+            Place::Free(slot) | Place::Return(slot) => self.seat(slot, member),
+            Place::Displace(slot) => {
+                let before = cell.get(slot).and_then(|member| member.link);
+                self.seat(slot, member);
+                if let Some(before) = before {
+                    self.send_on(before, out);
+                }
+            }
+            Place::Contested(_) | Place::Alternate(_) => {
+                out.push(Action::Close { link });
+                self.guest_gone(link);
+            }
+            Place::None => self.send_on(link, out),
+        }
+    }
+
+    fn seat(&mut self, slot: cluster::Slot, member: Member) {
+        for guest in &mut self.guests {
+            if guest.slot == Some(slot) {
+                guest.slot = None;
+            }
+            if Some(guest.link) == member.link {
+                guest.slot = Some(slot);
+            }
+        }
+        if let Some(cell) = &mut self.parent {
+            cell.put(slot, member);
+        }
+    }
+
+    /// Names all supervisors of the cell, as real ones do, and ends the connection.
+    fn send_on(&mut self, link: LinkId, out: &mut Vec<Action>) {
+        let Some(cell) = &self.parent else { return };
+        let list = format_list(cell.iter().filter(|(_, m)| m.role.is_parent()).map(|(_, m)| &m.address));
+        out.push(Action::Send { link, message: Message::Try { list, permanent: false } });
+        out.push(Action::Close { link });
+        self.guest_gone(link);
+    }
+}
+
+fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration) -> Member {
+    Member {
+        identity: Identity { id, ip: guest.peer.ip, data_port: login.data_port },
+        role,
+        address: Address::new(&guest.peer.host, login.cluster_port),
+        data: Address::new(&guest.peer.host, login.data_port),
+        paths: login.paths.clone(),
+        site: None,
+        version: login.version,
+        extensions: Extensions::default(),
+        condition: Condition::default(),
+        space: Space::default(),
+        load: Load::default(),
+        link: Some(guest.link),
+        since: now,
+        heard: now,
+        pinged: now,
+    }
+}
