@@ -5,11 +5,13 @@
 #   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options, BENCH=--write-docs
 #                puts the last results into docs/performance.md
 #   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
+#   make sim     trees of up to 65,536 nodes form on virtual time, then SEEDS (10000) bad minutes with faults of all kinds
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
 FUZZ_MINUTES ?= 40
+SEEDS ?= 10000
 
-.PHONY: build demo test bench fuzz peers clean-peers
+.PHONY: build demo test bench fuzz sim peers clean-peers
 
 build:
 	cargo build --release --package scalla
@@ -22,6 +24,10 @@ test: peers
 
 fuzz:
 	checks/fuzz/run $(FUZZ_MINUTES)
+
+sim:
+	cargo build --release --package sim
+	$${CARGO_TARGET_DIR:-target}/release/sim $(SEEDS)
 
 bench:
 	scripts/peers server

@@ -6,9 +6,11 @@
 //! | `host` | what runs on a host, its clock, what it remembers |
 //! | `legacy` | a model of real nodes, with their pauses and what ends them |
 //! | `shape` | the tree that came out, and whether it is one |
+//! | `faults` | a bad minute, and whether all find back |
 //! | `formation` | how fast it forms and what that costs |
 //! | `lot` | chance that can be replayed |
 
+pub mod faults;
 pub mod formation;
 pub mod host;
 pub mod legacy;

@@ -1,14 +1,37 @@
-//! `sim [SEEDS]`: the formations that the tests leave out for their size, then as many runs with faults as asked for.
+//! `sim [SEEDS]`: the formations, up to those that the tests leave out for their size, then as many bad minutes as asked
+//! for. `SIM_SEEDS=17,18 sim` repeats those of these seeds.
 
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use sim::faults;
 use sim::formation::Formation;
 
 /// Servers and supervisors: the supervisors that are needed and about a tenth more.
 const SIZES: [(usize, usize); 4] = [(280, 5), (890, 16), (10_000, 180), (65_536, 1_100)];
 
+/// The most memory that the largest formation may take.
+const MEMORY_KIB_MAX: u64 = 4 * 1024 * 1024;
+
 fn main() -> ExitCode {
+    let seeds = std::env::var("SIM_SEEDS").ok();
+    let chosen: Vec<u64> =
+        seeds.iter().flat_map(|list| list.split(',')).filter_map(|seed| seed.parse().ok()).collect();
+    if !chosen.is_empty() {
+        return verdict(minutes(&chosen));
+    }
+    let count: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(200);
+    let formed = formations();
+    let seeds: Vec<u64> = (1..=count).collect();
+    verdict(minutes(&seeds) && formed)
+}
+
+fn verdict(fine: bool) -> ExitCode {
+    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn formations() -> bool {
     let mut fine = true;
     for (servers, supervisors) in SIZES {
         let formation = Formation::new(servers, supervisors);
@@ -23,5 +46,54 @@ fn main() -> ExitCode {
             }
         }
     }
-    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let memory = memory_kib();
+    println!("most memory: {} MiB", memory / 1024);
+    fine && memory <= MEMORY_KIB_MAX
+}
+
+/// The most memory that this process has had; 0 where the kernel does not tell.
+fn memory_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
+/// Runs the bad minutes of all seeds on all processors; whether all ended well.
+fn minutes(seeds: &[u64]) -> bool {
+    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let slowest = AtomicU64::new(0);
+    let start = Instant::now();
+    let work = || {
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
+            match std::panic::catch_unwind(|| faults::run(*seed)) {
+                Ok(Ok(outcome)) => {
+                    slowest.fetch_max(outcome.healed.as_millis() as u64, Ordering::Relaxed);
+                    if seeds.len() < 10 {
+                        println!("{outcome:?}");
+                    }
+                }
+                Ok(Err(error)) => {
+                    println!("{error}");
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(_) => {
+                    println!("seed {seed}: panic");
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let failed = failed.into_inner();
+    println!(
+        "{} seeds, {failed} failed, slowest healing {:.1} s; {:.1} s real; SIM_SEEDS=<seed>,… repeats some",
+        seeds.len(),
+        slowest.into_inner() as f64 / 1000.0,
+        start.elapsed().as_secs_f64(),
+    );
+    failed == 0
 }

@@ -80,10 +80,10 @@ pub fn least_height(supervisors: usize, servers: usize) -> Option<usize> {
         return Some(1);
     }
     let first = supervisors.min(cell);
-    if servers <= (cell - first) + cell * first {
+    let second = supervisors - first;
+    if second + servers <= (cell - first) + cell * first {
         return Some(2);
     }
-    let second = supervisors - first;
     (first == cell && servers <= cell * cell - second + cell * second).then_some(3)
 }
 
@@ -99,6 +99,7 @@ mod tests {
         assert_eq!(least_height(14, 50 + 14 * 64), Some(2));
         assert_eq!(least_height(14, 51 + 14 * 64), None);
         assert_eq!(least_height(64, 4096), Some(2));
+        assert_eq!(least_height(65, 4096), Some(3));
         assert_eq!(least_height(64 + 94, 10_000), Some(3));
     }
 }

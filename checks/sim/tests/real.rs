@@ -1,0 +1,40 @@
+//! Trees of our own nodes and real ones, as far as the model of real ones goes: their pauses, their lists, what ends them.
+
+use std::time::Duration;
+
+use sim::formation::{Formation, Report};
+use sim::world::Weather;
+
+/// A pause of 9 s and what follows it; a link that falls silent costs a real node three pings of 60 s.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn form(formation: Formation) -> Report {
+    let weather = Weather { faulty_per_million: 0, ..formation.weather };
+    let report = Formation { weather, ..formation }.run(1, PATIENCE).expect("a complete tree");
+    println!("{report}");
+    assert_eq!(report.killed, 0, "no message of ours ends a real node");
+    report
+}
+
+#[test]
+fn real_servers_under_our_tree() {
+    for formation in [Formation::new(890, 16), Formation::new(890, 16).supervisors_last()] {
+        let report = form(Formation { real_servers_percent: 100, ..formation });
+        assert!(report.after < Duration::from_secs(1), "parked, not sent away for 9 s: {report}");
+        assert!(report.counts.logins < 3 * 906, "{report}");
+    }
+}
+
+#[test]
+fn a_mixed_tree() {
+    for formation in [Formation::new(890, 18), Formation::new(890, 18).supervisors_last()] {
+        form(Formation { real_servers_percent: 50, real_supervisors_percent: 50, ..formation });
+    }
+}
+
+#[test]
+fn real_supervisors_between_our_nodes() {
+    for formation in [Formation::new(280, 6), Formation::new(280, 6).supervisors_last()] {
+        form(Formation { real_supervisors_percent: 100, ..formation });
+    }
+}
