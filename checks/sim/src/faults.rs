@@ -155,8 +155,8 @@ fn bad_weather(world: &mut World, lot: &mut Lot, outcome: &mut Outcome) {
                 returns.push((world.now + lot.time(Duration::from_secs(10)), 0));
             }
             7 if heals.is_none() => {
-                let (salt, groups) = (lot.next(), 2 + lot.below(2));
-                world.split(|host| (Lot::new(salt ^ host as u64).next() % groups) as u8);
+                let (salt, groups) = (lot.draw(), 2 + lot.below(2));
+                world.split(|host| (Lot::new(salt ^ host as u64).draw() % groups) as u8);
                 outcome.splits += 1;
                 heals = Some(world.now + lot.time(Duration::from_secs(20)));
             }

@@ -15,7 +15,7 @@ impl Lot {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -24,7 +24,7 @@ impl Lot {
 
     /// A number below `end`, 0 when that is 0.
     pub fn below(&mut self, end: u64) -> u64 {
-        if end == 0 { 0 } else { self.next() % end }
+        if end == 0 { 0 } else { self.draw() % end }
     }
 
     /// Whether an event of this probability, in parts per million, happens.
@@ -48,7 +48,7 @@ impl Lot {
 impl Rng for Lot {
     fn fill(&mut self, into: &mut [u8]) {
         for chunk in into.chunks_mut(8) {
-            let bytes = self.next().to_le_bytes();
+            let bytes = self.draw().to_le_bytes();
             for (to, from) in chunk.iter_mut().zip(bytes) {
                 *to = from;
             }
