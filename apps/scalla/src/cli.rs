@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Serves files to many clients at once; understands XRootD's protocol and configuration.
@@ -41,14 +42,18 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("scalla: error: {error:#}");
+        complain(&format!("scalla: error: {error:#}\n"));
         ExitCode::FAILURE
     })
 }
 
+/// Writes to the error output, and takes no offence when nobody listens there.
+pub(crate) fn complain(text: &str) {
+    std::io::stderr().write_all(text.as_bytes()).ok();
+}
+
 /// Prints, and takes no offence when nobody reads on (`scalla … | head`).
 pub(crate) fn print(text: &str) {
-    use std::io::Write;
     std::io::stdout().lock().write_all(text.as_bytes()).ok();
 }
 

@@ -1,6 +1,6 @@
 //! `scalla config`: looks at configurations without starting anything.
 
-use crate::cli::{absolute, print};
+use crate::cli::{absolute, complain, print};
 use crate::serve::evaluation;
 use anyhow::bail;
 use clap::Subcommand;
@@ -118,7 +118,7 @@ impl Show {
             Overrides { directory: self.dir.as_deref().map(absolute).transpose()?, ..Overrides::default() };
         let Loaded { effective, report } = self.reader.load(self.config.as_deref(), overrides);
         if !report.is_ok() {
-            eprint!("{report}");
+            complain(&report.to_string());
             bail!("the configuration has errors");
         }
         for line in config::show(&effective) {

@@ -226,3 +226,25 @@ fn an_admin_folder_of_the_real_server_will_do() {
     drop(server);
     assert_eq!(scratch.read("admin/.ofs/posc.log"), "\0".repeat(64));
 }
+
+#[test]
+fn that_nobody_reads_the_error_output_changes_nothing() {
+    let scratch = Scratch::new("deaf");
+    let file = scratch.write("x.cfg", format!("xrd.nothing 1\nall.export {}\n", scratch.text("data")));
+    let bad = scratch.write("bad.cfg", "xrd.port x\n");
+    let deaf = |arguments: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        program("xrootd", &scratch).args(arguments).stderr(writer).status().unwrap().code()
+    };
+    assert_eq!(deaf(&["-Q"]), Some(1));
+    assert_eq!(deaf(&["-v"]), Some(0));
+    assert_eq!(deaf(&["-c", bad.to_str().unwrap()]), Some(1));
+    let admin = scratch.text("admin");
+    let start = ["-b", "-y", "-c", file.to_str().unwrap(), "-p", "any", "-a", &admin, "-s", "pid"];
+    assert_eq!(deaf(&start), Some(0));
+    let server = Background(scratch.read("pid").parse().unwrap());
+    assert!(status(&scratch.path("admin"))["pid"].as_u64().is_some());
+    server.signal(Signal::TERM);
+    server.wait();
+}

@@ -96,11 +96,16 @@ fn fail(launch: &Launch, error: &StartError) -> ExitCode {
     ExitCode::from(NOT_STARTED)
 }
 
+/// Writes to the error output. That nobody listens there must not keep a server from starting, or from failing properly.
+fn complain(text: &str) {
+    std::io::stderr().write_all(text.as_bytes()).ok();
+}
+
 /// Everything up to the log, which belongs to the user of the service like all that comes after it.
 fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), StartError> {
     let Loaded { mut effective, report } = config::load(&launch.load, &Files);
     if !report.is_ok() {
-        eprint!("{report}");
+        complain(&report.to_string());
         return Err(StartError::Configuration);
     }
     process::apply_environment(&effective.environment)
@@ -190,10 +195,10 @@ fn open_log(launch: &Launch, effective: &Effective, path: Option<PathBuf>) -> Re
         _ => PathBuf::from("the error output"),
     };
     if target == Target::Nowhere {
-        eprintln!(
-            "{}: warning: in the background without a log file nothing is logged; name one (-l)",
+        complain(&format!(
+            "{}: warning: in the background without a log file nothing is logged; name one (-l)\n",
             effective.program
-        );
+        ));
     }
     let settings = LogSettings {
         target,
@@ -232,7 +237,7 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
         if unknown > 0 {
             let text = format!("{unknown} unknown directives are not in force; see `scalla config check`");
             tracing::warn!("{text}");
-            eprintln!("{program}: warning: {text}");
+            complain(&format!("{program}: warning: {text}\n"));
         }
     }
 }

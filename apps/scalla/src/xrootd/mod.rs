@@ -2,6 +2,7 @@
 
 mod options;
 
+use crate::cli::complain;
 use config::{AddressFamily, Folder, Load, Overrides, Port, Strictness};
 use options::{Family, LogName, Options, OptionsError, USAGE};
 use server::log::{Levels, Retention};
@@ -30,15 +31,15 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     // These go to the error output, where scripts look for them.
     if options.help {
-        eprint!("{}", USAGE.replace("PROGRAM", PROGRAM));
+        complain(&USAGE.replace("PROGRAM", PROGRAM));
         return ExitCode::SUCCESS;
     }
     if options.licence {
-        eprint!("{LICENCE}");
+        complain(LICENCE);
         return ExitCode::SUCCESS;
     }
     if options.version {
-        eprintln!("{}", server::VERSION);
+        complain(&format!("{}\n", server::VERSION));
         return ExitCode::SUCCESS;
     }
     match launch(options) {
@@ -48,13 +49,13 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn refuse(error: &OptionsError) -> ExitCode {
-    eprintln!("{PROGRAM}: error: {error}\n\n{}", USAGE.replace("PROGRAM", PROGRAM));
+    complain(&format!("{PROGRAM}: error: {error}\n\n{}", USAGE.replace("PROGRAM", PROGRAM)));
     ExitCode::from(USAGE_STATUS)
 }
 
 fn launch(options: Options) -> Result<Launch, OptionsError> {
     for option in &options.without_effect {
-        eprintln!("{PROGRAM}: warning: {option} is taken and changes nothing");
+        complain(&format!("{PROGRAM}: warning: {option} is taken and changes nothing\n"));
     }
     if let Some(user) = &options.user {
         User::find(user).map_err(|error| OptionsError(error.to_string()))?;
