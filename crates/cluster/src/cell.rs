@@ -69,6 +69,8 @@ pub struct ChildState {
     pub suspended: bool,
     /// The administrator wants nobody sent there.
     pub blacklisted: bool,
+    /// Its clients are being moved away: it gets new ones only for what nobody else has, and no new files.
+    pub draining: bool,
     /// It cannot bring in files, or has no space for new ones.
     pub nostage: bool,
 }
@@ -81,6 +83,7 @@ impl ChildState {
         disabled: false,
         suspended: false,
         blacklisted: false,
+        draining: false,
         nostage: false,
     };
 
@@ -140,6 +143,7 @@ pub struct Cell {
     connected: SlotMask,
     expected: SlotMask,
     definite: SlotMask,
+    draining: SlotMask,
     own: Arc<[SocketAddr]>,
     quorum: bool,
 }
@@ -155,6 +159,7 @@ impl Cell {
             connected: SlotMask::EMPTY,
             expected: SlotMask::EMPTY,
             definite: SlotMask::EMPTY,
+            draining: SlotMask::EMPTY,
             own: Arc::from(own),
             quorum: true,
         }
@@ -183,6 +188,11 @@ impl Cell {
     /// Children that say so when they do not have a file.
     pub const fn definite(&self) -> SlotMask {
         self.definite
+    }
+
+    /// Children whose clients are being moved away.
+    pub const fn draining(&self) -> SlotMask {
+        self.draining
     }
 
     /// Who exports what.
@@ -246,12 +256,16 @@ impl Cell {
         self.connected.remove(slot);
         self.expected.remove(slot);
         self.definite.remove(slot);
+        self.draining.remove(slot);
         if let Some(child) = &child {
             if child.state.connected {
                 self.connected.insert(slot);
             }
             if child.state.expected && !child.state.connected {
                 self.expected.insert(slot);
+            }
+            if child.state.draining {
+                self.draining.insert(slot);
             }
             if child.says_not_here {
                 self.definite.insert(slot);

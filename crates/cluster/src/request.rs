@@ -4,9 +4,13 @@
 //! else of the wire (packing, stream ids) stays outside.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+
+pub use wire::cms::ErrorCode;
+use wire::cms::flags::{self, ClientNetwork};
+use wire::cms::response::locate_text::{self, Location, NodeKind};
 
 use crate::cell::{Client, Net};
 use crate::slots::Slot;
@@ -65,10 +69,10 @@ impl Reason {
     /// The error a client gets when nobody is left to try.
     pub const fn code(self) -> ErrorCode {
         match self {
-            Self::Missing => ErrorCode::NotFound,
-            Self::Io => ErrorCode::Io,
-            Self::FileSystem => ErrorCode::FileSystem,
-            Self::Server => ErrorCode::Server,
+            Self::Missing => ErrorCode::NO_ENTRY,
+            Self::Io => ErrorCode::IO_ERROR,
+            Self::FileSystem => ErrorCode::FS_ERROR,
+            Self::Server => ErrorCode::SERVER_ERROR,
         }
     }
 }
@@ -112,38 +116,38 @@ pub struct SelectOptions {
     pub affinity: Option<Affinity>,
 }
 
-impl SelectOptions {
-    /// From the bits of the wire. Bits without meaning are ignored, as real managers do.
-    pub fn from_bits(bits: u32) -> Self {
-        let has = |bit: u32| bits & bit != 0;
+/// Bits without meaning are ignored, as real managers do.
+impl From<flags::SelectOptions> for SelectOptions {
+    fn from(bits: flags::SelectOptions) -> Self {
+        use flags::SelectOptions as Bits;
         let intent = match () {
-            () if has(0x10) => Intent::Truncate,
-            () if has(0x02) => Intent::Create,
-            () if has(0x20) => Intent::Update,
+            () if bits.contains(Bits::TRUNC) => Intent::Truncate,
+            () if bits.contains(Bits::CREATE) => Intent::Create,
+            () if bits.contains(Bits::WRITE) => Intent::Update,
             () => Intent::Read,
         };
-        let reason = match bits >> 16 & 3 {
-            1 => Reason::Io,
-            2 => Reason::FileSystem,
-            3 => Reason::Server,
-            _ => Reason::Missing,
+        let reason = match bits.tried_reason() {
+            flags::TriedReason::Missing => Reason::Missing,
+            flags::TriedReason::IoError => Reason::Io,
+            flags::TriedReason::FsError => Reason::FileSystem,
+            flags::TriedReason::ServerError => Reason::Server,
         };
-        let affinity = match bits >> 20 & 7 {
-            1 => Some(Affinity::Weak),
-            2 => Some(Affinity::Strong),
-            3 => Some(Affinity::Strict),
-            4 => Some(Affinity::None),
-            _ => None,
+        let affinity = match bits.affinity() {
+            flags::Affinity::Unsaid => None,
+            flags::Affinity::None => Some(Affinity::None),
+            flags::Affinity::Weak => Some(Affinity::Weak),
+            flags::Affinity::Strong => Some(Affinity::Strong),
+            flags::Affinity::Strict => Some(Affinity::Strict),
         };
         Self {
             intent,
-            name_only: has(0x80),
-            refresh: has(0x01),
-            online: has(0x04),
-            replica: has(0x100),
-            copies: has(0x200),
-            another_source: has(0xc0000),
-            client: client_from_bits(bits),
+            name_only: bits.contains(Bits::METAOP),
+            refresh: bits.contains(Bits::REFRESH),
+            online: bits.contains(Bits::ONLINE),
+            replica: bits.contains(Bits::REPLICA),
+            copies: bits.contains(Bits::MULTI_WRITE),
+            another_source: bits.0 & Bits::RESELECT.0 != 0,
+            client: client(bits.network(), bits.contains(Bits::NET_PRIVATE)),
             reason,
             affinity,
         }
@@ -167,78 +171,28 @@ pub struct LocateOptions {
     pub client: Client,
 }
 
-impl LocateOptions {
-    /// From the bits of the wire.
-    pub fn from_bits(bits: u32) -> Self {
-        let has = |bit: u32| bits & bit != 0;
+impl From<flags::LocateOptions> for LocateOptions {
+    fn from(bits: flags::LocateOptions) -> Self {
+        use flags::LocateOptions as Bits;
         Self {
-            refresh: has(0x1),
-            names: has(0x2),
-            unique: has(0x4),
-            asap: has(0x80),
-            all_nets: has(0x4000),
-            client: client_from_bits(bits),
+            refresh: bits.contains(Bits::REFRESH),
+            names: bits.contains(Bits::NAMES),
+            unique: bits.contains(Bits::UNIQUE),
+            asap: bits.contains(Bits::ASAP),
+            all_nets: bits.contains(Bits::ALL_NETS),
+            client: client(bits.network(), bits.contains(Bits::NET_PRIVATE)),
         }
     }
 }
 
-fn client_from_bits(bits: u32) -> Client {
-    let net = match bits & 0x3000 {
-        0x1000 => Net::V4First,
-        0x2000 => Net::V6,
-        0x3000 => Net::V6First,
-        _ => Net::V4,
+fn client(network: ClientNetwork, private: bool) -> Client {
+    let net = match network {
+        ClientNetwork::Ipv4 => Net::V4,
+        ClientNetwork::PreferIpv4 => Net::V4First,
+        ClientNetwork::Ipv6 => Net::V6,
+        ClientNetwork::PreferIpv6 => Net::V6First,
     };
-    Client { net, private: bits & 0x8000 != 0 }
-}
-
-/// The errors of cms protocol 3.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ErrorCode {
-    /// 1: nobody has it, or nobody exports its path.
-    NotFound,
-    /// 2: not permitted.
-    Permission,
-    /// 4: the request makes no sense.
-    Invalid,
-    /// 5: the servers that have it fail to read or write it.
-    Io,
-    /// 6: too much is going on.
-    Memory,
-    /// 7: no space left where it could be written.
-    NoSpace,
-    /// 8: the name is too long.
-    NameTooLong,
-    /// 9: those who have it cannot be reached over the client's network.
-    Unreachable,
-    /// 12: the file systems that have it fail.
-    FileSystem,
-    /// 13: the servers that have it fail.
-    Server,
-    /// 14: it exists already, or writing it would make copies differ.
-    Conflict,
-    /// 15: no place for a further copy.
-    NoReplicas,
-}
-
-impl ErrorCode {
-    /// The number on the wire.
-    pub const fn code(self) -> u32 {
-        match self {
-            Self::NotFound => 1,
-            Self::Permission => 2,
-            Self::Invalid => 4,
-            Self::Io => 5,
-            Self::Memory => 6,
-            Self::NoSpace => 7,
-            Self::NameTooLong => 8,
-            Self::Unreachable => 9,
-            Self::FileSystem => 12,
-            Self::Server => 13,
-            Self::Conflict => 14,
-            Self::NoReplicas => 15,
-        }
-    }
+    Client { net, private }
 }
 
 /// One line of the answer to `locate`.
@@ -261,20 +215,32 @@ pub struct Located {
 }
 
 impl Located {
-    /// As clients read it: `<type><access><address>`, type `M` or `S` or, when faint, `m` or `s`; access `r` or `w`.
-    /// IPv4 addresses have the form `[::a.b.c.d]`.
-    pub fn to_text(&self) -> String {
-        let kind = match (self.inner, self.faint) {
-            (true, false) => 'M',
-            (true, true) => 'm',
-            (false, false) => 'S',
-            (false, true) => 's',
-        };
-        let access = if self.write { 'w' } else { 'r' };
-        match (&self.name, self.ip) {
-            (Some(name), _) => format!("{kind}{access}{name}:{}", self.port),
-            (None, IpAddr::V4(ip)) => format!("{kind}{access}[::{ip}]:{}", self.port),
-            (None, IpAddr::V6(ip)) => format!("{kind}{access}[{ip}]:{}", self.port),
+    /// These lines as clients read them, without NUL.
+    pub fn text(list: &[Self]) -> Vec<u8> {
+        let addresses: Vec<Vec<u8>> = list.iter().map(Self::address).collect();
+        let lines = list.iter().zip(&addresses).map(|(one, address)| Location {
+            node: match (one.inner, one.faint) {
+                (true, false) => NodeKind::Manager,
+                (true, true) => NodeKind::ManagerPending,
+                (false, false) => NodeKind::Server,
+                (false, true) => NodeKind::ServerPending,
+            },
+            writable: one.write,
+            address,
+        });
+        let mut text = Vec::new();
+        locate_text::encode(&mut text, lines);
+        text
+    }
+
+    fn address(&self) -> Vec<u8> {
+        match &self.name {
+            Some(name) => format!("{name}:{}", self.port).into_bytes(),
+            None => {
+                let mut text = Vec::new();
+                locate_text::address(&mut text, SocketAddr::new(self.ip, self.port));
+                text
+            }
         }
     }
 }
@@ -316,7 +282,7 @@ mod tests {
 
     #[test]
     fn bits_as_real_redirectors_send_them() {
-        let select = SelectOptions::from_bits;
+        let select = |bits| SelectOptions::from(flags::SelectOptions(bits));
         assert_eq!(select(0x48).intent, Intent::Read);
         assert_eq!(select(0x08).intent, Intent::Read);
         assert_eq!(select(0x20).intent, Intent::Update);
@@ -331,7 +297,7 @@ mod tests {
         assert_eq!(select(0x400000).affinity, Some(Affinity::None));
         assert_eq!(select(0x8).client, Client { net: Net::V4, private: false });
         assert_eq!(select(0xb000).client, Client { net: Net::V6First, private: true });
-        let locate = LocateOptions::from_bits(0x4087);
+        let locate = LocateOptions::from(flags::LocateOptions(0x4087));
         assert!(locate.refresh && locate.names && locate.unique && locate.asap && locate.all_nets);
     }
 
@@ -354,12 +320,13 @@ mod tests {
             ip: IpAddr::from([127, 0, 0, 1]),
             port: 1094,
         };
-        assert_eq!(line.to_text(), "Sw[::127.0.0.1]:1094");
+        let text = |line: &Located| String::from_utf8(Located::text(std::slice::from_ref(line))).unwrap();
+        assert_eq!(text(&line), "Sw[::127.0.0.1]:1094");
         line.name = Some(Arc::from("vm"));
         (line.inner, line.write) = (true, false);
-        assert_eq!(line.to_text(), "Mrvm:1094");
+        assert_eq!(text(&line), "Mrvm:1094");
         line.faint = true;
         (line.name, line.ip) = (None, IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]));
-        assert_eq!(line.to_text(), "mr[::1]:1094");
+        assert_eq!(text(&line), "mr[::1]:1094");
     }
 }

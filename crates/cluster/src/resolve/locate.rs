@@ -31,7 +31,7 @@ pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Opti
     };
     let list: Vec<Located> = among.iter().rev().filter_map(located).collect();
     if list.is_empty() {
-        return Some(Answer::error(ErrorCode::NotFound, "No servers are there."));
+        return Some(Answer::error(ErrorCode::NO_ENTRY, "No servers are there."));
     }
     Some(Answer::Located(list))
 }
@@ -55,7 +55,7 @@ pub(crate) fn judge(
         return Verdict::Answer(if lost || !cell.quorum() {
             Answer::wait(waits.service)
         } else {
-            Answer::error(ErrorCode::NotFound, "No server has the file.")
+            Answer::error(ErrorCode::NO_ENTRY, "No server has the file.")
         });
     }
     match list(cell, waits, location, rights, options) {
@@ -92,7 +92,7 @@ fn list(
         return Ok(list);
     }
     let text = "No server that has the file can be reached over the client's network.";
-    Err(if away { Answer::wait(waits.service) } else { Answer::error(ErrorCode::Unreachable, text) })
+    Err(if away { Answer::wait(waits.service) } else { Answer::error(ErrorCode::NET_UNREACHABLE, text) })
 }
 
 fn interface<'a>(child: &'a Child, options: &LocateOptions) -> Option<&'a Interface> {
@@ -121,5 +121,5 @@ fn line(
 }
 
 fn not_exported() -> Answer {
-    Answer::error(ErrorCode::NotFound, "No server exports this path.")
+    Answer::error(ErrorCode::NO_ENTRY, "No server exports this path.")
 }

@@ -18,17 +18,20 @@
 //! The machine lives on one thread. Connections read what it knows through [`Reader`], each on its own. Source: cms
 //! protocol 3, sections "state handling" to "locate".
 
+mod children;
 mod effects;
 mod locate;
 mod queries;
 mod reader;
 mod select;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::{PATH_BYTES_MAX, Rng};
 
+pub use children::EXPECTED_BACK;
 pub use effects::{Action, ResolveSettings, ResolveStats, SILENCE, StateAsk, StateReply};
 pub use queries::{QUERIES_MAX, Token, WAITERS_MAX};
 pub use reader::{Reader, Shared};
@@ -38,11 +41,12 @@ use select::{Question, Verdict};
 
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
-use crate::cell::{Cell, Child};
-use crate::paths::{Export, Rights, stripped};
+use crate::cell::Cell;
+use crate::paths::{Rights, stripped};
 use crate::request::{Answer, ErrorCode, LocateOptions, Reason, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
+use crate::tree::LinkId;
 
 /// A child that promised to say "not here" is given up after so many times [`ResolveSettings::silence`]: below it may be
 /// real daemons whose silence it has to listen to itself.
@@ -51,7 +55,8 @@ const PATIENCE: u32 = 2;
 const CARRIED_ON: u32 = 3;
 
 /// The machine. Methods come in three kinds: requests (`select`, `locate`, `state`), what children say (`have`, `gone`,
-/// `not_here`), and what the tree says of children (`join`, `change`, `leave`, `bounce`, `set_quorum`). Paths are
+/// `not_here`,
+/// `inventory`), and what the tree says of children (`follow`, or `join`, `change`, `leave`, `bounce`; `set_quorum`). Paths are
 /// absolute and normalised, as [`base::LogicalPath`] holds them; `now` is the time since the start.
 pub struct Resolver {
     cell: Cell,
@@ -59,6 +64,10 @@ pub struct Resolver {
     queries: Queries,
     settings: ResolveSettings,
     rng: Box<dyn Rng>,
+    /// Until when lost children are expected back.
+    expected: Vec<(Duration, Slot)>,
+    /// The connections of the children, as far as the tree told.
+    links: HashMap<Slot, LinkId>,
 }
 
 /// Why the waiting requests of a query are looked at again.
@@ -82,7 +91,15 @@ impl Resolver {
         rng: Box<dyn Rng>,
     ) -> Self {
         let shared = Arc::new(Shared::new(cache, chooser, cell.clone()));
-        Self { cell, shared, queries: Queries::default(), settings, rng }
+        Self {
+            cell,
+            shared,
+            queries: Queries::default(),
+            settings,
+            rng,
+            expected: Vec::new(),
+            links: HashMap::new(),
+        }
     }
 
     /// What readers are made of.
@@ -106,7 +123,7 @@ impl Resolver {
 
     /// When [`Self::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Duration> {
-        self.queries.next_deadline()
+        [self.queries.next_deadline(), self.next_given_up()].into_iter().flatten().min()
     }
 
     /// A client wants a child to go to. `tried` is its list of where it was already. `None`: the answer comes as an
@@ -214,6 +231,25 @@ impl Resolver {
         self.heard(query, slot, why, now, actions);
     }
 
+    /// A child that logged in lists what it has: as [`Self::have`], but kept although nobody asked.
+    pub fn inventory(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        pending: bool,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let Ok(path) = checked(path) else { return };
+        let bounces = self.cell.bounces();
+        if self.shared.cache.update(path, now, bounces, |_| ()).is_some() || self.queries.find(path).is_some()
+        {
+            self.have(slot, path, pending, now, actions);
+        } else if self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot)) {
+            self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
+        }
+    }
+
     /// A child says that it does not have a path any more.
     pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
@@ -253,60 +289,9 @@ impl Resolver {
         self.forget(new);
     }
 
-    /// A child sits in `slot`, new or with other paths than before.
-    pub fn join(
-        &mut self,
-        slot: Slot,
-        child: Child,
-        exports: &[Export],
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) {
-        self.cell.join(slot, child, exports);
-        self.shared.publish(&self.cell);
-        // What its predecessor was asked nobody will answer.
-        self.lost(slot, now, actions);
-    }
-
-    /// The child in `slot` changed but not what it has: back, away, suspended, with another port.
-    pub fn change(
-        &mut self,
-        slot: Slot,
-        change: impl FnOnce(&mut Child),
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) {
-        let before = self.cell.connected();
-        self.cell.change(slot, change);
-        self.shared.publish(&self.cell);
-        if (before - self.cell.connected()).contains(slot) {
-            self.lost(slot, now, actions);
-        }
-    }
-
-    /// What is below the child in `slot` changed.
-    pub fn bounce(&mut self, slot: Slot) {
-        self.cell.bounce(slot);
-        self.shared.publish(&self.cell);
-    }
-
-    /// The slot is free again.
-    pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
-        self.cell.leave(slot);
-        self.shared.publish(&self.cell);
-        self.lost(slot, now, actions);
-    }
-
-    /// Whether enough children are there for what rests on all being asked.
-    pub fn set_quorum(&mut self, quorum: bool) {
-        if quorum != self.cell.quorum() {
-            self.cell.set_quorum(quorum);
-            self.shared.publish(&self.cell);
-        }
-    }
-
     /// Time has passed: ends what waited long enough, and lets go of what expired.
     pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        self.give_up_lost(now);
         while let Some(id) = self.queries.due(now) {
             self.time_is_up(id, now, actions);
         }
@@ -432,19 +417,6 @@ impl Resolver {
         self.settle(id, why, now, actions);
     }
 
-    /// A child will not answer any more: it has to be asked again if it comes back.
-    fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
-        for id in self.queries.outstanding(slot.mask()) {
-            let Some(query) = self.queries.get_mut(id) else { continue };
-            query.outstanding.remove(slot);
-            let path = query.path.clone();
-            self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
-                location.unasked.insert(slot);
-            });
-            self.settle(id, Settle::Heard, now, actions);
-        }
-    }
-
     fn time_is_up(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
         let definite = self.cell.definite();
         let Some(query) = self.queries.get_mut(id) else { return };
@@ -567,10 +539,10 @@ fn presence(location: &Location, rights: Rights) -> Option<bool> {
 /// A path that may be looked up, without trailing slashes.
 fn checked(path: &[u8]) -> Result<&[u8], Answer> {
     if path.len() > PATH_BYTES_MAX {
-        return Err(Answer::error(ErrorCode::NameTooLong, "The path is too long."));
+        return Err(Answer::error(ErrorCode::NAME_TOO_LONG, "The path is too long."));
     }
     if path.first() != Some(&b'/') {
-        return Err(Answer::error(ErrorCode::Invalid, "The path is not absolute."));
+        return Err(Answer::error(ErrorCode::INVALID, "The path is not absolute."));
     }
     Ok(stripped(path))
 }

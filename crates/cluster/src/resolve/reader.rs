@@ -130,7 +130,7 @@ pub(super) fn redirect(cell: &Cell, chooser: &Chooser, slot: Slot, kind: Use, cl
     let found = cell.child(slot).and_then(|child| Some((child.interface(client)?, child.port)));
     found.map_or_else(
         // Only those with an address for the client are chosen.
-        || Answer::error(ErrorCode::Unreachable, "The chosen server cannot be reached."),
+        || Answer::error(ErrorCode::NET_UNREACHABLE, "The chosen server cannot be reached."),
         |(interface, port)| Answer::Redirect { slot: Some(slot), host: interface.host.clone(), port },
     )
 }

@@ -69,13 +69,13 @@ pub(crate) fn judge(
         return Verdict::Answer(answer);
     }
     let Some(rights) = cell.paths().rights(path) else {
-        return Verdict::Answer(Answer::error(ErrorCode::NotFound, "No server exports this path."));
+        return Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, "No server exports this path."));
     };
     let writes = question.options.intent.writes();
     let exported = if writes { rights.write } else { rights.read };
     if exported.is_empty() {
         let text = "No server exports this path for writing.";
-        return Verdict::Answer(Answer::error(ErrorCode::NotFound, text));
+        return Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, text));
     }
     let case = Case {
         cell,
@@ -106,7 +106,7 @@ fn turned_away(chooser: &Chooser, question: &Question) -> Option<Answer> {
         }))
     };
     if policy.one_source && question.options.another_source {
-        return to(&policy.source_elsewhere, ErrorCode::Permission, "A second source is not given.");
+        return to(&policy.source_elsewhere, ErrorCode::NOT_PERMITTED, "A second source is not given.");
     }
     if policy.tried_max.is_some_and(|most| question.avoided.tokens > most) {
         return to(&policy.tried_elsewhere, question.options.reason.code(), "Too many servers were tried.");
@@ -148,10 +148,10 @@ impl Case<'_> {
             return Verdict::Await;
         }
         if options.replica {
-            let free = self.allowed - self.have;
+            let free = self.allowed - self.have - self.cell.draining();
             if free.is_empty() {
                 let text = "Every server that could take a copy has one.";
-                return Verdict::Answer(Answer::error(ErrorCode::NoReplicas, text));
+                return Verdict::Answer(Answer::error(ErrorCode::NO_REPLICAS, text));
             }
             return self.take(free, false, rng);
         }
@@ -159,16 +159,16 @@ impl Case<'_> {
             return self.write_new(rng);
         }
         if options.intent == Intent::Create {
-            return Verdict::Answer(Answer::error(ErrorCode::Conflict, "The file exists already."));
+            return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, "The file exists already."));
         }
         if !(options.copies || self.chooser.policy().copies) {
             if !options.name_only && self.have.len() > 1 {
                 let text = "The file has several copies; writing one would make them differ.";
-                return Verdict::Answer(Answer::error(ErrorCode::Conflict, text));
+                return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, text));
             }
             if !self.have.within(self.rights.write) {
                 let text = "A server that has the file exports it for reading only.";
-                return Verdict::Answer(Answer::error(ErrorCode::Conflict, text));
+                return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, text));
             }
         }
         let holders = self.have & self.allowed;
@@ -184,7 +184,11 @@ impl Case<'_> {
             return Verdict::Answer(wait);
         }
         if self.question.options.intent.creates() {
-            return self.take(self.allowed, true, rng);
+            let staying = self.allowed - self.cell.draining();
+            if staying.is_empty() {
+                return Verdict::Answer(Answer::wait(self.waits().suspend));
+            }
+            return self.take(staying, true, rng);
         }
         self.stage(self.rights.stage & self.allowed, rng)
             .unwrap_or_else(|| Verdict::Answer(self.nobody_left()))
@@ -202,6 +206,7 @@ impl Case<'_> {
 
     /// One of those that can bring it in; `None` if there are none or enough of them were tried.
     fn stage(&self, stagers: SlotMask, rng: &mut dyn Rng) -> Option<Verdict> {
+        let stagers = stagers - self.cell.draining();
         let tried = self.rights.stage & self.question.avoided.never;
         if stagers.is_empty() || tried.len() >= self.chooser.policy().stagers_tried_max {
             return None;
@@ -226,12 +231,12 @@ impl Case<'_> {
         Need { kind, client: self.question.options.client, space, stage }
     }
 
-    /// From the first of these sets that has somebody fit; in each, those the client tried maybe come last. The excuses
-    /// are those of the last and largest set.
+    /// From the first of these sets that has somebody fit; in each, those that are being drained and those the client
+    /// tried maybe come last. The excuses are those of the last and largest set.
     fn first_fit(&self, sets: &[SlotMask], need: Need, rng: &mut dyn Rng) -> Result<Slot, Excuses> {
         let mut result = Err(Excuses::default());
         for set in sets {
-            for among in [*set - self.question.avoided.last, *set] {
+            for among in [*set - self.question.avoided.last - self.cell.draining(), *set] {
                 result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
                 if result.is_ok() {
                     return result;

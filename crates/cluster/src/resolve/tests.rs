@@ -11,7 +11,9 @@ mod writing;
 
 use super::*;
 use crate::cache::CacheSettings;
+use crate::cell::Child;
 use crate::fixtures::{Dice, cell, server};
+use crate::paths::Export;
 use crate::request::Intent;
 use crate::selection::Policy;
 
@@ -149,7 +151,7 @@ fn sent_to(answer: &Answer) -> u8 {
 #[track_caller]
 fn code(answer: &Answer) -> u32 {
     match answer {
-        Answer::Error(code, _) => code.code(),
+        Answer::Error(code, _) => code.0,
         other => panic!("{other:?}"),
     }
 }

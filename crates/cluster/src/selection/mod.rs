@@ -173,12 +173,12 @@ impl Excuses {
             Some(wait.filter(|wait| !wait.is_zero()).map_or(Answer::error(code, text), Answer::wait))
         };
         if !self.full.is_empty() {
-            return or_error(waits.full, ErrorCode::NoSpace, "No server has enough free space.");
+            return or_error(waits.full, ErrorCode::NO_SPACE, "No server has enough free space.");
         }
         if !self.overloaded.is_empty() {
             return or_error(
                 waits.overload,
-                ErrorCode::Server,
+                ErrorCode::SERVER_ERROR,
                 "All servers that have the file are overloaded.",
             );
         }
@@ -190,7 +190,7 @@ impl Excuses {
         }
         if !self.unreachable.is_empty() {
             return Some(Answer::error(
-                ErrorCode::Unreachable,
+                ErrorCode::NET_UNREACHABLE,
                 "No server that has the file can be reached over the client's network.",
             ));
         }

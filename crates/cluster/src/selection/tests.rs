@@ -132,7 +132,7 @@ fn why_nobody_is_fit_decides_what_the_client_is_told() {
     };
     let seconds = |seconds| Some(Answer::Wait(Duration::from_secs(seconds)));
     let code = |answer: Option<Answer>| match answer {
-        Some(Answer::Error(code, _)) => code.code(),
+        Some(Answer::Error(code, _)) => code.0,
         other => panic!("{other:?}"),
     };
     let state = |change: fn(&mut crate::ChildState)| {

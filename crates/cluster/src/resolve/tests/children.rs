@@ -1,6 +1,10 @@
 //! Children that join, leave, go away and come back.
 
+use std::net::IpAddr;
+
 use super::*;
+use crate::cell::Interface;
+use crate::tree::{Address, ChildChange, Extensions, Identity, LinkId, Member, Role, SystemId};
 
 fn root() -> Vec<Export> {
     Export::parse_list(b"w /").unwrap()
@@ -104,4 +108,79 @@ fn a_child_that_flaps_does_not_hold_clients_for_ever() {
     }
     assert_eq!(told.len(), 1, "{told:?}");
     assert_eq!(stage.machine.stats().queries, 0);
+}
+
+fn member(link: Option<u64>) -> Member {
+    let ip = IpAddr::from([10, 0, 0, 7]);
+    Member {
+        identity: Identity { id: SystemId::new("s-a@b site").unwrap(), ip, data_port: 1094 },
+        role: Role::Server,
+        address: Address::new("seven", 2),
+        data: Address::new("seven", 1094),
+        paths: "w /".to_owned(),
+        site: None,
+        version: 3,
+        extensions: Extensions(wire::cms::Extensions::NOT_HERE.0),
+        condition: crate::tree::Condition::default(),
+        space: crate::tree::Space { free_mb: 500, minimum_mb: 10, ..crate::tree::Space::default() },
+        load: crate::tree::Load::from_parts([1, 2, 3, 4, 5, 6]),
+        link: link.map(LinkId),
+        since: Duration::ZERO,
+        heard: Duration::ZERO,
+        pinged: Duration::ZERO,
+    }
+}
+
+fn follow(stage: &mut Stage, change: ChildChange, member: Option<Member>) {
+    let interface = Interface { host: "seven".into(), ip: IpAddr::from([10, 0, 0, 7]), private: false };
+    let now = stage.now;
+    stage.machine.follow(slot(7), change, member.as_ref(), vec![interface], now, &mut stage.actions);
+}
+
+#[test]
+fn a_child_as_the_tree_tells_of_it() {
+    let mut stage = Stage::new(0);
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(1))));
+    let child = stage.machine.cell().child(slot(7)).unwrap();
+    assert!(child.says_not_here && child.state.connected && child.min_free_mb == 10);
+    assert_eq!((&*child.cid, child.kind), ("site", crate::ChildKind::Server));
+    let meters = stage.machine.cell().meters();
+    assert_eq!((meters.free_mb(slot(7)), meters.load(slot(7)).to_wire()), (500, [1, 2, 3, 4, 5, 6]));
+    stage.learn("/f", &[7]);
+
+    let mut suspended = member(Some(1));
+    suspended.condition.suspended = true;
+    follow(&mut stage, ChildChange::Condition, Some(suspended));
+    assert_eq!(stage.read(1, "/f"), Some(seconds(30)));
+
+    // Lost: for a while no file is said to be nowhere.
+    follow(&mut stage, ChildChange::Lost, Some(member(None)));
+    assert_eq!(stage.read(1, "/f"), Some(seconds(15)));
+    assert_eq!(stage.read(1, "/g"), Some(seconds(15)));
+    assert_eq!(stage.machine.next_deadline(), Some(crate::EXPECTED_BACK));
+    stage.pass(30.0);
+    assert_eq!(code(&stage.read(1, "/g").unwrap()), 1);
+    assert_eq!(stage.machine.next_deadline(), None);
+
+    follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(2))));
+    assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 7);
+    follow(&mut stage, ChildChange::Reset, Some(member(Some(2))));
+    assert_eq!(stage.read(1, "/f"), None);
+    follow(&mut stage, ChildChange::Freed, None);
+    assert_eq!(code(&stage.answer()), 1);
+    assert_eq!(stage.machine.cell().children().count(), 0);
+}
+
+#[test]
+fn one_that_stood_by_is_asked_what_the_one_before_it_was_asked() {
+    let mut stage = Stage::new(0);
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(1))));
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.asked();
+    follow(&mut stage, ChildChange::Condition, Some(member(Some(1))));
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    follow(&mut stage, ChildChange::Condition, Some(member(Some(2))));
+    assert_eq!(stage.asked(), mask(&[7]));
+    stage.have(7, "/f");
+    assert_eq!(sent_to(&stage.answer()), 7);
 }

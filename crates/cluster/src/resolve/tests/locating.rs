@@ -11,7 +11,9 @@ fn locate(stage: &mut Stage, token: u64, path: &str, options: LocateOptions) -> 
 #[track_caller]
 fn lines(answer: &Answer) -> Vec<String> {
     match answer {
-        Answer::Located(list) => list.iter().map(Located::to_text).collect(),
+        Answer::Located(list) => {
+            String::from_utf8(Located::text(list)).unwrap().split(' ').map(str::to_owned).collect()
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -194,7 +194,7 @@ impl World {
                 self.holds[to.index()].insert(*path);
                 self.stage.have(to.number(), &name(*path));
             }
-            (Step::Read { path, .. } | Step::Locate { path }, Answer::Error(ErrorCode::NotFound, _)) => {
+            (Step::Read { path, .. } | Step::Locate { path }, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
                 let left = |child: &u8| !tried.contains(child) && !self.unread(*child, *path);
                 let left: Vec<u8> = self.holders(*path).into_iter().filter(left).collect();
                 assert_eq!(left, Vec::<u8>::new(), "{step:?} nowhere");

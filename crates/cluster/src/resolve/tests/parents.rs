@@ -144,3 +144,21 @@ fn removed_and_renamed_by_order() {
         assert_eq!(stage.read(1, path), None, "{path}");
     }
 }
+
+#[test]
+fn what_a_child_lists_is_kept_although_nobody_asked() {
+    let mut stage = inner(3);
+    let now = stage.now;
+    for path in ["/f", "/g"] {
+        stage.machine.inventory(slot(1), path.as_bytes(), path == "/g", now, &mut stage.actions);
+    }
+    assert_eq!(stage.actions, []);
+    assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 1);
+    assert_eq!(stage.asked(), mask(&[0, 2]), "others may have it too");
+    assert_eq!(state(&mut stage, 1, "/g", PLAIN), Some(StateReply::Have { pending: true }));
+    // Somebody waits for it.
+    assert_eq!(stage.read(2, "/h"), None);
+    let now = stage.now;
+    stage.machine.inventory(slot(2), b"/h", false, now, &mut stage.actions);
+    assert_eq!(sent_to(&stage.answer()), 2);
+}

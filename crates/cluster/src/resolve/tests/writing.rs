@@ -190,3 +190,19 @@ fn real_daemons_make_creators_wait_for_their_silence() {
     stage.pass(5.0);
     sent_to(&stage.answer());
 }
+
+#[test]
+fn a_child_that_is_drained_serves_what_only_it_has_and_gets_nothing_new() {
+    let mut stage = Stage::new(2);
+    stage.change(0, |child| child.state.draining = true);
+    stage.learn("/only", &[0]);
+    stage.learn("/both", &[0, 1]);
+    assert_eq!(sent_to(&stage.read(1, "/only").unwrap()), 0);
+    assert_eq!(sent_to(&stage.intend(1, "/only", Intent::Update).unwrap()), 0);
+    assert!((0..4).all(|n| sent_to(&stage.read(n, "/both").unwrap()) == 1));
+    stage.learn("/new", &[]);
+    assert_eq!(sent_to(&stage.intend(1, "/new", Intent::Create).unwrap()), 1);
+    stage.change(1, |child| child.state.draining = true);
+    stage.learn("/newer", &[]);
+    assert_eq!(stage.intend(1, "/newer", Intent::Create), Some(seconds(30)));
+}

@@ -1,0 +1,168 @@
+//! What the tree says of children: who joined, changed, was lost, left.
+
+use std::time::Duration;
+
+use super::{Action, Resolver, Settle};
+use crate::cell::{Child, ChildKind, ChildState, Interface};
+use crate::meters::Load;
+use crate::paths::Export;
+use crate::slots::Slot;
+use crate::tree::{ChildChange, Member};
+
+/// For so long a child that was lost is expected back: no file is said to be nowhere, and none is made, that it may have.
+/// The slot itself is kept for longer.
+pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
+
+impl Resolver {
+    /// Takes over what the tree machine says of the child in `slot`. `member` is the child as the tree has it now, none
+    /// if the slot is free; `interfaces` are its addresses, which only the driver can find out.
+    pub fn follow(
+        &mut self,
+        slot: Slot,
+        change: ChildChange,
+        member: Option<&Member>,
+        interfaces: Vec<Interface>,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        match (change, member) {
+            (ChildChange::Freed, _) | (_, None) => {
+                self.links.remove(&slot);
+                self.leave(slot, now, actions);
+            }
+            (ChildChange::Reset, _) => self.bounce(slot),
+            (ChildChange::Lost, _) => {
+                self.expected.retain(|(_, other)| *other != slot);
+                self.expected.push((now.saturating_add(EXPECTED_BACK), slot));
+                let away = |child: &mut Child| {
+                    child.state.connected = false;
+                    child.state.expected = true;
+                };
+                self.change(slot, away, now, actions);
+            }
+            (ChildChange::Joined { .. } | ChildChange::Condition, Some(member)) => {
+                let fresh =
+                    change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
+                let child = child(member, interfaces);
+                self.cell().meters().set_load(slot, Load::from_wire(member.load.parts()));
+                self.cell().meters().set_free_mb(slot, member.space.free_mb);
+                if fresh {
+                    // The tree refuses lists that cannot be read; from a child without paths nobody wants any.
+                    let exports = Export::parse_list(member.paths.as_bytes()).unwrap_or_default();
+                    self.join(slot, child, &exports, now, actions);
+                } else {
+                    self.change(slot, |known| *known = child, now, actions);
+                }
+                let before = match member.link {
+                    Some(link) => self.links.insert(slot, link),
+                    None => self.links.remove(&slot),
+                };
+                if !fresh && before != member.link {
+                    // Back, or another that stood by took its place: what was asked over the old connection is lost.
+                    self.lost(slot, now, actions);
+                }
+            }
+        }
+    }
+
+    /// A child sits in `slot`, new or with other paths than before.
+    pub fn join(
+        &mut self,
+        slot: Slot,
+        child: Child,
+        exports: &[Export],
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        self.cell.join(slot, child, exports);
+        self.shared.publish(&self.cell);
+        // What its predecessor was asked nobody will answer.
+        self.lost(slot, now, actions);
+    }
+
+    /// The child in `slot` changed but not what it has: back, away, suspended, with another port.
+    pub fn change(
+        &mut self,
+        slot: Slot,
+        change: impl FnOnce(&mut Child),
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let before = self.cell.connected();
+        self.cell.change(slot, change);
+        self.shared.publish(&self.cell);
+        if (before - self.cell.connected()).contains(slot) {
+            self.lost(slot, now, actions);
+        }
+    }
+
+    /// What is below the child in `slot` changed.
+    pub fn bounce(&mut self, slot: Slot) {
+        self.cell.bounce(slot);
+        self.shared.publish(&self.cell);
+    }
+
+    /// The slot is free again.
+    pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+        self.cell.leave(slot);
+        self.shared.publish(&self.cell);
+        self.lost(slot, now, actions);
+    }
+
+    /// Whether enough children are there for what rests on all being asked.
+    pub fn set_quorum(&mut self, quorum: bool) {
+        if quorum != self.cell.quorum() {
+            self.cell.set_quorum(quorum);
+            self.shared.publish(&self.cell);
+        }
+    }
+
+    /// A child will not answer any more: it has to be asked again if it comes back.
+    fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+        for id in self.queries.outstanding(slot.mask()) {
+            let Some(query) = self.queries.get_mut(id) else { continue };
+            query.outstanding.remove(slot);
+            let path = query.path.clone();
+            self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
+                location.unasked.insert(slot);
+            });
+            self.settle(id, Settle::Heard, now, actions);
+        }
+    }
+
+    /// When a lost child is not expected back any longer.
+    pub(super) fn next_given_up(&self) -> Option<Duration> {
+        self.expected.iter().map(|(until, _)| *until).min()
+    }
+
+    /// Stops to expect children that were lost for long.
+    pub(super) fn give_up_lost(&mut self, now: Duration) {
+        let over: Vec<Slot> =
+            self.expected.iter().filter(|(until, _)| *until <= now).map(|(_, slot)| *slot).collect();
+        self.expected.retain(|(until, _)| *until > now);
+        for slot in over {
+            self.cell.change(slot, |child| child.state.expected = false);
+            self.shared.publish(&self.cell);
+        }
+    }
+}
+
+fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
+    let not_here = wire::cms::Extensions::NOT_HERE.0;
+    Child {
+        kind: if member.is_leaf() { ChildKind::Server } else { ChildKind::Inner },
+        state: ChildState {
+            connected: member.is_online(),
+            suspended: member.condition.suspended,
+            draining: member.condition.draining,
+            nostage: member.condition.nostage,
+            ..ChildState::default()
+        },
+        interfaces,
+        port: member.data.port(),
+        cid: member.identity.id.cluster().into(),
+        says_not_here: member.extensions.0 & not_here != 0,
+        min_free_mb: member.space.minimum_mb,
+        share: None,
+    }
+}
