@@ -149,3 +149,33 @@ def test_setting(name, tmp_path):
             assert ours == theirs, command
             ours, theirs = [lies_there(server.tree) for server in servers]
             assert ours == theirs, command
+
+
+def test_each_takes_over_from_the_other(tmp_path):
+    """Servers that take turns on one tree, one space and one admin folder: each finds what the other left, and may change it."""
+    with contextlib.ExitStack() as stack:
+        home = Path(tempfile.mkdtemp(prefix="scalla-turns-", dir="/var/tmp"))
+        stack.callback(shutil.rmtree, home, ignore_errors=True)
+        for name in ("tree", "space", "admin"):
+            (home / name).mkdir()
+            peers.give(home / name)
+        peers.give(home)
+        settings = f"{peers.SETTINGS}oss.space public {home}/space\n"
+
+        def turn(kind, *commands):
+            with kind(settings=settings, tree=home / "tree", arguments=["-a", home / "admin"]) as server:
+                results = [perform(server, command, tmp_path) for command in commands]
+                assert all("--- 0" in result for result in results), results
+                assert server.stop() == 0 or kind is peers.Theirs
+                return results
+
+        for number, (first, second) in enumerate([(peers.Theirs, peers.Linked), (peers.Linked, peers.Theirs)]):
+            one, two, three = (f"/{name}{number}" for name in ("one", "two", "three"))
+            written = turn(first, f"cp {one}", f"cp --posc {two}", f"cp {three}", f"xattr {one} set key=value", f"query checksum {one}",
+                           f"get {one}", f"stat {one}")
+            found = turn(second, f"mv {one} /moved{number}", f"xattr /moved{number} list", f"query checksum /moved{number}",
+                         f"get /moved{number}", f"rm {two}", f"cp -f {three}", f"truncate {three} 10")
+            assert found[2:4] == written[4:6] and 'key="value"' in found[1]
+            turn(first, f"get {three}", f"rm /moved{number}", f"rm {three}")
+        # Nothing is left where the data lay.
+        assert [path for path in (home / "space").rglob("*") if path.is_file()] == []
