@@ -203,9 +203,9 @@ pub trait StoredFile: Send + Sync {
         length: u64,
         offset: u64,
     ) -> io::Result<()>;
-    /// The descriptor, where there is a plain one.
+    /// The descriptor, where there is a plain one that can be sent from (`sendfile`).
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// Are all these bytes in memory? `false` where it cannot be told.
+    /// Are all these bytes in memory, to be sent from the descriptor? `false` where it cannot be told, or be done.
     fn is_resident(&self, offset: u64, length: usize) -> bool;
     /// Tells the kernel that this range will be read soon.
     fn prefetch(&self, offset: u64, length: u64);

@@ -8,6 +8,7 @@
 //! | `names` | [`Names`]: users and groups by number |
 //! | `faulty` | [`Faulty`]: storage that goes wrong as a test tells it |
 //! | `posix` | [`Posix`]: files on POSIX file systems |
+//! | `refusal` | what the kernel refuses, told once |
 
 #![allow(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod faulty;
 mod names;
 mod pool;
 pub mod posix;
+mod refusal;
 pub mod ring;
 
 pub use backend::{

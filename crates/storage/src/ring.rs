@@ -8,7 +8,7 @@
 //! by the operation, and operations by the ring.
 
 use crate::ReadPiece;
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, Probe, opcode, types};
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -74,14 +74,17 @@ impl AsFd for Driver {
     }
 }
 
-/// Gives the current thread a ring. Fails where the kernel forbids it.
+/// Gives the current thread a ring. Fails where the kernel or a container forbids it, or any part of it: a ring that takes no
+/// reads would lose them.
 ///
 /// # Errors
-/// What the kernel says: `ENOSYS`, `EPERM`, `ENOMEM`.
+/// What the kernel says: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` from one whose rings cannot read yet (before Linux 5.6).
 pub fn install() -> io::Result<Driver> {
     let entries = u32::try_from(RING_READS_MAX).unwrap_or(256);
     // Completions need not interrupt the loop where it runs: it looks at the next call it makes.
-    let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
+    let mut ring =
+        IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
+    prove(&mut ring)?;
     let event = rustix::event::eventfd(
         0,
         rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
@@ -91,6 +94,25 @@ pub fn install() -> io::Result<Driver> {
         Ring { ring, operations: Slab::new(), parts: Slab::new(), waiting: VecDeque::new(), under_way: 0 };
     RING.with_borrow_mut(|place| *place = Some(ring));
     Ok(Driver { event })
+}
+
+/// Has a ring do something, and asks whether it can read.
+fn prove(ring: &mut IoUring) -> io::Result<()> {
+    let mut known = Probe::new();
+    ring.submitter().register_probe(&mut known)?;
+    if !known.is_supported(opcode::Read::CODE) {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    }
+    // SAFETY: an operation that does nothing refers to no memory.
+    let pushed = unsafe { ring.submission().push(&opcode::Nop::new().build()) };
+    pushed.map_err(io::Error::other)?;
+    while let Err(error) = ring.submit_and_wait(1) {
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    ring.completion().for_each(drop);
+    Ok(())
 }
 
 impl Driver {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use storage::ring::install;
 
-/// Installs a ring on each loop. Where the kernel forbids it, says so once: such reads then go through the threads of each
-/// file system, which costs more.
+/// Installs a ring on each loop, and says once which way reads that wait go: where the kernel forbids io_uring, through the
+/// threads of each file system, which costs more.
 pub(crate) fn install_on(loops: &[LoopHandle]) {
     let told = Arc::new(AtomicBool::new(false));
     for handle in loops {
@@ -15,14 +15,15 @@ pub(crate) fn install_on(loops: &[LoopHandle]) {
             let ring = install().and_then(|driver| Ok((Wake::new(driver.event()?)?, driver)));
             match ring {
                 Ok((wake, driver)) => {
+                    if !told.swap(true, Ordering::Relaxed) {
+                        tracing::info!("reads that wait for a disk go through io_uring");
+                    }
                     while wake.arrived().await {
                         driver.complete();
                     }
                 }
                 Err(error) if !told.swap(true, Ordering::Relaxed) => {
-                    tracing::info!(
-                        "io_uring is not to be had ({error}); reads that wait for a disk take threads"
-                    );
+                    tracing::info!("io_uring is refused ({error}); reads that wait for a disk take threads");
                 }
                 Err(_) => {}
             }

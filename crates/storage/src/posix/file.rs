@@ -67,7 +67,7 @@ impl File {
                 Err(Errno::AGAIN) if self.is_end(at) => break,
                 Err(Errno::AGAIN) => return Now::WouldBlock,
                 Err(error) if is_unsupported(error) => {
-                    return match self.volume.refused_nowait() {
+                    return match self.volume.refused_nowait(error) {
                         ReadNow::Plain => Now::Done(self.read(offset, into)),
                         _ => Now::WouldBlock,
                     };
@@ -210,11 +210,13 @@ impl StoredFile for File {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.fd.as_fd())
+        (!self.volume.refuses_sendfile()).then(|| self.fd.as_fd())
     }
 
     fn is_resident(&self, offset: u64, length: usize) -> bool {
-        super::resident::is_resident(self.fd.as_fd(), offset, length)
+        let fd = self.fd.as_fd();
+        super::resident::is_resident(fd, offset, length)
+            && (length == 0 || self.volume.takes_sendfile(fd, offset))
     }
 
     fn prefetch(&self, offset: u64, length: u64) {

@@ -1,5 +1,6 @@
 //! Asking the kernel whether a piece of a file is in memory (`cachestat`, Linux 6.5).
 
+use crate::refusal::Facility;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,8 +41,10 @@ pub(super) fn is_resident(fd: BorrowedFd<'_>, offset: u64, length: usize) -> boo
     let result = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut pages, 0) };
     if result != 0 {
         let error = std::io::Error::last_os_error();
-        if matches!(error.raw_os_error(), Some(libc::ENOSYS)) {
+        // A container that does not know the call may say EPERM.
+        if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) {
             MISSING.store(true, Ordering::Relaxed);
+            Facility::Cachestat.refused(error);
         }
         return false;
     }

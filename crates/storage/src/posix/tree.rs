@@ -8,6 +8,7 @@
 //! root every link is followed as there, but for the magic ones of `/proc`, which lead into other processes.
 
 use super::walk;
+use crate::refusal::Facility;
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -109,6 +110,17 @@ fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(CWD, path, PLACE | OFlags::DIRECTORY, Mode::empty())
 }
 
+/// Did the kernel do what it was asked for, or is it only not to be done at once?
+fn is_granted(asked: rustix::io::Result<OwnedFd>, facility: Facility) -> bool {
+    match asked {
+        Ok(_) | Err(Errno::AGAIN) => true,
+        Err(error) => {
+            facility.refused(error);
+            false
+        }
+    }
+}
+
 impl Tree {
     pub(super) fn new(root: &Path, links_to: &[PathBuf], without: Without) -> io::Result<Self> {
         let fd = open_directory(root)?;
@@ -122,9 +134,9 @@ impl Tree {
         let beneath = if everything { ResolveFlags::empty() } else { ResolveFlags::BENEATH };
         let resolve = beneath | ResolveFlags::NO_MAGICLINKS;
         let probe = |flags| rustix::fs::openat2(&fd, ".", PLACE | OFlags::DIRECTORY, Mode::empty(), flags);
-        let has_openat2 = !without.openat2 && probe(resolve).is_ok();
+        let has_openat2 = !without.openat2 && is_granted(probe(resolve), Facility::Openat2);
         let has_cached =
-            has_openat2 && matches!(probe(resolve | ResolveFlags::CACHED), Ok(_) | Err(Errno::AGAIN));
+            has_openat2 && is_granted(probe(resolve | ResolveFlags::CACHED), Facility::ResolveCached);
         let has_proc = !without.proc && is_same(&fd, proc_name(fd.as_fd()).as_bytes());
         Ok(Self { root: fd, bases, everything, resolve, has_openat2, has_cached, has_proc })
     }

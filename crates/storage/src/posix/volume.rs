@@ -4,6 +4,7 @@
 //! from its device number. The lists only grow, so looking something up takes no lock.
 
 use crate::Pool;
+use crate::refusal::Facility;
 use base::LogicalPath;
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -65,6 +66,16 @@ pub(super) struct Volume {
     writing: AtomicU32,
     /// Reads in the loops' rings.
     pub(super) reading: Arc<AtomicU32>,
+    lends: AtomicU8,
+}
+
+/// May files be sent by `sendfile`?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Lends {
+    /// Not tried yet.
+    Unknown,
+    Yes,
+    No,
 }
 
 impl Volume {
@@ -81,6 +92,7 @@ impl Volume {
             slow_until: AtomicU64::new(0),
             writing: AtomicU32::new(0),
             reading: Arc::default(),
+            lends: AtomicU8::new(Lends::Unknown as u8),
         })
     }
 
@@ -141,10 +153,44 @@ impl Volume {
     }
 
     /// The kernel refused to read without waiting: says how it is done from now on.
-    pub(super) fn refused_nowait(&self) -> ReadNow {
-        let how = if self.kind() == Kind::Memory { ReadNow::Plain } else { ReadNow::Never };
+    pub(super) fn refused_nowait(&self, error: Errno) -> ReadNow {
+        let (how, facility) = match self.kind() {
+            Kind::Memory => (ReadNow::Plain, Facility::NoWaitInMemory),
+            _ => (ReadNow::Never, Facility::NoWait),
+        };
         self.set_read_now(how);
+        facility.refused(error);
         how
+    }
+
+    /// Is `sendfile` known to be refused here?
+    pub(super) fn refuses_sendfile(&self) -> bool {
+        self.lends.load(Ordering::Relaxed) == Lends::No as u8
+    }
+
+    /// Does `sendfile` work here? Found out with the first range that is in memory, at `offset` of `file`: what a reply's
+    /// header has promised can be sent in no other way later.
+    pub(super) fn takes_sendfile(&self, file: impl AsFd, offset: u64) -> bool {
+        match self.lends.load(Ordering::Relaxed) {
+            1 => return true,
+            2 => return false,
+            _ => {}
+        }
+        // Without a pipe nothing is known, which is no refusal.
+        let Ok((_reading, writing)) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC) else {
+            return false;
+        };
+        let mut at = offset;
+        let lends = match rustix::fs::sendfile(writing, file, Some(&mut at), 1) {
+            Ok(_) => Lends::Yes,
+            Err(error) if is_unsupported(error) => {
+                Facility::Sendfile.refused(error);
+                Lends::No
+            }
+            Err(_) => return false,
+        };
+        self.lends.store(lends as u8, Ordering::Relaxed);
+        lends == Lends::Yes
     }
 
     fn now(&self) -> u64 {
@@ -353,7 +399,8 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// Did the kernel say that this file system cannot do it at all?
 pub(super) fn is_unsupported(error: Errno) -> bool {
-    matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)
+    // Containers forbid calls by EPERM.
+    matches!(error, Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::PERM)
 }
 
 #[cfg(test)]

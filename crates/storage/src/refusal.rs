@@ -1,0 +1,78 @@
+//! What a kernel, a container or a file system refuses, and which way is gone instead: told once.
+//!
+//! Each is found out at the start or on first use, and nothing is lost by it but speed. The log says so once in the life of a
+//! process for each facility, however many file systems and files it concerns.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// What is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Facility {
+    /// `openat2`.
+    Openat2,
+    /// `openat2` with `RESOLVE_CACHED`.
+    ResolveCached,
+    /// `preadv2` with `RWF_NOWAIT`, on a file system whose files are in memory anyway.
+    NoWaitInMemory,
+    /// The same on any other.
+    NoWait,
+    /// `cachestat`.
+    Cachestat,
+    /// `sendfile`.
+    Sendfile,
+}
+
+impl Facility {
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+
+    /// What is refused, and what is done instead.
+    fn text(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Openat2 => ("openat2", "paths are followed name by name, on threads"),
+            Self::ResolveCached => {
+                ("openat2 with RESOLVE_CACHED", "files are opened and looked up on threads")
+            }
+            Self::NoWaitInMemory => (
+                "preadv2 with RWF_NOWAIT, by a file system in memory,",
+                "plain reads are made there, which do not wait",
+            ),
+            Self::NoWait => {
+                ("preadv2 with RWF_NOWAIT", "reads of such a file system go through io_uring or threads")
+            }
+            Self::Cachestat => ("cachestat", "large reads are copied instead of sent by sendfile"),
+            Self::Sendfile => ("sendfile", "large reads of such a file system are copied"),
+        }
+    }
+
+    /// Says so, if it has not been said before.
+    pub(crate) fn refused(self, error: impl Display) {
+        static TOLD: AtomicU8 = AtomicU8::new(0);
+        if self.is_news(&TOLD) {
+            let (what, instead) = self.text();
+            tracing::info!("{what} is refused ({error}); {instead}");
+        }
+    }
+
+    fn is_news(self, told: &AtomicU8) -> bool {
+        told.load(Ordering::Relaxed) & self.bit() == 0
+            && told.fetch_or(self.bit(), Ordering::Relaxed) & self.bit() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_told_once() {
+        use Facility::*;
+        let told = AtomicU8::new(0);
+        for facility in [Openat2, ResolveCached, NoWaitInMemory, NoWait, Cachestat, Sendfile] {
+            assert!(facility.is_news(&told), "{facility:?}");
+            assert!(!facility.is_news(&told), "{facility:?}");
+        }
+    }
+}
