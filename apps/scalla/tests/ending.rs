@@ -116,7 +116,7 @@ fn a_bad_file_changes_nothing_and_a_good_one_what_it_can() {
     let line = server.line(|line| line.contains("needs a restart"));
     assert!(line.contains("xrd.timeout"), "{line}");
     // Whoever is not allowed is let go without a word.
-    Client { stream: Client::silent(server.port) }.closed();
+    Client::connected(server.port).closed();
     assert_eq!(status(&scratch.path("admin"))["refused_denied"], 1);
 }
 

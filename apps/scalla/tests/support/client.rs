@@ -6,6 +6,10 @@ use std::net::TcpStream;
 
 /// kXR_open.
 const OPEN: u16 = 3010;
+/// kXR_protocol.
+const PROTOCOL: u16 = 3006;
+/// kXR_bind.
+const BIND: u16 = 3024;
 /// kXR_ping.
 const PING: u16 = 3011;
 /// kXR_read.
@@ -18,6 +22,7 @@ const STAT: u16 = 3017;
 /// A connection that has logged in.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
+    session: [u8; 16],
 }
 
 impl Client {
@@ -28,18 +33,41 @@ impl Client {
         stream
     }
 
-    pub(crate) fn login(port: u16) -> Self {
-        let mut client = Self { stream: Self::silent(port) };
+    /// Connected, nothing said.
+    pub(crate) fn connected(port: u16) -> Self {
+        Self { stream: Self::silent(port), session: [0; 16] }
+    }
+
+    /// The handshake is done.
+    fn greeted(port: u16) -> Self {
+        let mut client = Self::connected(port);
         let mut hello = vec![0; 12];
         hello.extend([0, 0, 0, 4, 0, 0, 0x07, 0xdc]);
         client.stream.write_all(&hello).unwrap();
         client.reply(); // the handshake's own
+        client
+    }
+
+    /// A connection that joins the session of `main`, and its path id.
+    pub(crate) fn bound(main: &Self, port: u16) -> (Self, u8) {
+        let mut client = Self::greeted(port);
+        let mut protocol = [0; 16];
+        protocol[0..4].copy_from_slice(&0x520u32.to_be_bytes());
+        assert_eq!(client.ask(PROTOCOL, protocol, b"").0, 0);
+        let (status, path) = client.ask(BIND, main.session, b"");
+        assert_eq!((status, path.len()), (0, 1));
+        (client, path[0])
+    }
+
+    pub(crate) fn login(port: u16) -> Self {
+        let mut client = Self::greeted(port);
         let mut login = [0; 16];
         login[0..4].copy_from_slice(&7u32.to_be_bytes());
         login[4..8].copy_from_slice(b"test");
         login[14] = 5;
-        let (status, _) = client.ask(3007, login, b"");
+        let (status, session) = client.ask(3007, login, b"");
         assert_eq!(status, 0);
+        client.session.copy_from_slice(&session[..16]);
         client
     }
 
@@ -94,11 +122,17 @@ impl Client {
 
     /// Asks for bytes of an open file without taking the reply.
     pub(crate) fn send_read(&mut self, handle: [u8; 4], offset: u64, length: u32) {
+        self.send_read_by(0, handle, offset, length);
+    }
+
+    /// The same, with the reply to come by the connection of that path id.
+    pub(crate) fn send_read_by(&mut self, path: u8, handle: [u8; 4], offset: u64, length: u32) {
         let mut body = [0; 16];
         body[..4].copy_from_slice(&handle);
         body[4..12].copy_from_slice(&offset.to_be_bytes());
         body[12..16].copy_from_slice(&length.to_be_bytes());
-        self.send(READ, body, b"");
+        let argument = [path, 0, 0, 0, 0, 0, 0, 0];
+        self.send(READ, body, if path == 0 { b"" } else { &argument });
     }
 
     /// Announces a write of `length` bytes, sends the first of them, and waits until the server has taken them: they come in

@@ -159,6 +159,15 @@ impl Server {
     pub(crate) fn client(&self) -> Client {
         Client::login(self.port)
     }
+
+    /// Ends it in order, and returns all that it has said.
+    pub(crate) fn ended(mut self) -> Vec<String> {
+        self.signal(rustix::process::Signal::TERM);
+        self.wait();
+        let mut said = std::mem::take(&mut self.seen);
+        said.extend(self.lines.iter());
+        said
+    }
 }
 
 impl Drop for Server {
