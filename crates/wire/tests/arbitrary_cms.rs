@@ -11,8 +11,8 @@ use wire::cms::flags::{
 };
 use wire::cms::login::{Env, Export, Exports, NodeKind, SystemId};
 use wire::cms::message::{
-    Avail, Gone, Have, Load, Locate, ModeChange, Mv, NotHere, Occupancy, PathBatch, Prepadd, Prepdel,
-    Removal, Select, State, Statfs, Status, Trunc, TryHost, TryList,
+    Avail, CellBatch, CellPlaces, Gone, Have, Load, Locate, ModeChange, Mv, NotHere, PathBatch, Prepadd,
+    Prepdel, Removal, Select, State, Statfs, Status, Trunc, TryHost, TryList,
 };
 use wire::cms::response::space_text::{SpaceText, TotalsText};
 use wire::cms::response::{MessageId, Redirect, Target};
@@ -44,6 +44,17 @@ struct Parts {
     texts: [Text; 5],
     path: Text,
     opaque: [Option<Text>; 2],
+    cells: CellBatch,
+}
+
+/// A report of one cell.
+fn cells([level, free, parents, leaves]: [u16; 4], id: u32, cell: Option<&[u8]>) -> CellBatch {
+    let mut batch = CellBatch::default();
+    let gone = level % 2 == 1;
+    let places =
+        CellPlaces { level, id: id.into(), gone, free, parents, leaves, cell, ..CellPlaces::default() };
+    assert!(batch.push(&places, &vec![id.into(); usize::from(free % 9)]).unwrap());
+    batch
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
@@ -53,6 +64,7 @@ fn parts() -> impl Strategy<Value = Parts> {
     let words = (any::<u8>(), any::<u8>(), any::<u32>(), any::<[u16; 4]>());
     (words, texts, filled(), opaque).prop_map(|((kind, modifier, options, numbers), texts, path, opaque)| {
         Parts {
+            cells: cells(numbers, options, opaque[0].as_deref()),
             kind,
             // The raw bit is the codec's own.
             modifier: modifier & !0x20,
@@ -112,7 +124,7 @@ impl Parts {
     fn of_a_node(&self) -> Message<'_> {
         let Self { modifier, options, path, .. } = self;
         let percent = |number: u16| u8::try_from(number % 101).unwrap();
-        let [n0, n1, n2, n3] = self.numbers;
+        let [n0, ..] = self.numbers;
         let [cpu, net, runq, mem] = self.numbers.map(percent);
         let free_mb = options >> 1;
         let suspends = StatusModifier::SUSPEND | StatusModifier::NOSTAGE;
@@ -132,14 +144,7 @@ impl Parts {
             9 => Message::Status(Status { modifier: suspends, port: None }),
             10 => Message::Xauth(path),
             11 => Message::NotHere(NotHere { path }),
-            12 => Message::Occupancy(Occupancy {
-                level: n0,
-                children: n1,
-                free: n2,
-                free_below: *options,
-                nodes_below: n3.into(),
-                cell: self.opaque()[0],
-            }),
+            12 => Message::Occupancy(self.cells.message()),
             _ => self.login(),
         }
     }
@@ -407,10 +412,10 @@ proptest! {
 #[test]
 fn our_own_messages_go_to_our_own_nodes() {
     let batch = PathBatch::default();
-    let occupancy = Occupancy { level: 0, children: 1, free: 63, free_below: 63, nodes_below: 1, cell: None };
+    let cells = CellBatch::default();
     let cases = [
         (Message::NotHere(NotHere { path: b"/f" }), Extensions::NOT_HERE),
-        (Message::Occupancy(occupancy), Extensions::OCCUPANCY),
+        (Message::Occupancy(cells.message()), Extensions::OCCUPANCY),
         (Message::Inventory(batch.message(InventoryModifier::LAST)), Extensions::INVENTORY),
     ];
     for (message, needed) in cases {

@@ -38,6 +38,12 @@ impl<'a> Unpacker<'a> {
         Self { rest: Reader::new(payload) }
     }
 
+    /// Whether nothing is left.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// A text that must be there; it may be empty. It ends at its first NUL, or with the argument when it has none.
     ///
     /// # Errors
@@ -207,6 +213,11 @@ impl<'a> Packer<'a> {
 
     pub(super) fn u32(&mut self, value: u32) {
         self.bytes(&[U32]);
+        self.bytes(&value.to_be_bytes());
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.bytes(&[U64]);
         self.bytes(&value.to_be_bytes());
     }
 

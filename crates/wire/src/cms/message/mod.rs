@@ -25,7 +25,7 @@ pub use load::{Avail, Load};
 pub use mode_change::ModeChange;
 pub use mv::Mv;
 pub use not_here::NotHere;
-pub use occupancy::Occupancy;
+pub use occupancy::{CellBatch, CellPlaces, Occupancy};
 pub use prepare::{Prepadd, Prepdel};
 pub use removal::Removal;
 pub use select::{Avoided, Locate, Select};
@@ -165,7 +165,7 @@ impl<'a> Message<'a> {
             Code::USAGE => Self::Usage,
             Code::XAUTH => Self::Xauth(payload),
             Code::NOT_HERE => Self::NotHere(NotHere::decode(raw, payload)?),
-            Code::OCCUPANCY => Self::Occupancy(Occupancy::decode(payload)?),
+            Code::OCCUPANCY => Self::Occupancy(Occupancy::decode(payload)),
             Code::INVENTORY => Self::Inventory(Inventory::decode(modifier, payload)),
             code => Self::Unknown { code, modifier: header.modifier, payload },
         })
@@ -215,7 +215,10 @@ impl<'a> Message<'a> {
                 Ok(())
             }
             Self::NotHere(message) => packer.raw_path(message.path),
-            Self::Occupancy(message) => message.pack(packer),
+            Self::Occupancy(message) => {
+                message.pack(packer);
+                Ok(())
+            }
             Self::Inventory(message) => message.pack(packer),
             Self::Stats(_)
             | Self::Disc
