@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::Rng;
 use cluster::tree::{
-    Acceptor, Action, Address, ChildSettings, Claim, Event, Extensions, LinkId, Login, Node, ParentSettings,
+    Acceptor, Action, Address, ChildSettings, Event, Extensions, LinkId, Login, Mode, Node, ParentSettings,
     SystemId,
 };
 
@@ -210,14 +210,15 @@ impl Host {
         let inner = self.kind.is_supervisor();
         Login {
             version: 3,
-            claim: Claim { manager: inner, server: true, ..Claim::default() },
-            nostage: true,
+            mode: if inner { Mode::MANAGER | Mode::SERVER } else { Mode::SERVER }
+                | Mode::BLREDIR
+                | Mode::NOSTAGE,
             process: self.epoch,
             data_port: 1094,
             cluster_port: PORT,
             id: self.id().as_str().to_owned(),
             host: Some(Self::name(self.index)),
-            extensions: Extensions(if self.kind.is_own() { 7 } else { 0 }),
+            extensions: if self.kind.is_own() { Extensions::ALL } else { Extensions::NONE },
             ..Login::default()
         }
     }

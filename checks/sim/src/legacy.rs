@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::tree::{
     Action, Address, Cell, Condition, Event, Extensions, Identity, LinkId, Load, Login, Member, Message,
-    Peer, Place, Reply, Role, Space, SystemId, format_list, parse_list,
+    Mode, Peer, Place, Reply, Role, Space, SystemId,
 };
 
 /// After a lost or refused membership, when the list names nobody else.
@@ -150,13 +150,13 @@ impl Legacy {
         }
     }
 
-    fn named(&mut self, list: &str) {
+    fn named(&mut self, hosts: Vec<Address>) {
         let source = self.target.clone();
         let before = self.list.iter().take(self.next).filter(|entry| entry.source == source).count();
         self.list.retain(|entry| entry.source != source);
         self.next -= before;
         let level = self.level + 1;
-        for address in parse_list(list, self.login.cluster_port) {
+        for address in hosts {
             if self.list.iter().any(|entry| entry.address == address) {
                 continue;
             }
@@ -241,9 +241,9 @@ impl Legacy {
                 self.phase = Phase::Attached;
                 self.due = now + 3 * PING;
             }
-            Message::Try { list, permanent } => {
+            Message::Try { hosts, permanent } => {
                 assert!(!permanent, "no black list is simulated");
-                self.named(&list);
+                self.named(hosts);
                 self.close(out);
                 self.leave(now, PAUSE, true, out);
             }
@@ -299,7 +299,7 @@ impl Legacy {
             self.dead = true;
             return;
         };
-        let role = if login.claim.manager { Role::Supervisor } else { Role::Server };
+        let role = if login.mode.contains(Mode::MANAGER) { Role::Supervisor } else { Role::Server };
         let member = member(guest, login, id, role, now);
         let reply = Reply { id: self.login.id.clone(), hold_ms: 178, ..Reply::default() };
         out.push(Action::Send { link, message: Message::Reply(reply) });
@@ -337,8 +337,9 @@ impl Legacy {
     /// Names all supervisors of the cell, as real ones do, and ends the connection.
     fn send_on(&mut self, link: LinkId, out: &mut Vec<Action>) {
         let Some(cell) = &self.parent else { return };
-        let list = format_list(cell.iter().filter(|(_, m)| m.role.is_parent()).map(|(_, m)| &m.address));
-        out.push(Action::Send { link, message: Message::Try { list, permanent: false } });
+        let parents = cell.iter().filter(|(_, member)| member.role.has_children());
+        let hosts = parents.map(|(_, member)| member.address.clone()).collect();
+        out.push(Action::Send { link, message: Message::Try { hosts, permanent: false } });
         out.push(Action::Close { link });
         self.guest_gone(link);
     }

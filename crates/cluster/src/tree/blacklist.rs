@@ -1,5 +1,6 @@
 //! Who may not join: the administrator's black list (or white list). Source: cms protocol 3, black list file.
 
+use super::address::Address;
 use super::members::Peer;
 
 /// One line of the list.
@@ -7,8 +8,8 @@ use super::members::Peer;
 pub struct Rule {
     /// A host name or address, with at most one `*` that stands for any text.
     pub pattern: String,
-    /// Managers where such a node shall go instead; blank separated. Empty: nowhere.
-    pub redirect: String,
+    /// Managers where such a node shall go instead. Empty: nowhere.
+    pub redirect: Vec<Address>,
 }
 
 /// The list. The empty one bans nobody.
@@ -28,7 +29,7 @@ pub enum Verdict {
     /// It may not.
     Banned,
     /// It shall go to these managers.
-    Elsewhere(String),
+    Elsewhere(Vec<Address>),
 }
 
 impl Blacklist {
@@ -65,7 +66,7 @@ mod tests {
     fn verdict(lines: &[(&str, &str)], inverted: bool, host: &str) -> Verdict {
         let rules = lines.iter().map(|(pattern, redirect)| Rule {
             pattern: (*pattern).to_owned(),
-            redirect: (*redirect).to_owned(),
+            redirect: redirect.split_whitespace().map(|host| Address::new(host, 1)).collect(),
         });
         let peer = Peer { ip: "10.1.2.3".parse().expect("an address"), host: host.to_owned() };
         Blacklist { rules: rules.collect(), inverted }.verdict(&peer)
@@ -73,10 +74,13 @@ mod tests {
 
     #[test]
     fn names_patterns_and_addresses() {
-        let list = [("bad.site", ""), ("*.old.site", "new:1 new:2"), ("10.1.2.4", "")];
+        let list = [("bad.site", ""), ("*.old.site", "new newer"), ("10.1.2.4", "")];
         assert_eq!(verdict(&list, false, "good.site"), Verdict::Fine);
         assert_eq!(verdict(&list, false, "BAD.site"), Verdict::Banned);
-        assert_eq!(verdict(&list, false, "x.old.site"), Verdict::Elsewhere("new:1 new:2".to_owned()));
+        assert_eq!(
+            verdict(&list, false, "x.old.site"),
+            Verdict::Elsewhere(vec![Address::new("new", 1), Address::new("newer", 1)])
+        );
         assert_eq!(verdict(&[("10.1.*", "")], false, "any"), Verdict::Banned);
         assert_eq!(verdict(&[("ab*ba", "")], false, "aba"), Verdict::Fine, "head and tail do not overlap");
         assert_eq!(verdict(&[], false, "any"), Verdict::Fine);

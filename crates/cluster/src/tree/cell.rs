@@ -7,8 +7,8 @@ use super::identity::Identity;
 use super::limits::ALTERNATES_MAX;
 use super::link::LinkId;
 use super::member::Member;
-use super::role::Role;
 use crate::{CELL_SLOTS, Slot, SlotMask};
+use wire::cms::login::Role;
 
 /// The children of one parent.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl Cell {
         let servers = self.used - self.parents;
         let free = (!self.used).lowest().map(Place::Free);
         let place = free.or_else(|| (servers - self.online).highest().map(Place::Displace));
-        let place = if role.is_parent() {
+        let place = if role.has_children() {
             place
                 .or_else(|| servers.highest().map(Place::Displace))
                 .or_else(|| (self.parents - self.online).lowest().map(Place::Displace))
@@ -83,7 +83,7 @@ impl Cell {
         if member.is_online() {
             self.online.insert(slot);
         }
-        if member.role.is_parent() {
+        if member.role.has_children() {
             self.parents.insert(slot);
         }
         if let Some(place) = self.members.get_mut(slot.index()) {

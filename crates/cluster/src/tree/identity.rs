@@ -51,27 +51,6 @@ impl SystemId {
     }
 }
 
-/// The cluster id of the nodes that have these managers (host and port): `<port><host>` of the first by name, after the
-/// ports and differing host parts of the others. Without managers it is the instance id.
-pub fn cluster_id(tag: Option<&str>, managers: &[(String, u16)], instance: &str) -> String {
-    let mut managers: Vec<&(String, u16)> = managers.iter().collect();
-    managers.sort();
-    let mut id = tag.map(|tag| format!("{tag}.")).unwrap_or_default();
-    let Some((first, others)) = managers.split_first() else {
-        id.push_str(instance);
-        return id;
-    };
-    for other in others {
-        let shared = first.0.bytes().rev().zip(other.0.bytes().rev()).take_while(|(a, b)| a == b).count();
-        let cut = other.0.len() - shared;
-        // Never through the middle of a character: host names are ASCII, but a configuration may hold anything.
-        let part = other.0.get(..cut).unwrap_or(&other.0);
-        id.push_str(&format!("{}{part}", other.1));
-    }
-    id.push_str(&format!("{}{}", first.1, first.0));
-    id
-}
-
 /// What makes a node that logs in again the same node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
@@ -121,21 +100,10 @@ mod tests {
     }
 
     #[test]
-    fn ids_as_real_nodes_form_them() {
-        let managers =
-            |list: &[(&str, u16)]| list.iter().map(|(h, p)| ((*h).to_owned(), *p)).collect::<Vec<_>>();
-        let cluster = cluster_id(None, &managers(&[("localhost", 22001)]), "srv1@vm");
-        assert_eq!(SystemId::compose('s', "srv1@vm", None, &cluster).as_str(), "s-srv1@vm 22001localhost");
-        assert_eq!(cluster_id(None, &[], "meta@vm"), "meta@vm");
-        assert_eq!(cluster_id(Some("x"), &[], "meta@vm"), "x.meta@vm");
-        let two = managers(&[("b.site.org", 2), ("a.site.org", 1)]);
-        assert_eq!(cluster_id(None, &two, ""), "2b1a.site.org");
-        assert_eq!(SystemId::compose('s', "i@h", Some("v7"), "c").as_str(), "*s-v7 c");
-    }
-
-    #[test]
     fn parts_of_an_id() {
         let id = SystemId::new("s-srv 1@vm 22001localhost\0").expect("an id");
+        assert_eq!(SystemId::compose('s', "srv 1@vm", None, "22001localhost"), id);
+        assert_eq!(SystemId::compose('s', "i@h", Some("v7"), "c").as_str(), "*s-v7 c");
         assert_eq!((id.cluster(), id.membership()), ("22001localhost", "1@vm 22001localhost"));
         assert_eq!(SystemId::new("\0"), None);
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::address::Address;
 use super::identity::Identity;
 use super::link::LinkId;
-use super::message::Extensions;
-use super::role::Role;
+use wire::cms::Extensions;
+use wire::cms::login::Role;
 
 /// Space of a node, in MB of 2^20 bytes as on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -124,6 +124,6 @@ impl Member {
 
     /// Whether it may be displaced by a parent: it has no children.
     pub const fn is_leaf(&self) -> bool {
-        !self.role.is_parent()
+        !self.role.has_children()
     }
 }

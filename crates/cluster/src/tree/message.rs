@@ -5,23 +5,9 @@
 use super::address::Address;
 use super::directory::Places;
 use super::member::{Load, Space};
-use super::role::Claim;
 
-/// What both ends of a link can do beyond the protocol; nothing: the other end is a real node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Extensions(pub u32);
-
-impl Extensions {
-    /// Whether the other end is one of our own nodes.
-    pub const fn is_own(self) -> bool {
-        self.0 != 0
-    }
-
-    /// What both can do.
-    pub const fn common(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-}
+use wire::cms::Extensions;
+use wire::cms::flags::Mode;
 
 /// A message about the tree.
 #[derive(Clone, PartialEq, Debug)]
@@ -32,10 +18,10 @@ pub enum Message {
     Reply(Reply),
     /// An error in the place of the reply.
     Refusal(Refusal),
-    /// Other parents to ask, blank separated, in the place of the reply or later.
+    /// Other parents to ask, in the place of the reply or later.
     Try {
-        /// Addresses as text: `host[:port]`, separated by blanks.
-        list: String,
+        /// Where they listen; port 0 stands for the receiver's own.
+        hosts: Vec<Address>,
         /// Forget all managers, these are the new ones.
         permanent: bool,
     },
@@ -76,14 +62,8 @@ pub enum Message {
 pub struct Login {
     /// Version of the protocol: 3, or 0 from a redirector.
     pub version: u16,
-    /// What it is.
-    pub claim: Claim,
-    /// It cannot serve now.
-    pub suspended: bool,
-    /// It cannot bring files online.
-    pub nostage: bool,
-    /// It has been looking for a place for long.
-    pub trying: bool,
+    /// What it is, and how it feels.
+    pub mode: Mode,
     /// Number of its process.
     pub process: u32,
     /// Its space.

@@ -9,6 +9,7 @@
 //! | `cell`, `member`, `role`, `identity` | the children of one parent, what they are and who they are |
 //! | `directory` | the cells below, so that a newcomer is sent to the one where it stays |
 //! | `parking` | logins that wait for a cell |
+//! | `frame` | messages as bytes |
 //! | `blacklist` | who may not join |
 //! | `limits` | every time and count, by name |
 //!
@@ -21,6 +22,7 @@ mod address;
 mod blacklist;
 mod cell;
 mod directory;
+mod frame;
 mod identity;
 pub mod limits;
 mod link;
@@ -37,17 +39,21 @@ mod role;
 mod testing;
 
 pub use action::{Action, ChildChange, Notice, RefusalReason};
-pub use address::{Address, format_list, parse_list};
+pub use address::Address;
 pub use blacklist::{Blacklist, Rule, Verdict};
 pub use cell::{Cell, Place};
 pub use directory::{Directory, Entry, Places};
-pub use identity::{Identity, SystemId, affinity, cluster_id};
+pub use frame::{encode, from_answer, from_frame};
+pub use identity::{Identity, SystemId, affinity};
 pub use link::LinkId;
 pub use member::{Condition, Load, Member, Space};
 pub use members::{Members, Peer, Standing, Totals};
 pub use membership::{ChildSettings, Membership};
-pub use message::{CellReport, Extensions, Login, Message, Refusal, Reply, Status};
+pub use message::{CellReport, Login, Message, Refusal, Reply, Status};
 pub use node::{Event, Node};
 pub use parent::{Minimum, ParentSettings};
 pub use pause::Pauses;
-pub use role::{Acceptor, Claim, Role, RoleError, role};
+pub use role::{Acceptor, RoleError, role};
+pub use wire::cms::Extensions;
+pub use wire::cms::flags::Mode;
+pub use wire::cms::login::Role;

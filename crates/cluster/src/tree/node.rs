@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use base::Rng;
+use wire::cms::flags::Mode;
 
 use super::action::{Action, ChildChange, Notice, RefusalReason};
 use super::blacklist::Blacklist;
@@ -95,8 +96,8 @@ impl Node {
     ) -> Self {
         let login = children.first().map(|child| &child.login);
         let own = Own {
-            serves: login.is_none_or(|login| parent.is_some() || !login.suspended),
-            stages: login.is_some_and(|login| !login.nostage),
+            serves: login.is_none_or(|login| parent.is_some() || !login.mode.contains(Mode::SUSPEND)),
+            stages: login.is_some_and(|login| !login.mode.contains(Mode::NOSTAGE)),
             data_port: login.map_or(0, |login| login.data_port),
         };
         Self {
@@ -287,7 +288,7 @@ impl Node {
     ) {
         let reply = self.reply(login);
         let Some(members) = &mut self.members else { return };
-        if login.claim.director {
+        if login.mode.contains(Mode::DIRECTOR) {
             out.push(Action::Send { link, message: Message::Reply(reply) });
             if self.redirectors.len() >= REDIRECTORS_MAX {
                 let (host, reason) = (anonymous.peer.host, RefusalReason::Full);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::address::Address;
 use super::identity::SystemId;
 use super::limits::{DROP, DROP_SUPERVISOR, MINIMUM_PERCENT, PING, PING_OWN};
-use super::message::Extensions;
 use super::role::Acceptor;
+use wire::cms::Extensions;
 
 /// How many children must be there for service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +69,7 @@ impl ParentSettings {
             site: None,
             address,
             replicas: false,
-            extensions: Extensions(u32::MAX),
+            extensions: Extensions::ALL,
             ping: PING,
             ping_own: PING_OWN,
             usage: 0,

@@ -1,23 +1,9 @@
-//! What a node is to the one it logs in to. Source: cms protocol 3, role seen by the accepting side.
+//! Whom a parent takes in. Source: cms protocol 3, role seen by the accepting side.
 
 use std::fmt;
 
-/// What a login says about the node, as far as its role goes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Claim {
-    /// It asks where files are, and belongs to no cell.
-    pub director: bool,
-    /// It accepts children.
-    pub manager: bool,
-    /// It provides data or, with `manager`, is an inner node of a tree.
-    pub server: bool,
-    /// It stands in for data elsewhere.
-    pub proxy: bool,
-    /// It is the root of a peer cluster.
-    pub peer: bool,
-    /// It is the root of a cluster that is part of another cluster.
-    pub subcluster: bool,
-}
+use wire::cms::flags::Mode;
+use wire::cms::login::{Acceptor as Side, Role};
 
 /// What the accepting side itself is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,42 +18,6 @@ pub enum Acceptor {
     Supervisor,
     /// A leaf: nobody logs in here but redirectors.
     Server,
-}
-
-/// What a node is to its parent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Role {
-    /// Asks where files are.
-    Redirector,
-    /// Root of a tree of its own, below a meta manager or as a subcluster.
-    Manager,
-    /// Inner node of this tree.
-    Supervisor,
-    /// Leaf with data.
-    Server,
-    /// Root or inner node of a tree of proxies.
-    ProxyManager,
-    /// Leaf without data of its own.
-    ProxyServer,
-}
-
-impl Role {
-    /// Whether the node has children: it is asked for a place rather than for a file, and displaces servers.
-    pub const fn is_parent(self) -> bool {
-        matches!(self, Self::Manager | Self::Supervisor | Self::ProxyManager)
-    }
-
-    /// The letter of the role in lists of nodes.
-    pub const fn letter(self) -> &'static str {
-        match self {
-            Self::Redirector => "D",
-            Self::Manager => "M",
-            Self::Supervisor => "R",
-            Self::Server => "S",
-            Self::ProxyManager => "PM",
-            Self::ProxyServer => "PS",
-        }
-    }
 }
 
 /// Why a login is refused for what the node is. On the wire all are alike: the reply, then the end of the connection.
@@ -97,37 +47,24 @@ impl fmt::Display for RoleError {
     }
 }
 
-/// The role of a node that claims `claim` to `acceptor`.
-pub fn role(claim: Claim, acceptor: Acceptor) -> Result<Role, RoleError> {
-    if claim.director {
-        return Ok(Role::Redirector);
-    }
-    if acceptor == Acceptor::Server {
-        return Err(RoleError::Leaf);
-    }
+/// The role of a node of this mode to `acceptor`.
+///
+/// # Errors
+/// When `acceptor` does not take such nodes.
+pub fn role(mode: Mode, acceptor: Acceptor) -> Result<Role, RoleError> {
+    let side = if acceptor == Acceptor::MetaManager { Side::MetaManager } else { Side::Manager };
+    let role = Role::of(mode, side).ok_or(RoleError::None)?;
     let proxies = acceptor == Acceptor::ProxyManager;
-    if claim.peer {
-        Err(RoleError::Peer)
-    } else if claim.manager {
-        let root = acceptor == Acceptor::MetaManager || claim.subcluster;
-        match (claim.proxy, root) {
-            // Real proxy managers refuse these: a tree of proxies of real nodes has one level. Ours may have more.
-            (true, _) if proxies || acceptor == Acceptor::MetaManager => Ok(Role::ProxyManager),
-            (true, _) => Err(RoleError::Proxy),
-            (false, true) => Ok(Role::Manager),
-            (false, false) if proxies => Err(RoleError::NotProxy),
-            (false, false) => Ok(Role::Supervisor),
-        }
-    } else if claim.server {
-        match claim.proxy {
-            // A supervisor of proxies does not say of itself that it is one of proxies: both kinds pass there.
-            true if proxies || acceptor == Acceptor::Supervisor => Ok(Role::ProxyServer),
-            true => Err(RoleError::Proxy),
-            false if proxies => Err(RoleError::NotProxy),
-            false => Ok(Role::Server),
-        }
-    } else {
-        Err(RoleError::None)
+    match role {
+        Role::Redirector => Ok(role),
+        _ if acceptor == Acceptor::Server => Err(RoleError::Leaf),
+        Role::Peer | Role::PeerManager => Err(RoleError::Peer),
+        // Real proxy managers refuse these: a tree of proxies of real nodes has one level. Ours may have more.
+        Role::ProxyManager if !proxies && acceptor != Acceptor::MetaManager => Err(RoleError::Proxy),
+        // A supervisor of proxies does not say of itself that it is one of proxies: both kinds pass there.
+        Role::ProxyServer if !proxies && acceptor != Acceptor::Supervisor => Err(RoleError::Proxy),
+        Role::Supervisor | Role::Server if proxies => Err(RoleError::NotProxy),
+        _ => Ok(role),
     }
 }
 
@@ -135,43 +72,30 @@ pub fn role(claim: Claim, acceptor: Acceptor) -> Result<Role, RoleError> {
 mod tests {
     use super::*;
 
-    fn claim(words: &str) -> Claim {
-        let has = |word: &str| words.split(' ').any(|w| w == word);
-        Claim {
-            director: has("director"),
-            manager: has("manager"),
-            server: has("server"),
-            proxy: has("proxy"),
-            peer: has("peer"),
-            subcluster: has("subcluster"),
-        }
-    }
-
     #[test]
-    fn roles_as_the_protocol_derives_them() {
-        use Acceptor::*;
+    fn whom_each_kind_of_parent_takes() {
+        let (manager, server, proxy) = (Mode::MANAGER, Mode::SERVER, Mode::PROXY);
         let table = [
-            ("director manager", Manager, Ok(Role::Redirector)),
-            ("director", Server, Ok(Role::Redirector)),
-            ("manager", Manager, Ok(Role::Supervisor)),
-            ("manager server", Supervisor, Ok(Role::Supervisor)),
-            ("manager server", MetaManager, Ok(Role::Manager)),
-            ("manager subcluster", Manager, Ok(Role::Manager)),
-            ("manager proxy", ProxyManager, Ok(Role::ProxyManager)),
-            ("manager proxy", Manager, Err(RoleError::Proxy)),
-            ("manager", ProxyManager, Err(RoleError::NotProxy)),
-            ("manager peer", Manager, Err(RoleError::Peer)),
-            ("server", Manager, Ok(Role::Server)),
-            ("server", Supervisor, Ok(Role::Server)),
-            ("server", Server, Err(RoleError::Leaf)),
-            ("server proxy", Manager, Err(RoleError::Proxy)),
-            ("server proxy", ProxyManager, Ok(Role::ProxyServer)),
-            ("server", ProxyManager, Err(RoleError::NotProxy)),
-            ("peer", Supervisor, Err(RoleError::Peer)),
-            ("", Manager, Err(RoleError::None)),
+            (Mode::DIRECTOR | manager, Acceptor::Manager, Ok(Role::Redirector)),
+            (Mode::DIRECTOR, Acceptor::Server, Ok(Role::Redirector)),
+            (manager | server, Acceptor::Supervisor, Ok(Role::Supervisor)),
+            (manager | server, Acceptor::MetaManager, Ok(Role::Manager)),
+            (manager | Mode::SUBMAN, Acceptor::Manager, Ok(Role::Manager)),
+            (manager | proxy, Acceptor::ProxyManager, Ok(Role::ProxyManager)),
+            (manager | proxy, Acceptor::MetaManager, Ok(Role::ProxyManager)),
+            (manager | proxy, Acceptor::Manager, Err(RoleError::Proxy)),
+            (manager, Acceptor::ProxyManager, Err(RoleError::NotProxy)),
+            (manager | Mode::PEER, Acceptor::Manager, Err(RoleError::Peer)),
+            (server, Acceptor::Supervisor, Ok(Role::Server)),
+            (server, Acceptor::Server, Err(RoleError::Leaf)),
+            (server | proxy, Acceptor::Manager, Err(RoleError::Proxy)),
+            (server | proxy, Acceptor::ProxyManager, Ok(Role::ProxyServer)),
+            (server, Acceptor::ProxyManager, Err(RoleError::NotProxy)),
+            (Mode::PEER, Acceptor::Supervisor, Err(RoleError::Peer)),
+            (Mode::NONE, Acceptor::Manager, Err(RoleError::None)),
         ];
-        for (words, acceptor, expected) in table {
-            assert_eq!(role(claim(words), acceptor), expected, "{words} at {acceptor:?}");
+        for (mode, acceptor, expected) in table {
+            assert_eq!(role(mode, acceptor), expected, "{mode:?} at {acceptor:?}");
         }
     }
 }

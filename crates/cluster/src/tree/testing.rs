@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::address::Address;
 use super::identity::{Identity, SystemId};
 use super::member::{Condition, Load, Member, Space};
-use super::message::Extensions;
-use super::role::Role;
+use wire::cms::Extensions;
+use wire::cms::login::Role;
 
 /// A connected child of this name, without a connection's name.
 pub(super) fn member(name: &str, role: Role) -> Member {
     Member {
         identity: Identity {
-            id: SystemId::compose(if role.is_parent() { 'u' } else { 's' }, name, None, "cluster"),
+            id: SystemId::compose(if role.has_children() { 'u' } else { 's' }, name, None, "cluster"),
             ip: [10, 0, 0, 1].into(),
             data_port: 1094,
         },
@@ -22,7 +22,7 @@ pub(super) fn member(name: &str, role: Role) -> Member {
         paths: String::new(),
         site: None,
         version: 3,
-        extensions: Extensions(1),
+        extensions: Extensions::ALL,
         condition: Condition::default(),
         space: Space::default(),
         load: Load::default(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::action::{Action, ChildChange, Notice, RefusalReason};
-use super::super::address::{Address, format_list};
+use super::super::address::Address;
 use super::super::blacklist::Verdict;
 use super::super::cell::Place;
 use super::super::directory::Places;
@@ -11,8 +11,13 @@ use super::super::identity::{Identity, SystemId};
 use super::super::limits::CONTEST;
 use super::super::link::LinkId;
 use super::super::member::{Condition, Load, Member};
-use super::super::message::{Extensions, Login, Message, Refusal, Reply};
-use super::super::role::{Acceptor, Role, RoleError, role};
+use super::super::message::{Login, Message, Refusal, Reply};
+use super::super::role::{Acceptor, RoleError, role};
+
+use wire::cms::flags::Mode;
+use wire::cms::login::Role;
+use wire::cms::{Extensions, PROTOCOL_VERSION};
+
 use super::{Contest, Members, Peer, Position, Standing};
 use crate::Slot;
 
@@ -22,7 +27,7 @@ const DATA_PORT: u16 = 1094;
 impl Members {
     /// What a node is to this one that logs in so; redirectors are none of the members' business.
     pub fn role(&self, login: &Login) -> Result<Role, RoleError> {
-        role(login.claim, self.settings.acceptor)
+        role(login.mode, self.settings.acceptor)
     }
 
     /// A node asks for a place.
@@ -38,8 +43,8 @@ impl Members {
                 out.push(Action::Send { link, message: Message::Refusal(refusal) });
                 return self.refuse(link, &peer.host, RefusalReason::Banned, out);
             }
-            Verdict::Elsewhere(list) => {
-                out.push(Action::Send { link, message: Message::Try { list, permanent: true } });
+            Verdict::Elsewhere(hosts) => {
+                out.push(Action::Send { link, message: Message::Try { hosts, permanent: true } });
                 return self.refuse(link, &peer.host, RefusalReason::Banned, out);
             }
         }
@@ -51,7 +56,7 @@ impl Members {
         }
         let member = self.newcomer(link, peer, login, id, role, now);
         self.last_arrival = now;
-        if role.is_parent() {
+        if role.has_children() {
             self.last_parent = now;
         }
         self.receive(Box::new(member), now, out);
@@ -76,7 +81,11 @@ impl Members {
             site: login.site.clone(),
             version: login.version,
             extensions: login.extensions.common(self.settings.extensions),
-            condition: Condition { suspended: login.suspended, nostage: login.nostage, draining: false },
+            condition: Condition {
+                suspended: login.mode.contains(Mode::SUSPEND),
+                nostage: login.mode.contains(Mode::NOSTAGE),
+                draining: false,
+            },
             space: login.space,
             load: Load::default(),
             link: Some(link),
@@ -93,7 +102,7 @@ impl Members {
             Place::Return(slot) => self.admit(slot, *member, now, out),
             Place::Contested(slot) => self.contest(slot, member, now, out),
             Place::Alternate(slot) => {
-                self.greet(link, member.extensions, out);
+                self.greet(link, member.version, member.extensions, out);
                 self.links.insert(link, Position::Alternate(slot));
                 self.cell.stand_by(slot, *member);
             }
@@ -126,7 +135,7 @@ impl Members {
             let contest = self.contests.swap_remove(at);
             let (id, host) = (&contest.member.identity.id, contest.member.address.host());
             out.push(Action::Notice(Notice::Twins { id: id.as_str().to_owned(), host: host.to_owned() }));
-            self.greet(contest.link, contest.member.extensions, out);
+            self.greet(contest.link, contest.member.version, contest.member.extensions, out);
             self.close(contest.link, out);
         }
     }
@@ -167,7 +176,7 @@ impl Members {
         self.directory.arrived(node);
         self.links.insert(link, Position::Child(slot));
         self.wake_health(now + self.interval(&member));
-        self.greet(link, member.extensions, out);
+        self.greet(link, member.version, member.extensions, out);
         self.cell.put(slot, member);
         self.reporter.joined(node, now);
         out.push(Action::Child { slot, change: ChildChange::Joined { fresh } });
@@ -175,12 +184,14 @@ impl Members {
     }
 
     /// The reply to a login.
-    fn greet(&self, link: LinkId, extensions: Extensions, out: &mut Vec<Action>) {
+    fn greet(&self, link: LinkId, version: u16, extensions: Extensions, out: &mut Vec<Action>) {
+        // Older ones know no ids and no text at the end.
+        let modern = version >= PROTOCOL_VERSION;
         let reply = Reply {
             suspended: !self.serves,
             hold_ms: u32::try_from(self.settings.hold.as_millis()).unwrap_or(u32::MAX),
-            id: self.settings.id.as_str().to_owned(),
-            site: self.settings.site.clone(),
+            id: if modern { self.settings.id.as_str().to_owned() } else { String::new() },
+            site: self.settings.site.clone().filter(|_| modern),
             extensions,
         };
         out.push(Action::Send { link, message: Message::Reply(reply) });
@@ -195,7 +206,7 @@ impl Members {
         reason: RefusalReason,
         out: &mut Vec<Action>,
     ) {
-        self.greet(link, login.extensions.common(self.settings.extensions), out);
+        self.greet(link, login.version, login.extensions.common(self.settings.extensions), out);
         self.refuse(link, &peer.host, reason, out);
     }
 
@@ -207,7 +218,7 @@ impl Members {
         reason: RefusalReason,
         out: &mut Vec<Action>,
     ) {
-        out.push(Action::Send { link, message: Message::Try { list: String::new(), permanent: false } });
+        out.push(Action::Send { link, message: Message::Try { hosts: Vec::new(), permanent: false } });
         self.refuse(link, host, reason, out);
     }
 
@@ -216,12 +227,12 @@ impl Members {
     /// the end of its list, and ends when it is sent further.
     pub(super) fn redirect(&mut self, link: LinkId, to: &[Address], own: bool, out: &mut Vec<Action>) {
         let inner = self.settings.acceptor == Acceptor::Supervisor;
-        let list = match (inner, own) {
-            (true, false) => String::new(),
-            (true, true) => format_list(to),
-            (false, _) => format_list(to.iter().chain([&self.settings.address])),
+        let hosts = match (inner, own) {
+            (true, false) => Vec::new(),
+            (true, true) => to.to_vec(),
+            (false, _) => to.iter().chain([&self.settings.address]).cloned().collect(),
         };
-        out.push(Action::Send { link, message: Message::Try { list, permanent: false } });
+        out.push(Action::Send { link, message: Message::Try { hosts, permanent: false } });
         self.close(link, out);
     }
 }

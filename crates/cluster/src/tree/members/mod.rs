@@ -317,7 +317,7 @@ impl Members {
     fn send_away(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
         let link = self.cell.get(slot).and_then(|member| member.link);
         if let Some(link) = link {
-            out.push(Action::Send { link, message: Message::Try { list: String::new(), permanent: false } });
+            out.push(Action::Send { link, message: Message::Try { hosts: Vec::new(), permanent: false } });
             self.close(link, out);
         }
         self.free(slot, now, out);

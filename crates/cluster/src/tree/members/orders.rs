@@ -22,7 +22,7 @@ impl Members {
             if let Some(link) = member.link {
                 let message = match verdict {
                     // An error would be no answer to anything now: the node is told at its next login.
-                    Verdict::Elsewhere(list) if member.is_own() => Message::Try { list, permanent: true },
+                    Verdict::Elsewhere(hosts) if member.is_own() => Message::Try { hosts, permanent: true },
                     _ => Message::Disc,
                 };
                 out.push(Action::Send { link, message });

@@ -193,7 +193,7 @@ impl Members {
         let Some(member) = self.cell.get(slot) else { return };
         let relays = self.settings.acceptor == Acceptor::Supervisor;
         let (own, address) = (member.identity.id.digest(), member.address.clone());
-        if !member.role.is_parent() || !member.is_own() {
+        if !member.role.has_children() || !member.is_own() {
             return;
         }
         for mut report in reports {

@@ -52,7 +52,7 @@ impl Members {
         match self.settings.acceptor {
             Acceptor::MetaManager | Acceptor::Server => here.map_or(Seat::Nowhere, Seat::Here),
             Acceptor::Supervisor => {
-                let too_deep = member.role.is_parent() && self.standing != Standing::Near;
+                let too_deep = member.role.has_children() && self.standing != Standing::Near;
                 here.filter(|_| !too_deep).map_or(Seat::Nowhere, Seat::Here)
             }
             Acceptor::Manager | Acceptor::ProxyManager => self.seat_at_root(member, here, returned, now),
@@ -64,7 +64,7 @@ impl Members {
         // A real node that comes back over the own address at the end of a list takes this for an inner node, and would
         // leave the other managers.
         let here = here.filter(|_| !(returned && self.settings.replicas && !member.is_own()));
-        if member.role.is_parent() {
+        if member.role.has_children() {
             let below = || self.directory.cell_for_parent(node, now).map(Seat::Below);
             return here.map(Seat::Here).or_else(below).unwrap_or(Seat::Wait);
         }
@@ -97,7 +97,7 @@ impl Members {
             to.extend(self.directory.address(cell).cloned());
             self.directory.sent(node, cell, now);
         }
-        if newcomer.role.is_parent() {
+        if newcomer.role.has_children() {
             to.push(newcomer.address.clone());
         }
         self.redirect(link, &to, own, out);
@@ -107,7 +107,7 @@ impl Members {
     fn send_below(&mut self, link: LinkId, member: &Member, cell: u64, now: Duration, out: &mut Vec<Action>) {
         let node = member.identity.id.digest();
         let second =
-            if member.role.is_parent() { None } else { self.directory.second_choice(node, cell, now) };
+            if member.role.has_children() { None } else { self.directory.second_choice(node, cell, now) };
         let to: Vec<Address> = [Some(cell), second]
             .into_iter()
             .flatten()
@@ -120,7 +120,7 @@ impl Members {
     /// Holds a login back until there is room.
     fn hold(&mut self, link: LinkId, member: Box<Member>, now: Duration, out: &mut Vec<Action>) {
         let host = member.address.host().to_owned();
-        let parents = member.role.is_parent();
+        let parents = member.role.has_children();
         if self.waiting.of_mut(parents).park(link, member, now).is_err() {
             return self.refuse(link, &host, RefusalReason::Full, out);
         }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::super::address::Address;
 use super::super::limits::{ANSWER_MAX, ANSWER_MIN, STABLE};
 use super::super::link::LinkId;
-use super::super::message::{Extensions, Reply};
+use super::super::message::Reply;
+
+use wire::cms::Extensions;
 
 /// How far it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,16 +11,18 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use base::Rng;
+use wire::cms::Extensions;
+use wire::cms::flags::Mode;
 
 use super::action::{Action, Notice};
-use super::address::{Address, parse_list};
+use super::address::Address;
 use super::limits::{
     CANDIDATES_MAX, CONNECT, PAUSE_REFUSED, PING_DEFAULT, PING_OWN, ROOTS_MAX, SILENT_PINGS_MAX,
     SILENT_PINGS_OWN_MAX, TRYING,
 };
 use super::link::LinkId;
 use super::member::Load;
-use super::message::{Extensions, Login, Message, Refusal, Reply};
+use super::message::{Login, Message, Refusal, Reply};
 use super::pause::Pauses;
 use line::{Line, Phase};
 
@@ -151,7 +153,9 @@ impl Membership {
         if !matches!(line.phase, Phase::Connecting { .. }) {
             return;
         }
-        login.trying = line.failures >= TRYING;
+        if line.failures >= TRYING {
+            login.mode |= Mode::TRYING;
+        }
         line.heard = now;
         line.phase = Phase::Asking { due: now + line.patience() };
         out.push(Action::Send { link, message: Message::Login(Box::new(login)) });
@@ -209,9 +213,9 @@ impl Membership {
             Message::Usage => out.push(Action::Send { link, message: self.load_message() }),
             Message::Space => out.push(Action::Send { link, message: self.avail_message() }),
             Message::Reply(reply) => self.taken_in(which, link, &reply, now, out),
-            Message::Try { list, permanent } => {
+            Message::Try { hosts, permanent } => {
                 out.push(Action::Close { link });
-                self.sent_on(which, &list, permanent, now, out);
+                self.sent_on(which, hosts, permanent, now, out);
             }
             Message::Disc => {
                 out.push(Action::Close { link });
@@ -267,8 +271,18 @@ impl Membership {
         }
     }
 
-    fn sent_on(&mut self, which: Which, list: &str, permanent: bool, now: Duration, out: &mut Vec<Action>) {
-        let hosts = parse_list(list, self.settings.login.cluster_port);
+    fn sent_on(
+        &mut self,
+        which: Which,
+        hosts: Vec<Address>,
+        permanent: bool,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
+        let own_port = self.settings.login.cluster_port;
+        let with_port =
+            |host: Address| if host.port() == 0 { Address::new(host.host(), own_port) } else { host };
+        let hosts: Vec<Address> = hosts.into_iter().take(CANDIDATES_MAX).map(with_port).collect();
         if permanent && !hosts.is_empty() {
             return self.start_over(hosts, now, out);
         }
@@ -360,7 +374,7 @@ impl Membership {
 
     fn is_self(&self, address: &Address) -> bool {
         let login = &self.settings.login;
-        login.claim.manager
+        login.mode.contains(Mode::MANAGER)
             && address.port() == login.cluster_port
             && login.host.as_deref().is_some_and(|host| host == address.host())
     }

@@ -6,6 +6,8 @@ use super::super::member::{Load, Space};
 use super::super::message::{CellReport, Message, Status};
 use super::Membership;
 
+use wire::cms::flags::Mode;
+
 /// Cells in one report: with the nodes they may name as arrived, it fits a frame.
 const CELLS_PER_REPORT: usize = 32;
 
@@ -24,10 +26,11 @@ impl Membership {
 
     pub(super) fn status_message(&self) -> Message {
         let login = &self.settings.login;
+        let serves = !login.mode.contains(Mode::SUSPEND);
         Message::Status(Status {
-            serves: Some(!login.suspended),
-            data_port: Some(login.data_port).filter(|_| !login.suspended),
-            stages: Some(!login.nostage),
+            serves: Some(serves),
+            data_port: Some(login.data_port).filter(|port| serves && *port != 0),
+            stages: Some(!login.mode.contains(Mode::NOSTAGE)),
             reset: false,
         })
     }
@@ -41,9 +44,12 @@ impl Membership {
     /// The node serves or not, and where; can bring files online or not. Parents are told when it is news.
     pub fn set_condition(&mut self, serves: bool, stages: bool, data_port: u16, out: &mut Vec<Action>) {
         let login = &mut self.settings.login;
-        let before = (login.suspended, login.nostage, login.data_port);
-        (login.suspended, login.nostage, login.data_port) = (!serves, !stages, data_port);
-        if before != (login.suspended, login.nostage, login.data_port) {
+        let before = (login.mode, login.data_port);
+        login.data_port = data_port;
+        for (bit, set) in [(Mode::SUSPEND, !serves), (Mode::NOSTAGE, !stages)] {
+            login.mode = if set { login.mode | bit } else { login.mode.without(bit) };
+        }
+        if before != (login.mode, login.data_port) {
             self.say(&self.status_message(), out);
         }
     }

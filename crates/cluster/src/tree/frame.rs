@@ -1,0 +1,383 @@
+//! Messages about the tree as bytes, and back.
+//!
+//! A driver decodes each frame with `wire`. What is about the tree goes to the node as a [`Message`]; what is about files
+//! goes elsewhere, and the node only learns that something was heard.
+
+use wire::cms::flags::{Mode, StatusModifier};
+use wire::cms::login::Env;
+use wire::cms::message::{Avail, CellBatch, CellPlaces, Load as WireLoad, Occupancy, Status as WireStatus};
+use wire::cms::message::{Try, TryHost, TryList};
+use wire::cms::{
+    Code, EncodeError, ErrorCode, Extensions, Login as WireLogin, LoginAnswer, LoginReply, Message as Wire,
+    PROTOCOL_VERSION, Phase, StreamId,
+};
+
+use super::address::Address;
+use super::directory::Places;
+use super::limits::CANDIDATES_MAX;
+use super::member::{Load, Space};
+use super::message::{CellReport, Login, Message, Refusal, Reply, Status};
+
+/// What a frame says about the tree; `None`: it is about files, or nothing this version knows.
+pub fn from_frame(message: &Wire<'_>) -> Option<Message> {
+    Some(match message {
+        Wire::Login(login) => Message::Login(Box::new(from_login(login))),
+        Wire::Status(status) => Message::Status(from_status(status)),
+        Wire::Load(load) => Message::Load { load: from_load(load), free_mb: load.free_mb },
+        Wire::Avail(avail) => Message::Avail {
+            free_mb: avail.free_mb,
+            used_percent: u8::try_from(avail.used_percent).unwrap_or(100).min(100),
+        },
+        Wire::Disc => Message::Disc,
+        Wire::Ping => Message::Ping,
+        Wire::Pong => Message::Pong,
+        Wire::Space => Message::Space,
+        Wire::Usage => Message::Usage,
+        Wire::Update => Message::Update,
+        Wire::Try(hosts) => from_try(hosts),
+        Wire::Occupancy(cells) => Message::Occupancy(from_occupancy(cells)),
+        _ => return None,
+    })
+}
+
+/// The same of a frame that came before the node's login was answered.
+pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<Message> {
+    Some(match answer {
+        LoginAnswer::Accepted(reply) => Message::Reply(Reply {
+            suspended: reply.is_suspended(),
+            hold_ms: reply.hold_ms,
+            id: text(reply.sid),
+            site: reply.env().site.map(|site| text(Some(site))),
+            extensions: reply.env().extensions,
+        }),
+        LoginAnswer::Refused { code, text: why } => {
+            Message::Refusal(Refusal { banned: *code == ErrorCode::NOT_PERMITTED, text: text(Some(why)) })
+        }
+        LoginAnswer::Try(hosts) => from_try(hosts),
+        // A parent of our own says so that a login is held back.
+        LoginAnswer::Other(Code::PING) => Message::Ping,
+        LoginAnswer::Other(Code::DISC) => Message::Disc,
+        _ => return None,
+    })
+}
+
+/// Appends a message for a peer that can do `peer` beyond the protocol: one frame, or several of a long report.
+///
+/// # Errors
+/// [`EncodeError`] for what the peer would not survive or understand, and for fields that are too long.
+pub fn encode(message: &Message, peer: Extensions, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let send = |message: Wire<'_>, out: &mut Vec<u8>| message.encode(StreamId::NONE, peer, out);
+    match message {
+        Message::Login(login) => encode_login(login, out),
+        Message::Reply(reply) => encode_reply(reply, out),
+        Message::Refusal(refusal) => {
+            let code = if refusal.banned { ErrorCode::NOT_PERMITTED } else { ErrorCode::INVALID };
+            LoginAnswer::Refused { code, text: refusal.text.as_bytes() }.encode(out)
+        }
+        Message::Try { hosts, permanent } => encode_try(hosts, *permanent, out),
+        Message::Status(status) => send(Wire::Status(to_status(status)), out),
+        Message::Load { load, free_mb } => send(Wire::Load(to_load(load, *free_mb)), out),
+        Message::Avail { free_mb, used_percent } => {
+            send(Wire::Avail(Avail { free_mb: *free_mb, used_percent: (*used_percent).into() }), out)
+        }
+        Message::Ping => send(Wire::Ping, out),
+        Message::Pong => send(Wire::Pong, out),
+        Message::Usage => send(Wire::Usage, out),
+        Message::Space => send(Wire::Space, out),
+        Message::Update => send(Wire::Update, out),
+        Message::Disc => send(Wire::Disc, out),
+        Message::Occupancy(reports) => encode_occupancy(reports, peer, out),
+    }
+}
+
+fn text(bytes: Option<&[u8]>) -> String {
+    String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
+}
+
+fn from_login(login: &WireLogin<'_>) -> Login {
+    let env = login.env();
+    Login {
+        version: login.version,
+        mode: login.mode,
+        process: login.pid,
+        space: Space {
+            total_mb: login.total_mb,
+            free_mb: login.free_mb,
+            minimum_mb: login.free_mb_min,
+            used_percent: u8::try_from(login.used_percent).unwrap_or(100).min(100),
+            file_systems: login.file_systems,
+        },
+        data_port: login.data_port,
+        cluster_port: login.node_port,
+        id: text(login.sid),
+        paths: text(login.paths),
+        host: env.host.map(|host| text(Some(host))),
+        site: env.site.map(|site| text(Some(site))),
+        extensions: env.extensions,
+    }
+}
+
+fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let mut env = Vec::new();
+    let host = login.host.as_deref().map(str::as_bytes);
+    let site = login.site.as_deref().map(str::as_bytes);
+    Env { host, site, extensions: login.extensions }.encode(&mut env);
+    let message = WireLogin {
+        version: login.version,
+        mode: login.mode,
+        pid: login.process,
+        total_mb: login.space.total_mb,
+        free_mb: login.space.free_mb,
+        free_mb_min: login.space.minimum_mb,
+        file_systems: login.space.file_systems,
+        used_percent: login.space.used_percent.into(),
+        data_port: login.data_port,
+        node_port: login.cluster_port,
+        sid: (!login.id.is_empty()).then_some(login.id.as_bytes()),
+        paths: (!login.paths.is_empty()).then_some(login.paths.as_bytes()),
+        interfaces: None,
+        env: (!env.is_empty()).then_some(&env),
+    };
+    Wire::Login(message).encode(StreamId::NONE, Extensions::NONE, out)
+}
+
+fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let mut env = Vec::new();
+    let site = reply.site.as_deref().map(str::as_bytes);
+    Env { host: None, site, extensions: reply.extensions }.encode(&mut env);
+    let message = LoginReply {
+        version: PROTOCOL_VERSION,
+        mode: if reply.suspended { Mode::SUSPEND } else { Mode::NONE },
+        hold_ms: reply.hold_ms,
+        sid: (!reply.id.is_empty()).then_some(reply.id.as_bytes()),
+        env: (!env.is_empty()).then_some(&env),
+    };
+    LoginAnswer::Accepted(message).encode(out)
+}
+
+fn from_try(hosts: &Try<'_>) -> Message {
+    let address =
+        |host: TryHost<'_>| Address::new(&String::from_utf8_lossy(host.host), host.port.unwrap_or(0));
+    Message::Try {
+        hosts: hosts.hosts().take(CANDIDATES_MAX).map(address).collect(),
+        permanent: hosts.is_permanent(),
+    }
+}
+
+fn encode_try(hosts: &[Address], permanent: bool, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let entries: Vec<TryHost<'_>> =
+        hosts.iter().map(|address| TryHost::new(address.host().as_bytes(), address.port())).collect();
+    // In the place of a reply the list must be shorter than later; ours are short always.
+    let list = match entries.split_last() {
+        None => return Wire::Try(Try::NOWHERE).encode(StreamId::NONE, Extensions::NONE, out),
+        Some(_) if permanent => TryList::permanent(Phase::Login, entries)?,
+        Some((last, others)) => TryList::new(Phase::Login, others.iter().copied(), *last)?,
+    };
+    Wire::Try(list.message()).encode(StreamId::NONE, Extensions::NONE, out)
+}
+
+fn from_status(status: &WireStatus) -> Status {
+    let has = |bit| status.modifier.contains(bit);
+    // Suspension wins when a peer says both.
+    let either = |yes, no| if has(no) { Some(false) } else { has(yes).then_some(true) };
+    Status {
+        serves: either(StatusModifier::RESUME, StatusModifier::SUSPEND),
+        data_port: status.port,
+        stages: either(StatusModifier::STAGE, StatusModifier::NOSTAGE),
+        reset: has(StatusModifier::RESET),
+    }
+}
+
+fn to_status(status: &Status) -> WireStatus {
+    if status.reset {
+        return WireStatus { modifier: StatusModifier::RESET, port: None };
+    }
+    let mut modifier = StatusModifier::NONE;
+    if let Some(serves) = status.serves {
+        modifier |= if serves { StatusModifier::RESUME } else { StatusModifier::SUSPEND };
+    }
+    if let Some(stages) = status.stages {
+        modifier |= if stages { StatusModifier::STAGE } else { StatusModifier::NOSTAGE };
+    }
+    WireStatus { modifier, port: status.data_port.filter(|_| status.serves == Some(true)) }
+}
+
+fn from_load(load: &WireLoad) -> Load {
+    Load::from_parts([load.cpu, load.net, load.runq, load.mem, load.pag, load.dsk])
+}
+
+fn to_load(load: &Load, free_mb: u32) -> WireLoad {
+    let [cpu, net, runq, mem, pag, dsk] = load.parts();
+    WireLoad { cpu, net, runq, mem, pag, dsk, free_mb }
+}
+
+fn from_occupancy(cells: &Occupancy<'_>) -> Vec<CellReport> {
+    cells.cells().map_while(Result::ok).filter_map(|cell| from_cell(&cell)).collect()
+}
+
+/// `None` for a cell that is no cell: more places than there can be, or an address that is none.
+fn from_cell(cell: &CellPlaces<'_>) -> Option<CellReport> {
+    let small = |number: u16| u8::try_from(number).ok().filter(|n| usize::from(*n) <= crate::CELL_SLOTS);
+    let places =
+        Places { free: small(cell.free)?, parents: small(cell.parents)?, leaves: small(cell.leaves)? };
+    let host = cell.cell.and_then(TryHost::parse);
+    let address = match host {
+        Some(host) => Address::new(&String::from_utf8_lossy(host.host), host.port?),
+        None if cell.level == 0 || cell.gone => Address::new("", 0),
+        None => return None,
+    };
+    Some(CellReport {
+        id: cell.id,
+        address,
+        depth: u8::try_from(cell.level).ok()?,
+        places: (!cell.gone).then_some(places),
+        joined: cell.joined().collect(),
+    })
+}
+
+fn encode_occupancy(reports: &[CellReport], peer: Extensions, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+    let mut batch = CellBatch::default();
+    for report in reports {
+        let address = report.address.to_string();
+        let places = report.places.unwrap_or_default();
+        let cell = CellPlaces {
+            level: report.depth.into(),
+            id: report.id,
+            gone: report.places.is_none(),
+            free: places.free.into(),
+            parents: places.parents.into(),
+            leaves: places.leaves.into(),
+            cell: (report.depth > 0 && report.places.is_some()).then_some(address.as_bytes()),
+            joined: b"",
+        };
+        if !batch.push(&cell, &report.joined)? {
+            Wire::Occupancy(batch.message()).encode(StreamId::NONE, peer, out)?;
+            batch.clear();
+            batch.push(&cell, &report.joined)?;
+        }
+    }
+    if batch.is_empty() {
+        return Ok(());
+    }
+    Wire::Occupancy(batch.message()).encode(StreamId::NONE, peer, out)
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::cms::Splitter;
+
+    use super::*;
+
+    fn read(bytes: &[u8], unanswered: bool) -> Vec<Message> {
+        let mut splitter = Splitter::new(Phase::Established);
+        splitter.push(bytes);
+        let mut messages = Vec::new();
+        while let Some(frame) = splitter.next_frame().expect("frames") {
+            messages.extend(if unanswered {
+                from_answer(&LoginAnswer::decode(&frame.header, frame.payload).expect("an answer"))
+            } else {
+                from_frame(&Wire::decode(&frame.header, frame.payload).expect("a message"))
+            });
+        }
+        messages
+    }
+
+    fn travels(message: &Message, unanswered: bool) {
+        let mut bytes = Vec::new();
+        encode(message, Extensions::ALL, &mut bytes).expect("a frame");
+        assert_eq!(read(&bytes, unanswered), [message.clone()]);
+    }
+
+    #[test]
+    fn messages_travel() {
+        let hosts = vec![Address::new("sup1", 22003), Address::new("::1", 22004), Address::new("root", 1213)];
+        let login = Login {
+            version: 3,
+            mode: Mode::SERVER | Mode::BLREDIR | Mode::NOSTAGE,
+            process: 17,
+            space: Space { total_mb: 1000, free_mb: 500, minimum_mb: 10, used_percent: 50, file_systems: 2 },
+            data_port: 1094,
+            cluster_port: 22001,
+            id: "s-srv1@vm 22001localhost".to_owned(),
+            paths: "w /\nrs /tape".to_owned(),
+            host: Some("vm".to_owned()),
+            site: Some("here".to_owned()),
+            extensions: Extensions::ALL,
+        };
+        let status = |serves, data_port, stages| Status { serves, data_port, stages, reset: false };
+        for message in [
+            Message::Login(Box::new(login)),
+            Message::Try { hosts: hosts.clone(), permanent: false },
+            Message::Try { hosts: hosts.clone(), permanent: true },
+            Message::Try { hosts: hosts[..1].to_vec(), permanent: false },
+            Message::Try { hosts: Vec::new(), permanent: false },
+            Message::Status(status(Some(true), Some(1094), Some(false))),
+            Message::Status(status(Some(false), None, None)),
+            Message::Status(Status { reset: true, ..Status::default() }),
+            Message::Load { load: Load::from_parts([1, 2, 3, 4, 5, 100]), free_mb: 7 },
+            Message::Avail { free_mb: 7, used_percent: 3 },
+            Message::Ping,
+            Message::Pong,
+            Message::Usage,
+            Message::Space,
+            Message::Update,
+            Message::Disc,
+        ] {
+            travels(&message, false);
+        }
+        let id = "m-man@vm 22000localhost".to_owned();
+        let extensions = Extensions::ALL;
+        travels(&Message::Reply(Reply { suspended: true, hold_ms: 178, id, site: None, extensions }), true);
+        travels(&Message::Reply(Reply::default()), true);
+        travels(&Message::Refusal(Refusal { banned: true, text: "no".to_owned() }), true);
+        travels(&Message::Try { hosts, permanent: false }, true);
+        travels(&Message::Ping, true);
+    }
+
+    #[test]
+    fn a_long_report_takes_several_frames_of_which_none_is_too_long() {
+        let report = |id: u64| CellReport {
+            id,
+            address: Address::new(&format!("supervisor{id}.a.long.name.example.org"), 1213),
+            depth: 1,
+            places: (id != 9).then_some(Places { free: 1, parents: 2, leaves: 61 }),
+            joined: (0..id % 200).collect(),
+        };
+        let reports: Vec<CellReport> = (0..300).map(report).collect();
+        let mut bytes = Vec::new();
+        encode(&Message::Occupancy(reports.clone()), Extensions::ALL, &mut bytes).expect("frames");
+        let read: Vec<CellReport> = read(&bytes, false)
+            .into_iter()
+            .flat_map(|message| match message {
+                Message::Occupancy(reports) => reports,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(read.len(), reports.len());
+        for (read, sent) in read.iter().zip(&reports) {
+            assert_eq!((read.id, read.places, &read.joined), (sent.id, sent.places, &sent.joined));
+            assert!(read.places.is_none() || read.address == sent.address);
+        }
+    }
+
+    #[test]
+    fn what_real_nodes_must_not_get_is_not_sent() {
+        let mut bytes = Vec::new();
+        let report =
+            CellReport { id: 1, address: Address::new("a", 1), depth: 0, places: None, joined: vec![] };
+        assert!(encode(&Message::Occupancy(vec![report]), Extensions::NONE, &mut bytes).is_err());
+        let nobody = Login { version: 3, mode: Mode::SERVER, ..Login::default() };
+        assert!(encode(&Message::Login(Box::new(nobody)), Extensions::NONE, &mut bytes).is_err());
+        assert_eq!(bytes, []);
+    }
+
+    #[test]
+    fn cells_that_are_none_are_left_out() {
+        let places = CellPlaces { level: 1, free: 65, cell: Some(b"a:1"), ..CellPlaces::default() };
+        assert_eq!(from_cell(&places), None);
+        assert_eq!(from_cell(&CellPlaces { free: 64, cell: None, ..places }), None);
+        assert_eq!(from_cell(&CellPlaces { free: 64, cell: Some(b"a"), ..places }), None);
+        assert!(from_cell(&CellPlaces { free: 64, ..places }).is_some());
+        assert_eq!(from_cell(&CellPlaces { free: 0, level: 300, ..places }), None);
+    }
+}
