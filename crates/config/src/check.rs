@@ -1,7 +1,6 @@
 //! What only shows when the values are compared with each other and with what is on disk.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use crate::effective::{CheckpointMode, Effective, Export, PersistMode, RedirectWhen};
@@ -210,9 +209,10 @@ impl Check<'_> {
             self.doubtful(&checkpoint.origin, what, "a reboot may lose them; name another folder");
         }
         if !*effective.network.resolve_names {
-            for pattern in effective.network.allow.iter().filter(|pattern| !is_address(pattern.as_str())) {
+            let by_name = |pattern: &str| pattern.contains('*') && !is_address(pattern);
+            for pattern in effective.network.allow.iter().filter(|pattern| by_name(pattern.as_str())) {
                 let what = format!("xrd.allow host {}: names are not looked up", pattern.as_str());
-                self.doubtful(&pattern.origin, what, "remove xrd.network nodnr, or name addresses");
+                self.doubtful(&pattern.origin, what, "remove xrd.network nodnr, or name hosts or addresses");
             }
         }
         for redirect in &effective.protocol.redirects {
@@ -244,8 +244,7 @@ impl Check<'_> {
     }
 }
 
-/// True for what can match an address: an address, or a beginning of one with `*`.
+/// True for a pattern with `*` that can match an address.
 fn is_address(pattern: &str) -> bool {
-    pattern.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()
-        || (pattern.contains('*') && pattern.chars().all(|c| c.is_ascii_hexdigit() || ".:*[]".contains(c)))
+    pattern.chars().all(|c| c.is_ascii_hexdigit() || ".:*[]".contains(c))
 }

@@ -117,9 +117,9 @@ fn contradictions_are_found() {
             "f:6:1: warning: ofs.persist auto: every export is read-only; no file can be created",
         ),
         (
-            "xrd.network nodnr\nxrd.allow host *.cern.ch\nxrd.allow host 10.*",
+            "xrd.network nodnr\nxrd.allow host *.cern.ch\nxrd.allow host 10.*\nxrd.allow host a.cern.ch",
             "f:6:1: warning: xrd.allow host *.cern.ch: names are not looked up; \
-             remove xrd.network nodnr, or name addresses",
+             remove xrd.network nodnr, or name hosts or addresses",
         ),
         (
             "ofs.chkpnt enable /tmp/c",

@@ -29,7 +29,8 @@ pub(super) const SECTION: Section = Section {
             .stops_with("tls 1094"),
         Directive::new(&["xrd.allow"], Mark::Common, "{host|netgroup} name", allow)
             .default("everybody")
-            .help("Who may connect: host name or address with at most one `*`. Repeatable. \
+            .help("Who may connect: host name or address with at most one `*`. Repeatable. A name without `*` is looked \
+                   up and stands for its addresses; one with `*` is compared with the name of the client's address. \
                    Netgroups are not in force and stop the start.")
             .example("host *.example.org")
             .stops_with("netgroup physics"),

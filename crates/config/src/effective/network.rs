@@ -1,5 +1,6 @@
 //! Values for the room `net`: port, who may connect, timeouts, socket options, descriptors.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::process::Trace;
@@ -62,6 +63,13 @@ impl HostPattern {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// The one host it names, if it is a name without `*`; not an address.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        let plain = !self.text.contains('*') && self.text.parse::<IpAddr>().is_err();
+        plain.then_some(self.text.as_str())
     }
 
     /// True if `host` (a name, or an address as text) fits. `*` stands for any number of characters, also none.

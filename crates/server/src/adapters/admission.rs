@@ -1,11 +1,12 @@
 //! May this host connect (`xrd.allow`)?
 //!
-//! Patterns are compared with the address as text and with the host's name. A name counts only if it leads back to the
-//! address, because whoever owns an address may call it anything. Names are asked for on threads of their own and
-//! remembered, so that a slow name server holds up only the connection that needs the answer.
+//! A name stands for the addresses it leads to. Patterns are compared with the address as text and with the host's name,
+//! which counts only if it leads back to the address, because whoever owns an address may call it anything. Names are
+//! asked for on threads of their own and remembered, so that a slow name server holds up only the connections that need
+//! the answer.
 
 use config::{HostPattern, Network};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -17,6 +18,9 @@ const LOOKUPS_MAX: usize = 16;
 /// Names remembered.
 const NAMES_MAX: usize = 65_536;
 
+/// How long addresses of names are believed at most when some name had none: it may be known soon.
+const UNKNOWN_BELIEVED: Duration = Duration::from_secs(60);
+
 /// What is known of addresses, and since when; no name if it has none that leads back.
 type Names = HashMap<IpAddr, (Option<Arc<str>>, Instant)>;
 
@@ -25,7 +29,16 @@ pub(crate) struct Doorkeeper {
     rules: RwLock<Arc<Rules>>,
     names: Mutex<Names>,
     lookups: Semaphore,
-    resolve: fn(IpAddr) -> Option<String>,
+    resolver: Resolver,
+}
+
+/// Asks for names and addresses; blocks.
+#[derive(Clone, Copy)]
+struct Resolver {
+    /// The name of an address, if that name leads back to it.
+    name: fn(IpAddr) -> Option<String>,
+    /// The addresses of a name.
+    addresses: fn(&str) -> Vec<IpAddr>,
 }
 
 /// The part of the configuration that decides.
@@ -33,7 +46,11 @@ struct Rules {
     allow: Vec<HostPattern>,
     by_name: bool,
     believed: Duration,
+    /// The addresses that the plain names among the rules lead to, and how long they are to be believed.
+    named: Named,
 }
+
+type Named = tokio::sync::Mutex<Option<(Arc<HashSet<IpAddr>>, Instant)>>;
 
 impl Rules {
     fn new(network: &Network) -> Arc<Self> {
@@ -41,7 +58,29 @@ impl Rules {
             allow: network.allow.iter().map(|pattern| pattern.value.clone()).collect(),
             by_name: network.resolve_names.value,
             believed: network.name_cache.value,
+            named: Named::default(),
         })
+    }
+
+    /// The addresses that are allowed by name; looked up by the first who asks, while the others wait.
+    async fn named(&self, resolver: Resolver) -> Option<Arc<HashSet<IpAddr>>> {
+        let hosts: Vec<String> = self.allow.iter().filter_map(|p| p.host().map(str::to_owned)).collect();
+        if hosts.is_empty() {
+            return None;
+        }
+        let mut known = self.named.lock().await;
+        if let Some((addresses, until)) = known.as_ref()
+            && Instant::now() < *until
+        {
+            return Some(addresses.clone());
+        }
+        let found =
+            aside(move || hosts.iter().map(|host| (resolver.addresses)(host)).collect::<Vec<_>>()).await?;
+        let believed =
+            if found.iter().any(Vec::is_empty) { self.believed.min(UNKNOWN_BELIEVED) } else { self.believed };
+        let addresses: Arc<HashSet<IpAddr>> = Arc::new(found.into_iter().flatten().collect());
+        *known = Some((addresses.clone(), Instant::now() + believed));
+        Some(addresses)
     }
 
     fn fits(&self, host: &str) -> bool {
@@ -51,15 +90,15 @@ impl Rules {
 
 impl Doorkeeper {
     pub(crate) fn new(network: &Network) -> Self {
-        Self::with_resolver(network, confirmed_name)
+        Self::with_resolver(network, Resolver { name: confirmed_name, addresses: addresses_of })
     }
 
-    fn with_resolver(network: &Network, resolve: fn(IpAddr) -> Option<String>) -> Self {
+    fn with_resolver(network: &Network, resolver: Resolver) -> Self {
         Self {
             rules: RwLock::new(Rules::new(network)),
             names: Mutex::default(),
             lookups: Semaphore::new(LOOKUPS_MAX),
-            resolve,
+            resolver,
         }
     }
 
@@ -72,6 +111,9 @@ impl Doorkeeper {
     pub(crate) async fn admits(&self, address: IpAddr) -> bool {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner).clone();
         if rules.allow.is_empty() || rules.fits(&address.to_string()) {
+            return true;
+        }
+        if rules.named(self.resolver).await.is_some_and(|named| named.contains(&address)) {
             return true;
         }
         if !rules.by_name {
@@ -88,11 +130,8 @@ impl Doorkeeper {
             return name;
         }
         let _turn = self.lookups.acquire().await.ok()?;
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let resolve = self.resolve;
-        let asking = move || drop(tell.send(resolve(address)));
-        std::thread::Builder::new().name("resolver".to_owned()).spawn(asking).ok()?;
-        let name: Option<Arc<str>> = told.await.ok()?.map(Into::into);
+        let resolve = self.resolver.name;
+        let name: Option<Arc<str>> = aside(move || resolve(address)).await?.map(Into::into);
         let mut names = self.names();
         if names.len() >= NAMES_MAX {
             names.clear();
@@ -104,6 +143,18 @@ impl Doorkeeper {
     fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Runs `question` on a thread of its own.
+async fn aside<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let asking = move || drop(tell.send(question()));
+    std::thread::Builder::new().name("resolver".to_owned()).spawn(asking).ok()?;
+    told.await.ok()
+}
+
+fn addresses_of(name: &str) -> Vec<IpAddr> {
+    dns_lookup::lookup_host(name).map(|found| found.map(|a| a.to_canonical()).collect()).unwrap_or_default()
 }
 
 /// The name of an address, if that name leads back to it.
@@ -134,14 +185,21 @@ mod tests {
         (address.to_string() == "10.0.0.1").then(|| "wn1.example.org".to_owned())
     }
 
+    fn addresses(name: &str) -> Vec<IpAddr> {
+        let known = if name == "alias.example.org" { &["10.0.0.7", "fd00::7"][..] } else { &[] };
+        known.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    const RESOLVER: Resolver = Resolver { name: named, addresses };
+
     #[test]
     fn without_rules_everybody_comes_in() {
-        assert!(admits(&Doorkeeper::with_resolver(&network(&[], true), named), "10.9.9.9"));
+        assert!(admits(&Doorkeeper::with_resolver(&network(&[], true), RESOLVER), "10.9.9.9"));
     }
 
     #[test]
     fn patterns_fit_addresses_and_confirmed_names() {
-        let keeper = Doorkeeper::with_resolver(&network(&["192.168.*", "*.Example.org"], true), named);
+        let keeper = Doorkeeper::with_resolver(&network(&["192.168.*", "*.Example.org"], true), RESOLVER);
         assert!(admits(&keeper, "192.168.7.1"));
         assert!(admits(&keeper, "10.0.0.1"));
         assert!(!admits(&keeper, "10.0.0.2"));
@@ -152,13 +210,26 @@ mod tests {
     }
 
     #[test]
+    fn a_plain_name_stands_for_its_addresses() {
+        for by_name in [true, false] {
+            let rules = network(&["nobody.example.org", "Alias.example.org"], by_name);
+            let keeper = Doorkeeper::with_resolver(&rules, RESOLVER);
+            assert!(admits(&keeper, "10.0.0.7") && admits(&keeper, "fd00::7"));
+            assert!(!admits(&keeper, "10.0.0.1") && !admits(&keeper, "10.0.0.2"));
+        }
+    }
+
+    #[test]
     fn a_name_is_asked_for_once() {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         fn counting(address: IpAddr) -> Option<String> {
             ASKED.fetch_add(1, Ordering::Relaxed);
             named(address)
         }
-        let keeper = Doorkeeper::with_resolver(&network(&["*.example.org"], true), counting);
+        let keeper = Doorkeeper::with_resolver(
+            &network(&["*.example.org"], true),
+            Resolver { name: counting, addresses },
+        );
         assert!(admits(&keeper, "10.0.0.1") && admits(&keeper, "10.0.0.1"));
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
     }
