@@ -89,12 +89,15 @@ fn page(shared: &Shared, mut rest: Rest) -> Result<Value, Error> {
     }
 }
 
+/// Names of a user and a group.
+type Names = (Arc<str>, Arc<str>);
+
 /// Who owns the last entry: mostly the owners of the next one too.
 #[derive(Default)]
-struct Owners(Option<((u32, u32), (Arc<str>, Arc<str>))>);
+struct Owners(Option<((u32, u32), Names)>);
 
 impl Owners {
-    fn of(&mut self, metadata: &Metadata, users: &dyn Users) -> (Arc<str>, Arc<str>) {
+    fn of(&mut self, metadata: &Metadata, users: &dyn Users) -> Names {
         let numbers = (metadata.uid, metadata.gid);
         if let Some((last, names)) = &self.0
             && *last == numbers
