@@ -5,14 +5,16 @@
 
 use crate::{Arrival, Claim, Door, Loops, Socket, SocketConfig};
 use rustix::io::Errno;
+use rustix::net::SocketFlags;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// Connections the kernel holds for us while we are busy.
 const BACKLOG: i32 = 4096;
@@ -30,7 +32,7 @@ pub struct ListenerConfig {
     pub port: u16,
     /// Address; `None` is every address, IPv6 and IPv4; `::` every IPv6 address alone.
     pub address: Option<IpAddr>,
-    /// Set-up of accepted sockets.
+    /// Set-up of accepted sockets: the open port has it, and they inherit it.
     pub socket: SocketConfig,
     /// A connection must show its first bytes within this time.
     pub hail: Duration,
@@ -84,12 +86,14 @@ impl Listener {
     pub fn bind(config: ListenerConfig) -> Result<Self, BindError> {
         let wanted = config.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let address = SocketAddr::new(wanted, config.port);
-        let outcome = open(address, config.address.is_some()).or_else(|error| {
+        let outcome = open(address, config.address.is_some(), &config.socket).or_else(|error| {
             match (config.address, error.raw_os_error()) {
                 // A kernel without IPv6.
-                (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
-                    open(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), config.port), false)
-                }
+                (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => open(
+                    SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), config.port),
+                    false,
+                    &config.socket,
+                ),
                 _ => Err(error),
             }
         });
@@ -104,7 +108,8 @@ impl Listener {
         self.socket.local_addr()
     }
 
-    /// Accepts until the future is dropped, which closes the port. Runs on any runtime.
+    /// Accepts until the future is dropped, which closes the port. Runs on any runtime; on one of the loops it saves a newcomer
+    /// two changes of threads.
     pub async fn serve(
         self,
         loops: Arc<Loops>,
@@ -112,16 +117,16 @@ impl Listener {
         admission: Admission,
         refusals: Arc<Refusals>,
     ) -> io::Result<()> {
-        let listener = TcpListener::from_std(self.socket)?;
+        // SAFETY: the socket owns its descriptor, which stays open and the same as long as it lives.
+        let listener = unsafe { AsyncFd::register_with_interest(self.socket, Interest::READABLE) }?;
         let mut spare = spare_descriptor();
         loop {
-            let accepted = listener.accept().await;
-            let (stream, peer) = match accepted {
+            let (stream, peer) = match accept(&listener).await {
                 Ok(pair) => pair,
                 Err(error) if is_exhausted(&error) => {
                     refusals.full.fetch_add(1, Ordering::Relaxed);
                     drop(spare.take());
-                    if let Ok(Ok((newcomer, _))) = tokio::time::timeout(ACCEPT_PAUSE, listener.accept()).await
+                    if let Ok(Ok((newcomer, _))) = tokio::time::timeout(ACCEPT_PAUSE, accept(&listener)).await
                     {
                         drop(newcomer);
                     }
@@ -136,7 +141,6 @@ impl Listener {
                 refusals.full.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            let Ok(stream) = stream.into_std() else { continue };
             let Some(home) = loops.least_loaded().cloned() else { return Ok(()) };
             let (doors, config, refusals) = (doors.clone(), self.config.clone(), refusals.clone());
             let admission = admission(peer.ip().to_canonical());
@@ -147,7 +151,7 @@ impl Listener {
                     refusals.denied.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
-                let Ok(socket) = Socket::adopt(stream, &config.socket) else { return };
+                let Ok(socket) = Socket::adopt(stream) else { return };
                 let mut arrival = Arrival { socket, peer, received: Vec::new(), home: target };
                 let found = tokio::time::timeout(config.hail, find_door(&doors, &mut arrival)).await;
                 match found {
@@ -161,13 +165,33 @@ impl Listener {
     }
 }
 
-fn open(address: SocketAddr, only_v6: bool) -> io::Result<std::net::TcpListener> {
+/// The next connection: its socket does not block and is not yet known to any loop.
+async fn accept(listener: &AsyncFd<std::net::TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+    loop {
+        let mut ready = listener.readable().await?;
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let accepted = ready.try_io(|listener| Ok(rustix::net::acceptfrom_with(listener, flags)?));
+        match accepted {
+            Ok(Ok((stream, Some(peer)))) => {
+                let peer = SocketAddr::try_from(peer).map_err(|_| Errno::AFNOSUPPORT)?;
+                return Ok((TcpStream::from(stream), peer));
+            }
+            // A peer without an address is none.
+            Ok(Ok((_, None))) => {}
+            Ok(Err(error)) => return Err(error),
+            Err(_nothing) => {}
+        }
+    }
+}
+
+fn open(address: SocketAddr, only_v6: bool, config: &SocketConfig) -> io::Result<std::net::TcpListener> {
     use socket2::{Domain, Protocol, Socket as Raw, Type};
     let socket = Raw::new(Domain::for_address(address), Type::STREAM.cloexec(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {
         socket.set_only_v6(only_v6)?;
     }
+    crate::socket::set_up(&socket, config)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;

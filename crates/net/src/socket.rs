@@ -35,34 +35,37 @@ impl Default for SocketConfig {
     }
 }
 
+/// Sets up a listening socket: those it accepts inherit it all, which saves a connection some system calls.
+pub(crate) fn set_up(socket: &socket2::Socket, config: &SocketConfig) -> io::Result<()> {
+    socket.set_tcp_nodelay(true)?;
+    if let Some(keepalive) = config.keepalive {
+        let mut probes = socket2::TcpKeepalive::new();
+        if let Some(idle) = keepalive.idle {
+            probes = probes.with_time(idle);
+        }
+        if let Some(interval) = keepalive.interval {
+            probes = probes.with_interval(interval);
+        }
+        if let Some(count) = keepalive.count {
+            probes = probes.with_retries(count);
+        }
+        socket.set_tcp_keepalive(&probes)?;
+    }
+    if let Some(bytes) = config.buffer_bytes {
+        socket.set_send_buffer_size(bytes)?;
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    Ok(())
+}
+
 /// A connected socket on a loop.
 pub struct Socket {
     stream: TcpStream,
 }
 
 impl Socket {
-    /// Brings a connected, non-blocking socket onto the current loop.
-    pub fn adopt(stream: std::net::TcpStream, config: &SocketConfig) -> io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        let face = socket2::SockRef::from(&stream);
-        if let Some(keepalive) = config.keepalive {
-            let mut probes = socket2::TcpKeepalive::new();
-            if let Some(idle) = keepalive.idle {
-                probes = probes.with_time(idle);
-            }
-            if let Some(interval) = keepalive.interval {
-                probes = probes.with_interval(interval);
-            }
-            if let Some(count) = keepalive.count {
-                probes = probes.with_retries(count);
-            }
-            face.set_tcp_keepalive(&probes)?;
-        }
-        if let Some(bytes) = config.buffer_bytes {
-            face.set_send_buffer_size(bytes)?;
-            face.set_recv_buffer_size(bytes)?;
-        }
+    /// Brings a connected socket that does not block onto the current loop.
+    pub fn adopt(stream: std::net::TcpStream) -> io::Result<Self> {
         Ok(Self { stream: TcpStream::from_std(stream)? })
     }
 

@@ -64,7 +64,6 @@ pub(crate) fn door(effective: &Effective, port: u16) -> xroot::Config {
         hail: *effective.network.hail_timeout,
         idle: *effective.network.idle_timeout,
         sendfile: *effective.protocol.sendfile,
-        socket: socket(effective),
         identification: xroot::Identification {
             host: effective.host.clone(),
             port,

@@ -14,11 +14,13 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::Duration;
 use storage::Backend;
 use storage::posix::Posix;
 use tokio::sync::oneshot;
+
+/// How long a loop may take to close the port.
+const CLOSING_MAX: Duration = Duration::from_secs(10);
 
 /// A server that serves. Dropping it closes the port; connections that are open go on until they end, so
 /// [`Running::drain`] comes first where that matters.
@@ -32,10 +34,10 @@ pub struct Running {
     acceptor: Option<Acceptor>,
 }
 
-/// The thread that accepts. The port is open as long as `open` is.
+/// Accepts, on the first loop. The port is open as long as `open` is, and closed when `told` has no other end any more.
 struct Acceptor {
     open: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+    told: std::sync::mpsc::Receiver<()>,
 }
 
 /// Connections that were not served, since the start.
@@ -187,25 +189,30 @@ impl Acceptor {
         admission: Admission,
         refusals: Arc<Refusals>,
     ) -> std::io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (open, closed) = oneshot::channel::<()>();
-        let thread = std::thread::Builder::new().name("acceptor".to_owned()).spawn(move || {
-            runtime.block_on(async {
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        // On a loop: a newcomer then costs no change of threads there, and one elsewhere.
+        let first = loops.handles().first().cloned();
+        let spawned = first.is_some_and(|first| {
+            first.spawn(move || async move {
+                // Dropped when the port is closed, however it comes to that.
+                let _tell = tell;
                 tokio::select! {
                     _ = closed => {}
                     ended = listener.serve(loops, doors, admission, refusals) => if let Err(error) = ended {
                         tracing::error!("no longer accepting connections: {error}");
                     },
                 }
-            });
-        })?;
-        Ok(Self { open, thread })
+            })
+        });
+        if spawned { Ok(Self { open, told }) } else { Err(std::io::Error::other("no loop is running")) }
     }
 
     fn stop(self) {
         drop(self.open);
-        if self.thread.join().is_err() {
-            tracing::error!("the acceptor ended by a panic");
+        // Nothing is sent: the other end goes when the port is closed.
+        if self.told.recv_timeout(CLOSING_MAX) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            tracing::error!("the port is still open: a loop does not answer");
         }
     }
 }

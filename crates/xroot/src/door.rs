@@ -4,7 +4,7 @@ use crate::hub::Hub;
 use crate::link;
 use crate::registry::Registry;
 use crate::stats::{Identification, LoopStats, Totals, xml};
-use net::{Arrival, Claim, LoopHandle, Presence, SocketConfig};
+use net::{Arrival, Claim, LoopHandle, Presence};
 use session::{Peer, Session, Settings};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,8 +28,6 @@ pub struct Config {
     pub idle: Option<Duration>,
     /// Send large plain reads without copying where that is possible.
     pub sendfile: bool,
-    /// Set-up of sockets that move to another loop.
-    pub socket: SocketConfig,
     /// How the server names itself in statistics.
     pub identification: Identification,
     /// Log each login.
@@ -45,7 +43,6 @@ impl Default for Config {
             hail: Duration::from_secs(30),
             idle: None,
             sendfile: true,
-            socket: SocketConfig::default(),
             identification: Identification::default(),
             log_logins: true,
             log_disconnects: true,

@@ -216,7 +216,7 @@ fn join(
     let presence = home.enter();
     home.spawn(move || async move {
         let hub = Hub::of(&shared);
-        let Ok(mut socket) = Socket::adopt(stream, &shared.config.socket) else { return };
+        let Ok(mut socket) = Socket::adopt(stream) else { return };
         let found = hub.find(entry.owner);
         let bound = found.as_ref().map(|core| core.borrow_mut().bind(streamid, address));
         let error = match (found, bound) {

@@ -158,7 +158,7 @@ fn a_panic_in_a_bound_read_ends_all_connections_of_the_session() {
 fn a_reader_that_stops_reading_gets_everything_later() {
     let mut wish = Wish::default();
     wish.config.sendfile = false;
-    wish.config.socket.buffer_bytes = Some(256 * 1024);
+    wish.socket.buffer_bytes = Some(256 * 1024);
     let server = Server::with(wish);
     let content = pattern(1_000_000);
     server.put("/f", &content);

@@ -282,7 +282,7 @@ fn what_nobody_announced_is_refused_after_a_while() {
 #[test]
 fn paths_that_cannot_send_do_not_keep_each_other_awake() {
     let mut wish = Wish { loops: 1, ..Wish::default() };
-    wish.config.socket.buffer_bytes = Some(256 * 1024);
+    wish.socket.buffer_bytes = Some(256 * 1024);
     let server = Server::with(wish);
     let content = pattern(3_000_000);
     server.put("/f", &content);

@@ -33,7 +33,7 @@ fn memory_is_bounded() {
 fn clients_that_do_not_read_hold_no_more_than_their_share() {
     let mut wish = Wish::default();
     wish.config.sendfile = false;
-    wish.config.socket.buffer_bytes = Some(64 * 1024);
+    wish.socket.buffer_bytes = Some(64 * 1024);
     let server = Server::with(wish);
     server.put("/f", &pattern(4_000_000));
     let requests: Vec<fn(u16) -> Raw> = vec![

@@ -403,7 +403,7 @@ fn a_close_behind_reads_lets_them_end() {
 #[test]
 fn a_file_that_shrinks_under_its_reply_closes_the_connection() {
     let mut wish = Wish::default();
-    wish.config.socket.buffer_bytes = Some(64 * 1024);
+    wish.socket.buffer_bytes = Some(64 * 1024);
     let server = Server::with(wish);
     let content = vec![0xa5; 32 * 1024 * 1024];
     server.put("/f", &content);

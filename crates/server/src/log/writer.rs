@@ -17,6 +17,9 @@ pub const QUEUED_LINES_MAX: usize = 8192;
 /// Bytes gathered into one write.
 const BATCH_BYTES: usize = 64 * 1024;
 
+/// After each write the thread lets lines gather for so long: waking it for each would cost those who log more than the line.
+const GATHERING: Duration = Duration::from_millis(5);
+
 /// Where the thread writes.
 pub(super) enum Sink {
     /// The error output.
@@ -152,6 +155,7 @@ fn serve(mut sink: Sink, inbox: &Receiver<Message>, dropped: &AtomicU64) {
             }
         }
         sink.write(&mut batch, dropped);
+        std::thread::sleep(GATHERING);
     }
 }
 

@@ -72,6 +72,7 @@ impl base::Clock for SystemClock {
 /// What a test wants its server to be.
 pub struct Wish {
     pub config: xroot::Config,
+    pub socket: SocketConfig,
     pub loops: usize,
     /// Folders that have a pool of one thread, as if they were file systems of their own.
     pub pools: Vec<&'static str>,
@@ -85,8 +86,15 @@ pub struct Wish {
 impl Default for Wish {
     fn default() -> Self {
         let socket = SocketConfig { keepalive: None, buffer_bytes: None };
-        let config = xroot::Config { socket, ..xroot::Config::default() };
-        Self { config, loops: 2, pools: Vec::new(), wrap: |logical| logical, lock: true, ring: false }
+        Self {
+            config: xroot::Config::default(),
+            socket,
+            loops: 2,
+            pools: Vec::new(),
+            wrap: |logical| logical,
+            lock: true,
+            ring: false,
+        }
     }
 }
 
@@ -129,7 +137,7 @@ impl Server {
             journals,
         };
         let files = (wish.wrap)(Logical::new(parts).unwrap());
-        let socket = wish.config.socket.clone();
+        let socket = wish.socket.clone();
         let door = Arc::new(xroot::Door::new(wish.config, files));
         let loops = Arc::new(Loops::start(wish.loops).unwrap());
         if wish.ring {
