@@ -13,6 +13,8 @@ import tools
 
 ONLY = os.environ.get("SCALLA_INTEROP_ONLY", "")
 KINDS = [kind for kind in ("ours", "theirs") if ONLY in ("", kind)]
+# Tests of data, which must also hold where the kernel refuses what our data path would like to use.
+DATA_MODULES = ("test_requests", "test_copy", "test_streams", "test_checksum", "test_python")
 _numbers = itertools.count(1)
 
 
@@ -26,10 +28,19 @@ def pytest_sessionstart(session):
 def pytest_collection_modifyitems(items):
     """Without our server its own tests are left out, and only then."""
     for item in items:
-        if ONLY == "theirs" and {"ours", "serve", "recorded_ours"} & set(item.fixturenames):
+        if ONLY == "theirs" and {"ours", "refused", "serve", "recorded_ours"} & set(item.fixturenames):
             item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=theirs"))
         if ONLY == "ours" and "theirs" in item.fixturenames:
             item.add_marker(pytest.mark.skip(reason="SCALLA_INTEROP_ONLY=ours"))
+
+
+def pytest_generate_tests(metafunc):
+    """Each kind of server in turn: what a test demands of ours must be true of theirs."""
+    if "server" in metafunc.fixturenames:
+        kinds = list(KINDS)
+        if "ours" in kinds and metafunc.module.__name__ in DATA_MODULES:
+            kinds.append("refused")
+        metafunc.parametrize("server", kinds, indirect=True)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -56,14 +67,20 @@ def ours():
 
 
 @pytest.fixture(scope="session")
+def refused():
+    """Our server, refused by the kernel what it would like to use."""
+    yield from _long_lived(peers.Refused)
+
+
+@pytest.fixture(scope="session")
 def theirs():
     """The real server."""
     yield from _long_lived(peers.Theirs)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def server(request):
-    """Each kind of server in turn: what a test demands of ours must be true of theirs."""
+    """The server of a kind: see `pytest_generate_tests`."""
     server = request.getfixturevalue(request.param)
     assert server.alive(), f"an earlier test ended {server.kind}: {server.output()[-2000:]}"
     return server

@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import refusal
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 START_SECONDS = 30
 STOP_SECONDS = 40
@@ -219,6 +221,13 @@ class Ours(Server):
     def find_port(self):
         found = re.search(r"listening on \S*:(\d+)", self.output())
         return int(found.group(1)) if found else None
+
+
+class Refused(Ours):
+    """Ours, to which the kernel refuses what the data path would like to use."""
+
+    def __init__(self, **how):
+        super().__init__(limits=refusal.refuse, **how)
 
 
 class Theirs(Server):
