@@ -51,11 +51,14 @@ def test_everything_in_one_segment(calm_ours, area_on):
         connection.send(session_start() + request(2, raw.PING) + request(3, raw.STAT, payload=path)
                         + request(4, raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path))
         assert connection.receive(16)[-4:] == b"\0\0\0\1"
-        for stream in (0, 1, 2, 3, 4):
+        for stream in (0, 1, 2):
             frame = connection.frame()
             assert (frame.stream, frame.status) == (stream, raw.OK)
+        # Those that ask the disk may overtake each other.
+        frames = {frame.stream: frame for frame in (connection.frame(), connection.frame())}
+        assert {stream: frame.status for stream, frame in frames.items()} == {3: raw.OK, 4: raw.OK}
         connection.stream = 10
-        assert connection.read(frame.body[:4], 0, 100) == pattern(100)
+        assert connection.read(frames[4].body[:4], 0, 100) == pattern(100)
 
 
 @pytest.mark.parametrize("cut", range(1, 20))
