@@ -198,10 +198,8 @@ impl Directory {
     pub fn sent(&mut self, node: u64, cell: u64, now: Duration) {
         self.uncount(node);
         let failures = self.placements.remove(&node).map(|placement| placement.failures).unwrap_or_default();
-        if let Some(entry) = self.entry_mut(cell) {
-            entry.reserved += 1;
-        }
-        self.placements.insert(node, Placement { cell, at: now, counted: true, failures });
+        let counted = self.entry_mut(cell).map(|entry| entry.reserved += 1).is_some();
+        self.placements.insert(node, Placement { cell, at: now, counted, failures });
         self.ageing.push_back((now + RESERVATION, node));
         self.forgetting.push_back((now + FAILURE, node));
     }

@@ -90,10 +90,16 @@ impl Node {
     /// A node with these duties: a manager has a parent's, a server a child's for each cluster, a supervisor both.
     pub fn new(
         parent: Option<ParentSettings>,
-        children: Vec<ChildSettings>,
+        mut children: Vec<ChildSettings>,
         rng: &mut dyn Rng,
         now: Duration,
     ) -> Self {
+        if parent.is_some() {
+            // A parent serves when it has children; it says so then.
+            for child in &mut children {
+                child.login.mode |= Mode::SUSPEND | Mode::NOSTAGE;
+            }
+        }
         let login = children.first().map(|child| &child.login);
         let own = Own {
             serves: login.is_none_or(|login| parent.is_some() || !login.mode.contains(Mode::SUSPEND)),
@@ -373,6 +379,9 @@ impl Node {
                 membership.reset(out);
             }
         }
+        if totals {
+            self.tell_condition(out);
+        }
         if totals && self.totals_at.is_none() {
             self.totals_at = Some(now + TOTALS);
             self.tell_totals(false, out);
@@ -401,13 +410,19 @@ impl Node {
     }
 
     fn tell_service(&mut self, out: &mut Vec<Action>) {
-        let (serves, own) = (self.serves(), self.own);
-        for membership in &mut self.memberships {
-            membership.set_condition(serves, own.stages, own.data_port, out);
-        }
+        self.tell_condition(out);
         let status = self.status();
         for link in &self.redirectors {
             out.push(Action::Send { link: *link, message: status.clone() });
+        }
+    }
+
+    /// Parents learn whether this node serves and stages; a parent does what its children do.
+    fn tell_condition(&mut self, out: &mut Vec<Action>) {
+        let (serves, data_port) = (self.serves(), self.own.data_port);
+        let stages = self.members.as_ref().map_or(self.own.stages, |members| members.totals().stages);
+        for membership in &mut self.memberships {
+            membership.set_condition(serves, stages, data_port, out);
         }
     }
 

@@ -17,6 +17,8 @@ pub(super) struct Parked {
     pub(super) member: Box<Member>,
     /// When it came.
     pub(super) since: Duration,
+    /// Whether it had been sent to a cell a moment before.
+    pub(super) returned: bool,
 }
 
 /// Logins in the order of their arrival.
@@ -35,6 +37,7 @@ impl Parking {
         &mut self,
         link: LinkId,
         member: Box<Member>,
+        returned: bool,
         now: Duration,
     ) -> Result<(), Box<Member>> {
         if self.parked.len() >= PARKED_MAX {
@@ -45,7 +48,7 @@ impl Parking {
         if member.is_own() {
             self.notices.push_back((now + PARKED_NOTICE, ticket));
         }
-        self.parked.insert(ticket, Parked { member, since: now });
+        self.parked.insert(ticket, Parked { member, since: now, returned });
         self.by_link.insert(link, ticket);
         Ok(())
     }
@@ -71,9 +74,14 @@ impl Parking {
     }
 
     /// Takes one out.
-    pub(super) fn release(&mut self, link: LinkId) -> Option<Box<Member>> {
+    pub(super) fn release(&mut self, link: LinkId) -> Option<Parked> {
         let ticket = self.by_link.remove(&link)?;
-        self.parked.remove(&ticket).map(|parked| parked.member)
+        self.parked.remove(&ticket)
+    }
+
+    /// The one that has waited longest of those that come for the first time.
+    pub(super) fn oldest_new(&self) -> Option<&Parked> {
+        self.parked.values().find(|parked| !parked.returned)
     }
 
     /// How many wait.
@@ -88,7 +96,7 @@ impl Parking {
             return None;
         }
         let link = oldest.member.link?;
-        self.release(link)
+        self.release(link).map(|parked| parked.member)
     }
 
     /// The next node of our own that has to be told now that it is not forgotten.

@@ -30,7 +30,7 @@ use super::link::LinkId;
 use super::member::Member;
 use super::message::Message;
 use super::parent::ParentSettings;
-use super::parking::Parking;
+use super::parking::{Parked, Parking};
 use super::role::Acceptor;
 use crate::{CELL_SLOTS, Slot, SlotMask};
 use reports::Reporter;
@@ -240,7 +240,7 @@ impl Members {
         }
     }
 
-    fn take_waiting(&mut self, link: LinkId) -> Option<Box<Member>> {
+    fn take_waiting(&mut self, link: LinkId) -> Option<Parked> {
         self.waiting.leaves.release(link).or_else(|| self.waiting.parents.release(link))
     }
 
@@ -289,7 +289,7 @@ impl Members {
 
     /// Looks whether service begins or ends with what has just changed, and whom that concerns.
     fn review(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let enough = self.cell.active().len() >= self.settings.minimum.of(self.cell.used().len()).max(1);
+        let enough = self.cell.active().len() >= self.minimum();
         let serves = enough && !self.suspended_by_order;
         if serves != self.serves {
             self.serves = serves;

@@ -61,8 +61,13 @@ impl Members {
         self.review(now, out);
     }
 
-    /// The least number of children for service.
+    /// The least number of active children for service: of those that are known now, so it falls again when children go
+    /// for good. A connected supervisor that has no children itself, a spare one, is none to wait for.
     pub fn minimum(&self) -> usize {
-        self.settings.minimum.of(self.cell.used().len()).max(1)
+        let idle = |member: &super::Member| {
+            member.role.has_children() && member.is_online() && member.condition.suspended
+        };
+        let known = self.cell.iter().filter(|(_, member)| !idle(member)).count();
+        self.settings.minimum.of(known).max(1)
     }
 }

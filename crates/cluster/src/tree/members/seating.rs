@@ -12,6 +12,7 @@ use super::super::limits::{FLAT_MAX, SETTLE};
 use super::super::link::LinkId;
 use super::super::member::Member;
 use super::super::message::Message;
+use super::super::parking::Parked;
 use super::super::role::Acceptor;
 use super::{Members, Position, Standing};
 use crate::Slot;
@@ -34,11 +35,15 @@ impl Members {
         let Some(link) = member.link else { return };
         match self.find_seat(&member, returned, now) {
             Seat::Here(slot) => {
-                self.make_room(slot, &member, now, out);
+                let displaced = self.make_room(slot, &member, now, out);
+                let cell = member.identity.id.digest();
                 self.admit(slot, *member, now, out);
+                if let Some(node) = displaced {
+                    self.directory.sent(node, cell, now);
+                }
             }
             Seat::Below(cell) => self.send_below(link, &member, cell, now, out),
-            Seat::Wait => self.hold(link, member, now, out),
+            Seat::Wait => self.hold(link, member, returned, now, out),
             Seat::Nowhere => self.turn_away(link, member.address.host(), RefusalReason::Full, out),
         }
     }
@@ -87,13 +92,24 @@ impl Members {
         self.settings.expected > FLAT_MAX || self.cell.used().len() >= FLAT_MAX || self.known() >= FLAT_MAX
     }
 
-    /// Sends whoever is in a slot elsewhere: into the newcomer's cell, or where the directory knows better.
-    fn make_room(&mut self, slot: Slot, newcomer: &Member, now: Duration, out: &mut Vec<Action>) {
-        let Some(displaced) = self.cell.get(slot) else { return };
-        let Some(link) = displaced.link else { return self.free(slot, now, out) };
+    /// Sends whoever is in a slot elsewhere: where the directory knows room, or into the newcomer's cell. Returns whom it
+    /// sent to the newcomer.
+    fn make_room(
+        &mut self,
+        slot: Slot,
+        newcomer: &Member,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) -> Option<u64> {
+        let displaced = self.cell.get(slot)?;
+        let Some(link) = displaced.link else {
+            self.free(slot, now, out);
+            return None;
+        };
         let (node, own) = (displaced.identity.id.digest(), displaced.is_own());
         let mut to = Vec::new();
-        if let Some(cell) = self.directory.cell_for_server(node, now) {
+        let known = self.directory.cell_for_server(node, now);
+        if let Some(cell) = known {
             to.extend(self.directory.address(cell).cloned());
             self.directory.sent(node, cell, now);
         }
@@ -102,6 +118,7 @@ impl Members {
         }
         self.redirect(link, &to, own, out);
         self.free(slot, now, out);
+        known.is_none().then_some(node)
     }
 
     fn send_below(&mut self, link: LinkId, member: &Member, cell: u64, now: Duration, out: &mut Vec<Action>) {
@@ -118,10 +135,17 @@ impl Members {
     }
 
     /// Holds a login back until there is room.
-    fn hold(&mut self, link: LinkId, member: Box<Member>, now: Duration, out: &mut Vec<Action>) {
+    fn hold(
+        &mut self,
+        link: LinkId,
+        member: Box<Member>,
+        returned: bool,
+        now: Duration,
+        out: &mut Vec<Action>,
+    ) {
         let host = member.address.host().to_owned();
         let parents = member.role.has_children();
-        if self.waiting.of_mut(parents).park(link, member, now).is_err() {
+        if self.waiting.of_mut(parents).park(link, member, returned, now).is_err() {
             return self.refuse(link, &host, RefusalReason::Full, out);
         }
         self.links.insert(link, Position::Parked);
@@ -138,15 +162,11 @@ impl Members {
             return;
         }
         for parents in [true, false] {
-            while let Some(first) = self.waiting.of(parents).oldest() {
-                let Some(link) = first.member.link else { break };
-                if matches!(self.find_seat(&first.member, false, now), Seat::Wait) {
-                    break;
-                }
-                let Some(member) = self.waiting.of_mut(parents).release(link) else { break };
+            while let Some(link) = self.next_to_seat(parents, now) {
+                let Some(parked) = self.waiting.of_mut(parents).release(link) else { break };
                 self.links.remove(&link);
                 // Its identity may have got a slot by another connection meanwhile.
-                self.seat_or_contest(member, now, out);
+                self.seat_or_contest(parked, now, out);
             }
         }
         self.releasing = false;
@@ -157,14 +177,27 @@ impl Members {
         }
     }
 
-    fn seat_or_contest(&mut self, member: Box<Member>, now: Duration, out: &mut Vec<Action>) {
+    /// The one that has waited longest, if there is a seat for it. One that came back may have none where others have.
+    fn next_to_seat(&self, parents: bool, now: Duration) -> Option<LinkId> {
+        let waiting = self.waiting.of(parents);
+        let first = waiting.oldest()?;
+        let seated =
+            |parked: &&Parked| !matches!(self.find_seat(&parked.member, parked.returned, now), Seat::Wait);
+        let next = Some(first)
+            .filter(seated)
+            .or_else(|| waiting.oldest_new().filter(|_| first.returned).filter(seated))?;
+        next.member.link
+    }
+
+    fn seat_or_contest(&mut self, parked: Parked, now: Duration, out: &mut Vec<Action>) {
+        let Parked { member, returned, .. } = parked;
         match self.cell.place(&member.identity, member.role) {
             Place::Contested(_) | Place::Alternate(_) => {
                 if let Some(link) = member.link {
                     self.turn_away(link, member.address.host(), RefusalReason::Twin, out);
                 }
             }
-            _ => self.seat(member, false, now, out),
+            _ => self.seat(member, returned, now, out),
         }
     }
 
@@ -176,7 +209,11 @@ impl Members {
                 out.push(Action::Send { link, message: Message::Ping });
             }
             while let Some(member) = self.waiting.of_mut(parents).overdue(now) {
-                if let Some(link) = member.link {
+                let Some(link) = member.link else { continue };
+                if self.settings.replicas && !member.is_own() {
+                    // Over the own address it would come as to an inner node, for which there is no place here.
+                    self.turn_away(link, member.address.host(), RefusalReason::Full, out);
+                } else {
                     self.redirect(link, &[], member.is_own(), out);
                 }
             }

@@ -1,0 +1,234 @@
+//! A node that looks for a parent, keeps it, and finds another one.
+
+use cluster::tree::{Refusal, limits};
+
+use super::*;
+
+fn node(managers: &[&str], remembered: Option<&str>) -> Bench {
+    let managers = managers.iter().map(|host| Address::new(host, 1213)).collect();
+    let mut settings = ChildSettings::new(managers, login("me", Mode::SERVER, true));
+    settings.remembered = remembered.map(|host| Address::new(host, 1213));
+    Bench::new(None, vec![settings])
+}
+
+fn start(bench: &mut Bench) -> Vec<Action> {
+    let mut out = Vec::new();
+    bench.node.start(bench.now, &mut out);
+    out
+}
+
+/// Connections asked for.
+fn asked(actions: &[Action]) -> Vec<(LinkId, String)> {
+    let connect = |action: &Action| match action {
+        Action::Connect { link, address } => Some((*link, address.host().to_owned())),
+        _ => None,
+    };
+    actions.iter().filter_map(connect).collect()
+}
+
+/// The only connection asked for, to this host.
+fn to(actions: &[Action], host: &str) -> LinkId {
+    match &asked(actions)[..] {
+        [(link, name)] if name == host => *link,
+        other => panic!("{other:?} instead of {host}"),
+    }
+}
+
+fn attach(bench: &mut Bench, link: LinkId, own: bool) -> Vec<Action> {
+    let out = bench.event(Event::Connected { link });
+    assert!(matches!(sent(&out, link)[..], [Message::Login(_)]));
+    bench.says(link, reply(own))
+}
+
+fn send_on(bench: &mut Bench, link: LinkId, hosts: &[&str]) -> Vec<Action> {
+    let hosts = hosts.iter().map(|host| Address::new(host, 1213)).collect();
+    bench.says(link, Message::Try { hosts, permanent: false })
+}
+
+#[test]
+fn the_first_manager_decides_and_the_others_follow() {
+    let mut bench = node(&["m1", "m2"], None);
+    let out = start(&mut bench);
+    let m1 = to(&out, "m1");
+    let out = attach(&mut bench, m1, true);
+    assert!(out.contains(&Action::Attached { attached: true }));
+    let m2 = to(&out, "m2");
+    attach(&mut bench, m2, true);
+    assert_eq!(bench.node.memberships()[0].attached_roots().count(), 2);
+    // A real manager asks no question that is not answered.
+    let out = bench.says(m1, Message::Ping);
+    assert_eq!(sent(&out, m1), [Message::Pong]);
+    assert!(matches!(sent(&bench.says(m2, Message::Usage), m2)[..], [Message::Load { .. }]));
+}
+
+#[test]
+fn a_manager_that_is_down_does_not_hold_up_the_next() {
+    let mut bench = node(&["m1", "m2"], None);
+    let m1 = to(&start(&mut bench), "m1");
+    let out = bench.event(Event::Closed { link: m1 });
+    let m2 = to(&out, "m2");
+    attach(&mut bench, m2, true);
+    let out = bench.pass(secs(1));
+    assert_eq!(asked(&out)[0].1, "m1", "and it is tried again");
+}
+
+#[test]
+fn one_inner_node_or_all_managers() {
+    let mut bench = node(&["m1", "m2"], None);
+    let m1 = to(&start(&mut bench), "m1");
+    let out = attach(&mut bench, m1, true);
+    let m2 = to(&out, "m2");
+    bench.event(Event::Connected { link: m2 });
+    let out = send_on(&mut bench, m2, &["sup", "m2"]);
+    let sup = to(&out, "sup");
+    assert_eq!(bench.node.memberships()[0].attached_roots().count(), 1, "until the other one takes it in");
+    let out = attach(&mut bench, sup, true);
+    assert_eq!(sent(&out, m1), [Message::Disc]);
+    assert!(closes(&out, m1));
+    assert!(out.contains(&Action::Remember { cell: Some(Address::new("sup", 1213)) }));
+    assert_eq!(bench.node.memberships()[0].attached_roots().count(), 0);
+}
+
+#[test]
+fn the_list_is_tried_in_order_and_its_last_entry_leads_back() {
+    let mut bench = node(&["m"], None);
+    let m = to(&start(&mut bench), "m");
+    bench.event(Event::Connected { link: m });
+    let out = send_on(&mut bench, m, &["a", "b", "m"]);
+    let a = to(&out, "a");
+    let out = bench.event(Event::Closed { link: a });
+    let b = to(&out, "b");
+    bench.event(Event::Connected { link: b });
+    let out = send_on(&mut bench, b, &[]);
+    assert_eq!(asked(&out), []);
+    let out = bench.pass(secs(1));
+    to(&out, "m");
+}
+
+#[test]
+fn a_place_that_broke_is_tried_once_more_and_then_the_managers() {
+    let mut bench = node(&["m"], Some("cell"));
+    let cell = to(&start(&mut bench), "cell");
+    attach(&mut bench, cell, true);
+    bench.pass_alive(secs(10), &[cell]);
+    let out = bench.event(Event::Closed { link: cell });
+    let again = to(&out, "cell");
+    let out = bench.event(Event::Closed { link: again });
+    assert!(
+        bench.done.contains(&Action::Attached { attached: false })
+            || out.contains(&Action::Attached { attached: false })
+    );
+    let out = bench.pass(secs(1));
+    let m = to(&out, "m");
+    let out = attach(&mut bench, m, true);
+    assert!(out.contains(&Action::Remember { cell: None }));
+}
+
+#[test]
+fn a_silent_parent_is_left() {
+    for (own, limit) in [(true, 4), (false, 180)] {
+        let mut bench = node(&["m"], None);
+        let m = to(&start(&mut bench), "m");
+        attach(&mut bench, m, own);
+        let out = bench.pass(secs(limit) - Duration::from_millis(1));
+        assert!(!closes(&out, m));
+        let out = bench.pass(Duration::from_millis(2));
+        assert!(closes(&out, m));
+    }
+}
+
+#[test]
+fn a_login_without_answer_is_given_up_later_each_time() {
+    let mut bench = node(&["m"], None);
+    let mut m = to(&start(&mut bench), "m");
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        bench.event(Event::Connected { link: m });
+        let start = bench.now;
+        let closed = loop {
+            let out = bench.pass(Duration::from_millis(100));
+            if closes(&out, m) {
+                break out;
+            }
+        };
+        waits.push((bench.now - start).as_secs());
+        let mut next = asked(&closed);
+        while next.is_empty() {
+            next = asked(&bench.pass(Duration::from_millis(100)));
+        }
+        m = next[0].0;
+    }
+    assert_eq!(waits, [3, 6, 12, 24, 48, 60]);
+    // A sign of life while it waits for a cell: patience starts anew.
+    bench.event(Event::Connected { link: m });
+    for _ in 0..100 {
+        bench.says(m, Message::Ping);
+        assert!(!closes(&bench.pass(secs(2)), m));
+    }
+}
+
+#[test]
+fn pauses_are_short_but_grow_and_a_ban_makes_them_long() {
+    let mut bench = node(&["m"], None);
+    let mut out = start(&mut bench);
+    let mut pauses = Vec::new();
+    for _ in 0..10 {
+        let m = to(&out, "m");
+        bench.event(Event::Closed { link: m });
+        let start = bench.now;
+        out = loop {
+            let out = bench.pass(Duration::from_millis(5));
+            if !asked(&out).is_empty() {
+                break out;
+            }
+        };
+        pauses.push(bench.now - start);
+    }
+    assert!(pauses[0] <= limits::PAUSE_MIN + Duration::from_millis(5));
+    assert!(pauses[9] >= limits::PAUSE_MAX / 2 && pauses[9] <= limits::PAUSE_MAX + Duration::from_millis(5));
+    let m = to(&out, "m");
+    let login = bench.event(Event::Connected { link: m });
+    assert!(matches!(&sent(&login, m)[..], [Message::Login(login)] if login.mode.contains(Mode::TRYING)));
+    bench.says(m, Message::Refusal(Refusal { banned: true, text: String::new() }));
+    assert_eq!(asked(&bench.pass(secs(59))), []);
+    assert_eq!(asked(&bench.pass(secs(2))).len(), 1);
+}
+
+#[test]
+fn a_permanent_list_replaces_the_managers() {
+    let mut bench = node(&["m1", "m2"], None);
+    let m1 = to(&start(&mut bench), "m1");
+    bench.event(Event::Connected { link: m1 });
+    let hosts = vec![Address::new("new", 0)];
+    bench.says(m1, Message::Try { hosts, permanent: true });
+    let out = bench.pass(secs(1));
+    let new = to(&out, "new");
+    let Some(Action::Connect { address, .. }) = out.iter().find(|a| matches!(a, Action::Connect { .. }))
+    else {
+        panic!("{out:?}")
+    };
+    assert_eq!(address.port(), 1213, "without a port the own one is meant");
+    bench.event(Event::Closed { link: new });
+    assert!(asked(&bench.pass(secs(10))).iter().all(|(_, host)| host == "new"));
+}
+
+#[test]
+fn parents_of_a_chain_that_never_ends_are_not_followed_for_ever() {
+    let mut bench = node(&["m"], None);
+    let m = to(&start(&mut bench), "m");
+    bench.event(Event::Connected { link: m });
+    let mut out = send_on(&mut bench, m, &["hop0"]);
+    for hop in 1..100 {
+        let Some((link, host)) = asked(&out).first().cloned() else { panic!("{out:?}") };
+        if host == "m" {
+            assert!(hop < 20);
+            return;
+        }
+        bench.event(Event::Connected { link });
+        out = send_on(&mut bench, link, &[&format!("hop{hop}")]);
+        if asked(&out).is_empty() {
+            out = bench.pass(secs(3));
+        }
+    }
+    panic!("it went round and round");
+}

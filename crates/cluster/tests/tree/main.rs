@@ -1,0 +1,181 @@
+//! The tree seen from outside: one node, everything that can come to it, and what it does.
+
+mod child;
+mod parent;
+
+use std::time::Duration;
+
+use base::Rng;
+use cluster::Slot;
+use cluster::tree::{
+    Acceptor, Action, Address, CellReport, ChildChange, ChildSettings, Event, Extensions, LinkId, Login,
+    Message, Mode, Node, ParentSettings, Peer, Places, Reply, SystemId,
+};
+
+/// Randomness that is none.
+struct Even;
+
+impl Rng for Even {
+    fn fill(&mut self, into: &mut [u8]) {
+        into.fill(7);
+    }
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn slot(number: u8) -> Slot {
+    Slot::new(number).expect("a slot")
+}
+
+fn id(kind: char, name: &str) -> SystemId {
+    SystemId::compose(kind, name, None, "1213root")
+}
+
+/// What a node of this name says of itself.
+fn login(name: &str, mode: Mode, own: bool) -> Login {
+    let kind = if mode.contains(Mode::MANAGER) { 'u' } else { 's' };
+    Login {
+        version: 3,
+        mode: mode | Mode::BLREDIR,
+        data_port: 1094,
+        cluster_port: 1213,
+        id: id(kind, name).as_str().to_owned(),
+        host: Some(name.to_owned()),
+        extensions: if own { Extensions::ALL } else { Extensions::NONE },
+        ..Login::default()
+    }
+}
+
+/// A node under test, with its time and what it did last.
+struct Bench {
+    node: Node,
+    now: Duration,
+    done: Vec<Action>,
+    links: u64,
+}
+
+impl Bench {
+    fn new(parent: Option<ParentSettings>, children: Vec<ChildSettings>) -> Self {
+        let node = Node::new(parent, children, &mut Even, Duration::ZERO);
+        Self { node, now: Duration::ZERO, done: Vec::new(), links: 0 }
+    }
+
+    /// A parent of this kind, called `root`.
+    fn parent(acceptor: Acceptor, change: impl FnOnce(&mut ParentSettings)) -> Self {
+        let mut settings = ParentSettings::new(acceptor, id('m', "root"), Address::new("root", 1213));
+        change(&mut settings);
+        let child = ChildSettings::new(
+            vec![Address::new("top", 1213)],
+            login("root", Mode::MANAGER | Mode::SERVER, true),
+        );
+        let children = if acceptor == Acceptor::Supervisor { vec![child] } else { Vec::new() };
+        Self::new(Some(settings), children)
+    }
+
+    /// Something happens; what the node does about it.
+    fn event(&mut self, event: Event) -> Vec<Action> {
+        let mut out = Vec::new();
+        self.node.handle(event, self.now, &mut out);
+        self.done.extend(out.iter().cloned());
+        out
+    }
+
+    fn says(&mut self, link: LinkId, message: Message) -> Vec<Action> {
+        self.event(Event::Message { link, message })
+    }
+
+    /// Somebody of this name connects and says this.
+    fn comes(&mut self, name: &str, message: Message) -> (LinkId, Vec<Action>) {
+        self.links += 1;
+        let link = LinkId::accepted(self.links);
+        let peer = Peer { ip: [10, 0, 0, 1].into(), host: name.to_owned() };
+        self.event(Event::Accepted { link, peer });
+        let out = self.says(link, message);
+        (link, out)
+    }
+
+    fn server(&mut self, name: &str, own: bool) -> (LinkId, Vec<Action>) {
+        self.comes(name, Message::Login(Box::new(login(name, Mode::SERVER, own))))
+    }
+
+    fn supervisor(&mut self, name: &str, own: bool) -> (LinkId, Vec<Action>) {
+        self.comes(name, Message::Login(Box::new(login(name, Mode::MANAGER | Mode::SERVER, own))))
+    }
+
+    /// A supervisor of our own tells how much room it has.
+    fn reports(&mut self, link: LinkId, name: &str, free: u8) -> Vec<Action> {
+        let places = Places { free, parents: 0, leaves: 64 - free };
+        let report = CellReport {
+            id: id('u', name).digest(),
+            address: Address::new(name, 1213),
+            depth: 0,
+            places: Some(places),
+            joined: Vec::new(),
+        };
+        self.says(link, Message::Occupancy(vec![report]))
+    }
+
+    /// Lets time pass, waking the node when it wants to; what it does meanwhile.
+    fn pass(&mut self, time: Duration) -> Vec<Action> {
+        let end = self.now + time;
+        let mut all = Vec::new();
+        while let Some(due) = self.node.deadline().filter(|due| *due <= end) {
+            self.now = due.max(self.now);
+            self.node.tick(self.now, &mut all);
+        }
+        self.now = end;
+        self.done.extend(all.iter().cloned());
+        all
+    }
+
+    /// Time passes while these nodes answer each ping.
+    fn pass_alive(&mut self, time: Duration, alive: &[LinkId]) -> Vec<Action> {
+        let (end, mut all) = (self.now + time, Vec::new());
+        while self.now < end {
+            let step = Duration::from_millis(500).min(end - self.now);
+            all.extend(self.pass(step));
+            for link in alive {
+                all.extend(self.says(*link, Message::Pong));
+            }
+        }
+        all
+    }
+}
+
+/// Messages sent over a link.
+fn sent(actions: &[Action], to: LinkId) -> Vec<Message> {
+    let message = |action: &Action| match action {
+        Action::Send { link, message } if *link == to => Some(message.clone()),
+        _ => None,
+    };
+    actions.iter().filter_map(message).collect()
+}
+
+fn closes(actions: &[Action], to: LinkId) -> bool {
+    actions.contains(&Action::Close { link: to })
+}
+
+/// Whether a login was answered by a reply and the connection stays.
+fn taken_in(actions: &[Action], link: LinkId) -> bool {
+    matches!(sent(actions, link).first(), Some(Message::Reply(_))) && !closes(actions, link)
+}
+
+/// Hosts of the last `try` over a link.
+fn tried(actions: &[Action], link: LinkId) -> Option<Vec<String>> {
+    let hosts = |message: Message| match message {
+        Message::Try { hosts, .. } => Some(hosts.iter().map(|host| host.host().to_owned()).collect()),
+        _ => None,
+    };
+    sent(actions, link).into_iter().rev().find_map(hosts)
+}
+
+fn child(number: u8, change: ChildChange) -> Action {
+    Action::Child { slot: slot(number), change }
+}
+
+fn reply(own: bool) -> Message {
+    let extensions = if own { Extensions::ALL } else { Extensions::NONE };
+    Message::Reply(Reply { id: id('m', "root").as_str().to_owned(), extensions, ..Reply::default() })
+}

@@ -1,0 +1,332 @@
+//! A parent: whom it takes in, whom it sends where, when it gives somebody up.
+
+use cluster::tree::{Blacklist, Notice, Refusal, RefusalReason, Role, Rule, Status};
+
+use super::*;
+
+fn manager() -> Bench {
+    Bench::parent(Acceptor::Manager, |_| {})
+}
+
+/// A manager with 64 servers.
+fn full(own: bool) -> (Bench, Vec<LinkId>) {
+    let mut bench = manager();
+    let links = (0..64)
+        .map(|n| {
+            let (link, out) = bench.server(&format!("s{n}"), own);
+            assert!(taken_in(&out, link));
+            link
+        })
+        .collect();
+    (bench, links)
+}
+
+#[test]
+fn who_finds_no_room_waits_and_goes_straight_to_the_cell_that_appears() {
+    let (mut bench, links) = full(true);
+    let (late, out) = bench.server("late", true);
+    assert_eq!(sent(&out, late), []);
+    assert!(!closes(&out, late));
+    // It is told that it is not forgotten, or it would take the silence for a dead link.
+    let out = bench.pass_alive(secs(3), &links);
+    assert!(sent(&out, late).iter().all(|message| *message == Message::Ping) && sent(&out, late).len() >= 2);
+
+    let (sup, out) = bench.supervisor("sup", true);
+    assert!(taken_in(&out, sup));
+    assert_eq!(
+        tried(&out, links[63]),
+        Some(vec!["sup".to_owned(), "root".to_owned()]),
+        "the last server makes way"
+    );
+    assert!(closes(&out, links[63]));
+    assert_eq!(sent(&out, late), [], "nobody is sent where no room was reported");
+    let out = bench.reports(sup, "sup", 64);
+    assert_eq!(tried(&out, late), Some(vec!["sup".to_owned(), "root".to_owned()]));
+    assert!(closes(&out, late));
+}
+
+#[test]
+fn a_small_cluster_is_flat_and_places_beyond_are_for_supervisors() {
+    let mut bench = manager();
+    let (sup, _) = bench.supervisor("sup", true);
+    bench.reports(sup, "sup", 64);
+    for n in 0..63 {
+        let (link, out) = bench.server(&format!("s{n}"), true);
+        assert!(taken_in(&out, link), "{n}");
+    }
+    let (link, out) = bench.server("next", true);
+    assert_eq!(tried(&out, link), Some(vec!["sup".to_owned(), "root".to_owned()]));
+
+    let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.expected = 1000);
+    let (link, out) = bench.server("s", true);
+    assert_eq!(sent(&out, link), [], "a large cluster is expected");
+    let out = bench.pass(secs(3));
+    assert!(
+        taken_in(&out[out.len() - 4..], link) || bench.node.slot(link).is_some(),
+        "no supervisor came: better here than nowhere"
+    );
+}
+
+#[test]
+fn a_real_node_that_waits_hears_nothing_and_starts_anew_in_time() {
+    let (mut bench, links) = full(true);
+    let (late, _) = bench.server("late", false);
+    let out = bench.pass_alive(secs(44), &links);
+    assert_eq!(sent(&out, late), [], "before its reply it takes nothing else");
+    let out = bench.pass_alive(secs(2), &links);
+    assert_eq!(tried(&out, late), Some(vec!["root".to_owned()]), "at once again, without its pause of 9 s");
+    assert!(closes(&out, late));
+}
+
+#[test]
+fn a_supervisor_never_sends_a_real_node_on() {
+    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
+    let mut out = Vec::new();
+    bench.node.start(bench.now, &mut out);
+    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
+    bench.event(Event::Connected { link: up });
+    bench.says(up, reply(true));
+    let links: Vec<LinkId> = (0..64).map(|n| bench.server(&format!("s{n}"), n % 2 == 0).0).collect();
+    let (late, out) = bench.server("late", false);
+    assert_eq!((tried(&out, late), closes(&out, late)), (Some(vec![]), true));
+    let (_, out) = bench.supervisor("sup1", true);
+    assert_eq!(tried(&out, links[63]), Some(vec![]), "a real one at the end of its list would end");
+    let (_, out) = bench.supervisor("sup2", true);
+    assert_eq!(tried(&out, links[62]), Some(vec!["sup2".to_owned()]), "one of our own does not");
+}
+
+#[test]
+fn a_supervisor_without_parent_takes_no_supervisors_and_in_the_end_nobody() {
+    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
+    let (server, out) = bench.server("s", true);
+    assert!(taken_in(&out, server));
+    let (sup, out) = bench.supervisor("sup", true);
+    assert_eq!((tried(&out, sup), closes(&out, sup)), (Some(vec![]), true));
+    let out = bench.pass_alive(secs(16), &[server]);
+    assert!(closes(&out, server), "nobody finds files below: better elsewhere");
+    let (late, out) = bench.server("late", true);
+    assert!(closes(&out, late));
+}
+
+#[test]
+fn two_connections_of_one_node_the_silent_one_is_the_corpse() {
+    let mut bench = manager();
+    let (old, _) = bench.server("s", true);
+    let (new, out) = bench.server("s", true);
+    assert_eq!((sent(&out, old), sent(&out, new)), (vec![Message::Ping], vec![]));
+    let out = bench.pass(secs(1));
+    assert!(closes(&out, old) && taken_in(&out, new));
+    assert!(out.contains(&child(0, ChildChange::Joined { fresh: false })), "its files are known");
+
+    let (twin, _) = bench.server("s", true);
+    let out = bench.says(new, Message::Pong);
+    assert!(matches!(sent(&out, twin)[..], [Message::Reply(_)]) && closes(&out, twin));
+    assert!(out.iter().any(|action| matches!(action, Action::Notice(Notice::Twins { .. }))));
+}
+
+#[test]
+fn a_silent_child_is_given_up_its_place_is_kept_and_freed_in_the_end() {
+    for (own, interval, limit) in [(true, 1, 4), (false, 20, 60)] {
+        let mut bench = manager();
+        let (link, _) = bench.server("s", own);
+        let out = bench.pass(secs(limit) - Duration::from_millis(1));
+        let pings = sent(&out, link).iter().filter(|message| **message == Message::Ping).count() as u64;
+        assert!(pings >= limit / interval - 1 && pings <= limit / interval + 1, "{pings}");
+        assert!(!closes(&out, link));
+        let out = bench.pass(Duration::from_millis(2));
+        assert!(closes(&out, link) && out.contains(&child(0, ChildChange::Lost)));
+        let out = bench.pass(secs(300));
+        assert_eq!(out, []);
+        let (link, out) = bench.server("s", own);
+        assert!(out.contains(&child(0, ChildChange::Joined { fresh: false })), "back in time");
+        bench.event(Event::Closed { link });
+        let out = bench.pass(secs(600));
+        assert!(out.contains(&child(0, ChildChange::Freed)));
+    }
+}
+
+#[test]
+fn a_node_with_other_paths_is_asked_again() {
+    let mut bench = manager();
+    let (link, _) = bench.server("s", true);
+    bench.event(Event::Closed { link });
+    let changed = Login { paths: "w /new".to_owned(), ..login("s", Mode::SERVER, true) };
+    let (_, out) = bench.comes("s", Message::Login(Box::new(changed)));
+    assert!(out.contains(&child(0, ChildChange::Joined { fresh: true })));
+}
+
+#[test]
+fn the_minimum_goes_up_and_down() {
+    let mut bench = manager();
+    let links: Vec<LinkId> = (0..10).map(|n| bench.server(&format!("s{n}"), false).0).collect();
+    assert!(bench.node.serves());
+    assert_eq!(bench.node.members().map(|members| members.minimum()), Some(8));
+    for link in &links[..2] {
+        bench.event(Event::Closed { link: *link });
+    }
+    assert!(bench.node.serves());
+    let out = bench.event(Event::Closed { link: links[2] });
+    assert!(out.contains(&Action::Service { serves: false }));
+    let out = bench.pass_alive(secs(600), &links[3..]);
+    assert!(
+        out.contains(&Action::Service { serves: true }),
+        "they are not coming back: {:?}",
+        bench.node.members().map(|m| m.minimum())
+    );
+    let (sup, _) = bench.supervisor("spare1", true);
+    bench.says(sup, Message::Status(Status { serves: Some(false), ..Status::default() }));
+    assert_eq!(
+        bench.node.members().map(|members| members.minimum()),
+        Some(5),
+        "a spare supervisor is none to wait for"
+    );
+}
+
+#[test]
+fn a_hasty_status_counts() {
+    let mut bench = manager();
+    let early = Status { serves: Some(true), data_port: Some(22022), stages: Some(true), reset: false };
+    let (link, out) = bench.comes("s", Message::Status(early));
+    assert_eq!(out, []);
+    let out = bench.says(link, Message::Login(Box::new(login("s", Mode::SERVER | Mode::SUSPEND, false))));
+    assert!(taken_in(&out, link));
+    let member = bench.node.members().and_then(|members| members.member(slot(0))).expect("a member");
+    assert_eq!((member.data.port(), member.condition.suspended), (22022, false));
+}
+
+#[test]
+fn silent_and_strange_connections_are_closed() {
+    let mut bench = manager();
+    bench.links += 1;
+    let link = LinkId::accepted(bench.links);
+    let peer = Peer { ip: [10, 0, 0, 1].into(), host: "x".to_owned() };
+    bench.event(Event::Accepted { link, peer });
+    let out = bench.pass(secs(5));
+    assert!(closes(&out, link));
+    let (link, out) = bench.comes("x", Message::Pong);
+    assert!(closes(&out, link));
+}
+
+#[test]
+fn logins_that_are_refused() {
+    let mut bench = manager();
+    let nobody = Login { id: String::new(), ..login("x", Mode::SERVER, false) };
+    let (link, out) = bench.comes("x", Message::Login(Box::new(nobody)));
+    assert!(matches!(sent(&out, link)[..], [Message::Reply(_)]) && closes(&out, link));
+    let reason = RefusalReason::NoId;
+    assert!(out.contains(&Action::Notice(Notice::Refused { host: "x".to_owned(), reason })));
+    let proxy = login("x", Mode::SERVER | Mode::PROXY, false);
+    let (link, out) = bench.comes("x", Message::Login(Box::new(proxy)));
+    assert!(matches!(sent(&out, link)[..], [Message::Reply(_)]) && closes(&out, link));
+    let old = Login { version: 2, ..login("x", Mode::SERVER, false) };
+    let (link, out) = bench.comes("x", Message::Login(Box::new(old)));
+    assert!(
+        matches!(&sent(&out, link)[..], [Message::Reply(reply)] if reply.id.is_empty()),
+        "it knows no ids"
+    );
+}
+
+#[test]
+fn the_black_list_at_login_and_at_run_time() {
+    let rule = |pattern: &str, redirect: &[&str]| Rule {
+        pattern: pattern.to_owned(),
+        redirect: redirect.iter().map(|host| Address::new(host, 1)).collect(),
+    };
+    let mut bench = manager();
+    let (own, _) = bench.server("bad1", true);
+    let (real, _) = bench.server("old1", false);
+    let mut out = Vec::new();
+    let rules = vec![rule("bad*", &[]), rule("old*", &["new"])];
+    bench.node.set_blacklist(Blacklist { rules, inverted: false }, bench.now, &mut out);
+    for link in [own, real] {
+        assert_eq!(sent(&out, link), [Message::Disc]);
+        assert!(closes(&out, link));
+    }
+    assert!(bench.node.members().is_some_and(|members| members.used().is_empty()));
+    let (link, out) = bench.server("bad1", false);
+    assert!(matches!(&sent(&out, link)[..], [Message::Refusal(Refusal { banned: true, .. })]));
+    assert!(closes(&out, link));
+    let (link, out) = bench.server("old1", false);
+    assert!(matches!(&sent(&out, link)[..], [Message::Try { permanent: true, .. }]));
+    assert!(closes(&out, link));
+}
+
+#[test]
+fn redirectors_learn_whether_there_is_service() {
+    let mut bench = manager();
+    let director = Login { version: 0, ..login("door", Mode::DIRECTOR, false) };
+    let (door, out) = bench.comes("door", Message::Login(Box::new(director)));
+    assert!(matches!(&sent(&out, door)[..], [Message::Reply(reply)] if reply.suspended));
+    assert!(bench.node.is_redirector(door));
+    let (server, out) = bench.server("s", true);
+    assert!(matches!(sent(&out, door)[..], [Message::Status(Status { serves: Some(true), .. })]));
+    let out = bench.says(door, Message::Update);
+    assert!(matches!(sent(&out, door)[..], [Message::Status(Status { serves: Some(true), .. })]));
+    let out = bench.event(Event::Closed { link: server });
+    assert!(matches!(sent(&out, door)[..], [Message::Status(Status { serves: Some(false), .. })]));
+    let out = bench.pass(secs(500));
+    assert_eq!(sent(&out, door), [], "redirectors are never pinged");
+}
+
+#[test]
+fn with_replicas_a_real_node_that_comes_back_is_never_taken_in_as_if_by_an_inner_node() {
+    let mut bench = Bench::parent(Acceptor::Manager, |settings| {
+        settings.replicas = true;
+        settings.expected = 100;
+    });
+    let (sup, _) = bench.supervisor("sup", true);
+    bench.reports(sup, "sup", 1);
+    let (link, out) = bench.server("s", false);
+    assert_eq!(tried(&out, link), Some(vec!["sup".to_owned(), "root".to_owned()]));
+    bench.reports(sup, "sup", 0);
+    let (link, _) = bench.server("s", false);
+    bench.pass_alive(secs(10), &[sup]);
+    assert_eq!(bench.node.slot(link), None, "it counts the manager at the end of its list as an inner node");
+}
+
+#[test]
+fn managers_of_one_site_share_a_place() {
+    let mut bench = Bench::parent(Acceptor::MetaManager, |_| {});
+    let manager = |name: &str| Message::Login(Box::new(login(name, Mode::MANAGER, false)));
+    let (first, out) = bench.comes("m1", manager("m1"));
+    assert!(taken_in(&out, first));
+    let (second, out) = bench.comes("m2", manager("m2"));
+    assert!(taken_in(&out, second));
+    assert_eq!(bench.node.slot(second), None);
+    let role = bench.node.members().and_then(|members| members.member(slot(0))).map(|member| member.role);
+    assert_eq!(role, Some(Role::Manager));
+    let out = bench.event(Event::Closed { link: first });
+    assert_eq!(bench.node.slot(second), Some(slot(0)));
+    assert!(!out.contains(&child(0, ChildChange::Lost)), "the files are the same");
+}
+
+#[test]
+fn parents_of_a_supervisor_ask_again_when_they_have_asked_before() {
+    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
+    let mut out = Vec::new();
+    bench.node.start(bench.now, &mut out);
+    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
+    let out = bench.event(Event::Connected { link: up });
+    assert!(matches!(&sent(&out, up)[..], [Message::Login(login)] if login.mode.contains(Mode::SUSPEND)));
+    bench.says(up, reply(false));
+    let resets = |out: &[Action]| {
+        sent(out, up)
+            .iter()
+            .filter(|message| matches!(message, Message::Status(Status { reset: true, .. })))
+            .count()
+    };
+    let (_, out) = bench.server("s1", true);
+    assert_eq!(resets(&out), 0);
+    assert!(sent(&out, up).iter().any(|m| matches!(m, Message::Status(Status { serves: Some(true), .. }))));
+    bench.event(Event::Heard { link: up, state: true });
+    let (_, out) = bench.server("s2", true);
+    assert_eq!(resets(&out), 1);
+    let (_, out) = bench.server("s3", true);
+    assert_eq!(resets(&out), 0);
+    assert!(
+        bench
+            .done
+            .iter()
+            .all(|action| !matches!(action, Action::Send { message: Message::Occupancy(_), .. }))
+    );
+}
