@@ -10,7 +10,7 @@ import raw
 from raw import Connection, Failed
 from recorded import without_checksums
 from test_checksum import crc32c
-from tools import pattern
+from tools import pattern, wait_until
 
 SIZE = 10_000
 
@@ -800,6 +800,33 @@ def test_query_stats_is_sound(connection):
     root = ElementTree.fromstring(query(connection, 1, b"a").rstrip(b"\0"))
     assert {"tod", "ver", "src", "tos", "pgm", "ins", "pid"} <= set(root.attrib)
     assert {"info", "link", "xrootd"} <= {part.attrib.get("id") for part in root}
+
+
+def test_query_stats_counts_what_was_done(server, connection, area):
+    """At the latest when the connection has ended: the real server adds up then."""
+    from xml.etree import ElementTree
+
+    def counted():
+        root = ElementTree.fromstring(query(connection, 1, b"lp").rstrip(b"\0"))
+        assert int(root.findtext("stats[@id='link']/maxn")) >= int(root.findtext("stats[@id='link']/num")) >= 1
+        return {part.tag: int(part.text) for part in root.find("stats[@id='xrootd']/ops")}
+
+    before = counted()
+    with Connection(server) as other:
+        handle = other.create(area / "file")
+        other.write(handle, 0, pattern(5000))
+        writev(other, [(handle, 4, 0), (handle, 3, 100)], b"AAAABBB")
+        other.sync(handle)
+        other.read(handle, 0, 10)
+        other.read(handle, 20, 10)
+        other.ask(raw.READV, b"", vector((handle, 10, 5), (handle, 3, 1), (handle, 4, 40)))
+    expected = {"open": 1, "wr": 1, "wv": 1, "ws": 2, "sync": 1, "rd": 2, "rv": 1, "rs": 3}
+
+    def difference():
+        after = counted()
+        return {name: after[name] - before[name] for name in expected}
+
+    wait_until(lambda: difference() == expected)
 
 
 def test_query_prepare(connection, area):

@@ -226,11 +226,12 @@ impl Core {
             Todo::Read(task) => self.read(task),
             Todo::ReadWithHints(task, hints) => {
                 self.read(task);
+                self.hub.stats.pre_reads.add(hints.len() as u64);
                 hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
             }
             Todo::ReadVector(task) => self.read_vector(task),
             Todo::Receive(receive) => {
-                self.hub.stats.writes.add(1);
+                self.hub.stats.receive(&receive.into);
                 self.expect(receive);
             }
             Todo::Bind { streamid, session } => self.find_session(streamid, session),
@@ -262,6 +263,9 @@ impl Core {
     }
 
     fn file_call(&mut self, id: CallId, file: &Arc<dyn OpenFile>, operation: FileOperation) -> Todo {
+        if matches!(operation, FileOperation::Sync) {
+            self.hub.stats.syncs.add(1);
+        }
         let reply = self.reply_to(u64::from(id.0));
         let started = file.start(operation, &reply);
         self.started(id, started)

@@ -3,7 +3,7 @@
 use crate::hub::Hub;
 use crate::link;
 use crate::registry::Registry;
-use crate::stats::{Identification, LoopStats, Totals, xml};
+use crate::stats::{Attendance, Identification, LoopStats, Totals, xml};
 use net::{Arrival, Claim, LoopHandle, Presence};
 use session::{Peer, Session, Settings};
 use std::net::SocketAddr;
@@ -60,6 +60,7 @@ pub(crate) struct Shared {
     loops: Mutex<Vec<Arc<LoopStats>>>,
     draining: AtomicBool,
     started: SystemTime,
+    pub(crate) attendance: Attendance,
 }
 
 impl Shared {
@@ -76,7 +77,7 @@ impl Shared {
     }
 
     pub(crate) fn statistics(&self, selection: &str) -> String {
-        xml(&self.config.identification, self.started, &self.totals(), self.registry.len(), selection)
+        xml(&self.config.identification, self.started, &self.totals(), &self.attendance, selection)
     }
 
     pub(crate) fn new_session(&self, peer: SocketAddr) -> Session {
@@ -115,6 +116,7 @@ impl Door {
                 argument_memory: Arc::default(),
                 loops: Mutex::default(),
                 draining: AtomicBool::new(false),
+                attendance: Attendance::default(),
                 started: SystemTime::now(),
             }),
         }

@@ -127,6 +127,7 @@ struct Serving {
 pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) {
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
+    shared.attendance.arrived();
     let core = Core::new(&hub, &arrival.home, shared.new_session(arrival.peer));
     net::attend(Serving {
         core,
@@ -179,6 +180,7 @@ impl Serving {
             _ => {}
         }
         hub.stats.disconnections.add(1);
+        hub.shared.attendance.left();
     }
 }
 
@@ -237,6 +239,7 @@ fn join(
         linger(&mut socket).await;
         drop(presence);
         hub.stats.disconnections.add(1);
+        hub.shared.attendance.left();
     });
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Each loop counts for itself; whoever wants totals adds them up.
 
+use session::Destination;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,10 +49,20 @@ counters! {
     opens,
     /// kXR_read and kXR_pgread.
     reads,
+    /// Reads to come that were announced.
+    pre_reads,
     /// kXR_readv.
     vector_reads,
-    /// Requests that carry data to files.
+    /// Elements of all kXR_readv.
+    read_segments,
+    /// kXR_write and kXR_pgwrite, also under a checkpoint.
     writes,
+    /// kXR_writev.
+    vector_writes,
+    /// Elements of all kXR_writev, but for empty ones.
+    write_segments,
+    /// kXR_sync.
+    syncs,
     /// Bytes received.
     bytes_in,
     /// Bytes sent.
@@ -76,6 +87,38 @@ impl Counter {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl LoopStats {
+    /// Data are about to come.
+    pub(crate) fn receive(&self, into: &Destination) {
+        match into {
+            Destination::File { .. } | Destination::Pages { .. } => self.writes.add(1),
+            Destination::Vector(extents) => {
+                self.vector_writes.add(1);
+                self.write_segments.add(extents.len() as u64);
+            }
+            Destination::Discard => {}
+        }
+    }
+}
+
+/// How many connections there are, and were at most.
+#[derive(Default)]
+pub(crate) struct Attendance {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Attendance {
+    pub(crate) fn arrived(&self) {
+        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most.fetch_max(now, Ordering::Relaxed);
+    }
+
+    pub(crate) fn left(&self) {
+        self.now.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -119,7 +162,7 @@ pub(crate) fn xml(
     who: &Identification,
     started: SystemTime,
     totals: &Totals,
-    sessions: usize,
+    attendance: &Attendance,
     selection: &str,
 ) -> String {
     let wants = |letter: char| selection.contains(letter) || selection.contains('a');
@@ -150,32 +193,47 @@ pub(crate) fn xml(
             text,
             "<stats id=\"link\"><num>{}</num><maxn>{}</maxn><tot>{}</tot><in>{}</in><out>{}</out><ctime>0</ctime>\
              <tmo>0</tmo><stall>0</stall><sfps>0</sfps></stats>",
-            totals.connections - totals.disconnections.min(totals.connections),
-            sessions,
+            attendance.now.load(Ordering::Relaxed),
+            attendance.most.load(Ordering::Relaxed),
             totals.connections,
             totals.bytes_in,
             totals.bytes_out
         );
     }
     if wants('p') {
-        let _ = write!(
-            text,
-            "<stats id=\"xrootd\"><num>{}</num><ops><open>{}</open><rf>0</rf><rd>{}</rd><pr>0</pr><rv>{}</rv><rs>0</rs>\
-             <wv>0</wv><ws>0</ws><wr>{}</wr><sync>0</sync><getf>0</getf><putf>0</putf><misc>{}</misc></ops>\
-             <lgn><num>{}</num><af>0</af><au>0</au><ua>{}</ua></lgn></stats>",
-            totals.connections,
-            totals.opens,
-            totals.reads,
-            totals.vector_reads,
-            totals.writes,
-            totals.requests
-                - (totals.opens + totals.reads + totals.vector_reads + totals.writes).min(totals.requests),
-            totals.logins,
-            totals.logins
-        );
+        operations(&mut text, totals);
     }
     text.push_str("</statistics>");
     text
+}
+
+/// The part on the protocol.
+fn operations(text: &mut String, totals: &Totals) {
+    let counted = totals.opens
+        + totals.reads
+        + totals.vector_reads
+        + totals.writes
+        + totals.vector_writes
+        + totals.syncs;
+    let _ = write!(
+        text,
+        "<stats id=\"xrootd\"><num>{}</num><ops><open>{}</open><rf>0</rf><rd>{}</rd><pr>{}</pr><rv>{}</rv><rs>{}</rs>\
+         <wv>{}</wv><ws>{}</ws><wr>{}</wr><sync>{}</sync><getf>0</getf><putf>0</putf><misc>{}</misc></ops>\
+         <lgn><num>{}</num><af>0</af><au>0</au><ua>{}</ua></lgn></stats>",
+        totals.connections,
+        totals.opens,
+        totals.reads,
+        totals.pre_reads,
+        totals.vector_reads,
+        totals.read_segments,
+        totals.vector_writes,
+        totals.write_segments,
+        totals.writes,
+        totals.syncs,
+        totals.requests.saturating_sub(counted),
+        totals.logins,
+        totals.logins
+    );
 }
 
 #[cfg(test)]
@@ -185,7 +243,8 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_is_told() {
         let who = Identification { host: "h".into(), port: 1, ..Identification::default() };
-        let text = |selection: &str| xml(&who, UNIX_EPOCH, &Totals::default(), 0, selection);
+        let text =
+            |selection: &str| xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), selection);
         assert!(text("i").contains("id=\"info\"") && !text("i").contains("id=\"link\""));
         assert!(text("a").contains("id=\"info\"") && text("a").contains("id=\"link\""));
         assert!(text("z").starts_with("<statistics ") && text("z").ends_with("</statistics>"));
@@ -195,7 +254,7 @@ mod tests {
     fn names_cannot_break_the_text() {
         let who =
             Identification { instance: "a<b".into(), site: "\"&'>".into(), ..Identification::default() };
-        let text = xml(&who, UNIX_EPOCH, &Totals::default(), 0, "i");
+        let text = xml(&who, UNIX_EPOCH, &Totals::default(), &Attendance::default(), "i");
         assert!(text.contains("ins=\"a&lt;b\"") && text.contains("<name>a&lt;b</name>"), "{text}");
         assert!(text.contains("site=\"&quot;&amp;&apos;&gt;\">"), "{text}");
     }

@@ -44,6 +44,7 @@ pub(crate) struct VectorRead {
 impl Core {
     pub(crate) fn read_vector(&mut self, task: ReadVectorTask) {
         self.hub.stats.vector_reads.add(1);
+        self.hub.stats.read_segments.add(task.elements.len() as u64);
         let mut files: Vec<(FileIndex, Arc<dyn OpenFile>)> = Vec::new();
         for element in &task.elements {
             let known = files.iter().any(|(index, _)| *index == element.file);
