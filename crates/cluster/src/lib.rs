@@ -31,8 +31,7 @@ pub mod tree;
 
 pub use avoid::{Avoided, TRIED_MAX};
 pub use cache::{
-    Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PATH_BYTES_TOTAL_MAX, PLACEMENT_HOLD,
-    WINDOW, WINDOW_TICKS,
+    Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PLACEMENT_HOLD, WINDOW, WINDOW_TICKS,
 };
 pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
 pub use meters::{Load, Meters, Use};

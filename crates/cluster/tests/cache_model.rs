@@ -183,7 +183,7 @@ proptest! {
     #[test]
     fn a_flood_stays_within_bounds(seed in any::<u32>(), entries in 1_000..9_000usize) {
         let settings = CacheSettings {
-            locations_max: entries, path_bytes_max: entries * 40, ..CacheSettings::default()
+            locations_max: entries, ..CacheSettings::default()
         };
         let cache = Cache::new(&settings, &mut Fixed);
         let bounces = Bounces::new();
@@ -204,7 +204,6 @@ proptest! {
         let stats = cache.stats();
         // Rounded up in each shard.
         prop_assert!(stats.locations as usize <= entries + 4, "{} of {}", stats.locations, entries);
-        prop_assert!(stats.path_bytes as usize <= entries * 40 + 4, "{} bytes", stats.path_bytes);
         prop_assert!(stats.evicted as usize >= entries * 2);
     }
 }
@@ -272,15 +271,4 @@ fn who_is_behind_on_bounces_finds_nothing_newer() {
     cache.enter(b"/a", now, &new, |location| location.found(slot(9), false));
     assert_eq!(cache.lookup(b"/a", now, &old), None);
     assert!(cache.lookup(b"/a", now, &new).is_some());
-}
-
-#[test]
-fn a_path_of_any_length_is_held_or_asked_for_again() {
-    let cache = Cache::new(&CacheSettings::default(), &mut Fixed);
-    let bounces = Bounces::new();
-    for (length, held) in [(4095, true), (65_535, true), (65_536, false)] {
-        let path = vec![b'p'; length];
-        cache.enter(&path, Duration::ZERO, &bounces, |_| ());
-        assert_eq!(cache.lookup(&path, Duration::ZERO, &bounces).is_some(), held, "{length}");
-    }
 }

@@ -7,16 +7,19 @@
 //!
 //! The cache is cut into shards, each with a lock of its own that is held for one look-up (well under a microsecond;
 //! a shard's index growing, once in a while, holds it for some hundred). So the loops of connections read it beside
-//! the cluster's thread, which alone decides what stands in it: see `resolve`. Memory is bounded in number and in bytes
-//! of paths; beyond, the oldest go, and what was used meanwhile gets a second chance.
+//! the cluster's thread, which alone decides what stands in it: see `resolve`. Their number is bounded; beyond, the oldest
+//! go, and what was used meanwhile gets a second chance.
+//!
+//! Paths are not kept: a location is known by at least 96 bits of a hash keyed at the start, which nobody outside can
+//! aim at. Among ten million locations two paths are taken for one with a probability under 10^-15.
 //!
 //! | bytes of a location | |
 //! |---|---|
-//! | 48 | masks, clocks, place of its path |
+//! | 48 | masks, clocks, bits of the hash |
 //! | 6 to 12 | index, by its filling; a third more of that while a shard's index grows |
 //! | 1 | its block |
 //!
-//! and the path itself, without terminator or allocation of its own. Source: cms protocol 3, section "location cache".
+//! Source: cms protocol 3, section "location cache".
 
 mod bounces;
 mod shard;
@@ -28,21 +31,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::Rng;
-use siphasher::sip::SipHasher13;
+use siphasher::sip128::{Hasher128, SipHasher13};
 
 pub use bounces::Bounces;
 
 use crate::slots::{Slot, SlotMask};
-use shard::{Limits, Moment, Shard};
+use shard::{Moment, Name, Shard};
 
 /// How long a location is kept from its last query, unless configured (`cms.fxhold`).
 pub const WINDOW: Duration = Duration::from_secs(8 * 3600);
 /// Steps in which the window advances; a location lives for 63 to 64 of them.
 pub const WINDOW_TICKS: u32 = 64;
-/// Locations kept at most, unless configured: about 600 MB and their paths.
+/// Locations kept at most, unless configured: about 600 MB.
 pub const LOCATIONS_MAX: usize = 10_000_000;
-/// Bytes of paths kept at most, unless configured.
-pub const PATH_BYTES_TOTAL_MAX: usize = 1 << 30;
 /// How long a child that was chosen to create a file counts as its holder without having said so itself.
 pub const PLACEMENT_HOLD: Duration = Duration::from_secs(10);
 
@@ -62,18 +63,11 @@ pub struct CacheSettings {
     pub nowhere: Option<Duration>,
     /// Locations kept at most.
     pub locations_max: usize,
-    /// Bytes of their paths kept at most.
-    pub path_bytes_max: usize,
 }
 
 impl Default for CacheSettings {
     fn default() -> Self {
-        Self {
-            window: WINDOW,
-            nowhere: None,
-            locations_max: LOCATIONS_MAX,
-            path_bytes_max: PATH_BYTES_TOTAL_MAX,
-        }
+        Self { window: WINDOW, nowhere: None, locations_max: LOCATIONS_MAX }
     }
 }
 
@@ -177,8 +171,6 @@ impl Location {
 pub struct CacheStats {
     /// Locations held, those that were replaced and not yet swept away among them.
     pub locations: u64,
-    /// Bytes of their paths.
-    pub path_bytes: u64,
     /// Look-ups that found something.
     pub hits: u64,
     /// Paths that were unknown and entered.
@@ -195,7 +187,6 @@ impl Add for CacheStats {
     fn add(self, other: Self) -> Self {
         Self {
             locations: self.locations + other.locations,
-            path_bytes: self.path_bytes + other.path_bytes,
             hits: self.hits + other.hits,
             misses: self.misses + other.misses,
             expired: self.expired + other.expired,
@@ -217,7 +208,8 @@ impl AddAssign for CacheStats {
 /// thread has already written with newer knowledge.
 pub struct Cache {
     shards: Box<[Mutex<Shard>]>,
-    limits: Limits,
+    /// Locations of one shard at most.
+    most: usize,
     window: Window,
     key: (u64, u64),
     swept: AtomicUsize,
@@ -240,10 +232,7 @@ impl Cache {
         let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
         Self {
             shards: (0..shards).map(|_| Mutex::new(Shard::default())).collect(),
-            limits: Limits {
-                entries: settings.locations_max.div_ceil(shards),
-                path_bytes: settings.path_bytes_max.div_ceil(shards),
-            },
+            most: settings.locations_max.div_ceil(shards),
             window: Window {
                 tick_nanos: (settings.window.as_nanos() / u128::from(WINDOW_TICKS)).max(1),
                 nowhere: settings.nowhere.map(seconds),
@@ -255,8 +244,8 @@ impl Cache {
 
     /// What is known of `path`; slots that bounced since stand among the unasked.
     pub fn lookup(&self, path: &[u8], now: Duration, bounces: &Bounces) -> Option<Location> {
-        let hash = self.hash(path);
-        self.shard(hash).lookup(hash, path, &self.moment(now, bounces))
+        let (mut shard, name) = self.place(path);
+        shard.lookup(name, &self.moment(now, bounces))
     }
 
     /// Changes what is known of `path`; `None` when nothing is.
@@ -267,8 +256,8 @@ impl Cache {
         bounces: &Bounces,
         change: impl FnOnce(&mut Location) -> R,
     ) -> Option<R> {
-        let hash = self.hash(path);
-        self.shard(hash).update(hash, path, &self.moment(now, bounces), change)
+        let (mut shard, name) = self.place(path);
+        shard.update(name, &self.moment(now, bounces), change)
     }
 
     /// Begins the window of `path` anew, with what is known of it or [`Location::UNKNOWN`], and changes it.
@@ -279,14 +268,14 @@ impl Cache {
         bounces: &Bounces,
         change: impl FnOnce(&mut Location) -> R,
     ) -> R {
-        let hash = self.hash(path);
-        self.shard(hash).enter(hash, path, &self.moment(now, bounces), self.limits, change)
+        let (mut shard, name) = self.place(path);
+        shard.enter(name, &self.moment(now, bounces), self.most, change)
     }
 
     /// Forgets `path`: it was removed or renamed by order.
     pub fn forget(&self, path: &[u8]) {
-        let hash = self.hash(path);
-        self.shard(hash).forget(hash, path);
+        let (mut shard, name) = self.place(path);
+        shard.forget(name);
     }
 
     /// Lets go of what expired in some of the shards; called now and then it reaches all. (A shard also does so by
@@ -320,16 +309,15 @@ impl Cache {
         }
     }
 
-    fn hash(&self, path: &[u8]) -> u64 {
+    /// The shard of a path, held, and the path's name in it.
+    fn place(&self, path: &[u8]) -> (MutexGuard<'_, Shard>, Name) {
         let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
         hasher.write(path);
-        hasher.finish()
-    }
-
-    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
-        // The upper half picks the shard, the lower half the place in it. There is a power of two of them.
-        let at = (hash >> 32) as usize & (self.shards.len() - 1);
-        unpoisoned(&self.shards[at])
+        let hash = hasher.finish128();
+        // One half picks the shard and the place in it, by different bits; the other tells paths apart. There is a power
+        // of two of shards.
+        let at = (hash.h1 >> 32) as usize & (self.shards.len() - 1);
+        (unpoisoned(&self.shards[at]), Name { hash: hash.h1 as u32, check: hash.h2 })
     }
 }
 

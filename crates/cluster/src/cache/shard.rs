@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! index   hash -> id = block · 128 + place
-//! blocks  [oldest] … [newest]      one tick each: 128 entries, their paths end to end
+//! blocks  [oldest] … [newest]      128 entries each, of one tick
 //! ```
 //!
 //! The log is the time wheel: what expires first stands at its front, so expiry and eviction take away whole blocks
@@ -31,11 +31,13 @@ const USED: u8 = 2;
 const QUERYING: u8 = 4;
 const NOWHERE: u8 = u8::MAX;
 
-/// Bounds of one shard.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) entries: usize,
-    pub(super) path_bytes: usize,
+/// What stands for a path: bits of its keyed hash. The shard is picked by others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Name {
+    /// For the index.
+    pub(super) hash: u32,
+    /// To tell it from all others.
+    pub(super) check: u64,
 }
 
 /// How the caller sees the world at this moment.
@@ -54,15 +56,13 @@ struct Entry {
     have: u64,
     pending: u64,
     unasked: u64,
-    /// The lower half of the path's hash: what the index needs when it grows.
+    check: u64,
+    /// What the index needs when it grows.
     hash: u32,
     /// Bounce clock at the last check.
     clock: u32,
     /// Second in which it last became placed or held by nobody.
     since: u32,
-    /// Where its path begins in the block.
-    path: u32,
-    path_bytes: u16,
     /// Low bits of the tick its window began with, at most a window before the block's.
     tick: u8,
     flags: u8,
@@ -76,7 +76,6 @@ const _: () = assert!(size_of::<Entry>() == 48);
 struct Block {
     tick: u32,
     entries: Vec<Entry>,
-    paths: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -86,13 +85,12 @@ pub(super) struct Shard {
     /// Number of the front block.
     front: u32,
     entries: usize,
-    path_bytes: usize,
     counts: CacheStats,
 }
 
 impl Shard {
-    pub(super) fn lookup(&mut self, hash: u64, path: &[u8], at: &Moment<'_>) -> Option<Location> {
-        let entry = self.current(hash, path, at)?;
+    pub(super) fn lookup(&mut self, name: Name, at: &Moment<'_>) -> Option<Location> {
+        let entry = self.current(name, at)?;
         entry.flags |= USED;
         let location = entry.location();
         self.counts.hits += 1;
@@ -101,12 +99,11 @@ impl Shard {
 
     pub(super) fn update<R>(
         &mut self,
-        hash: u64,
-        path: &[u8],
+        name: Name,
         at: &Moment<'_>,
         change: impl FnOnce(&mut Location) -> R,
     ) -> Option<R> {
-        let entry = self.current(hash, path, at)?;
+        let entry = self.current(name, at)?;
         let mut location = entry.location();
         let result = change(&mut location);
         entry.set(&location, at.seconds);
@@ -115,32 +112,26 @@ impl Shard {
 
     pub(super) fn enter<R>(
         &mut self,
-        hash: u64,
-        path: &[u8],
+        name: Name,
         at: &Moment<'_>,
-        limits: Limits,
+        most: usize,
         change: impl FnOnce(&mut Location) -> R,
     ) -> R {
-        let known = self.current(hash, path, at).map(|entry| (entry.location(), entry.since));
+        let known = self.current(name, at).map(|entry| (entry.location(), entry.since));
         self.counts.misses += u64::from(known.is_none());
         let (mut location, since) = known.unwrap_or((Location::UNKNOWN, at.seconds));
         let result = change(&mut location);
-        if path.len() > usize::from(u16::MAX) {
-            // No path is as long; were it, it would be asked for each time.
-            return result;
-        }
-        self.forget(hash, path);
+        self.forget(name);
         self.expire(at.tick);
-        self.make_room(at.tick, path.len(), limits);
+        self.make_room(at.tick, most);
         let mut entry = Entry {
             have: 0,
             pending: 0,
             unasked: 0,
-            hash: hash as u32,
+            check: name.check,
+            hash: name.hash,
             clock: at.bounces.clock(),
             since,
-            path: 0,
-            path_bytes: 0,
             tick: 0,
             flags: LIVE,
             placed: NOWHERE,
@@ -150,14 +141,14 @@ impl Shard {
             entry.since = since;
         }
         entry.set(&location, at.seconds);
-        self.append(at.tick, at.tick, entry, path);
+        self.append(at.tick, at.tick, entry);
         result
     }
 
-    pub(super) fn forget(&mut self, hash: u64, path: &[u8]) {
+    pub(super) fn forget(&mut self, name: Name) {
         let Self { index, blocks, front, .. } = self;
-        let same = |id: &u32| entry_at(blocks, *front, *id).is_some_and(|(block, e)| block.path(e) == path);
-        let Ok(place) = index.find_entry(spread(hash as u32), same) else { return };
+        let same = |id: &u32| entry_at(blocks, *front, *id).is_some_and(|(_, entry)| entry.is(name));
+        let Ok(place) = index.find_entry(spread(name.hash), same) else { return };
         let (id, _) = place.remove();
         if let Some(entry) = entry_at_mut(blocks, *front, id) {
             entry.flags = 0;
@@ -178,18 +169,14 @@ impl Shard {
     }
 
     pub(super) fn stats(&self) -> CacheStats {
-        CacheStats { locations: self.entries as u64, path_bytes: self.path_bytes as u64, ..self.counts }
+        CacheStats { locations: self.entries as u64, ..self.counts }
     }
 
     /// The live entry of `path`, checked against what bounced, expired or was not confirmed meanwhile.
-    fn current(&mut self, hash: u64, path: &[u8], at: &Moment<'_>) -> Option<&mut Entry> {
+    fn current(&mut self, name: Name, at: &Moment<'_>) -> Option<&mut Entry> {
         let Self { index, blocks, front, .. } = self;
-        let half = hash as u32;
-        let same = |id: &u32| {
-            entry_at(blocks, *front, *id)
-                .is_some_and(|(block, entry)| entry.hash == half && block.path(entry) == path)
-        };
-        let id = *index.find(spread(half), same)?;
+        let same = |id: &u32| entry_at(blocks, *front, *id).is_some_and(|(_, entry)| entry.is(name));
+        let id = *index.find(spread(name.hash), same)?;
         let (block, entry) = entry_at(blocks, *front, id)?;
         // Written with newer knowledge than the caller's: not for it to judge.
         if at.tick.saturating_sub(block.began(entry)) >= WINDOW_TICKS || entry.clock > at.bounces.clock() {
@@ -201,11 +188,8 @@ impl Shard {
     }
 
     /// Evicts from the front until one more entry fits.
-    fn make_room(&mut self, tick: u32, path_bytes: usize, limits: Limits) {
-        while !self.blocks.is_empty()
-            && (self.entries >= limits.entries.max(1)
-                || self.path_bytes.saturating_add(path_bytes) > limits.path_bytes)
-        {
+    fn make_room(&mut self, tick: u32, most: usize) {
+        while !self.blocks.is_empty() && self.entries >= most.max(1) {
             let Some(block) = self.pop_block() else { return };
             let mut carried = 0;
             for entry in &block.entries {
@@ -219,7 +203,7 @@ impl Shard {
                 if kept {
                     carried += 1;
                     let again = Entry { flags: entry.flags & !USED, ..*entry };
-                    self.append(tick, block.began(entry), again, block.path(entry));
+                    self.append(tick, block.began(entry), again);
                 } else {
                     self.counts.evicted += 1;
                 }
@@ -228,7 +212,7 @@ impl Shard {
     }
 
     /// Appends an entry whose window began with the tick `began`.
-    fn append(&mut self, tick: u32, began: u32, mut entry: Entry, path: &[u8]) {
+    fn append(&mut self, tick: u32, began: u32, mut entry: Entry) {
         let open = self
             .blocks
             .back()
@@ -238,7 +222,6 @@ impl Shard {
             let tick = self.blocks.back().map_or(tick, |last| last.tick.max(tick));
             if let Some(full) = self.blocks.back_mut() {
                 full.entries.shrink_to_fit();
-                full.paths.shrink_to_fit();
             }
             self.blocks.push_back(Block { tick, ..Block::default() });
         }
@@ -247,13 +230,9 @@ impl Shard {
         let Some(block) = blocks.back_mut() else { return };
         let began = if began == tick { block.tick } else { began };
         entry.tick = began as u8;
-        entry.path = block.paths.len() as u32;
-        entry.path_bytes = path.len() as u16;
         let (half, id) = (entry.hash, number << PLACE_BITS | block.entries.len() as u32);
-        block.paths.extend_from_slice(path);
         block.entries.push(entry);
         self.entries += 1;
-        self.path_bytes += path.len();
         index.insert_unique(spread(half), id, |id| {
             entry_at(blocks, *front, *id).map_or(0, |(_, entry)| spread(entry.hash))
         });
@@ -273,17 +252,11 @@ impl Shard {
             }
         }
         self.entries -= block.entries.len();
-        self.path_bytes -= block.paths.len();
         Some(block)
     }
 }
 
 impl Block {
-    fn path(&self, entry: &Entry) -> &[u8] {
-        let from = entry.path as usize;
-        self.paths.get(from..from + usize::from(entry.path_bytes)).unwrap_or_default()
-    }
-
     /// The tick the entry's window began with.
     fn began(&self, entry: &Entry) -> u32 {
         self.tick.saturating_sub(u32::from((self.tick as u8).wrapping_sub(entry.tick)))
@@ -291,6 +264,10 @@ impl Block {
 }
 
 impl Entry {
+    fn is(&self, name: Name) -> bool {
+        self.check == name.check && self.hash == name.hash
+    }
+
     fn location(&self) -> Location {
         Location {
             have: SlotMask(self.have),
