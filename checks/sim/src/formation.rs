@@ -29,6 +29,8 @@ pub struct Formation {
     pub within: Duration,
     /// In which order.
     pub order: Order,
+    /// Whether the manager is a real one.
+    pub real_manager: bool,
     /// Which of a hundred servers are real nodes.
     pub real_servers_percent: u64,
     /// Which of a hundred supervisors are real nodes.
@@ -46,6 +48,7 @@ impl Formation {
             managers: 1,
             within: Duration::from_secs(30),
             order: Order::Random,
+            real_manager: false,
             real_servers_percent: 0,
             real_supervisors_percent: 0,
             weather: Weather::default(),
@@ -63,7 +66,8 @@ impl Formation {
         let mut world = World::new(seed, self.weather);
         let managers: Vec<usize> = (0..self.managers).collect();
         for _ in 0..self.managers {
-            world.add(Kind::Manager, &managers, Duration::ZERO);
+            let kind = if self.real_manager { Kind::RealManager } else { Kind::Manager };
+            world.add(kind, &managers, Duration::ZERO);
         }
         let count = self.servers + self.supervisors;
         let mut times: Vec<Duration> = (0..count).map(|_| world.lot.time(self.within)).collect();

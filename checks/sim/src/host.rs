@@ -23,6 +23,8 @@ pub enum Kind {
     Supervisor,
     /// Leaf, one of our own.
     Server,
+    /// Root as real ones behave.
+    RealManager,
     /// Leaf as real ones behave.
     RealServer,
     /// Inner node as real ones behave.
@@ -33,6 +35,11 @@ impl Kind {
     /// Whether it is one of our own nodes.
     pub const fn is_own(self) -> bool {
         matches!(self, Self::Manager | Self::Supervisor | Self::Server)
+    }
+
+    /// Whether it is a root.
+    pub const fn is_manager(self) -> bool {
+        matches!(self, Self::Manager | Self::RealManager)
     }
 
     /// Whether it is an inner node.
@@ -207,7 +214,7 @@ impl Host {
     }
 
     fn login(&self) -> Login {
-        let inner = self.kind.is_supervisor();
+        let inner = self.kind.is_supervisor() || self.kind.is_manager();
         Login {
             version: 3,
             mode: if inner { Mode::MANAGER | Mode::SERVER } else { Mode::SERVER }
@@ -225,7 +232,7 @@ impl Host {
 
     fn id(&self) -> SystemId {
         let kind = match self.kind {
-            Kind::Manager => 'm',
+            Kind::Manager | Kind::RealManager => 'm',
             Kind::Supervisor | Kind::RealSupervisor => 'u',
             Kind::Server | Kind::RealServer => 's',
         };
@@ -237,7 +244,9 @@ impl Host {
         let now = self.local(now);
         let managers: Vec<Address> = self.managers.iter().map(|index| Self::address(*index)).collect();
         if !self.kind.is_own() {
-            return Machine::Real(Box::new(Legacy::new(managers, self.login(), self.kind.is_supervisor())));
+            let parent = self.kind.is_supervisor() || self.kind.is_manager();
+            let managers = if self.kind.is_manager() { Vec::new() } else { managers };
+            return Machine::Real(Box::new(Legacy::new(managers, self.login(), parent)));
         }
         let parent = |acceptor| {
             let mut settings = ParentSettings::new(acceptor, self.id(), Self::address(self.index));

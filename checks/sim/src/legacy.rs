@@ -50,7 +50,8 @@ struct Guest {
 /// A real node.
 #[derive(Debug)]
 pub struct Legacy {
-    root: Address,
+    /// Its manager; none of one that is a manager itself.
+    root: Option<Address>,
     login: Login,
     target: Address,
     level: u32,
@@ -67,11 +68,11 @@ pub struct Legacy {
 }
 
 impl Legacy {
-    /// A node of this manager; a supervisor has children too.
-    pub fn new(managers: Vec<Address>, login: Login, supervisor: bool) -> Self {
-        let root = managers.into_iter().next().unwrap_or_else(|| Address::new("nowhere", 1));
+    /// A node of this manager, or a manager itself; one that is a `parent` has children.
+    pub fn new(managers: Vec<Address>, login: Login, parent: bool) -> Self {
+        let root = managers.into_iter().next();
         Self {
-            target: root.clone(),
+            target: root.clone().unwrap_or_else(|| Address::new("nowhere", 1)),
             root,
             login,
             level: 0,
@@ -83,7 +84,7 @@ impl Legacy {
             due: Duration::ZERO,
             heard: Duration::ZERO,
             dead: false,
-            parent: supervisor.then(Cell::default),
+            parent: parent.then(Cell::default),
             guests: Vec::new(),
         }
     }
@@ -110,13 +111,15 @@ impl Legacy {
 
     /// Begins to look for a parent.
     pub fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
-        self.connect(now, out);
+        if self.root.is_some() {
+            self.connect(now, out);
+        }
     }
 
     /// When it has something to do next.
     pub fn deadline(&self) -> Option<Duration> {
         let guests = self.guests.iter().map(|guest| guest.pinged.max(guest.heard) + PING).min();
-        guests.into_iter().chain([self.due]).min()
+        guests.into_iter().chain(self.root.as_ref().map(|_| self.due)).min()
     }
 
     fn connect(&mut self, now: Duration, out: &mut Vec<Action>) {
@@ -145,7 +148,10 @@ impl Legacy {
                 self.connect(now, out);
             }
         } else {
-            (self.target, self.level) = (self.root.clone(), 0);
+            self.level = 0;
+            if let Some(root) = &self.root {
+                self.target = root.clone();
+            }
             self.due = now + pause;
         }
     }
@@ -173,7 +179,7 @@ impl Legacy {
 
     /// Does what is due.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
-        if now >= self.due {
+        if now >= self.due && self.root.is_some() {
             match self.phase {
                 Phase::Idle => self.connect(now, out),
                 Phase::Connecting => {

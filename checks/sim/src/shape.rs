@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::host::Kind;
+use crate::host::Machine;
 use crate::world::World;
 
 /// A tree, or what is wrong with it.
@@ -51,7 +51,7 @@ impl World {
                 }
             }
         }
-        let is_up = |host: &crate::host::Host| host.machine.is_some() && host.kind != Kind::Manager;
+        let is_up = |host: &crate::host::Host| host.machine.is_some() && !host.kind.is_manager();
         let up = self.hosts.iter().filter(|host| is_up(host)).count();
         if shape.nodes == up {
             return Ok(shape);
@@ -65,11 +65,21 @@ impl World {
         ))
     }
 
-    /// Whether every node that is up has a place, so that it pays to look at the whole tree.
-    pub fn all_placed(&self) -> bool {
-        let up =
-            self.hosts.iter().filter(|host| host.machine.is_some() && host.kind != Kind::Manager).count();
-        self.placed == up
+    /// Whether a manager of our own remembers more than there is: nodes that wait while all have a place, connections of
+    /// nobody, cells of supervisors that there never were.
+    ///
+    /// # Errors
+    /// What there is too much of.
+    pub fn remembers_too_much(&self, manager: usize) -> Result<(), String> {
+        let Some(Machine::Own(node)) = &self.hosts[manager].machine else { return Ok(()) };
+        let Some(members) = node.members() else { return Ok(()) };
+        let supervisors = self.hosts.iter().filter(|host| host.kind.is_supervisor()).count();
+        let (cells, waiting) = (members.directory().entries().len(), members.waiting());
+        let (links, online) = (members.connections(), members.online().len());
+        if cells > supervisors || links > online + waiting {
+            return Err(format!("{cells} cells, {waiting} wait, {links} connections of {online} children"));
+        }
+        Ok(())
     }
 }
 

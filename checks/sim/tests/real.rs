@@ -38,3 +38,17 @@ fn real_supervisors_between_our_nodes() {
         form(Formation { real_supervisors_percent: 100, ..formation });
     }
 }
+
+#[test]
+fn our_nodes_under_a_real_manager() {
+    for formation in [Formation::new(280, 7), Formation::new(280, 7).supervisors_last()] {
+        let report = form(Formation { real_manager: true, ..formation });
+        assert!(report.after < Duration::from_secs(10), "{report}");
+        form(Formation {
+            real_manager: true,
+            real_servers_percent: 50,
+            real_supervisors_percent: 50,
+            ..formation
+        });
+    }
+}

@@ -232,3 +232,17 @@ fn parents_of_a_chain_that_never_ends_are_not_followed_for_ever() {
     }
     panic!("it went round and round");
 }
+
+#[test]
+fn a_real_parent_that_is_full_says_so_after_its_reply() {
+    let mut bench = node(&["m"], None);
+    let m = to(&start(&mut bench), "m");
+    bench.event(Event::Connected { link: m });
+    let out = send_on(&mut bench, m, &["full", "free", "m"]);
+    let full = to(&out, "full");
+    attach(&mut bench, full, false);
+    let out = send_on(&mut bench, full, &[]);
+    let free = to(&out, "free");
+    attach(&mut bench, free, false);
+    assert_eq!(bench.node.memberships()[0].inner(), Some(&Address::new("free", 1213)));
+}

@@ -186,6 +186,11 @@ impl Members {
         self.waiting.leaves.len() + self.waiting.parents.len()
     }
 
+    /// Connections of children, of those that stand by for them, and of those that wait.
+    pub fn connections(&self) -> usize {
+        self.links.len()
+    }
+
     /// The slot of a connection; `None` when it is no child (any more).
     pub fn slot(&self, link: LinkId) -> Option<Slot> {
         match self.links.get(&link) {

@@ -184,6 +184,7 @@ impl Membership {
                     self.flaps = self.flaps.saturating_add(1);
                 } else {
                     (self.hops, self.flaps) = (0, 0);
+                    self.candidates.clear();
                     if return_there {
                         // The parent may have been restarted, or only the connection broke: the place is still ours.
                         self.candidates.push_front(line.address);
@@ -238,8 +239,8 @@ impl Membership {
         line.attach(reply, extensions, now);
         if which == Which::Inner {
             // One inner node or all managers, never both.
+            // The other candidates are kept: a real parent that is full says so after its reply.
             self.leave_roots(out);
-            self.candidates.clear();
         }
         // What changed between the login and its reply.
         out.push(Action::Send { link, message: self.status_message() });
@@ -305,6 +306,10 @@ impl Membership {
             Which::Inner => {
                 let lasted = self.inner.take().is_some_and(|mut line| line.end(now, now));
                 self.flaps = if lasted { 0 } else { self.flaps.saturating_add(1) };
+                if lasted {
+                    self.hops = 0;
+                    self.candidates.clear();
+                }
                 self.hops += 1;
                 let rest = std::mem::take(&mut self.candidates);
                 self.candidates = hosts.into_iter().chain(rest).collect();
