@@ -129,7 +129,7 @@ impl Core {
 
     /// Takes requests from the front of the input, as many as a turn allows.
     pub(crate) fn process(&mut self, input: &mut Input) -> Flow {
-        for _ in 0..ROUND_REQUESTS {
+        for round in 0..=ROUND_REQUESTS {
             if let Some(receipt) = self.expected() {
                 let taken = self.feed(receipt, input.bytes());
                 input.consume(taken);
@@ -160,6 +160,10 @@ impl Core {
             }
             if !self.has_room() {
                 return Flow::Full;
+            }
+            // Looked at only now: a client that has just so many in flight needs no second turn.
+            if round == ROUND_REQUESTS {
+                break;
             }
             let was_active = self.session.is_active();
             match self.session.take(input.bytes(), &mut self.links) {
