@@ -36,6 +36,9 @@ const SENDFILE_WINDOW_PAGES: usize = 16;
 
 const _: () = assert!(STATUS_BYTES + FRAME_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
 
+/// A piece up to this size gets a buffer of its own size.
+const SMALL_PIECE_BYTES_MAX: usize = 16 * 1024;
+
 /// A read under way.
 pub(crate) struct Transfer {
     pub(crate) link: LinkId,
@@ -59,6 +62,19 @@ pub(crate) struct RangeRead {
     offset: u64,
     left: usize,
     paged: bool,
+    /// What comes next is not in memory, as has just been found.
+    cold: bool,
+}
+
+/// What came of a read on the spot.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    /// The reply is made.
+    Answered,
+    /// It is not for the spot.
+    NotMade,
+    /// It is not in memory.
+    Cold,
 }
 
 /// What came of making a frame.
@@ -75,7 +91,8 @@ impl Core {
     /// A read: on the spot if it is small and in memory, else as a transfer.
     pub(crate) fn read(&mut self, task: ReadTask) {
         self.hub.stats.reads.add(1);
-        if self.read_on_the_spot(&task) {
+        let attempt = self.read_on_the_spot(&task);
+        if attempt == Attempt::Answered {
             return;
         }
         let Some(file) = self.session.file(task.file).cloned() else { return };
@@ -87,21 +104,22 @@ impl Core {
             offset: task.offset,
             left: task.length,
             paged: task.paged,
+            cold: attempt == Attempt::Cold,
         };
         self.begin_transfer(task.link, Work::Range(range));
     }
 
-    fn read_on_the_spot(&mut self, task: &ReadTask) -> bool {
+    fn read_on_the_spot(&mut self, task: &ReadTask) -> Attempt {
         if task.paged || task.length > SPOT_BYTES_MAX {
-            return false;
+            return Attempt::NotMade;
         }
-        let Some(file) = self.session.file(task.file) else { return false };
+        let Some(file) = self.session.file(task.file) else { return Attempt::NotMade };
         if task.length >= SENDFILE_BYTES_MIN && self.hub.shared.config.sendfile && file.lend().is_some() {
-            return false;
+            return Attempt::NotMade;
         }
-        let Some(link) = self.links.get(task.link) else { return true };
+        let Some(link) = self.links.get(task.link) else { return Attempt::Answered };
         if !link.transfers.is_empty() {
-            return false;
+            return Attempt::NotMade;
         }
         link.news = true;
         // With the header, and that of the end if the file is shorter.
@@ -116,16 +134,16 @@ impl Core {
                 if read != 0 && read < task.length {
                     out.extend_from_slice(&read_header(task.streamid, true, 0));
                 }
-                true
+                Attempt::Answered
             }
             Spot::WouldBlock => {
                 out.truncate(at);
-                false
+                Attempt::Cold
             }
             Spot::Failed(error) => {
                 out.truncate(at);
                 session::error_reply(out, task.streamid, session::wire_code(error.kind), &error.text);
-                true
+                Attempt::Answered
             }
         }
     }
@@ -196,10 +214,15 @@ impl Core {
         {
             return Ok(made);
         }
-        let mut block = take_block();
         let piece = range.piece();
+        let mut block = range.room(piece);
         let Some(room) = block.get_mut(piece.at..piece.at + piece.length) else { return Ok(Made::Last) };
-        match range.file.read_now(range.offset, room) {
+        let read = if std::mem::take(&mut range.cold) {
+            Spot::WouldBlock
+        } else {
+            range.file.read_now(range.offset, room)
+        };
+        match read {
             Spot::Done(read) => Ok(self.push_piece(link, range, block, piece, read)),
             Spot::Failed(error) => {
                 give_block(block);
@@ -223,6 +246,9 @@ impl Core {
 
     /// A frame straight from the page cache to the socket; `None` if that is not the way for what comes next.
     fn send_range(&mut self, link: LinkId, range: &mut RangeRead) -> Option<Made> {
+        if range.left < SENDFILE_BYTES_MIN {
+            return None;
+        }
         range.file.lend()?;
         let size = range.file.size_now()?;
         let there = usize::try_from(size.saturating_sub(range.offset)).unwrap_or(usize::MAX);
@@ -362,6 +388,15 @@ impl RangeRead {
         let length = self.left.min(FRAME_PAGES * PAGE - within);
         let at = STATUS_BYTES + digest::pages::checksums_length(self.offset, length);
         Piece { offset: self.offset, length, at }
+    }
+
+    /// A buffer for the piece: one of its own size if it is small, so that many small reads that wait for a disk do not hold a
+    /// block each.
+    fn room(&self, piece: Piece) -> Vec<u8> {
+        if self.paged || piece.length > SMALL_PIECE_BYTES_MAX {
+            return take_block();
+        }
+        vec![0; piece.at + piece.length]
     }
 
     /// Puts checksums between the pages and the frame's header before them; returns the bytes of the frame.
