@@ -1,8 +1,8 @@
 //! The tasks of connections: thousands, of which most sleep.
 //!
 //! A task of the runtime takes 256 bytes and more, whatever is in it. One here takes what its future has, and a slot in a
-//! table; its waker is a number, so that keeping one costs nothing. All tasks of a loop are run by a single one of the
-//! runtime: the sockets that one look at the kernel found ready are served in one go.
+//! table; its waker is a number, so that keeping one costs nothing. The loop's main future runs them all, without the
+//! runtime's queues: the sockets that one look at the kernel found ready are served in one go.
 
 use slab::Slab;
 use std::cell::{Cell, RefCell};
@@ -71,13 +71,30 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 /// # Panics
 /// As [`tokio::task::spawn_local`]: outside of a loop.
 pub fn attend(task: impl Future<Output = ()> + 'static) {
-    let crew = CREW.with_borrow(Clone::clone).unwrap_or_else(Crew::begin);
-    crew.take_on(Box::pin(task));
+    match CREW.with_borrow(Clone::clone) {
+        Some(crew) => crew.take_on(Box::pin(task)),
+        None => drop(tokio::task::spawn_local(task)),
+    }
+}
+
+/// Runs what is given to [`attend`] on this thread until `main` ends.
+pub(crate) async fn beside(main: impl Future<Output = ()>) {
+    // A socket counts for the task that reads it; these are many.
+    let mut running = std::pin::pin!(tokio::task::unconstrained(Crew::begin()));
+    let mut main = std::pin::pin!(main);
+    std::future::poll_fn(|context| {
+        let ended = main.as_mut().poll(context);
+        if ended.is_pending() && running.as_mut().poll(context).is_ready() {
+            tracing::error!("a loop's connections are not run any more");
+        }
+        ended
+    })
+    .await;
 }
 
 impl Crew {
-    /// The crew of this loop, which has none yet.
-    fn begin() -> Rc<Self> {
+    /// The crew of this thread.
+    fn begin() -> Running {
         let id = CREWS_EVER.fetch_add(1, Ordering::Relaxed);
         let crew = Rc::new(Self {
             id,
@@ -87,11 +104,9 @@ impl Crew {
             waker: RefCell::default(),
             remote: Arc::default(),
         });
-        // A socket counts for the task that reads it; this one is many.
-        tokio::task::spawn_local(tokio::task::unconstrained(Running(crew.clone())));
         lock(&REMOTES).insert(id, crew.remote.clone());
         CREW.set(Some(crew.clone()));
-        crew
+        Running(crew)
     }
 
     fn take_on(&self, task: Task) {

@@ -53,7 +53,7 @@ impl Loops {
             let (work, inbox) = mpsc::unbounded_channel();
             let thread = std::thread::Builder::new()
                 .name(format!("loop-{index}"))
-                .spawn(move || LocalSet::new().block_on(&runtime, serve(inbox)))?;
+                .spawn(move || LocalSet::new().block_on(&runtime, crate::crew::beside(serve(inbox))))?;
             loops.handles.push(LoopHandle(Arc::new(Face { index, work, load: AtomicUsize::new(0) })));
             loops.threads.push(thread);
         }
