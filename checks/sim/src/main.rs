@@ -35,7 +35,9 @@ fn formations() -> bool {
     let mut fine = true;
     for (servers, supervisors) in SIZES {
         let formation = Formation::new(servers, supervisors);
-        for formation in [formation, formation.supervisors_last()] {
+        let replicated = Formation { managers: 2, ..formation };
+        for formation in [formation, formation.supervisors_last(), replicated, replicated.supervisors_last()]
+        {
             let start = Instant::now();
             match formation.run(1, Duration::from_secs(60)) {
                 Ok(report) => println!("{report}; {:.1} s real", start.elapsed().as_secs_f64()),
