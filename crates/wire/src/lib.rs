@@ -1,7 +1,7 @@
 //! Bytes to messages and back, without I/O: the xroot protocol and the cms protocol.
 //!
 //! * [`cursor`]: a reader that cannot run off the end and its writing counterpart;
-//! * [`crc32`], [`crc32c`]: the hash of paths and the checksum of messages that check themselves;
+//! * [`crc`]: the hash of paths and the checksum of messages that check themselves;
 //! * [`error`]: what can be wrong with bytes a peer sent;
 //! * [`xroot`]: the messages of the xroot protocol, both directions;
 //! * [`cms`]: the messages of the cms protocol, by which the nodes of a cluster find each other and files.
@@ -10,8 +10,7 @@
 //! ([`xroot::frames`], [`cms::frames`]) that hold the bytes of an unfinished frame.
 
 pub mod cms;
-pub mod crc32;
-pub mod crc32c;
+pub mod crc;
 pub mod cursor;
 pub mod error;
 mod newtypes;

@@ -121,7 +121,7 @@ fn verify_pages(offset: i64, mut data: &[u8], what: &str) -> usize {
     let mut pages = 0;
     while let Some((crc, rest)) = data.split_first_chunk() {
         let (page, rest) = rest.split_at(room.min(rest.len()));
-        assert_eq!(wire::crc32c::crc32c(page), u32::from_be_bytes(*crc), "{what} page {pages}");
+        assert_eq!(wire::crc::crc32c(page), u32::from_be_bytes(*crc), "{what} page {pages}");
         (data, room, pages) = (rest, 4096, pages + 1);
     }
     pages

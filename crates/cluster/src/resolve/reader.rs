@@ -12,7 +12,7 @@ use base::Rng;
 
 use super::{checked, locate, select};
 use crate::avoid::Avoided;
-use crate::cache::Cache;
+use crate::cache::{Cache, Location};
 use crate::cell::{Cell, Client};
 use crate::meters::Use;
 use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
@@ -75,11 +75,7 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let rights = self.cell.paths().rights(path)?;
-        let location = self.shared.cache.lookup(path, now, self.cell.bounces())?;
-        if (location.unasked & rights.read).meets(self.cell.connected()) {
-            return None;
-        }
+        let location = self.known(path, now)?;
         let question = Question { options, avoided: Avoided::default() };
         match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
             Verdict::Child { slot, kind, place: false, client } => {
@@ -103,16 +99,20 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let rights = self.cell.paths().rights(path)?;
-        let location = self.shared.cache.lookup(path, now, self.cell.bounces())?;
-        if (location.unasked & rights.read).meets(self.cell.connected()) {
-            return None;
-        }
+        let location = self.known(path, now)?;
         let waits = &self.shared.chooser.policy().waits;
         match locate::judge(&self.cell, waits, &location, path, &options) {
             Verdict::Answer(answer) => Some(answer),
             Verdict::Child { .. } | Verdict::Await => None,
         }
+    }
+
+    /// Where a path is, if nobody who could have it is still to be asked.
+    fn known(&self, path: &[u8], now: Duration) -> Option<Location> {
+        let rights = self.cell.paths().rights(path)?;
+        let location = self.shared.cache.lookup(path, now, self.cell.bounces())?;
+        let open = (location.unasked & rights.read).meets(self.cell.connected());
+        (!open).then_some(location)
     }
 
     fn renew(&mut self) {

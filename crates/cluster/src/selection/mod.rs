@@ -307,7 +307,7 @@ impl Chooser {
 
 impl AffinityPath {
     fn hash(self, path: &[u8]) -> u32 {
-        wire::crc32c::crc32c(self.part(path))
+        wire::crc::crc32c(self.part(path))
     }
 
     fn part(self, path: &[u8]) -> &[u8] {

@@ -15,7 +15,7 @@ use std::fmt;
 
 use super::codes::Code;
 use super::limits::HEADER_BYTES;
-use crate::crc32::crc32;
+use crate::crc::crc32;
 
 /// Chosen by the sender of a request, echoed unchanged in the answer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -4,7 +4,7 @@
 //! staged. Real nodes send `r`, `w`, `rs` and `ws`. No line at all means `r /`. A real manager takes any sequence of
 //! the letters and leaves the link hanging at anything else. Source: cms protocol version 3, section 2.6.
 
-use crate::crc32::crc32;
+use crate::crc::crc32;
 use crate::error::WireError;
 
 /// A part of the name space that a node serves.

@@ -10,7 +10,7 @@
 //! Pages between the first and the last have 4096 bytes. Source: xroot protocol 5.2.0, section 2.14. Recorded:
 //! `api_pgwrite_bad`, `raw_write`.
 
-use crate::crc32c::crc32c;
+use crate::crc::crc32c;
 use crate::cursor::{Reader, Writer};
 use crate::error::WireError;
 

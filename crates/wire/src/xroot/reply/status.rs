@@ -14,7 +14,7 @@
 //! ([`bad_pages`](super::bad_pages)) or nothing. Source: xroot protocol 5.2.0, section 3.8. Recorded: `raw_open_read`,
 //! `raw_write`, `api_pgwrite_bad`.
 
-use crate::crc32c::crc32c;
+use crate::crc::crc32c;
 use crate::cursor::Reader;
 use crate::error::WireError;
 use crate::xroot::codes::{RequestCode, ResponseType, Status};
