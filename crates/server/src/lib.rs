@@ -5,6 +5,7 @@
 //! | `daemon` | [`run`]: a server as a process, from the command line to its exit status |
 //! | `running` | [`Running`]: the rooms wired together and the port open; for in-process tests too |
 //! | `assembly` | from configured values to what each room is told |
+//! | [`cluster`] | the node of a cluster that this process is |
 //! | `control` | signals and the admin socket, drain and reload |
 //! | `reload` | what can change while serving, and what needs a restart |
 //! | `admin` | the admin socket and its client |
@@ -16,6 +17,7 @@
 mod adapters;
 pub mod admin;
 mod assembly;
+pub mod cluster;
 mod control;
 mod daemon;
 mod error;
