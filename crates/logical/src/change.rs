@@ -26,8 +26,13 @@ pub(crate) fn make_directory(
     on_pool(shared, target, reply, move |shared, target| {
         let mode = shared.config.mode_of_directory(mode);
         let path = target.path.without_slash();
+        let above = if parents { shared.missing_above(&path) } else { Vec::new() };
         match shared.backend.make_directory(&path, mode, parents) {
-            Ok(()) => Ok(Value::Nothing),
+            Ok(()) => {
+                shared.tell_made_above(&above);
+                shared.tell_made(&path, false);
+                Ok(Value::Nothing)
+            }
             Err(error) if error.raw_os_error() == Some(errno::EXISTS) => {
                 let there = shared.backend.stat(&path);
                 let same = there.is_ok_and(|m| describe::is_directory(&m) && m.mode & 0o777 == mode & 0o777);
@@ -44,10 +49,15 @@ pub(crate) fn remove_directory(shared: &Arc<Shared>, target: Target, reply: &Rep
         return done(Err(error));
     }
     on_pool(shared, target, reply, |shared, target| {
-        match shared.backend.remove_directory(&target.path.without_slash()) {
-            Ok(()) => Ok(Value::Nothing),
-            Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => Ok(Value::Nothing),
-            Err(error) => Err(Error::unable("remove", &target.path, error)),
+        let path = target.path.without_slash();
+        match shared.backend.remove_directory(&path) {
+            Err(error) if error.raw_os_error() != Some(errno::NOT_FOUND) => {
+                Err(Error::unable("remove", &target.path, error))
+            }
+            _ => {
+                shared.tell_gone(&path);
+                Ok(Value::Nothing)
+            }
         }
     })
 }
@@ -69,7 +79,11 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
             }
             other => other,
         };
-        removed.map_err(|e| Error::unable("remove", &target.path, e))?;
+        if let Err(error) = removed {
+            shared.tell_missing(&path, &error);
+            return Err(Error::unable("remove", &target.path, error));
+        }
+        shared.tell_gone(&path);
         shared.locks.disturb(&path);
         shared.persist.forget(pending);
         Ok(Value::Nothing)
@@ -98,6 +112,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         let parents = Some(shared.config.mode_of_directory(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
         let moving = shared.persist.moving(&old, &new).map_err(fail)?;
+        let above = shared.missing_above(&new);
         let replaced = shared.persist.number_at(&new).filter(|_| old != new);
         let renamed = shared.backend.rename(&old, &new, parents).map_err(fail);
         if renamed.is_ok() {
@@ -108,6 +123,14 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         shared.persist.stragglers(&old, &new, shared.backend.as_ref());
         shared.locks.disturb(&old);
         shared.locks.disturb(&new);
+        if old != new {
+            shared.tell_made_above(&above);
+            shared.tell_gone(&old);
+            shared.tell_made(&new, shared.persist.is_pending(&new));
+            if describe::is_directory(&source) {
+                shared.tell_moved(&old, &new);
+            }
+        }
         Ok(Value::Nothing)
     })
 }

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::describe::Users;
+use crate::events::Events;
 use crate::inquiry::Locator;
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::shared::Shared;
@@ -60,12 +61,21 @@ impl Logical {
         Ok(Arc::new(Self { shared: Shared::new(parts)? }))
     }
 
+    /// From now on `events` is told what becomes of names. To be set once, before anything is served; later ones are ignored.
+    pub fn set_events(&self, events: Arc<dyn Events>) {
+        let _ = self.shared.events.set(events);
+    }
+
     /// Removes unfinished files whose creators did not come back in time. To be called about once a second; never
     /// blocks. [`Logical::start_timer`] does it.
     pub fn tick(&self) {
         for (ticket, path) in self.shared.persist.expired() {
             let shared = self.shared.clone();
-            let job = move || shared.persist.remove(ticket, shared.backend.as_ref());
+            let job = move || {
+                if let Some(path) = shared.persist.remove(ticket, shared.backend.as_ref()) {
+                    shared.tell_gone(&path);
+                }
+            };
             if self.shared.backend.pool(&path).run(Box::new(job)).is_err() {
                 self.shared.persist.postpone(ticket);
             }

@@ -8,6 +8,7 @@
 //! | `config` | [`Config`]: what the room is told |
 //! | `shared` | what all operations share: exports, backend, clock, tables |
 //! | `file_system` | [`Logical`]: each operation of the contract and who does it |
+//! | `events` | [`Events`]: who is told what becomes of names |
 //! | `job` | work on a pool, and that its answer always comes |
 //! | `open` | from a name to an open file |
 //! | `handle` | a session's hold on an open file: the contract, and what is in flight |
@@ -32,6 +33,7 @@ mod change;
 mod checkpoint;
 mod checksum;
 mod describe;
+mod events;
 mod file_system;
 mod handle;
 mod inquiry;
@@ -48,6 +50,7 @@ mod status;
 
 pub use config::Config;
 pub use describe::{NumberedUsers, Users};
+pub use events::Events;
 pub use file_system::{Journals, Logical, Parts};
 pub use inquiry::{Located, Locator};
 pub use journal::{DiskFolder, Journal, JournalFolder};

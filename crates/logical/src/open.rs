@@ -134,7 +134,10 @@ fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
     }
     match shared.backend.open_now(&plan.plain, &OpenHow::default()) {
         Now::WouldBlock => None,
-        Now::Done(Err(error)) => Some(Answer::Error(plan.unable(error))),
+        Now::Done(Err(error)) => {
+            shared.tell_missing(&plan.plain, &error);
+            Some(Answer::Error(plan.unable(error)))
+        }
         Now::Done(Ok(file)) => finish_now(shared, plan, file, lock).map(Answer::from),
     }
 }
@@ -188,12 +191,33 @@ fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
 /// Opens a file for which persist on close plays no part.
 fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result<Value, Error> {
     let how = how(shared, plan, plan.request.delete && !plan.request.new, 0)?;
-    let file = shared.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e))?;
+    let above = missing_above(shared, plan);
+    let file = match shared.backend.open(&plan.plain, &how) {
+        Ok(file) => file,
+        Err(error) => {
+            if !plan.creates {
+                shared.tell_missing(&plan.plain, &error);
+            }
+            return Err(plan.unable(error));
+        }
+    };
+    if plan.creates {
+        shared.tell_made_above(&above);
+    }
     if let Err(error) = clone_template(plan, file.as_ref()) {
         discard(shared, plan, file);
         return Err(error);
     }
-    finish(shared, plan, file, lock, None)
+    let opened = finish(shared, plan, file, lock, None)?;
+    if plan.creates {
+        shared.tell_made(&plan.plain, false);
+    }
+    Ok(opened)
+}
+
+/// Directories that this open will make on the way.
+fn missing_above(shared: &Shared, plan: &Plan) -> Vec<LogicalPath> {
+    if plan.creates && plan.request.make_path { shared.missing_above(&plan.plain) } else { Vec::new() }
 }
 
 /// Goes on with a file that is not yet whole.
@@ -234,6 +258,7 @@ fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result
             return Err(error);
         }
     };
+    let above = missing_above(shared, plan);
     let file = match shared.backend.open(&plan.plain, &how) {
         Ok(file) => file,
         Err(error) => {
@@ -241,9 +266,13 @@ fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result
             return Err(plan.unable(error));
         }
     };
+    shared.tell_made_above(&above);
     let prepared = prepare_pending(shared, plan, ticket, file.as_ref());
     match prepared.and_then(|()| finish(shared, plan, file.clone(), lock, Some(ticket))) {
-        Ok(value) => Ok(value),
+        Ok(value) => {
+            shared.tell_made(&plan.plain, true);
+            Ok(value)
+        }
         Err(error) => {
             if plan.request.new {
                 discard(shared, plan, file);

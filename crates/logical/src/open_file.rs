@@ -136,14 +136,21 @@ impl Open {
         let Some(ticket) = self.persist else { return Ok(()) };
         let spoiled = self.failed.load(Ordering::Acquire);
         let persist = &self.shared.persist;
+        let path = persist.path_of(ticket);
         let fate = match parting {
             Parting::Close { failed } => persist
                 .close(ticket, self.file.as_ref(), failed || spoiled)
                 .map_err(|e| Error::unable("close", &self.path, e))?,
             Parting::Abandon => persist.abandon(ticket, spoiled),
         };
-        if fate == Fate::Doomed {
-            persist.remove(ticket, self.shared.backend.as_ref());
+        match fate {
+            Fate::Kept => {}
+            Fate::Persisted => self.shared.tell_made(path.as_ref().unwrap_or(&self.path), false),
+            Fate::Doomed => {
+                if let Some(path) = persist.remove(ticket, self.shared.backend.as_ref()) {
+                    self.shared.tell_gone(&path);
+                }
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use crate::checkpoint::Checkpoints;
 use crate::checksum::Checksums;
 use crate::config::{Config, Export};
 use crate::describe::{self, Users};
+use crate::events::Events;
 use crate::file_system::Parts;
 use crate::inquiry::Locator;
 use crate::lock::Locks;
@@ -11,8 +12,8 @@ use crate::persist::Persist;
 use crate::prepare::Prepares;
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use storage::{Backend, Metadata, Now};
 use vfs::Stat;
 
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(crate) persist: Persist,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) checksums: Checksums,
+    /// Who is told what becomes of names.
+    pub(crate) events: OnceLock<Arc<dyn Events>>,
     /// Open files, for the administrator.
     pub(crate) open_files: AtomicUsize,
 }
@@ -91,6 +94,7 @@ impl Shared {
             persist,
             checkpoints: Arc::new(checkpoints),
             checksums,
+            events: OnceLock::new(),
             open_files: AtomicUsize::new(0),
         }))
     }

@@ -363,12 +363,14 @@ impl Persist {
         .collect()
     }
 
-    /// Removes a doomed file, if what lies there is still marked. Blocks.
-    pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) {
-        let path = match self.table().files.get(&ticket.number) {
-            Some(pending) => pending.record.path.clone(),
-            None => return,
-        };
+    /// Where the file of this ticket lies now.
+    pub(crate) fn path_of(&self, ticket: Ticket) -> Option<LogicalPath> {
+        self.table().files.get(&ticket.number).map(|pending| pending.record.path.clone())
+    }
+
+    /// Removes a doomed file, if what lies there is still marked; where it lay, if it is gone now. Blocks.
+    pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) -> Option<LogicalPath> {
+        let path = self.path_of(ticket)?;
         let removed = match backend.stat(&path) {
             Ok(metadata) if describe::is_pending(&metadata) => backend.remove_file(&path),
             Ok(_) => Ok(()),
@@ -378,11 +380,13 @@ impl Persist {
             Err(error) if error.raw_os_error() != Some(errno::NOT_FOUND) => {
                 tracing::error!(%path, %error, "an unfinished file cannot be removed; trying again later");
                 self.removal_failed(ticket.number);
+                None
             }
             _ => {
                 tracing::info!(%path, "an unfinished file was removed");
                 self.forget_number(ticket.number);
                 self.log().done(ticket.number);
+                Some(path)
             }
         }
     }
