@@ -23,6 +23,7 @@
 //! | `listing` | directories, page by page |
 //! | `attribute` | user attributes |
 //! | `inquiry` | locate, space and file queries |
+//! | `presence` | whether a path is here, and all that is, for a cluster |
 //! | `prepare` | prepare requests of a server without mass storage |
 //! | `status` | what the administrator sees |
 
@@ -45,6 +46,7 @@ mod open;
 mod open_file;
 mod persist;
 mod prepare;
+mod presence;
 mod shared;
 mod status;
 
@@ -54,4 +56,5 @@ pub use events::Events;
 pub use file_system::{Journals, Logical, Parts};
 pub use inquiry::{Located, Locator};
 pub use journal::{DiskFolder, Journal, JournalFolder};
+pub use presence::Presence;
 pub use status::Status;

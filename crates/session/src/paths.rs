@@ -182,14 +182,16 @@ fn list_detail(m: &Dirlist<'_>) -> ListDetail {
 
 fn locate(m: &Locate<'_>) -> Result<Operation, Error> {
     let has = |bit| m.options.contains(bit);
+    let path = m.path.split(|&b| b == 0).next().unwrap_or_default();
     let options = LocateOptions {
         refresh: has(Locating::REFRESH),
         prefer_name: has(Locating::PREFNAME),
         no_wait: has(Locating::NOWAIT),
         for_listing: has(Locating::FOR_DIRLIST),
         unique: has(Locating::COMPRESS),
+        exporting: path.len() > 1 && path.starts_with(b"*"),
+        all_networks: has(Locating::FORCE),
     };
-    let path = m.path.split(|&b| b == 0).next().unwrap_or_default();
     // `*` is all servers, `*path` all that have the path; a server that stands alone is all of them.
     let place = match path {
         b"*" => None,

@@ -331,12 +331,19 @@ fn kinds_of_many_paths_are_one_byte_each() {
 #[test]
 fn locate_asks_for_one_path_or_for_all_servers() {
     let mut bench = Bench::new();
-    let all =
-        LocateOptions { refresh: true, prefer_name: true, no_wait: true, for_listing: true, unique: true };
+    let all = LocateOptions {
+        refresh: true,
+        prefer_name: true,
+        no_wait: true,
+        for_listing: true,
+        unique: true,
+        exporting: false,
+        all_networks: true,
+    };
     let cases = [
         (0, LocateOptions::default()),
         (0x0001, LocateOptions { unique: true, ..Default::default() }),
-        (0x0004, LocateOptions::default()),
+        (0x0004, LocateOptions { all_networks: true, ..Default::default() }),
         (0x0080, LocateOptions { refresh: true, ..Default::default() }),
         (0x0100, LocateOptions { prefer_name: true, ..Default::default() }),
         (0x0400, LocateOptions { for_listing: true, ..Default::default() }),
@@ -354,11 +361,11 @@ fn locate_asks_for_one_path_or_for_all_servers() {
         let (_, operation) = bench.operation(&Raw::new(LOCATE).payload(everywhere));
         assert!(matches!(operation, Operation::Locate(None, _)));
     }
-    // All servers that have the path: it must be there.
+    // All servers that export the path.
     for everywhere in [&b"*/data"[..], b"*/data\0"] {
         let (_, operation) = bench.operation(&Raw::new(LOCATE).payload(everywhere));
-        let Operation::Locate(Some(target), _) = operation else { panic!() };
-        assert_eq!(path_of(&target), "/data");
+        let Operation::Locate(Some(target), options) = operation else { panic!() };
+        assert_eq!((path_of(&target).as_str(), options.exporting), ("/data", true));
     }
 }
 

@@ -85,6 +85,10 @@ pub struct LocateOptions {
     pub for_listing: bool,
     /// Each host once.
     pub unique: bool,
+    /// Not who has the path: who would have it, because it exports it (the form `*path`).
+    pub exporting: bool,
+    /// Also addresses that the client cannot use.
+    pub all_networks: bool,
 }
 
 /// kXR_prepare, decoded.
