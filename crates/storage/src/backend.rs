@@ -113,6 +113,17 @@ pub struct Usage {
     pub largest_free: u64,
 }
 
+/// Space of one file system, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileSystemUsage {
+    /// Its device number: the same file system has the same one.
+    pub number: u64,
+    /// In all.
+    pub total: u64,
+    /// Free for us.
+    pub free: u64,
+}
+
 /// A tree of logical names and where their bytes lie. Export rules are not its concern; staying inside is.
 pub trait Backend: Send + Sync {
     /// Opens, and creates if told so.
@@ -147,6 +158,19 @@ pub trait Backend: Send + Sync {
     fn attributes(&self, path: &LogicalPath) -> io::Result<Vec<String>>;
     /// Space of the named space (nothing if there is none of that name), or of where `path` would be stored.
     fn usage(&self, path: &LogicalPath, space: Option<&str>) -> io::Result<Usage>;
+    /// Space of each file system that new files at or below `path` may go to. May wait, and is not to be called on a loop.
+    fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
+        let usage = self.usage(path, None)?;
+        let mut at = path.clone();
+        let number = loop {
+            // What is not there yet would be stored where the nearest folder above it is.
+            match (self.stat(&at), at.parent()) {
+                (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => at = above,
+                (metadata, _) => break metadata?.device,
+            }
+        };
+        Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }])
+    }
     /// The space a file lies in, or a new one would go to without a wish (`public` without any configured). May wait.
     fn space_of(&self, path: &LogicalPath) -> String;
     /// The pool that work on this path is to run on: one per file system, so that a hung one holds up nobody else.

@@ -21,7 +21,8 @@ mod refusal;
 pub mod ring;
 
 pub use backend::{
-    Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, RawEntry, ReadPiece, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, FileSystemUsage, Metadata, Now, OpenHow, RawEntry, ReadPiece,
+    StoredFile, Usage,
 };
 pub use faulty::Faulty;
 pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};

@@ -315,3 +315,24 @@ fn many_replace_one_name_and_one_file_stays() {
     assert_eq!(site.count()[2], 1);
     assert!(get(&storage, "/one").ends_with("-24"));
 }
+
+#[test]
+fn each_file_system_tells_its_room_once() {
+    let site = Site::new();
+    let posix = site.posix();
+    let device = |disk: usize| {
+        use std::os::unix::fs::MetadataExt as _;
+        std::fs::metadata(site.disks[disk].path()).unwrap().dev()
+    };
+    let numbers = |name: &str| -> HashSet<u64> {
+        let systems = posix.file_systems(&path(name)).unwrap();
+        let numbers: HashSet<u64> = systems.iter().map(|system| system.number).collect();
+        assert_eq!(numbers.len(), systems.len(), "each once");
+        assert!(systems.iter().all(|system| system.total > 0 && system.free <= system.total));
+        numbers
+    };
+    assert_eq!(numbers("/any/where"), HashSet::from([device(0), device(2)]), "two partitions are on one");
+    assert_eq!(numbers("/inplace/not/there"), HashSet::from([device(0)]));
+    let plain = Posix::new(&Config::new(site.names.path())).unwrap();
+    assert_eq!(plain.file_systems(&path("/not/there")).unwrap().len(), 1);
+}

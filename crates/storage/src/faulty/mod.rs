@@ -13,7 +13,9 @@ mod rules;
 
 pub use rules::{Call, Fault, Gate, Rule, RuleId, Rules};
 
-use crate::{Backend, DirectoryStream, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage};
+use crate::{
+    Backend, DirectoryStream, FileSystemUsage, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage,
+};
 use base::LogicalPath;
 use file::FaultyFile;
 use rules::Verdict;
@@ -161,6 +163,15 @@ impl Backend for Faulty {
             usage.largest_free = usage.largest_free.min(room);
         }
         Ok(usage)
+    }
+
+    fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
+        self.rules.meet(Call::Usage, path)?;
+        let mut systems = self.inner.file_systems(path)?;
+        if let Some(room) = self.rules.room() {
+            systems.iter_mut().for_each(|system| system.free = system.free.min(room));
+        }
+        Ok(systems)
     }
 
     fn space_of(&self, path: &LogicalPath) -> String {

@@ -29,7 +29,9 @@ pub use space::{NAME_ATTRIBUTE, SPACE_DEFAULT, SpaceConfig};
 pub use tree::Without;
 pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};
 
-use crate::{Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, Pool, StoredFile, Usage};
+use crate::{
+    Backend, CreateHow, DirectoryStream, FileSystemUsage, Metadata, Now, OpenHow, Pool, StoredFile, Usage,
+};
 use attribute::Bearer;
 use base::LogicalPath;
 use directory::Directory;
@@ -321,6 +323,25 @@ impl Backend for Posix {
             }
         };
         usage_of(&place)
+    }
+
+    fn file_systems(&self, path: &LogicalPath) -> io::Result<Vec<FileSystemUsage>> {
+        if let Some(spaces) = self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
+            return Ok(spaces.file_systems());
+        }
+        let mut path = path.clone();
+        loop {
+            match (self.tree.open(&path, OFlags::PATH, 0), path.parent()) {
+                // What is not there yet would be stored where the nearest folder above it is.
+                (Err(error), Some(above)) if error.kind() == io::ErrorKind::NotFound => path = above,
+                (place, _) => {
+                    let place = place?;
+                    let number = rustix::fs::fstat(&place)?.st_dev;
+                    let usage = usage_of(&place)?;
+                    return Ok(vec![FileSystemUsage { number, total: usage.total, free: usage.free }]);
+                }
+            }
+        }
     }
 
     fn space_of(&self, path: &LogicalPath) -> String {

@@ -13,7 +13,7 @@
 use super::partition::{FIGURES_AGE_MAX, Partition};
 use super::volume::Volumes;
 use super::{QUIET, tree::Parent};
-use crate::{CreateHow, Usage};
+use crate::{CreateHow, FileSystemUsage, Usage};
 use base::LogicalPath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -311,6 +311,23 @@ impl Spaces {
             }
         }
         usage
+    }
+
+    /// Room of each file system with a partition, but for those that do not say in time.
+    pub(super) fn file_systems(&self) -> Vec<FileSystemUsage> {
+        let mut seen = Vec::new();
+        let mut all = Vec::new();
+        for partition in &self.partitions {
+            let number = partition.volume.device;
+            if seen.contains(&number) {
+                continue;
+            }
+            seen.push(number);
+            if let Some(one) = partition.figures(std::time::Duration::ZERO) {
+                all.push(FileSystemUsage { number, total: one.total, free: one.free });
+            }
+        }
+        all
     }
 
     /// Folders that links lead into.

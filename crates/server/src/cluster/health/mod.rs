@@ -1,0 +1,442 @@
+//! How this node feels: load, space, and who may join, measured on a thread of its own and told when it matters.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | here | [`Health`]: the thread, and what of it others should hear |
+//! | `load` | how busy the machine is |
+//! | `program` | a program that measures that in the node's place |
+//! | `space` | how much room there is for new files |
+//! | `list` | the file of nodes that may not join |
+
+mod list;
+mod load;
+mod program;
+mod space;
+
+pub(crate) use list::ListFile;
+pub(crate) use space::SpaceRules;
+
+use base::LogicalPath;
+use cluster::tree::{Blacklist, Load, Space};
+use list::List;
+use load::Sampler;
+use program::{Program, Said};
+use space::Survey;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+use storage::{Backend, FileSystemUsage};
+
+/// How often a node looks at its own load where nothing is configured.
+pub(crate) const MEASURE: Duration = Duration::from_secs(10);
+/// A change of load by more than this is told although nobody asked, whatever difference counts as none to parents.
+const CHANGE_MAX: u8 = 20;
+/// How long the first look at the space may hold up the start of a node. What does not answer by then has no room yet.
+const FIRST_LOOK: Duration = Duration::from_secs(3);
+/// How long the thread sleeps when nothing is due.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// Where the figures of load come from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum LoadSource {
+    /// The system's counters.
+    Own {
+        /// How often they are looked at.
+        interval: Duration,
+    },
+    /// A program and its arguments.
+    Program {
+        /// The program first.
+        command: Vec<String>,
+        /// How often it is expected to write.
+        interval: Duration,
+    },
+}
+
+impl Default for LoadSource {
+    fn default() -> Self {
+        Self::Own { interval: MEASURE }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct HealthSettings {
+    /// Load, for nodes with files.
+    pub(crate) load: Option<LoadSource>,
+    /// Loads this close are the same to parents (`cms.sched fuzz`).
+    pub(crate) fuzz: u8,
+    /// Space below these paths, for nodes with files.
+    pub(crate) space: Option<(SpaceRules, Vec<LogicalPath>)>,
+    /// Who may join, for nodes with children.
+    pub(crate) list: Option<ListFile>,
+}
+
+/// Something others should hear of.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Report {
+    /// How busy the node is.
+    Load {
+        /// The load, with the filling of the disks.
+        load: Load,
+        /// It differs enough from what was told last that parents should hear of it.
+        tell: bool,
+    },
+    /// How much space it has.
+    Space {
+        /// The space.
+        space: Space,
+        /// There is too little for new files.
+        full: bool,
+        /// It is news for parents.
+        tell: bool,
+    },
+    /// Another list of who may join.
+    List(Blacklist),
+}
+
+/// What wakes the thread before its time.
+enum Wake {
+    Program(u64, Said),
+    Space(usize, Vec<FileSystemUsage>),
+    Stop,
+}
+
+/// The thread that measures. It ends with this.
+pub(crate) struct Health {
+    wake: Sender<Wake>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Health {
+    /// Starts to measure; `report` is called on the thread that measures. Returns after the first look at space and list,
+    /// which are reported by then: a node says what room it has when it logs in.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub(crate) fn start(
+        settings: HealthSettings,
+        backend: &Arc<dyn Backend>,
+        report: impl Fn(Report) + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (ready, looked) = channel::<()>();
+        let mut watch = Watch::new(settings, backend, report);
+        let wake = watch.wake.clone();
+        let run = move || {
+            watch.first_look();
+            drop(ready);
+            watch.run();
+        };
+        let thread = std::thread::Builder::new().name("cluster-health".into()).spawn(run)?;
+        // Its end of the channel is dropped when it has looked.
+        let _ = looked.recv();
+        Ok(Self { wake, thread: Some(thread) })
+    }
+}
+
+impl Drop for Health {
+    fn drop(&mut self) {
+        let _ = self.wake.send(Wake::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread works with.
+struct Watch<R> {
+    report: R,
+    fuzz: u8,
+    sampler: Option<(Sampler, Duration)>,
+    program: Option<Program>,
+    survey: Option<(SpaceRules, Survey)>,
+    list: Option<List>,
+    wakes: Receiver<Wake>,
+    wake: Sender<Wake>,
+    load: Load,
+    told_load: Option<Load>,
+    told_space: Option<(Space, bool)>,
+    measure_at: Option<Instant>,
+    measured: Instant,
+    survey_at: Option<Instant>,
+    list_at: Option<Instant>,
+}
+
+impl<R: Fn(Report)> Watch<R> {
+    fn new(settings: HealthSettings, backend: &Arc<dyn Backend>, report: R) -> Self {
+        let now = Instant::now();
+        let (wake, wakes) = channel();
+        let (sampler, program) = match settings.load {
+            None => (None, None),
+            Some(LoadSource::Own { interval }) => (Some((Sampler::new(), interval)), None),
+            Some(LoadSource::Program { command, interval }) => {
+                (None, Some(Program::new(command, interval, now)))
+            }
+        };
+        let survey = settings.space.map(|(rules, exports)| {
+            let survey = Survey::new(backend.clone(), exports, rules.recalculate);
+            (rules, survey)
+        });
+        Self {
+            report,
+            fuzz: settings.fuzz.min(CHANGE_MAX),
+            measure_at: sampler.is_some().then_some(now),
+            survey_at: survey.is_some().then_some(now),
+            list_at: settings.list.is_some().then_some(now),
+            measured: now,
+            sampler,
+            program,
+            survey,
+            list: settings.list.map(List::new),
+            wakes,
+            wake,
+            load: Load::default(),
+            told_load: None,
+            told_space: None,
+        }
+    }
+
+    /// Reads the list and waits for the first figures of space.
+    fn first_look(&mut self) {
+        let begun = Instant::now();
+        self.look(begun);
+        while self.survey.is_some() && self.told_space.is_none() {
+            let left = FIRST_LOOK.saturating_sub(begun.elapsed());
+            match self.wakes.recv_timeout(left) {
+                Ok(wake) => self.woken(wake, Instant::now()),
+                Err(_) => return self.sum_up(Instant::now()),
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        loop {
+            let now = Instant::now();
+            self.look(now);
+            let due = self.deadline().map_or(IDLE, |at| at.saturating_duration_since(now));
+            match self.wakes.recv_timeout(due) {
+                Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(wake) => self.woken(wake, Instant::now()),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let program = self.program.as_ref().map(Program::deadline);
+        [self.measure_at, self.survey_at, self.list_at, program].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    fn look(&mut self, now: Instant) {
+        if let Some((sampler, interval)) = &mut self.sampler
+            && self.measure_at.take_if(|at| *at <= now).is_some()
+        {
+            let load = sampler.sample(now.saturating_duration_since(self.measured));
+            self.measured = now;
+            self.measure_at = Some(now + *interval);
+            self.loaded(load);
+        }
+        if let Some(program) = &mut self.program {
+            let wake = self.wake.clone();
+            program.tick(now, move |number, said| {
+                let _ = wake.send(Wake::Program(number, said));
+            });
+        }
+        if let Some((rules, survey)) = &mut self.survey
+            && self.survey_at.take_if(|at| *at <= now).is_some()
+        {
+            let wake = self.wake.clone();
+            survey.ask(move |number, systems| {
+                let _ = wake.send(Wake::Space(number, systems));
+            });
+            self.survey_at = Some(now + rules.recalculate);
+            // What did not answer since the last time may be too old by now.
+            if self.told_space.is_some() {
+                self.sum_up(now);
+            }
+        }
+        if let Some(list) = &mut self.list
+            && self.list_at.take_if(|at| *at <= now).is_some()
+        {
+            self.list_at = Some(now + list.check_every());
+            if let Some(list) = list.read() {
+                (self.report)(Report::List(list));
+            }
+        }
+    }
+
+    fn woken(&mut self, wake: Wake, now: Instant) {
+        match wake {
+            Wake::Program(number, said) => {
+                if let Some(program) = &mut self.program
+                    && let Some(load) = program.said(number, said, now)
+                {
+                    self.loaded(load);
+                }
+            }
+            Wake::Space(number, systems) => {
+                let complete =
+                    self.survey.as_mut().is_some_and(|(_, survey)| survey.heard(number, systems, now));
+                if complete {
+                    self.sum_up(now);
+                }
+            }
+            Wake::Stop => {}
+        }
+    }
+
+    fn loaded(&mut self, load: Load) {
+        self.load = Load { disk: self.load.disk, ..load };
+        let tell = self.told_load.is_none_or(|told| differs(told, self.load, self.fuzz));
+        if tell {
+            self.told_load = Some(self.load);
+        }
+        (self.report)(Report::Load { load: self.load, tell });
+    }
+
+    fn sum_up(&mut self, now: Instant) {
+        let Some((rules, survey)) = &self.survey else { return };
+        let was_full = self.told_space.is_some_and(|(_, full)| full);
+        let judged = rules.judge(&survey.known(now), was_full);
+        self.load.disk = judged.space.used_percent;
+        let now_told = (judged.space, judged.full);
+        if self.told_space == Some(now_told) {
+            return;
+        }
+        let tell = self.told_space.is_none_or(|told| matters(told, now_told));
+        if judged.full && !was_full {
+            let (free, minimum) = (judged.space.free_mb, judged.space.minimum_mb);
+            tracing::warn!(
+                free_mb = free,
+                minimum_mb = minimum,
+                "too little space is free: no new files come here"
+            );
+        } else if was_full && !judged.full {
+            tracing::info!(free_mb = judged.space.free_mb, "there is space for new files again");
+        }
+        if tell {
+            self.told_space = Some(now_told);
+        }
+        (self.report)(Report::Space { space: judged.space, full: judged.full, tell });
+    }
+}
+
+/// Whether parents should hear of the new load: one figure differs by more than what counts as equal to them.
+fn differs(told: Load, now: Load, fuzz: u8) -> bool {
+    told.parts().into_iter().zip(now.parts()).take(5).any(|(told, now)| told.abs_diff(now) > fuzz)
+}
+
+/// Whether parents should hear of the new space: it changed by a percent, or the node became full or fit.
+fn matters((told, was_full): (Space, bool), (now, full): (Space, bool)) -> bool {
+    let step = (told.free_mb / 100).max(1);
+    was_full != full || told.used_percent != now.used_percent || told.free_mb.abs_diff(now.free_mb) >= step
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use storage::faulty::{Call, Fault, Faulty, Gate, Rule};
+    use storage::posix::{Config, Posix};
+
+    fn backend() -> Arc<dyn Backend> {
+        Arc::new(Posix::new(&Config::new(std::env::temp_dir())).unwrap())
+    }
+
+    fn started(settings: HealthSettings, backend: &Arc<dyn Backend>) -> (Health, Receiver<Report>) {
+        let (sender, reports) = channel();
+        let report = move |report| {
+            let _ = sender.send(report);
+        };
+        (Health::start(settings, backend, report).unwrap(), reports)
+    }
+
+    #[test]
+    fn what_a_server_says_at_its_start() {
+        let rules = SpaceRules { least_bytes: 0, enough_bytes: 0, ..SpaceRules::default() };
+        let settings = HealthSettings {
+            load: Some(LoadSource::Own { interval: Duration::from_secs(3600) }),
+            space: Some((rules, vec![LogicalPath::root()])),
+            ..HealthSettings::default()
+        };
+        let (health, reports) = started(settings, &backend());
+        // Both are there when the start returns, before the node logs in anywhere.
+        let reports: Vec<Report> = reports.try_iter().collect();
+        assert!(matches!(reports.first(), Some(Report::Load { tell: true, .. })), "{reports:?}");
+        let Some(Report::Space { space, full: false, tell: true }) = reports.get(1) else {
+            panic!("no space: {reports:?}")
+        };
+        assert!(space.total_mb > 0 && space.free_mb > space.minimum_mb && space.file_systems == 1);
+        drop(health);
+    }
+
+    #[test]
+    fn the_program_and_the_list_are_reported() {
+        let folder = std::env::temp_dir().join(format!("scalla-health-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("cms.blacklist");
+        std::fs::write(&path, "bad.site\n").unwrap();
+        let command = ["sh", "-c", "echo 1 2 3 4 5; echo 1 2 3 4 9; echo 1 2 3 40 9; exec sleep 1000"];
+        let settings = HealthSettings {
+            load: Some(LoadSource::Program {
+                command: command.map(str::to_owned).to_vec(),
+                interval: Duration::from_secs(180),
+            }),
+            fuzz: 10,
+            list: Some(ListFile { path, white: false, check: Duration::from_millis(10) }),
+            ..HealthSettings::default()
+        };
+        let (health, reports) = started(settings, &backend());
+        let banned = |report: Report| match report {
+            Report::List(list) => list.rules.iter().map(|rule| rule.pattern.clone()).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(banned(reports.recv().unwrap()), ["bad.site"]);
+        let load = |net, paging| Load { run_queue: 1, cpu: 2, memory: 3, paging, net, disk: 0 };
+        for (load, tell) in [(load(5, 4), true), (load(9, 4), false), (load(9, 40), true)] {
+            assert_eq!(reports.recv().unwrap(), Report::Load { load, tell });
+        }
+        std::fs::write(folder.join("cms.blacklist"), "bad.site\nworse.site\n").unwrap();
+        let mut last = banned(reports.recv().unwrap());
+        while last.len() < 2 {
+            // Seen while it was being written.
+            last = banned(reports.recv().unwrap());
+        }
+        assert_eq!(last, ["bad.site", "worse.site"]);
+        drop(health);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_fills_is_told_and_one_that_hangs_has_no_room() {
+        let faulty = Faulty::new(backend());
+        let rules = SpaceRules {
+            recalculate: Duration::from_millis(20),
+            least_percent: 0,
+            least_bytes: 50 << 20,
+            enough_percent: 0,
+            enough_bytes: 60 << 20,
+        };
+        let settings =
+            HealthSettings { space: Some((rules, vec![LogicalPath::root()])), ..HealthSettings::default() };
+        let controls = faulty.rules().clone();
+        controls.set_room(Some(100 << 20));
+        let (_health, reports) = started(settings, &(Arc::new(faulty) as Arc<dyn Backend>));
+        let next = || loop {
+            if let Report::Space { space, full, tell: true } = reports.recv().unwrap() {
+                return (space.free_mb, full);
+            }
+        };
+        assert_eq!(next(), (100, false));
+        controls.set_room(Some(49 << 20));
+        assert_eq!(next(), (49, true));
+        controls.set_room(Some(59 << 20));
+        controls.set_room(Some(61 << 20));
+        assert_eq!(next(), (61, false));
+        let gate = Gate::new();
+        controls.add(Rule::new(&[Call::Usage], Fault::Hang(gate.clone())));
+        assert_eq!(next(), (0, true));
+        gate.open();
+        assert_eq!(next(), (61, false));
+    }
+}

@@ -1,0 +1,271 @@
+//! A program that measures the load in the node's place (`cms.perf pgm`): it is started, its lines are read, and it is
+//! started again when it ends, writes nonsense, or is silent for too long.
+//!
+//! Each line it writes is `runq cpu mem pag net`, five numbers of 0 to 100. Source: cms protocol 3, section metric program.
+
+use cluster::tree::Load;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// After its end a program is started again so much later.
+pub(super) const PAUSE: Duration = Duration::from_secs(30);
+/// A program that is silent for so many intervals is started again.
+pub(super) const SILENT_INTERVALS_MAX: u32 = 2;
+/// A longer line is nonsense.
+const LINE_BYTES_MAX: u64 = 256;
+
+/// What a run of the program says, with the number of the run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Said {
+    /// A line.
+    Load(Load),
+    /// It ended, or wrote what is no load.
+    End,
+}
+
+/// The program, running or to be started.
+#[derive(Debug)]
+pub(super) struct Program {
+    command: Vec<String>,
+    interval: Duration,
+    run: Option<Run>,
+    number: u64,
+    start_at: Instant,
+    /// That it cannot be started is told once.
+    warned: bool,
+}
+
+#[derive(Debug)]
+struct Run {
+    child: Child,
+    heard: Instant,
+}
+
+impl Program {
+    /// `command` is the program and its arguments; `interval` is how often it is expected to write.
+    pub(super) fn new(command: Vec<String>, interval: Duration, now: Instant) -> Self {
+        Self { command, interval, run: None, number: 0, start_at: now, warned: false }
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub(super) fn deadline(&self) -> Instant {
+        match &self.run {
+            Some(run) => run.heard + self.interval * SILENT_INTERVALS_MAX,
+            None => self.start_at,
+        }
+    }
+
+    /// Starts it if it is time, ends it if it was silent for too long. `say` is called on another thread with the number of
+    /// the run and what it said, until and including its end.
+    pub(super) fn tick(&mut self, now: Instant, say: impl Fn(u64, Said) + Send + 'static) {
+        if now < self.deadline() {
+            return;
+        }
+        if self.run.is_some() {
+            tracing::warn!(program = %self.name(), "the program that measures the load is silent; it is started again");
+            self.end(now);
+        } else {
+            self.start(now, say);
+        }
+    }
+
+    /// A run said something; a load, if it is the present run's.
+    pub(super) fn said(&mut self, number: u64, said: Said, now: Instant) -> Option<Load> {
+        if number != self.number {
+            return None;
+        }
+        let run = self.run.as_mut()?;
+        match said {
+            Said::Load(load) => {
+                run.heard = now;
+                self.warned = false;
+                Some(load)
+            }
+            Said::End => {
+                if !std::mem::replace(&mut self.warned, true) {
+                    tracing::warn!(
+                        program = %self.name(),
+                        "the program that measures the load ended or wrote what is no load; it is started again every {} s",
+                        PAUSE.as_secs()
+                    );
+                }
+                self.end(now);
+                None
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        self.command.first().map_or("", String::as_str)
+    }
+
+    fn start(&mut self, now: Instant, say: impl Fn(u64, Said) + Send + 'static) {
+        self.number += 1;
+        self.start_at = now + PAUSE;
+        let Some((program, arguments)) = self.command.split_first() else { return };
+        let mut command = Command::new(program);
+        // A group of its own: what it starts is ended with it.
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .process_group(0);
+        let started = command.spawn().and_then(|mut child| {
+            let number = self.number;
+            let output = child.stdout.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
+            let read = move || {
+                lines(output, |load| say(number, Said::Load(load)));
+                say(number, Said::End);
+            };
+            std::thread::Builder::new().name("load-program".into()).spawn(read)?;
+            Ok(child)
+        });
+        match started {
+            Ok(child) => self.run = Some(Run { child, heard: now }),
+            Err(error) if !std::mem::replace(&mut self.warned, true) => {
+                tracing::warn!(program = %self.name(), %error, "the program that measures the load cannot be started");
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn end(&mut self, now: Instant) {
+        self.start_at = now + PAUSE;
+        if let Some(mut run) = self.run.take() {
+            if let Ok(id) = i32::try_from(run.child.id())
+                && let Some(group) = Pid::from_raw(id)
+            {
+                let _ = kill_process_group(group, Signal::KILL);
+            }
+            // Killed, it is gone in a moment.
+            let _ = run.child.kill();
+            let _ = run.child.wait();
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.end(Instant::now());
+    }
+}
+
+/// Reads lines until the end, or one that is no load.
+fn lines(output: impl std::io::Read, mut take: impl FnMut(Load)) {
+    let mut output = BufReader::new(output);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match output.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        match parse(&line) {
+            Some(load) => take(load),
+            None => return,
+        }
+    }
+}
+
+/// `runq cpu mem pag net`; what is above 100 is no percentage.
+fn parse(line: &[u8]) -> Option<Load> {
+    let text = std::str::from_utf8(line.strip_suffix(b"\n")?).ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u8>().ok().filter(|n| *n <= 100));
+    let mut next = || numbers.next().flatten();
+    let (run_queue, cpu, memory, paging, net) = (next()?, next()?, next()?, next()?, next()?);
+    numbers.next().is_none().then_some(Load { cpu, net, run_queue, memory, paging, disk: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    const INTERVAL: Duration = Duration::from_secs(180);
+
+    struct Stage {
+        program: Program,
+        sender: Sender<(u64, Said)>,
+        said: Receiver<(u64, Said)>,
+        now: Instant,
+    }
+
+    impl Stage {
+        fn new(script: &str) -> Self {
+            let now = Instant::now();
+            let command = ["sh", "-c", script].map(str::to_owned).to_vec();
+            let (sender, said) = channel();
+            let mut stage = Self { program: Program::new(command, INTERVAL, now), sender, said, now };
+            stage.tick(Duration::ZERO);
+            stage
+        }
+
+        fn tick(&mut self, later: Duration) {
+            self.now += later;
+            let sender = self.sender.clone();
+            self.program.tick(self.now, move |number, said| {
+                let _ = sender.send((number, said));
+            });
+        }
+
+        /// Waits for the next thing said, and what the program makes of it.
+        fn next(&mut self) -> (Said, Option<Load>) {
+            let (number, said) = self.said.recv().unwrap();
+            (said, self.program.said(number, said, self.now))
+        }
+    }
+
+    #[test]
+    fn lines_are_loads_and_its_end_starts_it_again() {
+        let mut stage = Stage::new("echo 1 2 3 4 5; echo ' 100 0 0 0 0 '");
+        let first = Load { run_queue: 1, cpu: 2, memory: 3, paging: 4, net: 5, disk: 0 };
+        assert_eq!(stage.next().1, Some(first));
+        assert_eq!(stage.next().1, Some(Load { run_queue: 100, ..Load::default() }));
+        assert_eq!(stage.next(), (Said::End, None));
+        stage.tick(PAUSE - Duration::from_millis(1));
+        assert!(stage.program.run.is_none(), "not before the pause is over");
+        stage.tick(Duration::from_millis(1));
+        assert_eq!(stage.next().1, Some(first));
+    }
+
+    #[test]
+    fn nonsense_ends_it() {
+        for nonsense in ["1 2 3 4", "1 2 3 4 5 6", "1 2 3 4 101", "-1 2 3 4 5", "load 1", ""] {
+            let mut stage = Stage::new(&format!("echo 9 9 9 9 9; echo '{nonsense}'; exec sleep 1000"));
+            assert!(stage.next().1.is_some());
+            assert_eq!(stage.next(), (Said::End, None), "{nonsense:?}");
+            assert!(stage.program.run.is_none());
+        }
+        let mut stage = Stage::new("head -c 1000000 /dev/zero | tr '\\0' 1");
+        assert_eq!(stage.next(), (Said::End, None), "an endless line");
+    }
+
+    #[test]
+    fn silence_ends_it_and_all_it_started() {
+        let mut stage = Stage::new("sleep 1000 & echo 1 1 1 1 1; sleep 1000");
+        assert!(stage.next().1.is_some());
+        stage.tick(INTERVAL * SILENT_INTERVALS_MAX - Duration::from_millis(1));
+        assert!(stage.program.run.is_some());
+        stage.tick(Duration::from_millis(1));
+        assert!(stage.program.run.is_none());
+        // Its pipe ends only when nobody holds it any more: the background sleep is gone too.
+        let (number, said) = stage.said.recv().unwrap();
+        assert_eq!((said, stage.program.said(number, said, stage.now)), (Said::End, None));
+        stage.tick(PAUSE);
+        assert!(stage.program.run.is_some(), "it runs again");
+        assert!(stage.program.said(number, Said::End, stage.now).is_none());
+        assert!(stage.program.run.is_some(), "the end of an earlier run is not the end of this one");
+    }
+
+    #[test]
+    fn a_program_that_is_not_there() {
+        let now = Instant::now();
+        let mut program = Program::new(vec!["/no/such/program".into()], INTERVAL, now);
+        program.tick(now, |_, _| unreachable!("nothing runs"));
+        assert_eq!(program.deadline(), now + PAUSE);
+    }
+}

@@ -1,0 +1,208 @@
+//! How much space there is for new files: asked of each file system on its own pool, so that one that hangs holds up nobody,
+//! and rules that say when a server is full. Source: cms protocol 3, sections space numbers and space on servers.
+
+use base::LogicalPath;
+use cluster::tree::Space;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use storage::{Backend, FileSystemUsage};
+
+/// Figures this many times as old as they should be are no figures: the file system does not answer, and has no room.
+const STALE: u32 = 3;
+const MB: u64 = 1 << 20;
+/// More than this many MB are told as so many.
+const MB_MAX: u64 = 0x7fff_ffff;
+
+/// When a server is full (`cms.space`). Of percent and bytes the larger counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SpaceRules {
+    /// How often space is looked at.
+    pub(crate) recalculate: Duration,
+    /// With less free on its emptiest file system than so many percent of the largest one, it gets no new files.
+    pub(crate) least_percent: u8,
+    /// Or less than so many bytes.
+    pub(crate) least_bytes: u64,
+    /// Once full it has room again with so many percent.
+    pub(crate) enough_percent: u8,
+    /// And so many bytes.
+    pub(crate) enough_bytes: u64,
+}
+
+impl Default for SpaceRules {
+    fn default() -> Self {
+        Self {
+            recalculate: Duration::from_secs(12),
+            least_percent: 2,
+            least_bytes: 10 << 30,
+            enough_percent: 5,
+            enough_bytes: 11 << 30,
+        }
+    }
+}
+
+/// What all file systems together have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Judged {
+    /// As nodes tell it.
+    pub(super) space: Space,
+    /// There is too little for new files.
+    pub(super) full: bool,
+}
+
+impl SpaceRules {
+    /// Sums up the file systems, each told once or more. `was_full`: what the last judgement said.
+    pub(super) fn judge(&self, systems: &[FileSystemUsage], was_full: bool) -> Judged {
+        let mut known: Vec<FileSystemUsage> = Vec::new();
+        for system in systems {
+            if known.iter().all(|other| other.number != system.number) {
+                known.push(*system);
+            }
+        }
+        let total: u64 = known.iter().map(|system| system.total / MB).sum();
+        let largest = known.iter().map(|system| system.total / MB).max().unwrap_or(0);
+        let emptiest = known.iter().max_by_key(|system| system.free);
+        let free = emptiest.map_or(0, |system| system.free / MB);
+        let least = |percent: u8, bytes: u64| (largest * u64::from(percent) / 100).max(bytes / MB);
+        let (minimum, again) =
+            (least(self.least_percent, self.least_bytes), least(self.enough_percent, self.enough_bytes));
+        let used_percent = emptiest.map_or(100, |system| {
+            let free = u128::from(system.free) * 100;
+            100 - u8::try_from(free.checked_div(u128::from(system.total)).unwrap_or(0).min(100))
+                .unwrap_or(100)
+        });
+        let full = if was_full { free < again.max(minimum) } else { free < minimum };
+        // While it is full it says that it has no room, although it may have a little more than the minimum already.
+        let told_free = if full { free.min(minimum.saturating_sub(1)) } else { free };
+        let told = |mb: u64| u32::try_from(mb.min(MB_MAX)).unwrap_or(i32::MAX as u32);
+        let space = Space {
+            total_mb: told(total),
+            free_mb: told(told_free),
+            minimum_mb: told(minimum),
+            used_percent,
+            file_systems: u16::try_from(known.len()).unwrap_or(u16::MAX),
+        };
+        Judged { space, full }
+    }
+}
+
+/// Asks file systems for their space again and again.
+pub(super) struct Survey {
+    backend: Arc<dyn Backend>,
+    exports: Vec<Asked>,
+    recalculate: Duration,
+}
+
+/// One export and what was last heard of it.
+struct Asked {
+    path: LogicalPath,
+    heard: Option<(Instant, Vec<FileSystemUsage>)>,
+    /// A question is on its way.
+    waiting: bool,
+}
+
+impl Survey {
+    pub(super) fn new(backend: Arc<dyn Backend>, exports: Vec<LogicalPath>, recalculate: Duration) -> Self {
+        let asked = |path| Asked { path, heard: None, waiting: false };
+        Self { backend, exports: exports.into_iter().map(asked).collect(), recalculate }
+    }
+
+    /// Asks all that are not being asked. `say` is called on a pool's thread with the number of the export.
+    pub(super) fn ask(&mut self, say: impl Fn(usize, Vec<FileSystemUsage>) + Clone + Send + 'static) {
+        for (number, asked) in self.exports.iter_mut().enumerate().filter(|(_, asked)| !asked.waiting) {
+            let (backend, path, say) = (self.backend.clone(), asked.path.clone(), say.clone());
+            let job = move || say(number, backend.file_systems(&path).unwrap_or_default());
+            // One whose pool is full is asked next time.
+            asked.waiting = self.backend.pool(&asked.path).run(Box::new(job)).is_ok();
+        }
+    }
+
+    /// An export's file systems answered; whether there is nobody left to wait for.
+    pub(super) fn heard(&mut self, number: usize, systems: Vec<FileSystemUsage>, now: Instant) -> bool {
+        if let Some(asked) = self.exports.get_mut(number) {
+            asked.waiting = false;
+            asked.heard = Some((now, systems));
+        }
+        self.exports.iter().all(|asked| !asked.waiting)
+    }
+
+    /// What is known; nothing of those that have not answered for long.
+    pub(super) fn known(&self, now: Instant) -> Vec<FileSystemUsage> {
+        let fresh = |at: &Instant| now.saturating_duration_since(*at) < self.recalculate * STALE;
+        let known = self.exports.iter().filter_map(|asked| asked.heard.as_ref());
+        known.filter(|(at, _)| fresh(at)).flat_map(|(_, systems)| systems.iter().copied()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GB: u64 = 1 << 30;
+
+    fn system(number: u64, total_gb: u64, free_gb: u64) -> FileSystemUsage {
+        FileSystemUsage { number, total: total_gb * GB, free: free_gb * GB }
+    }
+
+    #[test]
+    fn figures_of_several_file_systems() {
+        let rules = SpaceRules::default();
+        // The same one, seen through two exports, counts once.
+        let systems = [system(1, 1000, 100), system(2, 500, 300), system(1, 1000, 100)];
+        let judged = rules.judge(&systems, false);
+        let expected = Space {
+            total_mb: 1500 * 1024,
+            free_mb: 300 * 1024,
+            minimum_mb: 1000 * 1024 * 2 / 100,
+            used_percent: 40,
+            file_systems: 2,
+        };
+        assert_eq!(judged, Judged { space: expected, full: false });
+        let small = rules.judge(&[system(1, 100, 50)], false);
+        assert_eq!(small.space.minimum_mb, 10 * 1024, "ten gigabytes are more than two percent");
+        let none = rules.judge(&[], false);
+        assert!(none.full && none.space.used_percent == 100 && !none.space.is_writable());
+        let huge = rules.judge(&[FileSystemUsage { number: 1, total: u64::MAX, free: u64::MAX }], false);
+        assert_eq!((huge.space.total_mb, huge.space.free_mb), (0x7fff_ffff, 0x7fff_ffff));
+    }
+
+    #[test]
+    fn full_below_the_minimum_and_again_fit_above_the_second_mark() {
+        let rules = SpaceRules { least_percent: 0, enough_percent: 0, ..SpaceRules::default() };
+        let mut full = false;
+        for (free_gb, expected) in [(12, false), (10, false), (9, true), (10, true), (11, false), (10, false)]
+        {
+            let judged = rules.judge(&[system(1, 100, free_gb)], full);
+            assert_eq!(judged.full, expected, "{free_gb} GB");
+            assert_eq!(judged.space.is_writable(), !expected, "parents compare free space with the minimum");
+            full = judged.full;
+        }
+    }
+
+    #[test]
+    fn who_does_not_answer_has_no_room() {
+        let now = Instant::now();
+        let every = Duration::from_secs(12);
+        let paths = ["/a", "/b"].map(|path| LogicalPath::parse(path.as_bytes()).unwrap());
+        let root = std::env::temp_dir();
+        let backend = storage::posix::Posix::new(&storage::posix::Config::new(root)).unwrap();
+        let mut survey = Survey::new(Arc::new(backend), paths.to_vec(), every);
+        let (sender, said) = std::sync::mpsc::channel();
+        let ask = |survey: &mut Survey| {
+            let sender = sender.clone();
+            survey.ask(move |number, systems| {
+                let _ = sender.send((number, systems));
+            });
+        };
+        ask(&mut survey);
+        let mut answers: Vec<_> = (0..2).map(|_| said.recv().unwrap()).collect();
+        answers.sort_by_key(|(number, _)| *number);
+        assert!(answers.iter().all(|(_, systems)| systems.len() == 1 && systems == &answers[0].1));
+        ask(&mut survey);
+        assert!(said.try_recv().is_err(), "who was not heard is not asked again");
+        assert!(!survey.heard(0, vec![system(1, 10, 5)], now));
+        assert!(survey.heard(1, vec![system(2, 10, 6)], now));
+        assert_eq!(survey.known(now).len(), 2);
+        survey.heard(1, vec![system(2, 10, 6)], now + every);
+        assert_eq!(survey.known(now + every * STALE), [system(2, 10, 6)]);
+    }
+}
