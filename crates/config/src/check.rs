@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::effective::{CheckpointMode, Effective, Export, PersistMode, RedirectWhen};
+use crate::effective::{CheckpointMode, Effective, Export, PersistMode, Port, RedirectWhen, Role};
 use crate::report::{ProblemKind, Report, Strictness};
 use crate::setting::Origin;
 use crate::source::describe;
@@ -58,6 +58,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.folders();
     check.spaces();
     check.agreement();
+    check.cluster();
     check.report
 }
 
@@ -78,6 +79,9 @@ impl Check<'_> {
 
     fn exports(&mut self) {
         let effective = self.effective;
+        if effective.cluster.role.redirects() {
+            return; // Its exports are those of its servers.
+        }
         let root = &effective.storage.local_root;
         if let Some(path) = &root.value
             && let Err(error) = self.disk.look(path)
@@ -148,6 +152,9 @@ impl Check<'_> {
 
     fn spaces(&mut self) {
         let effective = self.effective;
+        if effective.cluster.role.redirects() {
+            return;
+        }
         for setting in &effective.storage.spaces {
             let mut path = setting.path.clone();
             if setting.wildcard
@@ -196,6 +203,7 @@ impl Check<'_> {
         let effective = self.effective;
         let persist = &effective.logical.persist;
         if persist.mode == PersistMode::Auto
+            && !effective.cluster.role.redirects()
             && effective.storage.exports.iter().all(|export| export.attributes.read_only)
         {
             let what = "ofs.persist auto: every export is read-only".to_owned();
@@ -227,10 +235,42 @@ impl Check<'_> {
         self.admin_folder_is_private();
     }
 
+    /// What a role needs, and ports that are one.
+    fn cluster(&mut self) {
+        let effective = self.effective;
+        let cluster = &effective.cluster;
+        let role = &cluster.role;
+        if role.value == Role::Supervisor && cluster.managers.is_empty() {
+            let what = "all.role supervisor: there is no manager".to_owned();
+            self.wrong(&role.origin, what, "name it: all.manager host:port");
+        }
+        if role.value == Role::Server && cluster.managers.is_empty() && !cluster.meta_managers.is_empty() {
+            let what = "all.manager meta is for managers; this server stands alone".to_owned();
+            if let Some(meta) = cluster.meta_managers.first() {
+                self.doubtful(&meta.origin, what, "name its manager: all.manager host:port");
+            }
+        }
+        let own = match role.value {
+            Role::Supervisor => Some((cluster.supervisor_port.value, &cluster.supervisor_port.origin)),
+            Role::Server => None,
+            Role::Manager | Role::MetaManager => cluster.port.value.map(|port| (port, &cluster.port.origin)),
+        };
+        if let Some((Port::Number(number), origin)) = own
+            && effective.network.port.value == Port::Number(number)
+        {
+            let what =
+                format!("port {number} is for clients ({}) and for nodes", effective.network.port.origin);
+            self.wrong(origin, what, "give one of them another port");
+        }
+    }
+
     /// State and sockets of the server should not be served. XRootD's defaults have it so, hence only a warning,
     /// and none when nobody chose either.
     fn admin_folder_is_private(&mut self) {
         let effective = self.effective;
+        if effective.cluster.role.redirects() {
+            return;
+        }
         let origin = &effective.process.admin_path.origin;
         let folder = effective.admin_folder();
         for export in &effective.storage.exports {

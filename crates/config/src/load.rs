@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use crate::directives::{
     Arguments, Draft, ExportDraft, Fault, every_directive, find_directive, nearest_directive,
-    of_another_component, resolve, unprotected,
+    of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
     self, AddressFamily, Attributes, ChecksumKind, EXPORT_DEFAULT, Effective, Export, Folder, LogFormat,
-    Port, Trace,
+    ManagerAddress, Port, Role, Trace,
 };
-use crate::language::{Evaluation, Statement, Token, evaluate};
+use crate::language::{Evaluated, Evaluation, Statement, Token, evaluate};
 use crate::report::{ProblemKind, Report, Strictness};
 use crate::setting::{Origin, Position, Setting};
 use crate::source::Source;
@@ -41,6 +41,14 @@ pub struct Overrides {
     pub debug: bool,
     /// Form of log lines.
     pub log_format: Option<LogFormat>,
+    /// `scalla manager`, `scalla supervisor`: the role, whatever the file says.
+    pub role: Option<Role>,
+    /// `--manager`: instead of those of the file.
+    pub managers: Vec<ManagerAddress>,
+    /// `--meta`: meta managers, instead of those of the file.
+    pub meta_managers: Vec<ManagerAddress>,
+    /// `--cluster-port`: where nodes log in to a manager or supervisor.
+    pub cluster_port: Option<Port>,
 }
 
 /// A configuration to be loaded.
@@ -65,18 +73,18 @@ pub struct Loaded {
     pub report: Report,
 }
 
+/// The program that serves clients.
+const XROOTD: &str = "xrootd";
+/// The program that is the cluster node.
+const CMSD: &str = "cmsd";
+/// Directives that the latter looks at, as far as they are about the cluster.
+const CMSD_PREFIXES: [&str; 3] = ["all.", "cms.", "xrd."];
+
 /// Loads a configuration. Reads files through `source` and changes nothing; blocks as the source does.
 #[must_use]
 pub fn load(request: &Load, source: &dyn Source) -> Loaded {
     let mut report = Report::new(request.strictness);
-    let evaluated = match &request.file {
-        Some(file) => {
-            let takes_condition =
-                |name: &str| find_directive(name).is_some_and(|directive| directive.takes_condition());
-            evaluate(file, source, &request.evaluation, &takes_condition, &mut report)
-        }
-        None => Default::default(),
-    };
+    let evaluated = read(request, &request.evaluation, source, &mut report);
     let effective = Effective {
         program: request.evaluation.program.clone(),
         instance: request.evaluation.instance.clone(),
@@ -95,6 +103,9 @@ pub fn load(request: &Load, source: &dyn Source) -> Loaded {
     for statement in &evaluated.statements {
         apply(statement, &mut draft);
     }
+    if request.file.is_some() && request.evaluation.program == XROOTD {
+        as_cmsd(request, &mut draft);
+    }
     replaced(&request.overrides, &mut draft);
     command_line(&request.overrides, &mut draft);
     let Draft { mut effective, exports, object_ids, defaults, .. } = draft;
@@ -106,6 +117,66 @@ pub fn load(request: &Load, source: &dyn Source) -> Loaded {
     effective.storage.exports = resolve(exports, &defaults);
     finish(&request.overrides, &mut effective);
     Loaded { effective, report }
+}
+
+/// The directives of the file that apply to the program of `evaluation`.
+fn read(request: &Load, evaluation: &Evaluation, source: &dyn Source, report: &mut Report) -> Evaluated {
+    let Some(file) = &request.file else { return Evaluated::default() };
+    let takes_condition =
+        |name: &str| find_directive(name).is_some_and(|directive| directive.takes_condition());
+    evaluate(file, source, evaluation, &takes_condition, report)
+}
+
+/// Reads the file once more, as the cmsd that this process is too, for what concerns the cluster.
+fn as_cmsd(request: &Load, draft: &mut Draft<'_>) {
+    let evaluation = Evaluation { program: CMSD.to_owned(), ..request.evaluation.clone() };
+    let mut report = Report::new(request.strictness);
+    let evaluated = read(request, &evaluation, draft.source, &mut report);
+    let mut cmsd = Draft {
+        effective: Effective::default(),
+        exports: Vec::new(),
+        object_ids: None,
+        defaults: Vec::new(),
+        report: &mut report,
+        source: draft.source,
+    };
+    for statement in &evaluated.statements {
+        if CMSD_PREFIXES.iter().any(|prefix| statement.name.text.starts_with(prefix)) {
+            apply(statement, &mut cmsd);
+        }
+    }
+    let Draft { effective: cmsd, exports, .. } = cmsd;
+    draft.report.append_new(report);
+    merge(cmsd, draft);
+    let options = |export: &ExportDraft| export.options.iter().map(|option| option.names).collect::<Vec<_>>();
+    let same = |a: &ExportDraft, b: &ExportDraft| a.prefix == b.prefix && options(a) == options(b);
+    let differs = exports.len() != draft.exports.len()
+        || exports.iter().zip(&draft.exports).any(|(cmsd, xrootd)| !same(cmsd, xrootd));
+    if differs && draft.effective.cluster.takes_part() {
+        let origin = exports.first().or(draft.exports.first()).map_or(Origin::Default, |e| e.origin.clone());
+        let what = "all.export differs between xrootd and cmsd; the cluster hears of what xrootd exports";
+        draft.report.add(ProblemKind::Doubtful, origin, what, "");
+    }
+}
+
+/// Takes what cmsd reads about the cluster; the rest of a process is as xrootd reads it.
+fn merge(cmsd: Effective, draft: &mut Draft<'_>) {
+    let xrootd = &draft.effective;
+    let mut cluster = cmsd.cluster;
+    read_by_xrootd(&xrootd.cluster, &mut cluster);
+    let role = &xrootd.cluster.role;
+    if cluster.role.origin.is_default() {
+        cluster.role = role.clone();
+    } else if !role.origin.is_default() && role.value != cluster.role.value {
+        let what = format!("xrootd is {} and cmsd is {}", role.name(), cluster.role.name());
+        let allowed = format!("both are one process: give them one role ({})", role.origin);
+        draft.report.add(ProblemKind::Unsupported, cluster.role.origin.clone(), what, allowed);
+    }
+    if cmsd.network.port.value != xrootd.network.port.value {
+        cluster.port = Setting::new(Some(cmsd.network.port.value), cmsd.network.port.origin);
+    }
+    cluster.connect = cmsd.network.allow;
+    draft.effective.cluster = cluster;
 }
 
 /// Reads one directive into the draft.
@@ -180,6 +251,7 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
     if let Some(format) = overrides.log_format {
         process.log_format = Setting::from_command_line(format);
     }
+    cluster_line(overrides, &mut draft.effective.cluster);
     let network = &mut draft.effective.network;
     if let Some(port) = overrides.port {
         network.port = Setting::from_command_line(port);
@@ -192,7 +264,8 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
         network.trace = everything.clone();
         draft.effective.protocol.trace = everything.clone();
         draft.effective.logical.trace = everything.clone();
-        draft.effective.storage.trace = everything;
+        draft.effective.storage.trace = everything.clone();
+        draft.effective.cluster.trace = everything;
     }
     for path in &overrides.exports {
         // Checked like a path in a file; only the place differs.
@@ -206,6 +279,23 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
             }
             Err(fault) => draft.report.add(fault.kind, Origin::CommandLine, fault.what, fault.allowed),
         }
+    }
+}
+
+fn cluster_line(overrides: &Overrides, cluster: &mut effective::Cluster) {
+    if let Some(role) = overrides.role {
+        cluster.role = Setting::from_command_line(role);
+    }
+    for (from, list) in
+        [(&overrides.managers, &mut cluster.managers), (&overrides.meta_managers, &mut cluster.meta_managers)]
+    {
+        if !from.is_empty() {
+            *list = from.iter().cloned().map(Setting::from_command_line).collect();
+        }
+    }
+    if let Some(port) = overrides.cluster_port {
+        cluster.port = Setting::from_command_line(Some(port));
+        cluster.supervisor_port = Setting::from_command_line(port);
     }
 }
 
@@ -223,7 +313,9 @@ fn finish(overrides: &Overrides, effective: &mut Effective) {
             effective.protocol.checksums.value.offered = ChecksumKind::ALL.to_vec();
         }
     } else if storage.exports.is_empty() {
-        storage.exports.push(export(EXPORT_DEFAULT, Origin::Default));
+        // Without files of its own a redirector has nothing to hide.
+        let prefix = if effective.cluster.role.redirects() { "/" } else { EXPORT_DEFAULT };
+        storage.exports.push(export(prefix, Origin::Default));
     }
     if overrides.read_only {
         for export in &mut storage.exports {

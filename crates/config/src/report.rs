@@ -142,6 +142,15 @@ impl Report {
         self.problems.extend(other.problems);
     }
 
+    /// Adds the problems of another report that are not in this one: a file read twice has the same ones.
+    pub fn append_new(&mut self, other: Self) {
+        for problem in other.problems {
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
+    }
+
     /// Every problem, in the order found.
     #[must_use]
     pub fn problems(&self) -> &[Problem] {

@@ -1,14 +1,16 @@
 //! The effective configuration as text: every value as the directive that would set it, and where it came from.
 
+mod cluster;
+
 use std::fmt;
 use std::time::Duration;
 
 use crate::directives::EXPORT_OPTIONS;
 use crate::effective::{
     AddressFamily, Attributes, CheckpointFailure, CheckpointMode, Checksums, ClientClass, CreationModes,
-    Effective, Folder, KeepAlive, LogFormat, Logical, Network, PersistMode, Port, PrepareLimit, Process,
-    Protocol, Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, Trace,
-    XATTR_PREFIX_BYTES, XattrLimits,
+    Effective, Folder, KeepAlive, LogFormat, Logical, PersistMode, Port, PrepareLimit, Process, Protocol,
+    Redirect, RedirectWhen, SessionLog, Space, SpaceRule, Storage, Target, Trace, XATTR_PREFIX_BYTES,
+    XattrLimits,
 };
 use crate::setting::{Origin, Setting};
 use crate::values::{show_size, show_time};
@@ -52,10 +54,11 @@ impl fmt::Display for Shown {
 pub fn show(effective: &Effective) -> Vec<Shown> {
     let mut lines = Lines(Vec::new());
     process(&effective.process, &mut lines);
-    network(&effective.network, &mut lines);
+    network(effective, &mut lines);
     protocol(&effective.protocol, &mut lines);
     logical(&effective.logical, &mut lines);
     storage(&effective.storage, &mut lines);
+    cluster::lines(effective, &mut lines);
     lines.0
 }
 
@@ -87,7 +90,6 @@ fn process(process: &Process, lines: &mut Lines) {
     lines.restart("all.pidpath", &process.pid_path, |path| path.display().to_string());
     lines.add(Reload::Restart, "xrd.homepath", &process.home_path, |home| home.as_ref().map(folder));
     lines.add(Reload::Safe, "all.sitename", &process.site_name, Clone::clone);
-    lines.restart("all.role", &process.role, |_| "server".to_owned());
     lines.safe("scalla.drain", &process.drain, time);
     lines.restart("scalla.logformat", &process.log_format, |format| match format {
         LogFormat::Text => "text".to_owned(),
@@ -98,7 +100,8 @@ fn process(process: &Process, lines: &mut Lines) {
     lines.restart("scalla.polling", &process.polling, switch);
 }
 
-fn network(network: &Network, lines: &mut Lines) {
+fn network(effective: &Effective, lines: &mut Lines) {
+    let network = &effective.network;
     lines.restart("xrd.port", &network.port, |port| match port {
         Port::Number(number) => number.to_string(),
         Port::Any => "any".to_owned(),
@@ -108,9 +111,7 @@ fn network(network: &Network, lines: &mut Lines) {
         AddressFamily::V4 => Some("v4".to_owned()),
         AddressFamily::V6 => Some("v6".to_owned()),
     });
-    for pattern in &network.allow {
-        lines.safe("xrd.allow", pattern, |pattern| format!("host {}", pattern.as_str()));
-    }
+    cluster::connect(effective, lines);
     lines.restart("xrd.maxfd", &network.max_fd, |max| {
         format!("{}{}", if max.strict { "strict " } else { "" }, show_size(max.limit))
     });

@@ -115,6 +115,9 @@ fn examples_do_what_the_standing_says() {
 fn every_in_force_directive_needs_what_its_grammar_demands() {
     for directive in every_directive().filter(|directive| directive.standing == Standing::InForce) {
         let name = directive.names[0];
+        if directive.grammar == "[check time] [path]" {
+            continue; // Everything may be left out.
+        }
         let loaded = load_text(name, Strictness::Strict);
         let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
         assert_eq!(errors.len(), 1, "{name} without arguments");
@@ -190,7 +193,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("all.export data", "1:12: error: all.export: non-absolute export path - data; allowed: a path"),
     ("all.export /a/../b", "1:12: error: all.export: export path /a/../b is not normal;"),
     ("all.role bogus", "1:10: error: all.role: invalid role - bogus; allowed:"),
-    ("all.role proxy server", "1:10: error: all.role: role proxy server is not in force yet"),
+    ("all.role proxy server", "1:10: error: all.role: role proxy server: proxies are not in force yet"),
     (
         "ofs.maxdelay 5",
         "1:14: error: ofs.maxdelay: maxdelay 5 may not be less than 30s; allowed: number[s|m|h|d], 30s to 365d",

@@ -1,116 +1,144 @@
-//! Directives of the cluster: `cms.`. Not in force yet.
+//! Directives of the cluster: `cms.`, and the roles and managers of `all.`.
+
+mod managers;
+mod nodes;
+mod waits;
 
 use super::{Directive, Mark, Section};
 
+pub(super) use managers::{manager, role, subcluster};
+pub(super) use nodes::{forward, host_pattern};
+pub(crate) use waits::read_by_xrootd;
+
+/// The longest time that may be asked for, in seconds: ten years.
+const LONG: u64 = 10 * 365 * 86_400;
+/// A day, in seconds.
+const DAY: u64 = 86_400;
+
 pub(super) const SECTION: Section = Section {
     title: "Cluster: cms.",
-    about: "Clustering is not in force yet: the server stands alone, whatever these say.",
+    about: "One process is both the data server (or redirector) and its cluster node. It reads a file twice: as xrootd, \
+            and for these directives as cmsd, so that `if exec cmsd` and two ports hold. See docs/cluster.md.",
     directives: &[
-        Directive::later(&["cms.space"], Mark::Most, "[linger n] [recalc time] [min [p%] size [[p%] hwm]] [mwfiles]")
-            .default("min 2% 10g 5% 11g recalc 12s")
-            .help("Free space below which a server is not chosen for writing.")
+        Directive::new(&["cms.space"], Mark::Most, "[linger n] [recalc time] [min] [p%] size [[p%] size] [mwfiles]", nodes::space)
+            .default("linger 0 recalc 12s min 2% 10g 5% 11g")
+            .help("Free space below which a server is not chosen for writing, and from which on it is again; a percentage \
+                   is of the largest partition, and needs its size. `mwfiles`: several copies of a file may be written.")
             .example("min 5% 20g"),
-        Directive::later(&["cms.sched"], Mark::Common, "[cpu n] [gsdflt n] [gshr n] [io n] [mem n] [pag n] [runq n] [space n] [fuzz n] [maxload n] [refreset time] [affinity [default] {none|weak|strong|strict|randomized}] [tryhname {0|1}]")
-            .default("all weights 0, fuzz 20, refreset 1h")
-            .help("How the least loaded server is found.")
+        Directive::new(&["cms.sched"], Mark::Common, "[cpu n] [io n] [runq n] [mem n] [pag n] [space n] [fuzz n] [maxload n] [refreset time] [gshr n] [gsdflt n] [affinity [default] {none|weak|strong|strict|randomized}] [affpath {all|first n|last n}] [tryhname {0|1}] [maxretries n[@host:port]] [nomultisrc[@host:port]]", waits::sched)
+            .default("all weights 0 (servers take turns), fuzz 20, refreset 1h, affinity none")
+            .help("How a server is chosen among those that have the file.")
             .example("cpu 50 io 50 fuzz 10"),
-        Directive::later(&["cms.conwait"], Mark::Common, "time")
+        Directive::new(&["cms.conwait"], Mark::Common, "time", waits::contact_wait)
             .default("10s")
-            .help("How long a redirector waits for a manager before it tells clients to wait.")
+            .help("How long clients are told to wait when nobody can be asked.")
             .example("10s"),
-        Directive::later(&["cms.perf"], Mark::Common, "[int time] {xrootd|lib path|pgm program}")
-            .default("int 3m")
-            .help("Source of load figures.")
-            .example("int 1m xrootd"),
-        Directive::later(&["cms.delay"], Mark::Common, "[lookup time] [qdl time] [qdn n] [hold ms] [startup time] [service time] [servers n] [suspend time] [drop time] [delnode time] [full time] [overload time] [peer time] [rw 0-2] [discard n] [nostage n]")
-            .default("lookup 5s hold 178 startup 90s service 15s servers 1 suspend 30s drop 10m delnode 16m")
-            .help("Waits of the cluster.")
-            .example("startup 30"),
-        Directive::later(&["cms.dfs"], Mark::Common, "[lookup {central|distrib}] [redirect {immed|verify}] [limit [central] [=]n] [mdhold time] [qmax n] [retries n]")
-            .default("lookup distrib redirect verify")
-            .help("Clusters over a shared file system.")
+        Directive::new(&["cms.perf"], Mark::Common, "[int time] [xrootd] {lib path [parameters]|pgm program [arguments]}", nodes::perf)
+            .default("the node measures itself")
+            .help("Source of load figures. A program writes lines `runq cpu mem pag net`, each 0 to 100.")
+            .example("int 1m pgm /usr/bin/cms_monPerf 30"),
+        Directive::new(&["cms.delay"], Mark::Common, "[lookup time] [qdl time] [qdn n] [hold ms] [startup time] [service time] [servers n[%]] [suspend time] [drop time] [delnode time] [full time] [overload time] [peer time] [rw 0-2] [discard n] [nostage n]", waits::delay)
+            .default("lookup 5s, qdl as lookup, hold 178, service 15s, servers 80%, suspend 30s, drop 10m (supervisors 0), nostage 3")
+            .help("Waits of the cluster, and how many servers must be there. `startup` has no effect: clients are served \
+                   as soon as the servers are there.")
+            .example("lookup 5 servers 2"),
+        Directive::new(&["cms.dfs"], Mark::Common, "[lookup {central|distrib}] [redirect {immed|verify}] [limit [central] [=]n] [mdhold time] [qmax n] [retries n]", nodes::shared_files)
+            .default("off; lookup distrib redirect verify retries 2")
+            .help("All servers see the same files.")
             .example("lookup central redirect immed"),
-        Directive::later(&["cms.allow"], Mark::Common, "{host|netgroup} name")
-            .default("all")
-            .help("Who may join the cluster.")
-            .example("host *.example.org"),
-        Directive::later(&["cms.blacklist"], Mark::Common, "[check time] path")
-            .default("none, check 600s")
-            .help("Servers that are not used.")
-            .example("/etc/xrootd/blacklist"),
-        Directive::later(&["cms.whitelist"], Mark::Common, "[check time] path")
-            .default("none, check 600s")
-            .help("The only servers that are used.")
+        Directive::new(&["cms.allow"], Mark::Common, "{host|netgroup} name", nodes::allow)
+            .default("everybody")
+            .help("Who may join the cluster: host name or address with at most one `*`. Repeatable.")
+            .example("host *.example.org")
+            .stops_with("netgroup storage"),
+        Directive::new(&["cms.blacklist"], Mark::Common, "[check time] [path]", nodes::blacklist)
+            .default("none; check 600s, path cms.blacklist beside the configuration")
+            .help("File of servers that are not used: lines `host` or `host redirect other:port…`.")
+            .example("check 2m /etc/xrootd/blacklist"),
+        Directive::new(&["cms.whitelist"], Mark::Common, "[check time] [path]", nodes::whitelist)
+            .default("none; check 600s, path cms.whitelist beside the configuration")
+            .help("File of the only servers that are used.")
             .example("/etc/xrootd/whitelist"),
-        Directive::later(&["cms.fsxeq"], Mark::Common, "{chmod|mkdir|mkpath|mv|rm|rmdir|trunc}… program")
+        Directive::new(&["cms.fsxeq"], Mark::Common, "{chmod|mkdir|mkpath|mv|rm|rmdir|trunc}… program [arguments]", nodes::operations)
             .default("none")
-            .help("Program for forwarded operations.")
+            .help("Program that does operations passed on by a manager.")
             .example("rm /usr/bin/xrm"),
-        Directive::later(&["cms.fxhold"], Mark::Common, "[noloc time] time")
+        Directive::new(&["cms.fxhold"], Mark::Common, "[noloc time] [time]", waits::location_hold)
             .default("8h")
-            .help("Life of remembered locations.")
-            .example("4h"),
-        Directive::later(&["cms.ping"], Mark::Common, "time [log n] [usage n]")
-            .default("60s log 10 usage 10")
-            .help("Time between pings.")
+            .help("How long a location is remembered; `noloc`: how long it is remembered that nobody has a file.")
+            .example("noloc 10m 4h"),
+        Directive::new(&["cms.ping"], Mark::Common, "time [log n] [usage n]", waits::ping)
+            .default("60s usage 10")
+            .help("Time between pings to nodes of XRootD, and pings between questions for their load.")
             .example("30s"),
+        Directive::new(&["cms.mode"], Mark::Rare, "{r/o|r/w}", nodes::mode)
+            .default("r/w")
+            .help("`r/o`: nobody may write, create or remove anything through this manager.")
+            .example("r/o"),
         Directive::later(&["cms.prep"], Mark::Rare, "[options]")
             .default("off")
-            .help("Passing on of prepare requests.")
+            .help("Staging interface of a server.")
             .example("ifpgm /usr/bin/prep"),
         Directive::later(&["cms.prepmsg"], Mark::Rare, "text")
             .default("built in")
             .help("Line that a prepare program is told.")
             .example("$REQID $LFN"),
-        Directive::later(&["cms.seclib"], Mark::Rare, "path")
+        Directive::guard(&["all.seclib", "cms.seclib"], Mark::Rare, "path", "libXrdSec.so")
             .default("none")
-            .help("Authentication between cluster nodes.")
-            .example("/usr/lib64/libXrdSec.so"),
-        Directive::later(&["cms.altds"], Mark::Rare, "xroot port [[no]monitor]")
+            .help("Authentication between cluster nodes. `cms.allow` restricts by host."),
+        Directive::idle(&["cms.altds"], Mark::Rare, "xroot port [[no]monitor]")
             .default("none")
-            .help("Another data server that speaks for this node.")
+            .help("Another data server that speaks for this node: the one in this process does.")
             .example("xroot 1094"),
-        Directive::later(&["cms.superport"], Mark::Rare, "port [if]")
+        Directive::new(&["cms.superport"], Mark::Rare, "port [if]", nodes::supervisor_port)
             .default("any")
-            .help("Port of a supervisor.")
+            .help("Port where the nodes below a supervisor log in.")
             .example("2131"),
-        Directive::later(&["cms.vnid"], Mark::Rare, "{=value|<file|@library} [parameters]")
+        Directive::new(&["cms.vnid"], Mark::Rare, "{=id|<file}", nodes::virtual_id)
+            .default("an id kept in the admin folder")
+            .help("Id by which a node is known wherever it is: 1 to 64 characters.")
+            .example("=disk17"),
+        Directive::new(&["cms.cidtag"], Mark::Rare, "tag", nodes::tag)
             .default("none")
-            .help("Virtual network id.")
-            .example("=site1"),
-        Directive::later(&["cms.cidtag"], Mark::Rare, "tag")
-            .default("none")
-            .help("Tag of 1 to 16 characters in the cluster id.")
+            .help("Tag of 1 to 16 characters in front of the cluster id.")
             .example("cluster1"),
-        Directive::later(&["cms.nbsendq"], Mark::Rare, "[all|off|remote] [warn n] [maxq {n|none}]")
+        Directive::idle(&["cms.nbsendq"], Mark::Rare, "[all|off|remote] [warn n] [maxq {n|none}]")
             .default("remote warn 3 maxq 30")
-            .help("Queue of messages to slow nodes.")
+            .help("Queue of messages to slow nodes. Every connection has a bounded one here.")
             .example("all"),
-        Directive::later(&["cms.repstats"], Mark::Rare, "{all|off|option}…")
+        Directive::idle(&["cms.request"], Mark::Rare, "[repwait time] [delay time] [noresp n] [prep ms] [fwd ms]")
+            .default("repwait 3s delay 5s noresp 8")
+            .help("Waits between a redirector and its manager: both are this process.")
+            .example("delay 5"),
+        Directive::idle(&["cms.repstats"], Mark::Rare, "{all|off|option}…")
             .default("off")
-            .help("What is reported.")
+            .help("Statistics that are reported. See `scalla cluster status`.")
             .example("all"),
-        Directive::later(&["cms.wait"], Mark::Rare, "(flag)")
+        Directive::idle(&["cms.wait"], Mark::Rare, "(flag)")
             .default("on")
-            .help("Wait for managers at start."),
-        Directive::later(&["cms.nowait"], Mark::Rare, "(flag)")
+            .help("Wait for the data server at the start: it is this process."),
+        Directive::idle(&["cms.nowait"], Mark::Rare, "(flag)")
             .default("off")
-            .help("Do not wait for managers at start."),
-        Directive::later(&["cms.osslib"], Mark::Rare, "library [parameters]")
-            .default("built in")
-            .help("Storage plug-in of the cluster node.")
-            .example("libXrdPss.so"),
-        Directive::later(&["cms.localroot"], Mark::Rare, "path")
+            .help("Do not wait for it."),
+        Directive::idle(&["cms.osslib"], Mark::Rare, "library [parameters]")
+            .default("ofs.osslib")
+            .help("Storage plug-in of the cluster node, which uses the data server's storage here.")
+            .example("libXrdOss.so"),
+        Directive::idle(&["cms.localroot"], Mark::Rare, "path")
             .default("oss.localroot")
-            .help("Path on disk as the cluster node sees it.")
+            .help("Path on disk as the cluster node sees it, which is that of oss.localroot here.")
             .example("/srv/data"),
-        Directive::later(&["cms.namelib"], Mark::Rare, "library [parameters]")
+        Directive::idle(&["cms.remoteroot"], Mark::Rare, "path")
+            .default("oss.remoteroot")
+            .help("Path in mass storage as the cluster node sees it.")
+            .example("/tape"),
+        Directive::idle(&["cms.namelib"], Mark::Rare, "library [parameters]")
             .default("oss.namelib")
-            .help("Name mapping of the cluster node.")
+            .help("Name mapping of the cluster node, which is that of oss.namelib here.")
             .example("libXrdN2No2p.so"),
-        Directive::later(&["cms.trace"], Mark::Rare, "{all|off|none|[-]option}…")
+        Directive::new(&["cms.trace"], Mark::Rare, "{all|off|none|[-]option}…", nodes::cms_trace)
             .default("off")
-            .help("Log level of the cluster.")
-            .example("all"),
+            .help("How much is logged of the cluster: debug defer files forward redirect space stage.")
+            .example("debug"),
     ],
 };

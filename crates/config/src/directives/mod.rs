@@ -20,6 +20,7 @@ mod xrootd;
 use std::borrow::Cow;
 
 pub(crate) use arguments::{Arguments, Fault};
+pub(crate) use cluster::read_by_xrootd;
 pub use export::{EXPORT_OPTIONS, OptionEntry};
 pub(crate) use export::{ExportDraft, resolve};
 pub(crate) use shared::unprotected;

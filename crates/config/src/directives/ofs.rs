@@ -2,7 +2,7 @@
 
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster};
 use crate::effective::{
     CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
 };
@@ -127,9 +127,10 @@ pub(super) const SECTION: Section = Section {
             .default("built-in texts")
             .help("Texts of events.")
             .example("create $TID create $FMODE $LFN"),
-        Directive::later(&["ofs.forward"], Mark::Common, "[1way|2way|3way {local|host:port}] operation…")
+        Directive::new(&["ofs.forward"], Mark::Common, "[1way|2way|3way {local|host:port}] {[-]operation…|all|off}", cluster::forward)
             .default("off")
-            .help("Operations a manager passes on to data servers.")
+            .help("Operations a manager passes on to all its servers: chmod mkdir mv rm rmdir remove trunc. `1way`: the \
+                   client is told at once that it is done; `2way`: what came of it.")
             .example("2way rm mv"),
         Directive::later(&["ofs.cksrt"], Mark::Rare, "[auto cipher|none|off|default] [chkcgi]")
             .default("none")

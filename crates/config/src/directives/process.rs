@@ -1,10 +1,9 @@
 //! Directives of the process: `all.` and our own `scalla.`.
 
 use super::shared::folder;
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, export};
-use crate::effective::{self, LogFormat, Role, SITE_NAME_MAX};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, cluster, export};
+use crate::effective::{self, LogFormat, SITE_NAME_MAX};
 use crate::report::ProblemKind;
-use crate::setting::Setting;
 use crate::values::between;
 
 pub(super) const SECTION: Section = Section {
@@ -36,23 +35,28 @@ pub(super) const SECTION: Section = Section {
         Directive::new(
             &["all.role", "ofs.role", "cms.role"],
             Mark::Most,
-            "{server | [meta|peer|proxy] manager | proxy server | [proxy] supervisor} [if]",
-            role,
+            "{server | [meta] manager | supervisor | proxy {manager|server|supervisor}} [if]",
+            cluster::role,
         )
         .default("server")
-        .help("Role in a cluster. Only `server` is in force; another role does not start.")
+        .help("Role in a cluster. A server without a manager stands alone. Proxies are not in force: such a role does not \
+               start.")
         .example("server"),
-        Directive::later(
+        Directive::new(
             &["all.manager", "cms.manager"],
             Mark::Most,
-            "[meta|peer|proxy] [all|any] host[+]{:port| port} [if]",
+            "[meta|peer|proxy] [all|any] host[+]{:port| port}[%instance][@site] [if]",
+            cluster::manager,
         )
         .default("none")
-        .help("Manager to log in to. Not in force yet: the server stands alone.")
+        .help("Manager to log in to; on a manager, its own entry has the port where nodes log in. `+`: each address of the \
+               name is a manager. Several lines are managers that stand in for each other, or one tree for each `@site`. \
+               `meta`: the parents of managers.")
         .example("redirector.example.org:1213"),
-        Directive::later(&["all.subcluster", "cms.subcluster"], Mark::Rare, "(flag)")
-            .default("off")
-            .help("This node is head of a sub-cluster."),
+        Directive::new(&["all.subcluster", "cms.subcluster"], Mark::Rare, "[of] host[+]{:port| port}", cluster::subcluster)
+            .default("none")
+            .help("This manager's cluster is a part of the one of another manager.")
+            .example("of redirector.example.org:1213"),
         Directive::new(&["scalla.drain"], Mark::Common, "time", drain)
             .default("30s")
             .help(
@@ -117,29 +121,6 @@ fn site_name(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(),
     }
     draft.effective.process.site_name.set(Some(name), arguments.origin());
     Ok(())
-}
-
-fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    let first = arguments.need("role")?;
-    let words: Vec<&str> =
-        std::iter::once(first).chain(arguments.rest()).map(|token| token.text.as_str()).collect();
-    match words.as_slice() {
-        ["server"] => {
-            draft.effective.process.role = Setting::new(Role::Server, arguments.origin());
-            Ok(())
-        }
-        ["manager" | "supervisor"]
-        | ["meta" | "peer" | "proxy", "manager"]
-        | ["proxy", "server" | "supervisor"]
-        | ["peer"] => {
-            let what = format!("role {} is not in force yet", words.join(" "));
-            Err(Fault::at(first, what, "allowed for now: server").of(ProblemKind::Unsupported))
-        }
-        _ => {
-            let what = format!("invalid role - {}", words.join(" "));
-            Err(Fault::at(first, what, format!("allowed: {}", arguments.directive.grammar)))
-        }
-    }
 }
 
 fn drain(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {

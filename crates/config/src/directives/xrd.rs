@@ -2,8 +2,8 @@
 
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, part_later, trace, unprotected, without_effect};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, process};
-use crate::effective::{HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, Port};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster, process};
+use crate::effective::{KeepAlive, MAX_FD_RANGE, MaxFd, Port};
 use crate::report::ProblemKind;
 use crate::setting::Setting;
 use crate::values::{self, between, from};
@@ -27,7 +27,7 @@ pub(super) const SECTION: Section = Section {
             .help("Port to listen on: a number, the name of a service, or `any` for one the system picks.")
             .example("1094")
             .stops_with("tls 1094"),
-        Directive::new(&["xrd.allow"], Mark::Common, "{host|netgroup} name", allow)
+        Directive::new(&["xrd.allow"], Mark::Common, "{host|netgroup} name [if]", allow)
             .default("everybody")
             .help("Who may connect: host name or address with at most one `*`. Repeatable. A name without `*` is looked \
                    up and stands for its addresses; one with `*` is compared with the name of the client's address. \
@@ -134,16 +134,7 @@ fn port(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Faul
 }
 
 fn allow(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    let kind = arguments.need("allow type")?;
-    match kind.text.as_str() {
-        "host" => {}
-        "netgroup" => return Err(unprotected(kind, "'netgroup'")),
-        _ => return Err(arguments.invalid(kind, "allow type")),
-    }
-    let token = arguments.need("allow target name")?;
-    let pattern = HostPattern::parse(&token.text).ok_or_else(|| {
-        Fault::at(token, format!("invalid host pattern '{}'", token.text), "allowed: at most one '*'")
-    })?;
+    let pattern = cluster::host_pattern(arguments)?;
     draft.finish(arguments);
     draft.effective.network.allow.push(Setting::new(pattern, arguments.origin()));
     Ok(())

@@ -1,5 +1,6 @@
 //! The effective configuration: one typed struct per room, every value with its origin.
 
+mod cluster;
 mod logical;
 mod network;
 mod process;
@@ -8,6 +9,11 @@ mod storage;
 
 use std::path::{Path, PathBuf};
 
+pub use cluster::{
+    Affinity, AffinityKind, AffinityPart, CLUSTER_PORT_DEFAULT, CLUSTER_TAG_MAX, Cluster, Delays, ForwardWay,
+    Forwarding, FreeSpace, Limit, LoadSource, LoadWeights, MANAGERS_MAX, ManagerAddress, NodeList,
+    OperationProgram, Outside, Quorum, Role, Scheduling, SharedFiles, SpaceRules, VIRTUAL_ID_MAX, Wait,
+};
 pub(crate) use logical::XATTR_PREFIX_BYTES;
 pub use logical::{
     Checkpoint, CheckpointFailure, CheckpointMode, CreationModes, Logical, ModeRange, Persist, PersistMode,
@@ -15,7 +21,7 @@ pub use logical::{
 };
 pub use network::{AddressFamily, HostPattern, KeepAlive, MAX_FD_RANGE, MaxFd, Network, PORT_DEFAULT, Port};
 pub(crate) use process::site_name;
-pub use process::{DRAIN_SECONDS, Folder, LogFormat, LogLevel, Process, Role, SITE_NAME_MAX, Trace};
+pub use process::{DRAIN_SECONDS, Folder, LogFormat, LogLevel, Process, SITE_NAME_MAX, Trace};
 pub use protocol::{
     ChecksumKind, Checksums, ClientClass, PrepareLimit, Protocol, Redirect, RedirectFunction, RedirectWhen,
     SessionLog, Target,
@@ -57,6 +63,8 @@ pub struct Effective {
     pub logical: Logical,
     /// For `storage`.
     pub storage: Storage,
+    /// For the cluster.
+    pub cluster: Cluster,
     /// `setenv` directives in order.
     pub environment: Vec<EnvironmentChange>,
 }

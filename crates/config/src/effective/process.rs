@@ -46,14 +46,6 @@ impl Folder {
     }
 }
 
-/// What a node does in a cluster. Only a stand-alone server is served today; the others are errors.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Role {
-    /// A data server.
-    #[default]
-    Server,
-}
-
 /// The form of log lines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LogFormat {
@@ -108,8 +100,6 @@ pub struct Process {
     pub home_path: Setting<Option<Folder>>,
     /// `all.sitename`: at most [`SITE_NAME_MAX`] characters.
     pub site_name: Setting<Option<String>>,
-    /// `all.role`.
-    pub role: Setting<Role>,
     /// `scalla.drain`: how long operations in flight may take to end after SIGTERM.
     pub drain: Setting<Duration>,
     /// `scalla.logformat`.
@@ -143,7 +133,6 @@ impl Default for Process {
             pid_path: Setting::default_of(PathBuf::from("/tmp")),
             home_path: Setting::default_of(None),
             site_name: Setting::default_of(None),
-            role: Setting::default_of(Role::Server),
             drain: Setting::default_of(Duration::from_secs(DRAIN_SECONDS)),
             log_format: Setting::default_of(LogFormat::Text),
             io_uring: Setting::default_of(true),

@@ -12,7 +12,7 @@ mod variables;
 
 use std::collections::BTreeMap;
 
-pub(crate) use stream::evaluate;
+pub(crate) use stream::{Evaluated, evaluate};
 
 use crate::setting::{Origin, Position};
 

@@ -1,0 +1,154 @@
+//! `all.role`, `all.manager`, `all.subcluster`: what a node is, and to whom it belongs.
+
+use super::super::shared::part_idle;
+use super::super::{Arguments, Draft, Fault};
+use crate::effective::{MANAGERS_MAX, ManagerAddress, Role};
+use crate::language::Token;
+use crate::report::ProblemKind;
+use crate::setting::Setting;
+use crate::values;
+
+pub(in crate::directives) fn role(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let first = arguments.need("role")?;
+    let words: Vec<&str> =
+        std::iter::once(first).chain(arguments.rest()).map(|token| token.text.as_str()).collect();
+    let role = match words.as_slice() {
+        ["server"] => Role::Server,
+        ["supervisor"] => Role::Supervisor,
+        ["manager"] => Role::Manager,
+        ["meta", "manager"] => Role::MetaManager,
+        ["proxy", "manager" | "server" | "supervisor"] => {
+            let what = format!("role {}: proxies are not in force yet", words.join(" "));
+            let allowed = "allowed for now: server, supervisor, manager, meta manager";
+            return Err(Fault::at(first, what, allowed).of(ProblemKind::Unsupported));
+        }
+        _ => {
+            let what = format!("invalid role - {}", words.join(" "));
+            return Err(Fault::at(first, what, format!("allowed: {}", arguments.directive.grammar)));
+        }
+    };
+    draft.effective.cluster.role = Setting::new(role, arguments.origin());
+    Ok(())
+}
+
+pub(in crate::directives) fn manager(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let mut first = arguments.need("manager host")?;
+    let mut meta = false;
+    match first.text.as_str() {
+        "meta" => meta = true,
+        "peer" | "proxy" => {
+            part_idle(arguments, first, draft);
+            while arguments.next().is_some() {}
+            return Ok(());
+        }
+        _ => {}
+    }
+    if meta {
+        first = arguments.need("manager host")?;
+    }
+    let mut spread = false;
+    if matches!(first.text.as_str(), "all" | "any") {
+        spread = first.text == "all";
+        first = arguments.need("manager host")?;
+    }
+    let manager = ManagerAddress { spread, ..address(arguments, first, draft)? };
+    draft.finish(arguments);
+    let origin = arguments.origin();
+    let cluster = &mut draft.effective.cluster;
+    let list = if meta { &mut cluster.meta_managers } else { &mut cluster.managers };
+    if let Some(known) = list.iter().find(|known| known.host == manager.host && known.port == manager.port) {
+        let what = format!("manager {manager} stands already at {}", known.origin);
+        draft.note(ProblemKind::Ignored, first, what, "");
+        return Ok(());
+    }
+    if list.len() >= MANAGERS_MAX {
+        let what = format!("more than {MANAGERS_MAX} managers");
+        return Err(Fault::at(first, what, format!("allowed: at most {MANAGERS_MAX}")));
+    }
+    list.push(Setting::new(manager, origin));
+    Ok(())
+}
+
+pub(in crate::directives) fn subcluster(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let mut first = arguments.need("manager host")?;
+    if first.text == "of" {
+        first = arguments.need("manager host")?;
+    }
+    let manager = address(arguments, first, draft)?;
+    draft.finish(arguments);
+    draft.effective.cluster.subcluster.set(Some(manager), arguments.origin());
+    Ok(())
+}
+
+/// `host[+]:port[%instance][@site]`, or the same with a blank for the colon.
+fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> Result<ManagerAddress, Fault> {
+    let mut manager = ManagerAddress::new("", 0);
+    let (text, instance, site) = suffixes(&token.text);
+    let (host, port) = split_port(text).ok_or_else(|| bad(arguments, token))?;
+    let (host, every_address) = host.strip_suffix('+').map_or((host, false), |host| (host, true));
+    manager.every_address = every_address;
+    manager.host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned();
+    (manager.instance, manager.site) = (instance, site);
+    let (port_token, port) = match port {
+        Some(port) => (token, port),
+        None => {
+            let Some(next) = arguments.next() else {
+                let what = format!("manager port not specified for {}", manager.host);
+                return Err(Fault::at(token, what, format!("allowed: {}", arguments.directive.grammar)));
+            };
+            let (port, instance, site) = suffixes(&next.text);
+            manager.instance = instance.or(manager.instance);
+            manager.site = site.or(manager.site);
+            (next, port)
+        }
+    };
+    manager.port = values::port(port_token, port, 1, draft)?;
+    let odd = |c: char| c.is_whitespace() || matches!(c, '/' | '+' | '*' | '[' | ']');
+    if manager.host.is_empty() || manager.host.contains(odd) {
+        return Err(bad(arguments, token));
+    }
+    Ok(manager)
+}
+
+/// Takes `%instance` and `@site` off the end.
+fn suffixes(text: &str) -> (&str, Option<String>, Option<String>) {
+    let cut = |text: &'_ str, mark| -> (usize, Option<String>) {
+        match text.split_once(mark) {
+            Some((head, tail)) => (head.len(), Some(tail.to_owned()).filter(|tail| !tail.is_empty())),
+            None => (text.len(), None),
+        }
+    };
+    let (length, site) = cut(text, '@');
+    let text = text.get(..length).unwrap_or(text);
+    let (length, instance) = cut(text, '%');
+    (text.get(..length).unwrap_or(text), instance, site)
+}
+
+/// The host and what stands behind its colon. An address of version 6 stands in brackets.
+fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
+    if text.starts_with('[') {
+        let end = text.find(']')? + 1;
+        let end = if text.get(end..).is_some_and(|rest| rest.starts_with('+')) { end + 1 } else { end };
+        let (host, rest) = text.split_at_checked(end)?;
+        return match rest.strip_prefix(':') {
+            Some(port) => Some((host, Some(port))),
+            None if rest.is_empty() => Some((host, None)),
+            None => None,
+        };
+    }
+    match text.split_once(':') {
+        Some((_, port)) if port.contains(':') => None,
+        Some((host, port)) => Some((host, Some(port))),
+        None => Some((text, None)),
+    }
+}
+
+fn bad(arguments: &Arguments<'_>, token: &Token) -> Fault {
+    arguments.invalid(token, "manager")
+}

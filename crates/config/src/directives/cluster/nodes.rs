@@ -1,0 +1,394 @@
+//! `cms.allow`, `cms.blacklist`, `cms.space`, `cms.perf`, `cms.dfs`, `cms.fsxeq`, names of nodes, `ofs.forward`.
+
+use super::super::libraries::{self, Purpose};
+use super::super::shared::{part_later, trace, unprotected};
+use super::super::{Arguments, Draft, Fault};
+use super::LONG;
+use crate::effective::{
+    CLUSTER_TAG_MAX, ForwardWay, Forwarding, FreeSpace, HostPattern, LoadSource, NodeList, OperationProgram,
+    Port, SharedFiles, VIRTUAL_ID_MAX,
+};
+use crate::language::Token;
+use crate::report::ProblemKind;
+use crate::setting::Setting;
+use crate::values::{self, between};
+
+use std::time::Duration;
+
+/// What `cms.trace` knows.
+const TRACE: &[&str] = &["debug", "defer", "files", "forward", "redirect", "space", "stage"];
+
+/// Operations a program may do (`cms.fsxeq`).
+const OPERATIONS: [&str; 7] = ["chmod", "mkdir", "mkpath", "mv", "rm", "rmdir", "trunc"];
+
+/// Shortest time between two looks at space.
+const RECALCULATE_MIN: u64 = 5;
+
+pub(in crate::directives) fn allow(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let pattern = host_pattern(arguments)?;
+    draft.finish(arguments);
+    draft.effective.cluster.allow.push(Setting::new(pattern, arguments.origin()));
+    Ok(())
+}
+
+/// `{host|netgroup} name`.
+pub(in crate::directives) fn host_pattern(arguments: &mut Arguments<'_>) -> Result<HostPattern, Fault> {
+    let kind = arguments.need("allow type")?;
+    match kind.text.as_str() {
+        "host" => {}
+        "netgroup" => return Err(unprotected(kind, "'netgroup'")),
+        _ => return Err(arguments.invalid(kind, "allow type")),
+    }
+    let token = arguments.need("allow target name")?;
+    HostPattern::parse(&token.text).ok_or_else(|| {
+        Fault::at(token, format!("invalid host pattern '{}'", token.text), "allowed: at most one '*'")
+    })
+}
+
+pub(in crate::directives) fn blacklist(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    node_list(arguments, draft, false)
+}
+
+pub(in crate::directives) fn whitelist(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    node_list(arguments, draft, true)
+}
+
+/// `[check time] [path]`.
+fn node_list(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>, white: bool) -> Result<(), Fault> {
+    let mut list = NodeList { white, path: None, check: Duration::from_secs(600) };
+    if arguments.take("check").is_some() {
+        list.check = arguments.time("check", between(60, LONG))?;
+    }
+    if arguments.peek().is_some() {
+        list.path = Some(arguments.path(if white { "whitelist" } else { "blacklist" })?.into());
+    }
+    draft.finish(arguments);
+    if let Some(before) = &draft.effective.cluster.node_list.value
+        && before.white != white
+    {
+        let what = "there are a black and a white list; the latter counts".to_owned();
+        draft.note(ProblemKind::Doubtful, arguments.name, what, "keep one of them");
+    }
+    draft.effective.cluster.node_list.set(Some(list), arguments.origin());
+    Ok(())
+}
+
+pub(in crate::directives) fn space(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let origin = arguments.origin();
+    let mut token = arguments.need("space option")?;
+    loop {
+        match token.text.as_str() {
+            "linger" => {
+                let value = arguments.count("space linger", 0, 1_000_000)?;
+                draft.effective.cluster.space.linger.set(value, origin.clone());
+            }
+            "recalc" => {
+                let value = arguments.time("space recalc", between(1, LONG))?;
+                let value = value.max(Duration::from_secs(RECALCULATE_MIN));
+                draft.effective.cluster.space.recalculate.set(value, origin.clone());
+            }
+            "mwfiles" => draft.effective.cluster.space.copies.set(true, origin.clone()),
+            "min" => {
+                let first = arguments.need("space min value")?;
+                limits(first, arguments, draft)?;
+            }
+            text if text.starts_with(|c: char| c.is_ascii_digit()) => limits(token, arguments, draft)?,
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// `[p%] size [[p%] size]`: the least, and what is enough again; without the second a GB more than the first.
+fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let least = limit(first, arguments, "space min")?;
+    let is_number = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    let enough = match arguments.peek().filter(|text| is_number(text)) {
+        Some(_) => {
+            let token = arguments.need("space value")?;
+            limit(token, arguments, "space hwm")?
+        }
+        None => FreeSpace { bytes: least.bytes.saturating_add(1 << 30), ..least },
+    };
+    if enough.bytes < least.bytes || enough.percent < least.percent {
+        let what = format!("{}: a server with enough space would have too little", arguments.name.text);
+        draft.note(ProblemKind::Doubtful, first, what, "the second limit should be the higher one");
+    }
+    let origin = arguments.origin();
+    draft.effective.cluster.space.least.set(least, origin.clone());
+    draft.effective.cluster.space.enough.set(enough, origin);
+    Ok(())
+}
+
+fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<FreeSpace, Fault> {
+    let range = between(1, u64::from(u32::MAX) << 20);
+    if token.text.ends_with('%') {
+        let percent = values::percent(token, what)?;
+        let absolute = arguments.next().filter(|token| !token.text.ends_with('%'));
+        let absolute = absolute.ok_or_else(|| {
+            Fault::at(
+                token,
+                format!("absolute {what} value not specified"),
+                format!("allowed: {}", arguments.directive.grammar),
+            )
+        })?;
+        return Ok(FreeSpace { percent, bytes: values::size(absolute, what, range)? });
+    }
+    Ok(FreeSpace { percent: 0, bytes: values::size(token, what, range)? })
+}
+
+/// `[int time] [xrootd] {lib path [parameters]|pgm program [arguments]}`.
+pub(in crate::directives) fn perf(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let origin = arguments.origin();
+    let mut token = arguments.need("perf option")?;
+    loop {
+        match token.text.as_str() {
+            "int" => {
+                let value = arguments.time("perf int", between(1, LONG))?;
+                draft.effective.cluster.load_interval.set(value, origin.clone());
+            }
+            // Both are one process here.
+            "xrootd" => {}
+            "pgm" => {
+                let program = program(arguments, "perf program")?;
+                draft.effective.cluster.load_source.set(LoadSource::Program(program), origin);
+                return Ok(());
+            }
+            "lib" => {
+                let library = libraries::library(arguments)?;
+                return libraries::select(arguments, library, Purpose::Monitoring, draft);
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// A program and its arguments: all that is left.
+fn program(arguments: &mut Arguments<'_>, what: &str) -> Result<Vec<String>, Fault> {
+    let first = arguments.need(what)?;
+    if !first.text.starts_with('/') {
+        return Err(Fault::at(
+            first,
+            format!("{what} {} is not an absolute path", first.text),
+            "allowed: /path",
+        ));
+    }
+    let mut words = vec![first.text.clone()];
+    while let Some(next) = arguments.next() {
+        words.push(next.text.clone());
+    }
+    Ok(words)
+}
+
+pub(in crate::directives) fn shared_files(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let mut value = SharedFiles::default();
+    let mut token = arguments.need("dfs option")?;
+    loop {
+        match token.text.as_str() {
+            "lookup" => value.central = choice(arguments, "dfs lookup", ["distrib", "central"])?,
+            "redirect" => value.unchecked = choice(arguments, "dfs redirect", ["verify", "immed"])?,
+            "limit" => {
+                value.rate_central = arguments.take("central").is_some();
+                let number = arguments.need("dfs limit value")?;
+                let text = number.text.trim_start_matches('=').to_owned();
+                let number = Token { text, position: number.position.clone() };
+                value.rate_max = values::count32(&number, "dfs limit", 0, 1_000_000)?;
+                part_later(arguments, token, draft);
+            }
+            "mdhold" => {
+                value.missing_hold = arguments.time("dfs mdhold", between(1, LONG))?;
+                part_later(arguments, token, draft);
+            }
+            "qmax" => {
+                value.queue_max = arguments.count("dfs qmax", 1, 1_000_000)?;
+                part_later(arguments, token, draft);
+            }
+            "retries" => value.retries = arguments.count("dfs retries", 1, 1000)?,
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.cluster.shared.set(Some(value), arguments.origin());
+    Ok(())
+}
+
+/// One of two words: whether it is the second.
+fn choice(arguments: &mut Arguments<'_>, what: &str, words: [&str; 2]) -> Result<bool, Fault> {
+    let token = arguments.need(&format!("{what} value"))?;
+    match words.iter().position(|word| *word == token.text) {
+        Some(index) => Ok(index == 1),
+        None => Err(arguments.invalid(token, what)),
+    }
+}
+
+/// `operation… program [arguments]`.
+pub(in crate::directives) fn operations(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let mut operations = Vec::new();
+    while let Some(operation) = OPERATIONS.into_iter().find(|name| arguments.peek() == Some(name)) {
+        arguments.next();
+        operations.push(operation);
+    }
+    let program =
+        program(arguments, if operations.is_empty() { "fsxeq operation" } else { "fsxeq program" })?;
+    if operations.is_empty() {
+        let what = "fsxeq operation not specified".to_owned();
+        return Err(Fault::at(arguments.name, what, format!("allowed: {}", arguments.directive.grammar)));
+    }
+    let value = OperationProgram { operations, program };
+    draft.effective.cluster.programs.push(Setting::new(value, arguments.origin()));
+    Ok(())
+}
+
+pub(in crate::directives) fn tag(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("tag")?;
+    if token.text.chars().count() > CLUSTER_TAG_MAX {
+        let what = format!("tag is > {CLUSTER_TAG_MAX} characters");
+        return Err(Fault::at(token, what, format!("allowed: 1 to {CLUSTER_TAG_MAX} characters")));
+    }
+    draft.finish(arguments);
+    draft.effective.cluster.tag.set(Some(token.text.clone()), arguments.origin());
+    Ok(())
+}
+
+/// `{=id|<file|@library [parameters]}`.
+pub(in crate::directives) fn virtual_id(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    const FORM: &str = "allowed: =id, <file with the id";
+    let token = arguments.need("vnid value")?;
+    let id = match token.text.split_at_checked(1) {
+        Some(("=", id)) => id.to_owned(),
+        Some(("<", path)) => {
+            let content = draft.source.read(path).map_err(|error| {
+                Fault::at(token, format!("vnid file {path} cannot be read: {error}"), FORM)
+            })?;
+            String::from_utf8_lossy(&content).lines().next().unwrap_or_default().trim().to_owned()
+        }
+        Some(("@", _)) => {
+            let what = format!("library '{}' is not one we have a part for", token.text);
+            let instead = "use =id or <file, or nothing: an id is kept in the admin folder then";
+            return Err(Fault::at(token, what, instead).of(ProblemKind::ForeignLibrary));
+        }
+        _ => return Err(Fault::at(token, format!("invalid vnid '{}'", token.text), FORM)),
+    };
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '&';
+    if id.is_empty() || id.chars().count() > VIRTUAL_ID_MAX || id.contains(odd) {
+        let allowed = format!("allowed: 1 to {VIRTUAL_ID_MAX} characters, no blank and no '&'");
+        return Err(Fault::at(token, format!("vnid '{id}' is invalid"), allowed));
+    }
+    draft.finish(arguments);
+    draft.effective.cluster.virtual_id.set(Some(id), arguments.origin());
+    Ok(())
+}
+
+pub(in crate::directives) fn supervisor_port(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let token = arguments.need("tcp port")?;
+    let port = match token.text.as_str() {
+        "any" => Port::Any,
+        text => match values::port(token, text, 0, draft)? {
+            0 => Port::Any,
+            number => Port::Number(number),
+        },
+    };
+    draft.finish(arguments);
+    draft.effective.cluster.supervisor_port.set(port, arguments.origin());
+    Ok(())
+}
+
+pub(in crate::directives) fn mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let read_only = choice(arguments, "mode", ["r/w", "r/o"])?;
+    draft.finish(arguments);
+    draft.effective.cluster.read_only.set(read_only, arguments.origin());
+    Ok(())
+}
+
+pub(in crate::directives) fn cms_trace(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let value = trace(arguments, TRACE, draft)?;
+    draft.effective.cluster.trace.set(value, arguments.origin());
+    Ok(())
+}
+
+/// `ofs.forward [1way|2way|3way {local|host:port}] operation…|all|off`.
+pub(in crate::directives) fn forward(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let mut way = ForwardWay::OneWay;
+    let mut token = arguments.need("forward operation")?;
+    match token.text.as_str() {
+        "1way" => token = arguments.need("forward operation")?,
+        "2way" => {
+            way = ForwardWay::TwoWay;
+            token = arguments.need("forward operation")?;
+        }
+        "3way" => {
+            // The further host kept a list of names; the operation itself is that of 1way.
+            part_later(arguments, token, draft);
+            arguments.need("forward host")?;
+            token = arguments.need("forward operation")?;
+        }
+        _ => {}
+    }
+    let mut value = *draft.effective.cluster.forwarding;
+    loop {
+        let (name, way) = match token.text.strip_prefix('-') {
+            Some(name) => (name, ForwardWay::Off),
+            None => (token.text.as_str(), way),
+        };
+        match name {
+            "off" => value = Forwarding::default(),
+            "all" => {
+                value = Forwarding { chmod: way, mkdir: way, mv: way, rm: way, rmdir: way, trunc: way };
+            }
+            "chmod" => value.chmod = way,
+            "mkdir" => value.mkdir = way,
+            "mv" => value.mv = way,
+            "rm" => value.rm = way,
+            "rmdir" => value.rmdir = way,
+            "remove" => (value.rm, value.rmdir) = (way, way),
+            "trunc" => value.trunc = way,
+            _ => draft.unknown_option(arguments, token),
+        }
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.cluster.forwarding.set(value, arguments.origin());
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! `cms.delay`, `cms.sched`, `cms.ping`, `cms.fxhold`, `cms.conwait`: waits, selection, remembered locations.
+
+use std::time::Duration;
+
+use super::super::shared::part_idle;
+use super::super::{Arguments, Draft, Fault};
+use super::{DAY, LONG};
+use crate::effective::{Affinity, AffinityKind, AffinityPart, Cluster, Limit, Outside, Quorum, Wait};
+use crate::language::Token;
+use crate::report::ProblemKind;
+use crate::setting::Origin;
+use crate::values::{self, between};
+
+/// Shortest time between pings; a shorter one is lengthened, as real daemons do.
+const PING_MIN: u64 = 3;
+
+pub(in crate::directives) fn delay(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let origin = arguments.origin();
+    let mut token = arguments.need("delay option")?;
+    loop {
+        delay_option(token, arguments, draft, &origin)?;
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn delay_option(
+    token: &Token,
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+    origin: &Origin,
+) -> Result<(), Fault> {
+    let name = token.text.as_str();
+    let what = format!("delay {name}");
+    let origin = origin.clone();
+    match name {
+        "startup" | "lookup" | "qdl" | "service" | "suspend" | "drop" => {
+            let value = arguments.time(&what, between(1, LONG))?;
+            let delay = &mut draft.effective.cluster.delay;
+            match name {
+                "startup" => {
+                    delay.startup.set(value, origin);
+                    part_idle(arguments, token, draft);
+                }
+                "lookup" => delay.lookup.set(value, origin),
+                "qdl" => delay.silence.set(Some(value), origin),
+                "service" => delay.service.set(value, origin),
+                "suspend" => delay.suspend.set(value, origin),
+                _ => delay.drop.set(Some(value), origin),
+            }
+        }
+        "hold" => {
+            let value = arguments.count(&what, 1, 60_000)?;
+            draft.effective.cluster.delay.hold.set(Duration::from_millis(value.into()), origin);
+        }
+        "servers" => {
+            let value = quorum(arguments.need("delay servers value")?)?;
+            draft.effective.cluster.delay.quorum.set(value, origin);
+        }
+        "full" | "overload" => {
+            let value = wait(arguments, &what)?;
+            let delay = &mut draft.effective.cluster.delay;
+            if name == "full" { delay.full.set(value, origin) } else { delay.overload.set(value, origin) }
+        }
+        "nostage" => {
+            let value = arguments.count(&what, 1, 1000)?;
+            draft.effective.cluster.delay.stagers.set(value, origin);
+        }
+        "rw" => {
+            let value = arguments.count(&what, 0, 2)?;
+            draft.effective.cluster.delay.write_queue.set(u8::try_from(value).unwrap_or(2), origin);
+            part_idle(arguments, token, draft);
+        }
+        "qdn" => {
+            let value = arguments.count(&what, 0, 64)?;
+            draft.effective.cluster.delay.answers.set(value, origin);
+            part_idle(arguments, token, draft);
+        }
+        "discard" => {
+            arguments.count(&what, 0, u32::MAX)?;
+            part_idle(arguments, token, draft);
+        }
+        "delnode" | "peer" => {
+            arguments.time(&what, between(0, LONG))?;
+            part_idle(arguments, token, draft);
+        }
+        _ => draft.unknown_option(arguments, token),
+    }
+    Ok(())
+}
+
+/// A number, or a part of those that joined.
+fn quorum(token: &Token) -> Result<Quorum, Fault> {
+    if token.text.ends_with('%') {
+        return values::percent(token, "delay servers").map(Quorum::Percent);
+    }
+    values::count32(token, "delay servers", 1, 10_000).map(Quorum::Count)
+}
+
+/// A time, or `*`.
+fn wait(arguments: &mut Arguments<'_>, what: &str) -> Result<Wait, Fault> {
+    let token = arguments.need(&format!("{what} value"))?;
+    match token.text.as_str() {
+        "*" => Ok(Wait::ByReports),
+        _ => values::time(token, what, between(1, LONG)).map(Wait::Time),
+    }
+}
+
+pub(in crate::directives) fn sched(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let origin = arguments.origin();
+    let mut token = arguments.need("sched option")?;
+    loop {
+        sched_option(token, arguments, draft, &origin)?;
+        match arguments.next() {
+            Some(next) => token = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+fn sched_option(
+    token: &Token,
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+    origin: &Origin,
+) -> Result<(), Fault> {
+    let (name, target) = match token.text.split_once('@') {
+        Some((name, target)) => (name, Some(target)),
+        None => (token.text.as_str(), None),
+    };
+    let what = format!("sched {name}");
+    let origin = origin.clone();
+    match name {
+        "cpu" | "io" | "runq" | "mem" | "pag" | "space" => {
+            let value = percent(arguments, &what)?;
+            let sched = &mut draft.effective.cluster.sched;
+            let mut weights = *sched.weights;
+            match name {
+                "cpu" => weights.cpu = value,
+                "io" => weights.io = value,
+                "runq" => weights.runq = value,
+                "mem" => weights.mem = value,
+                "pag" => weights.pag = value,
+                _ => weights.space = value,
+            }
+            sched.weights.set(weights, origin);
+        }
+        "fuzz" | "maxload" | "gshr" | "gsdflt" => {
+            let value = percent(arguments, &what)?;
+            let sched = &mut draft.effective.cluster.sched;
+            match name {
+                "fuzz" => sched.fuzz.set(value, origin),
+                "maxload" => sched.load_max.set(Some(value), origin),
+                "gshr" => sched.share.set(value, origin),
+                _ => sched.share_default.set(value, origin),
+            }
+        }
+        "refreset" => {
+            let value = arguments.time(&what, between(1, LONG))?;
+            draft.effective.cluster.sched.reset.set(value, origin);
+        }
+        "affinity" => {
+            let value = affinity(arguments)?;
+            draft.effective.cluster.sched.affinity.set(value, origin);
+        }
+        "affpath" => {
+            let value = affinity_part(arguments)?;
+            draft.effective.cluster.sched.affinity_part.set(value, origin);
+        }
+        "tryhname" => {
+            let value = arguments.count(&what, 0, 1)? == 1;
+            draft.effective.cluster.sched.try_names.set(value, origin);
+        }
+        "maxretries" => {
+            let value = arguments.need("sched maxretries value")?;
+            let (number, target) = value.text.split_once('@').unwrap_or((&value.text, ""));
+            let number = Token { text: number.to_owned(), position: value.position.clone() };
+            let limit = values::count32(&number, &what, 0, 10_000)?;
+            let outside = outside(value, Some(target), draft)?;
+            draft.effective.cluster.sched.tried_max.set(Some(Limit { limit, outside }), origin);
+        }
+        "nomultisrc" => {
+            let outside = outside(token, target, draft)?;
+            draft.effective.cluster.sched.one_source.set(Some(Limit { limit: (), outside }), origin);
+        }
+        _ => draft.unknown_option(arguments, token),
+    }
+    Ok(())
+}
+
+fn percent(arguments: &mut Arguments<'_>, what: &str) -> Result<u8, Fault> {
+    values::percent(arguments.need(&format!("{what} value"))?, what)
+}
+
+/// `[default] {none|weak|strong|strict|randomized}`.
+fn affinity(arguments: &mut Arguments<'_>) -> Result<Affinity, Fault> {
+    let by_client = arguments.take("default").is_some();
+    let token = arguments.need("sched affinity value")?;
+    let kinds = [AffinityKind::None, AffinityKind::Weak, AffinityKind::Strong, AffinityKind::Strict];
+    if token.text == "randomized" {
+        return Ok(Affinity { kind: AffinityKind::Strong, by_client, randomized: true });
+    }
+    match kinds.into_iter().find(|kind| kind.name() == token.text) {
+        Some(kind) => Ok(Affinity { kind, by_client, randomized: false }),
+        None => Err(arguments.invalid(token, "sched affinity")),
+    }
+}
+
+/// `all`, `first n`, `last n`.
+fn affinity_part(arguments: &mut Arguments<'_>) -> Result<AffinityPart, Fault> {
+    let token = arguments.need("sched affpath value")?;
+    match token.text.as_str() {
+        "all" => Ok(AffinityPart::All),
+        "first" => arguments.count("sched affpath first", 1, 1000).map(AffinityPart::First),
+        "last" => arguments.count("sched affpath last", 1, 1000).map(AffinityPart::Last),
+        _ => Err(arguments.invalid(token, "sched affpath")),
+    }
+}
+
+/// `host:port` behind an `@`.
+fn outside(token: &Token, text: Option<&str>, draft: &Draft<'_>) -> Result<Option<Outside>, Fault> {
+    let Some(text) = text.filter(|text| !text.is_empty()) else { return Ok(None) };
+    let found = text.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    let (host, port) = found.ok_or_else(|| {
+        Fault::at(token, format!("invalid sched redirect target '{text}'"), "allowed: host:port")
+    })?;
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    Ok(Some(Outside { host, port: values::port(token, port, 1, draft)? }))
+}
+
+/// `time [log n] [usage n]`.
+pub(in crate::directives) fn ping(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("ping value")?;
+    let mut value = values::time(token, "ping", between(1, DAY))?;
+    if value.as_secs() < PING_MIN {
+        let what = format!("ping {} is taken as {PING_MIN}s", token.text);
+        draft.note(ProblemKind::Doubtful, token, what, "at least 3s");
+        value = Duration::from_secs(PING_MIN);
+    }
+    draft.effective.cluster.ping.set(value, arguments.origin());
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "log" => {
+                arguments.count("ping log", 0, u32::MAX)?;
+                part_idle(arguments, token, draft);
+            }
+            "usage" => {
+                let value = arguments.count("ping usage", 0, 1_000_000)?;
+                draft.effective.cluster.ping_usage.set(value, arguments.origin());
+            }
+            _ => draft.unknown_option(arguments, token),
+        }
+    }
+    Ok(())
+}
+
+/// `[noloc time] [time]`.
+pub(in crate::directives) fn location_hold(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    if arguments.peek().is_none() {
+        arguments.need("fxhold value")?;
+    }
+    if arguments.take("noloc").is_some() {
+        let value = arguments.time("fxhold noloc", between(60, LONG))?;
+        draft.effective.cluster.nowhere_hold.set(Some(value), arguments.origin());
+    }
+    if arguments.peek().is_some() {
+        let value = arguments.time("fxhold", between(60, LONG))?;
+        draft.effective.cluster.location_hold.set(value, arguments.origin());
+    }
+    draft.finish(arguments);
+    Ok(())
+}
+
+pub(in crate::directives) fn contact_wait(
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let value = arguments.time("conwait", between(1, LONG))?;
+    draft.finish(arguments);
+    draft.effective.cluster.contact_wait.set(value, arguments.origin());
+    Ok(())
+}
+
+/// What counts of a process that reads the file as xrootd, in values that are else those of cmsd.
+pub(crate) fn read_by_xrootd(xrootd: &Cluster, cmsd: &mut Cluster) {
+    cmsd.contact_wait = xrootd.contact_wait.clone();
+    cmsd.forwarding = xrootd.forwarding.clone();
+    for (list, other) in
+        [(&mut cmsd.managers, &xrootd.managers), (&mut cmsd.meta_managers, &xrootd.meta_managers)]
+    {
+        for manager in list {
+            let same = other.iter().find(|m| m.host == manager.host && m.port == manager.port);
+            manager.value.spread = same.is_some_and(|same| same.spread);
+        }
+    }
+}
