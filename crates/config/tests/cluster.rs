@@ -200,7 +200,7 @@ cms.sched cpu 1 io 2 runq 3 mem 4 pag 5 space 6 fuzz 7 maxload 90 refreset 30m g
 cms.sched affinity default randomized affpath last 2 tryhname 0 maxretries 3@[::1]:5 nomultisrc@h:6
 cms.space linger 3 recalc 20 min 3% 4g 5% 6g mwfiles
 cms.fxhold noloc 2m 3h
-cms.mode r/o
+cms.mode r/w
 cms.ping 20 usage 3
 cms.perf int 30 pgm /bin/p a b
 cms.dfs lookup central redirect immed retries 4

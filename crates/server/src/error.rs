@@ -41,6 +41,8 @@ pub enum StartError {
     },
     /// The user to run as.
     User(UserError),
+    /// What the configuration says about the cluster cannot be done.
+    Cluster(String),
     /// Too few descriptors.
     Limits(String),
     /// The system refused something every process needs.
@@ -70,7 +72,7 @@ impl fmt::Display for StartError {
                 write!(f, "cannot write the {what} {}: {}", path.display(), plain(source))
             }
             Self::User(error) => error.fmt(f),
-            Self::Limits(text) => f.write_str(text),
+            Self::Limits(text) | Self::Cluster(text) => f.write_str(text),
             Self::System { what, source } => write!(f, "the system refused {what}: {}", plain(source)),
         }
     }

@@ -74,7 +74,8 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["cms.mode"], Mark::Rare, "{r/o|r/w}", nodes::mode)
             .default("r/w")
             .help("`r/o`: nobody may write, create or remove anything through this manager.")
-            .example("r/o"),
+            .example("r/w")
+            .stops_with("r/o"),
         Directive::later(&["cms.prep"], Mark::Rare, "[options]")
             .default("off")
             .help("Staging interface of a server.")

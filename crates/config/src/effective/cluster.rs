@@ -140,7 +140,7 @@ pub struct Delays {
     pub suspend: Setting<Duration>,
     /// `full`: told to clients whose servers are full; `ByRole` is an error.
     pub full: Setting<Wait>,
-    /// `overload`: told to clients whose servers are overloaded; `ByRole` is an error at a root.
+    /// `overload`: told to clients whose servers are overloaded; `ByRole` is what load reports take to come round.
     pub overload: Setting<Wait>,
     /// `drop`: how long the place of a lost child is kept; `None`: ten minutes, a supervisor not at all.
     pub drop: Setting<Option<Duration>>,
@@ -397,8 +397,6 @@ pub struct Cluster {
     pub location_hold: Setting<Duration>,
     /// `cms.fxhold noloc`: how long "nobody has it" is believed; `None`: as long as a location.
     pub nowhere_hold: Setting<Option<Duration>>,
-    /// `cms.mode r/o`: requests to write are refused.
-    pub read_only: Setting<bool>,
     /// `cms.ping`.
     pub ping: Setting<Duration>,
     /// `cms.ping usage`: pings between two questions for loads.
@@ -534,7 +532,6 @@ impl Default for Cluster {
             space: SpaceRules::default(),
             location_hold: Setting::default_of(seconds(8 * 3600)),
             nowhere_hold: Setting::default_of(None),
-            read_only: Setting::default_of(false),
             ping: Setting::default_of(seconds(60)),
             ping_usage: Setting::default_of(10),
             load_source: Setting::default_of(LoadSource::Own),

@@ -71,7 +71,6 @@ fn values(effective: &Effective, lines: &mut Lines) {
     lines.add(Reload::Restart, "cms.fxhold", &cluster.nowhere_hold, |hold| {
         hold.as_ref().map(|hold| format!("noloc {}", time(hold)))
     });
-    lines.restart("cms.mode", &cluster.read_only, |on| if *on { "r/o" } else { "r/w" }.to_owned());
     // Both stand in one directive; the second line has to say the first value again.
     lines.restart("cms.ping", &cluster.ping, time);
     let ping = time(&cluster.ping);

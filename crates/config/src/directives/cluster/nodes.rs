@@ -328,9 +328,13 @@ pub(in crate::directives) fn supervisor_port(
 }
 
 pub(in crate::directives) fn mode(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
-    let read_only = choice(arguments, "mode", ["r/w", "r/o"])?;
+    let token = arguments.rest().first();
+    if choice(arguments, "mode", ["r/w", "r/o"])?
+        && let Some(token) = token
+    {
+        return Err(unprotected(token, "'r/o'"));
+    }
     draft.finish(arguments);
-    draft.effective.cluster.read_only.set(read_only, arguments.origin());
     Ok(())
 }
 
