@@ -1,0 +1,348 @@
+//! Operations on names that a parent passes on: done with this server's files, as if a client had asked, and without an
+//! answer. What goes wrong is logged. Source: cms protocol 3, sections forwarded namespace operations and prepare.
+//!
+//! They go to every server that may write the path, whether it has the file or not: that a name is missing, or a folder
+//! there already, is nothing to tell.
+
+use base::{Cgi, ErrorKind, Identity, LogicalPath, Told};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use storage::Pool;
+use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, PrepareRequest, ReplyTo, Started, Target, Token};
+use wire::cms::flags::PrepaddModifier;
+use wire::cms::message::Message;
+
+/// Programs of the site that run at once.
+const PROGRAMS_MAX: usize = 4;
+/// The operation that has no path.
+const CANCEL: &str = "cancel";
+
+/// A program that does operations in the server's place (`cms.fsxeq`). It is called with the operation, its mode or size
+/// where it has one, and the local paths: `program… chmod 644 /local/path`, `program… mv /local/old /local/new`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct OperationProgram {
+    /// Of `chmod mkdir mkpath mv rm rmdir trunc`.
+    pub(crate) operations: Vec<&'static str>,
+    /// Program and arguments.
+    pub(crate) program: Vec<String>,
+}
+
+/// Does what parents pass on.
+pub(crate) struct Executor {
+    files: Arc<dyn FileSystem>,
+    caller: Arc<Caller>,
+    programs: Vec<OperationProgram>,
+    local_root: PathBuf,
+    pool: Arc<Pool>,
+    log: Arc<Log>,
+}
+
+/// An operation with its name for programs and logs.
+struct Order {
+    name: &'static str,
+    /// Mode or size, as it was sent.
+    figure: Option<String>,
+    paths: Vec<LogicalPath>,
+    operation: Operation,
+}
+
+/// Takes the outcomes.
+#[derive(Default)]
+struct Log {
+    next: AtomicU64,
+    waiting: Mutex<HashMap<u64, String>>,
+}
+
+impl Log {
+    fn outcome(what: &str, answer: &Answer) {
+        match answer {
+            // A request to prepare that is cancelled was another server's, or is done.
+            Answer::Error(error)
+                if matches!(error.kind, ErrorKind::NotFound | ErrorKind::ItExists)
+                    || what.starts_with(CANCEL) =>
+            {
+                tracing::debug!("{what}, passed on by a manager: {error}");
+            }
+            Answer::Error(error) => tracing::warn!("{what}, passed on by a manager, failed: {error}"),
+            Answer::Wait { text, .. } => {
+                tracing::warn!("{what}, passed on by a manager, was not done: {text}")
+            }
+            _ => tracing::debug!("{what}, passed on by a manager, was done"),
+        }
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, HashMap<u64, String>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Mailbox for Log {
+    fn deliver(&self, token: Token, answer: Answer) {
+        let what = self.waiting().remove(&token.call);
+        Self::outcome(what.as_deref().unwrap_or("an operation"), &answer);
+    }
+}
+
+impl Executor {
+    /// Works on `files`, whose `/` is `local_root` on disk.
+    pub(crate) fn new(
+        files: Arc<dyn FileSystem>,
+        programs: Vec<OperationProgram>,
+        local_root: PathBuf,
+    ) -> Self {
+        let told = Told { user: "manager", host: "cluster", ..Told::default() };
+        let caller = Caller { identity: Identity::new(&told, 0, None, "host"), takes_later: true };
+        let (pool, log) = (Pool::new("cluster-program", PROGRAMS_MAX), Arc::default());
+        Self { files, caller: Arc::new(caller), programs, local_root, pool, log }
+    }
+
+    /// Starts what a message of a parent wants done; `false` if it is none of these. Never blocks.
+    pub(crate) fn run(&self, message: &Message<'_>) -> bool {
+        let Some(order) = order(message) else { return false };
+        match order {
+            Ok(order) => self.start(order),
+            Err(what) => tracing::warn!(%what, "an operation that a manager passed on cannot be understood"),
+        }
+        true
+    }
+
+    fn start(&self, order: Order) {
+        let paths: Vec<String> = order.paths.iter().map(ToString::to_string).collect();
+        let what = format!("{} {}", order.name, paths.join(" "));
+        let program = self.programs.iter().find(|program| program.operations.contains(&order.name));
+        if let Some(program) = program {
+            return self.call(program, &order, what);
+        }
+        let number = self.log.next.fetch_add(1, Ordering::Relaxed);
+        self.log.waiting().insert(number, what);
+        let reply = ReplyTo::new(self.log.clone(), Token { owner: 0, call: number });
+        if let Started::Done(answer) = self.files.start(&self.caller, order.operation, &reply) {
+            self.log.deliver(Token { owner: 0, call: number }, answer);
+        }
+    }
+
+    fn call(&self, program: &OperationProgram, order: &Order, what: String) {
+        let Some((name, arguments)) = program.program.split_first() else { return };
+        let mut command = Command::new(name);
+        command.args(arguments).arg(order.name).args(&order.figure);
+        for path in &order.paths {
+            let below = path.as_os_str().to_string_lossy().trim_start_matches('/').to_owned();
+            command.arg(self.local_root.join(below));
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let refused = what.clone();
+        let job = move || match command.status() {
+            Ok(status) if status.success() => tracing::debug!("{what}, passed on by a manager, was done"),
+            Ok(status) => tracing::warn!("{what}, passed on by a manager: its program failed with {status}"),
+            Err(error) => {
+                tracing::error!("{what}, passed on by a manager: its program cannot be run: {error}")
+            }
+        };
+        if self.pool.run(Box::new(job)).is_err() {
+            tracing::warn!(
+                "{refused}, passed on by a manager, was not done: too many wait for their program"
+            );
+        }
+    }
+}
+
+/// What a message orders; `None` if it is no order, an error if it cannot be read.
+fn order(message: &Message<'_>) -> Option<Result<Order, String>> {
+    Some(match message {
+        Message::Chmod(m) => path("chmod", m.path, m.opaque).and_then(|(place, path)| {
+            let mode = m.permissions().map_err(|error| error.to_string())?;
+            let operation = Operation::ChangeMode { target: place, mode };
+            Ok(Order { name: "chmod", figure: Some(text(m.mode)), paths: vec![path], operation })
+        }),
+        Message::Mkdir(m) => directory("mkdir", m, false),
+        Message::Mkpath(m) => directory("mkpath", m, true),
+        Message::Mv(m) => path("mv", m.old, m.old_opaque).and_then(|(from, old)| {
+            let (to, new) = path("mv", m.new, m.new_opaque)?;
+            let operation = Operation::Rename { from, to };
+            Ok(Order { name: "mv", figure: None, paths: vec![old, new], operation })
+        }),
+        Message::Rm(m) => path("rm", m.path, m.opaque).map(|(place, path)| Order {
+            name: "rm",
+            figure: None,
+            paths: vec![path],
+            operation: Operation::Remove(place),
+        }),
+        Message::Rmdir(m) => path("rmdir", m.path, m.opaque).map(|(place, path)| Order {
+            name: "rmdir",
+            figure: None,
+            paths: vec![path],
+            operation: Operation::RemoveDirectory(place),
+        }),
+        Message::Trunc(m) => path("trunc", m.path, m.opaque).and_then(|(place, path)| {
+            let size = m.size_bytes().map_err(|error| error.to_string())?;
+            let operation = Operation::Truncate { target: place, size };
+            Ok(Order { name: "trunc", figure: Some(text(m.size)), paths: vec![path], operation })
+        }),
+        Message::Prepadd(m) => path("prepare", m.path, m.opaque).map(|(place, path)| Order {
+            name: "prepare",
+            figure: None,
+            paths: vec![path],
+            operation: Operation::Prepare(PrepareRequest {
+                stage: m.modifier.contains(PrepaddModifier::STAGE),
+                write: m.modifier.contains(PrepaddModifier::WRITE),
+                colocate: m.modifier.contains(PrepaddModifier::COLOCATE),
+                fresh: m.modifier.contains(PrepaddModifier::FRESHEN),
+                priority: m.priority.first().map_or(0, |digit| digit.wrapping_sub(b'0').min(3)),
+                targets: vec![place],
+                ..PrepareRequest::default()
+            }),
+        }),
+        Message::Prepdel(m) => Ok(Order {
+            name: CANCEL,
+            figure: Some(text(m.reqid)),
+            paths: Vec::new(),
+            operation: Operation::CancelPrepare { id: m.reqid.to_vec() },
+        }),
+        _ => return None,
+    })
+}
+
+fn directory(
+    name: &'static str,
+    m: &wire::cms::message::ModeChange<'_>,
+    parents: bool,
+) -> Result<Order, String> {
+    let (target, path) = path(name, m.path, m.opaque)?;
+    let mode = m.permissions().map_err(|error| error.to_string())?;
+    let operation = Operation::MakeDirectory { target, mode, parents };
+    Ok(Order { name, figure: Some(text(m.mode)), paths: vec![path], operation })
+}
+
+fn path(name: &str, path: &[u8], opaque: Option<&[u8]>) -> Result<(Target, LogicalPath), String> {
+    let path = LogicalPath::parse(path).map_err(|error| format!("{name}: {error:?}"))?;
+    let cgi = Cgi::new(opaque.unwrap_or_default());
+    Ok((Target { path: path.clone(), cgi }, path))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use wire::cms::flags::RelayModifier;
+    use wire::cms::message::{ModeChange, Mv, Prepadd, Removal, Trunc};
+
+    /// Tells what it is asked to do, and says no.
+    struct Recorder(Mutex<Sender<String>>);
+
+    impl FileSystem for Recorder {
+        fn start(&self, caller: &Arc<Caller>, operation: Operation, _: &ReplyTo) -> Started {
+            let what = match operation {
+                Operation::ChangeMode { target, mode } => format!("chmod {mode:o} {}", target.path),
+                Operation::MakeDirectory { target, mode, parents } => {
+                    format!("mkdir {mode:o} {} {parents}", target.path)
+                }
+                Operation::Rename { from, to } => format!("mv {} {}", from.path, to.path),
+                Operation::Remove(target) => format!("rm {} {:?}", target.path, target.cgi.text("a")),
+                Operation::RemoveDirectory(target) => format!("rmdir {}", target.path),
+                Operation::Truncate { target, size } => format!("trunc {size} {}", target.path),
+                Operation::Prepare(request) => {
+                    format!("prepare {} {} {}", request.stage, request.priority, request.targets.len())
+                }
+                _ => "something else".to_owned(),
+            };
+            self.0.lock().unwrap().send(format!("{what} by {}", caller.identity.user())).unwrap();
+            Started::Done(Answer::error(ErrorKind::NotFound, "it is not here"))
+        }
+    }
+
+    fn executor(programs: Vec<OperationProgram>, root: &str) -> (Executor, Receiver<String>) {
+        let (sender, done) = channel();
+        (Executor::new(Arc::new(Recorder(Mutex::new(sender))), programs, root.into()), done)
+    }
+
+    const MODIFIER: RelayModifier = RelayModifier(0x40);
+
+    fn messages() -> Vec<Message<'static>> {
+        let change =
+            ModeChange { modifier: MODIFIER, ident: b"u", mode: b"0750", path: b"/a//b", opaque: None };
+        let removal = Removal { modifier: MODIFIER, ident: b"", path: b"/f", opaque: Some(b"a=1") };
+        let mv =
+            Mv { modifier: MODIFIER, ident: b"", old: b"/f", new: b"/g", old_opaque: None, new_opaque: None };
+        vec![
+            Message::Chmod(change),
+            Message::Mkdir(change),
+            Message::Mkpath(change),
+            Message::Mv(mv),
+            Message::Rm(removal),
+            Message::Rmdir(removal),
+            Message::Trunc(Trunc { modifier: MODIFIER, ident: b"", size: b"12", path: b"/f", opaque: None }),
+            Message::Prepadd(Prepadd {
+                modifier: PrepaddModifier::STAGE,
+                ident: b"",
+                reqid: b"1",
+                notify: b"*",
+                priority: b"2",
+                mode: b"r",
+                path: b"/f",
+                opaque: None,
+            }),
+        ]
+    }
+
+    #[test]
+    fn what_parents_pass_on_is_done() {
+        let (executor, done) = executor(Vec::new(), "/");
+        for message in messages() {
+            assert!(executor.run(&message));
+        }
+        let expected = [
+            "chmod 750 /a/b",
+            "mkdir 750 /a/b false",
+            "mkdir 750 /a/b true",
+            "mv /f /g",
+            "rm /f Some(\"1\")",
+            "rmdir /f",
+            "trunc 12 /f",
+            "prepare true 2 1",
+        ];
+        for line in expected {
+            assert_eq!(done.recv().unwrap(), format!("{line} by manager"));
+        }
+        assert!(executor.log.waiting().is_empty());
+        assert!(!executor.run(&Message::Ping));
+    }
+
+    #[test]
+    fn nonsense_is_not_done() {
+        let (executor, done) = executor(Vec::new(), "/");
+        let bad = ModeChange { modifier: MODIFIER, ident: b"", mode: b"9", path: b"/f", opaque: None };
+        assert!(executor.run(&Message::Chmod(bad)));
+        let outside = Removal { modifier: MODIFIER, ident: b"", path: b"/../etc", opaque: None };
+        assert!(executor.run(&Message::Rm(outside)));
+        assert!(executor.run(&messages()[4]));
+        assert_eq!(done.recv().unwrap(), "rm /f Some(\"1\") by manager", "the first that could be read");
+    }
+
+    #[test]
+    fn a_program_of_the_site_does_it_instead() {
+        let folder = std::env::temp_dir().join(format!("scalla-fsxeq-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let fifo = folder.join("said");
+        assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        let script = format!("echo \"$@\" > {}", fifo.display());
+        let program = ["sh", "-c", &script, "xeq"].map(str::to_owned).to_vec();
+        let programs = vec![OperationProgram { operations: vec!["rm", "mv", "chmod"], program }];
+        let (executor, done) = executor(programs, "/srv/data");
+        for (number, expected) in
+            [(4, "rm /srv/data/f\n"), (3, "mv /srv/data/f /srv/data/g\n"), (0, "chmod 0750 /srv/data/a/b\n")]
+        {
+            executor.run(&messages()[number]);
+            assert_eq!(std::fs::read_to_string(&fifo).unwrap(), expected);
+        }
+        executor.run(&messages()[5]);
+        assert_eq!(done.recv().unwrap(), "rmdir /f by manager");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
