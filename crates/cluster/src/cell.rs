@@ -144,6 +144,7 @@ pub struct Cell {
     expected: SlotMask,
     definite: SlotMask,
     draining: SlotMask,
+    servers: SlotMask,
     own: Arc<[SocketAddr]>,
     quorum: bool,
 }
@@ -160,6 +161,7 @@ impl Cell {
             expected: SlotMask::EMPTY,
             definite: SlotMask::EMPTY,
             draining: SlotMask::EMPTY,
+            servers: SlotMask::EMPTY,
             own: Arc::from(own),
             quorum: true,
         }
@@ -193,6 +195,11 @@ impl Cell {
     /// Children whose clients are being moved away.
     pub const fn draining(&self) -> SlotMask {
         self.draining
+    }
+
+    /// Children that have files themselves.
+    pub const fn servers(&self) -> SlotMask {
+        self.servers
     }
 
     /// Who exports what.
@@ -233,6 +240,12 @@ impl Cell {
         self.bounces.bounce(slot);
     }
 
+    /// The child in `slot` came back: what it says of itself since may not have arrived. What is known of it is still good
+    /// enough to send readers there, but it is to be asked again.
+    pub fn doubt(&mut self, slot: Slot) {
+        self.bounces.doubt(slot);
+    }
+
     /// The child in `slot` changed, but not what it has: it came back, was suspended, has another port.
     pub fn change(&mut self, slot: Slot, change: impl FnOnce(&mut Child)) {
         let Some(mut child) = self.child(slot).cloned() else { return };
@@ -257,7 +270,11 @@ impl Cell {
         self.expected.remove(slot);
         self.definite.remove(slot);
         self.draining.remove(slot);
+        self.servers.remove(slot);
         if let Some(child) = &child {
+            if child.kind == ChildKind::Server {
+                self.servers.insert(slot);
+            }
             if child.state.connected {
                 self.connected.insert(slot);
             }

@@ -12,12 +12,13 @@ use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 pub struct Bounces {
     clock: u32,
     last: [u32; CELL_SLOTS],
+    doubted: [u32; CELL_SLOTS],
 }
 
 impl Bounces {
     /// Nothing has bounced yet.
     pub const fn new() -> Self {
-        Self { clock: 0, last: [0; CELL_SLOTS] }
+        Self { clock: 0, last: [0; CELL_SLOTS], doubted: [0; CELL_SLOTS] }
     }
 
     /// The slot has a new owner, its owner other paths, or what is below it changed: nothing known of it holds.
@@ -29,6 +30,15 @@ impl Bounces {
         }
     }
 
+    /// The slot's owner was away and came back: whether it has something is to be asked again, but what it was known to
+    /// have it has, as long as it says nothing else.
+    pub fn doubt(&mut self, slot: Slot) {
+        self.clock = self.clock.saturating_add(1);
+        if let Some(last) = self.doubted.get_mut(slot.index()) {
+            *last = self.clock;
+        }
+    }
+
     /// How many bounces there were.
     pub const fn clock(&self) -> u32 {
         self.clock
@@ -36,10 +46,19 @@ impl Bounces {
 
     /// The slots that bounced after the clock stood at `clock`.
     pub fn since(&self, clock: u32) -> SlotMask {
+        self.later(&self.last, clock)
+    }
+
+    /// The slots whose owners came back after the clock stood at `clock`.
+    pub fn doubted_since(&self, clock: u32) -> SlotMask {
+        self.later(&self.doubted, clock)
+    }
+
+    fn later(&self, last: &[u32; CELL_SLOTS], clock: u32) -> SlotMask {
         if clock >= self.clock {
             return SlotMask::EMPTY;
         }
-        let late = self.last.iter().enumerate().filter(|(_, last)| **last > clock);
+        let late = last.iter().enumerate().filter(|(_, last)| **last > clock);
         SlotMask(late.fold(0, |mask, (slot, _)| mask | 1 << slot))
     }
 }

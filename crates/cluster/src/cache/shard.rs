@@ -295,6 +295,7 @@ impl Entry {
     fn check(&mut self, at: &Moment<'_>) {
         let mut location = self.location();
         let bounced = at.bounces.since(self.clock);
+        location.unasked |= at.bounces.doubted_since(self.clock);
         self.clock = at.bounces.clock();
         let age = at.seconds.saturating_sub(self.since);
         if !bounced.is_empty() {

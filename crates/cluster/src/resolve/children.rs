@@ -13,6 +13,10 @@ use crate::tree::{ChildChange, Member};
 /// The slot itself is kept for longer.
 pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 
+/// For so long a supervisor, which keeps no slots, says of nothing that it is not there, after it lost a child. A node whose
+/// connection broke is back sooner, here or elsewhere.
+const MISSED: Duration = Duration::from_secs(5);
+
 impl Resolver {
     /// Takes over what the tree machine says of the child in `slot`. `member` is the child as the tree has it now, none
     /// if the slot is free; `interfaces` are its addresses, which only the driver can find out.
@@ -27,6 +31,9 @@ impl Resolver {
     ) {
         match (change, member) {
             (ChildChange::Freed, _) | (_, None) => {
+                if change == ChildChange::Lost {
+                    self.miss(now);
+                }
                 self.links.remove(&slot);
                 self.leave(slot, now, actions);
             }
@@ -58,7 +65,9 @@ impl Resolver {
                     None => self.links.remove(&slot),
                 };
                 if !fresh && before != member.link {
-                    // Back, or another that stood by took its place: what was asked over the old connection is lost.
+                    // Back, or another that stood by took its place: what was said over the old connection may be lost.
+                    self.cell.doubt(slot);
+                    self.shared.publish(&self.cell);
                     self.lost(slot, now, actions);
                 }
             }
@@ -74,6 +83,9 @@ impl Resolver {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
+        self.mute.remove(slot);
+        self.unheard.remove(&slot);
+        self.stirred = true;
         self.cell.join(slot, child, exports);
         self.shared.publish(&self.cell);
         // What its predecessor was asked nobody will answer.
@@ -89,6 +101,7 @@ impl Resolver {
         actions: &mut Vec<Action>,
     ) {
         let before = self.cell.connected();
+        self.stirred = true;
         self.cell.change(slot, change);
         self.shared.publish(&self.cell);
         if (before - self.cell.connected()).contains(slot) {
@@ -104,6 +117,7 @@ impl Resolver {
 
     /// The slot is free again.
     pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
+        self.stirred = true;
         self.cell.leave(slot);
         self.shared.publish(&self.cell);
         self.lost(slot, now, actions);
@@ -111,10 +125,19 @@ impl Resolver {
 
     /// Whether enough children are there for what rests on all being asked.
     pub fn set_quorum(&mut self, quorum: bool) {
+        self.enough = quorum;
+        let quorum = quorum && self.missed_until.is_none();
         if quorum != self.cell.quorum() {
+            self.stirred = true;
             self.cell.set_quorum(quorum);
             self.shared.publish(&self.cell);
         }
+    }
+
+    /// A child was lost whose slot is not kept: it will be back in a moment, most likely, and have its files.
+    fn miss(&mut self, now: Duration) {
+        self.missed_until = Some(now.saturating_add(MISSED));
+        self.set_quorum(self.enough);
     }
 
     /// A child will not answer any more: it has to be asked again if it comes back.
@@ -132,15 +155,19 @@ impl Resolver {
 
     /// When a lost child is not expected back any longer.
     pub(super) fn next_given_up(&self) -> Option<Duration> {
-        self.expected.iter().map(|(until, _)| *until).min()
+        self.expected.iter().map(|(until, _)| *until).chain(self.missed_until).min()
     }
 
     /// Stops to expect children that were lost for long.
     pub(super) fn give_up_lost(&mut self, now: Duration) {
+        if self.missed_until.take_if(|until| *until <= now).is_some() {
+            self.set_quorum(self.enough);
+        }
         let over: Vec<Slot> =
             self.expected.iter().filter(|(until, _)| *until <= now).map(|(_, slot)| *slot).collect();
         self.expected.retain(|(until, _)| *until > now);
         for slot in over {
+            self.stirred = true;
             self.cell.change(slot, |child| child.state.expected = false);
             self.shared.publish(&self.cell);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::held::HOLD;
 use super::queries::Token;
 use crate::cache::CacheStats;
 use crate::request::Answer;
@@ -11,18 +12,26 @@ use crate::slots::SlotMask;
 /// How long silence of a real daemon is listened to, unless configured (`cms.delay qdl`, `lookup`).
 pub const SILENCE: Duration = Duration::from_secs(5);
 
+/// How long one of our own servers may leave questions without an answer before its silence is taken for one.
+const MUTE: Duration = Duration::from_secs(60);
+
 /// The numbers of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct ResolveSettings {
     /// How long silence of a child that never says "not here" is listened to.
     pub silence: Duration,
+    /// A server that promised to say "not here", and is asked but says nothing of any file for so long, is not well: from
+    /// then on its silence is listened to as that of a real daemon, until it says a word.
+    pub mute: Duration,
+    /// How long a request is held that rests on children which are expected: too few are there, or one was just lost.
+    pub hold: Duration,
     /// Whether there is somebody above who wants to hear of what comes and goes.
     pub has_parents: bool,
 }
 
 impl Default for ResolveSettings {
     fn default() -> Self {
-        Self { silence: SILENCE, has_parents: false }
+        Self { silence: SILENCE, mute: MUTE, hold: HOLD, has_parents: false }
     }
 }
 
@@ -70,10 +79,13 @@ pub enum Action {
         /// With what.
         answer: Answer,
     },
-    /// Answer a parent that waits.
+    /// Answer a parent that waits. One that gets [`Action::Announce`] instead, or silence, gets no such answer: whatever
+    /// is kept for its token would be kept for ever.
     Reply {
         /// Which.
         token: Token,
+        /// What it asked for.
+        path: Arc<[u8]>,
         /// With what.
         reply: StateReply,
     },
@@ -100,4 +112,6 @@ pub struct ResolveStats {
     pub queries: usize,
     /// Requests that wait for them.
     pub waiters: usize,
+    /// Requests that wait for children to come.
+    pub held: usize,
 }

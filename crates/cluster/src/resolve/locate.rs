@@ -10,7 +10,7 @@ use crate::request::{Answer, ErrorCode, LocateOptions, Located};
 use crate::selection::Waits;
 use crate::slots::{Slot, SlotMask};
 
-use super::select::Verdict;
+use super::select::{self, Verdict};
 
 /// The answer to a form that rests on no query; `None` for a plain path.
 pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Option<Answer> {
@@ -44,7 +44,9 @@ pub(crate) fn judge(
     path: &[u8],
     options: &LocateOptions,
 ) -> Verdict {
-    let Some(rights) = cell.paths().rights(path) else { return Verdict::Answer(not_exported()) };
+    let Some(rights) = cell.paths().rights(path) else {
+        return select::not_exported(cell, waits, "No server exports this path.");
+    };
     let holders = location.have & rights.read;
     let open = location.querying || (location.unasked & rights.read).meets(cell.connected());
     if open && (holders.is_empty() || !options.asap) {
@@ -52,16 +54,17 @@ pub(crate) fn judge(
     }
     if holders.is_empty() {
         let lost = (location.unasked & rights.read).meets(cell.expected());
-        return Verdict::Answer(if lost || !cell.quorum() {
-            Answer::wait(waits.service)
+        return if lost || !cell.quorum() {
+            Verdict::Hold(Answer::wait(waits.service))
         } else {
-            Answer::error(ErrorCode::NO_ENTRY, "No server has the file.")
-        });
+            Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, "No server has the file."))
+        };
     }
     match list(cell, waits, location, rights, options) {
         Ok(list) => Verdict::Answer(Answer::Located(list)),
         // A holder that cannot be used now does not hide one that has yet to be heard.
         Err(_) if open => Verdict::Await,
+        Err(answer @ Answer::Wait(_)) => Verdict::Hold(answer),
         Err(answer) => Verdict::Answer(answer),
     }
 }

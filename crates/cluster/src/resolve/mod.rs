@@ -20,10 +20,12 @@
 
 mod children;
 mod effects;
+mod held;
 mod locate;
 mod queries;
 mod reader;
 mod select;
+mod state;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,16 +35,19 @@ use base::{PATH_BYTES_MAX, Rng};
 
 pub use children::EXPECTED_BACK;
 pub use effects::{Action, ResolveSettings, ResolveStats, SILENCE, StateAsk, StateReply};
+pub use held::HOLD;
 pub use queries::{QUERIES_MAX, Token, WAITERS_MAX};
 pub use reader::{Reader, Shared};
 
+use held::Held;
 use queries::{Queries, Waiter, Wish};
 use select::{Question, Verdict};
+use state::{Heard, presence};
 
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::Cell;
-use crate::paths::{Rights, stripped};
+use crate::paths::stripped;
 use crate::request::{Answer, ErrorCode, LocateOptions, Reason, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
@@ -68,6 +73,19 @@ pub struct Resolver {
     expected: Vec<(Duration, Slot)>,
     /// The connections of the children, as far as the tree told.
     links: HashMap<Slot, LinkId>,
+    /// Requests that wait for children to come.
+    held: Vec<Held>,
+    /// Something changed that they may have waited for.
+    stirred: bool,
+    /// Servers that did not keep their promise to say "not here": until they say a word their silence is listened to as
+    /// that of real daemons.
+    mute: SlotMask,
+    /// Since when servers have left questions unanswered.
+    unheard: HashMap<Slot, Duration>,
+    /// Whether enough children are there, as the driver says.
+    enough: bool,
+    /// Until then a child that was lost, and whose slot is not kept, may come back.
+    missed_until: Option<Duration>,
 }
 
 /// Why the waiting requests of a query are looked at again.
@@ -91,6 +109,7 @@ impl Resolver {
         rng: Box<dyn Rng>,
     ) -> Self {
         let shared = Arc::new(Shared::new(cache, chooser, cell.clone()));
+        let enough = cell.quorum();
         Self {
             cell,
             shared,
@@ -99,6 +118,12 @@ impl Resolver {
             rng,
             expected: Vec::new(),
             links: HashMap::new(),
+            held: Vec::new(),
+            stirred: false,
+            mute: SlotMask::EMPTY,
+            unheard: HashMap::new(),
+            enough,
+            missed_until: None,
         }
     }
 
@@ -118,12 +143,13 @@ impl Resolver {
             cache: self.shared.cache.stats(),
             queries: self.queries.len(),
             waiters: self.queries.waiters(),
+            held: self.held.len(),
         }
     }
 
     /// When [`Self::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Duration> {
-        [self.queries.next_deadline(), self.next_given_up()].into_iter().flatten().min()
+        [self.queries.next_deadline(), self.next_given_up(), self.next_held()].into_iter().flatten().min()
     }
 
     /// A client wants a child to go to. `tried` is its list of where it was already. `None`: the answer comes as an
@@ -144,13 +170,12 @@ impl Resolver {
         let question = Question { options, avoided: Avoided::parse(tried, &self.cell) };
         let refresh = self.recall(path, options.refresh, now);
         self.doubt(path, &question, now);
-        let location = self.known(path, now);
-        let verdict =
-            select::judge(&self.cell, &self.shared.chooser, &location, path, &question, self.rng.as_mut());
+        let wish = Wish::Select(question);
+        let verdict = self.judge(path, &wish, now);
         if !matches!(verdict, Verdict::Answer(_)) {
             self.ask(path, refresh, false, now, actions);
         }
-        self.conclude(path, verdict, Waiter { token, wish: Wish::Select(question) }, now)
+        self.conclude(path, verdict, Waiter::new(token, wish), now)
     }
 
     /// A client wants to know who has it. The forms `*` and `*<path>` are answered at once. `None`: as with `select`.
@@ -170,39 +195,10 @@ impl Resolver {
             Err(answer) => return Some(answer),
         };
         let refresh = self.recall(path, options.refresh, now);
-        let location = self.known(path, now);
-        let waits = &self.shared.chooser.policy().waits;
-        let verdict = locate::judge(&self.cell, waits, &location, path, &options);
+        let wish = Wish::Locate(options);
+        let verdict = self.judge(path, &wish, now);
         self.ask(path, refresh, false, now, actions);
-        self.conclude(path, verdict, Waiter { token, wish: Wish::Locate(options) }, now)
-    }
-
-    /// A parent asks whether it is here. `None`: there is nothing to say now; unless the ask was quiet, the answer comes
-    /// as [`Action::Reply`] or [`Action::Announce`], or never if nobody below answers.
-    pub fn state(
-        &mut self,
-        token: Token,
-        path: &[u8],
-        ask: StateAsk,
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> Option<StateReply> {
-        let path = checked(path).ok()?;
-        let reply = |reply| (!ask.quiet).then_some(reply);
-        let Some(rights) = self.cell.paths().rights(path) else { return reply(StateReply::NotHere) };
-        let refresh = self.recall(path, ask.refresh, now);
-        let location = self.known(path, now);
-        self.ask(path, refresh, ask.via_meta, now, actions);
-        match self.judge_state(&location, rights) {
-            Heard::Say(said) => reply(said),
-            Heard::Silence => None,
-            Heard::Await => {
-                if let Some(id) = self.queries.find(path).filter(|_| !ask.quiet) {
-                    self.queries.wait(id, Waiter { token, wish: Wish::State });
-                }
-                None
-            }
-        }
+        self.conclude(path, verdict, Waiter::new(token, wish), now)
     }
 
     /// A child says that it has a path, or that it is on its way there. Nobody having asked for it, it means nothing.
@@ -229,6 +225,7 @@ impl Resolver {
         }
         let why = if news { Settle::Announced } else { Settle::Heard };
         self.heard(query, slot, why, now, actions);
+        self.look_at_path(path, now, actions);
     }
 
     /// A child that logged in lists what it has: as [`Self::have`], but kept although nobody asked.
@@ -247,6 +244,7 @@ impl Resolver {
             self.have(slot, path, pending, now, actions);
         } else if self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot)) {
             self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
+            self.look_at_path(path, now, actions);
         }
     }
 
@@ -292,6 +290,7 @@ impl Resolver {
     /// Time has passed: ends what waited long enough, and lets go of what expired.
     pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
         self.give_up_lost(now);
+        self.look_at_held(now, actions);
         while let Some(id) = self.queries.due(now) {
             self.time_is_up(id, now, actions);
         }
@@ -363,10 +362,26 @@ impl Resolver {
 
     fn set_deadline(&mut self, id: usize) {
         let Some(query) = self.queries.get(id) else { return };
-        let silent = !(query.outstanding - self.cell.definite()).is_empty();
+        let silent = !(query.outstanding - (self.cell.definite() - self.mute)).is_empty();
         let times = if silent { 1 } else { PATIENCE };
         let deadline = query.asked + self.settings.silence * times;
         self.queries.set_deadline(id, deadline);
+    }
+
+    /// What follows for a client from what is known now.
+    fn judge(&mut self, path: &[u8], wish: &Wish, now: Duration) -> Verdict {
+        // Looked up for each: the answer to one may have placed the file for the next.
+        let location = self.known(path, now);
+        let chooser = &self.shared.chooser;
+        match wish {
+            Wish::Select(question) => {
+                select::judge(&self.cell, chooser, &location, path, question, self.rng.as_mut())
+            }
+            Wish::Locate(options) => {
+                locate::judge(&self.cell, &chooser.policy().waits, &location, path, options)
+            }
+            Wish::State => Verdict::Await,
+        }
     }
 
     /// Turns a verdict on a request just made into its answer, or lets it wait.
@@ -376,6 +391,7 @@ impl Resolver {
                 let waits = self.queries.find(path).is_some_and(|id| self.queries.wait(id, waiter));
                 if waits { None } else { Some(self.come_again()) }
             }
+            Verdict::Hold(answer) => self.hold(path, waiter, Some(answer), now),
             verdict => self.answer(path, verdict, now),
         }
     }
@@ -384,7 +400,7 @@ impl Resolver {
     fn answer(&mut self, path: &[u8], verdict: Verdict, now: Duration) -> Option<Answer> {
         match verdict {
             Verdict::Await => None,
-            Verdict::Answer(answer) => Some(answer),
+            Verdict::Answer(answer) | Verdict::Hold(answer) => Some(answer),
             Verdict::Child { slot, kind, client, place } => {
                 if place {
                     let place = |location: &mut Location| location.place(slot);
@@ -410,6 +426,8 @@ impl Resolver {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
+        self.mute.remove(slot);
+        self.unheard.remove(&slot);
         let Some(id) = query else { return };
         if let Some(query) = self.queries.get_mut(id) {
             query.outstanding.remove(slot);
@@ -417,8 +435,13 @@ impl Resolver {
         self.settle(id, why, now, actions);
     }
 
+    /// Children that are taken at their word to say "not here".
+    fn definite(&self) -> SlotMask {
+        self.cell.definite() - self.mute
+    }
+
     fn time_is_up(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
-        let definite = self.cell.definite();
+        let definite = self.definite();
         let Some(query) = self.queries.get_mut(id) else { return };
         // Silence of those that promise no more means that they do not have it.
         query.outstanding &= definite;
@@ -431,7 +454,14 @@ impl Resolver {
             return;
         }
         let silent = std::mem::take(&mut query.outstanding);
-        let path = query.path.clone();
+        let (path, asked) = (query.path.clone(), query.asked);
+        // What is below an inner node may be slow.
+        for slot in silent & self.cell.servers() {
+            let since = *self.unheard.entry(slot).or_insert(asked);
+            if now.saturating_sub(since) >= self.settings.mute {
+                self.mute.insert(slot);
+            }
+        }
         self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.unasked |= silent);
         self.settle(id, Settle::GivenUp, now, actions);
     }
@@ -466,74 +496,36 @@ impl Resolver {
         }
     }
 
-    /// Answers one who waits, if what is known suffices.
+    /// Answers one who waits, if what is known suffices, or holds it.
     fn settle_one(
         &mut self,
-        path: &[u8],
+        path: &Arc<[u8]>,
         waiter: Waiter,
         why: Settle,
         now: Duration,
         actions: &mut Vec<Action>,
     ) -> bool {
-        // Looked up for each: the answer to one may have placed the file for the next.
-        let location = self.known(path, now);
-        let verdict = match waiter.wish {
-            Wish::Select(question) => {
-                select::judge(&self.cell, &self.shared.chooser, &location, path, &question, self.rng.as_mut())
+        let token = waiter.token;
+        if let Wish::State = waiter.wish {
+            let rights = self.cell.paths().rights(path).unwrap_or_default();
+            match self.judge_state(&self.known(path, now), rights) {
+                Heard::Await => return false,
+                Heard::Hold => drop(self.hold(path, waiter, None, now)),
+                Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => {}
+                Heard::Say(reply) => actions.push(Action::Reply { token, path: path.clone(), reply }),
             }
-            Wish::Locate(options) => {
-                let waits = &self.shared.chooser.policy().waits;
-                locate::judge(&self.cell, waits, &location, path, &options)
-            }
-            Wish::State => {
-                let rights = self.cell.paths().rights(path).unwrap_or_default();
-                return match self.judge_state(&location, rights) {
-                    Heard::Await => false,
-                    Heard::Silence => true,
-                    Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => true,
-                    Heard::Say(reply) => {
-                        actions.push(Action::Reply { token: waiter.token, reply });
-                        true
-                    }
-                };
-            }
+            return true;
+        }
+        let answer = match self.judge(path, &waiter.wish, now) {
+            Verdict::Await => return false,
+            Verdict::Hold(answer) => self.hold(path, waiter, Some(answer), now),
+            verdict => self.answer(path, verdict, now),
         };
-        match self.answer(path, verdict, now) {
-            Some(answer) => {
-                actions.push(Action::Answer { token: waiter.token, answer });
-                true
-            }
-            None => false,
+        if let Some(answer) = answer {
+            actions.push(Action::Answer { token, answer });
         }
+        true
     }
-
-    fn judge_state(&self, location: &Location, rights: Rights) -> Heard {
-        if let Some(pending) = presence(location, rights) {
-            return Heard::Say(StateReply::Have { pending });
-        }
-        let unasked = location.unasked & rights.read;
-        if location.querying || unasked.meets(self.cell.connected()) {
-            Heard::Await
-        } else if !self.cell.quorum() || unasked.meets(self.cell.expected()) {
-            Heard::Silence
-        } else {
-            Heard::Say(StateReply::NotHere)
-        }
-    }
-}
-
-/// What can be said to a parent.
-enum Heard {
-    Say(StateReply),
-    /// Nothing for now, and no query will tell.
-    Silence,
-    Await,
-}
-
-/// Whether a path is here; `Some(true)` if everywhere only on its way.
-fn presence(location: &Location, rights: Rights) -> Option<bool> {
-    let have = location.have & rights.read;
-    (!have.is_empty()).then(|| have.within(location.pending))
 }
 
 /// A path that may be looked up, without trailing slashes.

@@ -37,6 +37,14 @@ pub(super) enum Wish {
 pub(super) struct Waiter {
     pub(super) token: Token,
     pub(super) wish: Wish,
+    /// Until when it may be held, once it was.
+    pub(super) held_until: Option<Duration>,
+}
+
+impl Waiter {
+    pub(super) const fn new(token: Token, wish: Wish) -> Self {
+        Self { token, wish, held_until: None }
+    }
 }
 
 #[derive(Debug)]

@@ -82,7 +82,7 @@ impl Reader {
                 Some(redirect(&self.cell, &self.shared.chooser, slot, kind, client))
             }
             Verdict::Answer(answer) => Some(answer),
-            Verdict::Child { .. } | Verdict::Await => None,
+            Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
         }
     }
 
@@ -103,7 +103,7 @@ impl Reader {
         let waits = &self.shared.chooser.policy().waits;
         match locate::judge(&self.cell, waits, &location, path, &options) {
             Verdict::Answer(answer) => Some(answer),
-            Verdict::Child { .. } | Verdict::Await => None,
+            Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
         }
     }
 

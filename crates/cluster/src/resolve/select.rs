@@ -30,6 +30,8 @@ pub(crate) enum Verdict {
     },
     /// Children have to be heard first.
     Await,
+    /// It rests on children that are expected; without them the client is told this.
+    Hold(Answer),
 }
 
 /// A `select` without its path, as it is kept while it waits.
@@ -69,13 +71,13 @@ pub(crate) fn judge(
         return Verdict::Answer(answer);
     }
     let Some(rights) = cell.paths().rights(path) else {
-        return Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, "No server exports this path."));
+        return not_exported(cell, &chooser.policy().waits, "No server exports this path.");
     };
     let writes = question.options.intent.writes();
     let exported = if writes { rights.write } else { rights.read };
     if exported.is_empty() {
         let text = "No server exports this path for writing.";
-        return Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, text));
+        return not_exported(cell, &chooser.policy().waits, text);
     }
     let case = Case {
         cell,
@@ -90,9 +92,18 @@ pub(crate) fn judge(
         open: location.querying || (location.unasked & rights.read).meets(cell.connected()),
     };
     if case.allowed.is_empty() {
-        return Verdict::Answer(case.nobody_left());
+        return case.nobody_left();
     }
     if writes { case.write(rng) } else { case.read(rng) }
+}
+
+/// Nobody exports a path: as long as too few are there, one who does may come.
+pub(super) fn not_exported(cell: &Cell, waits: &Waits, text: &'static str) -> Verdict {
+    if cell.quorum() {
+        Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, text))
+    } else {
+        Verdict::Hold(Answer::wait(waits.service))
+    }
 }
 
 /// Clients that tried too many children, or want a second source where there is only one.
@@ -138,7 +149,16 @@ impl Case<'_> {
         {
             return verdict;
         }
-        Verdict::Answer(excuses.answer(self.waits()).unwrap_or_else(|| self.nobody_left()))
+        self.refused(&excuses)
+    }
+
+    /// Nobody is fit. Who is only away or suspended for a moment is waited for.
+    fn refused(&self, excuses: &Excuses) -> Verdict {
+        match excuses.answer(self.waits()) {
+            Some(answer) if excuses.is_passing() => Verdict::Hold(answer),
+            Some(answer) => Verdict::Answer(answer),
+            None => self.nobody_left(),
+        }
     }
 
     fn write(&self, rng: &mut dyn Rng) -> Verdict {
@@ -173,7 +193,7 @@ impl Case<'_> {
         }
         let holders = self.have & self.allowed;
         if holders.is_empty() {
-            return Verdict::Answer(self.nobody_left());
+            return self.nobody_left();
         }
         self.take(holders, false, rng)
     }
@@ -181,7 +201,7 @@ impl Case<'_> {
     /// Nobody has it: it is made somewhere, or brought in.
     fn write_new(&self, rng: &mut dyn Rng) -> Verdict {
         if let Some(wait) = self.too_few() {
-            return Verdict::Answer(wait);
+            return Verdict::Hold(wait);
         }
         if self.question.options.intent.creates() {
             let staying = self.allowed - self.cell.draining();
@@ -190,17 +210,14 @@ impl Case<'_> {
             }
             return self.take(staying, true, rng);
         }
-        self.stage(self.rights.stage & self.allowed, rng)
-            .unwrap_or_else(|| Verdict::Answer(self.nobody_left()))
+        self.stage(self.rights.stage & self.allowed, rng).unwrap_or_else(|| self.nobody_left())
     }
 
     fn take(&self, among: SlotMask, place: bool, rng: &mut dyn Rng) -> Verdict {
         let need = self.need(Use::Write, false);
         match self.first_fit(&[among], need, rng) {
             Ok(slot) => self.child(slot, Use::Write, place),
-            Err(excuses) => {
-                Verdict::Answer(excuses.answer(self.waits()).unwrap_or_else(|| self.nobody_left()))
-            }
+            Err(excuses) => self.refused(&excuses),
         }
     }
 
@@ -212,13 +229,13 @@ impl Case<'_> {
             return None;
         }
         if let Some(wait) = self.too_few() {
-            return Some(Verdict::Answer(wait));
+            return Some(Verdict::Hold(wait));
         }
         let need = self.need(Use::Write, true);
         match self.first_fit(&[stagers], need, rng) {
             Ok(slot) => Some(self.child(slot, Use::Write, true)),
             Err(Excuses { .. }) if !self.have.is_empty() => None,
-            Err(excuses) => excuses.answer(self.waits()).map(Verdict::Answer),
+            Err(excuses) => excuses.answer(self.waits()).map(|_| self.refused(&excuses)),
         }
     }
 
@@ -252,9 +269,9 @@ impl Case<'_> {
         (lost || !self.cell.quorum()).then(|| Answer::wait(self.waits().service))
     }
 
-    fn nobody_left(&self) -> Answer {
+    fn nobody_left(&self) -> Verdict {
         if let Some(wait) = self.too_few() {
-            return wait;
+            return Verdict::Hold(wait);
         }
         let reason = if self.question.avoided.never.is_empty() {
             Reason::Missing
@@ -265,7 +282,7 @@ impl Case<'_> {
             Reason::Missing => "No server has the file.",
             _ => "No server is left that could be tried.",
         };
-        Answer::error(reason.code(), text)
+        Verdict::Answer(Answer::error(reason.code(), text))
     }
 
     fn waits(&self) -> &Waits {

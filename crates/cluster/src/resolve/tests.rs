@@ -1,6 +1,7 @@
 //! The machine, driven as its driver does: requests in, words of children in, time; answers and asks out.
 
 mod children;
+mod holding;
 mod locating;
 mod model;
 mod parents;
@@ -31,7 +32,12 @@ impl Stage {
 
     fn with(cell: Cell, policy: Policy, has_parents: bool) -> Self {
         let cache = Cache::new(&CacheSettings::default(), &mut Dice(7));
-        let settings = ResolveSettings { has_parents, ..ResolveSettings::default() };
+        let settings = ResolveSettings {
+            hold: Duration::ZERO,
+            mute: Duration::MAX,
+            has_parents,
+            ..ResolveSettings::default()
+        };
         let machine = Resolver::new(cell, cache, Chooser::new(policy), settings, Box::new(Dice(9)));
         Self { machine, now: Duration::ZERO, actions: Vec::new() }
     }

@@ -167,6 +167,11 @@ pub(crate) struct Excuses {
 }
 
 impl Excuses {
+    /// Whether what is told for it is to wait for children that are away or suspended.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.full.is_empty() && self.overloaded.is_empty() && !(self.suspended | self.offline).is_empty()
+    }
+
     /// What the client is told when nobody is left; `None` when nobody had to be left out.
     pub(crate) fn answer(&self, waits: &Waits) -> Option<Answer> {
         let or_error = |wait: Option<Duration>, code, text| {

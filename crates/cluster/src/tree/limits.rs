@@ -43,6 +43,10 @@ pub const PARKED_NOTICE: Duration = Duration::from_secs(1);
 /// not found counts as absent even without the configured number of nodes.
 pub const SETTLE: Duration = Duration::from_secs(2);
 
+/// After so long it counts as settled although somebody still comes: one that is refused again and again must not hold
+/// back what others want to know.
+pub const SETTLE_MAX: Duration = Duration::from_secs(10);
+
 /// More arrivals than this at a manager mean that a tree is needed: free places at the root are for supervisors.
 pub const FLAT_MAX: usize = crate::CELL_SLOTS;
 
@@ -89,10 +93,11 @@ pub const ROOTS_MAX: usize = 16;
 /// Nodes a `try` may name; what comes behind is dropped. Real lists hold at most 64 and the manager itself.
 pub const CANDIDATES_MAX: usize = crate::CELL_SLOTS + ROOTS_MAX;
 
-/// First and longest pause between two attempts to reach a parent; doubled each time, half of it drawn by lot.
+/// First and longest pause between two attempts to reach a parent; doubled each time, half of it drawn by lot. The longest
+/// is what a manager that was restarted waits for its nodes.
 pub const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// See [`PAUSE_MIN`].
-pub const PAUSE_MAX: Duration = Duration::from_secs(2);
+pub const PAUSE_MAX: Duration = Duration::from_millis(800);
 
 /// A place kept for this long shows that it was good: the next pause is the shortest again.
 pub const STABLE: Duration = Duration::from_secs(5);

@@ -358,7 +358,8 @@ impl Node {
                     Action::Attached { .. } | Action::Remember { .. } => standing = true,
                     Action::Child { change, .. } => {
                         totals = true;
-                        fresh |= matches!(change, ChildChange::Joined { fresh: true } | ChildChange::Reset);
+                        // Also of one that came back: what it said meanwhile may not have arrived.
+                        fresh |= matches!(change, ChildChange::Joined { .. } | ChildChange::Reset);
                     }
                     _ => {}
                 }

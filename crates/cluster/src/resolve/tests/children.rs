@@ -162,8 +162,16 @@ fn a_child_as_the_tree_tells_of_it() {
     assert_eq!(code(&stage.read(1, "/g").unwrap()), 1);
     assert_eq!(stage.machine.next_deadline(), None);
 
+    // Back: readers go where they went before, and it is asked what became of its files meanwhile.
     follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(2))));
     assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 7);
+    assert_eq!(stage.asked(), mask(&[7]));
+    stage.have(7, "/f");
+    assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 7);
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.read(1, "/g"), None, "it may have got it while it was away");
+    stage.have(7, "/g");
+    assert_eq!(sent_to(&stage.answer()), 7);
     follow(&mut stage, ChildChange::Reset, Some(member(Some(2))));
     assert_eq!(stage.read(1, "/f"), None);
     follow(&mut stage, ChildChange::Freed, None);

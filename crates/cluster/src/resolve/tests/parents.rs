@@ -39,7 +39,7 @@ fn not_here_when_nobody_below_has_it() {
     stage.not_here(&[0], "/f");
     assert_eq!(announced(&mut stage), []);
     stage.not_here(&[1], "/f");
-    let reply = Action::Reply { token: Token(1), reply: StateReply::NotHere };
+    let reply = Action::Reply { token: Token(1), path: (*b"/f").into(), reply: StateReply::NotHere };
     assert_eq!(announced(&mut stage), [reply]);
     assert_eq!(state(&mut stage, 2, "/f", PLAIN), Some(StateReply::NotHere));
 }

@@ -25,7 +25,7 @@ use super::action::{Action, ChildChange, Notice, RefusalReason};
 use super::blacklist::Blacklist;
 use super::cell::Cell;
 use super::directory::{Directory, Places};
-use super::limits::ORPHANED;
+use super::limits::{ORPHANED, SETTLE, SETTLE_MAX};
 use super::link::LinkId;
 use super::member::Member;
 use super::message::Message;
@@ -95,6 +95,8 @@ pub struct Members {
     last_parent: Duration,
     /// When anybody came last.
     last_arrival: Duration,
+    /// Since when it serves, while it is not settled.
+    unsettled: Option<Duration>,
     /// When places kept back are given to those who wait.
     relax_at: Option<Duration>,
     health_at: Option<Duration>,
@@ -138,6 +140,7 @@ impl Members {
             serves: false,
             last_parent: now,
             last_arrival: now,
+            unsettled: None,
             relax_at: None,
             health_at: None,
             pings: 0,
@@ -213,7 +216,14 @@ impl Members {
     pub fn is_settled(&self, now: Duration) -> bool {
         let known = self.known();
         let complete = self.settings.expected > 0 && known >= self.settings.expected;
-        self.serves && (complete || now >= self.last_arrival + super::limits::SETTLE)
+        self.serves && (complete || self.settles_at().is_none_or(|at| at <= now))
+    }
+
+    /// When it is settled if nobody comes any more; `None` when it is, or when it does not serve. Once settled it stays so:
+    /// whoever comes later is asked when it is there.
+    fn settles_at(&self) -> Option<Duration> {
+        let since = self.unsettled?;
+        Some((self.last_arrival + SETTLE).clamp(since, since + SETTLE_MAX))
     }
 
     /// Nodes of which this one knows: children, those who wait, and the children of reported cells.
@@ -264,6 +274,7 @@ impl Members {
             self.links.insert(link, Position::Child(slot));
             out.push(Action::Child { slot, change: ChildChange::Condition });
         } else if self.settings.drop.is_zero() {
+            out.push(Action::Child { slot, change: ChildChange::Lost });
             self.free(slot, now, out);
         } else {
             out.push(Action::Child { slot, change: ChildChange::Lost });
@@ -298,6 +309,7 @@ impl Members {
         let serves = enough && !self.suspended_by_order;
         if serves != self.serves {
             self.serves = serves;
+            self.unsettled = serves.then_some(now);
             out.push(Action::Service { serves });
         }
         self.release(now, out);
@@ -345,6 +357,7 @@ impl Members {
             self.waiting.parents.deadline(),
             self.directory.deadline(),
             self.relax_at,
+            self.settles_at(),
             self.reporter.due(),
         ]
         .into_iter()
@@ -355,6 +368,9 @@ impl Members {
     /// Does what is due.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.settle_contests(now, out);
+        if self.settles_at().is_some_and(|at| at <= now) {
+            self.unsettled = None;
+        }
         self.check_health(now, out);
         let relaxed = self.relax_at.take_if(|due| *due <= now).is_some();
         if self.directory.age(now) || relaxed {

@@ -22,7 +22,7 @@ use super::limits::{
 };
 use super::link::LinkId;
 use super::member::Load;
-use super::message::{Login, Message, Refusal, Reply};
+use super::message::{Login, Message, Refusal, Reply, Status};
 use super::pause::Pauses;
 use line::{Line, Phase};
 
@@ -244,6 +244,12 @@ impl Membership {
         }
         // What changed between the login and its reply.
         out.push(Action::Send { link, message: self.status_message() });
+        if !reply.extensions.is_own() {
+            // A real parent believes for hours what it knew of a node that was away, whatever became of it meanwhile. (One
+            // of our own asks again by itself.)
+            let status = Status { reset: true, ..Status::default() };
+            out.push(Action::Send { link, message: Message::Status(status) });
+        }
         self.compare_clusters(out);
         self.settle(now, out);
     }

@@ -1,0 +1,75 @@
+//! What a parent is told that asks whether a path is here.
+
+use std::time::Duration;
+
+use super::queries::{Waiter, Wish};
+use super::{Action, Resolver, StateAsk, StateReply, Token, checked};
+use crate::cache::Location;
+use crate::paths::Rights;
+
+impl Resolver {
+    /// A parent asks whether it is here. `None`: there is nothing to say now; unless the ask was quiet, the answer comes
+    /// as [`Action::Reply`] or [`Action::Announce`], or never if nobody below answers.
+    pub fn state(
+        &mut self,
+        token: Token,
+        path: &[u8],
+        ask: StateAsk,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<StateReply> {
+        let path = checked(path).ok()?;
+        let reply = |reply| (!ask.quiet).then_some(reply);
+        let rights = match self.cell.paths().rights(path) {
+            Some(rights) => rights,
+            None if self.cell.quorum() => return reply(StateReply::NotHere),
+            None => Rights::default(),
+        };
+        let refresh = self.recall(path, ask.refresh, now);
+        let location = self.known(path, now);
+        self.ask(path, refresh, ask.via_meta, now, actions);
+        match self.judge_state(&location, rights) {
+            Heard::Say(said) => reply(said),
+            _ if ask.quiet => None,
+            Heard::Hold => {
+                self.hold(path, Waiter::new(token, Wish::State), None, now);
+                None
+            }
+            Heard::Await => {
+                if let Some(id) = self.queries.find(path) {
+                    self.queries.wait(id, Waiter::new(token, Wish::State));
+                }
+                None
+            }
+        }
+    }
+
+    /// What can be said to a parent by what is known.
+    pub(super) fn judge_state(&self, location: &Location, rights: Rights) -> Heard {
+        if let Some(pending) = presence(location, rights) {
+            return Heard::Say(StateReply::Have { pending });
+        }
+        let unasked = location.unasked & rights.read;
+        if location.querying || unasked.meets(self.cell.connected()) {
+            Heard::Await
+        } else if !self.cell.quorum() || unasked.meets(self.cell.expected()) {
+            Heard::Hold
+        } else {
+            Heard::Say(StateReply::NotHere)
+        }
+    }
+}
+
+/// What can be said to a parent.
+pub(super) enum Heard {
+    Say(StateReply),
+    /// Nothing for now, and no query will tell.
+    Hold,
+    Await,
+}
+
+/// Whether a path is here; `Some(true)` if everywhere only on its way.
+pub(super) fn presence(location: &Location, rights: Rights) -> Option<bool> {
+    let have = location.have & rights.read;
+    (!have.is_empty()).then(|| have.within(location.pending))
+}

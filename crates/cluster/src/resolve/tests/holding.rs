@@ -1,0 +1,152 @@
+//! Requests that wait for children instead of being told to come again, and children that are not well.
+
+use super::*;
+use crate::tree::ChildChange;
+
+/// A machine that holds requests for 30 s, and whose children have a minute to say a word.
+fn patient(servers: u8, has_parents: bool) -> Stage {
+    let mut stage = Stage::with(cell(servers), Policy::default(), has_parents);
+    let settings = ResolveSettings::default();
+    (stage.machine.settings.hold, stage.machine.settings.mute) = (settings.hold, settings.mute);
+    stage
+}
+
+impl Stage {
+    /// Lets the machine do what is due now.
+    fn turn(&mut self) {
+        while self.machine.next_deadline().is_some_and(|due| due <= self.now) {
+            self.machine.tick(self.now, &mut self.actions);
+        }
+    }
+
+    fn join(&mut self, number: u8) {
+        let exports = Export::parse_list(b"w /").unwrap();
+        self.machine.join(slot(number), server(number), &exports, self.now, &mut self.actions);
+        self.machine.cell().meters().set_free_mb(slot(number), 1000);
+    }
+}
+
+#[test]
+fn a_restarted_manager_serves_with_the_first_node_that_has_the_file() {
+    let mut stage = patient(0, false);
+    stage.machine.set_quorum(false);
+    assert_eq!(stage.read(1, "/f"), None, "that nobody exports it is not said while nobody is there");
+    assert_eq!(stage.intend(2, "/new", Intent::Create), None);
+    assert_eq!(stage.machine.stats().held, 2);
+    stage.join(0);
+    stage.turn();
+    assert_eq!(stage.asked(), mask(&[0]));
+    stage.not_here(&[0], "/f");
+    stage.not_here(&[0], "/new");
+    assert_eq!(stage.answered(), []);
+    stage.join(1);
+    stage.turn();
+    stage.have(1, "/f");
+    assert_eq!(sent_to(&stage.answer()), 1);
+    stage.not_here(&[1], "/new");
+    stage.turn();
+    assert_eq!(stage.answered(), [], "nothing is made while too few are there");
+    stage.machine.set_quorum(true);
+    stage.turn();
+    assert!(sent_to(&stage.answer()) < 2);
+    let stats = stage.machine.stats();
+    assert_eq!((stats.queries, stats.waiters, stats.held), (0, 0, 0));
+}
+
+#[test]
+fn what_is_listed_or_said_unasked_ends_a_wait() {
+    let mut stage = patient(2, false);
+    stage.machine.set_quorum(false);
+    for path in ["/f", "/g"] {
+        assert_eq!(stage.read(1, path), None);
+        stage.not_here(&[0, 1], path);
+    }
+    assert_eq!(stage.machine.stats().held, 2);
+    stage.have(1, "/f");
+    assert_eq!(sent_to(&stage.answer()), 1);
+    stage.machine.inventory(slot(0), b"/g", false, stage.now, &mut stage.actions);
+    assert_eq!(sent_to(&stage.answer()), 0);
+}
+
+#[test]
+fn nobody_is_held_for_ever() {
+    let mut stage = patient(1, true);
+    stage.machine.set_quorum(false);
+    assert_eq!(stage.read(1, "/f"), None);
+    let ask = StateAsk::default();
+    assert_eq!(stage.machine.state(Token(2), b"/f", ask, stage.now, &mut stage.actions), None);
+    stage.not_here(&[0], "/f");
+    stage.asked();
+    stage.pass(10.0);
+    assert_eq!(stage.actions, [], "the parent listens no longer; it hears nothing");
+    assert_eq!(stage.machine.stats().held, 1);
+    for number in 1..20 {
+        // Whatever happens meanwhile does not begin the time anew.
+        stage.change(0, |child| child.port = number);
+        stage.pass(1.0);
+    }
+    assert_eq!(stage.answered(), []);
+    stage.pass(1.0);
+    assert_eq!(stage.answer(), seconds(15));
+    assert_eq!(stage.machine.next_deadline(), None);
+}
+
+#[test]
+fn a_reader_waits_for_a_holder_that_was_just_lost() {
+    let mut stage = patient(2, false);
+    stage.learn("/f", &[0]);
+    stage.change(0, |child| (child.state.connected, child.state.expected) = (false, true));
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.change(0, |child| (child.state.connected, child.state.expected) = (true, false));
+    stage.turn();
+    assert_eq!(sent_to(&stage.answer()), 0);
+}
+
+#[test]
+fn a_supervisor_that_lost_a_child_says_for_a_moment_of_nothing_that_it_is_not_there() {
+    let mut stage = patient(2, true);
+    stage.learn("/f", &[]);
+    stage.learn("/g", &[1]);
+    let now = stage.now;
+    stage.machine.follow(slot(0), ChildChange::Lost, None, Vec::new(), now, &mut stage.actions);
+    stage.machine.follow(slot(0), ChildChange::Freed, None, Vec::new(), now, &mut stage.actions);
+    let state = |stage: &mut Stage, token: u64, path: &str| {
+        stage.machine.state(Token(token), path.as_bytes(), StateAsk::default(), now, &mut stage.actions)
+    };
+    assert_eq!(state(&mut stage, 1, "/f"), None);
+    assert_eq!(state(&mut stage, 2, "/g"), Some(StateReply::Have { pending: false }));
+    stage.machine.set_quorum(true);
+    stage.turn();
+    assert_eq!(stage.actions, [], "whatever the driver says");
+    stage.pass(5.0);
+    stage.turn();
+    let reply = Action::Reply { token: Token(1), path: (*b"/f").into(), reply: StateReply::NotHere };
+    assert_eq!(stage.actions, [reply]);
+}
+
+#[test]
+fn a_server_that_never_answers_does_not_hold_up_the_others_for_ever() {
+    let mut stage = patient(2, false);
+    let mut told = 0;
+    while stage.now < Duration::from_secs(60) {
+        assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+        stage.not_here(&[0], "/f");
+        assert_eq!(stage.answered(), []);
+        stage.pass(10.0);
+        told += stage.answered().iter().filter(|(_, answer)| *answer == seconds(5)).count();
+    }
+    assert!(told >= 6, "come again");
+    // From now on it is like a real daemon without the file.
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+    stage.pass(5.0);
+    sent_to(&stage.answer());
+    assert_eq!(stage.read(2, "/g"), None);
+    stage.not_here(&[0], "/g");
+    // Until it says a word.
+    stage.not_here(&[1], "/g");
+    assert_eq!(code(&stage.answer()), 1);
+    assert_eq!(stage.read(3, "/h"), None);
+    stage.not_here(&[0], "/h");
+    stage.pass(5.0);
+    assert_eq!(stage.answered(), [], "its silence means nothing again");
+}
