@@ -1,0 +1,411 @@
+//! From configured values to what the cluster node is told. Asks the name server, for managers and roles that need it;
+//! runs once, at the start.
+
+use super::health::{HealthSettings, ListFile, LoadSource, SpaceRules};
+use super::identity::Identity;
+use super::settings::{Listen, Role, Settings};
+use crate::adapters::Doorkeeper;
+use crate::error::StartError;
+use base::LogicalPath;
+use cluster::tree::limits::PING;
+use cluster::tree::{
+    Acceptor, Address, ChildSettings, Extensions, Login, Minimum, Mode, ParentSettings, SystemId,
+};
+use cluster::{Affinity, AffinityPath, Elsewhere, Policy, Waits, Weights};
+use config::{
+    AddressFamily, AffinityKind, AffinityPart, Cluster, Effective, HostPattern, ManagerAddress, Port, Quorum,
+    Setting, Visibility, Wait,
+};
+use net::Admission;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Added to the time in which load reports come round, before clients try again.
+const REPORTS_SLACK: Duration = Duration::from_secs(30);
+
+/// What the cluster node of this process is told; `None`: the server stands alone. `data_port` is where clients are served.
+/// Blocks for the name server and the admin folder, where the node's id is kept.
+///
+/// # Errors
+/// [`StartError::Cluster`] for a role that lacks something, [`StartError::File`] for an id that cannot be kept.
+pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option<Settings>, StartError> {
+    let cluster = &effective.cluster;
+    if !cluster.takes_part() {
+        return Ok(None);
+    }
+    let identity = Identity::of(effective)?;
+    let role = role(*cluster.role);
+    let own = own_entry(effective);
+    let mut settings = Settings::new(role);
+    settings.listen = listen(effective, own)?;
+    settings.parent = parent(effective, &identity, own, settings.listen);
+    settings.children = children(effective, &identity)?;
+    settings.policy = policy(cluster);
+    settings.resolve.silence = cluster.delay.silence.unwrap_or(*cluster.delay.lookup);
+    settings.cache.window = *cluster.location_hold;
+    settings.cache.nowhere = *cluster.nowhere_hold;
+    settings.admission = admission(effective);
+    let host = &effective.host;
+    let addresses: Vec<IpAddr> = lookup(host);
+    let loops = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    settings.own_addresses =
+        addresses.iter().chain(&loops).map(|ip| SocketAddr::new(*ip, data_port)).collect();
+    let known = !host.is_empty() && addresses.iter().any(|ip| !ip.is_loopback());
+    settings.own_name = known.then(|| host.as_str().into());
+    settings.contact_wait = *cluster.contact_wait;
+    settings.place_file = Some(identity.place_file());
+    Ok(Some(settings))
+}
+
+fn role(role: config::Role) -> Role {
+    match role {
+        config::Role::MetaManager => Role::MetaManager,
+        config::Role::Manager => Role::Manager,
+        config::Role::Supervisor => Role::Supervisor,
+        config::Role::Server => Role::Server,
+    }
+}
+
+/// This node's own entry among the managers of its level: the one that has its name or leads to one of its addresses. Of
+/// several the one with the configured port, else the last, as real managers do.
+fn own_entry(effective: &Effective) -> Option<&ManagerAddress> {
+    let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
+    let port = effective.cluster.port.value;
+    let ours = |manager: &&Setting<ManagerAddress>| {
+        manager.instance.as_ref().is_none_or(|wanted| wanted == instance) && is_here(&manager.host, effective)
+    };
+    let ours: Vec<_> = effective.cluster.peers().iter().filter(ours).collect();
+    let chosen = ours.iter().find(|manager| port == Some(Port::Number(manager.port)));
+    chosen.or(ours.last()).map(|manager| &manager.value)
+}
+
+/// Whether a host name is ours.
+fn is_here(host: &str, effective: &Effective) -> bool {
+    host.eq_ignore_ascii_case(&effective.host) || lookup(host).into_iter().any(is_own_address)
+}
+
+/// The system binds only to addresses of its own.
+fn is_own_address(address: IpAddr) -> bool {
+    !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+}
+
+fn lookup(host: &str) -> Vec<IpAddr> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return vec![address.to_canonical()];
+    }
+    let found = dns_lookup::lookup_host(host).map(|found| found.map(|ip| ip.to_canonical()).collect());
+    found.unwrap_or_default()
+}
+
+/// Where nodes log in.
+fn listen(effective: &Effective, own: Option<&ManagerAddress>) -> Result<Listen, StartError> {
+    let cluster = &effective.cluster;
+    let port = match *cluster.role {
+        config::Role::Server => 0,
+        config::Role::Supervisor => cluster.supervisor_port.to_bind(),
+        // The command line wins over the file, and this node's entry over xrd.port, as with real managers.
+        config::Role::Manager | config::Role::MetaManager => match (cluster.port.value, own) {
+            (Some(port), _) if cluster.port.origin == config::Origin::CommandLine => port.to_bind(),
+            (_, Some(own)) => own.port,
+            (Some(port), None) => port.to_bind(),
+            (None, None) if cluster.peers().is_empty() => config::CLUSTER_PORT_DEFAULT,
+            (None, None) => return Err(nobody(effective)),
+        },
+    };
+    let address = match *effective.network.family {
+        AddressFamily::Both => None,
+        AddressFamily::V4 => Some(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+        AddressFamily::V6 => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+    };
+    Ok(Listen { address, port })
+}
+
+fn nobody(effective: &Effective) -> StartError {
+    let named: Vec<String> = effective.cluster.peers().iter().map(|m| m.value.to_string()).collect();
+    let first = effective.cluster.peers().first().map(|m| format!("{}: ", m.origin)).unwrap_or_default();
+    StartError::Cluster(format!(
+        "{first}this host ({}) is none of the managers ({}), so the port where nodes log in is not known; name this \
+         host there, or give a port (xrd.port … if exec cmsd)",
+        effective.host,
+        named.join(", ")
+    ))
+}
+
+/// The side towards children.
+fn parent(
+    effective: &Effective,
+    identity: &Identity,
+    own: Option<&ManagerAddress>,
+    listen: Listen,
+) -> Option<ParentSettings> {
+    let cluster = &effective.cluster;
+    let acceptor = role(*cluster.role).acceptor();
+    if acceptor == Acceptor::Server {
+        return None;
+    }
+    let host = own.map_or(effective.host.as_str(), |own| own.host.as_str());
+    let host = if host.is_empty() { "localhost" } else { host };
+    let address = Address::new(host, listen.port);
+    let mut settings = ParentSettings::new(acceptor, identity.system_id(), address);
+    settings.site = site(effective);
+    settings.replicas = cluster.peers().iter().any(|peer| Some(&peer.value) != own);
+    settings.ping = PING.min(*cluster.ping);
+    // Real nodes are asked only by managers that look at loads.
+    let looks = weights(cluster).look_at_load() || cluster.sched.load_max.is_some();
+    settings.usage = if looks { *cluster.ping_usage } else { 0 };
+    if let Some(drop) = *cluster.delay.drop {
+        settings.drop = drop;
+    }
+    settings.hold = *cluster.delay.hold;
+    // Of the others one child is enough for service, as with real nodes.
+    if acceptor == Acceptor::Manager {
+        settings.minimum = match *cluster.delay.quorum {
+            Quorum::Count(count) => Minimum::Count(usize::try_from(count).unwrap_or(1)),
+            Quorum::Percent(percent) => Minimum::Percent(percent),
+        };
+    }
+    Some(settings)
+}
+
+/// The side towards parents: one membership for each site.
+fn children(effective: &Effective, identity: &Identity) -> Result<Vec<ChildSettings>, StartError> {
+    let cluster = &effective.cluster;
+    let mut parents: Vec<&ManagerAddress> = cluster.parents().iter().map(|setting| &setting.value).collect();
+    let subcluster = cluster.subcluster.value.as_ref().filter(|_| *cluster.role == config::Role::Manager);
+    let subman = parents.is_empty() && subcluster.is_some();
+    if subman {
+        parents.extend(subcluster);
+    }
+    let mut sites: Vec<Option<&str>> = Vec::new();
+    for parent in &parents {
+        if !sites.contains(&parent.site.as_deref()) {
+            sites.push(parent.site.as_deref());
+        }
+    }
+    let login = login(effective, identity, subman)?;
+    let children = sites.iter().enumerate().map(|(number, site)| {
+        let of_site = parents.iter().filter(|parent| parent.site.as_deref() == *site);
+        let mut child =
+            ChildSettings::new(of_site.flat_map(|parent| addresses(parent)).collect(), login.clone());
+        child.site = u8::try_from(number).unwrap_or(u8::MAX);
+        child.remembered = identity.remembered();
+        child.ping = *cluster.ping;
+        child
+    });
+    Ok(children.collect())
+}
+
+/// A manager's addresses: its name, or with `+` each address of the name.
+fn addresses(manager: &ManagerAddress) -> Vec<Address> {
+    let all = if manager.every_address { lookup(&manager.host) } else { Vec::new() };
+    if all.is_empty() {
+        return vec![Address::new(&manager.host, manager.port)];
+    }
+    all.iter().map(|ip| Address::new(&ip.to_string(), manager.port)).collect()
+}
+
+fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Login, StartError> {
+    let cluster = &effective.cluster;
+    let mut mode = Mode::BLREDIR | Mode::NOSTAGE;
+    mode |= match *cluster.role {
+        config::Role::Server => Mode::SERVER,
+        config::Role::Supervisor => Mode::MANAGER | Mode::SERVER,
+        config::Role::Manager | config::Role::MetaManager => Mode::MANAGER,
+    };
+    if subman {
+        mode |= Mode::SUBMAN;
+    }
+    let hours = jiff::Zoned::now().offset().seconds() / 3600;
+    mode = mode.with_zone_hours(i8::try_from(hours).unwrap_or(0));
+    if *cluster.role == config::Role::Manager {
+        mode = mode.with_share_percent(*cluster.sched.share);
+    }
+    Ok(Login {
+        version: 3,
+        mode,
+        process: std::process::id(),
+        id: identity.system_id().as_str().to_owned(),
+        paths: paths(effective)?,
+        host: Some(effective.host.clone()).filter(|host| !host.is_empty()),
+        site: site(effective),
+        extensions: Extensions::ALL,
+        ..Login::default()
+    })
+}
+
+fn site(effective: &Effective) -> Option<String> {
+    effective.process.site_name.value.clone()
+}
+
+/// What the cluster hears of the exports. Staging is not in force, so none of them is told to stage.
+fn paths(effective: &Effective) -> Result<String, StartError> {
+    let exports = effective.storage.exports.iter();
+    let told = exports.filter(|export| export.attributes.visibility != Visibility::Local);
+    let lines: Vec<String> = told
+        .map(|export| {
+            let attributes = &export.attributes;
+            let only_read = attributes.read_only
+                || attributes.cache
+                || attributes.visibility == Visibility::GlobalReadOnly;
+            format!("{} {}", if only_read { 'r' } else { 'w' }, export.prefix)
+        })
+        .collect();
+    if lines.is_empty() {
+        // Nothing said would be understood as everything.
+        let text = "every export is local, so there is nothing to tell the cluster; export something global, or remove \
+                    all.manager";
+        return Err(StartError::Cluster(text.to_owned()));
+    }
+    Ok(lines.join("\n"))
+}
+
+fn weights(cluster: &Cluster) -> Weights {
+    let config::LoadWeights { cpu, io, runq, mem, pag, space } = *cluster.sched.weights;
+    Weights { cpu, io, runq, mem, pag, space }
+}
+
+fn policy(cluster: &Cluster) -> Policy {
+    let sched = &cluster.sched;
+    let reports = *cluster.ping * *cluster.ping_usage + REPORTS_SLACK;
+    let wait = |wait: &Wait, by_role| match *wait {
+        Wait::ByRole => by_role,
+        Wait::ByReports => Some(reports),
+        Wait::Time(time) => Some(time),
+    };
+    let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+    let elsewhere =
+        |outside: &config::Outside| Elsewhere { host: outside.host.as_str().into(), port: outside.port };
+    let delay = &cluster.delay;
+    Policy {
+        weights: weights(cluster),
+        fuzz: *sched.fuzz,
+        load_max: *sched.load_max,
+        linger: *cluster.space.linger,
+        loads_known: *cluster.ping_usage > 0,
+        randomized: sched.affinity.randomized,
+        affinity: match sched.affinity.kind {
+            AffinityKind::None => Affinity::None,
+            AffinityKind::Weak => Affinity::Weak,
+            AffinityKind::Strong => Affinity::Strong,
+            AffinityKind::Strict => Affinity::Strict,
+        },
+        affinity_by_client: sched.affinity.by_client,
+        affinity_path: match *sched.affinity_part {
+            AffinityPart::All => AffinityPath::All,
+            AffinityPart::First(components) => AffinityPath::First(count(components)),
+            AffinityPart::Last(components) => AffinityPath::Last(count(components)),
+        },
+        copies: *cluster.space.copies,
+        tried_max: sched.tried_max.as_ref().map(|limit| count(limit.limit)),
+        tried_elsewhere: sched.tried_max.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
+        one_source: sched.one_source.is_some(),
+        source_elsewhere: sched.one_source.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
+        stagers_tried_max: count(*delay.stagers),
+        waits: Waits {
+            lookup: *delay.lookup,
+            service: *delay.service,
+            suspend: *delay.suspend,
+            full: wait(&delay.full, None),
+            overload: wait(&delay.overload, Some(reports)),
+        },
+    }
+}
+
+/// Who may connect to the cluster port: `cms.allow`, and `xrd.allow` as cmsd reads it. Both have to agree.
+fn admission(effective: &Effective) -> Option<Admission> {
+    let keeper = |allow: &[Setting<HostPattern>]| {
+        let network = config::Network { allow: allow.to_vec(), ..effective.network.clone() };
+        (!allow.is_empty()).then(|| Arc::new(Doorkeeper::new(&network)))
+    };
+    let keepers: Vec<_> = [&effective.cluster.allow, &effective.cluster.connect]
+        .into_iter()
+        .filter_map(|list| keeper(list))
+        .collect();
+    if keepers.is_empty() {
+        return None;
+    }
+    Some(Arc::new(move |address| {
+        let keepers = keepers.clone();
+        Box::pin(async move {
+            for keeper in keepers {
+                if !keeper.admits(address).await {
+                    return false;
+                }
+            }
+            true
+        })
+    }))
+}
+
+/// What is measured, and which file says who may join. `file` is the configuration: beside it lies a list without a path.
+pub(crate) fn health(effective: &Effective, file: Option<&Path>) -> HealthSettings {
+    let cluster = &effective.cluster;
+    let leaf = !cluster.role.redirects();
+    let interval = &cluster.load_interval;
+    let load = match &*cluster.load_source {
+        config::LoadSource::Program(command) => {
+            LoadSource::Program { command: command.clone(), interval: interval.value }
+        }
+        config::LoadSource::Own if interval.origin.is_default() => LoadSource::default(),
+        config::LoadSource::Own => LoadSource::Own { interval: interval.value },
+    };
+    let space = &cluster.space;
+    let rules = SpaceRules {
+        recalculate: *space.recalculate,
+        least_percent: space.least.percent,
+        least_bytes: space.least.bytes,
+        enough_percent: space.enough.percent,
+        enough_bytes: space.enough.bytes,
+    };
+    let told = effective.storage.exports.iter();
+    let told = told.filter(|export| export.attributes.visibility != Visibility::Local);
+    let paths = told.filter_map(|export| LogicalPath::parse(export.prefix.as_bytes()).ok()).collect();
+    let list = cluster.node_list.as_ref().filter(|_| !leaf).map(|list| {
+        let beside = || {
+            let name = if list.white { "cms.whitelist" } else { "cms.blacklist" };
+            file.and_then(Path::parent).unwrap_or(Path::new("/")).join(name)
+        };
+        ListFile { path: list.path.clone().unwrap_or_else(beside), white: list.white, check: list.check }
+    });
+    HealthSettings {
+        load: leaf.then_some(load),
+        fuzz: *cluster.sched.fuzz,
+        space: leaf.then_some((rules, paths)),
+        list,
+    }
+}
+
+/// The id of a node that has `identity`, in a cluster of these managers.
+pub(super) fn system_id(effective: &Effective, floating: &str) -> SystemId {
+    let cluster = &effective.cluster;
+    let kind = match *cluster.role {
+        config::Role::Server => 's',
+        config::Role::Supervisor => 'u',
+        config::Role::Manager | config::Role::MetaManager => 'm',
+    };
+    let instance =
+        format!("{}@{}", effective.instance.as_deref().unwrap_or(config::ANONYMOUS), effective.host);
+    let hosts: Vec<(String, u16)> = cluster
+        .managers
+        .iter()
+        .map(|manager| match manager.host.parse::<IpAddr>() {
+            Ok(IpAddr::V4(address)) => (format!("[::ffff:{address}]"), manager.port),
+            Ok(IpAddr::V6(address)) => (format!("[{address}]"), manager.port),
+            Err(_) => (manager.host.clone(), manager.port),
+        })
+        .collect();
+    let managers = hosts.iter().map(|(host, port)| wire::cms::login::cluster_id::ManagerAddress {
+        host: host.as_bytes(),
+        port: *port,
+    });
+    let mut id = Vec::new();
+    let tag = cluster.tag.as_ref().map(String::as_bytes);
+    wire::cms::login::cluster_id::encode(&mut id, tag, managers, instance.as_bytes());
+    SystemId::compose(kind, &instance, Some(floating), &String::from_utf8_lossy(&id))
+}
+
+#[cfg(test)]
+#[path = "configured_tests.rs"]
+mod tests;

@@ -1,0 +1,140 @@
+//! Who this node is, over restarts and at whatever address: an id from the configuration, or one kept in the admin folder.
+//!
+//! `<admin folder>/.cluster/id` holds one line; it is made at the first start and never changed. `.cluster/place` holds
+//! where the node had its place last. Neither is asked of a name server, so a container may come back at another address.
+
+use super::configured::system_id;
+use crate::error::StartError;
+use cluster::tree::{Address, SystemId};
+use config::Effective;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Random bytes of an id.
+const RANDOM_BYTES: usize = 8;
+/// Characters of the host name in front of them: for people only.
+const NAME_MAX: usize = 32;
+
+/// Who this node is.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    id: SystemId,
+    folder: PathBuf,
+}
+
+impl Identity {
+    /// The identity of the node of this configuration. One that is not configured is read from the admin folder, or made.
+    ///
+    /// # Errors
+    /// [`StartError::File`] when it cannot be kept: the node would be another one after each restart.
+    pub(crate) fn of(effective: &Effective) -> Result<Self, StartError> {
+        let folder = effective.admin_folder().join(".cluster");
+        let name = match &effective.cluster.virtual_id.value {
+            Some(id) => id.clone(),
+            None => kept(&folder, &effective.host).map_err(|source| StartError::File {
+                what: "node id",
+                path: folder.join("id"),
+                source,
+            })?,
+        };
+        Ok(Self { id: system_id(effective, &name), folder })
+    }
+
+    /// As it is told in a login.
+    pub(crate) fn system_id(&self) -> SystemId {
+        self.id.clone()
+    }
+
+    /// File in which the driver keeps where the node has its place.
+    pub(crate) fn place_file(&self) -> PathBuf {
+        self.folder.join("place")
+    }
+
+    /// Where the node had its place last, if that was not at a manager.
+    pub(crate) fn remembered(&self) -> Option<Address> {
+        let text = fs::read_to_string(self.place_file()).ok()?;
+        let (host, port) = text.trim().rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        (!host.is_empty()).then_some(Address::new(host, port.parse().ok()?))
+    }
+}
+
+/// The id in `folder`, which is made when there is none.
+fn kept(folder: &Path, host: &str) -> io::Result<String> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        other => other?,
+    }
+    let path = folder.join("id");
+    if let Some(id) = read(&path)? {
+        return Ok(id);
+    }
+    // Written beside and renamed: a crash leaves no half of an id, which would be another one.
+    let id = made(host)?;
+    let beside = folder.join("id.new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    file.write_all(format!("{id}\n").as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, &path)?;
+    Ok(id)
+}
+
+/// `None` for a file that is missing or empty. One that holds something else is an error: nobody but its owner may say
+/// that the node shall be another.
+fn read(path: &Path) -> io::Result<Option<String>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let id = text.trim();
+    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '&';
+    if id.contains(odd) || id.len() > config::VIRTUAL_ID_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it holds no node id; remove it for a new one",
+        ));
+    }
+    Ok((!id.is_empty()).then(|| id.to_owned()))
+}
+
+/// A new id: the name of the host, for people, and what no other node has.
+fn made(host: &str) -> io::Result<String> {
+    let mut random = [0; RANDOM_BYTES];
+    fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let name = host.split('.').next().unwrap_or_default();
+    let name: String =
+        name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(NAME_MAX).collect();
+    let name = if name.is_empty() { "node".to_owned() } else { name };
+    Ok(random.iter().fold(format!("{name}-"), |text, byte| text + &format!("{byte:02x}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("scalla-identity-{name}-{}", std::process::id()));
+        fs::remove_dir_all(&folder).ok();
+        folder
+    }
+
+    #[test]
+    fn an_id_is_made_once_and_stays_whatever_the_host_is_called() {
+        let folder = temporary("made");
+        let first = kept(&folder, "disk1.example.org").unwrap();
+        assert!(first.starts_with("disk1-") && first.len() == "disk1-".len() + 2 * RANDOM_BYTES, "{first}");
+        assert_eq!(kept(&folder, "other").unwrap(), first);
+        fs::write(folder.join("id"), "").unwrap();
+        let second = kept(&folder, "").unwrap();
+        assert!(second.starts_with("node-"), "{second}");
+        fs::write(folder.join("id"), "a b\n").unwrap();
+        assert_eq!(kept(&folder, "x").unwrap_err().kind(), io::ErrorKind::InvalidData);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
