@@ -190,7 +190,6 @@ fn children(effective: &Effective, identity: &Identity) -> Result<Vec<ChildSetti
         let mut child =
             ChildSettings::new(of_site.flat_map(|parent| addresses(parent)).collect(), login.clone());
         child.site = u8::try_from(number).unwrap_or(u8::MAX);
-        child.remembered = identity.remembered();
         child.ping = *cluster.ping;
         child
     });

@@ -5,7 +5,7 @@
 
 use super::configured::system_id;
 use crate::error::StartError;
-use cluster::tree::{Address, SystemId};
+use cluster::tree::SystemId;
 use config::Effective;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
@@ -50,14 +50,6 @@ impl Identity {
     /// File in which the driver keeps where the node has its place.
     pub(crate) fn place_file(&self) -> PathBuf {
         self.folder.join("place")
-    }
-
-    /// Where the node had its place last, if that was not at a manager.
-    pub(crate) fn remembered(&self) -> Option<Address> {
-        let text = fs::read_to_string(self.place_file()).ok()?;
-        let (host, port) = text.trim().rsplit_once(':')?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        (!host.is_empty()).then_some(Address::new(host, port.parse().ok()?))
     }
 }
 

@@ -12,6 +12,7 @@
 
 #[allow(dead_code)] // nobody drives it yet
 mod announce;
+#[allow(dead_code)] // nobody drives it yet
 mod configured;
 #[allow(dead_code)] // nobody drives it yet
 mod forward;
