@@ -1,11 +1,13 @@
 //! From configured values to what each room is told. One function per room, nothing else.
 
 use crate::VERSION;
+use crate::cluster::Role;
 use base::LogicalPath;
 use config::{AddressFamily, ChecksumKind, Effective, KeepAlive};
 use digest::Algorithm;
 use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::xroot::flags::ServerFlags;
 
 /// Descriptors kept for files, journals and ourselves: one in so many of all.
 const FILES_SHARE: u64 = 4;
@@ -51,12 +53,13 @@ fn connections_max(descriptors: u64) -> usize {
 }
 
 /// What the xroot door is told.
-pub(crate) fn door(effective: &Effective, port: u16) -> xroot::Config {
+pub(crate) fn door(effective: &Effective, port: u16, role: Option<Role>) -> xroot::Config {
     let limit = &effective.protocol.prepare_limit;
     let instance = effective.instance.as_deref().unwrap_or(config::ANONYMOUS);
     xroot::Config {
         settings: session::Settings {
-            configuration: answers(effective),
+            flags: flags(role),
+            configuration: answers(effective, role),
             prepares_silent: limit.silent,
             prepares_max: limit.per_connection.and_then(|most| usize::try_from(most).ok()),
             ..session::Settings::default()
@@ -76,8 +79,20 @@ pub(crate) fn door(effective: &Effective, port: u16) -> xroot::Config {
     }
 }
 
+/// What clients are told that this server is: a manager gets them back when another server failed them.
+/// Source: xroot protocol, kXR_protocol.
+fn flags(role: Option<Role>) -> ServerFlags {
+    let able = ServerFlags::SUPPOSC | ServerFlags::SUPPGRW;
+    able | match role {
+        None | Some(Role::Server) => ServerFlags::IS_SERVER,
+        Some(Role::Manager) => ServerFlags::IS_MANAGER,
+        Some(Role::Supervisor) => ServerFlags::IS_MANAGER | ServerFlags::ATTR_SUPER,
+        Some(Role::MetaManager) => ServerFlags::IS_MANAGER | ServerFlags::ATTR_META,
+    }
+}
+
 /// What `query config` answers; a key that is missing here is echoed, which says that there is none.
-fn answers(effective: &Effective) -> Vec<(String, String)> {
+fn answers(effective: &Effective, role: Option<Role>) -> Vec<(String, String)> {
     let xattr = &effective.logical.xattr;
     let (name, value) = if xattr.enabled { (xattr.name_bytes_max, xattr.value_bytes_max) } else { (0, 0) };
     let mut answers = vec![
@@ -87,7 +102,7 @@ fn answers(effective: &Effective) -> Vec<(String, String)> {
         ("pio_max", PARALLEL_IO_MAX.to_string()),
         ("readv_ior_max", wire::xroot::limits::READV_SEGMENT_BYTES_MAX.to_string()),
         ("readv_iov_max", wire::xroot::limits::READV_SEGMENTS_MAX.to_string()),
-        ("role", "server".to_owned()),
+        ("role", role_name(role).to_owned()),
         ("start", jiff::Zoned::now().strftime("%y%m%d:%H%M%S.0").to_string()),
         ("sysid", " sysid".to_owned()),
         ("version", VERSION.to_owned()),
@@ -103,6 +118,16 @@ fn answers(effective: &Effective) -> Vec<(String, String)> {
         answers.push(("sitename", site.clone()));
     }
     answers.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// The role as `query config role` names it.
+fn role_name(role: Option<Role>) -> &'static str {
+    match role {
+        None | Some(Role::Server) => "server",
+        Some(Role::Manager) => "manager",
+        Some(Role::Supervisor) => "supervisor",
+        Some(Role::MetaManager) => "meta manager",
+    }
 }
 
 /// Bytes of a socket's receive buffer, as the system tells it: twice what was configured, as far as it allows that, for

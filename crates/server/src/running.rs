@@ -2,8 +2,9 @@
 //!
 //! In-process tests start one with [`Running::listen`], on another storage with [`Running::listen_over`]; programs go through [`crate::daemon`].
 
-use crate::adapters::{Doorkeeper, Redirects, SystemClock, SystemUsers, install_rings};
+use crate::adapters::{Doorkeeper, Redirector, Redirects, SystemClock, SystemUsers, install_rings};
 use crate::assembly;
+use crate::cluster::{self, Cluster};
 use crate::error::StartError;
 use crate::process::{port_owner, raise_descriptors};
 use base::Identity;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use storage::Backend;
 use storage::posix::Posix;
 use tokio::sync::oneshot;
+use vfs::FileSystem;
 
 /// How long a loop may take to close the port.
 const CLOSING_MAX: Duration = Duration::from_secs(10);
@@ -29,7 +31,10 @@ pub struct Running {
     loops: Arc<Loops>,
     refusals: Arc<Refusals>,
     doorkeeper: Arc<Doorkeeper>,
-    logical: Arc<Logical>,
+    /// Where the files are; a redirector has none.
+    logical: Option<Arc<Logical>>,
+    /// The node of the cluster; `None` for a server that stands alone.
+    cluster: Option<Cluster>,
     xroot: Arc<xroot::Door>,
     acceptor: Option<Acceptor>,
 }
@@ -60,6 +65,15 @@ impl Running {
         Self::listen_over(effective, |posix| posix)
     }
 
+    /// The same as a node of a cluster.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn listen_in_cluster(effective: &Effective, cluster: cluster::Settings) -> Result<Self, StartError> {
+        let listener = open(effective)?;
+        Self::start_over(effective, listener, Some(cluster), |posix| posix)
+    }
+
     /// The same, with what `wrap` makes of the storage in its place: for measurements and tests of a storage that is slow
     /// or goes wrong.
     ///
@@ -69,28 +83,39 @@ impl Running {
         effective: &Effective,
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
     ) -> Result<Self, StartError> {
-        let descriptors = raise_descriptors(effective.network.max_fd.value).map_err(StartError::Limits)?;
-        let listener = assembly::listen(effective, descriptors).map_err(|error| {
-            let port = error.address.port();
-            StartError::Port { port, owner: port_owner(port), source: error.source }
-        })?;
-        Self::start_over(effective, listener, wrap)
+        let listener = open(effective)?;
+        Self::start_over(effective, listener, None, wrap)
     }
 
     /// Serves on a port that is open already.
     pub(crate) fn start(effective: &Effective, listener: Listener) -> Result<Self, StartError> {
-        Self::start_over(effective, listener, |posix| posix)
+        Self::start_over(effective, listener, None, |posix| posix)
     }
 
     fn start_over(
         effective: &Effective,
         listener: Listener,
+        cluster: Option<cluster::Settings>,
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
     ) -> Result<Self, StartError> {
         let system = |what| move |source| StartError::System { what, source };
         let address = listener.local_address().map_err(system("the address of the port"))?;
-        let logical = logical(effective, address.port(), wrap)?;
-        logical.start_timer().map_err(system("a thread"))?;
+        let role = cluster.as_ref().map(|settings| settings.role);
+        let logical = match role {
+            Some(role) if role.redirects() => None,
+            _ => Some(logical(effective, address.port(), wrap)?),
+        };
+        if let Some(logical) = &logical {
+            logical.start_timer().map_err(system("a thread"))?;
+        }
+        let clock = Arc::new(SystemClock::new());
+        let start = |settings| Cluster::start(settings, clock, address.port(), logical.clone());
+        let cluster = cluster.map(start).transpose()?;
+        let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(Cluster::front)) {
+            (_, Some(front)) => Redirector::new(front.clone()),
+            (Some(logical), None) => logical.clone(),
+            (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),
+        };
         let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
         if *effective.process.io_uring {
             install_rings(loops.handles());
@@ -99,8 +124,8 @@ impl Running {
             loops.poll();
         }
         let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
-        let files = Redirects::before(logical.clone(), rules, &effective.host);
-        let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port()), files));
+        let files = Redirects::before(files, rules, &effective.host);
+        let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port(), role), files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);
         let doorkeeper = Arc::new(Doorkeeper::new(&effective.network));
         let refusals = Arc::new(Refusals::default());
@@ -111,7 +136,7 @@ impl Running {
         });
         let acceptor = Acceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
-        Ok(Self { address, loops, refusals, doorkeeper, logical, xroot, acceptor: Some(acceptor) })
+        Ok(Self { address, loops, refusals, doorkeeper, logical, cluster, xroot, acceptor: Some(acceptor) })
     }
 
     /// Where it listens.
@@ -126,7 +151,12 @@ impl Running {
 
     /// Files that are open, pending or busy now.
     pub fn files(&self) -> logical::Status {
-        self.logical.status()
+        self.logical.as_ref().map(|logical| logical.status()).unwrap_or_default()
+    }
+
+    /// The node of the cluster; `None` for a server that stands alone.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
     }
 
     /// Connections that were not served.
@@ -163,6 +193,10 @@ impl Running {
     ///
     /// The port is closed when this returns; the rest is for the future.
     pub fn drain(&mut self, limit: Duration) -> impl Future<Output = Vec<Identity>> + Send + 'static {
+        if let Some(cluster) = &self.cluster {
+            // Before the port is closed, nobody is to be sent here any more.
+            cluster.suspend(true);
+        }
         self.close_port();
         let (xroot, loops) = (self.xroot.clone(), self.loops.clone());
         async move { xroot.drain(loops.handles(), limit).await }
@@ -215,6 +249,15 @@ impl Acceptor {
             tracing::error!("the port is still open: a loop does not answer");
         }
     }
+}
+
+/// Opens the port that the configuration names.
+fn open(effective: &Effective) -> Result<Listener, StartError> {
+    let descriptors = raise_descriptors(effective.network.max_fd.value).map_err(StartError::Limits)?;
+    assembly::listen(effective, descriptors).map_err(|error| {
+        let port = error.address.port();
+        StartError::Port { port, owner: port_owner(port), source: error.source }
+    })
 }
 
 /// The logical file system over what `wrap` makes of the POSIX tree that is served.

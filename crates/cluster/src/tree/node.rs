@@ -451,6 +451,13 @@ impl Node {
         self.tell_service(out);
     }
 
+    /// What the parents know about the files here is void: those that asked since they were told last are told.
+    pub fn reset(&mut self, out: &mut Vec<Action>) {
+        for membership in &mut self.memberships {
+            membership.reset(out);
+        }
+    }
+
     /// The space of this node, a server. Parents are told if `tell`.
     pub fn set_space(&mut self, space: Space, tell: bool, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {

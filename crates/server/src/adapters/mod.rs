@@ -6,12 +6,14 @@
 //! | `users` | names of users and groups, for [`logical::Users`] |
 //! | `admission` | may this host connect, for [`net::Listener`] |
 //! | `rings` | io_uring on each loop, for [`storage::ring`] |
+//! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: sends clients to nodes |
 //! | `redirects` | requests for another server, before the logical file system |
 //! | `host` | what this machine is called |
 
 mod admission;
 mod clock;
 mod host;
+mod redirector;
 mod redirects;
 mod rings;
 mod users;
@@ -19,6 +21,7 @@ mod users;
 pub(crate) use admission::Doorkeeper;
 pub(crate) use clock::SystemClock;
 pub use host::host_name;
+pub(crate) use redirector::Redirector;
 pub(crate) use redirects::Redirects;
 pub(crate) use rings::install_on as install_rings;
 pub(crate) use users::SystemUsers;

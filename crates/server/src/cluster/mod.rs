@@ -9,19 +9,39 @@
 //! | `health` | load, space and the list of who may join, measured beside all this |
 //! | `operations` | operations on names that a parent passes on, done here |
 //! | `settings` | [`Settings`]: what it is told |
+//! | `thread` | [`Cluster`]: the thread it runs on, and how others reach it |
+//! | `front` | `Front`: where the loops of connections ask; what is plainly known is answered there |
+//! | `engine` | [`Engine`]: feeds the machines with what happens, and does what they say |
+//! | `line`, `sockets` | connections: how far one is, what waits to be sent; ports, bytes in and out |
+//! | `files` | messages about files: questions going down, answers going up |
+//! | `questions`, `askers` | questions of clients and redirectors, and who waits for which answer |
+//! | `holdings` | a server's answers: what is on its disks, what comes and goes |
+//! | `orders` | what redirectors, parents and the administrator order |
 
 #[allow(dead_code)] // nobody drives it yet
 mod announce;
-#[allow(dead_code)] // nobody drives it yet
+mod askers;
 mod configured;
+mod engine;
+mod files;
 #[allow(dead_code)] // nobody drives it yet
 mod forward;
+mod front;
 #[allow(dead_code)] // nobody drives it yet
 mod health;
+mod holdings;
 #[allow(dead_code)] // nobody drives it yet
 mod identity;
+mod line;
 #[allow(dead_code)] // nobody drives it yet
 mod operations;
+mod orders;
+mod questions;
 mod settings;
+mod sockets;
+mod thread;
 
+pub use engine::Engine;
+pub(crate) use front::Front;
 pub use settings::{CONTACT_WAIT, INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};
+pub use thread::Cluster;

@@ -3,7 +3,7 @@
 use super::super::action::Action;
 use super::super::link::LinkId;
 use super::super::member::{Load, Space};
-use super::super::message::{CellReport, Message, Status};
+use super::super::message::{CellReport, Login, Message, Status};
 use super::Membership;
 
 use wire::cms::flags::Mode;
@@ -52,6 +52,11 @@ impl Membership {
         if before != (login.mode, login.data_port) {
             self.say(&self.status_message(), out);
         }
+    }
+
+    /// What the node says of itself at its next login.
+    pub fn login(&self) -> &Login {
+        &self.settings.login
     }
 
     /// The node's paths, told at the next login.

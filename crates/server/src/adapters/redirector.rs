@@ -1,0 +1,263 @@
+//! The file system of a manager or supervisor: it has no files and sends clients to those who have.
+//!
+//! | request | what becomes of it |
+//! |---|---|
+//! | open, stat, list, checksum, attributes | a redirect to a node that has the path, or is to have it |
+//! | change of a name | a redirect to a node that has the path; a new directory goes where a new file would |
+//! | locate | the list of those who have it (`*path`: export it, `*`: are here) |
+//! | space | the figures of all nodes together |
+//!
+//! What is plainly known is answered on the connection's loop; else the answer comes later, and the client just waits for it.
+//! Nothing is put into the redirect: clients hand on their own cgi, `tried` and `triedrc` among it.
+
+use crate::cluster::{Engine, Front};
+use base::{Cgi, ErrorKind};
+use cluster::tree::Totals;
+use cluster::{
+    Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, Reason, SelectOptions,
+};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use vfs::{
+    AttributeWork, Caller, FileSystem, OpenRequest, Operation, Redirect, Reply, ReplyTo, SpaceFigures,
+    Started, Target, Value,
+};
+
+/// Bytes of the unit that nodes tell their space in.
+const MEGABYTE: u64 = 1 << 20;
+
+/// Sends clients where the cluster says.
+pub(crate) struct Redirector {
+    front: Arc<Front>,
+}
+
+impl Redirector {
+    pub(crate) fn new(front: Arc<Front>) -> Arc<Self> {
+        Arc::new(Self { front })
+    }
+
+    fn select(&self, caller: &Caller, target: &Target, purpose: Purpose, reply: &ReplyTo) -> Started {
+        let options = purpose.options(caller, &target.cgi);
+        let tried = target.cgi.get("tried").unwrap_or_default();
+        let path = target.path.as_bytes();
+        let answer = self.front.select(path, options, tried, || {
+            let reply = reply.defer();
+            Box::new(move |answer| reply.send(told(answer)))
+        });
+        answer.map_or(Started::Pending, |answer| Started::Done(told(answer)))
+    }
+
+    fn locate(
+        &self,
+        caller: &Caller,
+        target: Option<&Target>,
+        wanted: vfs::LocateOptions,
+        reply: &ReplyTo,
+    ) -> Started {
+        let options = LocateOptions {
+            refresh: wanted.refresh,
+            names: wanted.prefer_name,
+            unique: wanted.unique,
+            asap: wanted.no_wait,
+            all_nets: wanted.all_networks,
+            client: client(caller),
+        };
+        let mut path = Vec::new();
+        if target.is_none() || wanted.exporting {
+            path.push(b'*');
+        }
+        path.extend_from_slice(target.map_or(&b""[..], |target| target.path.as_bytes()));
+        let answer = self.front.locate(&path, options, || {
+            let reply = reply.defer();
+            Box::new(move |answer| reply.send(told(answer)))
+        });
+        answer.map_or(Started::Pending, |answer| Started::Done(told(answer)))
+    }
+
+    /// The space of all nodes.
+    fn space(&self, reply: &ReplyTo, say: impl FnOnce(Totals) -> Value + Send + 'static) -> Started {
+        let later: Reply = reply.defer();
+        let work = move |engine: &mut Engine| {
+            let totals = engine.node().members().map(cluster::tree::Members::totals).unwrap_or_default();
+            later.send(vfs::Answer::Value(say(totals)));
+        };
+        // Refused, the reply answers as it is dropped.
+        self.front.with(work);
+        Started::Pending
+    }
+}
+
+impl FileSystem for Redirector {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        match operation {
+            Operation::Locate(target, options) => self.locate(caller, target.as_ref(), options, reply),
+            Operation::StatSpace(_) => self.space(reply, |totals| Value::Space(figures(&totals))),
+            Operation::QuerySpace(_) => self.space(reply, |totals| Value::Text(space_text(&totals))),
+            operation => match purpose(&operation) {
+                Some((purpose, target)) => self.select(caller, target, purpose, reply),
+                None => Started::Done(vfs::Answer::error(
+                    ErrorKind::Unsupported,
+                    "a redirector does not do this; ask a data server",
+                )),
+            },
+        }
+    }
+}
+
+/// What a request needs of the node it is sent to.
+#[derive(Clone, Copy, Default)]
+struct Purpose {
+    intent: Intent,
+    name_only: bool,
+    refresh: bool,
+    online: bool,
+    replica: bool,
+}
+
+impl Purpose {
+    const READ: Self =
+        Self { intent: Intent::Read, name_only: false, refresh: false, online: false, replica: false };
+    const CHANGE_NAME: Self = Self { intent: Intent::Update, name_only: true, ..Self::READ };
+    const MAKE_NAME: Self = Self { intent: Intent::Create, name_only: true, ..Self::READ };
+    const UPDATE: Self = Self { intent: Intent::Update, ..Self::READ };
+
+    fn open(request: &OpenRequest) -> Self {
+        let intent = match () {
+            () if request.delete => Intent::Truncate,
+            () if request.new => Intent::Create,
+            () if request.write => Intent::Update,
+            () => Intent::Read,
+        };
+        Self {
+            intent,
+            refresh: request.refresh,
+            online: request.no_wait,
+            replica: request.replica && intent.creates(),
+            ..Self::READ
+        }
+    }
+
+    fn options(self, caller: &Caller, cgi: &Cgi) -> SelectOptions {
+        let reasons = cgi.text("triedrc").unwrap_or_default();
+        let last = reasons.rsplit(',').next().unwrap_or_default();
+        SelectOptions {
+            intent: self.intent,
+            name_only: self.name_only,
+            refresh: self.refresh,
+            online: self.online,
+            replica: self.replica,
+            copies: false,
+            another_source: matches!(last, "resel" | "reseg"),
+            client: client(caller),
+            reason: Reason::from_word(reasons),
+            affinity: match cgi.text("cms.aff") {
+                Some("n") => Some(Affinity::None),
+                Some("w") => Some(Affinity::Weak),
+                Some("s") => Some(Affinity::Strong),
+                Some("S") => Some(Affinity::Strict),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// What an operation needs, and of which path; `None` for what nobody can be found for.
+fn purpose(operation: &Operation) -> Option<(Purpose, &Target)> {
+    Some(match operation {
+        Operation::Open(target, request) => (Purpose::open(request), target),
+        Operation::Stat(target)
+        | Operation::List(target, _)
+        | Operation::Checksum(target)
+        | Operation::CancelChecksum(target)
+        | Operation::QueryAttributes(target) => (Purpose::READ, target),
+        Operation::StatMany(targets) => (Purpose::READ, targets.first()?),
+        Operation::MakeDirectory { target, .. } => (Purpose::MAKE_NAME, target),
+        Operation::RemoveDirectory(target)
+        | Operation::Remove(target)
+        | Operation::Rename { from: target, .. }
+        | Operation::ChangeMode { target, .. } => (Purpose::CHANGE_NAME, target),
+        Operation::Truncate { target, .. } => (Purpose::UPDATE, target),
+        Operation::Attributes(target, AttributeWork::Get(_) | AttributeWork::List { .. }) => {
+            (Purpose::READ, target)
+        }
+        Operation::Attributes(target, _) => (Purpose::UPDATE, target),
+        Operation::Prepare(request) => {
+            let purpose = if request.write { Purpose::UPDATE } else { Purpose::READ };
+            (Purpose { refresh: false, ..purpose }, request.targets.first()?)
+        }
+        Operation::QueryPrepare { targets, .. } => (Purpose::READ, targets.first()?),
+        Operation::Locate(..)
+        | Operation::StatSpace(_)
+        | Operation::QuerySpace(_)
+        | Operation::ListMore(_)
+        | Operation::CancelPrepare { .. }
+        | Operation::QueryOpaque { .. } => return None,
+    })
+}
+
+/// Which addresses a client can use: the kind it came over, and the other one if need be.
+fn client(caller: &Caller) -> Client {
+    let net = match caller.identity.address {
+        Some(IpAddr::V6(_)) => Net::V6First,
+        _ => Net::V4First,
+    };
+    Client { net, private: false }
+}
+
+/// The answer of the cluster in the words of a file system.
+fn told(answer: Answer) -> vfs::Answer {
+    match answer {
+        Answer::Redirect { host, port, .. } => {
+            vfs::Answer::Redirect(Redirect { host: host.to_string(), port: port.into(), cgi: String::new() })
+        }
+        Answer::Wait(time) => vfs::Answer::Wait { seconds: seconds(time), text: String::new() },
+        Answer::Located(list) => vfs::Answer::Value(Value::Text(Located::text(&list))),
+        Answer::Error(code, text) => vfs::Answer::error(kind(code), text),
+    }
+}
+
+fn seconds(time: Duration) -> u32 {
+    u32::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u32::MAX).max(1)
+}
+
+/// Source: cms protocol 3, responses to a redirector, error codes.
+fn kind(code: ErrorCode) -> ErrorKind {
+    match code {
+        ErrorCode::NO_ENTRY => ErrorKind::NotFound,
+        ErrorCode::NOT_PERMITTED | ErrorCode::NO_ACCESS => ErrorKind::NotAuthorized,
+        ErrorCode::IO_ERROR => ErrorKind::IoError,
+        ErrorCode::NO_MEMORY => ErrorKind::NoMemory,
+        ErrorCode::NO_SPACE => ErrorKind::NoSpace,
+        ErrorCode::NAME_TOO_LONG => ErrorKind::ArgTooLong,
+        ErrorCode::NET_UNREACHABLE => ErrorKind::NoServer,
+        ErrorCode::NOT_BLOCK_DEVICE => ErrorKind::NotFile,
+        ErrorCode::IS_DIRECTORY => ErrorKind::IsDirectory,
+        ErrorCode::FS_ERROR => ErrorKind::FsError,
+        ErrorCode::SERVER_ERROR => ErrorKind::ServerError,
+        ErrorCode::RW_CONFLICT => ErrorKind::ItExists,
+        ErrorCode::NO_REPLICAS => ErrorKind::NoReplicas,
+        _ => ErrorKind::ArgInvalid,
+    }
+}
+
+fn figures(totals: &Totals) -> SpaceFigures {
+    SpaceFigures {
+        writable_nodes: u32::try_from(totals.children).unwrap_or(u32::MAX),
+        staging_nodes: 0,
+        total: totals.total_mb * MEGABYTE,
+        free: totals.free_mb * MEGABYTE,
+        largest_free: u64::from(totals.best_free_mb) * MEGABYTE,
+        used: totals.total_mb.saturating_sub(totals.free_mb) * MEGABYTE,
+        quota: None,
+    }
+}
+
+/// Source: xroot protocol, query space.
+fn space_text(totals: &Totals) -> Vec<u8> {
+    let SpaceFigures { total, free, largest_free, used, .. } = figures(totals);
+    format!(
+        "oss.cgroup=all&oss.space={total}&oss.free={free}&oss.maxf={largest_free}&oss.used={used}&oss.quota=-1"
+    )
+    .into_bytes()
+}

@@ -1,0 +1,90 @@
+//! Who waits for an answer of the location machine: clients of this process, redirectors, parents.
+
+use super::questions::Question;
+use cluster::tree::LinkId;
+use cluster::{Answer, Token};
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+use wire::cms::StreamId;
+use wire::cms::response::MessageId;
+
+/// How long a parent's question is kept: a parent that gets no answer takes that for one, and nobody says so here.
+const PARENT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Brings an answer to whoever asked; dropped without one it says so itself.
+pub(super) type Tell = Box<dyn FnOnce(Answer) + Send>;
+
+/// Who asked.
+pub(super) enum Asker {
+    /// A client of this process.
+    Client(Tell),
+    /// A redirector, over a connection.
+    Redirector {
+        /// The connection.
+        link: LinkId,
+        /// Its number for the request; none when it wants no answer.
+        streamid: StreamId,
+        /// The number of the answer, once it was promised for later.
+        promised: Option<MessageId>,
+    },
+}
+
+/// A parent that asked whether a path is here.
+pub(super) struct Parent {
+    /// The connection.
+    pub(super) link: LinkId,
+    /// What has to be in the answer.
+    pub(super) streamid: StreamId,
+    /// The path as it was asked for.
+    pub(super) path: Box<[u8]>,
+    /// Whether "not here" may be said.
+    pub(super) definite: bool,
+}
+
+/// All who wait.
+#[derive(Default)]
+pub(super) struct Askers {
+    last: u64,
+    clients: HashMap<u64, (Question, Asker)>,
+    parents: HashMap<u64, Parent>,
+    patience: VecDeque<(Duration, u64)>,
+}
+
+impl Askers {
+    /// A number for one more.
+    pub(super) fn token(&mut self) -> Token {
+        self.last += 1;
+        Token(self.last)
+    }
+
+    pub(super) fn wait(&mut self, token: Token, question: Question, asker: Asker) {
+        self.clients.insert(token.0, (question, asker));
+    }
+
+    pub(super) fn wait_above(&mut self, token: Token, parent: Parent, now: Duration) {
+        self.parents.insert(token.0, parent);
+        self.patience.push_back((now + PARENT_PATIENCE, token.0));
+    }
+
+    pub(super) fn take(&mut self, token: Token) -> Option<(Question, Asker)> {
+        self.clients.remove(&token.0)
+    }
+
+    pub(super) fn take_above(&mut self, token: Token) -> Option<Parent> {
+        self.parents.remove(&token.0)
+    }
+
+    /// A connection is no more: parents ask again over the next. What a redirector was promised answers itself in vain.
+    pub(super) fn forget(&mut self, link: LinkId) {
+        if !self.parents.is_empty() {
+            self.parents.retain(|_, parent| parent.link != link);
+        }
+    }
+
+    /// Lets go of questions that were answered by silence.
+    pub(super) fn expire(&mut self, now: Duration) {
+        while let Some((_, token)) = self.patience.pop_front_if(|(until, _)| *until <= now) {
+            self.parents.remove(&token);
+        }
+    }
+}

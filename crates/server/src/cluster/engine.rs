@@ -1,0 +1,495 @@
+//! What the cluster's thread does with everything that happens: feeds the pure machines and does what they say.
+//!
+//! ```text
+//! sockets ---- frames, ends ----> engine ----> Node      (who belongs to the tree)
+//! loops ------ questions -------> engine ----> Resolver  (where files are), of a node with children
+//! storage ---- names, looks ----> engine ----> Holdings  (what is here), of a server
+//!                                   |
+//!                                   +--> outboxes, new connections, answers to clients
+//! ```
+//!
+//! It decides nothing itself. One thread, so everything here is borrowed for a moment and never across a wait.
+
+use super::askers::Askers;
+use super::holdings::Holdings;
+use super::line::{Line, Stage};
+use super::questions::Questions;
+use super::settings::{Role, Settings};
+use super::sockets::{self, Buffer};
+use base::Clock;
+use cluster::tree::{
+    self, Action, ChildChange, Event, LinkId, Message, Node, Notice, Peer, from_answer, from_frame,
+};
+use cluster::{Interface, Resolver, Slot};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use wire::cms::{EncodeError, Frame, LoginAnswer, Message as Wire, Splitter};
+
+/// The engine as the tasks of its thread share it.
+pub(super) type SharedEngine = Rc<RefCell<Engine>>;
+
+/// How often expired locations are looked for while nothing else happens.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// How often it is looked whether the cluster has settled, as long as it has not.
+const UNSETTLED_LOOK: Duration = Duration::from_millis(100);
+
+/// Everything the thread knows.
+pub struct Engine {
+    pub(super) settings: Settings,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) node: Node,
+    pub(super) resolver: Option<Resolver>,
+    pub(super) holdings: Option<Holdings>,
+    pub(super) askers: Askers,
+    pub(super) questions: Questions,
+    pub(super) lines: HashMap<LinkId, Line>,
+    /// What all connections read into.
+    pub(super) buffer: Rc<RefCell<Buffer>>,
+    me: Weak<RefCell<Self>>,
+    accepted: u64,
+    /// Connections found broken while actions were done; the node hears of them afterwards.
+    broken: Vec<LinkId>,
+    actions: Vec<Action>,
+    pub(super) file_actions: Vec<cluster::Action>,
+    /// The administrator wants no clients here.
+    pub(super) suspended: bool,
+    sweep_at: Duration,
+    wake_at: Option<Duration>,
+    /// The time to wake up may be earlier than it was.
+    pub(super) rearm: Rc<Notify>,
+}
+
+/// What an engine is made of.
+pub(super) struct Machines {
+    pub(super) node: Node,
+    pub(super) resolver: Option<Resolver>,
+    pub(super) holdings: Option<Holdings>,
+}
+
+impl Engine {
+    pub(super) fn new(
+        settings: Settings,
+        clock: Arc<dyn Clock>,
+        machines: Machines,
+        questions: Questions,
+    ) -> SharedEngine {
+        let sweep_at = clock.now() + SWEEP;
+        Rc::new_cyclic(|me| {
+            RefCell::new(Self {
+                settings,
+                clock,
+                node: machines.node,
+                resolver: machines.resolver,
+                holdings: machines.holdings,
+                askers: Askers::default(),
+                questions,
+                lines: HashMap::new(),
+                buffer: Rc::default(),
+                me: me.clone(),
+                accepted: 0,
+                broken: Vec::new(),
+                actions: Vec::new(),
+                file_actions: Vec::new(),
+                suspended: false,
+                sweep_at,
+                wake_at: None,
+                rearm: Rc::default(),
+            })
+        })
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    /// The tree machine, for those who look at it.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// The location machine, for those who look at it; `None` in a server.
+    pub fn resolver(&self) -> Option<&Resolver> {
+        self.resolver.as_ref()
+    }
+
+    /// What the node is.
+    pub fn role(&self) -> Role {
+        self.settings.role
+    }
+
+    /// The time on the clock of the machines.
+    pub fn time(&self) -> Duration {
+        self.now()
+    }
+
+    /// Begins to look for parents.
+    pub(super) fn start(&mut self) {
+        self.drive(|node, now, out| node.start(now, out));
+    }
+
+    /// Somebody connected.
+    pub(super) fn accepted(&mut self, ip: IpAddr) -> LinkId {
+        let link = LinkId::accepted(self.accepted);
+        self.accepted += 1;
+        self.lines.insert(link, Line::new(Stage::first(link), Some(ip)));
+        let peer = Peer { ip, host: self.host_of(ip) };
+        self.event(Event::Accepted { link, peer });
+        link
+    }
+
+    /// How others reach a node that connected from this address.
+    fn host_of(&self, ip: IpAddr) -> String {
+        match &self.settings.own_name {
+            Some(name) if ip.is_loopback() => name.to_string(),
+            _ => ip.to_string(),
+        }
+    }
+
+    pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
+        self.lines.get_mut(&link)
+    }
+
+    /// How far a connection is; `None` when it is none any more.
+    pub(super) fn stage(&self, link: LinkId) -> Option<Stage> {
+        self.lines.get(&link).map(|line| line.stage)
+    }
+
+    /// A connection ended, or was not made.
+    pub(super) fn ended(&mut self, link: LinkId) {
+        if let Some(line) = self.lines.remove(&link) {
+            line.close();
+            self.askers.forget(link);
+            self.event(Event::Closed { link });
+        }
+    }
+
+    /// Bytes arrived: takes all whole frames. `false` when the connection is none any more.
+    pub(super) fn arrived(&mut self, link: LinkId, splitter: &mut Splitter) -> bool {
+        loop {
+            let Some(stage) = self.stage(link) else { return false };
+            splitter.enter(stage.phase());
+            match splitter.next_frame() {
+                Ok(Some(frame)) => self.frame(link, stage, &frame),
+                Ok(None) => return true,
+                Err(error) => {
+                    tracing::warn!("{} breaks the protocol: {error}", self.name_of(link));
+                    self.ended(link);
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn frame(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>) {
+        if stage == Stage::Asking {
+            return match LoginAnswer::decode(&frame.header, frame.payload) {
+                Ok(answer) => match from_answer(&answer) {
+                    Some(message) => self.answered(link, message),
+                    None => self.event(Event::Heard { link, state: false }),
+                },
+                Err(error) => {
+                    tracing::warn!("{} answers a login with nonsense: {error}", self.name_of(link));
+                    self.ended(link);
+                }
+            };
+        }
+        match Wire::decode(&frame.header, frame.payload) {
+            Ok(message) => match from_frame(&message) {
+                Some(message) => self.said(link, stage, message),
+                None if stage == Stage::Anonymous => self.ended(link),
+                None => {
+                    let state = matches!(message, Wire::State(_));
+                    self.event(Event::Heard { link, state });
+                    self.about_files(link, stage, frame, &message);
+                }
+            },
+            Err(error) => {
+                tracing::debug!("{} sent what cannot be read: {error}", self.name_of(link));
+                self.event(Event::Heard { link, state: false });
+                self.unreadable(link, stage, frame);
+            }
+        }
+    }
+
+    /// A message about the tree, before a parent has answered our login.
+    fn answered(&mut self, link: LinkId, message: Message) {
+        let accepted = match &message {
+            Message::Reply(reply) => Some(reply.extensions),
+            _ => None,
+        };
+        if let (Some(extensions), Some(line)) = (accepted, self.lines.get_mut(&link)) {
+            line.stage = Stage::Node;
+            line.extensions = extensions;
+        }
+        self.event(Event::Message { link, message });
+        if accepted.is_some() {
+            self.new_parent(link);
+        }
+    }
+
+    /// A message about the tree.
+    fn said(&mut self, link: LinkId, stage: Stage, message: Message) {
+        if let (Stage::Anonymous, Message::Login(login)) = (stage, &message)
+            && let Some(line) = self.lines.get_mut(&link)
+        {
+            line.logged_in(login.mode);
+        }
+        self.event(Event::Message { link, message });
+    }
+
+    /// Feeds the tree machine.
+    pub(super) fn event(&mut self, event: Event) {
+        self.drive(|node, now, out| node.handle(event, now, out));
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self) {
+        let now = self.now();
+        self.wake_at = None;
+        if self.node.deadline().is_some_and(|due| due <= now) {
+            self.drive(|node, now, out| node.tick(now, out));
+        }
+        let due = self.resolver.as_ref().and_then(Resolver::next_deadline).is_some_and(|due| due <= now);
+        if due || self.sweep_at <= now {
+            self.sweep_at = now + SWEEP;
+            self.resolve(|resolver, now, out| resolver.tick(now, out));
+        }
+        self.askers.expire(now);
+        self.settle();
+    }
+
+    /// When [`Engine::tick`] has something to do.
+    pub(super) fn deadline(&mut self) -> Duration {
+        let now = self.now();
+        let settling = self.resolver.as_ref().is_some_and(|resolver| !resolver.cell().quorum());
+        let deadlines = [
+            self.node.deadline(),
+            self.resolver.as_ref().and_then(Resolver::next_deadline),
+            self.resolver.as_ref().map(|_| self.sweep_at),
+            self.questions.deadline(),
+            settling.then_some(now + UNSETTLED_LOOK),
+        ];
+        let due = deadlines.into_iter().flatten().min().unwrap_or(now + SWEEP);
+        self.wake_at = Some(due);
+        due
+    }
+
+    /// Lets the tree machine work, and does what it says, until nothing is left.
+    pub(super) fn drive(&mut self, work: impl FnOnce(&mut Node, Duration, &mut Vec<Action>)) {
+        let now = self.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        work(&mut self.node, now, &mut actions);
+        loop {
+            for action in actions.drain(..) {
+                self.perform(action, now);
+            }
+            let Some(link) = self.broken.pop() else { break };
+            if let Some(line) = self.lines.remove(&link) {
+                line.close();
+                self.askers.forget(link);
+                self.node.handle(Event::Closed { link }, now, &mut actions);
+            }
+        }
+        self.actions = actions;
+        self.settle();
+    }
+
+    /// Lets the location machine work, and does what it says.
+    pub(super) fn resolve<T>(
+        &mut self,
+        work: impl FnOnce(&mut Resolver, Duration, &mut Vec<cluster::Action>) -> T,
+    ) -> Option<T> {
+        let now = self.now();
+        let resolver = self.resolver.as_mut()?;
+        let mut actions = std::mem::take(&mut self.file_actions);
+        let result = work(resolver, now, &mut actions);
+        for action in actions.drain(..) {
+            self.perform_about_files(action);
+        }
+        self.file_actions = actions;
+        self.end_broken();
+        self.check_alarm();
+        Some(result)
+    }
+
+    /// What follows when anything may have changed: whether everybody is here, and those who wait for that.
+    fn settle(&mut self) {
+        let now = self.now();
+        if let (Some(resolver), Some(members)) = (&mut self.resolver, self.node.members()) {
+            resolver.set_quorum(members.serves() && members.is_settled(now));
+        }
+        self.end_broken();
+        self.ask_again();
+        self.check_alarm();
+    }
+
+    /// Wakes the timer if it would ring too late.
+    fn check_alarm(&self) {
+        let due = [self.node.deadline(), self.resolver.as_ref().and_then(Resolver::next_deadline)];
+        let due = due.into_iter().flatten().min();
+        if let (Some(due), Some(armed)) = (due, self.wake_at)
+            && due < armed
+        {
+            self.rearm.notify_one();
+        }
+    }
+
+    /// Ends connections that were found broken.
+    pub(super) fn end_broken(&mut self) {
+        if !self.broken.is_empty() {
+            self.drive(|_, _, _| {});
+        }
+    }
+
+    /// The engine, to be shared with a task.
+    pub(super) fn shared(&self) -> Option<SharedEngine> {
+        self.me.upgrade()
+    }
+
+    fn perform(&mut self, action: Action, now: Duration) {
+        match action {
+            Action::Connect { link, address } => {
+                self.lines.insert(link, Line::new(Stage::first(link), None));
+                if let Some(me) = self.shared() {
+                    // It sees by itself that the line is gone.
+                    tokio::task::spawn_local(sockets::connect(me, link, address));
+                }
+            }
+            Action::Send { link, message } => {
+                if let (Message::Reply(reply), Some(line)) = (&message, self.lines.get_mut(&link)) {
+                    line.extensions = reply.extensions;
+                }
+                self.put(link, |peer, out| tree::encode(&message, peer, out));
+            }
+            Action::Close { link } => {
+                if let Some(line) = self.lines.remove(&link) {
+                    line.close();
+                    self.askers.forget(link);
+                }
+            }
+            Action::Remember { cell } => self.remember(cell.as_ref()),
+            Action::Child { slot, change } => self.follow(slot, change, now),
+            Action::Service { serves } => {
+                let what =
+                    if serves { "enough nodes are here: serving" } else { "not enough nodes are here" };
+                tracing::info!("cluster: {what}");
+            }
+            Action::Attached { attached: true } => tracing::info!("cluster: this node has a place"),
+            Action::Attached { attached: false } => {
+                tracing::warn!("cluster: this node has no parent any more and looks for one");
+            }
+            Action::Notice(notice) => tell(&notice),
+        }
+    }
+
+    /// Puts frames into the outbox of a connection. One that does not take them, and one that cannot be told what it has
+    /// to hear, is ended.
+    pub(super) fn put(
+        &mut self,
+        link: LinkId,
+        write: impl FnOnce(tree::Extensions, &mut Vec<u8>) -> Result<(), EncodeError>,
+    ) {
+        let Some(line) = self.lines.get(&link) else { return };
+        let extensions = line.extensions;
+        match line.outbox.put(|out| write(extensions, out)) {
+            Ok(waiting) if waiting > self.settings.outbox_bytes_max => {
+                tracing::warn!("{} does not take what it is sent: closed", self.name_of(link));
+                self.broken.push(link);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!("a message for {} is not sent: {error}", self.name_of(link)),
+        }
+    }
+
+    /// A peer's name for the log.
+    pub(super) fn name_of(&self, link: LinkId) -> String {
+        let child = self.node.slot(link).and_then(|slot| self.node.members()?.member(slot));
+        match (child, self.lines.get(&link).and_then(|line| line.ip)) {
+            (Some(child), _) => format!("{} ({})", child.address, child.identity.id.as_str()),
+            (None, Some(ip)) => ip.to_string(),
+            (None, None) => "a parent".to_owned(),
+        }
+    }
+
+    /// Keeps on disk where this node has its place.
+    fn remember(&self, cell: Option<&tree::Address>) {
+        let Some(file) = self.settings.place_file.clone() else { return };
+        let text = cell.map(|address| format!("{} {}\n", address.host(), address.port()));
+        aside("cluster-place", move || {
+            let kept = match text {
+                Some(text) => std::fs::write(&file, text),
+                None => std::fs::remove_file(&file).or_else(|error| {
+                    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+                }),
+            };
+            if let Err(error) = kept {
+                tracing::debug!("{}: {error}", file.display());
+            }
+        });
+    }
+
+    fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {
+        self.questions.changes += 1;
+        let Some(resolver) = &mut self.resolver else { return };
+        let member = self.node.members().and_then(|members| members.member(slot));
+        let interfaces: Vec<Interface> = member.map(interface).into_iter().collect();
+        let mut actions = std::mem::take(&mut self.file_actions);
+        resolver.follow(slot, change, member, interfaces, now, &mut actions);
+        if let (Some(member), ChildChange::Joined { .. } | ChildChange::Lost | ChildChange::Freed) =
+            (member, change)
+        {
+            let what = match change {
+                ChildChange::Joined { .. } => "joined",
+                ChildChange::Lost => "was lost",
+                _ => "left",
+            };
+            tracing::info!("cluster: {} {what} (slot {slot})", member.address);
+        }
+        for action in actions.drain(..) {
+            self.perform_about_files(action);
+        }
+        self.file_actions = actions;
+    }
+}
+
+/// Runs what waits for a disk on a thread of its own: it happens seldom.
+pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
+    if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
+        tracing::warn!("no thread for {name}: {error}");
+    }
+}
+
+/// The address clients are sent to.
+fn interface(member: &tree::Member) -> Interface {
+    let ip = member.identity.ip;
+    let host = member.data.host();
+    let host = if host.contains(':') { format!("[{host}]").into() } else { Arc::from(host) };
+    Interface { host, ip, private: false }
+}
+
+/// Says in the log what an operator may want to know.
+fn tell(notice: &Notice) {
+    match notice {
+        Notice::Refused { host, reason } => tracing::warn!("cluster: {host} was refused: {reason:?}"),
+        Notice::Silent { address } => tracing::warn!("cluster: {address} was silent for too long: closed"),
+        Notice::ParentSilent { address } => {
+            tracing::warn!("cluster: the parent {address} was silent for too long: closed");
+        }
+        Notice::Twins { id, host } => tracing::error!(
+            "cluster: {host} has the identity of another node that is connected ({id}); name one of them otherwise \
+             (-n, or cms.vnid)"
+        ),
+        Notice::Clusters { ids } => {
+            tracing::warn!("cluster: the managers belong to different clusters: {ids:?}")
+        }
+        Notice::Full { waiting } => {
+            tracing::warn!("cluster: no cell has room and {waiting} nodes wait: add supervisors")
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Messages about files: questions going down, answers going up, and what the location machine wants done.
+
+use super::askers::{Asker, Parent};
+use super::engine::Engine;
+use super::line::Stage;
+use super::questions::{Question, Wish};
+use super::settings::Role;
+use cluster::tree::{Extensions, LinkId};
+use cluster::{Action, LocateOptions, SelectOptions, SlotMask, StateAsk, StateReply};
+use wire::cms::flags::{HaveModifier, StateModifier};
+use wire::cms::message::{Gone, Have, NotHere, State};
+use wire::cms::response::Answer as WireAnswer;
+use wire::cms::{ErrorCode, Frame, Message as Wire, StreamId};
+
+impl Engine {
+    /// A message that is not about the tree.
+    pub(super) fn about_files(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
+        if stage == Stage::Redirector {
+            return self.request(link, frame, message);
+        }
+        if link.is_outward() {
+            return match message {
+                Wire::State(state) => self.parent_asks(link, frame.header.streamid, state),
+                message => self.order(link, frame, message),
+            };
+        }
+        // Nodes that have no place yet say nothing about files.
+        let Some(slot) = self.node.slot(link) else { return };
+        match message {
+            Wire::Have(have) => {
+                let pending = have.modifier.contains(HaveModifier::PENDING);
+                self.resolve(|resolver, now, out| resolver.have(slot, have.path, pending, now, out));
+            }
+            Wire::Gone(gone) => {
+                self.resolve(|resolver, now, out| resolver.gone(slot, gone.path, now, out));
+            }
+            Wire::NotHere(not_here) => {
+                self.resolve(|resolver, now, out| resolver.not_here(slot, not_here.path, now, out));
+            }
+            Wire::Inventory(inventory) => {
+                let pending = inventory.modifier.contains(wire::cms::flags::InventoryModifier::PENDING);
+                self.resolve(|resolver, now, out| {
+                    inventory.paths().for_each(|path| resolver.inventory(slot, path, pending, now, out));
+                });
+                self.pass_on_inventory(frame);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a redirector asks.
+    fn request(&mut self, link: LinkId, frame: &Frame<'_>, message: &Wire<'_>) {
+        let streamid = frame.header.streamid;
+        let (path, wish) = match message {
+            Wire::Select(select) => {
+                let tried = select.avoid.unwrap_or_default().into();
+                (select.path, Wish::Select { options: SelectOptions::from(select.options), tried })
+            }
+            Wire::Locate(locate) => (locate.path, Wish::Locate(LocateOptions::from(locate.options))),
+            message => return self.order(link, frame, message),
+        };
+        let question = Question { path: path.into(), wish, asked: self.now() };
+        self.ask(question, Asker::Redirector { link, streamid, promised: None });
+    }
+
+    /// A frame that cannot be read. Redirectors are told, nodes are not.
+    pub(super) fn unreadable(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>) {
+        match stage {
+            Stage::Anonymous => self.ended(link),
+            Stage::Redirector => self.refuse_request(link, frame.header.streamid),
+            Stage::Asking | Stage::Node => {}
+        }
+    }
+
+    /// Tells a redirector that nobody here does what it asked for.
+    pub(super) fn refuse_request(&mut self, link: LinkId, streamid: StreamId) {
+        let text = b"badly formed or unsupported request";
+        self.respond_with(link, streamid, None, WireAnswer::Error { code: ErrorCode::INVALID, text });
+    }
+
+    /// A parent asks whether a path is here.
+    fn parent_asks(&mut self, link: LinkId, streamid: StreamId, state: &State<'_>) {
+        let has = |bit| state.modifier.contains(bit);
+        let extensions = self.lines.get(&link).map(|line| line.extensions).unwrap_or_default();
+        let parent = Parent {
+            link,
+            streamid,
+            path: state.path.into(),
+            definite: has(StateModifier::DEFINITE) && extensions.contains(Extensions::NOT_HERE),
+        };
+        if self.resolver.is_none() {
+            return self.look(parent, has(StateModifier::NO_REPLY));
+        }
+        let ask = StateAsk {
+            refresh: has(StateModifier::REFRESH),
+            quiet: has(StateModifier::NO_REPLY),
+            // A manager's parents are meta managers.
+            via_meta: has(StateModifier::META) || self.settings.role == Role::Manager,
+        };
+        let token = self.askers.token();
+        let reply = self.resolve(|resolver, now, out| resolver.state(token, state.path, ask, now, out));
+        match reply.flatten() {
+            Some(reply) => self.answer_parent(&parent, reply),
+            None if ask.quiet => {}
+            None => {
+                let now = self.now();
+                self.askers.wait_above(token, parent, now);
+            }
+        }
+    }
+
+    /// Tells a parent what it asked for. Silence is the only "not here" that real ones know.
+    pub(super) fn answer_parent(&mut self, parent: &Parent, reply: StateReply) {
+        let message = match reply {
+            StateReply::Have { pending } => have(&parent.path, pending),
+            StateReply::NotHere if parent.definite => Wire::NotHere(NotHere { path: &parent.path }),
+            StateReply::NotHere => return,
+        };
+        self.put(parent.link, |peer, out| message.encode(parent.streamid, peer, out));
+    }
+
+    /// Connections to parents.
+    pub(super) fn parents(&self) -> Vec<LinkId> {
+        let memberships = self.node.memberships().iter();
+        memberships.flat_map(|membership| membership.parents().map(|(link, _)| link)).collect()
+    }
+
+    /// Tells all parents that a path is here now, though none asked.
+    pub(super) fn announce(&mut self, path: &[u8], pending: bool) {
+        for link in self.parents() {
+            self.put(link, |peer, out| have(path, pending).encode(StreamId::NONE, peer, out));
+        }
+    }
+
+    /// Tells all parents that a path is not here any more.
+    pub(super) fn retract(&mut self, path: &[u8]) {
+        for link in self.parents() {
+            self.put(link, |peer, out| Wire::Gone(Gone { path }).encode(StreamId::NONE, peer, out));
+        }
+    }
+
+    /// Does one thing that the location machine wants done.
+    pub(super) fn perform_about_files(&mut self, action: Action) {
+        match action {
+            Action::Ask { to, path, refresh, via_meta } => self.ask_children(to, &path, refresh, via_meta),
+            Action::Answer { token, answer } => {
+                if let Some((question, asker)) = self.askers.take(token) {
+                    self.conclude(question, asker, answer);
+                }
+            }
+            Action::Reply { token, reply } => {
+                if let Some(parent) = self.askers.take_above(token) {
+                    self.answer_parent(&parent, reply);
+                }
+            }
+            Action::Announce { path, pending } => self.announce(&path, pending),
+            Action::Retract { path } => self.retract(&path),
+        }
+    }
+
+    fn ask_children(&mut self, to: SlotMask, path: &[u8], refresh: bool, via_meta: bool) {
+        let mut modifier = StateModifier::NONE;
+        if refresh {
+            modifier |= StateModifier::REFRESH;
+        }
+        if via_meta {
+            modifier |= StateModifier::META;
+        }
+        let streamid = StreamId::of_path(path);
+        for slot in to {
+            let link = self.node.members().and_then(|members| members.member(slot)?.link);
+            let Some(link) = link else { continue };
+            self.put(link, |peer, out| {
+                let definite = peer.contains(Extensions::NOT_HERE);
+                let modifier = if definite { modifier | StateModifier::DEFINITE } else { modifier };
+                Wire::State(State { modifier, path }).encode(streamid, peer, out)
+            });
+        }
+    }
+
+    /// What a child has its parent's parents want to know too. It only saves questions: none waits for it.
+    fn pass_on_inventory(&mut self, frame: &Frame<'_>) {
+        for link in self.parents() {
+            let room = |line: &super::line::Line| {
+                line.extensions.contains(Extensions::INVENTORY)
+                    && line.outbox.waiting() < self.settings.outbox_bytes_max / 2
+            };
+            if self.lines.get(&link).is_some_and(room) {
+                self.put(link, |_, out| {
+                    frame.relay(frame.header, out);
+                    Ok(())
+                });
+            }
+        }
+    }
+}
+
+fn have(path: &[u8], pending: bool) -> Wire<'_> {
+    let modifier = if pending { HaveModifier::PENDING } else { HaveModifier::ONLINE };
+    Wire::Have(Have { modifier, path })
+}

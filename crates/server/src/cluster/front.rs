@@ -1,0 +1,162 @@
+//! Where the loops of connections ask: what is plainly known is answered on the spot, the rest by the cluster's thread.
+
+use super::askers::Tell;
+use super::engine::Engine;
+use super::questions::Wish;
+use base::Clock;
+use cluster::{Answer, LocateOptions, Reader, SelectOptions, Shared};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// Questions on their way to the cluster's thread; when there are more, clients are told to come again.
+pub(super) const COMMANDS_MAX: usize = 1 << 16;
+
+/// What the cluster's thread is to do.
+pub(super) enum Command {
+    /// Answer a client.
+    Ask { path: Box<[u8]>, wish: Wish, tell: Tell },
+    /// Let somebody look at the engine, or change it.
+    With(Box<dyn FnOnce(&mut Engine) + Send>),
+    /// End.
+    Stop,
+}
+
+/// Each front has readers of its own on each thread.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The readers of this thread, by the front they belong to: one, but for tests with several managers in a process.
+    static READERS: RefCell<Vec<(u64, Reader, Lot)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where connections ask for nodes and holders of files.
+pub(crate) struct Front {
+    number: u64,
+    shared: Arc<Shared>,
+    clock: Arc<dyn Clock>,
+    commands: mpsc::Sender<Command>,
+    /// The administrator wants no clients here.
+    suspended: Arc<AtomicBool>,
+    /// Told to clients when the thread cannot take more questions.
+    busy: Duration,
+}
+
+impl Front {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        clock: Arc<dyn Clock>,
+        commands: mpsc::Sender<Command>,
+        suspended: Arc<AtomicBool>,
+        busy: Duration,
+    ) -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { number, shared, clock, commands, suspended, busy }
+    }
+
+    /// Which node a client shall go to. The answer, or `None`: then `tell` brings it later, on another thread.
+    pub(crate) fn select(
+        &self,
+        path: &[u8],
+        options: SelectOptions,
+        tried: &[u8],
+        tell: impl FnOnce() -> Tell,
+    ) -> Option<Answer> {
+        if tried.is_empty()
+            && let Some(answer) = self.read(|reader, now, lot| reader.select(path, options, now, lot))
+        {
+            return Some(answer);
+        }
+        self.ask(path, Wish::Select { options, tried: tried.into() }, tell())
+    }
+
+    /// Who has a path; `*` and `*<path>` as in the protocol.
+    pub(crate) fn locate(
+        &self,
+        path: &[u8],
+        options: LocateOptions,
+        tell: impl FnOnce() -> Tell,
+    ) -> Option<Answer> {
+        if let Some(answer) = self.read(|reader, now, _| reader.locate(path, options, now)) {
+            return Some(answer);
+        }
+        self.ask(path, Wish::Locate(options), tell())
+    }
+
+    /// Lets the cluster's thread do something; `false` when it cannot take more now.
+    pub(crate) fn with(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
+        self.commands.try_send(Command::With(Box::new(work))).is_ok()
+    }
+
+    fn ask(&self, path: &[u8], wish: Wish, tell: Tell) -> Option<Answer> {
+        match self.commands.try_send(Command::Ask { path: path.into(), wish, tell }) {
+            Ok(()) => None,
+            Err(mpsc::error::TrySendError::Full(Command::Ask { tell, .. })) => {
+                tell(Answer::Wait(self.busy));
+                None
+            }
+            // The thread has ended with the process; the question answers itself as it is dropped.
+            Err(_) => None,
+        }
+    }
+
+    /// What is plainly known. "Come again" is for the machine to say: it may know when.
+    fn read(&self, look: impl FnOnce(&mut Reader, Duration, &mut Lot) -> Option<Answer>) -> Option<Answer> {
+        if self.suspended.load(Ordering::Relaxed) {
+            return None;
+        }
+        let now = self.clock.now();
+        let answer = READERS.with_borrow_mut(|readers| {
+            if !readers.iter().any(|(number, ..)| *number == self.number) {
+                readers.push((self.number, self.shared.reader(), Lot::new()));
+            }
+            let (_, reader, lot) = readers.iter_mut().find(|(number, ..)| *number == self.number)?;
+            look(reader, now, lot)
+        });
+        answer.filter(|answer| match answer {
+            Answer::Wait(_) | Answer::Error(..) => false,
+            Answer::Redirect { .. } => true,
+            Answer::Located(list) => !list.is_empty(),
+        })
+    }
+}
+
+/// Random numbers for drawing a node: fast, and nothing hangs on their being guessed. (SplitMix64.)
+pub(super) struct Lot(u64);
+
+impl Lot {
+    fn new() -> Self {
+        let mut seed = [0; 8];
+        SystemLot.fill(&mut seed);
+        Self(u64::from_ne_bytes(seed))
+    }
+}
+
+use base::Rng;
+
+impl Rng for Lot {
+    fn fill(&mut self, into: &mut [u8]) {
+        for chunk in into.chunks_mut(8) {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            let bytes = (mixed ^ (mixed >> 31)).to_ne_bytes();
+            chunk.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
+        }
+    }
+}
+
+/// Random numbers nobody can guess: the cache's key is made of them.
+pub(super) struct SystemLot;
+
+impl Rng for SystemLot {
+    fn fill(&mut self, into: &mut [u8]) {
+        // A kernel without random numbers runs nothing of today.
+        if rustix::rand::getrandom(&mut *into, rustix::rand::GetRandomFlags::empty()) != Ok(into.len()) {
+            tracing::error!("no random numbers");
+            std::process::abort();
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The sockets of the cluster's thread: the open port, connections to parents, bytes in and bytes out.
+
+use super::engine::{Engine, SharedEngine};
+use super::line::{Outbox, Stage};
+use super::settings::Listen;
+use cluster::tree::{Address, Event, LinkId};
+use net::Admission;
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::spawn_local;
+use wire::cms::Splitter;
+
+/// Connections that may wait to be accepted: thousands of nodes start at once. The kernel has its own limit.
+const BACKLOG: i32 = 4096;
+
+/// Bytes taken from a socket at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Memory of an outbox that is kept when it was sent.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+/// How long what is under way may take when a connection is closed.
+const PARTING: Duration = Duration::from_secs(2);
+
+/// Pause after the system had no descriptor for a newcomer.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A peer that vanished without a word is noticed by the kernel after this much silence, at the latest.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// Opens the port for other nodes.
+pub(super) fn open(listen: Listen) -> io::Result<std::net::TcpListener> {
+    let wanted = listen.address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    let bind = |address: SocketAddr| {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+        if address.is_ipv6() && listen.address.is_none() {
+            socket.set_only_v6(false)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok::<_, io::Error>(socket.into())
+    };
+    bind(SocketAddr::new(wanted, listen.port)).or_else(|error| match (listen.address, error.raw_os_error()) {
+        // A kernel without IPv6.
+        (None, Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) => {
+            bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), listen.port))
+        }
+        _ => Err(error),
+    })
+}
+
+/// Accepts for ever.
+pub(super) async fn accept(engine: SharedEngine, listener: TcpListener, admission: Option<Admission>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let ip = peer.ip().to_canonical();
+                let (engine, admission) = (engine.clone(), admission.clone());
+                spawn_local(async move {
+                    if let Some(admits) = admission
+                        && !admits(ip).await
+                    {
+                        tracing::warn!("{ip} is not allowed to join the cluster (cms.allow)");
+                        return;
+                    }
+                    let link = engine.borrow_mut().accepted(ip);
+                    attach(&engine, link, stream);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("a connection to the cluster port could not be accepted: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Makes a connection to a parent. The engine hears how it went.
+pub(super) async fn connect(engine: SharedEngine, link: LinkId, address: Address) {
+    match dial(&address).await {
+        Ok(stream) => {
+            if attach(&engine, link, stream) {
+                engine.borrow_mut().event(Event::Connected { link });
+            }
+        }
+        Err(error) => {
+            tracing::debug!("{address} cannot be reached: {error}");
+            engine.borrow_mut().ended(link);
+        }
+    }
+}
+
+/// Connects to the first address of the host that answers. The node gives up in time.
+async fn dial(address: &Address) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads to no address");
+    for address in tokio::net::lookup_host((address.host(), address.port())).await? {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Gives a connection its tasks; `false` when the engine does not want it any more.
+fn attach(engine: &SharedEngine, link: LinkId, stream: TcpStream) -> bool {
+    if let Err(error) = prepare(&stream) {
+        tracing::debug!("a cluster connection cannot be set up fully: {error}");
+    }
+    let (from, to) = stream.into_split();
+    let mut borrowed = engine.borrow_mut();
+    let Some(line) = borrowed.line(link) else { return false };
+    spawn_local(send(Rc::downgrade(engine), link, line.outbox.clone(), to));
+    line.keep(spawn_local(receive(engine.clone(), link, from)).abort_handle());
+    true
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(stream);
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(SILENCE / 2).with_interval(SILENCE / 6))?;
+    socket.set_tcp_user_timeout(Some(SILENCE))
+}
+
+/// Takes what arrives and hands over each frame, until the end.
+async fn receive(engine: SharedEngine, link: LinkId, from: OwnedReadHalf) {
+    let mut splitter = Splitter::new(match engine.borrow_mut().stage(link) {
+        Some(stage) => stage.phase(),
+        None => return,
+    });
+    while from.readable().await.is_ok() {
+        let count = engine.borrow().buffer.clone().borrow_mut().read(&from, &mut splitter);
+        match count {
+            Ok(0) => break,
+            Ok(count) => {
+                if !engine.borrow_mut().arrived(link, &mut splitter) {
+                    return;
+                }
+                if count == READ_BYTES {
+                    tokio::task::yield_now().await;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                tracing::debug!("a cluster connection broke: {error}");
+                break;
+            }
+        }
+    }
+    engine.borrow_mut().ended(link);
+}
+
+/// What all connections read into: they live on one thread.
+pub(super) struct Buffer(Vec<u8>);
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self(vec![0; READ_BYTES])
+    }
+}
+
+impl Buffer {
+    fn read(&mut self, from: &OwnedReadHalf, splitter: &mut Splitter) -> io::Result<usize> {
+        let count = from.try_read(&mut self.0)?;
+        splitter.push(self.0.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+}
+
+/// Sends what is put into an outbox until that is closed; then what is left, if the peer takes it soon.
+async fn send(
+    engine: std::rc::Weak<std::cell::RefCell<Engine>>,
+    link: LinkId,
+    outbox: Rc<Outbox>,
+    mut to: OwnedWriteHalf,
+) {
+    let mut batch = Vec::new();
+    let mut sending = std::pin::pin!(async {
+        while outbox.take(&mut batch).await {
+            to.write_all(&batch).await?;
+            batch.clear();
+            if batch.capacity() > KEPT_BYTES_MAX {
+                batch = Vec::new();
+            }
+        }
+        to.shutdown().await
+    });
+    let sent = tokio::select! {
+        biased;
+        sent = &mut sending => sent,
+        () = outbox.closed() => tokio::time::timeout(PARTING, sending).await.unwrap_or(Ok(())),
+    };
+    if sent.is_err()
+        && let Some(engine) = engine.upgrade()
+    {
+        engine.borrow_mut().ended(link);
+    }
+}
+
+impl Stage {
+    /// The stage of a connection that was just made or accepted.
+    pub(super) const fn first(link: LinkId) -> Self {
+        if link.is_outward() { Self::Asking } else { Self::Anonymous }
+    }
+}

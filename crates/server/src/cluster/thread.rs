@@ -1,0 +1,248 @@
+//! The cluster's own thread: its start, its loop, its end.
+
+use super::engine::{Engine, Machines, SharedEngine};
+use super::front::{COMMANDS_MAX, Command, Front, SystemLot};
+use super::holdings::{Ear, Holdings};
+use super::questions::Questions;
+use super::settings::Settings;
+use super::sockets;
+use crate::error::StartError;
+use base::Clock;
+use cluster::tree::{Address, Node};
+use cluster::{Cache, Cell, Chooser, Resolver};
+use logical::Logical;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+/// Commands taken at once before sockets get their turn.
+const COMMANDS_AT_ONCE: usize = 256;
+
+/// How long whoever looks at the engine waits for the thread.
+const LOOK_MAX: Duration = Duration::from_secs(5);
+
+/// Between attempts to tell a busy thread to end.
+const STOP_PAUSE: Duration = Duration::from_millis(1);
+
+/// The node of the cluster that this process is, as others see it. Dropping it ends the node.
+pub struct Cluster {
+    commands: mpsc::Sender<Command>,
+    address: Option<SocketAddr>,
+    front: Option<Arc<Front>>,
+    suspended: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What is there before the thread.
+struct Parts {
+    settings: Settings,
+    clock: Arc<dyn Clock>,
+    listener: Option<std::net::TcpListener>,
+    resolver: Option<Resolver>,
+    logical: Option<Arc<Logical>>,
+    commands: mpsc::Receiver<Command>,
+}
+
+impl Cluster {
+    /// Starts the node: opens its port if it has children, and begins to look for parents. Clients are served at `data_port`;
+    /// `logical` has the files of a server.
+    ///
+    /// # Errors
+    /// [`StartError`], if the port cannot be opened or the thread not be started.
+    pub(crate) fn start(
+        mut settings: Settings,
+        clock: Arc<dyn Clock>,
+        data_port: u16,
+        logical: Option<Arc<Logical>>,
+    ) -> Result<Self, StartError> {
+        let redirects = settings.role.redirects();
+        let port = settings.listen.port;
+        let listener = match redirects {
+            true => Some(sockets::open(settings.listen).map_err(|source| StartError::Port {
+                port,
+                owner: crate::process::port_owner(port),
+                source,
+            })?),
+            false => None,
+        };
+        let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        complete(&mut settings, data_port, address.map(|address| address.port()));
+        let (give, commands) = mpsc::channel(COMMANDS_MAX);
+        let suspended = Arc::new(AtomicBool::new(false));
+        let resolver = redirects.then(|| resolver(&settings));
+        let front = resolver.as_ref().map(|resolver| {
+            let busy = settings.policy.waits.lookup;
+            let shared = resolver.shared().clone();
+            Arc::new(Front::new(shared, clock.clone(), give.clone(), suspended.clone(), busy))
+        });
+        let parts = Parts { settings, clock, listener, resolver, logical, commands };
+        let system = |what| move |source| StartError::System { what, source };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(system("the cluster's runtime"))?;
+        let thread = std::thread::Builder::new()
+            .name("cluster".into())
+            .spawn(move || {
+                LocalSet::new().block_on(&runtime, run(parts));
+                // Walks over the disk and names that are looked up are not waited for.
+                runtime.shutdown_background();
+            })
+            .map_err(system("the cluster's thread"))?;
+        Ok(Self { commands: give, address, front, suspended, thread: Some(thread) })
+    }
+
+    /// Where other nodes connect to; `None` for a server.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Where connections ask for nodes; `None` for a server.
+    pub(crate) fn front(&self) -> Option<&Arc<Front>> {
+        self.front.as_ref()
+    }
+
+    /// Lets `look` see the engine on its thread, and waits for what it says; `None` when the thread does not answer. Not for a
+    /// loop of connections.
+    pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Engine) -> T + Send + 'static) -> Option<T> {
+        let (tell, told) = std::sync::mpsc::channel();
+        let work = move |engine: &mut Engine| {
+            // Who asked may have gone.
+            tell.send(look(engine)).ok();
+        };
+        self.commands.try_send(Command::With(Box::new(work))).ok()?;
+        told.recv_timeout(LOOK_MAX).ok()
+    }
+
+    /// Takes no clients any more, or takes them again: a server tells its parents, a manager its clients.
+    pub fn suspend(&self, suspended: bool) {
+        self.suspended.store(suspended, Ordering::Relaxed);
+        let work = move |engine: &mut Engine| engine.suspend(suspended);
+        self.commands.try_send(Command::With(Box::new(work))).ok();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Full of questions, it takes a moment to hear of it.
+        while let Err(mpsc::error::TrySendError::Full(_)) = self.commands.try_send(Command::Stop) {
+            std::thread::sleep(STOP_PAUSE);
+        }
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the cluster's thread had panicked");
+        }
+    }
+}
+
+/// Fills in what is only known when the ports are open.
+fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) {
+    if let (Some(parent), Some(port)) = (&mut settings.parent, cluster_port)
+        && parent.address.port() == 0
+    {
+        parent.address = Address::new(parent.address.host(), port);
+    }
+    let remembered = settings.place_file.as_deref().and_then(place);
+    for child in &mut settings.children {
+        if child.login.data_port == 0 {
+            child.login.data_port = data_port;
+        }
+        if child.login.cluster_port == 0 {
+            child.login.cluster_port = cluster_port.unwrap_or(0);
+        }
+        if child.remembered.is_none() {
+            child.remembered.clone_from(&remembered);
+        }
+    }
+    settings.resolve.has_parents = !settings.children.is_empty();
+}
+
+/// Where the node had its place before it was restarted.
+fn place(file: &std::path::Path) -> Option<Address> {
+    let text = std::fs::read_to_string(file).ok()?;
+    let (host, port) = text.trim_end().split_once(' ')?;
+    Some(Address::new(host, port.parse().ok()?))
+}
+
+fn resolver(settings: &Settings) -> Resolver {
+    let cache = Cache::new(&settings.cache, &mut SystemLot);
+    let chooser = Chooser::new(settings.policy.clone());
+    let mut cell = Cell::new(&settings.own_addresses);
+    // Nobody is here yet.
+    cell.set_quorum(false);
+    Resolver::new(cell, cache, chooser, settings.resolve, Box::new(SystemLot))
+}
+
+/// The thread's life.
+async fn run(parts: Parts) {
+    let Parts { mut settings, clock, listener, resolver, logical, mut commands } = parts;
+    let admission = settings.admission.take();
+    let children = std::mem::take(&mut settings.children);
+    let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
+    node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
+    let (say, mut words) = mpsc::unbounded_channel();
+    let holdings = logical.map(|logical| {
+        logical.set_events(Arc::new(Ear(say.clone())));
+        Holdings::new(logical, say.clone())
+    });
+    let machines = Machines { node, resolver, holdings };
+    let engine = Engine::new(settings, clock.clone(), machines, Questions::default());
+    if let Some(listener) = listener {
+        match tokio::net::TcpListener::from_std(listener) {
+            Ok(listener) => {
+                tokio::task::spawn_local(sockets::accept(engine.clone(), listener, admission));
+            }
+            Err(error) => tracing::error!("the cluster port cannot be served: {error}"),
+        }
+    }
+    engine.borrow_mut().start();
+    tokio::task::spawn_local(keep_time(engine.clone(), clock));
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            count = commands.recv_many(&mut batch, COMMANDS_AT_ONCE) => {
+                if count == 0 || obey(&engine, &mut batch) {
+                    break;
+                }
+            }
+            Some(word) = words.recv() => engine.borrow_mut().word(word),
+        }
+        tokio::task::yield_now().await;
+    }
+    engine.borrow_mut().leave();
+    // What was said last goes out.
+    tokio::task::yield_now().await;
+}
+
+/// Does what others want; whether it is to end.
+fn obey(engine: &SharedEngine, batch: &mut Vec<Command>) -> bool {
+    let mut engine = engine.borrow_mut();
+    for command in batch.drain(..) {
+        match command {
+            Command::Ask { path, wish, tell } => engine.client_asks(path, wish, tell),
+            Command::With(work) => {
+                work(&mut engine);
+                engine.end_broken();
+            }
+            Command::Stop => return true,
+        }
+    }
+    false
+}
+
+/// Calls the engine when something is due.
+async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) {
+    let rearm = engine.borrow().rearm.clone();
+    loop {
+        let due = engine.borrow_mut().deadline();
+        let pause = due.saturating_sub(clock.now());
+        tokio::select! {
+            () = tokio::time::sleep(pause) => engine.borrow_mut().tick(),
+            () = rearm.notified() => {}
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Nodes of a cluster inside the test's own process, over loopback sockets with ports the kernel picks.
+
+use client::xroot::flags::{LocateOptions, OpenOptions};
+use client::xroot::request::{Locate, Request};
+use client::{Login, Session, SessionError};
+use cluster::tree::{Address, ChildSettings, Extensions, Login as NodeLogin, Mode, ParentSettings, SystemId};
+use config::{Effective, Folder, Port, Setting};
+use server::Running;
+use server::cluster::{Engine, Role, Settings};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longer than anything takes that is not broken.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder for one test.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("scalla-cluster-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// A running node.
+pub struct Node {
+    pub running: Running,
+    pub data: PathBuf,
+}
+
+/// Nodes and where their files are.
+pub struct Site {
+    scratch: Scratch,
+    pub extensions: Extensions,
+}
+
+fn address(port: u16) -> Address {
+    Address::new("127.0.0.1", port)
+}
+
+impl Site {
+    pub fn new() -> Self {
+        Self { scratch: Scratch::new(), extensions: Extensions::ALL }
+    }
+
+    fn effective(&self, name: &str, port: u16) -> (Effective, PathBuf) {
+        let folder = self.scratch.0.join(name);
+        let data = folder.join("data");
+        std::fs::create_dir_all(&data).unwrap();
+        let mut effective = Effective::for_directory(&data, false);
+        effective.network.port =
+            Setting::from_command_line(if port == 0 { Port::Any } else { Port::Number(port) });
+        let admin = Folder { path: folder.join("admin"), group: false };
+        effective.process.admin_path = Setting::from_command_line(admin);
+        (effective, data)
+    }
+
+    fn settings(&self, name: &str, role: Role, parents: &[&Node]) -> Settings {
+        let mut settings = Settings::new(role);
+        settings.listen.address = Some([127, 0, 0, 1].into());
+        let (letter, mode) = match role {
+            Role::Server => ('s', Mode::SERVER),
+            Role::Supervisor => ('u', Mode::SERVER | Mode::MANAGER),
+            Role::Manager | Role::MetaManager => ('m', Mode::MANAGER),
+        };
+        let id = SystemId::compose(letter, &format!("{name}@here"), None, "test");
+        if role.redirects() {
+            let mut parent = ParentSettings::new(role.acceptor(), id.clone(), address(0));
+            parent.extensions = self.extensions;
+            settings.parent = Some(parent);
+        }
+        if !parents.is_empty() {
+            let managers = parents.iter().map(|parent| address(parent.cluster_address().port())).collect();
+            let login = NodeLogin {
+                version: 3,
+                mode: mode | Mode::BLREDIR | Mode::NOSTAGE,
+                id: id.as_str().to_owned(),
+                paths: "w /".to_owned(),
+                extensions: self.extensions,
+                space: cluster::tree::Space { total_mb: 1000, free_mb: 500, ..Default::default() },
+                ..NodeLogin::default()
+            };
+            settings.children.push(ChildSettings::new(managers, login));
+        }
+        settings
+    }
+
+    pub fn node(&self, name: &str, role: Role, parents: &[&Node]) -> Node {
+        let (effective, data) = self.effective(name, 0);
+        let settings = self.settings(name, role, parents);
+        let running = Running::listen_in_cluster(&effective, settings).unwrap();
+        Node { running, data }
+    }
+
+    pub fn manager(&self, name: &str) -> Node {
+        self.node(name, Role::Manager, &[])
+    }
+
+    pub fn server(&self, name: &str, parents: &[&Node]) -> Node {
+        self.node(name, Role::Server, parents)
+    }
+
+    /// A manager at the ports of one that has ended.
+    pub fn manager_again(&self, name: &str, data: SocketAddr, cluster: SocketAddr) -> Node {
+        let (effective, folder) = self.effective(name, data.port());
+        let mut settings = self.settings(name, Role::Manager, &[]);
+        settings.listen.port = cluster.port();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            // The system may need a moment to give the ports back.
+            match Running::listen_in_cluster(&effective, settings.clone()) {
+                Ok(running) => return Node { running, data: folder },
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Node {
+    pub fn cluster_address(&self) -> SocketAddr {
+        self.running.cluster().unwrap().address().unwrap()
+    }
+
+    pub fn port(&self) -> u16 {
+        self.running.address().port()
+    }
+
+    pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&mut Engine) -> T + Send + 'static) -> T {
+        self.running.cluster().unwrap().look(look).unwrap()
+    }
+
+    /// Waits until the node sees things so.
+    pub fn until(&self, what: &str, is_so: impl Fn(&Engine) -> bool + Send + Clone + 'static) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let is_so = is_so.clone();
+            if self.look(move |engine| is_so(engine)) {
+                return;
+            }
+            assert!(Instant::now() < until, "still not: {what}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until so many children serve, and the cluster has settled.
+    pub fn has_children(&self, count: usize) {
+        self.until("children are here and settled", move |engine| {
+            let active = engine.node().members().unwrap().members().filter(|(_, m)| m.is_active()).count();
+            active == count && engine.resolver().unwrap().cell().quorum()
+        });
+    }
+
+    pub fn put(&self, path: &str, content: &str) {
+        let file = self.data.join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, content).unwrap();
+    }
+
+    pub fn has(&self, path: &str) -> bool {
+        self.data.join(path.trim_start_matches('/')).exists()
+    }
+
+    pub fn client(&self) -> Client {
+        Client::at(self.port())
+    }
+}
+
+/// A client that follows redirects, as real ones do.
+pub struct Client {
+    first: u16,
+    /// Where the last answer came from, and how many redirects led there.
+    pub at: u16,
+    pub hops: usize,
+}
+
+/// Why a request failed: the code and the text.
+pub type Refusal = (u32, String);
+
+impl Client {
+    pub fn at(port: u16) -> Self {
+        Self { first: port, at: port, hops: 0 }
+    }
+
+    fn session(port: u16) -> Session {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        Session::connect(&[address], &Login::of_process("test"), PATIENCE).unwrap()
+    }
+
+    /// Makes a request, following redirects.
+    pub fn run<T>(
+        &mut self,
+        call: impl Fn(&mut Session) -> Result<T, SessionError>,
+    ) -> Result<(Session, T), Refusal> {
+        (self.at, self.hops) = (self.first, 0);
+        loop {
+            let mut session = Self::session(self.at);
+            match call(&mut session) {
+                Ok(value) => return Ok((session, value)),
+                Err(SessionError::Redirected { host, port, .. }) => {
+                    assert_eq!(host, "127.0.0.1");
+                    (self.at, self.hops) = (port.unwrap(), self.hops + 1);
+                    assert!(self.hops < 16, "a loop");
+                }
+                Err(SessionError::Failed { code, text }) => {
+                    return Err((code.0, text.trim_end_matches('\0').to_owned()));
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub fn read(&mut self, target: &str) -> Result<String, Refusal> {
+        let (mut session, file) = self.run(|session| session.open(target, OpenOptions::READ, 0))?;
+        Ok(String::from_utf8(session.read(file, 0, 1 << 20).unwrap()).unwrap())
+    }
+
+    /// Makes a file; the port of the server it was made at.
+    pub fn create(&mut self, target: &str) -> Result<u16, Refusal> {
+        let options = OpenOptions::NEW | OpenOptions::UPDT | OpenOptions::MKPATH;
+        self.run(|session| session.open(target, options, 0o644))?;
+        Ok(self.at)
+    }
+
+    pub fn size(&mut self, target: &str) -> Result<u64, Refusal> {
+        Ok(self.run(|session| session.size(target))?.1)
+    }
+
+    pub fn call(&mut self, request: &Request<'_>) -> Result<String, Refusal> {
+        let (_, answer) = self.run(|session| session.call(request))?;
+        Ok(String::from_utf8(answer).unwrap().trim_end_matches('\0').to_owned())
+    }
+
+    /// The ports of who has a path, as the first node says.
+    pub fn locate(&mut self, path: &str) -> Result<Vec<String>, Refusal> {
+        let locate = Locate { options: LocateOptions::NONE, path: path.as_bytes() };
+        let text = self.call(&Request::Locate(locate))?;
+        let mut places: Vec<String> = text.split(' ').map(str::to_owned).collect();
+        places.sort();
+        Ok(places)
+    }
+}
+
+/// How a server stands in the answer to a locate.
+pub fn place(kind: &str, node: &Node) -> String {
+    format!("{kind}[::127.0.0.1]:{}", node.port())
+}
+
+/// The same for many, in order.
+pub fn places(kind: &str, nodes: &[&Node]) -> Vec<String> {
+    let mut places: Vec<String> = nodes.iter().map(|node| place(kind, node)).collect();
+    places.sort();
+    places
+}
