@@ -108,13 +108,6 @@ fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), 
         complain(&report.to_string());
         return Err(StartError::Configuration);
     }
-    if effective.cluster.role.redirects() {
-        let role = effective.cluster.role.name();
-        return Err(StartError::Cluster(format!(
-            "{}: role {role} is not in force yet",
-            effective.cluster.role.origin
-        )));
-    }
     process::apply_environment(&effective.environment)
         .map_err(|source| StartError::System { what: "the environment of setenv", source })?;
     let user = launch.user.as_deref().map(User::find).transpose()?;

@@ -89,7 +89,9 @@ impl Running {
 
     /// Serves on a port that is open already.
     pub(crate) fn start(effective: &Effective, listener: Listener) -> Result<Self, StartError> {
-        Self::start_over(effective, listener, None, |posix| posix)
+        let port = listener.local_address().map(|address| address.port());
+        let port = port.map_err(|source| StartError::System { what: "the address of the port", source })?;
+        Self::start_over(effective, listener, cluster::configured(effective, port)?, |posix| posix)
     }
 
     fn start_over(

@@ -1,6 +1,5 @@
 //! Who waits for an answer of the location machine: clients of this process, redirectors, parents.
 
-use super::questions::Question;
 use cluster::tree::LinkId;
 use cluster::{Answer, Token};
 use std::collections::{HashMap, VecDeque};
@@ -45,7 +44,7 @@ pub(super) struct Parent {
 #[derive(Default)]
 pub(super) struct Askers {
     last: u64,
-    clients: HashMap<u64, (Question, Asker)>,
+    clients: HashMap<u64, Asker>,
     parents: HashMap<u64, Parent>,
     patience: VecDeque<(Duration, u64)>,
 }
@@ -57,8 +56,8 @@ impl Askers {
         Token(self.last)
     }
 
-    pub(super) fn wait(&mut self, token: Token, question: Question, asker: Asker) {
-        self.clients.insert(token.0, (question, asker));
+    pub(super) fn wait(&mut self, token: Token, asker: Asker) {
+        self.clients.insert(token.0, asker);
     }
 
     pub(super) fn wait_above(&mut self, token: Token, parent: Parent, now: Duration) {
@@ -66,7 +65,7 @@ impl Askers {
         self.patience.push_back((now + PARENT_PATIENCE, token.0));
     }
 
-    pub(super) fn take(&mut self, token: Token) -> Option<(Question, Asker)> {
+    pub(super) fn take(&mut self, token: Token) -> Option<Asker> {
         self.clients.remove(&token.0)
     }
 

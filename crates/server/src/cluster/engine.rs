@@ -13,7 +13,6 @@
 use super::askers::Askers;
 use super::holdings::Holdings;
 use super::line::{Line, Stage};
-use super::questions::Questions;
 use super::settings::{Role, Settings};
 use super::sockets::{self, Buffer};
 use base::Clock;
@@ -36,9 +35,6 @@ pub(super) type SharedEngine = Rc<RefCell<Engine>>;
 /// How often expired locations are looked for while nothing else happens.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether the cluster has settled, as long as it has not.
-const UNSETTLED_LOOK: Duration = Duration::from_millis(100);
-
 /// Everything the thread knows.
 pub struct Engine {
     pub(super) settings: Settings,
@@ -47,7 +43,6 @@ pub struct Engine {
     pub(super) resolver: Option<Resolver>,
     pub(super) holdings: Option<Holdings>,
     pub(super) askers: Askers,
-    pub(super) questions: Questions,
     pub(super) lines: HashMap<LinkId, Line>,
     /// What all connections read into.
     pub(super) buffer: Rc<RefCell<Buffer>>,
@@ -73,12 +68,7 @@ pub(super) struct Machines {
 }
 
 impl Engine {
-    pub(super) fn new(
-        settings: Settings,
-        clock: Arc<dyn Clock>,
-        machines: Machines,
-        questions: Questions,
-    ) -> SharedEngine {
+    pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>, machines: Machines) -> SharedEngine {
         let sweep_at = clock.now() + SWEEP;
         Rc::new_cyclic(|me| {
             RefCell::new(Self {
@@ -88,7 +78,6 @@ impl Engine {
                 resolver: machines.resolver,
                 holdings: machines.holdings,
                 askers: Askers::default(),
-                questions,
                 lines: HashMap::new(),
                 buffer: Rc::default(),
                 me: me.clone(),
@@ -267,13 +256,10 @@ impl Engine {
     /// When [`Engine::tick`] has something to do.
     pub(super) fn deadline(&mut self) -> Duration {
         let now = self.now();
-        let settling = self.resolver.as_ref().is_some_and(|resolver| !resolver.cell().quorum());
         let deadlines = [
             self.node.deadline(),
             self.resolver.as_ref().and_then(Resolver::next_deadline),
             self.resolver.as_ref().map(|_| self.sweep_at),
-            self.questions.deadline(),
-            settling.then_some(now + UNSETTLED_LOOK),
         ];
         let due = deadlines.into_iter().flatten().min().unwrap_or(now + SWEEP);
         self.wake_at = Some(due);
@@ -318,14 +304,13 @@ impl Engine {
         Some(result)
     }
 
-    /// What follows when anything may have changed: whether everybody is here, and those who wait for that.
+    /// What follows when anything may have changed.
     fn settle(&mut self) {
         let now = self.now();
         if let (Some(resolver), Some(members)) = (&mut self.resolver, self.node.members()) {
             resolver.set_quorum(members.serves() && members.is_settled(now));
         }
         self.end_broken();
-        self.ask_again();
         self.check_alarm();
     }
 
@@ -435,7 +420,6 @@ impl Engine {
     }
 
     fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {
-        self.questions.changes += 1;
         let Some(resolver) = &mut self.resolver else { return };
         let member = self.node.members().and_then(|members| members.member(slot));
         let interfaces: Vec<Interface> = member.map(interface).into_iter().collect();

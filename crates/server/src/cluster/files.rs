@@ -3,7 +3,7 @@
 use super::askers::{Asker, Parent};
 use super::engine::Engine;
 use super::line::Stage;
-use super::questions::{Question, Wish};
+use super::questions::Wish;
 use super::settings::Role;
 use cluster::tree::{Extensions, LinkId};
 use cluster::{Action, LocateOptions, SelectOptions, SlotMask, StateAsk, StateReply};
@@ -59,8 +59,7 @@ impl Engine {
             Wire::Locate(locate) => (locate.path, Wish::Locate(LocateOptions::from(locate.options))),
             message => return self.order(link, frame, message),
         };
-        let question = Question { path: path.into(), wish, asked: self.now() };
-        self.ask(question, Asker::Redirector { link, streamid, promised: None });
+        self.ask(path, &wish, Asker::Redirector { link, streamid, promised: None });
     }
 
     /// A frame that cannot be read. Redirectors are told, nodes are not.
@@ -144,11 +143,11 @@ impl Engine {
         match action {
             Action::Ask { to, path, refresh, via_meta } => self.ask_children(to, &path, refresh, via_meta),
             Action::Answer { token, answer } => {
-                if let Some((question, asker)) = self.askers.take(token) {
-                    self.conclude(question, asker, answer);
+                if let Some(asker) = self.askers.take(token) {
+                    self.deliver(asker, answer);
                 }
             }
-            Action::Reply { token, reply } => {
+            Action::Reply { token, reply, path: _ } => {
                 if let Some(parent) = self.askers.take_above(token) {
                     self.answer_parent(&parent, reply);
                 }

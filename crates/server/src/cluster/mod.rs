@@ -30,7 +30,6 @@ mod front;
 #[allow(dead_code)] // nobody drives it yet
 mod health;
 mod holdings;
-#[allow(dead_code)] // nobody drives it yet
 mod identity;
 mod line;
 #[allow(dead_code)] // nobody drives it yet
@@ -41,6 +40,7 @@ mod settings;
 mod sockets;
 mod thread;
 
+pub(crate) use configured::configured;
 pub use engine::Engine;
 pub(crate) use front::Front;
 pub use settings::{CONTACT_WAIT, INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};

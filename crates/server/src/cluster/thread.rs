@@ -1,9 +1,9 @@
 //! The cluster's own thread: its start, its loop, its end.
 
+use super::askers::Asker;
 use super::engine::{Engine, Machines, SharedEngine};
 use super::front::{COMMANDS_MAX, Command, Front, SystemLot};
 use super::holdings::{Ear, Holdings};
-use super::questions::Questions;
 use super::settings::Settings;
 use super::sockets;
 use crate::error::StartError;
@@ -190,7 +190,7 @@ async fn run(parts: Parts) {
         Holdings::new(logical, say.clone())
     });
     let machines = Machines { node, resolver, holdings };
-    let engine = Engine::new(settings, clock.clone(), machines, Questions::default());
+    let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
         match tokio::net::TcpListener::from_std(listener) {
             Ok(listener) => {
@@ -223,7 +223,7 @@ fn obey(engine: &SharedEngine, batch: &mut Vec<Command>) -> bool {
     let mut engine = engine.borrow_mut();
     for command in batch.drain(..) {
         match command {
-            Command::Ask { path, wish, tell } => engine.client_asks(path, wish, tell),
+            Command::Ask { path, wish, tell } => engine.ask(&path, &wish, Asker::Client(tell)),
             Command::With(work) => {
                 work(&mut engine);
                 engine.end_broken();
