@@ -339,6 +339,7 @@ fn admission(effective: &Effective) -> Option<Admission> {
 }
 
 /// What is measured, and which file says who may join. `file` is the configuration: beside it lies a list without a path.
+#[allow(dead_code)] // nobody drives it yet
 pub(crate) fn health(effective: &Effective, file: Option<&Path>) -> HealthSettings {
     let cluster = &effective.cluster;
     let leaf = !cluster.role.redirects();
