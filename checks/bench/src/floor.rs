@@ -6,10 +6,13 @@
 
 use anyhow::Context;
 use client::{Interest, Poller, Readiness};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use slab::Slab;
+use std::fs::File;
+use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use wire::xroot::header::HandshakeReply;
 use wire::xroot::limits::{HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
 use wire::xroot::{RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
@@ -17,8 +20,8 @@ use wire::xroot::{RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
 const LISTENER: u64 = u64::MAX;
 /// Bytes received at once.
 const BUFFER_BYTES: usize = 64 << 10;
-/// A file so long that every offset is in it.
-const STAT: &[u8] = b"1 1099511627776 48 0\0";
+/// The length of what is not a file: every offset is in it.
+const ENDLESS: u64 = 1 << 40;
 
 struct Connection {
     socket: TcpStream,
@@ -33,7 +36,8 @@ struct Connection {
 }
 
 /// Serves until killed; prints `port N` when it listens.
-pub(crate) fn serve() -> anyhow::Result<()> {
+pub(crate) fn serve(file: Option<&Path>) -> anyhow::Result<()> {
+    let file = file.map(File::open).transpose().context("cannot open the file to serve")?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     listener.set_nonblocking(true)?;
     let mut poller = Poller::new()?;
@@ -55,7 +59,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
                     entry.insert(Connection::new(socket));
                 }
             } else if let Some(connection) = connections.get_mut(ready.token as usize) {
-                let open = !ready.readable || connection.receive(&mut buffer);
+                let open = !ready.readable || connection.receive(&mut buffer, file.as_ref());
                 if !open || !connection.flush(&poller, ready.token) {
                     connections.remove(ready.token as usize);
                 }
@@ -71,7 +75,7 @@ impl Connection {
     }
 
     /// Answers what has come; `false` at the end.
-    fn receive(&mut self, buffer: &mut [u8]) -> bool {
+    fn receive(&mut self, buffer: &mut [u8], file: Option<&File>) -> bool {
         let count = match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
             Ok((count, _)) if count > 0 => count,
             Err(Errno::AGAIN | Errno::INTR) => return true,
@@ -83,17 +87,17 @@ impl Connection {
             let mut input = std::mem::take(&mut self.input);
             input.extend_from_slice(rest);
             let mut rest = input.as_slice();
-            self.answer(&mut rest);
+            self.answer(&mut rest, file);
             self.input = rest.to_vec();
             return true;
         }
-        self.answer(&mut rest);
+        self.answer(&mut rest, file);
         self.input.extend_from_slice(rest);
         true
     }
 
     /// Answers the requests that are whole and takes them from the front.
-    fn answer(&mut self, input: &mut &[u8]) {
+    fn answer(&mut self, input: &mut &[u8], file: Option<&File>) {
         loop {
             let skipped = self.skip.min(input.len());
             *input = &input[skipped..];
@@ -110,23 +114,29 @@ impl Connection {
             }
             let Some((header, rest)) = input.split_first_chunk::<REQUEST_HEADER_BYTES>() else { return };
             *input = rest;
-            self.reply(&RequestHeader::decode(header));
+            self.reply(&RequestHeader::decode(header), file);
         }
     }
 
-    fn reply(&mut self, header: &RequestHeader) {
+    fn reply(&mut self, header: &RequestHeader, file: Option<&File>) {
         self.skip = header.payload_bytes().unwrap_or(0);
         match header.code {
             RequestCode::READ => {
-                let [.., a, b, c, d] = header.body;
+                let [_, _, _, _, offset @ .., a, b, c, d] = header.body;
                 let length = u32::from_be_bytes([a, b, c, d]) as usize;
                 self.header(header.streamid, length);
-                self.output.resize(self.output.len() + length, 0);
+                let at = self.output.len();
+                self.output.resize(at + length, 0);
+                if let Some(file) = file {
+                    let mut into = [IoSliceMut::new(&mut self.output[at..])];
+                    // A page that is not in memory stays zeros: nobody measures with such.
+                    preadv2(file, &mut into, u64::from_be_bytes(offset), ReadWriteFlags::NOWAIT).ok();
+                }
             }
             RequestCode::PROTOCOL => self.body(header.streamid, &[0, 0, 5, 0x20, 0, 0, 0, 1]),
             RequestCode::LOGIN => self.body(header.streamid, &[1; 16]),
-            RequestCode::OPEN => self.body(header.streamid, &[&[0; 12], STAT].concat()),
-            RequestCode::STAT => self.body(header.streamid, STAT),
+            RequestCode::OPEN => self.body(header.streamid, &[&[0; 12], stat(file).as_slice()].concat()),
+            RequestCode::STAT => self.body(header.streamid, &stat(file)),
             _ => self.body(header.streamid, &[]),
         }
     }
@@ -166,6 +176,12 @@ impl Connection {
     }
 }
 
+/// What is told of the file.
+fn stat(file: Option<&File>) -> Vec<u8> {
+    let known = file.and_then(|file| file.metadata().ok());
+    format!("1 {} 48 0\0", known.map_or(ENDLESS, |known| known.len())).into_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,7 +208,7 @@ mod tests {
                 let mut whole = std::mem::take(&mut connection.input);
                 whole.extend_from_slice(piece);
                 let mut rest = whole.as_slice();
-                connection.answer(&mut rest);
+                connection.answer(&mut rest, None);
                 connection.input = rest.to_vec();
             }
             let mut expected = HandshakeReply { protover: 0x520, role: 1 }.encode().to_vec();

@@ -12,6 +12,9 @@ pub(crate) struct Machine {
     processors: usize,
     memory_bytes: u64,
     kernel: String,
+    /// Some pace what they send, on the loopback interface too.
+    #[serde(default)]
+    congestion: String,
     file_system: String,
     theirs: String,
     date: String,
@@ -38,6 +41,7 @@ impl Machine {
             memory_bytes: memory.split(' ').next().and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0)
                 * 1024,
             kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            congestion: read("/proc/sys/net/ipv4/tcp_congestion_control").trim().to_owned(),
             file_system: file_system(disk, &read("/proc/self/mounts")),
             theirs: String::from_utf8_lossy(&version).trim().to_owned(),
             date: jiff::Zoned::now().date().to_string(),
@@ -67,6 +71,7 @@ impl Machine {
             ("processors", format!("{} x {}", self.processors, self.processor)),
             ("memory", format!("{:.0} GiB", self.memory_bytes as f64 / (1 << 30) as f64)),
             ("kernel", format!("Linux {}", self.kernel)),
+            ("congestion control", self.congestion.clone()),
             ("file system", self.file_system.clone()),
             ("theirs", format!("xrootd {}", self.theirs)),
             (

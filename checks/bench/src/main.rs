@@ -65,9 +65,10 @@ pub(crate) struct Options {
     /// Pairs for each load. [default: 5, quick: 2]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pairs: Option<u32>,
-    /// Seconds of each measurement. [default: 3, quick: 1]
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: Option<u32>,
+    /// Seconds of each measurement, such as 0.5: many short pairs bear a neighbour's noise better than few long ones. [default:
+    /// 3, quick: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
     /// Our program. [default: the one beside this]
     #[arg(long, value_name = "FILE")]
     scalla: Option<PathBuf>,
@@ -86,6 +87,9 @@ pub(crate) struct Options {
     /// Be the floor: the server that answers from memory.
     #[arg(long, hide = true)]
     floor: bool,
+    /// Be the bare server: the floor, but reads are of this file.
+    #[arg(long, hide = true, value_name = "FILE")]
+    bare: Option<PathBuf>,
     /// Be our server on a storage that takes its time: the folder to serve, and one for itself.
     #[arg(long, hide = true, num_args = 2)]
     slow: Option<Vec<PathBuf>>,
@@ -97,8 +101,15 @@ impl Options {
     }
 
     fn time(&self) -> Duration {
-        Duration::from_secs(self.seconds.unwrap_or(if self.quick { 1 } else { 3 }).into())
+        self.seconds.unwrap_or(Duration::from_secs(if self.quick { 1 } else { 3 }))
     }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|seconds| (Duration::from_millis(100)..=Duration::from_secs(600)).contains(seconds))
+        .ok_or_else(|| "seconds from 0.1 to 600".to_owned())
 }
 
 fn main() -> ExitCode {
@@ -110,8 +121,8 @@ fn main() -> ExitCode {
 
 fn work() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
-    if options.floor {
-        floor::serve()?;
+    if options.floor || options.bare.is_some() {
+        floor::serve(options.bare.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some([tree, work]) = options.slow.as_deref() {
@@ -171,7 +182,7 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
         machine,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pairs: options.pairs(),
-        seconds: options.time().as_secs(),
+        seconds: options.time().as_secs_f64(),
         ours_arguments: options.ours.clone(),
         loads: Vec::new(),
     };

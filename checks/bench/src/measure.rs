@@ -53,7 +53,9 @@ impl Measure<'_> {
     /// Measures it once.
     pub(crate) fn once(&self, row: &Row, server: &Server) -> anyhow::Result<Figures> {
         match (&row.load, server.side, &row.floor) {
-            (_, Side::Floor, Some(arguments)) => figures(&self.timed(arguments, server)?.finish()?),
+            (_, Side::Floor | Side::Bare, Some(arguments)) => {
+                figures(&self.timed(arguments, server)?.finish()?)
+            }
             (Load::Bench(arguments), ..) => figures(&self.timed(arguments, server)?.finish()?),
             (Load::Download, ..) => {
                 let target = self.data.downloaded();
@@ -82,7 +84,7 @@ impl Measure<'_> {
         let mut arguments = arguments.to_vec();
         let warmup = if self.quick { "200ms" } else { "500ms" };
         arguments.extend(
-            ["--duration", &format!("{}s", self.time.as_secs()), "--warmup", warmup].map(str::to_owned),
+            ["--duration", &format!("{}ms", self.time.as_millis()), "--warmup", warmup].map(str::to_owned),
         );
         self.bench(&arguments, server, by)
     }

@@ -21,6 +21,8 @@ pub(crate) struct Outcome {
     pub(crate) ours: Vec<Figures>,
     pub(crate) theirs: Vec<Figures>,
     pub(crate) floor: Vec<Figures>,
+    #[serde(default)]
+    pub(crate) bare: Vec<Figures>,
     pub(crate) error: Option<String>,
 }
 
@@ -39,6 +41,7 @@ pub(crate) fn of(row: &Row, fleet: &mut Fleet<'_>, measure: &Measure<'_>, pairs:
         ours: Vec::new(),
         theirs: Vec::new(),
         floor: Vec::new(),
+        bare: Vec::new(),
         error: None,
     };
     if let Err(error) = measured(row, fleet, measure, pairs, &mut outcome) {
@@ -60,7 +63,8 @@ fn measured(
                 Side::Ours => &mut outcome.ours,
                 Side::Theirs => &mut outcome.theirs,
                 Side::Floor if row.floor.is_some() => &mut outcome.floor,
-                Side::Floor => continue,
+                Side::Bare if row.bare => &mut outcome.bare,
+                Side::Floor | Side::Bare => continue,
             };
             let side = format!("{:?}", server.side).to_lowercase();
             // What a server without a history is measured for must not begin with a history.
@@ -89,6 +93,7 @@ impl Outcome {
             Side::Ours => &self.ours,
             Side::Theirs => &self.theirs,
             Side::Floor => &self.floor,
+            Side::Bare => &self.bare,
         }
     }
 
@@ -103,6 +108,13 @@ impl Outcome {
         let pairs = self.runs(side).iter().zip(self.runs(to));
         let ratio = |(one, other): (&Figures, &Figures)| Some(one.get(&figure)? / other.get(&figure)?);
         median(pairs.filter_map(ratio).filter(|ratio| ratio.is_finite()).collect())
+    }
+
+    /// The median of what each run of ours takes more than the bare server's beside it.
+    pub(crate) fn more_than_bare(&self, figure: Figure) -> Option<f64> {
+        let pairs = self.ours.iter().zip(&self.bare);
+        let more = |(one, other): (&Figures, &Figures)| Some(one.get(&figure)? - other.get(&figure)?);
+        median(pairs.filter_map(more).collect())
     }
 
     /// What a goal asks about, and whether it is met; `None` when it was not measured.
@@ -138,6 +150,7 @@ mod tests {
             ours: runs(ours),
             theirs: runs(theirs),
             floor: Vec::new(),
+            bare: Vec::new(),
             error: None,
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct Results {
     pub(crate) machine: Machine,
     pub(crate) version: String,
     pub(crate) pairs: u32,
-    pub(crate) seconds: u64,
+    pub(crate) seconds: f64,
     /// Arguments that our server had in every load.
     pub(crate) ours_arguments: Vec<String>,
     pub(crate) loads: Vec<Outcome>,
@@ -200,6 +200,11 @@ pub(crate) fn markdown(results: &Results) -> String {
     // Goals stand in the first table.
     figures.iter_mut().for_each(|row| drop(row.pop()));
     markdown_table(&mut out, &figures);
+    let compared = bare(&results.loads);
+    if compared.len() > 1 {
+        out.push_str("\nBeside the bare server, CPU of one operation:\n\n");
+        markdown_table(&mut out, &compared);
+    }
     out.push_str("\nThe loads:\n\n");
     for outcome in &results.loads {
         let told = |whose: &str, lines: &[String]| match lines {
@@ -211,6 +216,26 @@ pub(crate) fn markdown(results: &Results) -> String {
         writeln!(out, "* `{}`: {}{ours}{theirs}", outcome.name, outcome.title).ok();
     }
     out
+}
+
+/// What loads cost beside the bare server, the heading first.
+fn bare(outcomes: &[Outcome]) -> Vec<Vec<String>> {
+    let heading = ["load", "ours", "bare", "theirs", "bare/theirs", "ours more than bare"];
+    let mut rows = vec![heading.map(str::to_owned).to_vec()];
+    for outcome in outcomes.iter().filter(|outcome| !outcome.bare.is_empty()) {
+        let show = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| Figure::Cpu.show(value));
+        let ratio = outcome.ratio(Side::Bare, Side::Theirs, Figure::Cpu);
+        let value = |side| show(outcome.median(side, Figure::Cpu));
+        rows.push(vec![
+            format!("`{}`", outcome.name),
+            value(Side::Ours),
+            value(Side::Bare),
+            value(Side::Theirs),
+            ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            show(outcome.more_than_bare(Figure::Cpu)),
+        ]);
+    }
+    rows
 }
 
 /// How many goals are met, and which are not.
@@ -279,13 +304,14 @@ mod tests {
             ours: if error.is_some() { Vec::new() } else { runs(ours) },
             theirs: runs(8.0),
             floor: Vec::new(),
+            bare: Vec::new(),
             error: error.map(str::to_owned),
         };
         Results {
             machine: Machine::look(Path::new("/")),
             version: "1.2.3".to_owned(),
             pairs: 5,
-            seconds: 3,
+            seconds: 3.0,
             ours_arguments: Vec::new(),
             loads: vec![
                 outcome("good", 4.0, None),

@@ -19,6 +19,8 @@ pub(crate) enum Side {
     Ours,
     Theirs,
     Floor,
+    /// The floor, but with reads of a file.
+    Bare,
 }
 
 /// A server under way.
@@ -59,7 +61,7 @@ impl<'d> Fleet<'d> {
             self.running = None;
             let servers = match setting.slow {
                 true => vec![self.slow(setting)?],
-                false => vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?],
+                false => vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?, self.bare(setting)?],
             };
             self.running = Some((setting.clone(), servers));
         }
@@ -111,6 +113,12 @@ impl<'d> Fleet<'d> {
     fn floor(&self) -> anyhow::Result<Server> {
         self.own("floor", Side::Floor, |command, _| {
             command.arg("--floor");
+        })
+    }
+
+    fn bare(&self, setting: &Setting) -> anyhow::Result<Server> {
+        self.own("bare", Side::Bare, |command, _| {
+            command.arg("--bare").arg(self.data.tree(setting.tmpfs).join("big"));
         })
     }
 
