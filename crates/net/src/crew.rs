@@ -55,7 +55,15 @@ struct Remote {
     waker: Mutex<Option<Waker>>,
 }
 
+/// What a loop does before and after it runs tasks that are ready.
+#[derive(Clone, Copy)]
+struct Around {
+    before: fn(),
+    after: fn(),
+}
+
 thread_local! {
+    static AROUND: Cell<Option<Around>> = const { Cell::new(None) };
     static CREW: RefCell<Option<Rc<Crew>>> = const { RefCell::new(None) };
 }
 
@@ -75,6 +83,12 @@ pub fn attend(task: impl Future<Output = ()> + 'static) {
         Some(crew) => crew.take_on(Box::pin(task)),
         None => drop(tokio::task::spawn_local(task)),
     }
+}
+
+/// Has the current loop call `before` each time it begins to run connections that are ready, and `after` when they have been
+/// run: what they begin can be gathered meanwhile. Neither may panic.
+pub fn around_rounds(before: fn(), after: fn()) {
+    AROUND.set(Some(Around { before, after }));
 }
 
 /// Runs what is given to [`attend`] on this thread until `main` ends.
@@ -177,7 +191,12 @@ impl Future for Running {
         }
         crew.take_remote();
         let count = crew.ready.borrow().len().min(ROUND_TASKS);
-        (0..count).for_each(|_| crew.run_next());
+        if count > 0 {
+            let around = AROUND.get();
+            around.iter().for_each(|around| (around.before)());
+            (0..count).for_each(|_| crew.run_next());
+            around.iter().for_each(|around| (around.after)());
+        }
         if crew.ready.borrow().is_empty() {
             crew.called.set(false);
         } else {
@@ -278,6 +297,30 @@ mod tests {
         sorted.sort_unstable();
         assert_eq!(sorted, (0..1000).collect::<Vec<_>>());
         CREW.with_borrow(|crew| assert!(crew.is_none(), "a thread without tasks has no crew"));
+    }
+
+    #[test]
+    fn what_stands_around_rounds_is_called_before_and_after_tasks() {
+        thread_local! {
+            static SEEN: RefCell<Vec<&'static str>> = const { RefCell::new(Vec::new()) };
+        }
+        let see = |what| SEEN.with_borrow_mut(|seen| seen.push(what));
+        let told = on_a_loop(move |tell| {
+            around_rounds(
+                || SEEN.with_borrow_mut(|seen| seen.push("before")),
+                || SEEN.with_borrow_mut(|seen| seen.push("after")),
+            );
+            attend(async move { see("one") });
+            attend(async move {
+                see("other");
+                tokio::task::yield_now().await;
+                SEEN.take().into_iter().for_each(|what| tell.send(what).unwrap());
+            });
+        });
+        let first: Vec<_> = told.iter().copied().take(4).collect();
+        assert_eq!(first, ["before", "one", "other", "after"]);
+        // The task that told was in a round, too.
+        assert_eq!(told.last(), Some(&"before"));
     }
 
     #[test]

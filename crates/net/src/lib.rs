@@ -30,7 +30,7 @@ pub use buffers::{
     BLOCK_BYTES, MEDIUM_BYTES, POOLED_BLOCKS_MAX, POOLED_MEDIUM_MAX, POOLED_SMALL_MAX, SMALL_BYTES,
     give_block, give_medium, give_small, take_block, take_medium, take_small,
 };
-pub use crew::attend;
+pub use crew::{around_rounds, attend};
 pub use door::{Arrival, Claim, Door};
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
 pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence};

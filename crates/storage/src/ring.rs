@@ -57,6 +57,8 @@ struct Ring {
     parts: Slab<Part>,
     waiting: VecDeque<usize>,
     under_way: usize,
+    /// More may come before the kernel is called.
+    held: bool,
 }
 
 thread_local! {
@@ -90,8 +92,14 @@ pub fn install() -> io::Result<Driver> {
         rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
     )?;
     ring.submitter().register_eventfd(event.as_raw_fd())?;
-    let ring =
-        Ring { ring, operations: Slab::new(), parts: Slab::new(), waiting: VecDeque::new(), under_way: 0 };
+    let ring = Ring {
+        ring,
+        operations: Slab::new(),
+        parts: Slab::new(),
+        waiting: VecDeque::new(),
+        under_way: 0,
+        held: false,
+    };
     RING.with_borrow_mut(|place| *place = Some(ring));
     Ok(Driver { event })
 }
@@ -155,6 +163,24 @@ impl Drop for Driver {
     }
 }
 
+/// Reads that begin from now on are given to the kernel together, by [`release`]: one call instead of many, and one ring of
+/// the disk's bell.
+pub fn hold() {
+    RING.with_borrow_mut(|place| place.iter_mut().for_each(|ring| ring.held = true));
+}
+
+/// Gives the kernel what was begun since [`hold`].
+pub fn release() {
+    RING.with_borrow_mut(|place| {
+        if let Some(ring) = place
+            && std::mem::take(&mut ring.held)
+            && !ring.waiting.is_empty()
+        {
+            ring.submit();
+        }
+    });
+}
+
 /// Reads the pieces of `buffer` from `fd` by the thread's ring, or gives the buffer back: there is no ring, or too much is
 /// under way on this file system. Every piece must lie within the buffer.
 pub(crate) fn read(
@@ -202,7 +228,9 @@ impl Ring {
             let part = Part { operation, index, offset: piece.offset, length: piece.length, at: piece.at };
             self.waiting.push_back(self.parts.insert(part));
         }
-        self.submit();
+        if !self.held {
+            self.submit();
+        }
     }
 
     /// Gives the kernel as many parts as it has places for.
@@ -370,6 +398,30 @@ mod tests {
             wait(&driver);
         }
         assert_eq!(share.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn what_is_held_is_read_when_it_is_released() {
+        let driver = install().unwrap();
+        let file = file(&[7; 64]);
+        let ended = Rc::new(RefCell::new(0));
+        hold();
+        for offset in 0..10 {
+            let mut done = || -> Completion {
+                let ended = ended.clone();
+                Box::new(move |_, result| *ended.borrow_mut() += result.unwrap()[0])
+            };
+            let piece = ReadPiece { offset, length: 16, at: 0 };
+            assert!(read(&file, &Arc::default(), vec![0; 16], &[piece], &mut done).is_ok());
+        }
+        let with = |look: fn(&Ring) -> usize| RING.with_borrow(|ring| ring.as_ref().map(look));
+        assert_eq!((with(|ring| ring.under_way), with(|ring| ring.waiting.len())), (Some(0), Some(10)));
+        release();
+        assert_eq!((with(|ring| ring.under_way), with(|ring| ring.waiting.len())), (Some(10), Some(0)));
+        while *ended.borrow() < 160 {
+            wait(&driver);
+        }
+        release();
     }
 
     #[test]

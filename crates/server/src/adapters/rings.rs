@@ -3,7 +3,7 @@
 use net::{LoopHandle, Wake};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::ring::install;
+use storage::ring::{hold, install, release};
 
 /// Installs a ring on each loop, and says once which way reads that wait go: where the kernel forbids io_uring, through the
 /// threads of each file system, which costs more.
@@ -15,6 +15,7 @@ pub(crate) fn install_on(loops: &[LoopHandle]) {
             let ring = install().and_then(|driver| Ok((Wake::new(driver.event()?)?, driver)));
             match ring {
                 Ok((wake, driver)) => {
+                    net::around_rounds(hold, release);
                     if !told.swap(true, Ordering::Relaxed) {
                         tracing::info!("reads that wait for a disk go through io_uring");
                     }

@@ -1,6 +1,7 @@
 //! An open file on a POSIX file system.
 
 use super::attribute::{self, Bearer};
+use super::resident;
 use super::tree::Without;
 use super::volume::{ReadNow, Volume, is_unsupported};
 use super::{clone, volume::Kind};
@@ -13,6 +14,7 @@ use std::io::{self, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// An open file.
 pub(super) struct File {
@@ -21,7 +23,14 @@ pub(super) struct File {
     pub(super) without: Without,
     /// Bytes it may have at most.
     pub(super) bytes_max: u64,
+    /// Reads that ask first whether what they want is in memory.
+    pub(super) asking: AtomicU8,
 }
+
+/// After a read that would have waited, so many more first ask whether they would wait as well. The attempt itself costs far
+/// more when it fails, because the kernel begins to read from the disk in it, each piece by itself; a ring is given what
+/// comes together in one go.
+const ASKING_READS: u8 = 16;
 
 /// The contract's status from the system's.
 pub(super) fn metadata(status: &Stat) -> Metadata {
@@ -54,8 +63,22 @@ impl File {
         rustix::fs::statx(&self.fd, "", flags, StatxFlags::SIZE).is_ok_and(|status| offset >= status.stx_size)
     }
 
+    /// Is it known, without an attempt, that a read would wait?
+    fn would_wait(&self, offset: u64, length: usize) -> bool {
+        let asking = self.asking.load(Ordering::Relaxed);
+        if asking == 0 {
+            return false;
+        }
+        // Another thread may count the same one: nothing depends on the number.
+        self.asking.store(asking - 1, Ordering::Relaxed);
+        resident::look(self.fd.as_fd(), offset, length) == Some(false)
+    }
+
     /// Reads without waiting, as often as it takes.
     fn read_no_wait(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
+        if self.would_wait(offset, into.len()) {
+            return Now::WouldBlock;
+        }
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
@@ -65,7 +88,10 @@ impl File {
                 Err(Errno::INTR) => {}
                 // Some file systems say so without looking at the size first.
                 Err(Errno::AGAIN) if self.is_end(at) => break,
-                Err(Errno::AGAIN) => return Now::WouldBlock,
+                Err(Errno::AGAIN) => {
+                    self.asking.store(ASKING_READS, Ordering::Relaxed);
+                    return Now::WouldBlock;
+                }
                 Err(error) if is_unsupported(error) => {
                     return match self.volume.refused_nowait(error) {
                         ReadNow::Plain => Now::Done(self.read(offset, into)),
@@ -215,8 +241,7 @@ impl StoredFile for File {
 
     fn is_resident(&self, offset: u64, length: usize) -> bool {
         let fd = self.fd.as_fd();
-        super::resident::is_resident(fd, offset, length)
-            && (length == 0 || self.volume.takes_sendfile(fd, offset))
+        resident::is_resident(fd, offset, length) && (length == 0 || self.volume.takes_sendfile(fd, offset))
     }
 
     fn prefetch(&self, offset: u64, length: u64) {

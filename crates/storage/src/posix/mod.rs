@@ -43,6 +43,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use tree::{Parent, Tree};
 use volume::Volumes;
 
@@ -134,7 +135,13 @@ impl Posix {
     fn file(&self, fd: OwnedFd) -> io::Result<Arc<dyn StoredFile>> {
         let device = Self::prepared(&fd)?;
         let volume = self.volumes.of_file(device, &fd).clone();
-        Ok(Arc::new(File { fd: Arc::new(fd), volume, without: self.without, bytes_max: self.file_bytes_max }))
+        Ok(Arc::new(File {
+            fd: Arc::new(fd),
+            volume,
+            without: self.without,
+            bytes_max: self.file_bytes_max,
+            asking: AtomicU8::new(0),
+        }))
     }
 
     fn prepared(fd: &OwnedFd) -> io::Result<u64> {
@@ -203,6 +210,7 @@ impl Backend for Posix {
                     volume,
                     without,
                     bytes_max: self.file_bytes_max,
+                    asking: AtomicU8::new(0),
                 })))
             }
         }

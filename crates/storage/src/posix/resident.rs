@@ -28,12 +28,17 @@ static MISSING: AtomicBool = AtomicBool::new(false);
 
 /// Are all pages of this piece in memory? `false` where it cannot be told.
 pub(super) fn is_resident(fd: BorrowedFd<'_>, offset: u64, length: usize) -> bool {
+    look(fd, offset, length) == Some(true)
+}
+
+/// Are all pages of this piece in memory? `None` where it cannot be told.
+pub(super) fn look(fd: BorrowedFd<'_>, offset: u64, length: usize) -> Option<bool> {
     if length == 0 {
-        return true;
+        return Some(true);
     }
-    let Some(last) = offset.checked_add(length as u64 - 1) else { return false };
+    let last = offset.checked_add(length as u64 - 1)?;
     if MISSING.load(Ordering::Relaxed) {
-        return false;
+        return None;
     }
     let range = Range { offset, length: length as u64 };
     let mut pages = Pages::default();
@@ -46,10 +51,10 @@ pub(super) fn is_resident(fd: BorrowedFd<'_>, offset: u64, length: usize) -> boo
             MISSING.store(true, Ordering::Relaxed);
             Facility::Cachestat.refused(error);
         }
-        return false;
+        return None;
     }
     let page = rustix::param::page_size() as u64;
-    pages.cached > last / page - offset / page
+    Some(pages.cached > last / page - offset / page)
 }
 
 #[cfg(test)]
