@@ -363,6 +363,7 @@ fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration)
         extensions: Extensions::default(),
         condition: Condition::default(),
         space: Space::default(),
+        sums: None,
         load: Load::default(),
         link: Some(guest.link),
         since: now,

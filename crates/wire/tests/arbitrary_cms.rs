@@ -12,7 +12,7 @@ use wire::cms::flags::{
 use wire::cms::login::{Env, Export, Exports, NodeKind, SystemId};
 use wire::cms::message::{
     Avail, CellBatch, CellPlaces, Gone, Have, Load, Locate, ModeChange, Mv, NotHere, PathBatch, Prepadd,
-    Prepdel, Removal, Select, State, Statfs, Status, Trunc, TryHost, TryList,
+    Prepdel, Removal, Select, SpaceSums, State, Statfs, Status, Trunc, TryHost, TryList,
 };
 use wire::cms::response::space_text::{SpaceText, TotalsText};
 use wire::cms::response::{MessageId, Redirect, Target};
@@ -129,7 +129,11 @@ impl Parts {
         let free_mb = options >> 1;
         let suspends = StatusModifier::SUSPEND | StatusModifier::NOSTAGE;
         match self.kind / 2 % 14 {
-            0 => Message::Avail(Avail { free_mb, used_percent: cpu.into() }),
+            0 => {
+                let sums = SpaceSums { total_mb: u64::from(n0) << 40, free_mb: u64::from(free_mb) };
+                let sums = (mem > 50).then_some(sums);
+                Message::Avail(Avail { free_mb, used_percent: cpu.into(), sums })
+            }
             1 => Message::Load(Load { cpu, net, runq, mem, pag: 0, dsk: 100, free_mb }),
             2 => Message::Disc,
             3 => Message::Ping,

@@ -218,7 +218,9 @@ fn of_message(message: &Message<'_>) -> Vec<Value> {
         Message::Prepdel(m) => vec![text(m.ident), text(m.reqid)],
         Message::Rm(m) | Message::Rmdir(m) => vec![text(m.ident), text(m.path), optional(m.opaque)],
         Message::Trunc(m) => vec![text(m.ident), text(m.size), text(m.path), optional(m.opaque)],
-        Message::Avail(Avail { free_mb, used_percent }) => vec![json!(free_mb), json!(used_percent)],
+        Message::Avail(Avail { free_mb, used_percent, sums: None }) => {
+            vec![json!(free_mb), json!(used_percent)]
+        }
         Message::Load(Load { cpu, net, runq, mem, pag, dsk, free_mb }) => {
             let vector: String =
                 [cpu, net, runq, mem, pag, dsk].iter().map(|percent| format!("{percent:02x}")).collect();

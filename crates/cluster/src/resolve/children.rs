@@ -38,6 +38,7 @@ impl Resolver {
                 self.leave(slot, now, actions);
             }
             (ChildChange::Reset, _) => self.bounce(slot),
+            (ChildChange::Figures, Some(member)) => self.measure(slot, member),
             (ChildChange::Lost, _) => {
                 self.expected.retain(|(_, other)| *other != slot);
                 self.expected.push((now.saturating_add(EXPECTED_BACK), slot));
@@ -51,8 +52,7 @@ impl Resolver {
                 let fresh =
                     change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
                 let child = child(member, interfaces);
-                self.cell().meters().set_load(slot, Load::from_wire(member.load.parts()));
-                self.cell().meters().set_free_mb(slot, member.space.free_mb);
+                self.measure(slot, member);
                 if fresh {
                     // The tree refuses lists that cannot be read; from a child without paths nobody wants any.
                     let exports = Export::parse_list(member.paths.as_bytes()).unwrap_or_default();
@@ -72,6 +72,11 @@ impl Resolver {
                 }
             }
         }
+    }
+
+    fn measure(&self, slot: Slot, member: &Member) {
+        self.cell().meters().set_load(slot, Load::from_wire(member.load.parts()));
+        self.cell().meters().set_free_mb(slot, member.space.free_mb);
     }
 
     /// A child sits in `slot`, new or with other paths than before.
@@ -181,7 +186,7 @@ fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
         state: ChildState {
             connected: member.is_online(),
             suspended: member.condition.suspended,
-            draining: member.condition.draining,
+            draining: member.condition.draining || member.condition.drains_itself,
             nostage: member.condition.nostage,
             ..ChildState::default()
         },

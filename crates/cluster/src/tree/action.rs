@@ -68,6 +68,8 @@ pub enum ChildChange {
     Freed,
     /// It serves or does not, stages or does not, or has another port or space: look at the member.
     Condition,
+    /// It has another load or other space: look at the member.
+    Figures,
     /// What is known about the files below it is void.
     Reset,
 }

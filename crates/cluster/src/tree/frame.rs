@@ -27,6 +27,7 @@ pub fn from_frame(message: &Wire<'_>) -> Option<Message> {
         Wire::Avail(avail) => Message::Avail {
             free_mb: avail.free_mb,
             used_percent: u8::try_from(avail.used_percent).unwrap_or(100).min(100),
+            sums: avail.sums,
         },
         Wire::Disc => Message::Disc,
         Wire::Ping => Message::Ping,
@@ -75,10 +76,14 @@ pub fn encode(message: &Message, peer: Extensions, out: &mut Vec<u8>) -> Result<
             LoginAnswer::Refused { code, text: refusal.text.as_bytes() }.encode(out)
         }
         Message::Try { hosts, permanent } => encode_try(hosts, *permanent, out),
-        Message::Status(status) => send(Wire::Status(to_status(status)), out),
+        Message::Status(status) => {
+            let drains = status.drains.filter(|_| peer.is_own());
+            send(Wire::Status(to_status(&Status { drains, ..*status })), out)
+        }
         Message::Load { load, free_mb } => send(Wire::Load(to_load(load, *free_mb)), out),
-        Message::Avail { free_mb, used_percent } => {
-            send(Wire::Avail(Avail { free_mb: *free_mb, used_percent: (*used_percent).into() }), out)
+        Message::Avail { free_mb, used_percent, sums } => {
+            let sums = sums.filter(|_| peer.is_own());
+            send(Wire::Avail(Avail { free_mb: *free_mb, used_percent: (*used_percent).into(), sums }), out)
         }
         Message::Ping => send(Wire::Ping, out),
         Message::Pong => send(Wire::Pong, out),
@@ -184,6 +189,7 @@ fn from_status(status: &WireStatus) -> Status {
         serves: either(StatusModifier::RESUME, StatusModifier::SUSPEND),
         data_port: status.port,
         stages: either(StatusModifier::STAGE, StatusModifier::NOSTAGE),
+        drains: either(StatusModifier::UNDRAIN, StatusModifier::DRAIN).map(|works| !works),
         reset: has(StatusModifier::RESET),
     }
 }
@@ -198,6 +204,9 @@ fn to_status(status: &Status) -> WireStatus {
     }
     if let Some(stages) = status.stages {
         modifier |= if stages { StatusModifier::STAGE } else { StatusModifier::NOSTAGE };
+    }
+    if let Some(drains) = status.drains {
+        modifier |= if drains { StatusModifier::DRAIN } else { StatusModifier::UNDRAIN };
     }
     WireStatus { modifier, port: status.data_port.filter(|_| status.serves == Some(true)) }
 }
@@ -265,6 +274,7 @@ fn encode_occupancy(reports: &[CellReport], peer: Extensions, out: &mut Vec<u8>)
 #[cfg(test)]
 mod tests {
     use wire::cms::Splitter;
+    use wire::cms::message::SpaceSums;
 
     use super::*;
 
@@ -304,7 +314,7 @@ mod tests {
             site: Some("here".to_owned()),
             extensions: Extensions::ALL,
         };
-        let status = |serves, data_port, stages| Status { serves, data_port, stages, reset: false };
+        let status = |serves, data_port, stages| Status { serves, data_port, stages, ..Status::default() };
         for message in [
             Message::Login(Box::new(login)),
             Message::Try { hosts: hosts.clone(), permanent: false },
@@ -315,7 +325,14 @@ mod tests {
             Message::Status(status(Some(false), None, None)),
             Message::Status(Status { reset: true, ..Status::default() }),
             Message::Load { load: Load::from_parts([1, 2, 3, 4, 5, 100]), free_mb: 7 },
-            Message::Avail { free_mb: 7, used_percent: 3 },
+            Message::Status(Status { drains: Some(true), ..Status::default() }),
+            Message::Status(Status { drains: Some(false), ..Status::default() }),
+            Message::Avail { free_mb: 7, used_percent: 3, sums: None },
+            Message::Avail {
+                free_mb: 7,
+                used_percent: 3,
+                sums: Some(SpaceSums { total_mb: 1 << 40, free_mb: 5 }),
+            },
             Message::Ping,
             Message::Pong,
             Message::Usage,

@@ -84,6 +84,9 @@ pub const LOGIN: Duration = Duration::from_secs(5);
 /// How often a node tells its parents about changed space of its children at most.
 pub const TOTALS: Duration = Duration::from_secs(5);
 
+/// Changes of the mean load of its children by more than this a node tells its parents unasked, in percent.
+pub const LOAD_NEWS: u8 = 5;
+
 /// A supervisor without a parent for this long sends its children to look for another one.
 pub const ORPHANED: Duration = Duration::from_secs(15);
 

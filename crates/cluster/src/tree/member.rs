@@ -7,6 +7,7 @@ use super::identity::Identity;
 use super::link::LinkId;
 use wire::cms::Extensions;
 use wire::cms::login::Role;
+use wire::cms::message::SpaceSums;
 
 /// Space of a node, in MB of 2^20 bytes as on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,6 +54,11 @@ impl Load {
         [self.cpu, self.net, self.run_queue, self.memory, self.paging, self.disk]
     }
 
+    /// Whether any part but the filling of disks, which is told with the space, is further away from `other` than `by`.
+    pub fn differs(self, other: Self, by: u8) -> bool {
+        self.parts().into_iter().zip(other.parts()).take(5).any(|(one, two)| one.abs_diff(two) > by)
+    }
+
     /// The load of these parts, each cut to 100.
     pub fn from_parts(parts: [u8; 6]) -> Self {
         let [cpu, net, run_queue, memory, paging, disk] = parts.map(|part| part.min(100));
@@ -67,8 +73,10 @@ pub struct Condition {
     pub suspended: bool,
     /// It cannot bring files online; normal for servers without staging.
     pub nostage: bool,
-    /// The administrator moves its clients away: nothing new is sent there.
+    /// The administrator of this parent moves its clients away: nothing new is sent there.
     pub draining: bool,
+    /// The same by word of the node itself.
+    pub drains_itself: bool,
 }
 
 /// A child, connected or remembered.
@@ -94,6 +102,8 @@ pub struct Member {
     pub condition: Condition,
     /// Its space.
     pub space: Space,
+    /// Space of all nodes below it together, where it told.
+    pub sums: Option<SpaceSums>,
     /// Its load.
     pub load: Load,
     /// Its connection; `None` while it is away.

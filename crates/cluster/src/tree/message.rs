@@ -8,6 +8,7 @@ use super::member::{Load, Space};
 
 use wire::cms::Extensions;
 use wire::cms::flags::Mode;
+use wire::cms::message::SpaceSums;
 
 /// A message about the tree.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,6 +41,8 @@ pub enum Message {
         free_mb: u32,
         /// Part in use.
         used_percent: u8,
+        /// All nodes below together; among our own nodes only.
+        sums: Option<SpaceSums>,
     },
     /// Are you there?
     Ping,
@@ -117,6 +120,9 @@ pub struct Status {
     pub data_port: Option<u16>,
     /// It can bring files online (`Some(true)`) or cannot.
     pub stages: Option<bool>,
+    /// Its clients are to move elsewhere (`Some(true)`), while it still serves what nobody else has; among our own nodes
+    /// only.
+    pub drains: Option<bool>,
     /// What is known about the files below it is void. Alone.
     pub reset: bool,
 }

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use base::Rng;
 use wire::cms::flags::Mode;
+use wire::cms::message::SpaceSums;
 
 use super::action::{Action, ChildChange, Notice, RefusalReason};
 use super::blacklist::Blacklist;
-use super::limits::{LOGIN, LOGINS_MAX, REDIRECTORS_MAX, TOTALS};
+use super::limits::{LOAD_NEWS, LOGIN, LOGINS_MAX, REDIRECTORS_MAX, TOTALS};
 use super::link::LinkId;
 use super::member::{Load, Space};
 use super::members::{Members, Peer, Standing};
@@ -343,7 +344,7 @@ impl Node {
     fn status(&self) -> Message {
         let serves = self.serves();
         let data_port = Some(self.own.data_port).filter(|port| serves && *port != 0);
-        Message::Status(Status { serves: Some(serves), data_port, stages: None, reset: false })
+        Message::Status(Status { serves: Some(serves), data_port, ..Status::default() })
     }
 
     /// Carries what happened on one side over to the other.
@@ -437,11 +438,20 @@ impl Node {
             used_percent: totals.best_used_percent,
             file_systems: 0,
         };
+        let sums = SpaceSums { total_mb: totals.total_mb, free_mb: totals.free_mb };
         for membership in &mut self.memberships {
-            let before = membership.space();
+            let (before, load) = (membership.space(), membership.load());
             let first = before.free_mb == 0 && space.free_mb > 0;
-            membership.set_space(space, first || (changed && before != space), out);
-            membership.set_load(totals.load, false, out);
+            if !first && !changed {
+                // It is told when it is due; what is taken for told before that never is.
+                continue;
+            }
+            let news = changed && (before != space || membership.sums() != Some(sums));
+            membership.set_sums(sums);
+            membership.set_space(space, first || news, out);
+            if load.differs(totals.load, LOAD_NEWS) {
+                membership.set_load(totals.load, true, out);
+            }
         }
     }
 
@@ -469,6 +479,13 @@ impl Node {
     pub fn set_load(&mut self, load: Load, tell: bool, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {
             membership.set_load(load, tell, out);
+        }
+    }
+
+    /// The clients of this node are to move elsewhere, while it still serves what nobody else has; or not any more.
+    pub fn set_draining(&mut self, draining: bool, out: &mut Vec<Action>) {
+        for membership in &mut self.memberships {
+            membership.set_draining(draining, out);
         }
     }
 

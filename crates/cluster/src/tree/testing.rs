@@ -25,6 +25,7 @@ pub(super) fn member(name: &str, role: Role) -> Member {
         extensions: Extensions::ALL,
         condition: Condition::default(),
         space: Space::default(),
+        sums: None,
         load: Load::default(),
         link: Some(super::link::LinkId(0)),
         since: Duration::ZERO,

@@ -1,6 +1,7 @@
 //! The tree seen from outside: one node, everything that can come to it, and what it does.
 
 mod child;
+mod health;
 mod parent;
 
 use std::time::Duration;

@@ -185,7 +185,8 @@ fn the_minimum_goes_up_and_down() {
 #[test]
 fn a_hasty_status_counts() {
     let mut bench = manager();
-    let early = Status { serves: Some(true), data_port: Some(22022), stages: Some(true), reset: false };
+    let early =
+        Status { serves: Some(true), data_port: Some(22022), stages: Some(true), ..Status::default() };
     let (link, out) = bench.comes("s", Message::Status(early));
     assert_eq!(out, []);
     let out = bench.says(link, Message::Login(Box::new(login("s", Mode::SERVER | Mode::SUSPEND, false))));

@@ -333,6 +333,8 @@ flags! {
         RESUME = 0x04 "resume", "takes clients; the streamid may hold the data port";
         SUSPEND = 0x08 "suspend", "takes no clients";
         RESET = 0x10 "reset", "ask again for everything; stands alone";
+        DRAIN = 0x40 "drain", "own nodes: clients are to move elsewhere, what nobody else has is still served";
+        UNDRAIN = 0x80 "undrain", "own nodes: takes clients as before";
     }
 }
 

@@ -123,6 +123,7 @@ fn member(link: Option<u64>) -> Member {
         extensions: Extensions(wire::cms::Extensions::NOT_HERE.0),
         condition: crate::tree::Condition::default(),
         space: crate::tree::Space { free_mb: 500, minimum_mb: 10, ..crate::tree::Space::default() },
+        sums: None,
         load: crate::tree::Load::from_parts([1, 2, 3, 4, 5, 6]),
         link: link.map(LinkId),
         since: Duration::ZERO,
@@ -146,6 +147,11 @@ fn a_child_as_the_tree_tells_of_it() {
     assert_eq!((&*child.cid, child.kind), ("site", crate::ChildKind::Server));
     let meters = stage.machine.cell().meters();
     assert_eq!((meters.free_mb(slot(7)), meters.load(slot(7)).to_wire()), (500, [1, 2, 3, 4, 5, 6]));
+    let mut busy = member(Some(1));
+    (busy.space.free_mb, busy.load.cpu) = (5, 99);
+    follow(&mut stage, ChildChange::Figures, Some(busy));
+    let meters = stage.machine.cell().meters();
+    assert_eq!((meters.free_mb(slot(7)), meters.load(slot(7)).cpu), (5, 99));
     stage.learn("/f", &[7]);
 
     let mut suspended = member(Some(1));

@@ -84,9 +84,10 @@ impl Members {
             condition: Condition {
                 suspended: login.mode.contains(Mode::SUSPEND),
                 nostage: login.mode.contains(Mode::NOSTAGE),
-                draining: false,
+                ..Condition::default()
             },
             space: login.space,
+            sums: None,
             load: Load::default(),
             link: Some(link),
             since: now,

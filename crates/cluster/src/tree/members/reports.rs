@@ -10,7 +10,8 @@ use super::super::member::{Load, Member};
 use super::super::message::{CellReport, Message, Status};
 use super::super::role::Acceptor;
 use super::{Members, Position};
-use crate::Slot;
+use crate::{Slot, SlotMask};
+use wire::cms::message::SpaceSums;
 
 /// Levels below a node of which it takes reports: as deep as real supervisors might be stacked.
 const DEPTH_MAX: u8 = 2 * LEVELS_MAX;
@@ -181,11 +182,14 @@ impl Members {
         if matches!(message, Message::Status(Status { reset: true, .. })) {
             out.push(Action::Child { slot, change: ChildChange::Reset });
         }
-        if let Some(member) = self.cell.get_mut(slot)
-            && take(member, &message)
-        {
-            out.push(Action::Child { slot, change: ChildChange::Condition });
-            self.review(now, out);
+        let Some(member) = self.cell.get_mut(slot) else { return };
+        match take(member, &message) {
+            Told::Condition => {
+                out.push(Action::Child { slot, change: ChildChange::Condition });
+                self.review(now, out);
+            }
+            Told::Figures => out.push(Action::Child { slot, change: ChildChange::Figures }),
+            Told::Nothing => {}
         }
     }
 
@@ -227,12 +231,24 @@ impl Members {
 
     /// Space and load of all that can serve now.
     pub fn totals(&self) -> Totals {
+        self.totals_of(SlotMask::ALL)
+    }
+
+    /// The same of some of them.
+    pub fn totals_of(&self, slots: SlotMask) -> Totals {
         let mut totals = Totals::default();
         let mut loads = [0u32; 6];
-        for (_, member) in self.cell.iter().filter(|(_, member)| member.is_active()) {
+        let chosen = self.cell.iter().filter(|(slot, member)| slots.contains(*slot) && member.is_active());
+        for (_, member) in chosen {
             totals.children += 1;
-            totals.total_mb += u64::from(member.space.total_mb);
-            totals.free_mb += u64::from(member.space.free_mb);
+            // Without word of those below it, a node's own figures are all there is: of a real inner node those of its best.
+            let own = SpaceSums {
+                total_mb: u64::from(member.space.total_mb.max(member.space.free_mb)),
+                free_mb: u64::from(member.space.free_mb),
+            };
+            let sums = member.sums.unwrap_or(own);
+            totals.total_mb += sums.total_mb;
+            totals.free_mb += sums.free_mb;
             totals.stages |= !member.condition.nostage;
             if member.space.is_writable() && member.space.free_mb >= totals.best_free_mb {
                 totals.best_free_mb = member.space.free_mb;
@@ -248,8 +264,17 @@ impl Members {
     }
 }
 
-/// Takes what a node says about itself; whether others should know.
-fn take(member: &mut Member, message: &Message) -> bool {
+/// What others should know of what a node said.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Nothing,
+    Figures,
+    Condition,
+}
+
+/// Takes what a node says about itself.
+fn take(member: &mut Member, message: &Message) -> Told {
+    let figures = (member.load, member.space, member.sums);
     match message {
         Message::Status(status) => {
             let before = (member.condition, member.data.port());
@@ -262,19 +287,25 @@ fn take(member: &mut Member, message: &Message) -> bool {
             if let Some(port) = status.data_port {
                 member.data = super::super::address::Address::new(member.data.host(), port);
             }
-            before != (member.condition, member.data.port())
+            // Bits without a meaning to others are not ours to read.
+            if let Some(drains) = status.drains.filter(|_| member.is_own()) {
+                member.condition.drains_itself = drains;
+            }
+            if before != (member.condition, member.data.port()) {
+                return Told::Condition;
+            }
         }
         Message::Load { load, free_mb } => {
             member.load = *load;
             member.space.free_mb = *free_mb;
             member.space.used_percent = load.disk;
-            false
         }
-        Message::Avail { free_mb, used_percent } => {
+        Message::Avail { free_mb, used_percent, sums } => {
             member.space.free_mb = *free_mb;
             member.space.used_percent = (*used_percent).min(100);
-            false
+            member.sums = sums.filter(|_| member.is_own());
         }
-        _ => false,
+        _ => {}
     }
+    if figures == (member.load, member.space, member.sums) { Told::Nothing } else { Told::Figures }
 }

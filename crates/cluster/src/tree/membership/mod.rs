@@ -13,6 +13,7 @@ use std::time::Duration;
 use base::Rng;
 use wire::cms::Extensions;
 use wire::cms::flags::Mode;
+use wire::cms::message::SpaceSums;
 
 use super::action::{Action, Notice};
 use super::address::Address;
@@ -58,6 +59,8 @@ impl ChildSettings {
 pub struct Membership {
     settings: ChildSettings,
     load: Load,
+    sums: Option<SpaceSums>,
+    draining: bool,
     pauses: Pauses,
     roots: Vec<Line>,
     inner: Option<Line>,
@@ -87,6 +90,8 @@ impl Membership {
         Self {
             pauses: Pauses::new(rng),
             load: Load::default(),
+            sums: None,
+            draining: false,
             roots,
             inner: None,
             candidates: remembered.iter().cloned().collect(),
@@ -242,8 +247,7 @@ impl Membership {
             // The other candidates are kept: a real parent that is full says so after its reply.
             self.leave_roots(out);
         }
-        // What changed between the login and its reply.
-        out.push(Action::Send { link, message: self.status_message() });
+        self.introduce(link, reply.extensions.common(extensions), out);
         if !reply.extensions.is_own() {
             // A real parent believes for hours what it knew of a node that was away, whatever became of it meanwhile. (One
             // of our own asks again by itself.)

@@ -6,7 +6,9 @@ use super::super::member::{Load, Space};
 use super::super::message::{CellReport, Login, Message, Status};
 use super::Membership;
 
+use wire::cms::Extensions;
 use wire::cms::flags::Mode;
+use wire::cms::message::SpaceSums;
 
 /// Cells in one report: with the nodes they may name as arrived, it fits a frame.
 const CELLS_PER_REPORT: usize = 32;
@@ -21,16 +23,31 @@ impl Membership {
 
     pub(super) fn avail_message(&self) -> Message {
         let space = self.settings.login.space;
-        Message::Avail { free_mb: space.free_mb, used_percent: space.used_percent }
+        Message::Avail { free_mb: space.free_mb, used_percent: space.used_percent, sums: self.sums }
     }
 
-    pub(super) fn status_message(&self) -> Message {
+    /// What a new parent has to know that the login did not say.
+    pub(super) fn introduce(&self, link: LinkId, peer: Extensions, out: &mut Vec<Action>) {
+        // What changed between the login and its reply.
+        out.push(Action::Send { link, message: self.status_message(peer) });
+        if self.load != Load::default() {
+            out.push(Action::Send { link, message: self.load_message() });
+        }
+        if self.sums.is_some() {
+            out.push(Action::Send { link, message: self.avail_message() });
+        }
+    }
+
+    /// A parent that is not ours knows no node that moves its clients away but still serves what nobody else has: to it
+    /// such a node takes no clients.
+    fn status_message(&self, peer: Extensions) -> Message {
         let login = &self.settings.login;
-        let serves = !login.mode.contains(Mode::SUSPEND);
+        let serves = !login.mode.contains(Mode::SUSPEND) && (peer.is_own() || !self.draining);
         Message::Status(Status {
             serves: Some(serves),
             data_port: Some(login.data_port).filter(|port| serves && *port != 0),
             stages: Some(!login.mode.contains(Mode::NOSTAGE)),
+            drains: self.draining.then_some(true),
             reset: false,
         })
     }
@@ -50,7 +67,27 @@ impl Membership {
             login.mode = if set { login.mode | bit } else { login.mode.without(bit) };
         }
         if before != (login.mode, login.data_port) {
-            self.say(&self.status_message(), out);
+            self.say_status(None, out);
+        }
+    }
+
+    /// The node's clients are to move elsewhere, or not any more. Parents are told when it is news.
+    pub fn set_draining(&mut self, draining: bool, out: &mut Vec<Action>) {
+        if self.draining != draining {
+            self.draining = draining;
+            self.say_status(Some(draining), out);
+        }
+    }
+
+    fn say_status(&self, drains: Option<bool>, out: &mut Vec<Action>) {
+        for (link, peer) in self.parents() {
+            let message = match self.status_message(peer) {
+                Message::Status(status) => {
+                    Message::Status(Status { drains: drains.or(status.drains), ..status })
+                }
+                other => other,
+            };
+            out.push(Action::Send { link, message });
         }
     }
 
@@ -75,6 +112,21 @@ impl Membership {
         if tell {
             self.say(&self.avail_message(), out);
         }
+    }
+
+    /// Space of all nodes below together, for an inner node; told with the next word of space.
+    pub fn set_sums(&mut self, sums: SpaceSums) {
+        self.sums = Some(sums);
+    }
+
+    /// Space of all nodes below together, as it was said last.
+    pub fn sums(&self) -> Option<SpaceSums> {
+        self.sums
+    }
+
+    /// The node's load, as it was said last.
+    pub fn load(&self) -> Load {
+        self.load
     }
 
     /// The node's load. Parents are told if `tell`.

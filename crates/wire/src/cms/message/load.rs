@@ -1,7 +1,9 @@
 //! `load` (16) and `avail` (12): how loaded a node is and how much space it has.
 //!
 //! `load`: a binary text of 6 bytes `[cpu, net, runq, mem, pag, dsk]`, each 0 to 100 percent, then diskFree u32 (MB).
-//! `avail`: diskFree u32 (MB), diskUtil u32 (percent). Numbers below 2^28 are sent inline, as real senders do.
+//! `avail`: diskFree u32 (MB), diskUtil u32 (percent). Numbers below 2^28 are sent inline, as real senders do. Inner nodes of
+//! our own add two u64: the megabytes of all nodes below, and those of them that are free. Real daemons ignore what stands
+//! behind the arguments they know, and are not told all the same.
 //!
 //! Direction: node to parent. Source: cms protocol version 3, sections 1.3, 2.7, 5.2. Recorded: 01, 09, 10, 21.
 
@@ -39,6 +41,17 @@ pub struct Avail {
     pub free_mb: u32,
     /// Used space in percent.
     pub used_percent: u32,
+    /// All nodes below together. Own nodes only.
+    pub sums: Option<SpaceSums>,
+}
+
+/// Space of many nodes together, in megabytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SpaceSums {
+    /// In all.
+    pub total_mb: u64,
+    /// Free.
+    pub free_mb: u64,
 }
 
 impl Load {
@@ -62,11 +75,19 @@ impl Load {
 impl Avail {
     pub(super) fn decode(payload: &[u8]) -> Result<Self, WireError> {
         let mut arguments = Unpacker::new(payload);
-        Ok(Self { free_mb: arguments.u32("diskFree")?, used_percent: arguments.u32("diskUtil")? })
+        let (free_mb, used_percent) = (arguments.u32("diskFree")?, arguments.u32("diskUtil")?);
+        let mut sums = || Ok::<_, WireError>((arguments.u64("allTotal")?, arguments.u64("allFree")?));
+        // Anything else there is another's extension.
+        let sums = sums().ok().map(|(total_mb, free_mb)| SpaceSums { total_mb, free_mb });
+        Ok(Self { free_mb, used_percent, sums })
     }
 
     pub(super) fn pack(&self, packer: &mut Packer<'_>) {
         packer.u32_inline(self.free_mb.min(FREE_MB_MAX));
         packer.u32_inline(self.used_percent.min(PERCENT_MAX.into()));
+        if let Some(sums) = self.sums {
+            packer.u64(sums.total_mb);
+            packer.u64(sums.free_mb);
+        }
     }
 }

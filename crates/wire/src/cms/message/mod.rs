@@ -21,7 +21,7 @@ pub mod trunc;
 pub mod try_hosts;
 
 pub use inventory::{Inventory, PathBatch};
-pub use load::{Avail, Load};
+pub use load::{Avail, Load, SpaceSums};
 pub use mode_change::ModeChange;
 pub use mv::Mv;
 pub use not_here::NotHere;
@@ -239,6 +239,8 @@ impl<'a> Message<'a> {
             Self::NotHere(_) => ("nothere", peer.contains(Extensions::NOT_HERE)),
             Self::Occupancy(_) => ("occupancy", peer.contains(Extensions::OCCUPANCY)),
             Self::Inventory(_) => ("inventory", peer.contains(Extensions::INVENTORY)),
+            Self::Avail(avail) => ("avail", avail.sums.is_none() || peer.is_own()),
+            Self::Status(status) => ("status", !status.is_extended() || peer.is_own()),
             _ => return Ok(()),
         };
         if fine { Ok(()) } else { Err(EncodeError::NotForPeer { message }) }

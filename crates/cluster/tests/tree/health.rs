@@ -1,0 +1,182 @@
+//! What nodes tell their parents about how they feel: load, space, clients that shall go elsewhere.
+
+use cluster::tree::{Load, Space, Status};
+use wire::cms::message::SpaceSums;
+
+use super::*;
+
+fn load(cpu: u8) -> Load {
+    Load { cpu, ..Load::default() }
+}
+
+fn server() -> (Bench, LinkId) {
+    let settings =
+        ChildSettings::new(vec![Address::new("m", 1213)], login("me", Mode::SERVER | Mode::NOSTAGE, true));
+    let mut bench = Bench::new(None, vec![settings]);
+    let mut out = Vec::new();
+    bench.node.start(bench.now, &mut out);
+    let link = match out[..] {
+        [Action::Connect { link, .. }] => link,
+        _ => panic!("{out:?}"),
+    };
+    (bench, link)
+}
+
+fn statuses(out: &[Action], link: LinkId) -> Vec<(Option<bool>, Option<bool>)> {
+    let status = |message: Message| match message {
+        Message::Status(Status { serves, drains, reset: false, .. }) => Some((serves, drains)),
+        _ => None,
+    };
+    sent(out, link).into_iter().filter_map(status).collect()
+}
+
+#[test]
+fn a_new_parent_hears_the_load_at_once() {
+    let (mut bench, link) = server();
+    let mut out = Vec::new();
+    bench.node.set_load(load(70), true, &mut out);
+    assert_eq!(out, [], "there is nobody to tell");
+    bench.event(Event::Connected { link });
+    let out = bench.says(link, reply(true));
+    assert!(sent(&out, link).contains(&Message::Load { load: load(70), free_mb: 0 }));
+}
+
+#[test]
+fn a_node_that_drains_still_serves_for_its_own_parents_and_does_not_for_others() {
+    for (own, expected) in [(true, (Some(true), Some(true))), (false, (Some(false), Some(true)))] {
+        let (mut bench, link) = server();
+        bench.event(Event::Connected { link });
+        bench.says(link, reply(own));
+        let mut out = Vec::new();
+        bench.node.set_draining(true, &mut out);
+        assert_eq!(statuses(&out, link), [expected]);
+        let mut again = Vec::new();
+        bench.node.set_draining(true, &mut again);
+        assert_eq!(again, [], "it is no news");
+        // The next parent hears it behind the login.
+        bench.event(Event::Closed { link });
+        let out = bench.pass(Duration::from_millis(1900));
+        let Some(Action::Connect { link, .. }) = out.last().cloned() else { panic!("{out:?}") };
+        bench.event(Event::Connected { link });
+        let out = bench.says(link, reply(own));
+        assert_eq!(statuses(&out, link), [expected]);
+        let mut out = Vec::new();
+        bench.node.set_draining(false, &mut out);
+        assert_eq!(statuses(&out, link), [(Some(true), Some(false))]);
+    }
+}
+
+#[test]
+fn the_word_for_draining_never_reaches_a_real_parent() {
+    use cluster::tree::{Extensions, encode};
+    let status = Message::Status(Status { serves: Some(false), drains: Some(true), ..Status::default() });
+    let bytes = |peer| {
+        let mut out = Vec::new();
+        encode(&status, peer, &mut out).expect("a frame");
+        out[5]
+    };
+    assert_eq!((bytes(Extensions::NONE), bytes(Extensions::ALL)), (0x08, 0x48));
+    let avail = |peer| {
+        let sums = Some(SpaceSums { total_mb: 1, free_mb: 1 });
+        let mut out = Vec::new();
+        encode(&Message::Avail { free_mb: 1, used_percent: 1, sums }, peer, &mut out).expect("a frame");
+        out.len()
+    };
+    assert_eq!((avail(Extensions::NONE), avail(Extensions::ALL)), (8 + 8, 8 + 8 + 18));
+}
+
+#[test]
+fn a_parent_takes_figures_and_draining_from_its_children() {
+    let mut bench = Bench::parent(Acceptor::Manager, |_| {});
+    let (own, _) = bench.server("own", true);
+    let (real, _) = bench.server("real", false);
+    let figures = child(0, ChildChange::Figures);
+    let out = bench.says(own, Message::Load { load: load(9), free_mb: 500 });
+    assert_eq!(out, std::slice::from_ref(&figures));
+    let out = bench.says(own, Message::Load { load: load(9), free_mb: 500 });
+    assert_eq!(out, [], "nothing changed");
+    let avail = |sums| Message::Avail { free_mb: 400, used_percent: 60, sums };
+    assert_eq!(bench.says(own, avail(None)), [figures]);
+    let drains = Message::Status(Status { drains: Some(true), ..Status::default() });
+    assert_eq!(bench.says(own, drains.clone()), [child(0, ChildChange::Condition)]);
+    assert_eq!(bench.says(real, drains), [], "that bit is nobody else's word for it");
+    let drains = |bench: &Bench, number| {
+        bench.node.members().and_then(|m| m.member(slot(number))).map(|m| m.condition.drains_itself)
+    };
+    assert_eq!((drains(&bench, 0), drains(&bench, 1)), (Some(true), Some(false)));
+}
+
+/// A login with space.
+fn with_space(name: &str, mode: Mode, total_mb: u32, free_mb: u32) -> Message {
+    let space = Space { total_mb, free_mb, minimum_mb: 10, used_percent: 50, file_systems: 1 };
+    Message::Login(Box::new(Login { space, ..login(name, mode, true) }))
+}
+
+#[test]
+fn space_is_added_up_over_the_tree() {
+    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
+    let mut out = Vec::new();
+    bench.node.start(bench.now, &mut out);
+    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
+    bench.event(Event::Connected { link: up });
+    bench.says(up, reply(true));
+    let (a, _) = bench.comes("a", with_space("a", Mode::SERVER, 1000, 600));
+    let (b, _) = bench.comes("b", with_space("b", Mode::SERVER, 2000, 100));
+    let out = bench.pass_alive(secs(6), &[up, a, b]);
+    let said = |out: &[Action]| {
+        sent(out, up).into_iter().rev().find_map(|message| match message {
+            Message::Avail { free_mb, sums, .. } => Some((free_mb, sums)),
+            _ => None,
+        })
+    };
+    let sums = |total_mb, free_mb| Some(SpaceSums { total_mb, free_mb });
+    assert_eq!(said(&out), Some((600, sums(3000, 700))));
+    // The sum changed, the best did not.
+    bench.says(b, Message::Avail { free_mb: 300, used_percent: 1, sums: None });
+    let out = bench.pass_alive(secs(6), &[up, a, b]);
+    assert_eq!(said(&out), Some((600, sums(3000, 900))));
+
+    let mut root = Bench::parent(Acceptor::Manager, |_| {});
+    let (sup, _) = root.comes("sup", with_space("sup", Mode::MANAGER | Mode::SERVER, 1, 0));
+    root.says(sup, Message::Status(Status { serves: Some(true), ..Status::default() }));
+    let (many, free) = (5 << 40, 3 << 40);
+    root.says(sup, Message::Avail { free_mb: 700, used_percent: 3, sums: sums(many, free) });
+    let (leaf, _) = root.comes("leaf", with_space("leaf", Mode::SERVER, 4000, 50));
+    let totals = |bench: &Bench, slots| bench.node.members().map(|m| m.totals_of(slots)).expect("a parent");
+    let all = totals(&root, cluster::SlotMask::ALL);
+    assert_eq!((all.total_mb, all.free_mb, all.best_free_mb), (many + 4000, free + 50, 700));
+    let one = totals(&root, slot(1).mask());
+    assert_eq!((one.children, one.total_mb, one.free_mb), (1, 4000, 50));
+    root.event(Event::Closed { link: leaf });
+    assert_eq!(totals(&root, slot(1).mask()).children, 0, "who is away has no space");
+}
+
+#[test]
+fn a_supervisor_tells_how_busy_its_children_are_on_the_mean() {
+    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
+    let mut out = Vec::new();
+    bench.node.start(bench.now, &mut out);
+    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
+    bench.event(Event::Connected { link: up });
+    bench.says(up, reply(true));
+    let (a, _) = bench.server("a", true);
+    let (b, _) = bench.server("b", true);
+    bench.pass_alive(secs(6), &[up, a, b]);
+    bench.says(a, Message::Load { load: load(80), free_mb: 1 });
+    bench.says(b, Message::Load { load: load(20), free_mb: 1 });
+    let out = bench.pass_alive(secs(6), &[up, a, b]);
+    let told: Vec<Load> = sent(&out, up)
+        .into_iter()
+        .filter_map(|message| match message {
+            Message::Load { load, .. } => Some(load),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [load(50)]);
+    bench.says(b, Message::Load { load: load(26), free_mb: 1 });
+    let out = bench.pass_alive(secs(6), &[up, a, b]);
+    assert!(
+        !sent(&out, up).iter().any(|m| matches!(m, Message::Load { .. })),
+        "a change that matters to nobody"
+    );
+}
