@@ -19,6 +19,8 @@ use crate::servers::{Server, Side};
 const SLACK: Duration = Duration::from_secs(120);
 /// How long data is compared before a load is measured.
 const VERIFY: &str = "300ms";
+/// How long a server is loaded before it is measured, at most.
+const WARMUP: Duration = Duration::from_millis(500);
 /// Connections to which the busy ones are compared, and the busy ones.
 const FEW: &str = "64";
 const MANY: &str = "2000";
@@ -82,10 +84,10 @@ impl Measure<'_> {
 
     fn timed_by(&self, arguments: &[String], server: &Server, by: Starter) -> anyhow::Result<Bench> {
         let mut arguments = arguments.to_vec();
-        let warmup = if self.quick { "200ms" } else { "500ms" };
-        arguments.extend(
-            ["--duration", &format!("{}ms", self.time.as_millis()), "--warmup", warmup].map(str::to_owned),
-        );
+        let warmup = if self.quick { Duration::from_millis(200) } else { WARMUP.min(self.time / 2) };
+        let milliseconds = |time: Duration| format!("{}ms", time.as_millis());
+        arguments.extend(["--duration".to_owned(), milliseconds(self.time)]);
+        arguments.extend(["--warmup".to_owned(), milliseconds(warmup)]);
         self.bench(&arguments, server, by)
     }
 

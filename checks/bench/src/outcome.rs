@@ -58,7 +58,12 @@ fn measured(
     outcome: &mut Outcome,
 ) -> anyhow::Result<()> {
     for pair in 0..pairs {
-        for server in fleet.with(&row.setting)? {
+        let mut servers: Vec<_> = fleet.with(&row.setting)?.iter().collect();
+        // Who comes first has another past: each is it as often as the others.
+        if pair % 2 == 1 {
+            servers.reverse();
+        }
+        for server in servers {
             let into = match server.side {
                 Side::Ours => &mut outcome.ours,
                 Side::Theirs => &mut outcome.theirs,
