@@ -22,7 +22,7 @@ use cluster::tree::{
 use cluster::{Interface, Resolver, Slot};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,6 +138,16 @@ impl Engine {
             Some(name) if ip.is_loopback() => name.to_string(),
             _ => ip.to_string(),
         }
+    }
+
+    /// The address clients are sent to. One that logged in over the loopback is on this host, whose address others can use.
+    fn interface(&self, member: &tree::Member) -> Interface {
+        let ip = member.identity.ip;
+        let host = member.data.host();
+        let host = if host.contains(':') { format!("[{host}]").into() } else { Arc::from(host) };
+        let named = ip.is_loopback() && self.settings.own_name.is_some();
+        let own = self.settings.own_addresses.iter().map(SocketAddr::ip).find(|own| !own.is_loopback());
+        Interface { host, ip: own.filter(|_| named).unwrap_or(ip), private: false }
     }
 
     pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
@@ -396,7 +406,7 @@ impl Engine {
     pub(super) fn name_of(&self, link: LinkId) -> String {
         let child = self.node.slot(link).and_then(|slot| self.node.members()?.member(slot));
         match (child, self.lines.get(&link).and_then(|line| line.ip)) {
-            (Some(child), _) => format!("{} ({})", child.address, child.identity.id.as_str()),
+            (Some(child), _) => format!("{} {}", child.role, child.data),
             (None, Some(ip)) => ip.to_string(),
             (None, None) => "a parent".to_owned(),
         }
@@ -420,9 +430,9 @@ impl Engine {
     }
 
     fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {
-        let Some(resolver) = &mut self.resolver else { return };
         let member = self.node.members().and_then(|members| members.member(slot));
-        let interfaces: Vec<Interface> = member.map(interface).into_iter().collect();
+        let interfaces: Vec<Interface> = member.map(|member| self.interface(member)).into_iter().collect();
+        let Some(resolver) = &mut self.resolver else { return };
         let mut actions = std::mem::take(&mut self.file_actions);
         resolver.follow(slot, change, member, interfaces, now, &mut actions);
         if let (Some(member), ChildChange::Joined { .. } | ChildChange::Lost | ChildChange::Freed) =
@@ -433,7 +443,7 @@ impl Engine {
                 ChildChange::Lost => "was lost",
                 _ => "left",
             };
-            tracing::info!("cluster: {} {what} (slot {slot})", member.address);
+            tracing::info!("cluster: {} {} {what}", member.role, member.data);
         }
         for action in actions.drain(..) {
             self.perform_about_files(action);
@@ -447,14 +457,6 @@ pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
     if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
         tracing::warn!("no thread for {name}: {error}");
     }
-}
-
-/// The address clients are sent to.
-fn interface(member: &tree::Member) -> Interface {
-    let ip = member.identity.ip;
-    let host = member.data.host();
-    let host = if host.contains(':') { format!("[{host}]").into() } else { Arc::from(host) };
-    Interface { host, ip, private: false }
 }
 
 /// Says in the log what an operator may want to know.

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub)] // a test fails where it is
 
+mod peers;
 mod site;
+mod wire_peer;
 
 use client::xroot::request::{Request, Rm};
 use server::cluster::Role;

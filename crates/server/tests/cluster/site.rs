@@ -44,6 +44,8 @@ pub struct Node {
 pub struct Site {
     scratch: Scratch,
     pub extensions: Extensions,
+    /// How long a real server's silence is listened to.
+    pub silence: Duration,
 }
 
 fn address(port: u16) -> Address {
@@ -52,7 +54,7 @@ fn address(port: u16) -> Address {
 
 impl Site {
     pub fn new() -> Self {
-        Self { scratch: Scratch::new(), extensions: Extensions::ALL }
+        Self { scratch: Scratch::new(), extensions: Extensions::ALL, silence: PATIENCE / 2 }
     }
 
     fn effective(&self, name: &str, port: u16) -> (Effective, PathBuf) {
@@ -75,7 +77,10 @@ impl Site {
             Role::Supervisor => ('u', Mode::SERVER | Mode::MANAGER),
             Role::Manager | Role::MetaManager => ('m', Mode::MANAGER),
         };
-        let id = SystemId::compose(letter, &format!("{name}@here"), None, "test");
+        // Under a meta manager each manager is a cluster of its own; two of one cluster stand in for each other.
+        let cluster = if role == Role::Manager { name } else { "test" };
+        let id = SystemId::compose(letter, &format!("{name}@here"), None, cluster);
+        settings.resolve.silence = self.silence;
         if role.redirects() {
             let mut parent = ParentSettings::new(role.acceptor(), id.clone(), address(0));
             parent.extensions = self.extensions;
@@ -106,6 +111,14 @@ impl Site {
 
     pub fn manager(&self, name: &str) -> Node {
         self.node(name, Role::Manager, &[])
+    }
+
+    /// A manager that bears little waiting for a slow node.
+    pub fn small_outboxes(&self, name: &str) -> Node {
+        let (effective, data) = self.effective(name, 0);
+        let mut settings = self.settings(name, Role::Manager, &[]);
+        settings.outbox_bytes_max = 64 * 1024;
+        Node { running: Running::listen_in_cluster(&effective, settings).unwrap(), data }
     }
 
     pub fn server(&self, name: &str, parents: &[&Node]) -> Node {

@@ -1,0 +1,164 @@
+//! Peers that are not ours: real redirectors and servers by their frames, and such as mean no good.
+
+use crate::site::Site;
+use crate::wire_peer::Peer;
+use server::cluster::Role;
+use std::time::Duration;
+use wire::cms::flags::HaveModifier;
+use wire::cms::message::Have;
+use wire::cms::{Code, Message, StreamId};
+
+/// The login of a server without an id: version, mode, process, four sizes, two numbers, two ports, and no more.
+const NAMELESS: [u8; 48] = [
+    0, 0, 0, 0, 0, 0, 0, 40, 128, 0, 3, 160, 0, 0, 0, 8, 160, 0, 0, 0, 1, 160, 0, 0, 0, 0, 160, 0, 0, 0, 0,
+    160, 0, 0, 0, 0, 128, 0, 0, 128, 0, 0, 128, 4, 71, 128, 0, 0,
+];
+
+fn have(path: &[u8]) -> Message<'_> {
+    Message::Have(Have { modifier: HaveModifier::ONLINE, path })
+}
+
+#[test]
+fn a_redirector_is_promised_an_answer_and_gets_it() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let mut server = Peer::server(&manager, "s-real@there x", 1095);
+    manager.has_children(1);
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(7, b"/f");
+    assert_eq!(redirector.response(), (StreamId([7, 0, 0, 0]), false, "later 65792".to_owned()));
+    // The server is asked by the hash of the path, and answers with that.
+    let asked = server.next_of(Code::STATE, |frame| (frame.header.streamid, frame.payload.to_vec())).unwrap();
+    assert_eq!(asked, (StreamId::of_path(b"/f"), b"/f\0".to_vec()));
+    server.say(asked.0, have(b"/f"));
+    assert_eq!(redirector.response(), (StreamId([0, 1, 1, 0]), true, "127.0.0.1:1095".to_owned()));
+    redirector.select(8, b"/f");
+    assert_eq!(redirector.response(), (StreamId([8, 0, 0, 0]), false, "127.0.0.1:1095".to_owned()));
+    // Without a number no answer is wanted.
+    redirector.select(0, b"/f");
+    redirector.select(9, b"relative");
+    assert_eq!(redirector.response(), (StreamId([9, 0, 0, 0]), false, "error 4".to_owned()));
+}
+
+#[test]
+fn a_real_server_that_is_silent_is_taken_at_its_silence_for_what_it_has_not() {
+    let mut site = Site::new();
+    site.silence = Duration::from_millis(100);
+    let manager = site.manager("manager");
+    let mut server = Peer::server(&manager, "s-real@there x", 1095);
+    manager.has_children(1);
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"/none");
+    assert!(redirector.response().2.starts_with("later"));
+    let modifier = server.next_of(Code::STATE, |frame| frame.header.modifier).unwrap();
+    assert_eq!(modifier, 0x20, "nothing a real server does not know");
+    assert_eq!(redirector.response().2, "error 1");
+}
+
+#[test]
+fn nonsense_ends_one_connection_and_nothing_else() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let server = site.server("a", &[&manager]);
+    server.put("/f", "fine");
+    manager.has_children(1);
+    // Not a login; a login without an id; a frame that is too long, before and after the login; a text login of old.
+    let mut hasty = Peer::connect(&manager);
+    hasty.say(StreamId::NONE, have(b"/f"));
+    assert_eq!(hasty.next(|_| ()), None);
+    let mut nameless = Peer::connect(&manager);
+    nameless.send(&NAMELESS);
+    while nameless.next(|_| ()).is_some() {}
+    let mut long = Peer::connect(&manager);
+    long.send(&[0, 0, 0, 0, 0, 0, 0x10, 0x01]);
+    assert_eq!(long.next(|_| ()), None);
+    let mut long = Peer::server(&manager, "s-long@there x", 1095);
+    long.send(&[0, 0, 0, 0, 15, 0x20, 0x40, 0x01]);
+    while long.next(|_| ()).is_some() {}
+    let mut old = Peer::connect(&manager);
+    old.send(b"login server port 1094\n");
+    while old.next(|_| ()).is_some() {}
+    assert_eq!(manager.client().read("/f").unwrap(), "fine");
+}
+
+#[test]
+fn unknown_codes_and_broken_messages_of_a_node_are_passed_over() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let mut peer = Peer::server(&manager, "s-odd@there x", 1095);
+    manager.has_children(1);
+    for code in 0..=u8::MAX {
+        // `disc` ends it, a second login is no business of a node.
+        if ![Code::DISC.0, Code::LOGIN.0, Code::STATUS.0].contains(&code) {
+            peer.send(&[1, 2, 3, 4, code, 0xff, 0, 3, 0x7f, 0xff, 0]);
+        }
+    }
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"/f");
+    assert!(redirector.response().2.starts_with("later"));
+    peer.next_of(Code::STATE, |_| ()).unwrap();
+    peer.say(StreamId::NONE, have(b"/f"));
+    assert_eq!(redirector.response().2, "127.0.0.1:1095");
+}
+
+#[test]
+fn a_node_that_claims_every_file_is_no_trap_for_clients() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let server = site.server("a", &[&manager]);
+    server.put("/f", "fine");
+    let mut liar = Peer::server(&manager, "s-liar@there x", 9);
+    manager.has_children(2);
+    liar.say(StreamId::NONE, have(b"/f"));
+    for number in 0..1000 {
+        liar.say(StreamId::NONE, have(format!("/lie/{number}").as_bytes()));
+    }
+    // Nobody asked: nothing is remembered.
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"/f");
+    assert!(redirector.response().2.starts_with("later") || server.port() != 0);
+    liar.say(StreamId::of_path(b"/f"), have(b"/f"));
+    // A client that was sent to the liar comes back and finds the file.
+    assert_eq!(manager.client().read("/f?tried=127.0.0.1:9&triedrc=srverr").unwrap(), "fine");
+    let kept = manager.look(|engine| engine.resolver().unwrap().stats().cache.locations);
+    assert!(kept <= 2, "{kept} locations");
+}
+
+#[test]
+fn a_node_that_takes_nothing_loses_its_connection_not_our_memory() {
+    let site = Site::new();
+    let manager = site.small_outboxes("manager");
+    let deaf = Peer::server(&manager, "s-deaf@there x", 1095);
+    manager.has_children(1);
+    let mut redirector = Peer::redirector(&manager);
+    let name = "n".repeat(1500);
+    let mut count = 0;
+    // The sockets of the system take some; then the outbox fills.
+    while manager.look(|engine| engine.node().members().unwrap().online().len()) == 1 {
+        for number in 1..=200u8 {
+            redirector.select(number, format!("/{name}/{count}").as_bytes());
+            count += 1;
+        }
+        (0..200).for_each(|_| drop(redirector.response()));
+        assert!(count < 100_000, "it goes on for ever");
+    }
+    drop(deaf);
+}
+
+#[test]
+fn a_meta_manager_sends_clients_to_the_manager_that_sends_them_on() {
+    let site = Site::new();
+    let meta = site.node("meta", Role::MetaManager, &[]);
+    let managers = ["m1", "m2"].map(|name| site.node(name, Role::Manager, &[&meta]));
+    let [a, b] = [0, 1].map(|number| site.server(&format!("s{number}"), &[&managers[number]]));
+    a.put("/at/a", "a");
+    b.put("/at/b", "b");
+    managers.iter().for_each(|manager| manager.has_children(1));
+    meta.has_children(2);
+    let mut client = meta.client();
+    assert_eq!(client.read("/at/a").unwrap(), "a");
+    assert_eq!((client.at, client.hops), (a.port(), 2));
+    assert_eq!(client.read("/at/b").unwrap(), "b");
+    assert_eq!(client.read("/at/none").unwrap_err().0, 3011);
+    assert_eq!(client.hops, 0);
+}

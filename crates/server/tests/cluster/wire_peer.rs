@@ -1,0 +1,140 @@
+//! A peer that speaks the cluster's protocol by hand: a real daemon's part, or a hostile one's.
+
+use crate::site::{Node, PATIENCE};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use wire::cms::flags::Mode;
+use wire::cms::message::Select;
+use wire::cms::{
+    Code, Extensions, Frame, Login, LoginAnswer, Message, Phase, Splitter, StreamId, ToRedirector,
+};
+
+/// A connection to a node's cluster port.
+pub struct Peer {
+    stream: TcpStream,
+    splitter: Splitter,
+}
+
+impl Peer {
+    pub fn connect(node: &Node) -> Self {
+        let stream = TcpStream::connect(node.cluster_address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Self { stream, splitter: Splitter::new(Phase::Established) }
+    }
+
+    /// Logs in as a real data server would, and takes the reply.
+    pub fn server(node: &Node, name: &str, data_port: u16) -> Self {
+        let mut peer = Self::connect(node);
+        peer.log_in(Mode::SERVER | Mode::BLREDIR | Mode::NOSTAGE, 3, Some(name.as_bytes()), data_port);
+        peer.taken_in();
+        peer
+    }
+
+    /// Logs in as a real redirector does, and takes the reply.
+    pub fn redirector(node: &Node) -> Self {
+        let mut peer = Self::connect(node);
+        peer.log_in(Mode::DIRECTOR | Mode::BLREDIR, 0, None, 0);
+        peer.taken_in();
+        peer
+    }
+
+    pub fn log_in(&mut self, mode: Mode, version: u16, sid: Option<&[u8]>, data_port: u16) {
+        self.say(
+            StreamId::NONE,
+            Message::Login(Login {
+                version,
+                mode,
+                pid: 1,
+                total_mb: 1000,
+                free_mb: 500,
+                free_mb_min: 1,
+                file_systems: 1,
+                used_percent: 50,
+                data_port,
+                node_port: 0,
+                sid,
+                paths: Some(b"w /"),
+                interfaces: None,
+                env: Some(b"myHN=localhost"),
+            }),
+        );
+    }
+
+    fn taken_in(&mut self) {
+        let accepted = self.next(|frame| {
+            let answer = LoginAnswer::decode(&frame.header, frame.payload).unwrap();
+            matches!(answer, LoginAnswer::Accepted(_))
+        });
+        assert_eq!(accepted, Some(true));
+    }
+
+    pub fn say(&mut self, streamid: StreamId, message: Message<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(streamid, Extensions::NONE, &mut bytes).unwrap();
+        self.send(&bytes);
+    }
+
+    pub fn select(&mut self, number: u8, path: &[u8]) {
+        let options = wire::cms::flags::SelectOptions::READ;
+        let select = Select { ident: b"", options, path, opaque: None, avoid: None };
+        self.say(StreamId([number, 0, 0, 0]), Message::Select(select));
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next frame; `None` at the end of the connection.
+    pub fn next<T>(&mut self, look: impl FnOnce(&Frame<'_>) -> T) -> Option<T> {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(frame) = self.splitter.next_frame().unwrap() {
+                return Some(look(&frame));
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return None,
+                Ok(count) => self.splitter.push(&buffer[..count]),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The next message of this code; others are passed over. What is looked at is copied out by `take`.
+    pub fn next_of<T>(&mut self, code: Code, take: impl Fn(&Frame<'_>) -> T) -> Option<T> {
+        loop {
+            let found = self.next(|frame| (frame.header.code == code).then(|| take(frame)))?;
+            if found.is_some() {
+                return found;
+            }
+        }
+    }
+
+    /// The next response to this redirector, in words.
+    pub fn response(&mut self) -> (StreamId, bool, String) {
+        use wire::cms::Answer;
+        loop {
+            let said = self.next(|frame| match ToRedirector::decode(&frame.header, frame.payload).unwrap() {
+                ToRedirector::Message(_) => None,
+                ToRedirector::Response(response) => {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    let words = match response.answer {
+                        Answer::Redirect(to) => format!("{}:{}", text(to.text), to.port),
+                        Answer::Waitresp { id } => format!("later {id}"),
+                        Answer::Error { code, .. } => format!("error {}", code.0),
+                        Answer::Wait { seconds } => format!("wait {seconds}"),
+                        Answer::Data { text: data, .. } => text(data.unwrap_or_default()),
+                        Answer::Unknown(code) => format!("{code:?}"),
+                    };
+                    Some((frame.header.streamid, response.is_later(), words))
+                }
+            });
+            match said {
+                Some(Some(said)) => return said,
+                Some(None) => {}
+                None => panic!("the connection ended"),
+            }
+        }
+    }
+}
