@@ -61,6 +61,11 @@ impl Logical {
         Ok(Arc::new(Self { shared: Shared::new(parts)? }))
     }
 
+    /// Where the bytes are.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.shared.backend
+    }
+
     /// From now on `events` is told what becomes of names. To be set once, before anything is served; later ones are ignored.
     pub fn set_events(&self, events: Arc<dyn Events>) {
         let _ = self.shared.events.set(events);

@@ -103,6 +103,7 @@ impl Running {
         let system = |what| move |source| StartError::System { what, source };
         let address = listener.local_address().map_err(system("the address of the port"))?;
         let role = cluster.as_ref().map(|settings| settings.role);
+        let forwarding = cluster.as_ref().map(|settings| settings.forwarding).unwrap_or_default();
         let logical = match role {
             Some(role) if role.redirects() => None,
             _ => Some(logical(effective, address.port(), wrap)?),
@@ -114,7 +115,7 @@ impl Running {
         let start = |settings| Cluster::start(settings, clock, address.port(), logical.clone());
         let cluster = cluster.map(start).transpose()?;
         let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(Cluster::front)) {
-            (_, Some(front)) => Redirector::new(front.clone()),
+            (_, Some(front)) => Redirector::new(front.clone(), forwarding),
             (Some(logical), None) => logical.clone(),
             (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),
         };

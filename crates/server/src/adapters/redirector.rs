@@ -5,17 +5,18 @@
 //! | open, stat, list, checksum, attributes | a redirect to a node that has the path, or is to have it |
 //! | change of a name | a redirect to a node that has the path; a new directory goes where a new file would |
 //! | locate | the list of those who have it (`*path`: export it, `*`: are here) |
+//! | change of a name that is forwarded (`ofs.forward`) | all servers that may write it make it; nobody is redirected |
 //! | space | the figures of all nodes together |
 //!
 //! What is plainly known is answered on the connection's loop; else the answer comes later, and the client just waits for it.
 //! Nothing is put into the redirect: clients hand on their own cgi, `tried` and `triedrc` among it.
 
-use crate::cluster::{Engine, Front};
+use crate::cluster::{Engine, Forward, Front, SpaceFor};
 use base::{Cgi, ErrorKind};
-use cluster::tree::Totals;
 use cluster::{
     Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, Reason, SelectOptions,
 };
+use config::{ForwardWay, Forwarding};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,11 +31,39 @@ const MEGABYTE: u64 = 1 << 20;
 /// Sends clients where the cluster says.
 pub(crate) struct Redirector {
     front: Arc<Front>,
+    forwarding: Forwarding,
 }
 
 impl Redirector {
-    pub(crate) fn new(front: Arc<Front>) -> Arc<Self> {
-        Arc::new(Self { front })
+    /// Sends clients where `front` says; `forwarding` names the changes of names that all servers make.
+    pub(crate) fn new(front: Arc<Front>, forwarding: Forwarding) -> Arc<Self> {
+        Arc::new(Self { front, forwarding })
+    }
+
+    /// Whether an operation is done by all servers.
+    fn is_forwarded(&self, operation: &Operation) -> bool {
+        let way = match operation {
+            Operation::ChangeMode { .. } => self.forwarding.chmod,
+            Operation::MakeDirectory { .. } => self.forwarding.mkdir,
+            Operation::Rename { .. } => self.forwarding.mv,
+            Operation::Remove(_) => self.forwarding.rm,
+            Operation::RemoveDirectory(_) => self.forwarding.rmdir,
+            Operation::Truncate { .. } => self.forwarding.trunc,
+            // There is nobody in particular to ask.
+            Operation::CancelPrepare { .. } => ForwardWay::OneWay,
+            _ => ForwardWay::Off,
+        };
+        way != ForwardWay::Off
+    }
+
+    fn forward(&self, caller: &Caller, operation: &Operation, reply: &ReplyTo) -> Option<Started> {
+        let forward = Forward::of_operation(operation, &caller.identity.to_string())?;
+        let later = reply.defer();
+        // Not taken on, it is dropped, which answers.
+        self.front.change_names(forward, move |outcome| {
+            later.send(outcome.map_or_else(told, |()| vfs::Answer::Value(Value::Nothing)));
+        });
+        Some(Started::Pending)
     }
 
     fn select(&self, caller: &Caller, target: &Target, purpose: Purpose, reply: &ReplyTo) -> Started {
@@ -75,12 +104,18 @@ impl Redirector {
         answer.map_or(Started::Pending, |answer| Started::Done(told(answer)))
     }
 
-    /// The space of all nodes.
-    fn space(&self, reply: &ReplyTo, say: impl FnOnce(Totals) -> Value + Send + 'static) -> Started {
+    /// The space of all nodes for files of this path.
+    fn space(
+        &self,
+        target: &Target,
+        reply: &ReplyTo,
+        say: impl FnOnce(SpaceFor) -> Value + Send + 'static,
+    ) -> Started {
         let later: Reply = reply.defer();
+        let path = target.path.without_slash();
         let work = move |engine: &mut Engine| {
-            let totals = engine.node().members().map(cluster::tree::Members::totals).unwrap_or_default();
-            later.send(vfs::Answer::Value(say(totals)));
+            let space = engine.space_for(path.as_bytes()).unwrap_or_default();
+            later.send(vfs::Answer::Value(say(space)));
         };
         // Refused, the reply answers as it is dropped.
         self.front.with(work);
@@ -90,10 +125,17 @@ impl Redirector {
 
 impl FileSystem for Redirector {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        if self.is_forwarded(&operation)
+            && let Some(started) = self.forward(caller, &operation, reply)
+        {
+            return started;
+        }
         match operation {
             Operation::Locate(target, options) => self.locate(caller, target.as_ref(), options, reply),
-            Operation::StatSpace(_) => self.space(reply, |totals| Value::Space(figures(&totals))),
-            Operation::QuerySpace(_) => self.space(reply, |totals| Value::Text(space_text(&totals))),
+            Operation::StatSpace(target) => self.space(&target, reply, |space| Value::Space(figures(&space))),
+            Operation::QuerySpace(target) => {
+                self.space(&target, reply, |space| Value::Text(space_text(&space)))
+            }
             operation => match purpose(&operation) {
                 Some((purpose, target)) => self.select(caller, target, purpose, reply),
                 None => Started::Done(vfs::Answer::error(
@@ -241,10 +283,11 @@ fn kind(code: ErrorCode) -> ErrorKind {
     }
 }
 
-fn figures(totals: &Totals) -> SpaceFigures {
+fn figures(space: &SpaceFor) -> SpaceFigures {
+    let totals = &space.writable;
     SpaceFigures {
         writable_nodes: u32::try_from(totals.children).unwrap_or(u32::MAX),
-        staging_nodes: 0,
+        staging_nodes: u32::try_from(space.staging.children).unwrap_or(u32::MAX),
         total: totals.total_mb * MEGABYTE,
         free: totals.free_mb * MEGABYTE,
         largest_free: u64::from(totals.best_free_mb) * MEGABYTE,
@@ -254,8 +297,8 @@ fn figures(totals: &Totals) -> SpaceFigures {
 }
 
 /// Source: xroot protocol, query space.
-fn space_text(totals: &Totals) -> Vec<u8> {
-    let SpaceFigures { total, free, largest_free, used, .. } = figures(totals);
+fn space_text(space: &SpaceFor) -> Vec<u8> {
+    let SpaceFigures { total, free, largest_free, used, .. } = figures(space);
     format!(
         "oss.cgroup=all&oss.space={total}&oss.free={free}&oss.maxf={largest_free}&oss.used={used}&oss.quota=-1"
     )

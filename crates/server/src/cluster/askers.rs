@@ -1,5 +1,6 @@
 //! Who waits for an answer of the location machine: clients of this process, redirectors, parents.
 
+use super::orders::Order;
 use cluster::tree::LinkId;
 use cluster::{Answer, Token};
 use std::collections::{HashMap, VecDeque};
@@ -26,6 +27,8 @@ pub(super) enum Asker {
         /// The number of the answer, once it was promised for later.
         promised: Option<MessageId>,
     },
+    /// An order that waits for the answer.
+    Order(Box<Order>),
 }
 
 /// A parent that asked whether a path is here.

@@ -3,6 +3,7 @@
 
 use super::health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 use super::identity::Identity;
+use super::operations::OperationProgram;
 use super::settings::{Listen, Role, Settings};
 use crate::adapters::Doorkeeper;
 use crate::error::StartError;
@@ -54,6 +55,18 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
         addresses.iter().chain(&loops).map(|ip| SocketAddr::new(*ip, data_port)).collect();
     let known = !host.is_empty() && addresses.iter().any(|ip| !ip.is_loopback());
     settings.own_name = known.then(|| host.as_str().into());
+    settings.health = health(effective, None);
+    settings.programs = cluster
+        .programs
+        .iter()
+        .map(|program| OperationProgram {
+            operations: program.operations.clone(),
+            program: program.program.clone(),
+        })
+        .collect();
+    settings.local_root = effective.storage.local_root.value.clone().unwrap_or_else(|| "/".into());
+    settings.forwarding = *cluster.forwarding;
+    settings.shared_files = cluster.shared.is_some();
     settings.contact_wait = *cluster.contact_wait;
     settings.place_file = Some(identity.place_file());
     Ok(Some(settings))
@@ -339,8 +352,7 @@ fn admission(effective: &Effective) -> Option<Admission> {
 }
 
 /// What is measured, and which file says who may join. `file` is the configuration: beside it lies a list without a path.
-#[allow(dead_code)] // nobody drives it yet
-pub(crate) fn health(effective: &Effective, file: Option<&Path>) -> HealthSettings {
+fn health(effective: &Effective, file: Option<&Path>) -> HealthSettings {
     let cluster = &effective.cluster;
     let leaf = !cluster.role.redirects();
     let interval = &cluster.load_interval;

@@ -13,6 +13,7 @@
 use super::askers::Askers;
 use super::holdings::Holdings;
 use super::line::{Line, Stage};
+use super::operations::Executor;
 use super::settings::{Role, Settings};
 use super::sockets::{self, Buffer};
 use base::Clock;
@@ -42,6 +43,8 @@ pub struct Engine {
     pub(super) node: Node,
     pub(super) resolver: Option<Resolver>,
     pub(super) holdings: Option<Holdings>,
+    /// Does what parents order; of a server.
+    pub(super) executor: Option<Executor>,
     pub(super) askers: Askers,
     pub(super) lines: HashMap<LinkId, Line>,
     /// What all connections read into.
@@ -65,6 +68,7 @@ pub(super) struct Machines {
     pub(super) node: Node,
     pub(super) resolver: Option<Resolver>,
     pub(super) holdings: Option<Holdings>,
+    pub(super) executor: Option<Executor>,
 }
 
 impl Engine {
@@ -77,6 +81,7 @@ impl Engine {
                 node: machines.node,
                 resolver: machines.resolver,
                 holdings: machines.holdings,
+                executor: machines.executor,
                 askers: Askers::default(),
                 lines: HashMap::new(),
                 buffer: Rc::default(),

@@ -2,6 +2,7 @@
 
 use super::askers::Tell;
 use super::engine::Engine;
+use super::forward::Forward;
 use super::questions::Wish;
 use base::Clock;
 use cluster::{Answer, LocateOptions, Reader, SelectOptions, Shared};
@@ -83,6 +84,15 @@ impl Front {
             return Some(answer);
         }
         self.ask(path, Wish::Locate(options), tell())
+    }
+
+    /// Passes a change of names on to all servers; `tell` hears whether that was done. `false`: nobody heard it.
+    pub(crate) fn change_names(
+        &self,
+        forward: Forward,
+        tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
+    ) -> bool {
+        self.with(move |engine| engine.client_orders(forward, tell))
     }
 
     /// Lets the cluster's thread do something; `false` when it cannot take more now.

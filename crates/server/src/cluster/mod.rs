@@ -2,7 +2,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `announce` | what becomes of names here, for the parents |
+//! | `figures` | load and space: what is measured here, and what is added up over the tree |
 //! | `forward` | operations on names on their way down |
 //! | `configured` | from the configuration to what it is told |
 //! | `identity` | who it is, over restarts |
@@ -18,21 +18,17 @@
 //! | `holdings` | a server's answers: what is on its disks, what comes and goes |
 //! | `orders` | what redirectors, parents and the administrator order |
 
-#[allow(dead_code)] // nobody drives it yet
-mod announce;
 mod askers;
 mod configured;
 mod engine;
+mod figures;
 mod files;
-#[allow(dead_code)] // nobody drives it yet
 mod forward;
 mod front;
-#[allow(dead_code)] // nobody drives it yet
 mod health;
 mod holdings;
 mod identity;
 mod line;
-#[allow(dead_code)] // nobody drives it yet
 mod operations;
 mod orders;
 mod questions;
@@ -42,6 +38,10 @@ mod thread;
 
 pub(crate) use configured::configured;
 pub use engine::Engine;
+pub use figures::SpaceFor;
+pub(crate) use forward::Forward;
 pub(crate) use front::Front;
+pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
+pub use operations::OperationProgram;
 pub use settings::{CONTACT_WAIT, INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};
 pub use thread::Cluster;

@@ -23,11 +23,11 @@ const CANCEL: &str = "cancel";
 /// A program that does operations in the server's place (`cms.fsxeq`). It is called with the operation, its mode or size
 /// where it has one, and the local paths: `program… chmod 644 /local/path`, `program… mv /local/old /local/new`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct OperationProgram {
+pub struct OperationProgram {
     /// Of `chmod mkdir mkpath mv rm rmdir trunc`.
-    pub(crate) operations: Vec<&'static str>,
+    pub operations: Vec<&'static str>,
     /// Program and arguments.
-    pub(crate) program: Vec<String>,
+    pub program: Vec<String>,
 }
 
 /// Does what parents pass on.

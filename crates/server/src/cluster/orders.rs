@@ -1,14 +1,186 @@
 //! What redirectors and parents order: changes of names, preparing, totals; and what the administrator orders.
 
+use super::askers::Asker;
 use super::engine::Engine;
+use super::forward::Forward;
+use super::line::Stage;
+use super::questions::Wish;
+use super::settings::Role;
 use cluster::tree::{Event, LinkId, Message};
-use wire::cms::{Frame, Message as Wire};
+use cluster::{Answer, ErrorCode, LocateOptions, SelectOptions, Slot, SlotMask};
+use wire::cms::flags::PrepaddModifier;
+use wire::cms::message::Prepadd;
+use wire::cms::response::Answer as WireAnswer;
+use wire::cms::{Extensions, Frame, Message as Wire, StreamId};
+
+/// Brings the outcome of an order to the client that gave it: nothing when it was passed on, else why it was not.
+pub(super) type Tell = Box<dyn FnOnce(Result<(), Answer>) + Send>;
+
+/// Who gave an order, and hears what became of it.
+pub(super) enum Client {
+    /// A client of this process.
+    Here(Tell),
+    /// A client of this redirector.
+    Redirector(LinkId, StreamId),
+    /// A parent, which wants to hear nothing.
+    Nobody,
+}
+
+/// An order that waits until it is known whether its new name is free, or which node shall prepare a file.
+pub(super) enum Order {
+    /// Names change.
+    Names {
+        /// What goes down.
+        forward: Forward,
+        /// Who wants it.
+        client: Client,
+    },
+    /// A file is prepared: this frame goes to the node that is chosen.
+    Prepare {
+        /// The frame.
+        frame: Vec<u8>,
+    },
+}
 
 impl Engine {
     /// An order of a redirector, or of a parent.
     pub(super) fn order(&mut self, link: LinkId, frame: &Frame<'_>, message: &Wire<'_>) {
-        tracing::debug!("{} orders what nobody here does: {}", self.name_of(link), message.code());
-        self.refuse_request(link, frame.header.streamid);
+        let streamid = frame.header.streamid;
+        let redirector = self.stage(link) == Some(Stage::Redirector);
+        if let Some(executor) = &self.executor {
+            if !executor.run(message) {
+                tracing::debug!("{} orders what nobody here does: {}", self.name_of(link), message.code());
+            }
+            return;
+        }
+        // Names below a meta manager are its managers' own.
+        let above_all = !redirector && self.settings.role == Role::Manager;
+        let changes_names = !matches!(message, Wire::Prepadd(_) | Wire::Prepdel(_));
+        match message {
+            Wire::Statfs(statfs) if redirector => self.tell_space(link, streamid, statfs),
+            Wire::Prepadd(prepare) => self.prepare(prepare),
+            _ => match Forward::of_message(message).filter(|_| !(above_all && changes_names)) {
+                Some(forward) => {
+                    let client = if redirector { Client::Redirector(link, streamid) } else { Client::Nobody };
+                    self.change_names(forward, client);
+                }
+                None if redirector => self.refuse_request(link, streamid),
+                None => {
+                    tracing::debug!(
+                        "{} orders what nobody here does: {}",
+                        self.name_of(link),
+                        message.code()
+                    );
+                }
+            },
+        }
+    }
+
+    /// A client of this process wants names changed everywhere.
+    pub(crate) fn client_orders(
+        &mut self,
+        forward: Forward,
+        tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
+    ) {
+        self.change_names(forward, Client::Here(Box::new(tell)));
+    }
+
+    /// Passes an order on to all it concerns, once it is known that nobody has the new name.
+    fn change_names(&mut self, forward: Forward, client: Client) {
+        match forward.must_be_free.clone() {
+            Some(new) => {
+                let wish = Wish::Locate(LocateOptions { asap: true, ..LocateOptions::default() });
+                self.ask(&new, &wish, Asker::Order(Box::new(Order::Names { forward, client })));
+            }
+            None => self.pass_on(&forward, client),
+        }
+    }
+
+    /// What was asked for an order is known.
+    pub(super) fn ordered(&mut self, order: Order, answer: Answer) {
+        match (order, answer) {
+            (Order::Names { forward, client }, Answer::Error(ErrorCode::NO_ENTRY, _)) => {
+                self.pass_on(&forward, client);
+            }
+            (Order::Names { client, .. }, Answer::Located(_)) => {
+                let text = "the new name is there already";
+                self.outcome(client, Err(Answer::Error(ErrorCode::RW_CONFLICT, text.into())));
+            }
+            (Order::Names { client, .. }, answer) => self.outcome(client, Err(answer)),
+            (Order::Prepare { frame }, Answer::Redirect { slot: Some(slot), .. }) => {
+                self.send_down(slot.mask(), &frame, false);
+            }
+            (Order::Prepare { .. }, answer) => {
+                tracing::debug!("no server can prepare a file: {answer:?}");
+            }
+        }
+    }
+
+    fn pass_on(&mut self, forward: &Forward, client: Client) {
+        let Some(resolver) = &mut self.resolver else { return };
+        forward.forget.iter().for_each(|path| resolver.forget(path));
+        let cell = resolver.cell();
+        let slots = match &forward.path {
+            None => cell.connected(),
+            Some(path) => {
+                cell.paths().rights(path).map(|rights| rights.write).unwrap_or_default() & cell.connected()
+            }
+        };
+        if slots.is_empty() && forward.frame.is_some() {
+            let text = "No server exports the path for writing.";
+            return self.outcome(client, Err(Answer::Error(ErrorCode::NO_ENTRY, text.into())));
+        }
+        // Servers that share their files do it once for all.
+        let slots = if self.settings.shared_files { one_of(slots) } else { slots };
+        if let Some(frame) = &forward.frame {
+            self.send_down(slots, frame, forward.own_only);
+        }
+        self.outcome(client, Ok(()));
+    }
+
+    /// Sends a frame to children.
+    fn send_down(&mut self, slots: SlotMask, frame: &[u8], own_only: bool) {
+        for slot in slots {
+            let link = self.node.members().and_then(|members| members.member(slot)?.link);
+            let Some(link) = link else { continue };
+            if own_only && !self.lines.get(&link).is_some_and(|line| line.extensions.is_own()) {
+                continue;
+            }
+            self.put(link, |_, out| {
+                out.extend_from_slice(frame);
+                Ok(())
+            });
+        }
+        self.end_broken();
+    }
+
+    fn outcome(&mut self, client: Client, outcome: Result<(), Answer>) {
+        match (client, outcome) {
+            (Client::Here(tell), outcome) => tell(outcome),
+            (Client::Redirector(link, streamid), Ok(())) => {
+                self.respond_with(link, streamid, None, WireAnswer::Data { value: 0, text: None });
+            }
+            (Client::Redirector(link, streamid), Err(answer)) => {
+                self.deliver(Asker::Redirector { link, streamid, promised: None }, answer);
+            }
+            (Client::Nobody, Ok(())) => {}
+            (Client::Nobody, Err(answer)) => tracing::debug!("an order of a parent was not done: {answer:?}"),
+        }
+    }
+
+    /// A file is to be brought online, or only remembered as wanted: a node is chosen as for a client.
+    fn prepare(&mut self, prepare: &Prepadd<'_>) {
+        let write = prepare.modifier.contains(PrepaddModifier::WRITE);
+        let intent = if write { cluster::Intent::Update } else { cluster::Intent::Read };
+        let stage = prepare.modifier.contains(PrepaddModifier::STAGE);
+        let options = SelectOptions { intent, ..SelectOptions::default() };
+        let mut frame = Vec::new();
+        let encoded = Wire::Prepadd(*prepare).encode(StreamId::NONE, Extensions::NONE, &mut frame);
+        if !stage || encoded.is_err() {
+            return;
+        }
+        let wish = Wish::Select { options, tried: Box::default() };
+        self.ask(prepare.path, &wish, Asker::Order(Box::new(Order::Prepare { frame })));
     }
 
     /// Takes no clients any more, or takes them again.
@@ -24,6 +196,11 @@ impl Engine {
         }
     }
 
+    /// The clients of this node are to move elsewhere, while it still serves what nobody else has.
+    pub(super) fn drain(&mut self, draining: bool) {
+        self.drive(|node, _, out| node.set_draining(draining, out));
+    }
+
     /// Leaves the cluster: parents need not wait for this node's silence to grow long.
     pub(super) fn leave(&mut self) {
         for link in self.parents() {
@@ -37,4 +214,9 @@ impl Engine {
             self.node.handle(Event::Closed { link }, self.now(), &mut Vec::new());
         }
     }
+}
+
+/// One of several, always the same while they are there.
+fn one_of(slots: SlotMask) -> SlotMask {
+    slots.lowest().map(Slot::mask).unwrap_or_default()
 }

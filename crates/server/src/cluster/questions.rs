@@ -68,6 +68,7 @@ impl Engine {
     pub(super) fn deliver(&mut self, asker: Asker, answer: Answer) {
         match asker {
             Asker::Client(tell) => tell(answer),
+            Asker::Order(order) => self.ordered(*order, answer),
             Asker::Redirector { link, streamid, promised } => {
                 self.respond(link, streamid, promised, &answer);
             }

@@ -3,6 +3,8 @@
 //! Plain values. What the pure machines of `cluster` are told stands here in their own types; the rest is what their
 //! driver needs to reach other nodes and to answer clients.
 
+use super::health::HealthSettings;
+use super::operations::OperationProgram;
 use cluster::tree::{Acceptor, Blacklist, ChildSettings, ParentSettings};
 use cluster::{CacheSettings, Policy, ResolveSettings};
 use std::net::{IpAddr, SocketAddr};
@@ -91,6 +93,16 @@ pub struct Settings {
     pub outbox_bytes_max: usize,
     /// File in which a node keeps where its place was, so that it asks there first after a restart; `None`: nowhere.
     pub place_file: Option<PathBuf>,
+    /// What is measured about this node, and the list of who may join.
+    pub health: HealthSettings,
+    /// Programs that do operations on names in a server's place (`cms.fsxeq`).
+    pub programs: Vec<OperationProgram>,
+    /// What `/` stands for on a server's disk.
+    pub local_root: PathBuf,
+    /// Which changes of names a redirector passes on to all servers, instead of sending the client to one.
+    pub forwarding: config::Forwarding,
+    /// All servers see the same files (`cms.dfs`).
+    pub shared_files: bool,
     /// Paths a server tells a new parent it has, so that a restarted manager knows where files are; 0: it is asked.
     pub inventory_max: usize,
 }
@@ -117,6 +129,11 @@ impl Settings {
             outbox_bytes_max: OUTBOX_BYTES_MAX,
             place_file: None,
             inventory_max: INVENTORY_MAX,
+            health: HealthSettings::default(),
+            programs: Vec::new(),
+            local_root: PathBuf::from("/"),
+            forwarding: config::Forwarding::default(),
+            shared_files: false,
         }
     }
 }

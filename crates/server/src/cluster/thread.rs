@@ -3,7 +3,9 @@
 use super::askers::Asker;
 use super::engine::{Engine, Machines, SharedEngine};
 use super::front::{COMMANDS_MAX, Command, Front, SystemLot};
+use super::health::Health;
 use super::holdings::{Ear, Holdings};
+use super::operations::Executor;
 use super::settings::Settings;
 use super::sockets;
 use crate::error::StartError;
@@ -33,7 +35,10 @@ pub struct Cluster {
     address: Option<SocketAddr>,
     front: Option<Arc<Front>>,
     suspended: Arc<AtomicBool>,
+    draining: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
+    /// Ends after the thread it reports to.
+    _health: Health,
 }
 
 /// What is there before the thread.
@@ -78,6 +83,7 @@ impl Cluster {
             let shared = resolver.shared().clone();
             Arc::new(Front::new(shared, clock.clone(), give.clone(), suspended.clone(), busy))
         });
+        let health = Self::measure(&mut settings, logical.as_ref(), &give)?;
         let parts = Parts { settings, clock, listener, resolver, logical, commands };
         let system = |what| move |source| StartError::System { what, source };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -92,7 +98,32 @@ impl Cluster {
                 runtime.shutdown_background();
             })
             .map_err(system("the cluster's thread"))?;
-        Ok(Self { commands: give, address, front, suspended, thread: Some(thread) })
+        let draining = Arc::default();
+        Ok(Self {
+            commands: give,
+            address,
+            front,
+            suspended,
+            draining,
+            thread: Some(thread),
+            _health: health,
+        })
+    }
+
+    /// Starts to measure how this node feels. The first figures are there when this returns.
+    fn measure(
+        settings: &mut Settings,
+        logical: Option<&Arc<Logical>>,
+        engine: &mpsc::Sender<Command>,
+    ) -> Result<Health, StartError> {
+        let engine = engine.clone();
+        let report = move |report| {
+            // Without a receiver the thread has ended.
+            engine.blocking_send(Command::With(Box::new(move |engine| engine.feels(report)))).ok();
+        };
+        let backend = logical.map(|logical| logical.backend());
+        Health::start(std::mem::take(&mut settings.health), backend, report)
+            .map_err(|source| StartError::System { what: "a thread that measures", source })
     }
 
     /// Where other nodes connect to; `None` for a server.
@@ -115,6 +146,18 @@ impl Cluster {
         };
         self.commands.try_send(Command::With(Box::new(work))).ok()?;
         told.recv_timeout(LOOK_MAX).ok()
+    }
+
+    /// Moves clients elsewhere, or takes them again as before. What nobody else has is still served.
+    pub fn drain(&self, draining: bool) {
+        self.draining.store(draining, Ordering::Relaxed);
+        let work = move |engine: &mut Engine| engine.drain(draining);
+        self.commands.try_send(Command::With(Box::new(work))).ok();
+    }
+
+    /// Whether clients are to move elsewhere.
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// Takes no clients any more, or takes them again: a server tells its parents, a manager its clients.
@@ -185,11 +228,15 @@ async fn run(parts: Parts) {
     let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
     let (say, mut words) = mpsc::unbounded_channel();
+    let executor = logical.clone().map(|logical| {
+        let (programs, root) = (std::mem::take(&mut settings.programs), settings.local_root.clone());
+        Executor::new(logical, programs, root)
+    });
     let holdings = logical.map(|logical| {
         logical.set_events(Arc::new(Ear(say.clone())));
         Holdings::new(logical, say.clone())
     });
-    let machines = Machines { node, resolver, holdings };
+    let machines = Machines { node, resolver, holdings, executor };
     let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
         match tokio::net::TcpListener::from_std(listener) {
@@ -199,9 +246,16 @@ async fn run(parts: Parts) {
             Err(error) => tracing::error!("the cluster port cannot be served: {error}"),
         }
     }
+    let mut batch = Vec::new();
+    // What was measured already is said at the first login.
+    while let Ok(command) = commands.try_recv() {
+        batch.push(command);
+    }
+    if obey(&engine, &mut batch) {
+        return;
+    }
     engine.borrow_mut().start();
     tokio::task::spawn_local(keep_time(engine.clone(), clock));
-    let mut batch = Vec::new();
     loop {
         tokio::select! {
             count = commands.recv_many(&mut batch, COMMANDS_AT_ONCE) => {

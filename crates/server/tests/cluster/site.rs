@@ -53,6 +53,11 @@ fn address(port: u16) -> Address {
 }
 
 impl Site {
+    /// A folder for whatever a test needs.
+    pub fn folder(&self) -> &std::path::Path {
+        &self.scratch.0
+    }
+
     pub fn new() -> Self {
         Self { scratch: Scratch::new(), extensions: Extensions::ALL, silence: PATIENCE / 2 }
     }
@@ -103,8 +108,20 @@ impl Site {
     }
 
     pub fn node(&self, name: &str, role: Role, parents: &[&Node]) -> Node {
+        self.node_with(name, role, parents, |_| {})
+    }
+
+    /// A node of which something special is wanted.
+    pub fn node_with(
+        &self,
+        name: &str,
+        role: Role,
+        parents: &[&Node],
+        change: impl FnOnce(&mut Settings),
+    ) -> Node {
         let (effective, data) = self.effective(name, 0);
-        let settings = self.settings(name, role, parents);
+        let mut settings = self.settings(name, role, parents);
+        change(&mut settings);
         let running = Running::listen_in_cluster(&effective, settings).unwrap();
         Node { running, data }
     }

@@ -15,13 +15,13 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 
 /// Where the list is and what it means.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ListFile {
+pub struct ListFile {
     /// The file.
-    pub(crate) path: PathBuf,
+    pub path: PathBuf,
     /// It names those who may join, not those who may not.
-    pub(crate) white: bool,
+    pub white: bool,
     /// How often it is looked at.
-    pub(crate) check: Duration,
+    pub check: Duration,
 }
 
 /// What tells one state of a file from another.

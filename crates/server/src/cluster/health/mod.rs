@@ -13,8 +13,8 @@ mod load;
 mod program;
 mod space;
 
-pub(crate) use list::ListFile;
-pub(crate) use space::SpaceRules;
+pub use list::ListFile;
+pub use space::SpaceRules;
 
 use base::LogicalPath;
 use cluster::tree::{Blacklist, Load, Space};
@@ -38,7 +38,7 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 /// Where the figures of load come from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum LoadSource {
+pub enum LoadSource {
     /// The system's counters.
     Own {
         /// How often they are looked at.
@@ -61,15 +61,15 @@ impl Default for LoadSource {
 
 /// What is measured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct HealthSettings {
+pub struct HealthSettings {
     /// Load, for nodes with files.
-    pub(crate) load: Option<LoadSource>,
+    pub load: Option<LoadSource>,
     /// Loads this close are the same to parents (`cms.sched fuzz`).
-    pub(crate) fuzz: u8,
+    pub fuzz: u8,
     /// Space below these paths, for nodes with files.
-    pub(crate) space: Option<(SpaceRules, Vec<LogicalPath>)>,
+    pub space: Option<(SpaceRules, Vec<LogicalPath>)>,
     /// Who may join, for nodes with children.
-    pub(crate) list: Option<ListFile>,
+    pub list: Option<ListFile>,
 }
 
 /// Something others should hear of.
@@ -116,7 +116,7 @@ impl Health {
     /// When no thread can be had.
     pub(crate) fn start(
         settings: HealthSettings,
-        backend: &Arc<dyn Backend>,
+        backend: Option<&Arc<dyn Backend>>,
         report: impl Fn(Report) + Send + 'static,
     ) -> std::io::Result<Self> {
         let (ready, looked) = channel::<()>();
@@ -163,7 +163,7 @@ struct Watch<R> {
 }
 
 impl<R: Fn(Report)> Watch<R> {
-    fn new(settings: HealthSettings, backend: &Arc<dyn Backend>, report: R) -> Self {
+    fn new(settings: HealthSettings, backend: Option<&Arc<dyn Backend>>, report: R) -> Self {
         let now = Instant::now();
         let (wake, wakes) = channel();
         let (sampler, program) = match settings.load {
@@ -173,7 +173,7 @@ impl<R: Fn(Report)> Watch<R> {
                 (None, Some(Program::new(command, interval, now)))
             }
         };
-        let survey = settings.space.map(|(rules, exports)| {
+        let survey = settings.space.zip(backend).map(|((rules, exports), backend)| {
             let survey = Survey::new(backend.clone(), exports, rules.recalculate);
             (rules, survey)
         });
@@ -348,7 +348,7 @@ mod tests {
         let report = move |report| {
             let _ = sender.send(report);
         };
-        (Health::start(settings, backend, report).unwrap(), reports)
+        (Health::start(settings, Some(backend), report).unwrap(), reports)
     }
 
     #[test]

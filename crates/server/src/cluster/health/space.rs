@@ -15,17 +15,17 @@ const MB_MAX: u64 = 0x7fff_ffff;
 
 /// When a server is full (`cms.space`). Of percent and bytes the larger counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SpaceRules {
+pub struct SpaceRules {
     /// How often space is looked at.
-    pub(crate) recalculate: Duration,
+    pub recalculate: Duration,
     /// With less free on its emptiest file system than so many percent of the largest one, it gets no new files.
-    pub(crate) least_percent: u8,
+    pub least_percent: u8,
     /// Or less than so many bytes.
-    pub(crate) least_bytes: u64,
+    pub least_bytes: u64,
     /// Once full it has room again with so many percent.
-    pub(crate) enough_percent: u8,
+    pub enough_percent: u8,
     /// And so many bytes.
-    pub(crate) enough_bytes: u64,
+    pub enough_bytes: u64,
 }
 
 impl Default for SpaceRules {
