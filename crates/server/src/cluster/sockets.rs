@@ -119,7 +119,16 @@ fn attach(engine: &SharedEngine, link: LinkId, stream: TcpStream) -> bool {
     let mut borrowed = engine.borrow_mut();
     let Some(line) = borrowed.line(link) else { return false };
     spawn_local(send(Rc::downgrade(engine), link, line.outbox.clone(), to));
-    line.keep(spawn_local(receive(engine.clone(), link, from)).abort_handle());
+    let receiving = spawn_local(receive(engine.clone(), link, from));
+    line.keep(receiving.abort_handle());
+    drop(borrowed);
+    let engine = engine.clone();
+    spawn_local(async move {
+        if receiving.await.is_err_and(|error| error.is_panic()) {
+            tracing::error!("cluster: a connection led to a panic, and is closed");
+            engine.borrow_mut().ended(link);
+        }
+    });
     true
 }
 

@@ -14,6 +14,7 @@ use cluster::tree::{Address, Node};
 use cluster::{Cache, Cell, Chooser, Resolver};
 use logical::Logical;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -263,7 +264,7 @@ async fn run(parts: Parts) {
                     break;
                 }
             }
-            Some(word) = words.recv() => engine.borrow_mut().word(word),
+            Some(word) = words.recv() => guarded("news of the storage", || engine.borrow_mut().word(word)),
         }
         tokio::task::yield_now().await;
     }
@@ -272,16 +273,26 @@ async fn run(parts: Parts) {
     tokio::task::yield_now().await;
 }
 
+/// Runs something that must not take the whole thread along if it panics: whoever waits for its answer is told by the
+/// answer's own end, and the machines stand as they stood between two steps.
+fn guarded(what: &str, work: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(work)).is_err() {
+        tracing::error!("cluster: {what} led to a panic, and was given up");
+    }
+}
+
 /// Does what others want; whether it is to end.
 fn obey(engine: &SharedEngine, batch: &mut Vec<Command>) -> bool {
     let mut engine = engine.borrow_mut();
     for command in batch.drain(..) {
         match command {
-            Command::Ask { path, wish, tell } => engine.ask(&path, &wish, Asker::Client(tell)),
-            Command::With(work) => {
+            Command::Ask { path, wish, tell } => {
+                guarded("a question", || engine.ask(&path, &wish, Asker::Client(tell)));
+            }
+            Command::With(work) => guarded("a command", || {
                 work(&mut engine);
                 engine.end_broken();
-            }
+            }),
             Command::Stop => return true,
         }
     }
@@ -295,7 +306,7 @@ async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) {
         let due = engine.borrow_mut().deadline();
         let pause = due.saturating_sub(clock.now());
         tokio::select! {
-            () = tokio::time::sleep(pause) => engine.borrow_mut().tick(),
+            () = tokio::time::sleep(pause) => guarded("the time", || engine.borrow_mut().tick()),
             () = rearm.notified() => {}
         }
     }
