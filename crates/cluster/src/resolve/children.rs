@@ -6,7 +6,7 @@ use super::{Action, Resolver, Settle};
 use crate::cell::{Child, ChildKind, ChildState, Interface};
 use crate::meters::Load;
 use crate::paths::Export;
-use crate::slots::Slot;
+use crate::slots::{Slot, SlotMask};
 use crate::tree::{ChildChange, Member};
 
 /// For so long a child that was lost is expected back: no file is said to be nowhere, and none is made, that it may have.
@@ -151,8 +151,11 @@ impl Resolver {
             let Some(query) = self.queries.get_mut(id) else { continue };
             query.outstanding.remove(slot);
             let path = query.path.clone();
+            // Nobody else was asked where all see the same files.
+            let shared = self.shared.chooser.policy().shared.is_some();
+            let unasked = if shared { SlotMask::ALL } else { slot.mask() };
             self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
-                location.unasked.insert(slot);
+                location.unasked |= unasked;
             });
             self.settle(id, Settle::Heard, now, actions);
         }

@@ -7,9 +7,10 @@ use crate::cache::Location;
 use crate::cell::{Cell, Child, ChildKind, Interface};
 use crate::paths::Rights;
 use crate::request::{Answer, ErrorCode, LocateOptions, Located};
-use crate::selection::Waits;
+use crate::selection::{Policy, Waits};
 use crate::slots::{Slot, SlotMask};
 
+use super::seen::{Seen, seen};
 use super::select::{self, Verdict};
 
 /// The answer to a form that rests on no query; `None` for a plain path.
@@ -39,16 +40,16 @@ pub(crate) fn listing(cell: &Cell, path: &[u8], options: &LocateOptions) -> Opti
 /// Judges a `locate` of a plain path by what is known.
 pub(crate) fn judge(
     cell: &Cell,
-    waits: &Waits,
+    policy: &Policy,
     location: &Location,
     path: &[u8],
     options: &LocateOptions,
 ) -> Verdict {
+    let waits = &policy.waits;
     let Some(rights) = cell.paths().rights(path) else {
         return select::not_exported(cell, waits, "No server exports this path.");
     };
-    let holders = location.have & rights.read;
-    let open = location.querying || (location.unasked & rights.read).meets(cell.connected());
+    let Seen { have: holders, pending, open } = seen(cell, policy, location, rights, false);
     if open && (holders.is_empty() || !options.asap) {
         return Verdict::Await;
     }
@@ -60,7 +61,10 @@ pub(crate) fn judge(
             Verdict::Answer(Answer::error(ErrorCode::NO_ENTRY, "No server has the file."))
         };
     }
-    match list(cell, waits, location, rights, options) {
+    match list(cell, waits, (holders, pending), rights, options) {
+        Ok(list) if options.unique && policy.shared.is_some() => {
+            Verdict::Answer(Answer::Located(one_of_each(list)))
+        }
         Ok(list) => Verdict::Answer(Answer::Located(list)),
         // A holder that cannot be used now does not hide one that has yet to be heard.
         Err(_) if open => Verdict::Await,
@@ -74,20 +78,20 @@ pub(crate) fn judge(
 fn list(
     cell: &Cell,
     waits: &Waits,
-    location: &Location,
+    (holders, pending): (SlotMask, SlotMask),
     rights: Rights,
     options: &LocateOptions,
 ) -> Result<Vec<Located>, Answer> {
     let mut list = Vec::new();
     let mut away = false;
-    for slot in (location.have & rights.read).iter().rev() {
+    for slot in holders.iter().rev() {
         let Some(child) = cell.child(slot) else { continue };
         if !child.state.connected || child.state.bad() {
             away = true;
             continue;
         }
         if let Some(interface) = interface(child, options) {
-            let faint = location.pending.contains(slot);
+            let faint = pending.contains(slot);
             list.push(line(slot, child, interface, options, faint, rights.write.contains(slot)));
         }
     }
@@ -96,6 +100,12 @@ fn list(
     }
     let text = "No server that has the file can be reached over the client's network.";
     Err(if away { Answer::wait(waits.service) } else { Answer::error(ErrorCode::NET_UNREACHABLE, text) })
+}
+
+/// Of servers that see the same files one is enough; below inner nodes there are others.
+fn one_of_each(list: Vec<Located>) -> Vec<Located> {
+    let mut server = false;
+    list.into_iter().filter(|line| line.inner || !std::mem::replace(&mut server, true)).collect()
 }
 
 fn interface<'a>(child: &'a Child, options: &LocateOptions) -> Option<&'a Interface> {

@@ -24,6 +24,7 @@ mod held;
 mod locate;
 mod queries;
 mod reader;
+mod seen;
 mod select;
 mod state;
 
@@ -38,6 +39,7 @@ pub use effects::{Action, ResolveSettings, ResolveStats, SILENCE, StateAsk, Stat
 pub use held::HOLD;
 pub use queries::{QUERIES_MAX, Token, WAITERS_MAX};
 pub use reader::{Reader, Shared};
+pub use seen::SharedFiles;
 
 use held::Held;
 use queries::{Queries, Waiter, Wish};
@@ -71,6 +73,8 @@ pub struct Resolver {
     rng: Box<dyn Rng>,
     /// Until when lost children are expected back.
     expected: Vec<(Duration, Slot)>,
+    /// Whose turn it is to be asked for all.
+    turn: usize,
     /// The connections of the children, as far as the tree told.
     links: HashMap<Slot, LinkId>,
     /// Requests that wait for children to come.
@@ -117,6 +121,7 @@ impl Resolver {
             settings,
             rng,
             expected: Vec::new(),
+            turn: 0,
             links: HashMap::new(),
             held: Vec::new(),
             stirred: false,
@@ -253,8 +258,11 @@ impl Resolver {
         let Ok(path) = checked(path) else { return };
         let rights = self.cell.paths().rights(path).unwrap_or_default();
         let definite = self.cell.definite();
+        let shared = self.shared.chooser.policy().shared.is_some();
         let lost = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
             let before = presence(location, rights);
+            let others = if shared { location.have } else { SlotMask::EMPTY };
+            others.iter().for_each(|other| location.missed(other));
             location.missed(slot);
             let lost = presence(location, rights).is_none();
             if lost && before.is_some() {
@@ -323,9 +331,15 @@ impl Resolver {
             return;
         }
         let missing = question.options.reason == Reason::Missing;
+        let shared = self.shared.chooser.policy().shared.is_some();
         self.shared.cache.update(path, now, self.cell.bounces(), |location| {
             let placed = location.placed.map(Slot::mask).unwrap_or_default();
-            let doubted = tried & if missing { location.have } else { placed };
+            let doubted = match missing {
+                // Whoever told of it, it was for all.
+                true if shared => location.have,
+                true => tried & location.have,
+                false => tried & placed,
+            };
             if !doubted.is_empty() {
                 location.doubt(doubted);
             }
@@ -337,14 +351,25 @@ impl Resolver {
         let Some(rights) = self.cell.paths().rights(path) else { return };
         let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
         let askable = rights.read & self.cell.connected();
-        let unasked = cache.update(path, now, bounces, |location| location.unasked);
+        let shared = self.shared.chooser.policy().shared;
+        if shared.is_some_and(|shared| shared.unchecked) {
+            return;
+        }
+        let unasked = cache.update(path, now, bounces, |location| {
+            let known = shared.is_some() && !location.have.is_empty();
+            if known { SlotMask::EMPTY } else { location.unasked }
+        });
         if !unasked.unwrap_or(SlotMask::ALL).meets(askable) {
             return;
         }
         let Some(id) = self.queries.begin(path, now) else { return };
+        // Of servers that see the same files they take turns in being asked.
+        let first = self.turn;
+        self.turn = self.turn.wrapping_add(1);
         let begin = |location: &mut Location| {
-            let to = location.unasked & askable;
-            location.unasked -= to;
+            let unasked = location.unasked & askable;
+            location.unasked -= unasked;
+            let to = if shared.is_some() { turn(unasked, first) } else { unasked };
             location.querying = true;
             to
         };
@@ -377,9 +402,7 @@ impl Resolver {
             Wish::Select(question) => {
                 select::judge(&self.cell, chooser, &location, path, question, self.rng.as_mut())
             }
-            Wish::Locate(options) => {
-                locate::judge(&self.cell, &chooser.policy().waits, &location, path, options)
-            }
+            Wish::Locate(options) => locate::judge(&self.cell, chooser.policy(), &location, path, options),
             Wish::State => Verdict::Await,
         }
     }
@@ -462,7 +485,11 @@ impl Resolver {
                 self.mute.insert(slot);
             }
         }
-        self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.unasked |= silent);
+        // Nobody else was asked where all see the same files.
+        let shared = self.shared.chooser.policy().shared.is_some();
+        self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
+            location.unasked |= if shared { SlotMask::ALL } else { silent };
+        });
         self.settle(id, Settle::GivenUp, now, actions);
     }
 
@@ -537,6 +564,11 @@ fn checked(path: &[u8]) -> Result<&[u8], Answer> {
         return Err(Answer::error(ErrorCode::INVALID, "The path is not absolute."));
     }
     Ok(stripped(path))
+}
+
+/// One of these slots; with each number another.
+fn turn(slots: SlotMask, number: usize) -> SlotMask {
+    slots.iter().nth(number.checked_rem(slots.len()).unwrap_or(0)).map(Slot::mask).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -100,8 +100,8 @@ impl Reader {
             Err(answer) => return Some(answer),
         };
         let location = self.known(path, now)?;
-        let waits = &self.shared.chooser.policy().waits;
-        match locate::judge(&self.cell, waits, &location, path, &options) {
+        let policy = self.shared.chooser.policy();
+        match locate::judge(&self.cell, policy, &location, path, &options) {
             Verdict::Answer(answer) => Some(answer),
             Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
         }
@@ -110,7 +110,12 @@ impl Reader {
     /// Where a path is, if nobody who could have it is still to be asked.
     fn known(&self, path: &[u8], now: Duration) -> Option<Location> {
         let rights = self.cell.paths().rights(path)?;
-        let location = self.shared.cache.lookup(path, now, self.cell.bounces())?;
+        let known = self.shared.cache.lookup(path, now, self.cell.bounces());
+        if let Some(shared) = self.shared.chooser.policy().shared {
+            let location = known.or(shared.unchecked.then_some(Location::UNKNOWN))?;
+            return (shared.unchecked || !location.have.is_empty()).then_some(location);
+        }
+        let location = known?;
         let open = (location.unasked & rights.read).meets(self.cell.connected());
         (!open).then_some(location)
     }

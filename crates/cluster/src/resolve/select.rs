@@ -15,6 +15,8 @@ use crate::request::{Affinity, Answer, ErrorCode, Intent, Reason, SelectOptions}
 use crate::selection::{Chooser, Elsewhere, Excuses, Need, Waits};
 use crate::slots::{Slot, SlotMask};
 
+use super::seen::seen;
+
 /// What follows from what is known.
 #[derive(Debug)]
 pub(crate) enum Verdict {
@@ -52,6 +54,8 @@ pub(crate) struct Case<'a> {
     affinity: Affinity,
     /// Who has it, of those that count.
     have: SlotMask,
+    /// Where it is only on its way.
+    pending: SlotMask,
     /// Who may serve this client.
     allowed: SlotMask,
     /// Somebody has yet to be heard.
@@ -79,6 +83,7 @@ pub(crate) fn judge(
         let text = "No server exports this path for writing.";
         return not_exported(cell, &chooser.policy().waits, text);
     }
+    let seen = seen(cell, chooser.policy(), location, rights, question.options.intent.creates());
     let case = Case {
         cell,
         chooser,
@@ -87,9 +92,10 @@ pub(crate) fn judge(
         question,
         rights,
         affinity: chooser.affinity(question.options.affinity),
-        have: location.have & rights.read,
+        have: seen.have,
+        pending: seen.pending,
         allowed: exported - question.avoided.never,
-        open: location.querying || (location.unasked & rights.read).meets(cell.connected()),
+        open: seen.open,
     };
     if case.allowed.is_empty() {
         return case.nobody_left();
@@ -119,6 +125,11 @@ fn turned_away(chooser: &Chooser, question: &Question) -> Option<Answer> {
     if policy.one_source && question.options.another_source {
         return to(&policy.source_elsewhere, ErrorCode::NOT_PERMITTED, "A second source is not given.");
     }
+    if let Some(shared) = policy.shared
+        && question.avoided.never.len() >= shared.tries_max.max(1)
+    {
+        return Some(Answer::error(question.options.reason.code(), "Other servers see the same files."));
+    }
     if policy.tried_max.is_some_and(|most| question.avoided.tokens > most) {
         return to(&policy.tried_elsewhere, question.options.reason.code(), "Too many servers were tried.");
     }
@@ -128,7 +139,7 @@ fn turned_away(chooser: &Chooser, question: &Question) -> Option<Answer> {
 impl Case<'_> {
     fn read(&self, rng: &mut dyn Rng) -> Verdict {
         let options = &self.question.options;
-        let pending = self.location.pending;
+        let pending = self.pending;
         let holders = self.have & self.allowed;
         if self.open && self.chooser.wants_all(self.affinity) {
             return Verdict::Await;
@@ -182,11 +193,13 @@ impl Case<'_> {
             return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, "The file exists already."));
         }
         if !(options.copies || self.chooser.policy().copies) {
-            if !options.name_only && self.have.len() > 1 {
+            // What all servers see is one file.
+            let one = self.chooser.policy().shared.is_some();
+            if !options.name_only && !one && self.have.len() > 1 {
                 let text = "The file has several copies; writing one would make them differ.";
                 return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, text));
             }
-            if !self.have.within(self.rights.write) {
+            if !one && !self.have.within(self.rights.write) {
                 let text = "A server that has the file exports it for reading only.";
                 return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, text));
             }

@@ -7,6 +7,7 @@ mod model;
 mod parents;
 mod queries;
 mod reading;
+mod sharing;
 mod warm;
 mod writing;
 

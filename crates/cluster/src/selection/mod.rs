@@ -18,6 +18,7 @@ pub use round_robin::RoundRobin;
 use crate::cell::{Cell, Client};
 use crate::meters::{Meters, Use};
 use crate::request::{Affinity, Answer, ErrorCode};
+use crate::resolve::SharedFiles;
 use crate::slots::{Slot, SlotMask};
 
 /// A way to pick one of several children that are all fit.
@@ -90,6 +91,8 @@ pub struct Policy {
     pub source_elsewhere: Option<Elsewhere>,
     /// After so many children that could have staged it a file is not staged again (`cms.delay nostage`).
     pub stagers_tried_max: usize,
+    /// All servers see the same files (`cms.dfs`).
+    pub shared: Option<SharedFiles>,
     /// The waits told to clients.
     pub waits: Waits,
 }
@@ -140,6 +143,7 @@ impl Default for Policy {
             one_source: false,
             source_elsewhere: None,
             stagers_tried_max: 3,
+            shared: None,
             waits: Waits::default(),
         }
     }

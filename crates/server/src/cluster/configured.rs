@@ -12,7 +12,7 @@ use cluster::tree::limits::PING;
 use cluster::tree::{
     Acceptor, Address, ChildSettings, Extensions, Login, Minimum, Mode, ParentSettings, SystemId,
 };
-use cluster::{Affinity, AffinityPath, Elsewhere, Policy, Waits, Weights};
+use cluster::{Affinity, AffinityPath, Elsewhere, Policy, SharedFiles, Waits, Weights};
 use config::{
     AddressFamily, AffinityKind, AffinityPart, Cluster, Effective, HostPattern, ManagerAddress, Port, Quorum,
     Setting, Visibility, Wait,
@@ -66,7 +66,6 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
         .collect();
     settings.local_root = effective.storage.local_root.value.clone().unwrap_or_else(|| "/".into());
     settings.forwarding = *cluster.forwarding;
-    settings.shared_files = cluster.shared.is_some();
     settings.contact_wait = *cluster.contact_wait;
     settings.place_file = Some(identity.place_file());
     Ok(Some(settings))
@@ -315,6 +314,12 @@ fn policy(cluster: &Cluster) -> Policy {
         one_source: sched.one_source.is_some(),
         source_elsewhere: sched.one_source.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
         stagers_tried_max: count(*delay.stagers),
+        // A meta manager's managers have files of their own.
+        shared: cluster
+            .shared
+            .as_ref()
+            .filter(|_| *cluster.role != config::Role::MetaManager)
+            .map(|shared| SharedFiles { unchecked: shared.unchecked, tries_max: count(shared.retries) }),
         waits: Waits {
             lookup: *delay.lookup,
             service: *delay.service,

@@ -131,7 +131,7 @@ impl Engine {
             return self.outcome(client, Err(Answer::Error(ErrorCode::NO_ENTRY, text.into())));
         }
         // Servers that share their files do it once for all.
-        let slots = if self.settings.shared_files { one_of(slots) } else { slots };
+        let slots = if self.settings.policy.shared.is_some() { one_of(slots) } else { slots };
         if let Some(frame) = &forward.frame {
             self.send_down(slots, frame, forward.own_only);
         }

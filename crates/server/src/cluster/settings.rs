@@ -101,8 +101,6 @@ pub struct Settings {
     pub local_root: PathBuf,
     /// Which changes of names a redirector passes on to all servers, instead of sending the client to one.
     pub forwarding: config::Forwarding,
-    /// All servers see the same files (`cms.dfs`).
-    pub shared_files: bool,
     /// Paths a server tells a new parent it has, so that a restarted manager knows where files are; 0: it is asked.
     pub inventory_max: usize,
 }
@@ -133,7 +131,6 @@ impl Settings {
             programs: Vec::new(),
             local_root: PathBuf::from("/"),
             forwarding: config::Forwarding::default(),
-            shared_files: false,
         }
     }
 }

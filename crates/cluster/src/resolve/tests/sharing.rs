@@ -1,0 +1,116 @@
+//! All servers see the same files: one speaks for all.
+
+use super::*;
+use crate::request::Reason;
+
+fn stage(servers: u8, shared: SharedFiles) -> Stage {
+    Stage::with(cell(servers), Policy { shared: Some(shared), ..Policy::default() }, false)
+}
+
+fn checked_stage(servers: u8) -> Stage {
+    stage(servers, SharedFiles::default())
+}
+
+#[test]
+fn one_is_asked_and_its_word_is_that_of_all() {
+    let mut stage = checked_stage(3);
+    assert_eq!(stage.read(1, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[0]), "one");
+    stage.have(0, "/f");
+    sent_to(&stage.answer());
+    let mut seen = SlotMask::EMPTY;
+    for token in 2..8 {
+        seen.insert(slot(sent_to(&stage.read(token, "/f").unwrap())));
+    }
+    assert_eq!(seen, mask(&[0, 1, 2]), "all have it");
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.read(9, "/g"), None);
+    assert_eq!(stage.asked(), mask(&[1]), "they take turns");
+    stage.not_here(&[1], "/g");
+    assert_eq!(code(&stage.answer()), 1, "nobody has it");
+    assert_eq!(code(&stage.read(10, "/g").unwrap()), 1, "and that is remembered");
+}
+
+#[test]
+fn gone_at_one_is_gone_everywhere() {
+    let mut stage = checked_stage(2);
+    stage.learn("/f", &[0]);
+    stage.gone(1, "/f");
+    assert_eq!(stage.read(1, "/f"), None, "it is sought again");
+    let asked = stage.asked();
+    assert_eq!(asked.len(), 1);
+    let asked = asked.lowest().unwrap().number();
+    stage.not_here(&[asked], "/f");
+    assert_eq!(code(&stage.answer()), 1);
+}
+
+#[test]
+fn when_the_one_that_was_asked_is_lost_another_is() {
+    let mut stage = checked_stage(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[0]));
+    stage.change(0, |child| child.state.connected = false);
+    assert_eq!(stage.asked(), mask(&[1]));
+    stage.have(1, "/f");
+    assert_eq!(sent_to(&stage.answer()), 1);
+}
+
+#[test]
+fn a_file_is_made_once_and_written_through_anybody() {
+    let mut stage = checked_stage(2);
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+    let asked = stage.asked().lowest().unwrap().number();
+    stage.not_here(&[asked], "/f");
+    let maker = sent_to(&stage.answer());
+    assert_eq!(code(&stage.intend(2, "/f", Intent::Create).unwrap()), 14, "it is being made");
+    assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), maker, "until it is there, its maker alone has it");
+    stage.have(maker, "/f");
+    for token in 4..8 {
+        sent_to(&stage.intend(token, "/f", Intent::Update).unwrap());
+    }
+    assert_eq!(code(&stage.intend(9, "/f", Intent::Create).unwrap()), 14);
+}
+
+#[test]
+fn whoever_tried_two_need_not_try_a_third() {
+    let mut stage = checked_stage(4);
+    stage.learn("/f", &[0]);
+    let options = SelectOptions { reason: Reason::Io, ..SelectOptions::default() };
+    let tried = |stage: &Stage, slots: &[u8]| {
+        let host =
+            |number: &u8| stage.machine.cell().child(slot(*number)).unwrap().interfaces[0].host.to_string();
+        slots.iter().map(host).collect::<Vec<_>>().join(",")
+    };
+    let one = tried(&stage, &[0]);
+    assert_ne!(sent_to(&stage.select(1, "/f", options, &one).unwrap()), 0);
+    let two = tried(&stage, &[0, 1]);
+    assert_eq!(code(&stage.select(2, "/f", options, &two).unwrap()), 5, "an I/O error");
+}
+
+#[test]
+fn without_a_look_everybody_will_do() {
+    let mut stage = stage(2, SharedFiles { unchecked: true, ..SharedFiles::default() });
+    let mut seen = SlotMask::EMPTY;
+    for token in 0..4 {
+        seen.insert(slot(sent_to(&stage.read(token, "/f").unwrap())));
+        sent_to(&stage.intend(token, "/new", Intent::Create).unwrap());
+        sent_to(&stage.intend(token, "/f", Intent::Update).unwrap());
+    }
+    assert_eq!(seen, mask(&[0, 1]));
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    let all = LocateOptions::default();
+    assert_eq!(located(&locate(&mut stage, 1, all)).len(), 2);
+    let unique = LocateOptions { unique: true, ..all };
+    assert_eq!(located(&locate(&mut stage, 2, unique)).len(), 1);
+}
+
+fn locate(stage: &mut Stage, token: u64, options: LocateOptions) -> Answer {
+    stage.machine.locate(Token(token), b"/f", options, stage.now, &mut stage.actions).unwrap()
+}
+
+fn located(answer: &Answer) -> &[crate::request::Located] {
+    match answer {
+        Answer::Located(list) => list,
+        other => panic!("{other:?}"),
+    }
+}
