@@ -49,7 +49,7 @@ impl Engine {
     /// Servers that share their files have the same space, which counts once.
     fn once(&self, members: &Members, slots: SlotMask) -> Totals {
         let totals = members.totals_of(slots);
-        if !self.settings.policy.shared.is_some() {
+        if self.settings.policy.shared.is_none() {
             return totals;
         }
         let each = slots.iter().map(|slot| members.totals_of(slot.mask()));
