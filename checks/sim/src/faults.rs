@@ -1,8 +1,10 @@
-//! A cluster through a bad minute: crashes, returns, splits, links that break or fall silent, clocks that drift. Then the
-//! weather clears, and everybody must be in the tree again without an administrator.
+//! A cluster through a bad minute: crashes, returns, splits, links that break or fall silent, clocks that drift, nodes that
+//! lie, storms of logins, and clients who want their files all the while. Then the weather clears, and everybody must be in
+//! the tree again without an administrator, and everything be found.
 
 use std::time::Duration;
 
+use crate::errands::Errands;
 use crate::formation::{Formation, Order};
 use crate::host::Kind;
 use crate::lot::Lot;
@@ -75,6 +77,12 @@ pub fn run(seed: u64) -> Result<Outcome, String> {
     let mut lot = Lot::new(seed ^ 0x5eed);
     let formation = draw(&mut lot);
     let mut world = formation.world(seed);
+    let mut errands = Errands::prepare(&mut world, &formation, &mut lot);
+    let flood = lot.happens(60_000).then(|| {
+        let managers: Vec<usize> = (0..formation.managers).collect();
+        world.add(Kind::Flood, &managers, lot.time(BAD))
+    });
+    errands.begin(&mut world, &mut lot, BAD);
     let mut outcome = Outcome {
         seed,
         formation,
@@ -84,15 +92,16 @@ pub fn run(seed: u64) -> Result<Outcome, String> {
         shape: Shape { nodes: 0, height: 0, widest: 0 },
         counts: Counts::default(),
     };
-    bad_weather(&mut world, &mut lot, &mut outcome);
+    bad_weather(&mut world, &mut lot, &mut outcome, &errands);
     world.heal();
     world.weather.faulty_per_million = 0;
     for host in 0..world.len() {
         world.start(host);
     }
-    let real =
-        formation.real_manager || formation.real_servers_percent + formation.real_supervisors_percent > 0;
-    let patience = if real { HEALED_REAL } else { HEALED };
+    if let Some(flood) = flood {
+        world.crash(flood, false);
+    }
+    let patience = if formation.mixed() { HEALED_REAL } else { HEALED };
     let cleared = world.now;
     let shape = loop {
         let step = world.now + Duration::from_millis(500);
@@ -107,6 +116,7 @@ pub fn run(seed: u64) -> Result<Outcome, String> {
         }
     };
     outcome.healed = world.now - cleared;
+    errands.verify(&mut world).map_err(|error| format!("seed {seed}: {error} ({formation:?})"))?;
     outcome.counts = world.counts;
     outcome.shape = shape.unwrap_or(outcome.shape);
     for manager in 0..formation.managers {
@@ -123,7 +133,7 @@ pub fn run(seed: u64) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-fn bad_weather(world: &mut World, lot: &mut Lot, outcome: &mut Outcome) {
+fn bad_weather(world: &mut World, lot: &mut Lot, outcome: &mut Outcome, errands: &Errands) {
     let mut returns: Vec<(Duration, usize)> = Vec::new();
     let mut heals = None;
     while world.now < BAD {
@@ -138,6 +148,7 @@ fn bad_weather(world: &mut World, lot: &mut Lot, outcome: &mut Outcome) {
         if heals.take_if(|at| *at <= world.now).is_some() {
             world.heal();
         }
+        errands.change(world, lot);
         match lot.below(10) {
             0..5 => {
                 let host = lot.below(world.len() as u64) as usize;

@@ -61,6 +61,11 @@ impl Formation {
         Self { order: Order::SupervisorsLast, ..self }
     }
 
+    /// Whether real nodes are among ours.
+    pub const fn mixed(&self) -> bool {
+        self.real_manager || self.real_servers_percent + self.real_supervisors_percent > 0
+    }
+
     /// A world in which it begins.
     pub fn world(&self, seed: u64) -> World {
         let mut world = World::new(seed, self.weather);

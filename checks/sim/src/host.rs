@@ -1,18 +1,25 @@
 //! One host: what runs on it, its clock, and what its disk keeps while it is down.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use base::Rng;
 use cluster::tree::{
     Acceptor, Action, Address, ChildSettings, Event, Extensions, LinkId, Login, Mode, Node, ParentSettings,
     SystemId,
 };
 
+use crate::disk::Disk;
+use crate::flood::Flood;
 use crate::legacy::Legacy;
+use crate::lot::Lot;
+use crate::own::{Manner, Own};
+use crate::talk::{Deed, Files, Request};
 
 /// The port of every node.
 pub const PORT: u16 = 1213;
+
+/// The port for clients of every node.
+pub const DATA_PORT: u16 = 1094;
 
 /// What a host is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +36,8 @@ pub enum Kind {
     RealServer,
     /// Inner node as real ones behave.
     RealSupervisor,
+    /// No node at all: it keeps on connecting to the managers, and does it wrong.
+    Flood,
 }
 
 impl Kind {
@@ -49,39 +58,78 @@ impl Kind {
 }
 
 /// What runs on a host.
-#[derive(Debug)]
 pub enum Machine {
     /// One of our own nodes.
-    Own(Box<Node>),
+    Own(Box<Own>),
     /// A model of a real one.
     Real(Box<Legacy>),
+    /// Somebody hostile.
+    Flood(Box<Flood>),
 }
 
 impl Machine {
-    pub(crate) fn start(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub(crate) fn start(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         match self {
-            Self::Own(node) => node.start(now, out),
-            Self::Real(node) => node.start(now, out),
+            Self::Own(own) => own.start(disk, now, out),
+            Self::Real(node) => plain(out, |out| node.start(now, out)),
+            Self::Flood(flood) => plain(out, |out| flood.tick(now, out)),
         }
     }
 
-    pub(crate) fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
+    pub(crate) fn handle(&mut self, event: Event, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         match self {
-            Self::Own(node) => node.handle(event, now, out),
-            Self::Real(node) => node.handle(event, now, out),
+            Self::Own(own) => own.handle(event, disk, now, out),
+            Self::Real(node) => {
+                plain(out, |out| node.handle(event, now, out));
+                node.follow(out);
+            }
+            Self::Flood(flood) => plain(out, |out| flood.handle(&event, now, out)),
         }
     }
 
-    pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
+    pub(crate) fn files(
+        &mut self,
+        link: LinkId,
+        message: Files,
+        disk: &Disk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
         match self {
-            Self::Own(node) => node.tick(now, out),
-            Self::Real(node) => node.tick(now, out),
+            Self::Own(own) => own.files(link, message, disk, now, out),
+            Self::Real(node) => node.files(link, message, disk, now, out),
+            Self::Flood(_) => {}
+        }
+    }
+
+    pub(crate) fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
+        match self {
+            Self::Own(own) => own.serve(request, disk, now, out),
+            Self::Real(node) => node.serve(request, disk, now, out),
+            Self::Flood(_) => {}
+        }
+    }
+
+    pub(crate) fn tick(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        match self {
+            Self::Own(own) => own.tick(disk, now, out),
+            Self::Real(node) => {
+                plain(out, |out| node.tick(now, out));
+                node.follow(out);
+            }
+            Self::Flood(flood) => plain(out, |out| flood.tick(now, out)),
         }
     }
 }
 
+/// What concerns the tree alone.
+fn plain(out: &mut Vec<Deed>, act: impl FnOnce(&mut Vec<Action>)) {
+    let mut actions = Vec::new();
+    act(&mut actions);
+    out.extend(actions.into_iter().map(Deed::Tree));
+}
+
 /// One host.
-#[derive(Debug)]
 pub struct Host {
     index: usize,
     /// What it is.
@@ -97,6 +145,18 @@ pub struct Host {
     pub(crate) outward: Vec<(LinkId, u32)>,
     pub(crate) remembered: Option<Address>,
     pub(crate) placed: bool,
+    /// Its files.
+    pub disk: Disk,
+    /// When its parent took it in last.
+    pub(crate) seated: Duration,
+    /// Who took it in last.
+    pub(crate) seat: Option<usize>,
+    /// Since when it has no place, if it has had one.
+    pub(crate) missed: Option<Duration>,
+    /// How it deals with what it is asked.
+    pub manner: Manner,
+    /// Whether it lists its files at each login.
+    pub inventory: bool,
 }
 
 impl Host {
@@ -112,6 +172,12 @@ impl Host {
             outward: Vec::new(),
             remembered: None,
             placed: false,
+            disk: Disk::default(),
+            seated: Duration::ZERO,
+            seat: None,
+            missed: None,
+            manner: Manner::Honest,
+            inventory: false,
         }
     }
 
@@ -142,15 +208,16 @@ impl Host {
     /// When its machine wants to be woken.
     pub(crate) fn deadline(&self) -> Option<Duration> {
         let local = match self.machine.as_ref()? {
-            Machine::Own(node) => node.deadline()?,
+            Machine::Own(own) => own.deadline()?,
             Machine::Real(node) => node.deadline()?,
+            Machine::Flood(flood) => flood.deadline(),
         };
         // One step later: rounding must not wake it before its time.
         Some(local.div_f64(self.rate) + Duration::from_nanos(100))
     }
 
     pub(crate) fn accepts(&self) -> bool {
-        self.machine.is_some() && !matches!(self.kind, Kind::Server | Kind::RealServer)
+        self.machine.is_some() && !matches!(self.kind, Kind::Server | Kind::RealServer | Kind::Flood)
     }
 
     pub(crate) fn number(&self, link: LinkId) -> Option<u32> {
@@ -171,16 +238,18 @@ impl Host {
     /// Whether it has a place in the tree; a manager never.
     pub(crate) fn placed(&self) -> bool {
         match &self.machine {
-            Some(Machine::Own(node)) => node.memberships().iter().any(|membership| membership.is_attached()),
+            Some(Machine::Own(own)) => {
+                own.node.memberships().iter().any(|membership| membership.is_attached())
+            }
             Some(Machine::Real(node)) => node.is_attached(),
-            None => false,
+            Some(Machine::Flood(_)) | None => false,
         }
     }
 
     /// A node belongs to managers or to one inner node, never both.
     pub(crate) fn check_places(&self) {
-        if let Some(Machine::Own(node)) = &self.machine {
-            for membership in node.memberships() {
+        if let Some(Machine::Own(own)) = &self.machine {
+            for membership in own.node.memberships() {
                 let (roots, inner) = (membership.attached_roots().count(), membership.inner().is_some());
                 assert!(!(inner && roots > 0), "host {} is in two places", self.index);
             }
@@ -194,22 +263,22 @@ impl Host {
     /// Connections to its parents.
     pub(crate) fn parent_links(&self) -> Vec<LinkId> {
         match &self.machine {
-            Some(Machine::Own(node)) => {
-                node.memberships().iter().flat_map(|m| m.parents().map(|(link, _)| link)).collect()
+            Some(Machine::Own(own)) => {
+                own.node.memberships().iter().flat_map(|m| m.parents().map(|(link, _)| link)).collect()
             }
             Some(Machine::Real(node)) => node.parent_links(),
-            None => Vec::new(),
+            Some(Machine::Flood(_)) | None => Vec::new(),
         }
     }
 
     /// Connections of its children.
     pub(crate) fn child_links(&self) -> Vec<LinkId> {
         match &self.machine {
-            Some(Machine::Own(node)) => node.members().map_or_else(Vec::new, |members| {
+            Some(Machine::Own(own)) => own.node.members().map_or_else(Vec::new, |members| {
                 members.members().filter_map(|(_, member)| member.link).collect()
             }),
             Some(Machine::Real(node)) => node.child_links(),
-            None => Vec::new(),
+            Some(Machine::Flood(_)) | None => Vec::new(),
         }
     }
 
@@ -221,9 +290,10 @@ impl Host {
                 | Mode::BLREDIR
                 | Mode::NOSTAGE,
             process: self.epoch,
-            data_port: 1094,
+            data_port: DATA_PORT,
             cluster_port: PORT,
             id: self.id().as_str().to_owned(),
+            paths: "w /".to_owned(),
             host: Some(Self::name(self.index)),
             extensions: if self.kind.is_own() { Extensions::ALL } else { Extensions::NONE },
             ..Login::default()
@@ -234,15 +304,18 @@ impl Host {
         let kind = match self.kind {
             Kind::Manager | Kind::RealManager => 'm',
             Kind::Supervisor | Kind::RealSupervisor => 'u',
-            Kind::Server | Kind::RealServer => 's',
+            Kind::Server | Kind::RealServer | Kind::Flood => 's',
         };
         SystemId::compose(kind, &format!("anon@{}", Self::name(self.index)), None, "1213n0")
     }
 
     /// The process that runs here from now on.
-    pub(crate) fn machine(&self, rng: &mut dyn Rng, now: Duration) -> Machine {
+    pub(crate) fn machine(&self, lot: &mut Lot, now: Duration) -> Machine {
         let now = self.local(now);
         let managers: Vec<Address> = self.managers.iter().map(|index| Self::address(*index)).collect();
+        if self.kind == Kind::Flood {
+            return Machine::Flood(Box::new(Flood::new(managers, self.login(), Lot::new(lot.draw()))));
+        }
         if !self.kind.is_own() {
             let parent = self.kind.is_supervisor() || self.kind.is_manager();
             let managers = if self.kind.is_manager() { Vec::new() } else { managers };
@@ -262,6 +335,10 @@ impl Host {
                 (None, vec![child])
             }
         };
-        Machine::Own(Box::new(Node::new(parent, children, rng, now)))
+        let (inner, has_parents) = (parent.is_some(), !children.is_empty());
+        let node = Node::new(parent, children, lot, now);
+        let own = SocketAddr::new(Self::ip(self.index), DATA_PORT);
+        let own = Own::new(node, inner, has_parents, own, lot);
+        Machine::Own(Box::new(own.with(self.manner, self.inventory)))
     }
 }

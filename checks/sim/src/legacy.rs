@@ -6,8 +6,13 @@ use std::time::Duration;
 
 use cluster::tree::{
     Action, Address, Cell, Condition, Event, Extensions, Identity, LinkId, Load, Login, Member, Message,
-    Mode, Peer, Place, Reply, Role, Space, SystemId,
+    Mode, Peer, Place, Reply, Role, Space, Status, SystemId,
 };
+
+use crate::disk::Disk;
+use crate::hearsay::{Child, Hearsay};
+use crate::host::Host;
+use crate::talk::{Deed, Files, Request, Told, Wish};
 
 /// After a lost or refused membership, when the list names nobody else.
 const PAUSE: Duration = Duration::from_secs(9);
@@ -48,7 +53,6 @@ struct Guest {
 }
 
 /// A real node.
-#[derive(Debug)]
 pub struct Legacy {
     /// Its manager; none of one that is a manager itself.
     root: Option<Address>,
@@ -65,6 +69,7 @@ pub struct Legacy {
     dead: bool,
     parent: Option<Cell>,
     guests: Vec<Guest>,
+    hearsay: Hearsay,
 }
 
 impl Legacy {
@@ -86,6 +91,7 @@ impl Legacy {
             dead: false,
             parent: parent.then(Cell::default),
             guests: Vec::new(),
+            hearsay: Hearsay::default(),
         }
     }
 
@@ -281,6 +287,13 @@ impl Legacy {
                 out.push(Action::Close { link });
                 self.guest_gone(link);
             }
+            Message::Status(Status { reset: true, .. }) => {
+                self.hearsay.reset(link);
+                for link in self.parent_links() {
+                    let status = Status { reset: true, ..Status::default() };
+                    out.push(Action::Send { link, message: Message::Status(status) });
+                }
+            }
             Message::Occupancy(_) => panic!("a real node got a message of our own"),
             _ => {}
         }
@@ -348,6 +361,115 @@ impl Legacy {
         out.push(Action::Send { link, message: Message::Try { hosts, permanent: false } });
         out.push(Action::Close { link });
         self.guest_gone(link);
+    }
+
+    fn children(&self) -> Vec<Child> {
+        let seated = self.guests.iter().filter(|guest| guest.slot.is_some());
+        seated.filter_map(|guest| Some((guest.link, Host::index(&guest.peer.host)?))).collect()
+    }
+
+    /// After a change of the tree: parents that asked for files learn that what they know is void.
+    pub(crate) fn follow(&mut self, out: &mut Vec<Deed>) {
+        if self.parent.is_none() {
+            return;
+        }
+        if self.hearsay.follow(&self.children()) {
+            for link in self.parent_links() {
+                let status = Status { reset: true, ..Status::default() };
+                out.push(Deed::Tree(Action::Send { link, message: Message::Status(status) }));
+            }
+        }
+    }
+
+    /// A message about files came.
+    pub(crate) fn files(
+        &mut self,
+        link: LinkId,
+        message: Files,
+        disk: &Disk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
+        if self.link == Some(link) {
+            self.heard = now;
+        } else if let Some(guest) = self.guests.iter_mut().find(|guest| guest.link == link) {
+            guest.heard = now;
+        }
+        let parents = self.parent_links();
+        let news = match message {
+            Files::State { path, ask } => {
+                let here = if self.parent.is_some() {
+                    self.hearsay.state(&path, ask, now, out)
+                } else {
+                    disk.has(&path)
+                };
+                if here {
+                    out.push(Deed::Files(link, Files::Have { path, pending: false }));
+                }
+                return;
+            }
+            Files::Have { path, pending } => {
+                self.hearsay.have(link, &path).then_some(Files::Have { path, pending })
+            }
+            Files::Gone { path } => self.hearsay.gone(link, &path).then_some(Files::Gone { path }),
+            Files::NotHere { .. } | Files::Inventory(_) => panic!("a real node got a message of our own"),
+        };
+        if let Some(news) = news {
+            out.extend(parents.into_iter().map(|link| Deed::Files(link, news.clone())));
+        }
+    }
+
+    /// A client's request.
+    pub(crate) fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
+        let Request { operation, attempt, .. } = *request;
+        let told = if self.parent.is_some() {
+            self.hearsay.serve(request, &self.children(), now, out)
+        } else {
+            self.perform(request, disk, now, out)
+        };
+        out.push(Deed::Tell { operation, attempt, told });
+    }
+
+    fn perform(&self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
+        let path = &request.path;
+        let parents = self.parent_links();
+        let tell = |message: Files, out: &mut Vec<Deed>| {
+            out.extend(parents.iter().map(|link| Deed::Files(*link, message.clone())));
+        };
+        let file = disk.files.get(path).copied();
+        match (&request.wish, file) {
+            (Wish::Create, None) => {
+                disk.put(path, Some(request.operation), now);
+                out.push(Deed::Made(path.clone()));
+                tell(Files::Have { path: path.clone(), pending: false }, out);
+                Told::Done
+            }
+            (_, None) => {
+                tell(Files::Gone { path: path.clone() }, out);
+                Told::Missing
+            }
+            (Wish::Create, Some(file)) if file.maker != Some(request.operation) => Told::Exists,
+            (Wish::Remove, Some(_)) => {
+                disk.files.remove(path);
+                tell(Files::Gone { path: path.clone() }, out);
+                Told::Done
+            }
+            (Wish::Rename(to), Some(file)) => {
+                disk.files.remove(path);
+                disk.put(to, file.maker, now);
+                tell(Files::Gone { path: path.clone() }, out);
+                tell(Files::Have { path: to.clone(), pending: false }, out);
+                Told::Done
+            }
+            _ => Told::Done,
+        }
+    }
+
+    /// The disk got or lost a file without a client, and parents are told.
+    pub(crate) fn changed(&self, path: &crate::talk::Name, here: bool, out: &mut Vec<Deed>) {
+        let path = path.clone();
+        let message = if here { Files::Have { path, pending: false } } else { Files::Gone { path } };
+        out.extend(self.parent_links().into_iter().map(|link| Deed::Files(link, message.clone())));
     }
 }
 

@@ -4,16 +4,29 @@
 //! |---|---|
 //! | `world` | events in their order, connections and their faults |
 //! | `host` | what runs on a host, its clock, what it remembers |
-//! | `legacy` | a model of real nodes, with their pauses and what ends them |
+//! | `own` | a process of ours: the node and the resolver, tied together as the server ties them |
+//! | `legacy`, `hearsay` | a model of real nodes: their pauses and what ends them, and how they find files |
+//! | `flood` | somebody hostile |
+//! | `talk`, `disk` | messages about files, and files |
+//! | `client`, `service` | what clients do, and whether what they are told is right |
 //! | `shape` | the tree that came out, and whether it is one |
-//! | `faults` | a bad minute, and whether all find back |
-//! | `formation` | how fast it forms and what that costs |
+//! | `faults`, `errands` | a bad minute, what clients do in it, and whether all find back and everything is found again |
+//! | `formation`, `location` | how fast a tree forms, how fast it finds files, and what that costs |
 //! | `lot` | chance that can be replayed |
 
+pub mod client;
+pub mod disk;
+pub mod errands;
 pub mod faults;
+pub mod flood;
 pub mod formation;
+mod hearsay;
 pub mod host;
 pub mod legacy;
+pub mod location;
 pub mod lot;
+pub mod own;
+pub mod service;
 pub mod shape;
+pub mod talk;
 pub mod world;

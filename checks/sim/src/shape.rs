@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::host::Machine;
+use crate::host::{Kind, Machine};
 use crate::world::World;
 
 /// A tree, or what is wrong with it.
@@ -51,7 +51,9 @@ impl World {
                 }
             }
         }
-        let is_up = |host: &crate::host::Host| host.machine.is_some() && !host.kind.is_manager();
+        let is_up = |host: &crate::host::Host| {
+            host.machine.is_some() && !host.kind.is_manager() && host.kind != Kind::Flood
+        };
         let up = self.hosts.iter().filter(|host| is_up(host)).count();
         if shape.nodes == up {
             return Ok(shape);
@@ -71,8 +73,8 @@ impl World {
     /// # Errors
     /// What there is too much of.
     pub fn remembers_too_much(&self, manager: usize) -> Result<(), String> {
-        let Some(Machine::Own(node)) = &self.hosts[manager].machine else { return Ok(()) };
-        let Some(members) = node.members() else { return Ok(()) };
+        let Some(Machine::Own(own)) = &self.hosts[manager].machine else { return Ok(()) };
+        let Some(members) = own.node.members() else { return Ok(()) };
         let supervisors = self.hosts.iter().filter(|host| host.kind.is_supervisor()).count();
         let (cells, waiting) = (members.directory().entries().len(), members.waiting());
         let (links, online) = (members.connections(), members.online().len());

@@ -4,10 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use cluster::tree::{Action, Event, LinkId, Message, Peer};
+use cluster::tree::{Action, ChildChange, Event, LinkId, Message, Peer};
 
+use crate::client::Operation;
+use crate::disk::Disk;
 use crate::host::{Host, Kind, Machine};
 use crate::lot::Lot;
+use crate::talk::{Deed, Files, Talk, Told};
 
 /// How the network behaves.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +58,10 @@ pub struct Counts {
     pub faults: u64,
     /// Events processed.
     pub events: u64,
+    /// Messages about files between nodes.
+    pub files: u64,
+    /// Requests of clients.
+    pub requests: u64,
 }
 
 /// One end of a connection.
@@ -76,15 +83,57 @@ pub(crate) struct Link {
     pub(crate) silent: bool,
 }
 
-enum What {
+pub(crate) enum What {
     Start(u32),
-    Arrive { link: u32 },
-    Made { link: u32 },
-    Message { link: u32, to: usize, message: Box<Message> },
-    Ended { link: u32, to: usize },
-    Break { link: u32 },
-    Silence { link: u32 },
-    Timer { host: u32, epoch: u32 },
+    Arrive {
+        link: u32,
+    },
+    Made {
+        link: u32,
+    },
+    Message {
+        link: u32,
+        to: usize,
+        message: Box<Talk>,
+    },
+    Ended {
+        link: u32,
+        to: usize,
+    },
+    Break {
+        link: u32,
+    },
+    Silence {
+        link: u32,
+    },
+    Timer {
+        host: u32,
+        epoch: u32,
+    },
+    /// A client's request reaches a host.
+    Ask {
+        operation: u32,
+        attempt: u32,
+        host: u32,
+        lost: bool,
+    },
+    /// An answer reaches a client.
+    Told {
+        operation: u32,
+        attempt: u32,
+        told: Told,
+    },
+    /// A client has heard nothing for long.
+    Patience {
+        operation: u32,
+        attempt: u32,
+    },
+    /// A client sends its next request.
+    Send {
+        operation: u32,
+        attempt: u32,
+        host: u32,
+    },
 }
 
 struct Scheduled {
@@ -126,7 +175,13 @@ pub struct World {
     scheduled: u64,
     /// Group of each host while the network is split.
     split: Vec<u8>,
-    actions: Vec<Action>,
+    deeds: Vec<Deed>,
+    /// What clients do.
+    pub operations: Vec<Operation>,
+    /// A path to tell everything about, on the standard output.
+    pub trace: Option<String>,
+    /// Answers that were wrong when they were given.
+    pub wrong: Vec<String>,
     /// When a host found or lost its place last.
     pub changed: Duration,
     /// Hosts that have a place, but managers.
@@ -148,7 +203,10 @@ impl World {
             queue: BinaryHeap::new(),
             scheduled: 0,
             split: Vec::new(),
-            actions: Vec::new(),
+            deeds: Vec::new(),
+            operations: Vec::new(),
+            trace: std::env::var("SIM_TRACE").ok(),
+            wrong: Vec::new(),
             changed: Duration::ZERO,
             placed: 0,
             killed: 0,
@@ -193,7 +251,7 @@ impl World {
         self.now = self.now.max(end);
     }
 
-    fn schedule(&mut self, at: Duration, what: What) {
+    pub(crate) fn schedule(&mut self, at: Duration, what: What) {
         self.scheduled += 1;
         self.queue.push(Reverse(Scheduled { at, order: self.scheduled, what }));
     }
@@ -203,9 +261,12 @@ impl World {
             What::Start(host) => self.start(host as usize),
             What::Arrive { link } => self.arrive(link),
             What::Made { link } => self.deliver(link, 0, |end| Event::Connected { link: end.link }),
-            What::Message { link, to, message } => {
-                self.deliver(link, to, |end| Event::Message { link: end.link, message: *message });
-            }
+            What::Message { link, to, message } => match *message {
+                Talk::Tree(message) => {
+                    self.deliver(link, to, |end| Event::Message { link: end.link, message });
+                }
+                Talk::Files(message) => self.deliver_files(link, to, message),
+            },
             What::Ended { link, to } => self.end(link, to),
             What::Break { link } => {
                 self.counts.faults += 1;
@@ -223,10 +284,14 @@ impl World {
                 self.links[link as usize].silent = true;
             }
             What::Timer { host, epoch } => self.timer(host as usize, epoch),
+            What::Ask { operation, attempt, host, lost } => self.ask(operation, attempt, host as usize, lost),
+            What::Told { operation, attempt, told } => self.told(operation, attempt, told),
+            What::Patience { operation, attempt } => self.patience(operation, attempt),
+            What::Send { operation, attempt, host } => self.send_request(operation, attempt, host as usize),
         }
     }
 
-    fn cut(&self, a: u32, b: u32) -> bool {
+    pub(crate) fn cut(&self, a: u32, b: u32) -> bool {
         self.split[a as usize] != self.split[b as usize]
     }
 
@@ -237,7 +302,7 @@ impl World {
         }
         let machine = self.hosts[index].machine(&mut self.lot, self.now);
         self.hosts[index].machine = Some(machine);
-        self.with(index, |machine, now, out| machine.start(now, out));
+        self.with(index, |machine, disk, now, out| machine.start(disk, now, out));
     }
 
     /// Ends a host's process. `quietly`: its host is gone too, and nobody is told.
@@ -247,6 +312,9 @@ impl World {
             return;
         }
         let placed = host.placed();
+        if placed {
+            host.missed = Some(self.now);
+        }
         host.crashed();
         if placed {
             self.placed -= 1;
@@ -264,6 +332,9 @@ impl World {
                     }
                 }
             }
+        }
+        if !quietly {
+            self.clients_lose(index);
         }
     }
 
@@ -285,7 +356,7 @@ impl World {
             return;
         }
         host.timer = None;
-        self.with(index, |machine, now, out| machine.tick(now, out));
+        self.with(index, |machine, disk, now, out| machine.tick(disk, now, out));
     }
 
     fn arrive(&mut self, link: u32) {
@@ -319,7 +390,22 @@ impl World {
             return;
         }
         let event = event(&end);
-        self.with(end.host as usize, |machine, now, out| machine.handle(event, now, out));
+        self.with(end.host as usize, |machine, disk, now, out| machine.handle(event, disk, now, out));
+    }
+
+    fn deliver_files(&mut self, link: u32, to: usize, message: Files) {
+        let Link { ends, silent } = &self.links[link as usize];
+        let end = ends[to];
+        if *silent || !end.open || self.hosts[end.host as usize].epoch != end.epoch {
+            return;
+        }
+        if self.cut(ends[0].host, ends[1].host) {
+            self.links[link as usize].silent = true;
+            return;
+        }
+        self.with(end.host as usize, |machine, disk, now, out| {
+            machine.files(end.link, message, disk, now, out);
+        });
     }
 
     /// An end learns that the other one has ended the connection.
@@ -332,8 +418,8 @@ impl World {
         if self.hosts[end.host as usize].epoch == end.epoch && self.hosts[end.host as usize].machine.is_some()
         {
             self.hosts[end.host as usize].forget(end.link);
-            self.with(end.host as usize, |machine, now, out| {
-                machine.handle(Event::Closed { link: end.link }, now, out);
+            self.with(end.host as usize, |machine, disk, now, out| {
+                machine.handle(Event::Closed { link: end.link }, disk, now, out);
             });
         }
     }
@@ -354,17 +440,26 @@ impl World {
     }
 
     /// Lets a host's machine do something, and does what it wants.
-    fn with(&mut self, index: usize, act: impl FnOnce(&mut Machine, Duration, &mut Vec<Action>)) {
+    pub(crate) fn with(
+        &mut self,
+        index: usize,
+        act: impl FnOnce(&mut Machine, &mut Disk, Duration, &mut Vec<Deed>),
+    ) {
         let host = &mut self.hosts[index];
         let local = host.local(self.now);
         let Some(machine) = &mut host.machine else { return };
         let before = host.placed;
-        let mut actions = std::mem::take(&mut self.actions);
-        act(machine, local, &mut actions);
-        for action in actions.drain(..) {
-            self.act(index, action);
+        let mut deeds = std::mem::take(&mut self.deeds);
+        act(machine, &mut host.disk, local, &mut deeds);
+        for deed in deeds.drain(..) {
+            match deed {
+                Deed::Tree(action) => self.act(index, action),
+                Deed::Files(link, message) => self.send(index, link, Talk::Files(message)),
+                Deed::Tell { operation, attempt, told } => self.tell(index, operation, attempt, told),
+                Deed::Made(path) => self.made(index, &path),
+            }
         }
-        self.actions = actions;
+        self.deeds = deeds;
         let host = &mut self.hosts[index];
         host.check_places();
         if host.dies() {
@@ -375,6 +470,7 @@ impl World {
         let placed = host.placed();
         if before != placed {
             host.placed = placed;
+            host.missed = (!placed).then_some(self.now);
             self.placed = if placed { self.placed + 1 } else { self.placed - 1 };
             self.changed = self.now;
         }
@@ -390,10 +486,25 @@ impl World {
     fn act(&mut self, index: usize, action: Action) {
         match action {
             Action::Connect { link, address } => self.connect(index, link, address.host()),
-            Action::Send { link, message } => self.send(index, link, message),
+            Action::Send { link, message } => self.send(index, link, Talk::Tree(message)),
             Action::Close { link } => self.close(index, link),
             Action::Remember { cell } => self.hosts[index].remembered = cell,
+            Action::Child { slot, change: ChildChange::Joined { .. } } => self.seated(index, slot),
             Action::Child { .. } | Action::Service { .. } | Action::Attached { .. } | Action::Notice(_) => {}
+        }
+    }
+
+    /// A parent has taken in a child.
+    fn seated(&mut self, index: usize, slot: cluster::Slot) {
+        let Some(Machine::Own(own)) = &self.hosts[index].machine else { return };
+        let member = own.node.members().and_then(|members| members.member(slot));
+        let child = member.and_then(|member| Host::index(member.data.host()));
+        if let Some(child) = child.filter(|child| *child < self.hosts.len()) {
+            self.hosts[child].seated = self.now;
+            self.hosts[child].seat = Some(index);
+            if self.trace.is_some() {
+                println!("{:?} {index} takes in {child}", self.now);
+            }
         }
     }
 
@@ -430,16 +541,29 @@ impl World {
         (end.open && end.host as usize == index && end.link == link).then_some((number, side))
     }
 
-    fn send(&mut self, index: usize, link: LinkId, message: Message) {
+    fn send(&mut self, index: usize, link: LinkId, message: Talk) {
         let Some((number, side)) = self.find(index, link) else { return };
-        match &message {
-            Message::Ping | Message::Pong => self.counts.pings += 1,
-            _ => self.counts.messages += 1,
+        if let (Some(path), Talk::Files(files)) = (&self.trace, &message)
+            && files.concerns(path)
+        {
+            let [near, far] = self.links[number as usize].ends.map(|end| end.host);
+            let (to, silent) = (if side == 0 { far } else { near }, self.links[number as usize].silent);
+            println!("{:?} {index} to {to}: {files:?}{}", self.now, if silent { " LOST" } else { "" });
         }
         match &message {
-            Message::Login(_) => self.counts.logins += 1,
-            Message::Try { .. } => self.counts.tries += 1,
-            Message::Occupancy(_) => self.counts.reports += 1,
+            Talk::Files(_) => self.counts.files += 1,
+            Talk::Tree(Message::Ping | Message::Pong) => self.counts.pings += 1,
+            Talk::Tree(_) => self.counts.messages += 1,
+        }
+        if let (Some(_), Talk::Tree(Message::Status(status))) = (&self.trace, &message)
+            && status.reset
+        {
+            println!("{:?} {index} resets", self.now);
+        }
+        match &message {
+            Talk::Tree(Message::Login(_)) => self.counts.logins += 1,
+            Talk::Tree(Message::Try { .. }) => self.counts.tries += 1,
+            Talk::Tree(Message::Occupancy(_)) => self.counts.reports += 1,
             _ => {}
         }
         let at = self.arrival(number, 1 - side);

@@ -1,4 +1,5 @@
-//! Bad minutes: whatever breaks, afterwards everybody is in the tree again. `SIM_SEEDS=17,18` repeats those seeds alone.
+//! Bad minutes: whatever breaks, nobody is told a lie, and afterwards everybody is in the tree again and everything is found.
+//! `SIM_SEEDS=17,18` repeats those seeds alone, `SIM_TRACE=/path` tells all that was said about a file.
 
 use sim::faults;
 

@@ -13,9 +13,9 @@ use crate::tree::{ChildChange, Member};
 /// The slot itself is kept for longer.
 pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 
-/// For so long a supervisor, which keeps no slots, says of nothing that it is not there, after it lost a child. A node whose
+/// For so long a supervisor, which keeps no slots, says of nothing that it is not there, after it lost a child or began. A node whose
 /// connection broke is back sooner, here or elsewhere.
-const MISSED: Duration = Duration::from_secs(5);
+pub(super) const MISSED: Duration = Duration::from_secs(5);
 
 impl Resolver {
     /// Takes over what the tree machine says of the child in `slot`. `member` is the child as the tree has it now, none

@@ -48,17 +48,20 @@ impl Resolver {
         if self.stirred && !self.held.is_empty() {
             return Some(Duration::ZERO);
         }
-        self.held.iter().filter_map(|held| held.waiter.held_until).min()
+        let over = self.held.iter().filter_map(|held| held.waiter.held_until).min()?;
+        let parent_waits = self.held.iter().any(|held| matches!(held.waiter.wish, Wish::State));
+        Some(self.empty_until.filter(|_| parent_waits).map_or(over, |until| until.min(over)))
     }
 
     /// Judges again what is held, if anything changed, and ends what was held for long enough.
     pub(super) fn look_at_held(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let stirred = std::mem::take(&mut self.stirred);
+        let empty = self.empty_until.is_some_and(|until| until <= now);
         if !stirred && self.next_held().is_none_or(|until| until > now) {
             return;
         }
         for held in std::mem::take(&mut self.held) {
-            if stirred || held.waiter.held_until.is_none_or(|until| until <= now) {
+            if stirred || empty || held.waiter.held_until.is_none_or(|until| until <= now) {
                 self.judge_held(held, now, actions);
             } else {
                 self.held.push(held);
@@ -84,7 +87,8 @@ impl Resolver {
         let token = waiter.token;
         if let Wish::State = waiter.wish {
             let rights = self.cell.paths().rights(&path).unwrap_or_default();
-            match self.judge_state(&self.known(&path, now), rights) {
+            let location = self.known(&path, now);
+            match self.judge_state(&location, rights, now) {
                 Heard::Say(reply) => actions.push(Action::Reply { token, path, reply }),
                 Heard::Await => {
                     if let Some(id) = self.queries.find(&path) {

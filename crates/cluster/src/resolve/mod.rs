@@ -90,6 +90,8 @@ pub struct Resolver {
     enough: bool,
     /// Until then a child that was lost, and whose slot is not kept, may come back.
     missed_until: Option<Duration>,
+    /// Until then children are expected where there are none at all.
+    empty_until: Option<Duration>,
 }
 
 /// Why the waiting requests of a query are looked at again.
@@ -129,6 +131,7 @@ impl Resolver {
             unheard: HashMap::new(),
             enough,
             missed_until: None,
+            empty_until: None,
         }
     }
 
@@ -154,7 +157,8 @@ impl Resolver {
 
     /// When [`Self::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Duration> {
-        [self.queries.next_deadline(), self.next_given_up(), self.next_held()].into_iter().flatten().min()
+        let known = [self.queries.next_deadline(), self.next_given_up(), self.next_held(), self.next_watch()];
+        known.into_iter().flatten().min()
     }
 
     /// A client wants a child to go to. `tried` is its list of where it was already. `None`: the answer comes as an
@@ -298,6 +302,7 @@ impl Resolver {
     /// Time has passed: ends what waited long enough, and lets go of what expired.
     pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
         self.give_up_lost(now);
+        self.watch_empty(now);
         self.look_at_held(now, actions);
         while let Some(id) = self.queries.due(now) {
             self.time_is_up(id, now, actions);
@@ -535,7 +540,8 @@ impl Resolver {
         let token = waiter.token;
         if let Wish::State = waiter.wish {
             let rights = self.cell.paths().rights(path).unwrap_or_default();
-            match self.judge_state(&self.known(path, now), rights) {
+            let location = self.known(path, now);
+            match self.judge_state(&location, rights, now) {
                 Heard::Await => return false,
                 Heard::Hold => drop(self.hold(path, waiter, None, now)),
                 Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => {}

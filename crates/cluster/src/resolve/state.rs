@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::children::MISSED;
 use super::queries::{Waiter, Wish};
 use super::{Action, Resolver, StateAsk, StateReply, Token, checked};
 use crate::cache::Location;
@@ -28,7 +29,7 @@ impl Resolver {
         let refresh = self.recall(path, ask.refresh, now);
         let location = self.known(path, now);
         self.ask(path, refresh, ask.via_meta, now, actions);
-        match self.judge_state(&location, rights) {
+        match self.judge_state(&location, rights, now) {
             Heard::Say(said) => reply(said),
             _ if ask.quiet => None,
             Heard::Hold => {
@@ -45,18 +46,42 @@ impl Resolver {
     }
 
     /// What can be said to a parent by what is known.
-    pub(super) fn judge_state(&self, location: &Location, rights: Rights) -> Heard {
+    pub(super) fn judge_state(&mut self, location: &Location, rights: Rights, now: Duration) -> Heard {
         if let Some(pending) = presence(location, rights) {
             return Heard::Say(StateReply::Have { pending });
         }
         let unasked = location.unasked & rights.read;
         if location.querying || unasked.meets(self.cell.connected()) {
             Heard::Await
+        } else if self.is_empty(now) {
+            // Who is below nobody can be asked for: a spare supervisor must not hold up the cluster.
+            Heard::Say(StateReply::NotHere)
         } else if !self.cell.quorum() || unasked.meets(self.cell.expected()) {
             Heard::Hold
         } else {
             Heard::Say(StateReply::NotHere)
         }
+    }
+
+    /// Whether there have been no children for so long that none is on its way back.
+    fn is_empty(&mut self, now: Duration) -> bool {
+        self.watch_empty(now);
+        self.empty_until.is_some_and(|until| until <= now)
+    }
+
+    /// Notes since when there are no children.
+    pub(super) fn watch_empty(&mut self, now: Duration) {
+        if !self.cell.connected().is_empty() {
+            self.empty_until = None;
+        } else {
+            self.empty_until.get_or_insert(now.saturating_add(MISSED));
+        }
+    }
+
+    /// Whether it is still to be noted since when there are none.
+    pub(super) fn next_watch(&self) -> Option<Duration> {
+        let unseen = self.empty_until.is_none() == self.cell.connected().is_empty();
+        (self.settings.has_parents && unseen).then_some(Duration::ZERO)
     }
 }
 

@@ -62,6 +62,10 @@ pub const REPORT: Duration = Duration::from_millis(50);
 /// Supervisors below a manager, at any depth: what two levels of supervisors can be.
 pub const CELLS_MAX: usize = crate::CELL_SLOTS + crate::CELL_SLOTS * crate::CELL_SLOTS;
 
+/// A parent's question where a file is may be answered this late, after the parent was told that all answers are void: then
+/// it has to be told once more.
+pub const ANSWERED: Duration = Duration::from_secs(15);
+
 /// Levels of nodes below a manager that it builds itself: supervisors, supervisors, servers. Room for 262,144 servers.
 pub const LEVELS_MAX: u8 = 3;
 

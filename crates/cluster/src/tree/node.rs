@@ -169,7 +169,7 @@ impl Node {
             Event::Heard { link, state } => {
                 self.heard(link, now, out);
                 if let Some(membership) = self.membership(link).filter(|_| state) {
-                    membership.asked(link);
+                    membership.asked(link, now);
                 }
             }
             Event::Closed { link } => self.closed(link, now, out),
@@ -378,7 +378,7 @@ impl Node {
         }
         if fresh {
             for membership in &mut self.memberships {
-                membership.reset(out);
+                membership.reset(now, out);
             }
         }
         if totals {

@@ -1,5 +1,6 @@
 //! A parent: whom it takes in, whom it sends where, when it gives somebody up.
 
+use cluster::tree::limits;
 use cluster::tree::{Blacklist, Notice, Refusal, RefusalReason, Role, Rule, Status};
 
 use super::*;
@@ -323,7 +324,13 @@ fn parents_of_a_supervisor_ask_again_when_they_have_asked_before() {
     let (_, out) = bench.server("s2", true);
     assert_eq!(resets(&out), 1);
     let (_, out) = bench.server("s3", true);
-    assert_eq!(resets(&out), 0);
+    assert_eq!(resets(&out), 1, "what it asked may have been answered after it was told");
+    bench.event(Event::Heard { link: up, state: false });
+    bench.now += limits::ANSWERED + Duration::from_millis(1);
+    let (_, out) = bench.server("s4", true);
+    assert_eq!(resets(&out), 1);
+    let (_, out) = bench.server("s5", true);
+    assert_eq!(resets(&out), 0, "all it was told since it asked is void");
     assert!(
         bench
             .done

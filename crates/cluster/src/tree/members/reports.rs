@@ -124,7 +124,10 @@ impl Members {
             places: Some(entry.places),
             joined: Vec::new(),
         });
-        std::iter::once(self.own_report()).chain(below).collect()
+        // Whoever keeps a place for one of these learns that it has another.
+        let joined = self.cell.iter().filter(|(_, member)| member.is_online());
+        let joined = joined.map(|(_, member)| member.identity.id.digest()).collect();
+        std::iter::once(CellReport { joined, ..self.own_report() }).chain(below).collect()
     }
 
     fn own_report(&self) -> CellReport {
@@ -212,6 +215,7 @@ impl Members {
             }
             for node in &report.joined {
                 self.directory.arrived(*node);
+                self.moved(*node, now, out);
             }
             match report.places {
                 Some(places) => {
@@ -227,6 +231,25 @@ impl Members {
             }
         }
         self.release(now, out);
+    }
+
+    /// A node was taken in below: the place that is kept for it here is not needed, and nobody has to wait for it.
+    fn moved(&mut self, node: u64, now: Duration, out: &mut Vec<Action>) {
+        if let Some(slot) = self.cell.used().iter().find(|slot| self.is_gone(*slot, node, now)) {
+            if let Some(link) = self.cell.get(slot).and_then(|member| member.link) {
+                self.close(link, out);
+            }
+            self.free(slot, now, out);
+            self.review(now, out);
+        }
+    }
+
+    /// Whether the node in a slot is this one, and away: without a connection, or silent for longer than one that is there.
+    fn is_gone(&self, slot: Slot, node: u64, now: Duration) -> bool {
+        self.cell.get(slot).is_some_and(|member| {
+            let silent = now > member.heard + self.interval(member) * 2;
+            member.identity.id.digest() == node && (!member.is_online() || silent)
+        })
     }
 
     /// Space and load of all that can serve now.

@@ -48,8 +48,9 @@ pub(super) struct Line {
     pub(super) extensions: Extensions,
     /// The parent's system id.
     pub(super) id: String,
-    /// Whether the parent asked for files since it was last told that all answers are void.
-    pub(super) asked: bool,
+    /// When the parent asked for a file last, unless it was told since then that all answers are void and has got none
+    /// after that.
+    pub(super) asked: Option<Duration>,
 }
 
 impl Line {
@@ -63,7 +64,7 @@ impl Line {
             unanswered: 0,
             extensions: Extensions::default(),
             id: String::new(),
-            asked: false,
+            asked: None,
         }
     }
 
@@ -81,7 +82,7 @@ impl Line {
         self.extensions = reply.extensions.common(extensions);
         self.id.clone_from(&reply.id);
         self.unanswered = 0;
-        self.asked = false;
+        self.asked = None;
     }
 
     /// The attempt or the membership ended. Whether it had lasted.

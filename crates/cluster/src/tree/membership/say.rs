@@ -1,6 +1,9 @@
 //! What a node tells its parents about itself.
 
+use std::time::Duration;
+
 use super::super::action::Action;
+use super::super::limits::ANSWERED;
 use super::super::link::LinkId;
 use super::super::member::{Load, Space};
 use super::super::message::{CellReport, Login, Message, Status};
@@ -138,21 +141,23 @@ impl Membership {
     }
 
     /// A parent asked whether a file is here.
-    pub fn asked(&mut self, link: LinkId) {
+    pub fn asked(&mut self, link: LinkId, now: Duration) {
         if let Some(which) = self.which(link)
             && let Some(line) = self.line(which)
         {
-            line.asked = true;
+            line.asked = Some(now);
         }
     }
 
     /// What the parents know about the files here is void: those that asked since they were told last are told.
-    pub fn reset(&mut self, out: &mut Vec<Action>) {
+    pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
         let message = Message::Status(Status { reset: true, ..Status::default() });
         for line in self.roots.iter_mut().chain(&mut self.inner) {
             let Some(link) = line.link.filter(|_| line.is_attached()) else { continue };
-            if std::mem::take(&mut line.asked) {
-                out.push(Action::Send { link, message: message.clone() });
+            let Some(asked) = line.asked else { continue };
+            out.push(Action::Send { link, message: message.clone() });
+            if now > asked + ANSWERED {
+                line.asked = None;
             }
         }
     }

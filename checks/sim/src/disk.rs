@@ -1,0 +1,34 @@
+//! The files of a host: they outlast its crashes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::talk::Name;
+
+/// A file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct File {
+    /// The operation that made it; `None` of one that was there from the start or came from outside.
+    pub maker: Option<u32>,
+    /// Since when it is there, by the host's clock.
+    pub since: Duration,
+}
+
+/// The files of one host.
+#[derive(Clone, Default, Debug)]
+pub struct Disk {
+    /// By path.
+    pub files: BTreeMap<Name, File>,
+}
+
+impl Disk {
+    /// Whether it holds a file.
+    pub fn has(&self, path: &[u8]) -> bool {
+        self.files.contains_key(path)
+    }
+
+    /// A file comes from outside.
+    pub fn put(&mut self, path: &Name, maker: Option<u32>, since: Duration) {
+        self.files.insert(path.clone(), File { maker, since });
+    }
+}

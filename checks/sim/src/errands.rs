@@ -1,0 +1,256 @@
+//! What clients do during a bad minute, and what must hold for them: nobody is told a lie while it lasts, nobody runs in
+//! circles, and afterwards everything is found again.
+
+use std::time::Duration;
+
+use crate::client::{End, Operation};
+use crate::formation::Formation;
+use crate::host::{Host, Kind, Machine};
+use crate::lot::Lot;
+use crate::own::Manner;
+use crate::talk::{Name, Wish};
+use crate::world::World;
+
+/// Operations of a bad minute.
+const OPERATIONS: u64 = 120;
+
+/// A client's patience: it outlasts the bad weather.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// With nodes of our own alone a file is found within this time: what is told to wait included.
+const FOUND_OWN: Duration = Duration::from_secs(2);
+
+/// Where silence has to be listened to.
+const FOUND_SILENT: Duration = Duration::from_secs(150);
+
+/// From the complete tree until nobody is missed any more: the last links of the bad weather break within half a minute, then
+/// those who are lost are expected back for a while.
+const QUIET: Duration = Duration::from_secs(75);
+
+/// The same with real nodes, which notice a silent link after three minutes.
+const QUIET_SILENT: Duration = Duration::from_secs(300);
+
+/// Messages about files that a request may cause for each node: it is asked, it answers, and that is said again once when
+/// children joined meanwhile.
+const MESSAGES_PER_REQUEST_AND_NODE: u64 = 3;
+
+/// The files of a world and who asks for them.
+#[derive(Debug)]
+pub struct Errands {
+    managers: Vec<usize>,
+    servers: Vec<usize>,
+    paths: Vec<Name>,
+    made: u32,
+    /// Nodes that lie or keep silent.
+    pub hostile: usize,
+    /// Whether silence has to be listened to somewhere.
+    silence: bool,
+}
+
+impl Errands {
+    /// Puts files on servers, and decides who behaves how. Before the world runs.
+    pub fn prepare(world: &mut World, formation: &Formation, lot: &mut Lot) -> Self {
+        let managers: Vec<usize> = (0..formation.managers).collect();
+        let leaf = |host: &usize| matches!(world.kind(*host), Kind::Server | Kind::RealServer);
+        let mut servers: Vec<usize> = (0..world.len()).filter(leaf).collect();
+        let mut errands = Self {
+            managers,
+            servers: Vec::new(),
+            paths: Vec::new(),
+            made: 0,
+            hostile: 0,
+            silence: formation.mixed(),
+        };
+        if lot.happens(150_000) && servers.len() > 10 {
+            for _ in 0..=lot.below(2) {
+                let host = servers.swap_remove(lot.below(servers.len() as u64) as usize);
+                world.hosts[host].manner = if lot.happens(500_000) { Manner::Claims } else { Manner::Mute };
+                errands.hostile += 1;
+                errands.silence = true;
+            }
+        }
+        for host in 0..world.len() {
+            world.hosts[host].inventory = lot.happens(500_000);
+        }
+        errands.servers = servers;
+        for number in 0..40 {
+            let path: Name = format!("/data/{}/f{number}", number % 7).into_bytes().into();
+            for _ in 0..=lot.below(3) {
+                let host = errands.server(lot);
+                world.change(host, &path, true, false);
+            }
+            errands.paths.push(path);
+        }
+        errands
+    }
+
+    fn server(&self, lot: &mut Lot) -> usize {
+        self.servers.get(lot.below(self.servers.len() as u64) as usize).copied().unwrap_or_default()
+    }
+
+    fn path(&self, lot: &mut Lot) -> Name {
+        match self.paths.get(lot.below(self.paths.len() as u64 + 4) as usize) {
+            Some(path) => path.clone(),
+            None => format!("/data/nowhere{}", lot.below(8)).into_bytes().into(),
+        }
+    }
+
+    fn fresh(&mut self) -> Name {
+        self.made += 1;
+        let path: Name = format!("/new/{}", self.made).into_bytes().into();
+        path
+    }
+
+    /// Sends clients on their errands at random times until `end`.
+    pub fn begin(&mut self, world: &mut World, lot: &mut Lot, end: Duration) {
+        for _ in 0..OPERATIONS {
+            let at = lot.time(end);
+            let (wish, path) = match lot.below(20) {
+                0..11 => (Wish::Read, self.path(lot)),
+                11..13 => (Wish::Locate, self.path(lot)),
+                13..17 => {
+                    let path = self.fresh();
+                    self.paths.push(path.clone());
+                    (Wish::Create, path)
+                }
+                17 => (Wish::Create, self.path(lot)),
+                18 => (Wish::Remove, self.path(lot)),
+                _ => {
+                    let to = self.fresh();
+                    self.paths.push(to.clone());
+                    (Wish::Rename(to), self.path(lot))
+                }
+            };
+            world.begin(wish, &path, &self.managers, at, PATIENCE);
+        }
+    }
+
+    /// A server gets or loses a file: brought by others who tell it, or lost with a disk, which nobody tells.
+    pub fn change(&self, world: &mut World, lot: &mut Lot) {
+        let (host, path) = (self.server(lot), self.path(lot));
+        if world.hosts[host].machine.is_none() {
+            return;
+        }
+        if lot.happens(500_000) {
+            world.change(host, &path, true, true);
+        } else {
+            world.change(host, &path, false, lot.happens(500_000));
+        }
+    }
+
+    /// After the weather cleared and the tree is complete: lets those who still wait end, and then asks for everything.
+    ///
+    /// # Errors
+    /// What did not hold.
+    pub fn verify(&mut self, world: &mut World) -> Result<(), String> {
+        let end = world.now + PATIENCE;
+        while world.now < end && world.unfinished().next().is_some() {
+            let step = world.now + Duration::from_secs(1);
+            world.run(step, |_| false);
+        }
+        Self::sound(world, 0)?;
+        let step = world.now + if self.silence { QUIET_SILENT } else { QUIET };
+        world.run(step, |_| false);
+        self.ask_everything(world)?;
+        self.remembers_too_much(world)?;
+        self.cost(world)
+    }
+
+    /// Whether all operations from `first` on have ended as they may.
+    fn sound(world: &World, first: usize) -> Result<(), String> {
+        if let Some(wrong) = world.wrong.first() {
+            return Err(wrong.clone());
+        }
+        let bad = |operation: &&Operation| {
+            !matches!(operation.end, Some((_, End::Done | End::Missing | End::Exists)))
+        };
+        match world.operations.iter().skip(first).find(bad) {
+            Some(operation) => {
+                Err(format!("no good end: {}; {}", brief(operation), world.state_of(operation.at)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Every file that a server has is found, every other is missing, and new ones can be made.
+    fn ask_everything(&mut self, world: &mut World) -> Result<(), String> {
+        let first = world.operations.len();
+        let managers: Vec<usize> = self.managers.clone();
+        let mut expected = Vec::new();
+        let claims = world.hosts.iter().any(|host| host.manner == Manner::Claims);
+        for path in self.paths.clone() {
+            let name = path.clone();
+            let holds = |honest| {
+                let path = name.clone();
+                move |host: &Host| (host.manner == Manner::Honest) == honest && host.disk.has(&path)
+            };
+            let ends = match (world.hosts.iter().any(holds(true)), world.hosts.iter().any(holds(false))) {
+                (true, _) => vec![End::Done],
+                (false, false) => vec![End::Missing],
+                (false, true) => vec![End::Done, End::Missing],
+            };
+            for manager in &managers {
+                world.begin(Wish::Read, &path, &[*manager], world.now, PATIENCE);
+                expected.push(ends.clone());
+            }
+        }
+        for _ in 0..4 {
+            let path = self.fresh();
+            world.begin(Wish::Create, &path, &managers, world.now, PATIENCE);
+            expected.push(if claims { vec![End::Exists, End::Done] } else { vec![End::Done] });
+        }
+        let found = if self.silence { FOUND_SILENT } else { FOUND_OWN };
+        let end = world.now + found;
+        world.run(end, |world| world.unfinished().next().is_none());
+        Self::sound(world, first)?;
+        for (operation, expected) in world.operations.iter().skip(first).zip(expected) {
+            if !matches!(&operation.end, Some((_, end)) if expected.contains(end)) {
+                return Err(format!("{expected:?} was expected: {}", brief(operation)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether anything is left of what has ended.
+    fn remembers_too_much(&self, world: &mut World) -> Result<(), String> {
+        let step = world.now + Duration::from_secs(40);
+        world.run(step, |_| false);
+        for (index, host) in world.hosts.iter().enumerate() {
+            let Some(Machine::Own(own)) = &host.machine else { continue };
+            let Some(stats) = own.stats() else { continue };
+            if stats.queries + stats.waiters + stats.held + own.waiting() > 0 {
+                return Err(format!("host {index} still has {stats:?}, {} wait", own.waiting()));
+            }
+        }
+        Ok(())
+    }
+
+    fn cost(&self, world: &World) -> Result<(), String> {
+        let nodes = world.len() as u64;
+        let limit = MESSAGES_PER_REQUEST_AND_NODE * nodes * world.counts.requests
+            + nodes * (world.counts.logins + self.paths.len() as u64);
+        if world.counts.files > limit {
+            return Err(format!("{} messages about files, more than {limit}", world.counts.files));
+        }
+        let requests = world.operations.iter().map(|operation| operation.requests).max().unwrap_or_default();
+        if requests > 400 {
+            return Err(format!("an operation took {requests} requests"));
+        }
+        Ok(())
+    }
+}
+
+fn brief(operation: &Operation) -> String {
+    format!(
+        "operation {} {:?} {} began {:?}, {} requests, tried {:?}, at {}, waited {:?}: {:?}",
+        operation.number,
+        operation.wish,
+        String::from_utf8_lossy(&operation.path),
+        operation.began,
+        operation.requests,
+        operation.tried(),
+        operation.at,
+        operation.waited,
+        operation.end
+    )
+}

@@ -1,0 +1,236 @@
+//! How long it takes to find a file in a tree, what that costs, and how soon a manager that was restarted serves.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::client::End;
+use crate::formation::Formation;
+use crate::host::Kind;
+use crate::talk::{Name, Wish};
+use crate::world::{Weather, World};
+
+/// Files that are looked for.
+const FILES: usize = 8;
+
+/// Nobody waits for longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// One way over a link.
+pub const LATENCY: Duration = Duration::from_millis(1);
+
+/// A tree in which links do not fail and messages are never late, so that round trips can be counted.
+fn still(formation: Formation) -> Formation {
+    let weather = Weather {
+        latency: LATENCY,
+        jitter: Duration::ZERO,
+        faulty_per_million: 0,
+        drift_per_million: 0,
+        ..Weather::default()
+    };
+    Formation { weather, ..formation }
+}
+
+/// What operations took that were done one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// The longest.
+    pub time: Duration,
+    /// Messages about files that nodes sent each other for one of them, the most.
+    pub messages: u64,
+    /// Requests that the client sent for one of them, the most.
+    pub requests: u32,
+}
+
+impl Cost {
+    /// In round trips of a link.
+    pub fn round_trips(&self) -> f64 {
+        self.time.as_secs_f64() / (2 * LATENCY).as_secs_f64()
+    }
+}
+
+/// What it takes to find files in one tree.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The tree.
+    pub formation: Formation,
+    /// Levels below the manager.
+    pub height: usize,
+    /// The first open of a file.
+    pub cold: Cost,
+    /// The next one.
+    pub warm: Cost,
+    /// A file that is nowhere.
+    pub missing: Cost,
+    /// The next who asks for that.
+    pub missing_again: Cost,
+    /// A file is made.
+    pub create: Cost,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = (self.formation.servers + self.formation.supervisors) as f64;
+        write!(
+            f,
+            "| {} | {} | {:.1} | {:.2} | {:.1} | {} | {:.1} | {:.2} | {:.1} | {:.1} |",
+            self.formation.servers,
+            self.height,
+            self.cold.round_trips(),
+            self.cold.messages as f64 / nodes,
+            self.warm.round_trips(),
+            self.warm.messages,
+            self.missing.round_trips(),
+            self.missing.messages as f64 / nodes,
+            self.missing_again.round_trips(),
+            self.create.round_trips(),
+        )
+    }
+}
+
+/// The head of a table of reports.
+pub const HEAD: &str = "| servers | levels | first open, RTT | messages per node | next open, RTT | messages | missing, RTT \
+                        | messages per node | missing again, RTT | create, RTT |\n|---|---|---|---|---|---|---|---|---|---|";
+
+/// A formed tree, in which nothing is under way.
+fn formed(formation: &Formation, seed: u64) -> Result<World, String> {
+    let mut world = formation.world(seed);
+    world.run(formation.within, |_| false);
+    let end = formation.within + Duration::from_secs(60);
+    while world.shape(0).is_err() {
+        if world.now >= end {
+            return Err(format!("seed {seed}: no tree: {:?}", world.shape(0)));
+        }
+        let step = world.now + Duration::from_secs(1);
+        world.run(step, |_| false);
+    }
+    let settled = world.now + Duration::from_secs(15);
+    world.run(settled, |_| false);
+    Ok(world)
+}
+
+fn name(text: &str, number: usize) -> Name {
+    format!("/store/{text}{number}").into_bytes().into()
+}
+
+/// One operation from its beginning to its end.
+fn one(world: &mut World, wish: Wish, path: &Name, expected: &End) -> Result<Cost, String> {
+    let (began, files) = (world.now, world.counts.files);
+    let number = world.begin(wish, path, &[0], began, PATIENCE) as usize;
+    world.run(began + PATIENCE, |world| {
+        world.operations.get(number).is_none_or(|operation| operation.end.is_some())
+    });
+    let operation = world.operations.get(number).ok_or("no operation")?;
+    let Some((ended, end)) = &operation.end else { return Err(format!("{operation:?}")) };
+    if end != expected {
+        return Err(format!("{expected:?} was expected: {operation:?}"));
+    }
+    let (ended, requests) = (*ended, operation.requests);
+    let rest = world.now + Duration::from_secs(1);
+    world.run(rest, |_| false);
+    Ok(Cost { time: ended - began, messages: world.counts.files - files, requests })
+}
+
+/// The most of several operations, one after the other.
+fn most(world: &mut World, wish: &Wish, text: &str, expected: &End) -> Result<Cost, String> {
+    let mut most = Cost::default();
+    for number in 0..FILES {
+        let cost = one(world, wish.clone(), &name(text, number), expected)?;
+        most.time = most.time.max(cost.time);
+        most.messages = most.messages.max(cost.messages);
+        most.requests = most.requests.max(cost.requests);
+    }
+    Ok(most)
+}
+
+fn scatter(world: &mut World, fit: impl Fn(Kind) -> bool) {
+    let servers: Vec<usize> = (0..world.len()).filter(|host| fit(world.kind(*host))).collect();
+    for number in 0..FILES {
+        let at = world.lot.below(servers.len() as u64) as usize;
+        if let Some(host) = servers.get(at) {
+            world.change(*host, &name("file", number), true, false);
+        }
+    }
+}
+
+/// Looks for files in a tree of our own nodes.
+///
+/// # Errors
+/// What did not come out as it should.
+pub fn locate(servers: usize, supervisors: usize, seed: u64) -> Result<Report, String> {
+    let formation =
+        still(Formation { within: Duration::from_secs(5), ..Formation::new(servers, supervisors) });
+    let mut world = formed(&formation, seed)?;
+    let height = world.shape(0)?.height;
+    scatter(&mut world, |kind| kind == Kind::Server);
+    let report = Report {
+        formation,
+        height,
+        cold: most(&mut world, &Wish::Read, "file", &End::Done)?,
+        warm: most(&mut world, &Wish::Read, "file", &End::Done)?,
+        missing: most(&mut world, &Wish::Read, "nowhere", &End::Missing)?,
+        missing_again: most(&mut world, &Wish::Read, "nowhere", &End::Missing)?,
+        create: most(&mut world, &Wish::Create, "new", &End::Done)?,
+    };
+    match world.wrong.first() {
+        Some(wrong) => Err(wrong.clone()),
+        None => Ok(report),
+    }
+}
+
+/// How soon a manager serves after it was restarted: times from its start.
+#[derive(Clone, Copy, Debug)]
+pub struct Restart {
+    /// All files that were asked for at the moment of the start were opened.
+    pub open: Duration,
+    /// A missing file was said to be missing.
+    pub missing: Duration,
+    /// A new file was made.
+    pub create: Duration,
+}
+
+impl fmt::Display for Restart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { open, missing, create } = self;
+        let seconds = |time: &Duration| time.as_secs_f64();
+        write!(f, "{:.3} s | {:.3} s | {:.3} s", seconds(open), seconds(missing), seconds(create))
+    }
+}
+
+/// Lets a tree form, ends its manager, begins it again after `down`, and asks it for files at that moment. Files are on our
+/// own servers.
+///
+/// # Errors
+/// What did not come out as it should.
+pub fn restart(formation: Formation, down: Duration, inventory: bool, seed: u64) -> Result<Restart, String> {
+    let formation = still(formation);
+    let mut world = formed(&formation, seed)?;
+    for host in &mut world.hosts {
+        host.inventory = inventory;
+    }
+    scatter(&mut world, |kind| kind == Kind::Server);
+    world.crash(0, false);
+    let up = world.now + down;
+    world.run(up, |_| false);
+    world.start(0);
+    let began = world.now;
+    let ask = |world: &mut World, wish, path: &Name| world.begin(wish, path, &[0], began, PATIENCE) as usize;
+    let opens: Vec<usize> =
+        (0..FILES).map(|number| ask(&mut world, Wish::Read, &name("file", number))).collect();
+    let missing = ask(&mut world, Wish::Read, &name("nowhere", 0));
+    let create = ask(&mut world, Wish::Create, &name("new", 0));
+    world.run(began + PATIENCE, |world| world.unfinished().next().is_none());
+    if let Some(wrong) = world.wrong.first() {
+        return Err(wrong.clone());
+    }
+    let took = |number: usize, expected: End| match world.operations.get(number) {
+        Some(operation) if operation.end.as_ref().is_some_and(|(_, end)| *end == expected) => {
+            Ok(operation.end.as_ref().map_or(Duration::MAX, |(at, _)| *at - began))
+        }
+        other => Err(format!("{expected:?} was expected: {other:?}")),
+    };
+    let mut open = Duration::ZERO;
+    for number in opens {
+        open = open.max(took(number, End::Done)?);
+    }
+    Ok(Restart { open, missing: took(missing, End::Missing)?, create: took(create, End::Done)? })
+}

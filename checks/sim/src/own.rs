@@ -1,0 +1,412 @@
+//! One of our own processes: the node, and what finds files for clients, tied together as the server's driver does it.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use cluster::tree::{Action, Event, Extensions, LinkId, Member, Node};
+use cluster::{
+    Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, Interface, LocateOptions, Policy, Reader,
+    ResolveSettings, ResolveStats, Resolver, SelectOptions, StateAsk, StateReply, Token,
+};
+
+use crate::disk::Disk;
+use crate::host::Host;
+use crate::lot::Lot;
+use crate::talk::{Deed, Files, Name, Request, Told, Wish};
+
+/// Locations that a host remembers: few, so that what falls out of the cache is tried too.
+const LOCATIONS_MAX: usize = 8192;
+
+/// Paths in one message of an inventory.
+const PATHS_PER_MESSAGE: usize = 500;
+
+/// How a node deals with what it is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Manner {
+    /// As it should.
+    #[default]
+    Honest,
+    /// Says that it has whatever it is asked for.
+    Claims,
+    /// Promises to say "not here", and says nothing.
+    Mute,
+}
+
+/// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
+/// the other end: nothing is kept for those who may never be answered.
+const fn client_token(operation: u32, attempt: u32) -> Token {
+    Token((operation as u64) << 32 | attempt as u64)
+}
+
+/// What a parent finds files with.
+struct Desk {
+    resolver: Resolver,
+    reader: Reader,
+    lot: Lot,
+    waiting: BTreeSet<Token>,
+}
+
+/// A process of our own.
+pub struct Own {
+    /// Its place in the tree.
+    pub node: Node,
+    desk: Option<Box<Desk>>,
+    manner: Manner,
+    /// Whether parents are told at login what is here.
+    inventory: bool,
+    /// Parents that were told.
+    greeted: BTreeSet<LinkId>,
+    actions: Vec<Action>,
+    orders: Vec<cluster::Action>,
+}
+
+impl Own {
+    /// A node; one of them that has children (`inner`) is reached by clients at `own`.
+    pub fn new(node: Node, inner: bool, has_parents: bool, own: SocketAddr, lot: &mut Lot) -> Self {
+        let desk = inner.then(|| {
+            let mut lot = Lot::new(lot.draw());
+            let settings = CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() };
+            let cache = Cache::new(&settings, &mut lot);
+            let chooser = Chooser::new(Policy::default());
+            let settings = ResolveSettings { has_parents, ..ResolveSettings::default() };
+            let dice = Box::new(Lot::new(lot.draw()));
+            let resolver = Resolver::new(Cell::new(&[own]), cache, chooser, settings, dice);
+            let reader = resolver.shared().reader();
+            Box::new(Desk { resolver, reader, lot, waiting: BTreeSet::new() })
+        });
+        Self {
+            node,
+            desk,
+            manner: Manner::Honest,
+            inventory: false,
+            greeted: BTreeSet::new(),
+            actions: Vec::new(),
+            orders: Vec::new(),
+        }
+    }
+
+    /// The same with this manner, and whether it lists its files at each login.
+    #[must_use]
+    pub fn with(mut self, manner: Manner, inventory: bool) -> Self {
+        (self.manner, self.inventory) = (manner, inventory);
+        self
+    }
+
+    /// What is under way, of a parent.
+    pub fn stats(&self) -> Option<ResolveStats> {
+        self.desk.as_ref().map(|desk| desk.resolver.stats())
+    }
+
+    /// The cell of a parent in a few words, for a message about what went wrong.
+    pub fn cell(&self) -> String {
+        self.desk.as_ref().map_or_else(String::new, |desk| {
+            let cell = desk.resolver.cell();
+            let (connected, expected) = (cell.connected(), cell.expected());
+            format!("connected {connected:?}, expected {expected:?}, quorum {}", cell.quorum())
+        })
+    }
+
+    /// Requests that have not been answered yet.
+    pub fn waiting(&self) -> usize {
+        self.desk.as_ref().map_or(0, |desk| desk.waiting.len())
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn deadline(&self) -> Option<Duration> {
+        let desk = self.desk.as_ref().and_then(|desk| desk.resolver.next_deadline());
+        [self.node.deadline(), desk].into_iter().flatten().min()
+    }
+
+    /// Begins.
+    pub fn start(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        self.tree(disk, now, out, |node, now, actions| node.start(now, actions));
+    }
+
+    /// Something happened in the tree.
+    pub fn handle(&mut self, event: Event, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        self.tree(disk, now, out, |node, now, actions| node.handle(event, now, actions));
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        self.tree(disk, now, out, Node::tick);
+        self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
+    }
+
+    /// Lets the node do something, and carries over to the desk what follows from it.
+    fn tree(
+        &mut self,
+        disk: &Disk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+        act: impl FnOnce(&mut Node, Duration, &mut Vec<Action>),
+    ) {
+        let mut actions = std::mem::take(&mut self.actions);
+        act(&mut self.node, now, &mut actions);
+        for action in actions.drain(..) {
+            if let Action::Child { slot, change } = action {
+                let member = self.node.members().and_then(|members| members.member(slot)).cloned();
+                let interfaces = member.as_ref().map(interfaces).unwrap_or_default();
+                self.desk(now, out, |desk, orders| {
+                    desk.resolver.follow(slot, change, member.as_ref(), interfaces, now, orders);
+                });
+            }
+            out.push(Deed::Tree(action));
+        }
+        self.actions = actions;
+        if self.desk.is_none() {
+            self.greet(disk, out);
+        }
+    }
+
+    /// Lets the desk do something, and does what it wants.
+    fn desk(
+        &mut self,
+        now: Duration,
+        out: &mut Vec<Deed>,
+        act: impl FnOnce(&mut Desk, &mut Vec<cluster::Action>),
+    ) {
+        let (Some(desk), Some(members)) = (&mut self.desk, self.node.members()) else { return };
+        desk.resolver.set_quorum(members.serves() && members.is_settled(now));
+        let mut orders = std::mem::take(&mut self.orders);
+        act(desk, &mut orders);
+        for order in orders.drain(..) {
+            self.obey(order, out);
+        }
+        self.orders = orders;
+    }
+
+    fn obey(&mut self, order: cluster::Action, out: &mut Vec<Deed>) {
+        match order {
+            cluster::Action::Ask { to, path, refresh, via_meta } => {
+                let Some(members) = self.node.members() else { return };
+                let ask = StateAsk { refresh, quiet: false, via_meta };
+                let links = to.iter().filter_map(|slot| members.member(slot)?.link);
+                out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
+            }
+            cluster::Action::Answer { token, answer } => {
+                if self.desk.as_mut().is_some_and(|desk| desk.waiting.remove(&token)) {
+                    let (operation, attempt) = ((token.0 >> 32) as u32, token.0 as u32);
+                    out.push(Deed::Tell { operation, attempt, told: told(answer) });
+                }
+            }
+            cluster::Action::Reply { token, path, reply } => self.reply(LinkId(token.0), path, reply, out),
+            cluster::Action::Announce { path, pending } => {
+                self.tell_parents(&Files::Have { path, pending }, out);
+            }
+            cluster::Action::Retract { path } => self.tell_parents(&Files::Gone { path }, out),
+        }
+    }
+
+    fn parents(&self) -> impl Iterator<Item = (LinkId, Extensions)> {
+        self.node.memberships().iter().flat_map(|membership| membership.parents())
+    }
+
+    fn tell_parents(&self, message: &Files, out: &mut Vec<Deed>) {
+        out.extend(self.parents().map(|(link, _)| Deed::Files(link, message.clone())));
+    }
+
+    fn reply(&self, link: LinkId, path: Name, reply: StateReply, out: &mut Vec<Deed>) {
+        let Some((_, extensions)) = self.parents().find(|(parent, _)| *parent == link) else { return };
+        match reply {
+            StateReply::Have { pending } => out.push(Deed::Files(link, Files::Have { path, pending })),
+            // A real parent takes silence for it, and knows nothing else.
+            StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
+                out.push(Deed::Files(link, Files::NotHere { path }));
+            }
+            StateReply::NotHere => {}
+        }
+    }
+
+    /// New parents of our own are told what is here.
+    fn greet(&mut self, disk: &Disk, out: &mut Vec<Deed>) {
+        if !self.inventory {
+            return;
+        }
+        let parents: Vec<(LinkId, Extensions)> = self.parents().collect();
+        self.greeted.retain(|link| parents.iter().any(|(parent, _)| parent == link));
+        for (link, extensions) in parents {
+            if self.greeted.insert(link) && extensions.contains(Extensions::INVENTORY) {
+                let paths: Vec<Name> = disk.files.keys().cloned().collect();
+                let parts = paths.chunks(PATHS_PER_MESSAGE);
+                out.extend(parts.map(|part| Deed::Files(link, Files::Inventory(part.to_vec()))));
+            }
+        }
+    }
+
+    /// A message about files came.
+    pub fn files(&mut self, link: LinkId, message: Files, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        let state = matches!(message, Files::State { .. });
+        self.handle(Event::Heard { link, state }, disk, now, out);
+        if let Files::State { path, ask } = message {
+            self.asked(link, path, ask, disk, now, out);
+            return;
+        }
+        let Some(slot) = self.node.slot(link) else { return };
+        self.desk(now, out, |desk, orders| match message {
+            Files::Have { path, pending } => desk.resolver.have(slot, &path, pending, now, orders),
+            Files::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
+            Files::NotHere { path } => desk.resolver.not_here(slot, &path, now, orders),
+            Files::Inventory(paths) => {
+                for path in paths {
+                    desk.resolver.inventory(slot, &path, false, now, orders);
+                }
+            }
+            Files::State { .. } => {}
+        });
+    }
+
+    /// A parent asks for a path.
+    fn asked(
+        &mut self,
+        link: LinkId,
+        path: Name,
+        ask: StateAsk,
+        disk: &Disk,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
+        if self.desk.is_none() {
+            let here = self.manner == Manner::Claims || disk.has(&path);
+            let reply = if here { StateReply::Have { pending: false } } else { StateReply::NotHere };
+            if self.manner != Manner::Mute {
+                self.reply(link, path, reply, out);
+            }
+            return;
+        }
+        let mut reply = None;
+        self.desk(now, out, |desk, orders| {
+            reply = desk.resolver.state(Token(link.0), &path, ask, now, orders);
+        });
+        if let Some(reply) = reply {
+            self.reply(link, path, reply, out);
+        }
+    }
+
+    /// A client's request.
+    pub fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
+        let Request { operation, attempt, .. } = *request;
+        if self.desk.is_none() {
+            let told = self.perform(request, disk, now, out);
+            out.push(Deed::Tell { operation, attempt, told });
+            return;
+        }
+        let mut answer = None;
+        self.desk(now, out, |desk, orders| {
+            answer = desk.warm(request, now);
+            if answer.is_none() {
+                let token = client_token(operation, attempt);
+                desk.waiting.insert(token);
+                answer = desk.cold(request, token, now, orders);
+                if answer.is_some() {
+                    desk.waiting.remove(&token);
+                }
+            }
+        });
+        // One that was answered meanwhile waits no more: its answer is among the deeds.
+        let told = answer.map_or(Told::Later, told);
+        out.push(Deed::Tell { operation, attempt, told });
+    }
+
+    /// A request that reached the server itself.
+    fn perform(&self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
+        let path = &request.path;
+        let file = disk.files.get(path).copied();
+        let Some(file) = file else {
+            if request.wish == Wish::Create {
+                disk.put(path, Some(request.operation), now);
+                out.push(Deed::Made(path.clone()));
+                self.tell_parents(&Files::Have { path: path.clone(), pending: false }, out);
+                return Told::Done;
+            }
+            // Whoever sent the client here shall know.
+            self.tell_parents(&Files::Gone { path: path.clone() }, out);
+            return Told::Missing;
+        };
+        match &request.wish {
+            Wish::Read => Told::Done,
+            Wish::Create if file.maker == Some(request.operation) => Told::Done,
+            Wish::Create => Told::Exists,
+            Wish::Remove | Wish::Rename(_) => {
+                disk.files.remove(path);
+                self.tell_parents(&Files::Gone { path: path.clone() }, out);
+                if let Wish::Rename(to) = &request.wish {
+                    disk.put(to, file.maker, now);
+                    self.tell_parents(&Files::Have { path: to.clone(), pending: false }, out);
+                }
+                Told::Done
+            }
+            Wish::Locate => Told::Listed(Vec::new()),
+        }
+    }
+
+    /// The disk got or lost a file without a client, and parents are told.
+    pub fn changed(&self, path: &Name, here: bool, out: &mut Vec<Deed>) {
+        let path = path.clone();
+        let message = if here { Files::Have { path, pending: false } } else { Files::Gone { path } };
+        self.tell_parents(&message, out);
+    }
+}
+
+impl Desk {
+    /// What the loop of the client's connection answers by itself.
+    fn warm(&mut self, request: &Request, now: Duration) -> Option<Answer> {
+        match request.wish {
+            Wish::Locate => self.reader.locate(&request.path, LocateOptions::default(), now),
+            _ if request.tried.is_empty() => {
+                self.reader.select(&request.path, options(request), now, &mut self.lot)
+            }
+            _ => None,
+        }
+    }
+
+    /// What the machine answers, if it does so at once.
+    fn cold(
+        &mut self,
+        request: &Request,
+        token: Token,
+        now: Duration,
+        orders: &mut Vec<cluster::Action>,
+    ) -> Option<Answer> {
+        let (path, tried) = (&request.path, request.tried.as_bytes());
+        match request.wish {
+            Wish::Locate => self.resolver.locate(token, path, LocateOptions::default(), now, orders),
+            _ => self.resolver.select(token, path, options(request), tried, now, orders),
+        }
+    }
+}
+
+fn options(request: &Request) -> SelectOptions {
+    let (intent, name_only) = match request.wish {
+        Wish::Read | Wish::Locate => (Intent::Read, false),
+        Wish::Create => (Intent::Create, false),
+        Wish::Remove | Wish::Rename(_) => (Intent::Update, true),
+    };
+    SelectOptions { intent, name_only, reason: request.reason, ..SelectOptions::default() }
+}
+
+/// The machine's answer as the client gets it.
+fn told(answer: Answer) -> Told {
+    match answer {
+        Answer::Redirect { host, .. } => Host::index(&host).map_or(Told::Lost, Told::Redirect),
+        Answer::Wait(time) => Told::Wait(time),
+        Answer::Located(list) => Told::Listed(list.iter().filter_map(|one| host_of(one.ip)).collect()),
+        Answer::Error(ErrorCode::NO_ENTRY, _) => Told::Missing,
+        Answer::Error(ErrorCode::RW_CONFLICT, _) => Told::Exists,
+        Answer::Error(code, _) => Told::Failed(code),
+    }
+}
+
+fn host_of(ip: IpAddr) -> Option<usize> {
+    match ip {
+        IpAddr::V4(ip) => Some(u32::from(ip) as usize & 0xff_ffff),
+        IpAddr::V6(_) => None,
+    }
+}
+
+fn interfaces(member: &Member) -> Vec<Interface> {
+    let host = member.data.host();
+    let ip = Host::index(host).map_or(IpAddr::from([0, 0, 0, 0]), Host::ip);
+    vec![Interface { host: host.into(), ip, private: false }]
+}

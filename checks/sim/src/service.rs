@@ -1,0 +1,309 @@
+//! Clients in the world: their requests on the network, and whether what they are told is right.
+
+use std::time::Duration;
+
+use crate::client::{End, Operation, Step};
+use crate::host::{Kind, Machine};
+use crate::own::Manner;
+use crate::talk::{Name, Told, Wish};
+use crate::world::{What, World};
+
+/// A file that has been in its place, in a tree that has been as it is, for so long is known to all whom it concerns.
+/// What lies between is under way: a query was answered, and the news of a node that joined meanwhile follow.
+const KNOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// A node that has just been lost counts as there: its parent says of nothing that it is not there, for 5 s at a supervisor
+/// and 30 s at a manager; the node itself may notice some seconds later than its parent.
+const EXPECTED_BACK: Duration = Duration::from_secs(2);
+
+impl World {
+    /// A client begins this at `at`, and gives up after `patience`. The number of the operation.
+    pub fn begin(
+        &mut self,
+        wish: Wish,
+        path: &Name,
+        managers: &[usize],
+        at: Duration,
+        patience: Duration,
+    ) -> u32 {
+        let number = self.operations.len() as u32;
+        // The redirectors of replicated managers all ask the same one for a path.
+        let first =
+            path.iter().fold(0usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(usize::from(*byte)));
+        let mut managers = managers.to_vec();
+        let first = first % managers.len().max(1);
+        managers.rotate_left(first);
+        let near = self.lot.below(self.hosts.len() as u64) as usize;
+        let mut operation = Operation::new(number, wish, path.clone(), managers, near);
+        (operation.began, operation.until) = (at, at.saturating_add(patience));
+        let Step::Send { to, patience, .. } = operation.first() else { return number };
+        operation.patience = at + patience;
+        self.schedule(operation.patience, What::Patience { operation: number, attempt: 0 });
+        self.operations.push(operation);
+        self.schedule(at, What::Send { operation: number, attempt: 0, host: to as u32 });
+        number
+    }
+
+    fn trace_client(&self, number: u32, what: &str) {
+        let Some(path) = &self.trace else { return };
+        if let Some(operation) =
+            self.operations.get(number as usize).filter(|one| *one.path == *path.as_bytes())
+        {
+            println!(
+                "{:?} operation {number} {:?}: {what} (tried {:?})",
+                self.now,
+                operation.wish,
+                operation.tried()
+            );
+        }
+    }
+
+    fn operation(&mut self, number: u32, attempt: u32) -> Option<&mut Operation> {
+        let found = self.operations.get_mut(number as usize)?;
+        (found.attempt == attempt && found.end.is_none()).then_some(found)
+    }
+
+    /// A client sends its next request.
+    pub(crate) fn send_request(&mut self, number: u32, attempt: u32, host: usize) {
+        let Some(operation) = self.operation(number, attempt) else { return };
+        operation.at = host;
+        operation.requests += 1;
+        self.counts.requests += 1;
+        self.trace_client(number, &format!("asks {host}"));
+        let latency = self.weather.latency + self.lot.time(self.weather.jitter);
+        let mut lost = false;
+        if self.lot.happens(self.weather.faulty_per_million) {
+            match self.lot.below(3) {
+                // The client's own patience ends it.
+                0 => return,
+                1 => {
+                    let told = Told::Lost;
+                    return self
+                        .schedule(self.now + latency, What::Told { operation: number, attempt, told });
+                }
+                _ => lost = true,
+            }
+        }
+        self.schedule(self.now + latency, What::Ask { operation: number, attempt, host: host as u32, lost });
+    }
+
+    /// A client's request reaches a host. `lost`: the answer will not come back, only the end of the connection.
+    pub(crate) fn ask(&mut self, number: u32, attempt: u32, host: usize, lost: bool) {
+        let Some(operation) = self.operation(number, attempt) else { return };
+        let (near, request) = (operation.near, operation.request());
+        if self.cut(near as u32, host as u32) {
+            return;
+        }
+        let up = self.hosts.get(host).is_some_and(|host| host.machine.is_some());
+        if up {
+            self.with(host, |machine, disk, now, out| machine.serve(&request, disk, now, out));
+        }
+        if lost || !up {
+            let at = self.now + self.weather.latency;
+            self.schedule(at, What::Told { operation: number, attempt, told: Told::Lost });
+        }
+    }
+
+    /// A host answers a client.
+    pub(crate) fn tell(&mut self, host: usize, number: u32, attempt: u32, told: Told) {
+        if told == Told::Missing {
+            self.judge_missing(host, number, attempt);
+        }
+        self.trace_client(number, &format!("told {told:?} by {host}"));
+        let Some(operation) = self.operation(number, attempt) else { return };
+        let near = operation.near;
+        if !self.cut(near as u32, host as u32) {
+            let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
+            self.schedule(at, What::Told { operation: number, attempt, told });
+        }
+    }
+
+    /// An answer reaches a client.
+    pub(crate) fn told(&mut self, number: u32, attempt: u32, told: Told) {
+        let now = self.now;
+        let mut lot = self.lot.clone();
+        let Some(operation) = self.operation(number, attempt) else { return };
+        if operation.at_root() && matches!(told, Told::Redirect(_)) {
+            operation.decided = now;
+        }
+        let step = operation.told(told, now, &mut lot);
+        match step {
+            Step::Send { to, after, patience } => {
+                operation.attempt += 1;
+                operation.patience = now + after + patience;
+                let (attempt, until) = (operation.attempt, operation.patience);
+                self.schedule(now + after, What::Send { operation: number, attempt, host: to as u32 });
+                self.schedule(until, What::Patience { operation: number, attempt });
+            }
+            Step::Stay { patience } => operation.patience = now + patience,
+            Step::End(end) => operation.end = Some((now, end)),
+        }
+        self.lot = lot;
+    }
+
+    /// A client's patience with the host that it asked may be over.
+    pub(crate) fn patience(&mut self, number: u32, attempt: u32) {
+        let now = self.now;
+        let Some(operation) = self.operation(number, attempt) else { return };
+        if now < operation.patience {
+            let until = operation.patience;
+            return self.schedule(until, What::Patience { operation: number, attempt });
+        }
+        self.told(number, attempt, Told::Lost);
+    }
+
+    /// Clients at a host that crashed lose their connections.
+    pub(crate) fn clients_lose(&mut self, host: usize) {
+        let at = self.now + self.weather.latency;
+        let waiting =
+            self.operations.iter().filter(|operation| operation.end.is_none() && operation.at == host);
+        let lost: Vec<(u32, u32)> = waiting.map(|operation| (operation.number, operation.attempt)).collect();
+        for (operation, attempt) in lost {
+            self.schedule(at, What::Told { operation, attempt, told: Told::Lost });
+        }
+    }
+
+    /// A manager says that a file is nowhere: no server may have it that has been in its tree for a while.
+    fn judge_missing(&mut self, host: usize, number: u32, attempt: u32) {
+        if !matches!(self.hosts[host].kind, Kind::Manager) {
+            return;
+        }
+        let Some(operation) = self.operation(number, attempt) else { return };
+        let (path, tried) = (operation.path.clone(), operation.tried().to_vec());
+        let now = self.now;
+        let holder = (0..self.hosts.len()).find(|index| {
+            let found = &self.hosts[*index];
+            let Some(file) = found.disk.files.get(&path) else { return false };
+            let settled = file.since + KNOWN_AFTER <= found.local(now);
+            settled && !tried.contains(index) && self.belongs(*index, host, now)
+        });
+        // What a client tried in vain it is not sent to again, nor to what is behind it.
+        let hidden = |index: usize| self.ancestors(index).iter().any(|above| tried.contains(above));
+        if let Some(holder) = holder.filter(|holder| !hidden(*holder)) {
+            let text = String::from_utf8_lossy(&path).into_owned();
+            self.wrong.push(format!(
+                "{now:?}: operation {number} was told by {host} that {text} is missing; {holder} has it"
+            ));
+        }
+    }
+
+    /// The parents of a host from its own up to a manager, as far as connections stand.
+    pub(crate) fn ancestors(&self, index: usize) -> Vec<usize> {
+        let mut above = Vec::new();
+        let mut at = index;
+        while let Some(parent) = self.parent(at).filter(|parent| !above.contains(parent)) {
+            above.push(parent);
+            at = parent;
+        }
+        above
+    }
+
+    /// One parent of a host, if both sides hold it so and the connection carries.
+    fn parent(&self, index: usize) -> Option<usize> {
+        self.parents_of(index).into_iter().next()
+    }
+
+    fn parents_of(&self, index: usize) -> Vec<usize> {
+        let host = &self.hosts[index];
+        let carries = |link: &cluster::tree::LinkId| {
+            let link = self.links.get(host.number(*link)? as usize)?;
+            let [near, far] = link.ends;
+            let parent = self.hosts.get(far.host as usize)?;
+            let stands = near.open && far.open && !link.silent && parent.epoch == far.epoch;
+            let seated = parent.child_links().contains(&far.link);
+            (stands && seated && !self.cut(near.host, far.host)).then_some(far.host as usize)
+        };
+        host.parent_links().iter().filter_map(carries).collect()
+    }
+
+    /// Whether a host is in the tree of a manager, through nodes of our own, and has been for a while at that time.
+    pub(crate) fn belongs(&self, index: usize, manager: usize, at: Duration) -> bool {
+        let host = &self.hosts[index];
+        if host.machine.is_none() || host.manner != Manner::Honest || host.seated + KNOWN_AFTER > at {
+            return false;
+        }
+        self.parents_of(index).into_iter().any(|parent| {
+            let kind = self.hosts[parent].kind;
+            parent == manager || (kind == Kind::Supervisor && self.belongs(parent, manager, at))
+        })
+    }
+
+    /// A client has made a file: nobody else may have it who was there to be asked when the manager sent the client here.
+    pub(crate) fn made(&mut self, index: usize, path: &Name) {
+        let maker = self.hosts[index].disk.files.get(path).and_then(|file| file.maker);
+        let Some(operation) = maker.and_then(|number| self.operations.get(number as usize)) else { return };
+        if !self.honest() {
+            return;
+        }
+        let (now, manager, decided) = (self.now, operation.manager(), operation.decided);
+        let alone = self.hosts.iter().filter(|host| host.kind.is_manager()).count() == 1;
+        let has = |other: &usize| {
+            let host = &self.hosts[*other];
+            let Some(file) = host.disk.files.get(path).filter(|_| *other != index) else { return false };
+            let there = match host.missed {
+                Some(since) if alone && since + EXPECTED_BACK > now => host
+                    .seat
+                    .is_some_and(|parent| parent == manager || self.belongs(parent, manager, decided)),
+                Some(_) => false,
+                None => self.belongs(*other, manager, decided),
+            };
+            there && file.since + KNOWN_AFTER <= host.local(decided)
+        };
+        if let Some(other) = (0..self.hosts.len()).find(has) {
+            let text = String::from_utf8_lossy(path).into_owned();
+            self.wrong.push(format!("{now:?}: {text} was made at {index}, but {other} has it"));
+        }
+    }
+
+    /// Whether there are only nodes of our own, which do what they should.
+    pub(crate) fn honest(&self) -> bool {
+        self.hosts.iter().all(|host| host.kind.is_own() && host.manner == Manner::Honest)
+    }
+
+    /// A disk gets or loses a file without a client; parents are told unless it happens behind the node's back.
+    pub fn change(&mut self, index: usize, path: &Name, here: bool, told: bool) {
+        let local = self.hosts[index].local(self.now);
+        if here {
+            self.hosts[index].disk.put(path, None, local);
+        } else {
+            self.hosts[index].disk.files.remove(path);
+        }
+        if told {
+            self.with(index, |machine, _, _, out| match machine {
+                Machine::Own(own) => own.changed(path, here, out),
+                Machine::Real(node) => node.changed(path, here, out),
+                Machine::Flood(_) => {}
+            });
+        }
+    }
+
+    /// What a host of our own says of itself, for a message about what went wrong.
+    pub fn state_of(&self, host: usize) -> String {
+        let Some(Machine::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
+            return format!("host {host} is none of our own");
+        };
+        let Some(members) = own.node.members() else { return format!("host {host} is a server") };
+        let local = self.hosts.get(host).map(|host| host.local(self.now)).unwrap_or_default();
+        let active = members.members().filter(|(_, member)| member.is_active()).count();
+        format!(
+            "host {host} serves: {}, settled: {}, {} places used, {} online, {active} of at least {} active, {}, {:?}",
+            members.serves(),
+            members.is_settled(local),
+            members.used().len(),
+            members.online().len(),
+            members.minimum(),
+            own.cell(),
+            own.stats(),
+        )
+    }
+
+    /// Operations that have ended as they should, and those that have not.
+    pub fn unfinished(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(|operation| operation.end.is_none())
+    }
+
+    /// Those that ran in circles.
+    pub fn loops(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.iter().filter(|operation| matches!(operation.end, Some((_, End::Loop))))
+    }
+}

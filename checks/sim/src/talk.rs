@@ -1,0 +1,151 @@
+//! What hosts say to each other about files, and what clients say to hosts.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cluster::tree::{Action, LinkId, Message};
+use cluster::{ErrorCode, Reason, StateAsk};
+
+/// A path.
+pub type Name = Arc<[u8]>;
+
+/// A message between two nodes.
+#[derive(Clone, Debug)]
+pub enum Talk {
+    /// About the tree.
+    Tree(Message),
+    /// About files.
+    Files(Files),
+}
+
+/// A message about files.
+#[derive(Clone, PartialEq)]
+pub enum Files {
+    /// Is it there? From a parent.
+    State {
+        /// What.
+        path: Name,
+        /// How to look.
+        ask: StateAsk,
+    },
+    /// It is here.
+    Have {
+        /// What.
+        path: Name,
+        /// Only on its way.
+        pending: bool,
+    },
+    /// It is here no more.
+    Gone {
+        /// What.
+        path: Name,
+    },
+    /// It is not here; among our own nodes only.
+    NotHere {
+        /// What.
+        path: Name,
+    },
+    /// These are here; among our own nodes only.
+    Inventory(Vec<Name>),
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State { ask, .. } => write!(f, "state{}", if ask.refresh { " (refresh)" } else { "" }),
+            Self::Have { pending, .. } => write!(f, "have{}", if *pending { " (pending)" } else { "" }),
+            Self::Gone { .. } => write!(f, "gone"),
+            Self::NotHere { .. } => write!(f, "not here"),
+            Self::Inventory(paths) => write!(f, "inventory of {}", paths.len()),
+        }
+    }
+}
+
+impl Files {
+    /// Whether it is about this path.
+    pub fn concerns(&self, wanted: &str) -> bool {
+        match self {
+            Self::State { path, .. }
+            | Self::Have { path, .. }
+            | Self::Gone { path }
+            | Self::NotHere { path } => **path == *wanted.as_bytes(),
+            Self::Inventory(paths) => paths.iter().any(|path| **path == *wanted.as_bytes()),
+        }
+    }
+}
+
+/// What a client wants.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wish {
+    /// Read it.
+    Read,
+    /// Make it; it must not be there.
+    Create,
+    /// Remove it.
+    Remove,
+    /// Give it this name.
+    Rename(Name),
+    /// Know who has it.
+    Locate,
+}
+
+/// A client's request, as it arrives at a host.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Number of the operation.
+    pub operation: u32,
+    /// Number of the request within the operation.
+    pub attempt: u32,
+    /// What is wanted.
+    pub wish: Wish,
+    /// Of what.
+    pub path: Name,
+    /// Where the client was before, as `tried` says it.
+    pub tried: String,
+    /// Why it comes back from there.
+    pub reason: Reason,
+}
+
+/// What a client is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Told {
+    /// Go to this host.
+    Redirect(usize),
+    /// Come again after this time.
+    Wait(Duration),
+    /// The answer comes later.
+    Later,
+    /// It is done.
+    Done,
+    /// These have it.
+    Listed(Vec<usize>),
+    /// It is not there.
+    Missing,
+    /// It is there already.
+    Exists,
+    /// Another error.
+    Failed(ErrorCode),
+    /// The connection ended, or nothing came for long.
+    Lost,
+}
+
+/// One thing a machine wants done, in the order given.
+#[derive(Debug)]
+pub enum Deed {
+    /// About the tree.
+    Tree(Action),
+    /// A message about files over this connection.
+    Files(LinkId, Files),
+    /// The answer to a client's request.
+    Tell {
+        /// Number of the operation.
+        operation: u32,
+        /// Number of the request within it.
+        attempt: u32,
+        /// What.
+        told: Told,
+    },
+    /// A client has made a file here.
+    Made(Name),
+}
