@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use crate::children::{run, user};
 use crate::rows::{Load, Row};
+use crate::site;
 
 /// Name of our folders, in front of our process number.
 const PREFIX: &str = "scalla-bench-";
@@ -32,7 +33,7 @@ pub(crate) struct Data {
 
 impl Data {
     /// Writes the files that the loads need, and removes what runs that were killed left behind.
-    pub(crate) fn make(program: &Path, disk: &Path, rows: &[Row]) -> anyhow::Result<Self> {
+    pub(crate) fn make(program: &Path, disk: &Path, rows: &[Row], pairs: u32) -> anyhow::Result<Self> {
         for parent in [disk, Path::new(TMPFS)] {
             remove_left_over(parent);
         }
@@ -70,6 +71,9 @@ impl Data {
         }
         if uses("/many") || uses("/many/f%d") {
             data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
+        }
+        if rows.iter().any(|row| row.setting.cluster) {
+            site::spread(&data, pairs)?;
         }
         if loads(|load| matches!(load, Load::Download | Load::Upload)) {
             data.generate(&data.copied(), &["--size", LONG])?;

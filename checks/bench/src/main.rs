@@ -7,6 +7,7 @@
 //! | `figures` | what is measured of a load, and goals for it |
 //! | `servers` | starts and stops the three servers |
 //! | `floor` | the third of them |
+//! | `site` | clusters, ours and real ones |
 //! | `slow` | ours on a storage that takes its time |
 //! | `data` | the files they serve |
 //! | `measure` | one load on one server |
@@ -32,6 +33,7 @@ mod process;
 mod report;
 mod rows;
 mod servers;
+mod site;
 mod slow;
 
 use anyhow::{Context, bail};
@@ -174,7 +176,7 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
     children::allow_descriptors()?;
     let machine = Machine::look(&options.disk);
     eprint!("{}", machine.text());
-    let data = Data::make(&program, &options.disk, &rows)?;
+    let data = Data::make(&program, &options.disk, &rows, options.pairs())?;
     let mut fleet = Fleet::new(&data, &options.ours);
     let measure =
         Measure { program: data.program(), data: &data, time: options.time(), quick: options.quick };

@@ -1,11 +1,14 @@
 //! One load on one server.
 
 use anyhow::{Context, bail};
+use client::{Login, Session, SessionError};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+use wire::xroot::ErrorCode;
 
 use crate::children::{Awaited, CLIENT_CPU, giving_way, pinned, run};
 use crate::cold::Evictor;
@@ -14,6 +17,7 @@ use crate::figures::{Figure, Figures};
 use crate::process::Usage;
 use crate::rows::{Beside, How, Load, Row};
 use crate::servers::{Server, Side};
+use crate::site;
 
 /// What a run may take beyond its own time: ten thousand connections are to be made.
 const SLACK: Duration = Duration::from_secs(120);
@@ -21,6 +25,8 @@ const SLACK: Duration = Duration::from_secs(120);
 const VERIFY: &str = "300ms";
 /// How long a server is loaded before it is measured, at most.
 const WARMUP: Duration = Duration::from_millis(500);
+/// Files asked for in vain; the real manager takes seconds for each.
+const MISSING_ATTEMPTS: u32 = 1;
 /// Connections to which the busy ones are compared, and the busy ones.
 const FEW: &str = "64";
 const MANY: &str = "2000";
@@ -52,8 +58,8 @@ impl Measure<'_> {
         Ok(())
     }
 
-    /// Measures it once.
-    pub(crate) fn once(&self, row: &Row, server: &Server) -> anyhow::Result<Figures> {
+    /// Measures it for the pair of this number.
+    pub(crate) fn once(&self, row: &Row, server: &Server, pair: u32) -> anyhow::Result<Figures> {
         match (&row.load, server.side, &row.floor) {
             (_, Side::Floor | Side::Bare, Some(arguments)) => {
                 figures(&self.timed(arguments, server)?.finish()?)
@@ -74,6 +80,9 @@ impl Measure<'_> {
             (Load::Mixed, ..) => self.mixed(server),
             (Load::Busy, ..) => self.busy(server),
             (Load::Beside(both), ..) => self.beside(both, server),
+            (Load::Located { known: true }, ..) => self.located_again(server),
+            (Load::Located { known: false }, ..) => self.located_first(server, pair),
+            (Load::Missing, ..) => missing(server),
         }
     }
 
@@ -96,7 +105,9 @@ impl Measure<'_> {
         let [kind, path, options @ ..] = arguments else { bail!("a load has a kind and a path") };
         let mut command = by(&self.program, CLIENT_CPU);
         command.args(["bench", kind, &server.url(path)]).args(options).arg("--json");
-        command.args(["--server-pid", &server.pid().to_string()]);
+        for pid in server.pids() {
+            command.args(["--server-pid", &pid.to_string()]);
+        }
         Ok(Bench { awaited: Awaited::start(command, self.time + SLACK)? })
     }
 
@@ -167,6 +178,32 @@ impl Measure<'_> {
         Ok(figures)
     }
 
+    /// Opens of files that a manager has been asked for before.
+    fn located_again(&self, server: &Server) -> anyhow::Result<Figures> {
+        let files = site::KNOWN_FILES.to_string();
+        let open = |options: &[&str]| {
+            ["open", "/known/f%d", "--files", &files]
+                .iter()
+                .chain(options)
+                .map(|part| (*part).to_owned())
+                .collect()
+        };
+        let all: Vec<String> = open(&["-c", "8", "--sequential", "--operations", &files, "--warmup", "0s"]);
+        self.bench(&all, server, pinned)?.finish()?;
+        let again: Vec<String> = open(&["-c", "64"]);
+        figures(&self.timed(&again, server)?.finish()?)
+    }
+
+    /// Opens of files that nobody has asked for: each once.
+    fn located_first(&self, server: &Server, pair: u32) -> anyhow::Result<Figures> {
+        let path = format!("/{}/f%d", site::new_folder(pair));
+        let files = site::NEW_FILES.to_string();
+        let arguments = ["open", &path, "--files", &files, "-c", "8", "--sequential"];
+        let each = ["--operations", &files, "--warmup", "0s"];
+        let arguments: Vec<_> = arguments.iter().chain(&each).map(|part| (*part).to_owned()).collect();
+        figures(&self.bench(&arguments, server, pinned)?.finish()?)
+    }
+
     /// Many connections in proportion to few.
     fn busy(&self, server: &Server) -> anyhow::Result<Figures> {
         let load = |connections: &str| ["read", "/big", "-s", "2k", "-c", connections].map(str::to_owned);
@@ -177,6 +214,23 @@ impl Measure<'_> {
         many.insert(Figure::Share, share);
         Ok(many)
     }
+}
+
+/// How long it takes to be told that a file is not there, waits included.
+fn missing(server: &Server) -> anyhow::Result<Figures> {
+    let mut session = Session::connect(&[server.address()], &Login::of_process("bench"), SLACK)?;
+    let mut times = Vec::new();
+    for attempt in 0..MISSING_ATTEMPTS {
+        let path = format!("/known/not-there-{attempt}-{:?}", Instant::now());
+        let start = Instant::now();
+        match session.size(&path) {
+            Err(SessionError::Failed { code: ErrorCode::NOT_FOUND, .. }) => times.push(start.elapsed()),
+            other => bail!("a file that is not there was not told to be missing: {other:?}"),
+        }
+    }
+    times.sort();
+    let median = times.get(times.len() / 2).copied().unwrap_or_default();
+    Ok(Figures::from([(Figure::P50, median.as_secs_f64() * 1e6)]))
 }
 
 /// Insists that what a load read came from storage; `before` is what had come before it.

@@ -78,7 +78,7 @@ fn measured(
                     .verify(row, server)
                     .map_err(|error| error.context(format!("{side}, data compared")))?;
             }
-            into.push(measure.once(row, server).map_err(|error| error.context(side))?);
+            into.push(measure.once(row, server, pair).map_err(|error| error.context(side))?);
         }
     }
     Ok(())

@@ -32,6 +32,8 @@ pub(crate) struct Setting {
     pub(crate) tmpfs: bool,
     /// Servers that have done nothing else: where memory counts.
     pub(crate) fresh: bool,
+    /// A manager and four servers; what is measured is the manager.
+    pub(crate) cluster: bool,
     /// Ours alone, on the storage of [`crate::slow`].
     pub(crate) slow: bool,
 }
@@ -50,6 +52,10 @@ pub(crate) enum Load {
     Busy,
     /// One load alone, and then the same with another beside it.
     Beside(Beside),
+    /// Requests to a manager, for files that it knows or does not know yet.
+    Located { known: bool },
+    /// A manager is asked for what does not exist.
+    Missing,
 }
 
 /// Two loads as the arguments of `scalla bench`.
@@ -77,7 +83,12 @@ impl Load {
         match self {
             Self::Bench(arguments) => vec![arguments],
             Self::Beside(both) => vec![&both.watched, &both.other],
-            Self::Download | Self::Upload | Self::Mixed | Self::Busy => Vec::new(),
+            Self::Download
+            | Self::Upload
+            | Self::Mixed
+            | Self::Busy
+            | Self::Located { .. }
+            | Self::Missing => Vec::new(),
         }
     }
 }
@@ -152,7 +163,38 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(names());
     rows.extend(crowds());
     rows.extend(neighbours());
+    rows.extend(clusters());
     rows
+}
+
+/// What a manager costs those who ask it where files are.
+fn clusters() -> Vec<Row> {
+    let setting = Setting { cluster: true, ..Setting::default() };
+    let row = |name, title, load, goals: &[Goal]| Row {
+        load,
+        setting: setting.clone(),
+        ..bench(name, title, "", "", "", goals)
+    };
+    vec![
+        row(
+            "redirect-known-c64",
+            "opens sent on by a manager of four servers, files it knows, 64 connections",
+            Load::Located { known: true },
+            &[Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)],
+        ),
+        row(
+            "redirect-first-c8",
+            "the same, files nobody has asked for, 8 connections",
+            Load::Located { known: false },
+            &[Goal::at_most(Figure::P50, 0.5)],
+        ),
+        row(
+            "redirect-missing",
+            "stat of a file that does not exist, one connection",
+            Load::Missing,
+            &[Goal::at_most(Figure::P50, 20_000.0).of_ours()],
+        ),
+    ]
 }
 
 /// 24 B, 2 KiB and 3 KiB, which is what analysis jobs ask for.

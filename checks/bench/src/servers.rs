@@ -2,13 +2,14 @@
 
 use anyhow::Context;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
 use crate::children::{Running, SERVER_CPU, pinned};
 use crate::data::Data;
 use crate::rows::Setting;
+use crate::site;
 
 /// Debian's server.
 pub(crate) const XROOTD: &str = "/usr/bin/xrootd";
@@ -25,14 +26,34 @@ pub(crate) enum Side {
 
 /// A server under way.
 pub(crate) struct Server {
-    running: Running,
+    _running: Vec<Running>,
+    pids: Vec<u32>,
     port: u16,
     pub(crate) side: Side,
 }
 
 impl Server {
+    /// Of these processes `pids` are measured; all end when it is dropped. `None` without any.
+    pub(crate) fn of(running: Vec<Running>, pids: Vec<u32>, port: u16, side: Side) -> Option<Self> {
+        (!pids.is_empty()).then_some(Self { _running: running, pids, port, side })
+    }
+
+    fn alone(running: Running, port: u16, side: Side) -> Self {
+        Self { pids: vec![running.pid()], _running: vec![running], port, side }
+    }
+
+    /// The process that is measured; the first, if it is several.
     pub(crate) fn pid(&self) -> u32 {
-        self.running.pid()
+        self.pids.first().copied().unwrap_or_default()
+    }
+
+    /// All processes that are measured.
+    pub(crate) fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
     /// The URL of a path.
@@ -59,9 +80,10 @@ impl<'d> Fleet<'d> {
         let same = |(running, _): &(Setting, Vec<Server>)| running == setting && !setting.fresh;
         if !self.running.as_ref().is_some_and(same) {
             self.running = None;
-            let servers = match setting.slow {
-                true => vec![self.slow(setting)?],
-                false => vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?, self.bare(setting)?],
+            let servers = match (setting.slow, setting.cluster) {
+                (true, _) => vec![self.slow(setting)?],
+                (_, true) => vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?],
+                _ => vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?, self.bare(setting)?],
             };
             self.running = Some((setting.clone(), servers));
         }
@@ -87,7 +109,7 @@ impl<'d> Fleet<'d> {
             let (address, _) = rest.split_once(',')?;
             address.rsplit_once(':')?.1.trim().parse().ok()
         })?;
-        Ok(Server { running, port, side: Side::Ours })
+        Ok(Server::alone(running, port, Side::Ours))
     }
 
     fn theirs(&self, setting: &Setting) -> anyhow::Result<Server> {
@@ -107,7 +129,7 @@ impl<'d> Fleet<'d> {
         command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&folder);
         let mut running = Running::start(command, &log, true).context("their server")?;
         running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
-        Ok(Server { running, port, side: Side::Theirs })
+        Ok(Server::alone(running, port, Side::Theirs))
     }
 
     fn floor(&self) -> anyhow::Result<Server> {
@@ -139,6 +161,6 @@ impl<'d> Fleet<'d> {
         let mut running =
             Running::start(command, &log, false).with_context(|| format!("the server `{name}`"))?;
         let port = running.wait_for(&log, |text| text.strip_prefix("port ")?.lines().next()?.parse().ok())?;
-        Ok(Server { running, port, side })
+        Ok(Server::alone(running, port, side))
     }
 }
