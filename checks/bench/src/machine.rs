@@ -5,6 +5,34 @@ use std::fs::read_to_string;
 use std::path::Path;
 use std::process::Command;
 
+/// How the time of this machine's processors was spent so far, in ticks.
+pub(crate) struct Processors {
+    all: u64,
+    /// A hypervisor gave it to others.
+    stolen: u64,
+}
+
+impl Processors {
+    pub(crate) fn now() -> Self {
+        Self::parse(&read_to_string("/proc/stat").unwrap_or_default())
+    }
+
+    /// The first line of the kernel's statistics: user, nice, system, idle, iowait, irq, softirq, steal. The time of guests of
+    /// this machine, behind them, is in user already.
+    fn parse(text: &str) -> Self {
+        let line = text.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> =
+            line.split_whitespace().skip(1).take(8).filter_map(|ticks| ticks.parse().ok()).collect();
+        Self { all: ticks.iter().sum(), stolen: ticks.get(7).copied().unwrap_or(0) }
+    }
+
+    /// The share that others took since `before`.
+    pub(crate) fn stolen_since(&self, before: &Self) -> f64 {
+        let all = self.all.saturating_sub(before.all).max(1);
+        self.stolen.saturating_sub(before.stolen) as f64 / all as f64
+    }
+}
+
 /// What numbers depend on besides the programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Machine {
@@ -107,6 +135,14 @@ fn file_system(path: &Path, mounts: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_share_of_others_is_told_from_the_rest() {
+        let before = Processors::parse("cpu  100 0 50 800 0 0 0 50 7 0\ncpu0 1 2 3\n");
+        let after = Processors::parse("cpu  150 0 60 830 0 0 0 60 9 0\n");
+        assert!((after.stolen_since(&before) - 0.1).abs() < 1e-9);
+        assert!(Processors::parse("").stolen_since(&before) < 1e-9);
+    }
 
     #[test]
     fn the_longest_mount_point_decides() {
