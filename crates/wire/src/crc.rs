@@ -4,38 +4,42 @@
 //! elsewhere, with the processor's instructions; here a table is small and fast enough.
 
 /// CRC32C (Castagnoli), polynomial 1edc6f41.
-const CRC32C: [u32; 256] = table(0x82f6_3b78);
+type Castagnoli = Table<0x82f6_3b78>;
 
 /// CRC-32 (of zlib), polynomial 04c11db7.
-const CRC32: [u32; 256] = table(0xedb8_8320);
+type Zlib = Table<0xedb8_8320>;
 
 /// The CRC32C of `bytes`.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    crc(&CRC32C, bytes)
+    crc(&Castagnoli::SLOTS, bytes)
 }
 
 /// The CRC-32 of `bytes`: of a path, with which the cms protocol names a question for it.
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
-    crc(&CRC32, bytes)
+    crc(&Zlib::SLOTS, bytes)
 }
 
-/// What each byte does to the rest of the register.
-const fn table(reflected: u32) -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ reflected } else { crc >> 1 };
-            bit += 1;
+/// What each byte does to the rest of the register, for a polynomial with its bits in reverse.
+struct Table<const REFLECTED: u32>;
+
+impl<const REFLECTED: u32> Table<REFLECTED> {
+    const SLOTS: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let mut crc = byte as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 1 == 1 { (crc >> 1) ^ REFLECTED } else { crc >> 1 };
+                bit += 1;
+            }
+            table[byte] = crc;
+            byte += 1;
         }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
+        table
+    };
 }
 
 fn crc(table: &[u32; 256], bytes: &[u8]) -> u32 {
