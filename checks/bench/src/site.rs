@@ -15,6 +15,9 @@ use crate::servers::{Server, Side, XROOTD};
 
 const CMSD: &str = "/usr/bin/cmsd";
 
+/// What both write to their log when they serve.
+const STARTED: &str = "initialization completed";
+
 /// Servers of a cluster.
 const SERVERS: usize = 4;
 
@@ -110,7 +113,7 @@ fn ours(data: &Data, folder: &Path, file: &Path, node: &str) -> anyhow::Result<R
     let mut command = pinned(&link, SERVER_CPU);
     command.arg("-c").arg(file).args(["-n", node]).current_dir(folder);
     let mut running = Running::start(command, &log, true)?;
-    running.wait_for(&log, |text| text.contains("listening on ").then_some(()))?;
+    running.wait_for(&log, |text| text.contains(STARTED).then_some(()))?;
     Ok(running)
 }
 
@@ -122,7 +125,7 @@ fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<Running>
         let mut command = pinned(Path::new(program), SERVER_CPU);
         command.arg("-c").arg(file).args(["-n", node]).current_dir(folder);
         let mut running = Running::start(command, &log, true)?;
-        running.wait_for(&log, |text| text.contains("initialization completed").then_some(()))?;
+        running.wait_for(&log, |text| text.contains(STARTED).then_some(()))?;
         pair.push(running);
     }
     Ok(pair)

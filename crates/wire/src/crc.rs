@@ -35,7 +35,10 @@ impl<const REFLECTED: u32> Table<REFLECTED> {
                 crc = if crc & 1 == 1 { (crc >> 1) ^ REFLECTED } else { crc >> 1 };
                 bit += 1;
             }
-            table[byte] = crc;
+            let (_, rest) = table.split_at_mut(byte);
+            if let Some(slot) = rest.first_mut() {
+                *slot = crc;
+            }
             byte += 1;
         }
         table
