@@ -462,9 +462,9 @@ impl Node {
     }
 
     /// What the parents know about the files here is void: those that asked since they were told last are told.
-    pub fn reset(&mut self, out: &mut Vec<Action>) {
+    pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {
-            membership.reset(out);
+            membership.reset(now, out);
         }
     }
 

@@ -134,7 +134,7 @@ impl Engine {
                     self.look_at(plain.clone(), wanted);
                 }
             }
-            Word::Moved => self.drive(|node, _, out| node.reset(out)),
+            Word::Moved => self.drive(|node, now, out| node.reset(now, out)),
             Word::Looked { path, number, presence } => {
                 let Some(holdings) = &mut self.holdings else { return };
                 // An earlier look than the one that is waited for tells of an earlier time.
