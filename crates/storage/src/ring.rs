@@ -163,6 +163,11 @@ impl Drop for Driver {
     }
 }
 
+/// Has this thread a ring?
+pub(crate) fn is_here() -> bool {
+    RING.with_borrow(Option::is_some)
+}
+
 /// Reads that begin from now on are given to the kernel together, by [`release`]: one call instead of many, and one ring of
 /// the disk's bell.
 pub fn hold() {

@@ -66,7 +66,8 @@ impl File {
     /// Is it known, without an attempt, that a read would wait?
     fn would_wait(&self, offset: u64, length: usize) -> bool {
         let asking = self.asking.load(Ordering::Relaxed);
-        if asking == 0 {
+        // For the pool's thread it is of use that the kernel has begun to read.
+        if asking == 0 || self.without.ring || !ring::is_here() {
             return false;
         }
         // Another thread may count the same one: nothing depends on the number.
