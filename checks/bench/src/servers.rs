@@ -83,7 +83,15 @@ impl<'d> Fleet<'d> {
             let servers = match (setting.slow, setting.cluster) {
                 (true, _) => vec![self.slow(setting)?],
                 (_, true) => vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?],
-                _ => vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?, self.bare(setting)?],
+                _ => {
+                    let mut servers = vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?];
+                    // Only loads that read it have the file.
+                    let file = self.data.tree(setting.tmpfs).join("big");
+                    if file.exists() {
+                        servers.push(self.bare(&file)?);
+                    }
+                    servers
+                }
             };
             self.running = Some((setting.clone(), servers));
         }
@@ -138,9 +146,9 @@ impl<'d> Fleet<'d> {
         })
     }
 
-    fn bare(&self, setting: &Setting) -> anyhow::Result<Server> {
+    fn bare(&self, file: &Path) -> anyhow::Result<Server> {
         self.own("bare", Side::Bare, |command, _| {
-            command.arg("--bare").arg(self.data.tree(setting.tmpfs).join("big"));
+            command.arg("--bare").arg(file);
         })
     }
 
