@@ -26,6 +26,8 @@ pub(super) enum Asker {
         streamid: StreamId,
         /// The number of the answer, once it was promised for later.
         promised: Option<MessageId>,
+        /// Whether it may be: see `questions`.
+        takes_later: bool,
     },
     /// An order that waits for the answer.
     Order(Box<Order>),
@@ -50,6 +52,8 @@ pub(super) struct Askers {
     clients: HashMap<u64, Asker>,
     parents: HashMap<u64, Parent>,
     patience: VecDeque<(Duration, u64)>,
+    /// Redirectors that take silence for a lost manager from then on.
+    nervous: VecDeque<(Duration, u64)>,
 }
 
 impl Askers {
@@ -61,6 +65,27 @@ impl Askers {
 
     pub(super) fn wait(&mut self, token: Token, asker: Asker) {
         self.clients.insert(token.0, asker);
+    }
+
+    /// The same for a redirector, which has to hear something soon.
+    pub(super) fn wait_nervously(&mut self, token: Token, asker: Asker, until: Duration) {
+        self.clients.insert(token.0, asker);
+        self.nervous.push_back((until, token.0));
+    }
+
+    /// A redirector that has waited long enough for silence.
+    pub(super) fn next_nervous(&mut self, now: Duration) -> Option<(Token, Asker)> {
+        while let Some((_, token)) = self.nervous.pop_front_if(|(until, _)| *until <= now) {
+            if let Some(asker) = self.clients.remove(&token) {
+                return Some((Token(token), asker));
+            }
+        }
+        None
+    }
+
+    /// When the next of them has.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.nervous.front().map(|(until, _)| *until)
     }
 
     pub(super) fn wait_above(&mut self, token: Token, parent: Parent, now: Duration) {

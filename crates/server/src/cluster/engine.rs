@@ -265,6 +265,7 @@ impl Engine {
             self.resolve(|resolver, now, out| resolver.tick(now, out));
         }
         self.askers.expire(now);
+        self.calm();
         self.settle();
     }
 
@@ -275,6 +276,7 @@ impl Engine {
             self.node.deadline(),
             self.resolver.as_ref().and_then(Resolver::next_deadline),
             self.resolver.as_ref().map(|_| self.sweep_at),
+            self.askers.deadline(),
         ];
         let due = deadlines.into_iter().flatten().min().unwrap_or(now + SWEEP);
         self.wake_at = Some(due);

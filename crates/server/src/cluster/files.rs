@@ -59,7 +59,11 @@ impl Engine {
             Wire::Locate(locate) => (locate.path, Wish::Locate(LocateOptions::from(locate.options))),
             message => return self.order(link, frame, message),
         };
-        self.ask(path, &wish, Asker::Redirector { link, streamid, promised: None });
+        let takes_later = match message {
+            Wire::Select(select) => select.options.contains(wire::cms::flags::SelectOptions::STAT),
+            _ => true,
+        };
+        self.ask(path, &wish, Asker::Redirector { link, streamid, promised: None, takes_later });
     }
 
     /// A frame that cannot be read. Redirectors are told, nodes are not.

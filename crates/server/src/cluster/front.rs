@@ -126,8 +126,8 @@ impl Front {
             look(reader, now, lot)
         });
         answer.filter(|answer| match answer {
-            Answer::Wait(_) | Answer::Error(..) => false,
-            Answer::Redirect { .. } => true,
+            Answer::Wait(_) => false,
+            Answer::Redirect { .. } | Answer::Error(..) => true,
             Answer::Located(list) => !list.is_empty(),
         })
     }

@@ -161,7 +161,10 @@ impl Engine {
                 self.respond_with(link, streamid, None, WireAnswer::Data { value: 0, text: None });
             }
             (Client::Redirector(link, streamid), Err(answer)) => {
-                self.deliver(Asker::Redirector { link, streamid, promised: None }, answer);
+                self.deliver(
+                    Asker::Redirector { link, streamid, promised: None, takes_later: false },
+                    answer,
+                );
             }
             (Client::Nobody, Ok(())) => {}
             (Client::Nobody, Err(answer)) => tracing::debug!("an order of a parent was not done: {answer:?}"),

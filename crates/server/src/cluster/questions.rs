@@ -1,7 +1,8 @@
 //! Where a client shall go, and who has a file: questions to the location machine, and how the answers travel back.
 //!
-//! Clients of this process wait in silence. Redirectors are promised an answer by number, because real ones take silence of
-//! a few seconds for a lost manager.
+//! Clients of this process wait in silence. Redirectors do so for a moment; real ones would take more of it for a lost manager.
+//! Then they are promised an answer by number if it is for a status or a list of holders, and told to come again else: what
+//! is promised for other requests they wait for, but do not hand on to their client.
 
 use super::askers::Asker;
 use super::engine::Engine;
@@ -11,6 +12,10 @@ use cluster::{Answer, ErrorCode, LocateOptions, SelectOptions};
 use std::time::Duration;
 use wire::cms::StreamId;
 use wire::cms::response::{Answer as WireAnswer, MessageId, Redirect, Response};
+
+/// After so long without an answer a real redirector would soon give up: it waits for 2 s. Source: cms protocol 3, section
+/// "redirector behaviour".
+const SILENCE_MAX: Duration = Duration::from_millis(1500);
 
 /// What is asked.
 #[derive(Debug)]
@@ -40,28 +45,39 @@ impl Engine {
         });
         match answer {
             Some(Some(answer)) => self.deliver(asker, answer),
-            Some(None) => {
-                let asker = self.promise(asker);
-                self.askers.wait(token, asker);
-            }
+            Some(None) => match &asker {
+                Asker::Redirector { .. } => {
+                    let until = self.now() + SILENCE_MAX;
+                    self.askers.wait_nervously(token, asker, until);
+                    self.rearm.notify_one();
+                }
+                _ => self.askers.wait(token, asker),
+            },
             None => {
                 self.deliver(asker, Answer::Error(ErrorCode::INVALID, "This node has no children.".into()))
             }
         }
     }
 
-    /// Tells a redirector that its answer will come by itself; real ones wait for one only a few seconds.
-    fn promise(&mut self, asker: Asker) -> Asker {
-        let Asker::Redirector { link, streamid, promised: None } = asker else { return asker };
-        let id = match self.line(link) {
-            Some(line) if !streamid.is_none() => line.promises.one_more(),
-            _ => None,
-        };
-        if let Some(id) = id {
-            let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
-            self.put(link, |_, out| promise.encode(streamid, out));
+    /// Redirectors whose answers are not known soon: they are promised one by number, or told to come again.
+    pub(super) fn calm(&mut self) {
+        let now = self.now();
+        while let Some((token, asker)) = self.askers.next_nervous(now) {
+            let Asker::Redirector { link, streamid, takes_later, .. } = asker else { continue };
+            let id = match self.line(link) {
+                Some(line) if takes_later && !streamid.is_none() => line.promises.one_more(),
+                _ => None,
+            };
+            if let Some(id) = id {
+                let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
+                self.put(link, |_, out| promise.encode(streamid, out));
+                let asker = Asker::Redirector { link, streamid, takes_later, promised: Some(id) };
+                self.askers.wait(token, asker);
+            } else {
+                let wait = self.settings.policy.waits.lookup.saturating_sub(SILENCE_MAX);
+                self.respond_with(link, streamid, None, WireAnswer::Wait { seconds: whole_seconds(wait) });
+            }
         }
-        Asker::Redirector { link, streamid, promised: id }
     }
 
     /// Brings an answer to whoever asked.
@@ -69,7 +85,7 @@ impl Engine {
         match asker {
             Asker::Client(tell) => tell(answer),
             Asker::Order(order) => self.ordered(*order, answer),
-            Asker::Redirector { link, streamid, promised } => {
+            Asker::Redirector { link, streamid, promised, .. } => {
                 self.respond(link, streamid, promised, &answer);
             }
         }

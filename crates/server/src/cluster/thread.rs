@@ -54,11 +54,11 @@ struct Parts {
 
 impl Cluster {
     /// Starts the node: opens its port if it has children, and begins to look for parents. Clients are served at `data_port`;
-    /// `logical` has the files of a server.
+    /// `logical` has the files of a server; without it the node is a member that has none.
     ///
     /// # Errors
     /// [`StartError`], if the port cannot be opened or the thread not be started.
-    pub(crate) fn start(
+    pub fn start(
         mut settings: Settings,
         clock: Arc<dyn Clock>,
         data_port: u16,

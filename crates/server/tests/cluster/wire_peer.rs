@@ -3,7 +3,7 @@
 use crate::site::{Node, PATIENCE};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use wire::cms::flags::Mode;
+use wire::cms::flags::{Mode, SelectOptions as Options};
 use wire::cms::message::Select;
 use wire::cms::{
     Code, Extensions, Frame, Login, LoginAnswer, Message, Phase, Splitter, StreamId, ToRedirector,
@@ -75,7 +75,11 @@ impl Peer {
     }
 
     pub fn select(&mut self, number: u8, path: &[u8]) {
-        let options = wire::cms::flags::SelectOptions::READ;
+        self.select_for(number, path, Options::READ | Options::STAT);
+    }
+
+    /// The same with options of its own.
+    pub fn select_for(&mut self, number: u8, path: &[u8], options: Options) {
         let select = Select { ident: b"", options, path, opaque: None, avoid: None };
         self.say(StreamId([number, 0, 0, 0]), Message::Select(select));
     }
@@ -134,6 +138,16 @@ impl Peer {
                 Some(Some(said)) => return said,
                 Some(None) => {}
                 None => panic!("the connection ended"),
+            }
+        }
+    }
+
+    /// The next answer, be it promised before or not.
+    pub fn answer(&mut self) -> String {
+        loop {
+            let (_, _, words) = self.response();
+            if !words.starts_with("later") {
+                return words;
             }
         }
     }
