@@ -10,10 +10,10 @@ use crate::rows::Row;
 use crate::servers::{Fleet, Side};
 
 /// A run is made again when other guests of the host took a larger share of the processors than this.
-const STOLEN_MAX: f64 = 0.03;
+const STOLEN_MAX: f64 = 0.05;
 
-/// As often as this.
-const AGAIN_MAX: u32 = 3;
+/// Times a run is made again: where it happens all the time, it cannot be helped.
+const AGAIN_MAX: u32 = 1;
 
 /// What came out of a load.
 #[derive(Debug, Serialize, Deserialize)]
@@ -91,7 +91,7 @@ fn measured(
     Ok(())
 }
 
-/// Measures again, a few times at most, when other guests of the host took too much of the processors meanwhile.
+/// Measures once more when other guests of the host took too much of the processors meanwhile.
 fn undisturbed(mut once: impl FnMut() -> anyhow::Result<Figures>) -> anyhow::Result<Figures> {
     let mut left = AGAIN_MAX;
     loop {
