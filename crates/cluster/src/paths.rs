@@ -175,6 +175,12 @@ pub(crate) fn stripped(path: &[u8]) -> &[u8] {
     path.get(..kept).unwrap_or_default()
 }
 
+/// A path as nodes are asked for it: without its trailing slashes; the root is one.
+pub(crate) fn plain(path: &[u8]) -> &[u8] {
+    let kept = stripped(path);
+    if kept.is_empty() { path.get(..1).unwrap_or_default() } else { kept }
+}
+
 /// Whether the first `length` bytes of `path` are whole components.
 fn ends_component(path: &[u8], length: usize) -> bool {
     length == path.len() || path.get(length) == Some(&b'/')

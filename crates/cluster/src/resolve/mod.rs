@@ -49,7 +49,7 @@ use state::{Heard, presence};
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::Cell;
-use crate::paths::stripped;
+use crate::paths::plain;
 use crate::request::{Answer, ErrorCode, LocateOptions, Reason, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
@@ -290,7 +290,7 @@ impl Resolver {
 
     /// A path was removed by order of a client: nothing is known of it.
     pub fn forget(&mut self, path: &[u8]) {
-        self.shared.cache.forget(stripped(path));
+        self.shared.cache.forget(plain(path));
     }
 
     /// A path was renamed by order of a client: nothing is known of either name.
@@ -569,7 +569,7 @@ fn checked(path: &[u8]) -> Result<&[u8], Answer> {
     if path.first() != Some(&b'/') {
         return Err(Answer::error(ErrorCode::INVALID, "The path is not absolute."));
     }
-    Ok(stripped(path))
+    Ok(plain(path))
 }
 
 /// One of these slots; with each number another.

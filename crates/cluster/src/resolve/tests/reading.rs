@@ -78,6 +78,9 @@ fn paths_that_are_none() {
     assert_eq!(code(&stage.read(1, &long).unwrap()), 8);
     assert_eq!(stage.read(1, &long[..PATH_BYTES_MAX]), None);
     assert_eq!(stage.read(1, "/"), None, "the root is a path");
+    assert!(stage.actions.iter().any(|action| matches!(action, Action::Ask { path, .. } if &**path == b"/")));
+    stage.have(0, "/");
+    assert_eq!(sent_to(&stage.read(2, "//").unwrap()), 0);
 }
 
 #[test]
