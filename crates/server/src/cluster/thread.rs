@@ -27,6 +27,12 @@ const COMMANDS_AT_ONCE: usize = 256;
 /// How long whoever looks at the engine waits for the thread.
 const LOOK_MAX: Duration = Duration::from_secs(5);
 
+/// A wake-up so much too late: the machine or the process stood still, or there is more to do than can be done.
+const LATE: Duration = Duration::from_millis(250);
+
+/// For so long what arrived meanwhile is read then, before silence is taken for an answer and nodes for lost.
+const CATCH_UP: Duration = Duration::from_millis(100);
+
 /// Between attempts to tell a busy thread to end.
 const STOP_PAUSE: Duration = Duration::from_millis(1);
 
@@ -306,7 +312,12 @@ async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) {
         let due = engine.borrow_mut().deadline();
         let pause = due.saturating_sub(clock.now());
         tokio::select! {
-            () = tokio::time::sleep(pause) => guarded("the time", || engine.borrow_mut().tick()),
+            () = tokio::time::sleep(pause) => {
+                if clock.now().saturating_sub(due) > LATE {
+                    tokio::time::sleep(CATCH_UP).await;
+                }
+                guarded("the time", || engine.borrow_mut().tick());
+            }
             () = rearm.notified() => {}
         }
     }
