@@ -17,8 +17,10 @@ from pathlib import Path
 import refusal
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-START_SECONDS = 30
-STOP_SECONDS = 40
+# How many times the usual patience machines deserve that are slow, or stopped now and then.
+SLOWNESS = float(os.environ.get("SCALLA_INTEROP_SLOWNESS", "1"))
+START_SECONDS = 30 * SLOWNESS
+STOP_SECONDS = 40 * SLOWNESS
 
 # What both servers are told beyond the tree they serve. Everything here is a deviation from the defaults that some
 # test needs; the defaults themselves are tested by servers that are given nothing.

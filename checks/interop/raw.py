@@ -12,6 +12,7 @@ OK, OKSOFAR, ATTN, AUTHMORE, ERROR, REDIRECT, WAIT, WAITRESP, STATUS = 0, *range
 O_DELETE, O_FORCE, O_NEW, O_READ, O_UPDT, O_MKPATH, O_APND, O_RETSTAT, O_POSC, O_WRTO = \
     0x2, 0x4, 0x8, 0x10, 0x20, 0x100, 0x200, 0x400, 0x1000, 0x8000
 
+
 HANDSHAKE = struct.pack(">5i", 0, 0, 0, 4, 2012)
 
 Frame = namedtuple("Frame", "stream status body data")
@@ -44,8 +45,10 @@ class Connection:
 
     def __init__(self, server, login=True, user="tester", pid=1234, timeout=30, receive_buffer=None):
         self.server = server
-        family, kind, protocol, _, address = socket.getaddrinfo("localhost", server.port, type=socket.SOCK_STREAM)[0]
-        self.socket = socket.socket(family, kind, protocol)
+        # A node of a cluster may have an address of its own, in a network of its own.
+        place, host = getattr(server, "place", None), getattr(server, "address", "localhost")
+        family, kind, protocol, _, address = socket.getaddrinfo(host, server.port, type=socket.SOCK_STREAM)[0]
+        self.socket = place.network.bare_socket(family, kind, protocol) if place else socket.socket(family, kind, protocol)
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(timeout)

@@ -1,0 +1,511 @@
+"""Clusters for the tests: managers, supervisors, servers and meta managers, each a real pair of xrootd and cmsd or one
+process of ours, from one configuration file for all of them.
+
+A `Plan` says which nodes there are and who is whose parent; a `Cluster` runs it with a maker (`real` or `ours`) for each
+node. Nothing sleeps and hopes: a cluster is formed when every parent itself lists its children."""
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import peers
+import raw
+import tools
+
+CMSD = "/usr/bin/cmsd"
+XROOTD = "/usr/bin/xrootd"
+XRDMAPC = "/usr/bin/xrdmapc"
+# The interpreters of the newest Python client and of the distribution's.
+PYTHONS = [sys.executable, "/usr/bin/python3"]
+# Real daemons poll each other every 10 to 12 s and retry after 9 s: several of these may come together.
+FORM_SECONDS = 90 * peers.SLOWNESS
+
+# The waits of a real manager, shortened to what its parser takes. Tests about the waits themselves override them.
+TIMING = """\
+cms.delay startup 1 servers 1 lookup 1 qdl 1 suspend 1 service 1
+cms.conwait 1
+cms.ping 3
+cms.space min 1m 2m
+"""
+
+SETTINGS = """\
+xrd.network nodnr
+xrootd.chksum max 2 adler32 crc32c
+ofs.persist manual hold 20
+"""
+
+
+class Plan:
+    """The shape of a cluster: lines of `name role parent…`, parents first. Roles: meta, manager, supervisor, server. A parent
+    `a>b` stands for a node that is told of `a` and sent on by it to `b`."""
+
+    def __init__(self, text):
+        self.nodes = [(name, role, parents) for name, role, *parents in map(str.split, text.strip().splitlines())]
+
+    def names(self, *roles):
+        return [name for name, role, _ in self.nodes if role in roles]
+
+
+class Node:
+    """One node: its role, who made it, its processes and its files. Speaks for its redirector or data server in `host` and
+    `port`, as a `peers.Server` does."""
+
+    def __init__(self, cluster, name, role, maker, parents, place=None):
+        self.cluster, self.name, self.role, self.maker, self.place = cluster, name, role, maker, place
+        self.told_of = [parent.partition(">")[0] for parent in parents]
+        self.parents = [parent.rpartition(">")[2] for parent in parents]
+        self.kind = maker
+        self.processes = []
+        self.address = place.address if place else "localhost"
+        # Parents are named in everybody's configuration, so their ports are chosen beforehand; servers take any.
+        inner = role != "server"
+        # In a network of its own a parent has the ports that the world knows.
+        self.port = (1094 if place else peers.free_port()) if inner else None
+        self.cms_port = (1213 if place else peers.free_port()) if inner else None
+        self.tree = None
+        if not inner:
+            self.tree = cluster.trees.get(name)
+            if self.tree is None:
+                self.tree = cluster.work / name
+                self.tree.mkdir()
+                self.tree.chmod(0o755)
+                peers.give(self.tree)
+        self.log = cluster.work / f"{name}.log"
+
+    @property
+    def host(self):
+        return f"{self.address}:{self.port}"
+
+    def url(self, path):
+        return f"root://{self.host}/{path}"
+
+    def connect(self, **how):
+        """A bare client at its data port."""
+        return raw.Connection(self, **how)
+
+    @property
+    def is_parent(self):
+        return self.role != "server"
+
+    # Processes.
+
+    def launch(self, command, log, **more):
+        """Starts a program as the servers' user, in its own process group and, where there is one, in its namespace."""
+        prefix = self.place.prefix() if self.place else []
+        if os.geteuid() == 0:
+            uid, gid = peers.unprivileged()
+            prefix = [*prefix, "/usr/bin/setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--pdeathsig=KILL", "--"]
+        with open(log, "ab") as out:
+            process = subprocess.Popen([*prefix, *map(str, command)], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                       cwd=self.cluster.work, start_new_session=True, preexec_fn=peers._die_with_parent,
+                                       env=peers.environment(**more))
+        self.processes.append(process)
+        return process
+
+    def start(self):
+        """Starts it; returns when its ports are open."""
+        raise NotImplementedError
+
+    def alive(self):
+        return bool(self.processes) and all(process.poll() is None for process in self.processes)
+
+    def kill(self, number=signal.SIGKILL):
+        """Ends it at once, as a crash of the machine would."""
+        for process in reversed(self.processes):
+            try:
+                os.killpg(process.pid, number)
+            except ProcessLookupError:
+                pass
+        for process in self.processes:
+            process.wait()
+        self.processes = []
+
+    def signal(self, number):
+        for process in self.processes:
+            os.killpg(process.pid, number)
+
+    def stop(self):
+        """Asks it to end, as an administrator does."""
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            process.wait(peers.STOP_SECONDS)
+        self.processes = []
+
+    def restart(self):
+        """Kills it and starts it again with the same ports."""
+        self.kill()
+        return self.start()
+
+    def output(self):
+        return "\n".join(path.read_text(errors="replace") for path in self.logs() if path.is_file())
+
+    def logs(self):
+        return [self.log]
+
+    def await_(self, condition, what, seconds=peers.START_SECONDS):
+        deadline = time.monotonic() + seconds
+        while True:
+            found = condition()
+            if found:
+                return found
+            assert self.alive(), f"{self.name} ({self.maker}) ended:\n{self.output()[-3000:]}"
+            assert time.monotonic() < deadline, f"{self.name} ({self.maker}): no {what}:\n{self.output()[-3000:]}"
+            time.sleep(0.02)
+
+    def answers(self, port):
+        try:
+            with self.cluster.socket(self.address, port):
+                return True
+        except OSError:
+            return False
+
+    # What it knows.
+
+    def locate(self, path, options=0):
+        """The words of its answer to kXR_locate; None where it says to wait, or that there is nobody."""
+        try:
+            with self.connect(timeout=20) as connection:
+                stream = connection.start(raw.LOCATE, struct.pack(">H14x", options), path.encode())
+                frame = connection.frame()
+                if frame.status == raw.WAITRESP:
+                    frame = connection.frame()
+                    return self._words(struct.unpack(">HHi", frame.body[8:16])[1], frame.body[16:])
+                assert frame.stream == stream
+                return self._words(frame.status, frame.body)
+        except (OSError, raw.Closed):
+            return None
+
+    @staticmethod
+    def _words(status, body):
+        return body.rstrip(b"\0").decode().split() if status == raw.OK else None
+
+    def children(self):
+        """Ports of the nodes it could send a client to now."""
+        words = self.locate("*") or []
+        return {int(word.rpartition(":")[2]) for word in words if word[:1] in "MS"}
+
+
+class Real(Node):
+    """Debian's cmsd and xrootd with the same configuration and instance name."""
+
+    def logs(self):
+        return [self.cluster.work / f"{self.name}.cmsd.log", self.log]
+
+    def start(self):
+        self.start_cmsd()
+        self.start_xrootd()
+        return self
+
+    def arguments(self):
+        return ["-c", self.cluster.configuration, "-n", self.name]
+
+    def start_cmsd(self):
+        """The first of the two: an xrootd that finds no cmsd looks again only 10 s later."""
+        self.admin = self.cluster.work / "admin" / self.name / ".olb"
+        shutil.rmtree(self.admin, ignore_errors=True)
+        log, mark = self.logs()[0], 0
+        if log.is_file():
+            mark = log.stat().st_size
+        self.cmsd = self.launch([CMSD, *self.arguments()], log)
+        self.await_(lambda: "initialization completed" in log.read_text(errors="replace")[mark:].rpartition("------ cmsd")[2], "cmsd")
+        if self.is_parent:
+            self.await_(lambda: self.answers(self.cms_port), "cms port")
+
+    def start_xrootd(self):
+        mark = self.log.stat().st_size if self.log.is_file() else 0
+        port = ["-p", str(self.port)] if self.port else []
+        self.xrootd = self.launch([XROOTD, *self.arguments(), *port], self.log)
+        found = self.await_(lambda: re.search(r"xrootd \S+:(\d+) initialization completed", self.log.read_text(errors="replace")[mark:]),
+                            "xrootd")
+        self.port = int(found.group(1))
+
+    def restart_cmsd(self):
+        """Only the cluster half, as operators do."""
+        self.processes.remove(self.cmsd)
+        self.cmsd.kill()
+        self.cmsd.wait()
+        self.start_cmsd()
+
+
+class Ours(Node):
+    """One process of ours, under the name `xrootd`, from the same configuration."""
+
+    def command(self):
+        link = self.cluster.work / "bin" / "xrootd"
+        if not link.is_symlink():
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(peers.program())
+        port = ["-p", str(self.port)] if self.port else []
+        return [link, "-c", self.cluster.configuration, "-n", self.name, *port]
+
+    def start(self):
+        mark = self.log.stat().st_size if self.log.is_file() else 0
+        self.launch(self.command(), self.log)
+        find = re.compile(r"(?:listening on \S*?|xrootd \S+):(\d+)[ ,]")
+        if self.is_parent:
+            self.await_(lambda: self.answers(self.port) and self.answers(self.cms_port), "open ports")
+        else:
+            found = self.await_(lambda: find.search(self.log.read_text(errors="replace")[mark:]), "port")
+            self.port = int(found.group(1))
+        return self
+
+
+MAKERS = {"real": Real, "ours": Ours}
+
+
+class Cluster:
+    """All nodes of a plan. `makers` gives a maker for every node, or one for all."""
+
+    kind = "cluster"
+
+    def __init__(self, plan, makers, settings="", timing=TIMING, places=None, trees=None):
+        self.plan = plan
+        self.work = Path(tempfile.mkdtemp(prefix="scalla-cluster-", dir="/var/tmp"))
+        self.work.chmod(0o755)
+        for name in ("admin", "run"):
+            (self.work / name).mkdir()
+            peers.give(self.work / name)
+        peers.give(self.work)
+        self.configuration = self.work / "cluster.cfg"
+        self.places = places
+        self.trees = trees or {}
+        self.nodes = {}
+        for name, role, parents in plan.nodes:
+            maker = makers if isinstance(makers, str) else makers[name]
+            self.nodes[name] = MAKERS[maker](self, name, role, maker, parents, places.make(name) if places else None)
+        self.settings = settings
+        self.timing = timing
+
+    def __getitem__(self, name):
+        return self.nodes[name]
+
+    def __getattr__(self, name):
+        try:
+            return self.__dict__["nodes"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def of(self, *roles):
+        return [node for node in self.nodes.values() if node.role in roles]
+
+    @property
+    def servers(self):
+        return self.of("server")
+
+    @property
+    def top(self):
+        """Where clients go."""
+        return next(iter(self.nodes.values()))
+
+    def socket(self, address, port, timeout=5):
+        """A TCP connection from where clients are."""
+        if self.places:
+            found = self.places.bare_socket()
+            found.settimeout(timeout)
+            found.connect((address, port))
+            return found
+        return socket.create_connection((address, port), timeout)
+
+    def write_configuration(self):
+        """One file for all nodes and both programs."""
+        lines = [f"all.adminpath {self.work}/admin", f"all.pidpath {self.work}/run", "all.export /", SETTINGS, self.timing]
+        for node in self.nodes.values():
+            lines.append(f"if named {node.name}")
+            lines.append(f"all.role {'meta manager' if node.role == 'meta' else node.role}")
+            lines += self.managers(node)
+            if node.role == "server":
+                lines += [f"oss.localroot {node.tree}", "xrd.port any"]
+            elif node.role == "supervisor":
+                lines += [f"xrd.port {node.port}", f"cms.superport {node.cms_port}"]
+            else:
+                lines += ["fi", f"if exec xrootd && named {node.name}", f"xrd.port {node.port}"]
+                lines += ["fi", f"if exec cmsd && named {node.name}", f"xrd.port {node.cms_port}"]
+            lines.append("fi")
+        self.configuration.write_text("\n".join([*lines, self.settings, ""]))
+
+    def managers(self, node):
+        """The `all.manager` lines of a node: its own port where it is a manager, and its parents."""
+        lines = []
+        if node.role == "meta":
+            lines.append(f"all.manager meta {node.address}:{node.cms_port}")
+        elif node.role == "manager":
+            lines += [f"all.manager {twin.address}:{twin.cms_port}" for twin in self.twins(node)]
+        for name in node.told_of:
+            parent = self.nodes[name]
+            kind = "meta " if parent.role == "meta" else ""
+            lines.append(f"all.manager {kind}{parent.address}:{parent.cms_port}")
+        return lines
+
+    def twins(self, node):
+        """A manager and those who share its children with it, in the order of the plan."""
+        shared = {parent for other in self.nodes.values() if node.name in other.parents for parent in other.parents}
+        return [other for other in self.of("manager") if other is node or other.name in shared]
+
+    def start(self, between=None):
+        """Starts all nodes, parents first; `between` is called when the first of them is up."""
+        try:
+            self.write_configuration()
+            for node in self.nodes.values():
+                node.start()
+                if between and node is self.top:
+                    between()
+            return self.formed()
+        except BaseException:
+            self.remove()
+            raise
+
+    def formed(self, seconds=FORM_SECONDS):
+        """Waits until every living parent itself lists its living children."""
+        deadline = time.monotonic() + seconds
+        for parent in self.nodes.values():
+            if not (parent.is_parent and parent.alive()):
+                continue
+            expected = {node.port for node in self.nodes.values() if parent.name in node.parents and node.alive()}
+            while not expected <= (children := parent.children()):
+                assert time.monotonic() < deadline, \
+                    f"{parent.name} ({parent.maker}) lists {children}, not {expected}\n{parent.output()[-3000:]}"
+                time.sleep(0.05)
+        return self
+
+    def complete(self):
+        """The same cluster with all of its nodes up and known to their parents; an earlier test may have failed half way."""
+        for node in self.nodes.values():
+            if not node.alive():
+                node.kill()
+                node.start()
+        return self.formed()
+
+    def answering(self, seconds=FORM_SECONDS):
+        """Waits until questions about a file that nobody has asked for are answered by every server, at every manager."""
+        deadline = time.monotonic() + seconds
+        area = Area(self)
+        area.put("probe", b"probe", *(node.name for node in self.servers))
+        for parent in self.of("manager", "supervisor"):
+            expected = {node.port for node in self.servers if parent.name in node.parents}
+            while not expected <= {int(word.rpartition(":")[2]) for word in parent.locate(area / "probe") or []}:
+                assert time.monotonic() < deadline, f"{parent.name} ({parent.maker}) does not find what all have"
+                time.sleep(0.2)
+        area.remove()
+        return self
+
+    def remove(self):
+        for node in self.nodes.values():
+            node.kill()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.remove()
+
+    def name_of(self, port):
+        """Which node has a data port."""
+        return next((node.name for node in self.nodes.values() if node.port == int(port)), None)
+
+    def named(self, text):
+        """The names of the nodes whose addresses stand in a text, in its order."""
+        found = (self.name_of(port) for port in re.findall(r"[\w.\]]:(\d+)\b", text))
+        return [name for name in found if name]
+
+
+class Area:
+    """A fresh folder of a test: `path` as clients name it; on the servers it exists once a file is put there."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.path = f"/area-{os.getpid()}-{next(Area._numbers)}"
+
+    def __truediv__(self, name):
+        return f"{self.path}/{name}"
+
+    def url(self, name):
+        return self.cluster.top.url(self / name)
+
+    def local(self, server, name=""):
+        return self.cluster[server].tree / self.path[1:] / name
+
+    def put(self, name, data, *servers):
+        """Places a file by hand on servers; returns the path as clients name it."""
+        for server in servers:
+            self.folder(server)
+            local = self.local(server, name)
+            local.write_bytes(data)
+            local.chmod(0o644)
+            peers.give(local)
+        return self / name
+
+    def folder(self, *servers):
+        for server in servers:
+            local = self.local(server)
+            if not local.is_dir():
+                local.mkdir(mode=0o755)
+                peers.give(local)
+        return self.path
+
+    def remove(self):
+        for node in self.cluster.servers:
+            shutil.rmtree(self.local(node.name), ignore_errors=True)
+
+    def holders(self, name):
+        """The servers on whose disks a name is."""
+        return [node.name for node in self.cluster.servers if os.path.lexists(self.local(node.name, name))]
+
+    def get(self, name):
+        """The content of the only copy of a file."""
+        holders = self.holders(name)
+        assert len(holders) == 1, f"{name} is on {holders}"
+        return self.local(holders[0], name).read_bytes()
+
+
+def mixed(plan, **makers):
+    """A maker for every node: `mixed(FLAT, man="ours", servers="real")`; `servers` may be one for each, by letter: `ror`."""
+    chosen = {}
+    for name, role, _ in plan.nodes:
+        chosen[name] = makers.get(name) or makers.get(role + "s") or makers["rest"]
+    return chosen
+
+
+def parameters(name, plan, mixes, plan_in=False):
+    """Parameters of a cluster fixture, makers alone or with their plan: the tests of each mix run on one worker."""
+    only = os.environ.get("SCALLA_INTEROP_ONLY", "")
+    found = []
+    for mix, makers in mixes.items():
+        chosen = mixed(plan, **makers)
+        if only == "theirs" and "ours" in chosen.values() or only == "ours" and "ours" not in chosen.values():
+            continue
+        found.append(pytest.param((plan, chosen) if plan_in else chosen, id=f"{name}-{mix}", marks=pytest.mark.xdist_group(f"{name}-{mix}")))
+    return found
+
+
+def redirected(connection, stream, path, deferred=True):
+    """The port that an open is redirected to, after whatever waits the manager asks for."""
+    while True:
+        frame = connection.frame()
+        if frame.status == raw.WAITRESP:
+            assert deferred, "a deferred answer to a client that knows none"
+            continue
+        if frame.status == raw.ATTN:
+            inner, status, _ = struct.unpack(">HHi", frame.body[8:16])
+            frame = raw.Frame(inner, status, frame.body[16:], b"")
+        assert frame.stream == stream
+        if frame.status == raw.WAIT:
+            time.sleep(struct.unpack(">i", frame.body[:4])[0])
+            stream = connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path.encode())
+            continue
+        assert frame.status == raw.REDIRECT, frame
+        return struct.unpack(">i", frame.body[:4])[0]

@@ -1,0 +1,125 @@
+"""Network namespaces for nodes whose addresses must differ or whose network is cut: one namespace for each node, and one
+with the bridge between them, where the clients run."""
+
+import ctypes
+import itertools
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+NAMESPACES = Path("/run/netns")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
+_numbers = itertools.count(1)
+# Runs a program with a host name of its own and the network's table of names; no name server is ever asked.
+_DRESS = 'mount --bind "$1/hosts" /etc/hosts && mount --bind "$1/resolv.conf" /etc/resolv.conf && hostname "$2" && shift 2 && exec "$@"'
+
+
+def ip(*words):
+    done = subprocess.run(["ip", *words], capture_output=True, text=True)
+    assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr.strip()} (the cluster tests need root)"
+
+
+def _enter(handle):
+    if _LIBC.setns(handle, _CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "a network namespace cannot be entered")
+
+
+class Network:
+    """A bridge in a namespace of its own. `make` adds a namespace for a node."""
+
+    def __init__(self):
+        self.number = next(_numbers)
+        self.name = f"scalla-{os.getpid()}-{self.number}"
+        self.made = []
+        _remove_left_over()
+        self.folder = Path(tempfile.mkdtemp(prefix="scalla-network-", dir="/var/tmp"))
+        self.folder.chmod(0o755)
+        (self.folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+        self.name_hosts({})
+        ip("netns", "add", self.name)
+        ip("-n", self.name, "link", "set", "lo", "up")
+        ip("-n", self.name, "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.name, "link", "set", "bridge", "up")
+        ip("-n", self.name, "address", "add", "10.213.0.1/24", "dev", "bridge")
+
+    def make(self, name):
+        place = Place(self, name, len(self.made) + 2)
+        self.made.append(place)
+        self.name_hosts({})
+        return place
+
+    def name_hosts(self, more):
+        """Writes the table of names: every place, and for each further name the addresses that it stands for."""
+        lines = ["127.0.0.1 localhost", "10.213.0.1 client"]
+        lines += [f"{place.address} {place.host}" for place in self.made]
+        lines += [f"{address} {name}" for name, addresses in more.items() for address in addresses]
+        (self.folder / "hosts").write_text("\n".join([*lines, ""]))
+
+    def prefix(self, name=None, host="client"):
+        """What the command line of a program in a namespace begins with, the clients' own if none is named."""
+        return ["ip", "netns", "exec", name or self.name, "unshare", "--uts", "--", "/bin/sh", "-c", _DRESS, "sh",
+                str(self.folder), host]
+
+    def bare_socket(self, family=socket.AF_INET, kind=socket.SOCK_STREAM, protocol=0):
+        """An unconnected socket in the clients' namespace, for this process."""
+        with open("/proc/thread-self/ns/net") as home, open(NAMESPACES / self.name) as there:
+            _enter(there.fileno())
+            try:
+                return socket.socket(family, kind, protocol)
+            finally:
+                _enter(home.fileno())
+
+    def remove(self):
+        for place in self.made:
+            place.remove()
+        ip("netns", "delete", self.name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.remove()
+
+
+class Place:
+    """A namespace with one address, 10.213.0.N, joined to the bridge by a cable that can be drawn."""
+
+    def __init__(self, network, host, number):
+        self.network, self.host, self.number = network, host, number
+        self.name = name = f"{network.name}-{number}"
+        self.address = f"10.213.0.{number}"
+        self.cable = f"cable{number}"
+        ip("netns", "add", name)
+        ip("-n", name, "link", "set", "lo", "up")
+        ip("-n", network.name, "link", "add", self.cable, "type", "veth", "peer", "name", "net", "netns", name)
+        ip("-n", name, "address", "add", f"{self.address}/24", "dev", "net")
+        ip("-n", name, "link", "set", "net", "up")
+        ip("-n", network.name, "link", "set", self.cable, "up")
+        self.heal()
+
+    def prefix(self):
+        """What the command line of a program in it begins with."""
+        return self.network.prefix(self.name, self.host)
+
+    def cut(self):
+        """From now on nothing arrives and nothing leaves, and nobody is told."""
+        ip("-n", self.network.name, "link", "set", self.cable, "nomaster")
+
+    def heal(self):
+        ip("-n", self.network.name, "link", "set", self.cable, "master", "bridge")
+
+    def remove(self):
+        ip("netns", "delete", self.name)
+
+
+def _remove_left_over():
+    """Namespaces of test runs that were killed."""
+    for path in NAMESPACES.glob("scalla-*"):
+        owner = path.name.split("-")[1]
+        if owner.isdigit() and not Path(f"/proc/{owner}").exists():
+            subprocess.run(["ip", "netns", "delete", path.name], capture_output=True)

@@ -1,0 +1,313 @@
+"""One manager and three servers, in all mixes of real daemons and ours: what clients do at the manager. What a test demands
+must hold for the all-real cluster too."""
+
+import struct
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import clusters
+import peers
+import raw
+import tools
+from tools import data, wait_until, xrdcp, xrdfs
+
+FLAT = clusters.Plan("""
+    man manager
+    s1 server man
+    s2 server man
+    s3 server man
+""")
+MIXES = {
+    "real": dict(rest="real"),
+    "ours": dict(rest="ours"),
+    "our-servers-under-real": dict(man="real", rest="ours"),
+    "real-servers-under-ours": dict(man="ours", rest="real"),
+    "both-under-real": dict(man="real", s1="ours", s2="real", s3="ours"),
+    "both-under-ours": dict(man="ours", s1="real", s2="ours", s3="real"),
+}
+NOT_FOUND = "[3011]"
+
+
+@pytest.fixture(scope="module", params=clusters.parameters("flat", FLAT, MIXES))
+def running(request):
+    with clusters.Cluster(FLAT, request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    """The cluster, complete."""
+    return running.complete()
+
+
+@pytest.fixture
+def area(cluster):
+    return clusters.Area(cluster)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source"
+    path.write_bytes(data(300_000))
+    return path
+
+
+# Location.
+
+@pytest.mark.parametrize("options", [(), ("-r",), ("-d",), ("-h",), ("-r", "-d"), ("-d", "-h")], ids=lambda options: "".join(options) or "plain")
+def test_locate(cluster, area, options):
+    """Those that have the file, and only those."""
+    path = area.put("file", b"here", "s1", "s3")
+    found = xrdfs(cluster.man, "locate", *options, path).ok()
+    assert sorted(cluster.named(found.out)) == ["s1", "s3"], found
+    assert found.out.count("Server ReadWrite") == 2, found
+
+
+def test_locate_everybody(cluster):
+    found = xrdfs(cluster.man, "locate", "*").ok()
+    assert sorted(cluster.named(found.out)) == ["s1", "s2", "s3"], found
+    assert sorted(cluster.named(xrdfs(cluster.man, "locate", "-d", "*").ok().out)) == ["s1", "s2", "s3"]
+
+
+def test_missing_file(cluster, area):
+    for _ in range(2):
+        xrdfs(cluster.man, "locate", area / "nope").fails(54, NOT_FOUND)
+        xrdfs(cluster.man, "stat", area / "nope").fails(54, NOT_FOUND)
+    xrdcp(area.url("nope"), "-").fails(54, NOT_FOUND)
+
+
+def test_file_placed_by_hand_after_it_was_missed(cluster, area):
+    """A refresh finds what nobody announced."""
+    xrdfs(cluster.man, "stat", area / "late").fails(54, NOT_FOUND)
+    path = area.put("late", b"1234567", "s2")
+    assert cluster.named(xrdfs(cluster.man, "locate", "-r", path).ok().out) == ["s2"]
+    assert "Size:   7" in xrdfs(cluster.man, "stat", path).ok().out
+
+
+def test_many_ask_at_once(cluster, area):
+    """A file nobody has asked for, wanted by many in the same moment."""
+    path = area.put("wanted", b"w" * 10, "s2")
+    connections = [cluster.man.connect() for _ in range(20)]
+    streams = [connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path.encode()) for connection in connections]
+    for connection, stream in zip(connections, streams):
+        assert cluster.name_of(clusters.redirected(connection, stream, path)) == "s2"
+        connection.close_socket()
+
+
+@pytest.mark.parametrize("version", [0x290, 0x300, 0x400, 0x520], ids=hex)
+@pytest.mark.parametrize("capability", [0, 2, 4, 5])
+def test_clients_of_all_ages(cluster, area, version, capability):
+    """None is sent what it cannot understand: those before version 3 get no deferred answer."""
+    path = area.put("file", b"old and new", "s3")
+    with cluster.man.connect(login=False) as connection:
+        connection.hello(version=version)
+        connection.login(capability=capability)
+        stream = connection.start(raw.OPEN, struct.pack(">HH", 0, raw.O_READ), path.encode())
+        assert cluster.name_of(clusters.redirected(connection, stream, path, deferred=capability >= 3)) == "s3"
+
+
+# Reading, writing, creating.
+
+def test_upload_and_download(cluster, area, source, tmp_path):
+    xrdcp(source, area.url("sub/file")).ok()
+    assert area.get("sub/file") == source.read_bytes()
+    xrdcp(area.url("sub/file"), tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    assert cluster.named(xrdfs(cluster.man, "locate", area / "sub/file").ok().out) == area.holders("sub/file")
+
+
+def test_existing_file_is_kept_without_force(cluster, area, source):
+    area.put("file", b"precious", "s2")
+    xrdcp(source, area.url("file")).fails(50, "file exists")
+    assert area.get("file") == b"precious"
+    xrdcp("-f", source, area.url("file")).ok()
+    assert area.get("file") == source.read_bytes() and area.holders("file") == ["s2"]
+
+
+def test_creations_are_spread(cluster, area, source):
+    with ThreadPoolExecutor() as pool:
+        for done in pool.map(lambda number: xrdcp(source, area.url(f"file{number}")), range(6)):
+            done.ok()
+    used = {name for number in range(6) for name in area.holders(f"file{number}")}
+    assert used == {"s1", "s2", "s3"}
+
+
+def test_creation_at_a_server_is_announced(cluster, area, source):
+    """The manager knows that nobody has it, and hears of the file a client then makes behind its back."""
+    xrdfs(cluster.man, "stat", area / "file").fails(54, NOT_FOUND)
+    xrdcp(source, cluster.s3.url(area / "file")).ok()
+    wait_until(lambda: cluster.man.locate(area / "file"))
+    assert cluster.named(xrdfs(cluster.man, "locate", area / "file").ok().out) == ["s3"]
+
+
+def test_upload_that_persists_on_close(cluster, area, source):
+    xrdcp("--posc", source, area.url("file")).ok()
+    assert area.get("file") == source.read_bytes()
+    assert "Size:   300000" in xrdfs(cluster.man, "stat", area / "file").ok().out
+
+
+def test_checksum(cluster, area, source):
+    xrdcp("--cksum", "adler32:source", source, area.url("file")).ok()
+    sum_there = xrdfs(cluster.man, "query", "checksum", area / "file").ok().out.split()
+    sum_direct = xrdfs(cluster[area.holders("file")[0]], "query", "checksum", area / "file").ok().out.split()
+    assert sum_there == sum_direct and sum_there[0] == "adler32"
+
+
+def test_attributes_mode_and_size(cluster, area):
+    path = area.put("file", b"0123456789", "s2")
+    xrdfs(cluster.man, "chmod", path, "rwxr-x---").ok()
+    assert area.local("s2", "file").stat().st_mode & 0o777 == 0o750
+    xrdfs(cluster.man, "truncate", path, "4").ok()
+    assert area.get("file") == b"0123"
+    xrdfs(cluster.man, "xattr", path, "set", "key=value").ok()
+    assert "value" in xrdfs(cluster.man, "xattr", path, "get", "key").ok().out
+    assert xrdfs(cluster.man, "cat", path).ok().out == "0123"
+
+
+# Names.
+
+def test_deletion(cluster, area):
+    path = area.put("file", b"short-lived", "s2")
+    xrdfs(cluster.man, "rm", path).ok()
+    assert area.holders("file") == []
+    wait_until(lambda: xrdfs(cluster.man, "stat", path).status == 54)
+    xrdfs(cluster.man, "locate", path).fails(54, NOT_FOUND)
+    xrdfs(cluster.man, "rm", path).fails(54, NOT_FOUND)
+
+
+def test_deletion_at_a_server_is_announced(cluster, area):
+    path = area.put("file", b"two copies", "s1", "s2")
+    assert sorted(cluster.named(xrdfs(cluster.man, "locate", path).ok().out)) == ["s1", "s2"]
+    xrdfs(cluster.s1, "rm", path).ok()
+    wait_until(lambda: cluster.named(xrdfs(cluster.man, "locate", path).ok().out) == ["s2"])
+    assert xrdfs(cluster.man, "cat", path).ok().out == "two copies"
+
+
+def test_rename(cluster, area):
+    old = area.put("old", b"content", "s3")
+    xrdfs(cluster.man, "mv", old, area / "new").ok()
+    assert area.holders("old") == [] and area.holders("new") == ["s3"]
+    wait_until(lambda: cluster.man.locate(area / "new"))
+    assert xrdfs(cluster.man, "cat", area / "new").ok().out == "content"
+    wait_until(lambda: xrdfs(cluster.man, "stat", old).status == 54)
+
+
+def test_folders(cluster, area):
+    area.folder("s1", "s2", "s3")
+    xrdfs(cluster.man, "mkdir", area / "made").ok()
+    assert area.holders("made")
+    assert "IsDir" in xrdfs(cluster.man, "stat", area / "made").ok().out
+    xrdfs(cluster.man, "rmdir", area / "made").ok()
+    assert area.holders("made") == []
+
+
+def test_listing_has_each_name_once(cluster, area):
+    area.put("everywhere", b"x", "s1", "s2", "s3")
+    for name in ("s1", "s2", "s3"):
+        area.put(f"on-{name}", b"x", name)
+    listed = xrdfs(cluster.man, "ls", area.path).ok().out.split()
+    assert listed == sorted(area / name for name in ("everywhere", "on-s1", "on-s2", "on-s3"))
+    long = xrdfs(cluster.man, "ls", "-l", area.path).ok().out.splitlines()
+    assert sorted(line.split()[-1] for line in long) == listed
+    with_addresses = xrdfs(cluster.man, "ls", "-u", area.path).ok().out.split()
+    assert sum("everywhere" in line for line in with_addresses) == 3
+
+
+def test_listing_of_a_missing_folder(cluster, area):
+    xrdfs(cluster.man, "ls", area / "nope").fails(54, NOT_FOUND)
+
+
+# Space, preparation, maps.
+
+def test_space(cluster):
+    answer = dict(word.split("=") for word in xrdfs(cluster.man, "query", "space", "/").ok().out.strip().split("&"))
+    alone = dict(word.split("=") for word in xrdfs(cluster.s1, "query", "space", "/").ok().out.strip().split("&"))
+    # All servers lie on one file system here, which is counted for each.
+    assert abs(int(answer["oss.space"]) / int(alone["oss.space"]) - 3) < 0.05
+    assert abs(int(answer["oss.free"]) / int(alone["oss.free"]) - 3) < 0.2
+    assert "Total:" in xrdfs(cluster.man, "spaceinfo", "/").ok().out
+    lines = xrdfs(cluster.man, "statvfs", "/").ok().out.splitlines()
+    assert lines[1].split() == "Nodes with RW space: 3".split()
+
+
+def test_prepare(cluster, area):
+    path = area.put("file", b"x", "s1")
+    for options in ((), ("-s",), ("-w",), ("-f",), ("-p", "2"), ("-s", "-c")):
+        xrdfs(cluster.man, "prepare", *options, path).ok()
+
+
+@pytest.mark.parametrize("list_", [None, "all", "m", "s"])
+def test_map(cluster, list_):
+    options = ["--list", list_] if list_ else []
+    done = tools.run([clusters.XRDMAPC, *options, cluster.man.host]).ok()
+    assert sorted(set(cluster.named(done.out))) == (["man"] if list_ == "m" else ["man", "s1", "s2", "s3"]), done
+
+
+def test_map_with_a_file(cluster, area):
+    path = area.put("file", b"x", "s1", "s3")
+    done = tools.run([clusters.XRDMAPC, "--verify", cluster.man.host, path]).ok()
+    marks = {cluster.named(line)[0]: line[:6].split()[0] for line in done.out.splitlines() if cluster.named(line)}
+    assert (marks["s1"], marks["s2"], marks["s3"]) == (">+", "-", ">+"), done
+
+
+def test_role(cluster):
+    assert xrdfs(cluster.man, "query", "config", "role").ok().out.strip() == "manager"
+    assert xrdfs(cluster.s1, "query", "config", "role").ok().out.strip() == "server"
+
+
+# Going wrong.
+
+def test_file_vanished_behind_the_managers_back(cluster, area):
+    """The manager sends the client to where the file was; the client comes back saying so. No loop, no wait without end."""
+    path = area.put("file", b"x", "s2")
+    xrdfs(cluster.man, "stat", path).ok()
+    area.local("s2", "file").unlink()
+    xrdcp(area.url("file"), "-").fails(54, NOT_FOUND)
+    xrdfs(cluster.man, "stat", path).fails(54, NOT_FOUND)
+    path = area.put("file", b"back", "s3")
+    assert cluster.named(xrdfs(cluster.man, "locate", "-r", path).ok().out) == ["s3"]
+    assert xrdfs(cluster.man, "cat", path).ok().out == "back"
+
+
+def test_server_is_restarted(cluster, area):
+    path = area.put("file", b"before and after", "s2")
+    xrdfs(cluster.man, "stat", path).ok()
+    cluster.s2.restart()
+    cluster.complete()
+    assert xrdfs(cluster.man, "cat", path).ok().out == "before and after"
+
+
+def test_server_stops_in_good_order(cluster, area):
+    path = area.put("file", b"two copies", "s1", "s2")
+    xrdfs(cluster.man, "stat", path).ok()
+    cluster.s1.stop()
+    for _ in range(4):
+        assert xrdfs(cluster.man, "cat", path).ok().out == "two copies"
+    cluster.s1.start()
+    cluster.complete()
+    wait_until(lambda: sorted(cluster.named(xrdfs(cluster.man, "locate", path).out)) == ["s1", "s2"])
+
+
+def test_manager_is_restarted(cluster, area, source):
+    """Clients wait for it, nodes come back to it, and everything is found again."""
+    path = area.put("file", b"before and after", "s3")
+    xrdfs(cluster.man, "stat", path).ok()
+    cluster.man.restart()
+    if len({server.maker for server in cluster.servers}) > 1:
+        # Real nodes are back after 9 s only, ours at once, and one server is enough to serve by this configuration.
+        cluster.complete()
+    assert xrdfs(cluster.man, "cat", path).ok().out == "before and after"
+    cluster.complete()
+    xrdcp(source, area.url("new")).ok()
+    assert area.get("new") == source.read_bytes()
+
+
+# Clients of both generations.
+
+@pytest.mark.parametrize("python", clusters.PYTHONS, ids=["newest", "5.5.3"])
+def test_python_client(cluster, area, python):
+    area.put("there", tools.pattern(10_000), "s2")
+    done = tools.run([python, peers.REPOSITORY / "checks/interop/python_cluster.py", f"root://{cluster.man.host}", area.path])
+    assert done.ok().out.strip() == "done"
+    assert area.holders("made-by-python") == []

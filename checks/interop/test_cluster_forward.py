@@ -1,0 +1,102 @@
+"""Changes of the name space that the redirector hands to every server, and space that runs out, in mixes."""
+
+import pytest
+
+import clusters
+from test_days import small_disk  # noqa: F401 (a fixture)
+from tools import data, wait_until, xrdcp, xrdfs
+
+PLAN = clusters.Plan("""
+    man manager
+    s1 server man
+    s2 server man
+""")
+MIXES = {
+    "real": dict(rest="real"),
+    "ours": dict(rest="ours"),
+    "our-servers-under-real": dict(man="real", rest="ours"),
+    "real-servers-under-ours": dict(man="ours", rest="real"),
+}
+NOT_FOUND = "[3011]"
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", params=clusters.parameters("forward", PLAN, MIXES))
+def forwarding(request):
+    cluster = clusters.Cluster(PLAN, request.param)
+    operations = "ofs.forward 1way mkdir mv rm rmdir chmod trunc\n"
+    if cluster.man.maker == "real":
+        # A real redirector forwards only where requests are authorized; the table allows everything.
+        table = cluster.work / "authdb"
+        table.write_text("u * / a\n")
+        operations += f"ofs.authorize 1\nacc.authdb {table}\n"
+    cluster.settings = f"if named man\n{operations}fi\n"
+    with cluster:
+        yield cluster
+
+
+@pytest.fixture
+def area(forwarding):
+    return clusters.Area(forwarding)
+
+
+def test_forwarded(forwarding, area):
+    man = forwarding.man
+    area.folder("s1", "s2")
+    both = ["s1", "s2"]
+    xrdfs(man, "mkdir", area / "made").ok()
+    wait_until(lambda: area.holders("made") == both)
+    for name in both:
+        area.put("made/file", b"0123456789", name)
+    xrdfs(man, "chmod", area / "made/file", "rw-r-----").ok()
+    wait_until(lambda: all(area.local(name, "made/file").stat().st_mode & 0o777 == 0o640 for name in both))
+    xrdfs(man, "truncate", area / "made/file", "4").ok()
+    wait_until(lambda: all(area.local(name, "made/file").stat().st_size == 4 for name in both))
+    xrdfs(man, "mv", area / "made/file", area / "made/moved").ok()
+    wait_until(lambda: area.holders("made/moved") == both and area.holders("made/file") == [])
+    xrdfs(man, "rm", area / "made/moved").ok()
+    wait_until(lambda: area.holders("made/moved") == [])
+    xrdfs(man, "rmdir", area / "made").ok()
+    wait_until(lambda: area.holders("made") == [])
+
+
+@pytest.fixture(params=clusters.parameters("space", PLAN, MIXES))
+def tight(request, small_disk):  # noqa: F811
+    """The disk of s1 is smaller than the space a server must have to be given new files."""
+    timing = clusters.TIMING.replace("cms.space min 1m 2m", "cms.space min 20m 30m")
+    with clusters.Cluster(PLAN, request.param, timing=timing, trees={"s1": small_disk}) as cluster:
+        yield cluster
+
+
+def test_new_files_go_where_there_is_space(tight, tmp_path):
+    """What is on the small disk is read from it, and nothing is put there; without the other server there is no space."""
+    area = clusters.Area(tight)
+    area.put("old", b"old", "s1")
+    (tmp_path / "source").write_bytes(data(MIB))
+    for number in range(4):
+        xrdcp(tmp_path / "source", area.url(f"new{number}")).ok()
+        assert area.holders(f"new{number}") == ["s2"]
+    assert xrdfs(tight.man, "cat", area / "old").ok().out == "old"
+
+
+def test_disk_that_fills_up_while_clients_write(small, tmp_path):
+    """A client is told, nothing half is left that was to persist on close, and the other server is not concerned."""
+    area = clusters.Area(small)
+    (tmp_path / "large").write_bytes(data(12 * MIB))
+    told = set()
+    for number in range(4):
+        done = xrdcp("--posc", tmp_path / "large", area.url(f"large{number}"))
+        told.add(done.status)
+        if done.status:
+            assert "[3009]" in done.all, done
+            wait_until(lambda: area.holders(f"large{number}") == [])
+        else:
+            assert area.holders(f"large{number}") == ["s2"]
+    assert told == {0, 54}
+
+
+@pytest.fixture(params=clusters.parameters("space", PLAN, MIXES))
+def small(request, small_disk):  # noqa: F811
+    """The disk of s1 has room for a few files."""
+    with clusters.Cluster(PLAN, request.param, trees={"s1": small_disk}) as cluster:
+        yield cluster

@@ -1,0 +1,312 @@
+"""Frames that no proper node would send, towards our manager, which has two good servers all the while: whatever comes, clients
+are served. (A real manager dies of several of these: a login without an id, a cancelled prepare, noise, too many redirectors.)"""
+
+import random
+import socket
+import struct
+import threading
+
+import pytest
+
+import clusters
+import cms
+import peers
+from tools import wait_until, xrdcp, xrdfs
+
+PLAN = clusters.Plan("""
+    man manager
+    s1 server man
+    s2 server man
+""")
+
+
+@pytest.fixture(scope="module", params=clusters.parameters("hostile", PLAN, {
+    "ours": dict(rest="ours"), "real-servers-under-ours": dict(man="ours", rest="real")}))
+def running(request):
+    with clusters.Cluster(PLAN, request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    yield running.complete()
+    # Whatever a test did: the manager is the same process, and serves.
+    assert running.man.alive(), running.man.output()[-3000:]
+    served(running)
+
+
+def served(cluster):
+    area = clusters.Area(cluster)
+    area.put("file", b"served", "s1")
+    assert xrdfs(cluster.man, "cat", area / "file").ok().out == "served"
+
+
+# Frames.
+
+@pytest.mark.parametrize("what", [
+    b"", b"\0", b"\0" * 7, b"\0" * 8, b"\0" * 4096, b"\xff" * 4096, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"login server 1094\n",
+    cms.header(0, cms.LOGIN, 0, 65535), cms.header(1, cms.LOGIN, 0, 10), cms.frame(cms.PING), cms.frame(200, b"x" * 100),
+    cms.frame(cms.LOGIN, b""), cms.frame(cms.LOGIN, cms.login()[:20]), cms.frame(cms.LOGIN, cms.login(paths="q /")),
+    cms.frame(cms.LOGIN, cms.login(mode=0)), cms.frame(cms.LOGIN, cms.login(paths="w /" + "x" * 5000)),
+    cms.frame(cms.LOGIN, cms.login(paths="w \0/etc\0")), cms.frame(cms.LOGIN, cms.login(interfaces="[::" * 100)),
+    cms.frame(cms.LOGIN, cms.u16(3) + cms.text("a string where a number is due")),
+], ids=lambda what: f"{len(what)}-{what[:12].hex()}")
+def test_logins_that_make_no_sense(cluster, what):
+    with cms.Link(cluster.man) as link:
+        try:
+            link.send(what)
+            link.socket.shutdown(socket.SHUT_WR)
+            link.closed()
+        except OSError:
+            pass
+
+
+def test_silent_connections_are_closed(cluster):
+    """The head of a login must come at once, its body soon."""
+    with cms.Link(cluster.man) as silent, cms.Link(cluster.man) as half:
+        half.send(cms.header(0, cms.LOGIN, 0, 100))
+        assert silent.closed()
+        assert half.closed()
+
+
+def test_login_cut_at_every_byte(cluster):
+    whole = cms.frame(cms.LOGIN, cms.login(sid="s-cut@nowhere nowhere"))
+    links = []
+    for size in range(len(whole)):
+        link = cms.Link(cluster.man)
+        link.send(whole[:size])
+        links.append(link)
+    served(cluster)
+    for link in links:
+        link.socket.close()
+
+
+def test_login_byte_by_byte(cluster):
+    with cms.Link(cluster.man) as link:
+        for byte in cms.frame(cms.LOGIN, cms.login(sid="s-slow@nowhere nowhere")):
+            link.send(bytes([byte]))
+        assert link.frame().code == cms.LOGIN
+
+
+@pytest.mark.parametrize("version", [2, 4, 99, 65535])
+def test_login_from_another_time(cluster, version):
+    """Versions from the past and the future are answered with 3, and more than is known of the record is ignored."""
+    with cms.Child(cluster.man, sid=f"s-v{version}@nowhere nowhere", version=version, more=cms.u32(7) + cms.text("what is this") * 5) as child:
+        assert child.reply.data[:3] == cms.u16(3)
+
+
+def test_node_without_an_id(cluster):
+    """A real manager dies of it."""
+    with cms.Link(cluster.man) as link:
+        link.send(cms.frame(cms.LOGIN, cms.login(sid=None)))
+        link.socket.settimeout(3)
+        link.closed()
+
+
+def test_cancelled_prepare_from_a_redirector(cluster):
+    """A real manager dies of it."""
+    with cms.Redirector(cluster.man) as redirector:
+        redirector.send(cms.frame(cms.PREPDEL, cms.text("tester") + cms.text("some-id"), 1))
+        redirector.select("/nothing-here")
+
+
+def test_status_before_the_login(cluster):
+    """A race in real nodes, about once in a hundred starts."""
+    with cms.Link(cluster.man) as link:
+        link.send(cms.status(cms.RESUME, 1094) + cms.frame(cms.LOGIN, cms.login(sid="s-early@nowhere nowhere")))
+        assert link.frame().code == cms.LOGIN
+
+
+def test_unknown_codes_are_skipped(cluster):
+    with cms.Child(cluster.man, sid="s-codes@nowhere nowhere") as child:
+        for code in [*range(28, 224), *range(227, 256)]:
+            child.send(cms.frame(code, b"\xff" * 100, stream=9))
+        alive(child)
+
+
+def alive(child):
+    """The parent pings it still: with a ping of 3 s something comes soon."""
+    assert child.frame().code in (cms.PING, cms.STATE, cms.USAGE)
+
+
+def test_requests_that_are_not_for_a_parent(cluster):
+    """Everything a node may not ask its parent, and payloads that do not parse."""
+    with cms.Child(cluster.man, sid="s-wrong@nowhere nowhere") as child:
+        for code in range(28):
+            if code not in (cms.DISC, cms.LOGIN, cms.XAUTH, cms.PREPDEL, cms.STATUS):
+                child.send(cms.frame(code, b"\xff" * 50, stream=3))
+                child.send(cms.frame(code, b"", stream=3))
+                child.send(cms.frame(code, b"\0\x05abc", stream=3))
+        alive(child)
+
+
+def test_frames_too_large(cluster):
+    """More than 16384 bytes end the connection."""
+    with cms.Child(cluster.man, sid="s-large@nowhere nowhere") as child:
+        child.send(cms.header(0, cms.HAVE, cms.RAW | cms.ONLINE, 20000) + b"/" * 20000)
+        assert child.closed()
+
+
+def test_every_byte_of_frames_is_random(cluster):
+    """Ten thousand frames of noise from a node, and from a redirector; closing either is as good as ignoring it."""
+    dice = random.Random(1)
+    for kind in (lambda: cms.Child(cluster.man, sid="s-noise@nowhere nowhere"), lambda: cms.Redirector(cluster.man)):
+        with kind() as link:
+            link.socket.settimeout(2)
+            sent = 0
+            try:
+                while sent < 10_000:
+                    code = dice.choice([code for code in range(256) if code != cms.PREPDEL])
+                    link.send(cms.frame(code, dice.randbytes(dice.choice([0, 1, 3, 20, 200])), dice.getrandbits(32), dice.getrandbits(8)))
+                    sent += 1
+            except OSError:
+                pass
+    served(cluster)
+
+
+# Nodes that lie or are silent.
+
+def test_node_that_claims_every_file(cluster):
+    """It says that it has whatever anybody asks for, and there is nothing at its port. Clients come back and get what is really there."""
+    port = peers.free_port()
+    stop = threading.Event()
+    with cms.Child(cluster.man, port=port, sid="s-liar@nowhere nowhere") as liar:
+        liar.socket.settimeout(0.1)
+
+        def lie():
+            while not stop.is_set():
+                try:
+                    heard = liar.frame()
+                except TimeoutError:
+                    continue
+                except (cms.Closed, OSError):
+                    return
+                if heard.code == cms.STATE:
+                    liar.send(cms.frame(cms.HAVE, heard.data, heard.stream, cms.RAW | cms.ONLINE))
+                elif heard.code == cms.PING:
+                    liar.send(cms.frame(cms.PONG))
+
+        thread = threading.Thread(target=lie)
+        thread.start()
+        try:
+            wait_until(lambda: port in cluster.man.children())
+            area = clusters.Area(cluster)
+            area.put("true", b"true", "s2")
+            found = xrdcp(area.url("true"), "-", XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1", XRD_STREAMERRORWINDOW="0")
+            assert found.out == "true", found
+            # What nobody has: an error and an end, not a loop.
+            assert xrdcp(area.url("false"), "-", XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1", XRD_STREAMERRORWINDOW="0").status != 0
+        finally:
+            stop.set()
+            thread.join()
+    wait_until(lambda: port not in cluster.man.children())
+
+
+def test_node_that_never_answers(cluster):
+    """Neither questions nor pings: files that others have are found all the same, and it is dropped after three silent periods."""
+    with cms.Child(cluster.man, sid="s-mute@nowhere nowhere", port=9) as mute:
+        wait_until(lambda: 9 in cluster.man.children())
+        area = clusters.Area(cluster)
+        area.put("file", b"found", "s1")
+        assert xrdfs(cluster.man, "cat", area / "file").ok().out == "found"
+        xrdfs(cluster.man, "stat", area / "nope").fails(54, "[3011]")
+        assert mute.closed()
+
+
+def test_node_that_reads_nothing(cluster):
+    """What it is told must not heap up or hold up others."""
+    with cms.Child(cluster.man, sid="s-deaf@nowhere nowhere", port=9) as deaf:
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        with cms.Redirector(cluster.man) as redirector:
+            for number in range(3000):
+                redirector.send(cms.frame(cms.SELECT, cms.text("t") + cms.u32(8) + cms.text(f"/deaf/{number}/" + "x" * 900), 0))
+        served(cluster)
+
+
+def test_haves_that_nobody_asked_for(cluster):
+    """A hundred thousand of them: they cost no memory, and the questions of others are answered meanwhile."""
+    before = memory(cluster.man)
+    with cms.Child(cluster.man, sid="s-talker@nowhere nowhere", port=9) as talker:
+        talker.send(b"".join(cms.have(f"/talk/{number}", 0) for number in range(100_000)))
+        talker.send(b"".join(cms.gone(f"/talk/{number}") for number in range(100_000)))
+        served(cluster)
+    assert memory(cluster.man) - before < 64 << 20
+
+
+def memory(node):
+    """Resident bytes of all its processes."""
+    total = 0
+    for process in node.processes:
+        for line in clusters.Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                total += int(line.split()[1]) << 10
+    return total
+
+
+# Floods.
+
+def test_flood_of_logins(cluster):
+    """Hundreds of nodes at once, more than there are places: those who find none are sent on or wait, and leave again. The good
+    servers stay."""
+    links = []
+    for number in range(300):
+        link = cms.Link(cluster.man)
+        try:
+            link.send(cms.frame(cms.LOGIN, cms.login(sid=f"s-flood{number}@nowhere nowhere", port=2000 + number)))
+        except OSError:
+            pass
+        links.append(link)
+    answered = 0
+    for link in links:
+        link.socket.settimeout(0.05)
+        try:
+            answered += link.frame().code == cms.LOGIN
+        except (TimeoutError, cms.Closed):
+            pass
+    assert answered >= 50
+    served(cluster)
+    for link in links:
+        link.socket.close()
+    good = {cluster.s1.port, cluster.s2.port}
+    wait_until(lambda: cluster.man.children() == good, 60)
+
+
+def test_flood_of_connections(cluster):
+    """Opened and closed, without a word."""
+    for _ in range(1000):
+        cms.Link(cluster.man).socket.close()
+    served(cluster)
+
+
+def test_same_identity_many_times(cluster):
+    """One node's id on many connections: at most one is in, and the place is free again when they are gone."""
+    links = []
+    for _ in range(20):
+        link = cms.Link(cluster.man)
+        link.send(cms.frame(cms.LOGIN, cms.login(sid="s-same@nowhere nowhere", port=9)) + cms.status(cms.RESUME, 9))
+        links.append(link)
+    wait_until(lambda: 9 in cluster.man.children())
+    for link in links:
+        link.socket.close()
+    wait_until(lambda: 9 not in cluster.man.children())
+    with cms.Child(cluster.man, sid="s-same@nowhere nowhere", port=9):
+        wait_until(lambda: 9 in cluster.man.children())
+
+
+def test_many_redirectors(cluster):
+    """More than the 64 that a manager takes: the last are refused, the first are served."""
+    links = [cms.Link(cluster.man) for _ in range(80)]
+    record = cms.login(sid=None, mode=cms.MODE_DIRECTOR | cms.MODE_REDIRECT, version=0, port=0, own_port=0, paths=None)
+    for link in links:
+        link.send(cms.frame(cms.LOGIN, record))
+    served(cluster)
+    for link in links:
+        link.socket.close()
+
+
+def test_path_too_long(cluster):
+    with cms.Redirector(cluster.man) as redirector:
+        answer = redirector.ask(cms.SELECT, cms.text("t") + cms.u32(8) + cms.text("/" + "x" * 1900))
+        assert answer.code in (cms.ERROR, cms.WAIT), answer
+        answer = redirector.ask(cms.SELECT, cms.text("t") + cms.u32(8) + struct.pack(">H", 9000) + b"/short")
+        assert answer.code == cms.ERROR and answer.data[:4] == struct.pack(">I", 4), answer

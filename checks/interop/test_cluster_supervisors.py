@@ -1,0 +1,82 @@
+"""Supervisors between a manager and its servers: two that stand in for each other, and one to which a full manager sends those
+who find no place. In mixes of real daemons and ours."""
+
+import pytest
+
+import clusters
+import cms
+from tools import data, wait_until, xrdcp, xrdfs
+
+PAIR = clusters.Plan("""
+    man manager
+    u1 supervisor man
+    u2 supervisor man
+    s1 server u1 u2
+    s2 server u1 u2
+""")
+FULL = clusters.Plan("""
+    man manager
+    sup supervisor man
+    s1 server man>sup
+    s2 server man>sup
+""")
+MIXES = {
+    "real": dict(rest="real"),
+    "ours": dict(rest="ours"),
+    "our-supervisors": dict(supervisors="ours", rest="real"),
+    "real-supervisors": dict(supervisors="real", rest="ours"),
+    "our-manager": dict(man="ours", rest="real"),
+    "real-manager": dict(man="real", rest="ours"),
+}
+SLOTS = 64
+
+
+@pytest.fixture(params=clusters.parameters("pair", PAIR, MIXES))
+def pair(request):
+    with clusters.Cluster(PAIR, request.param) as cluster:
+        yield cluster
+
+
+def test_supervisor_killed(pair, tmp_path):
+    """Each in turn: files are found through the other one, and new ones are made."""
+    area = clusters.Area(pair)
+    (tmp_path / "source").write_bytes(data(100_000))
+    path = area.put("file", b"below both", "s2")
+    assert xrdfs(pair.man, "cat", path).ok().out == "below both"
+    for lost in (pair.u1, pair.u2):
+        lost.kill()
+        wait_until(lambda: lost.port not in pair.man.children())
+        assert xrdfs(pair.man, "cat", path).ok().out == "below both"
+        late = area.put(f"without-{lost.name}", b"asked for only now", "s1")
+        assert xrdfs(pair.man, "cat", late).ok().out == "asked for only now"
+        lost.start()
+        pair.formed()
+    assert xrdfs(pair.man, "cat", path).ok().out == "below both"
+    xrdcp(tmp_path / "source", area.url("new")).ok()
+    assert area.get("new") == data(100_000)
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("full", FULL, MIXES))
+def test_full_manager_sends_servers_to_the_supervisor(makers, tmp_path):
+    """Its 64 places are taken by 63 servers that have nothing and the supervisor."""
+    crowd = None
+    cluster = clusters.Cluster(FULL, makers)
+
+    def fill():
+        nonlocal crowd
+        crowd = cms.Crowd(cluster.man, SLOTS - 1)
+        wait_until(lambda: len(cluster.man.children()) == SLOTS - 1)
+
+    try:
+        cluster.start(between=fill)
+        area = clusters.Area(cluster)
+        path = area.put("file", b"two levels down", "s1")
+        assert sorted(cluster.named(xrdfs(cluster.man, "locate", "-d", path).ok().out)) == ["s1"]
+        assert xrdfs(cluster.man, "cat", path).ok().out == "two levels down"
+        cluster.sup.restart()
+        cluster.formed()
+        wait_until(lambda: xrdfs(cluster.man, "cat", path).out == "two levels down")
+    finally:
+        cluster.remove()
+        if crowd:
+            crowd.stop()

@@ -1,0 +1,146 @@
+"""Trees of more than one level, in mixes of real daemons and ours: supervisors between a manager and its servers, and
+meta managers above managers. One round of what clients do, at the top."""
+
+import pytest
+
+import clusters
+import tools
+from tools import data, wait_until, xrdcp, xrdfs
+
+# s1 and s2 are below the supervisor, s3 beside it.
+SUPERVISED = clusters.Plan("""
+    man manager
+    sup supervisor man
+    s1 server sup
+    s2 server sup
+    s3 server man
+""")
+# Two sites; the second has a server more.
+FEDERATION = clusters.Plan("""
+    top meta
+    m1 manager top
+    m2 manager top
+    s1 server m1
+    s2 server m2
+    s3 server m2
+""")
+SHAPES = [
+    *clusters.parameters("supervised", SUPERVISED, {
+        "real": dict(rest="real"),
+        "ours": dict(rest="ours"),
+        "our-supervisor": dict(sup="ours", rest="real"),
+        "real-supervisor": dict(sup="real", rest="ours"),
+        "our-manager": dict(man="ours", rest="real"),
+        "real-manager": dict(man="real", rest="ours"),
+    }, plan_in=True),
+    *clusters.parameters("federation", FEDERATION, {
+        "real": dict(rest="real"),
+        "ours": dict(rest="ours"),
+        "our-top": dict(top="ours", rest="real"),
+        "real-top": dict(top="real", rest="ours"),
+        "mixed-under-ours": dict(top="ours", m1="real", s1="ours", m2="ours", s2="real", s3="ours"),
+    }, plan_in=True),
+]
+NOT_FOUND = "[3011]"
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def running(request):
+    plan, makers = request.param
+    with clusters.Cluster(plan, makers) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    return running.complete()
+
+
+@pytest.fixture
+def area(cluster):
+    return clusters.Area(cluster)
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source"
+    path.write_bytes(data(300_000))
+    return path
+
+
+def test_location(cluster, area):
+    """One step at a time as inner nodes, in one go to the servers."""
+    path = area.put("file", b"deep", "s1", "s3")
+    assert sorted(cluster.named(xrdfs(cluster.top, "locate", "-d", path).ok().out)) == ["s1", "s3"]
+    step = xrdfs(cluster.top, "locate", path).ok()
+    expected = ["m1", "m2"] if cluster.plan is FEDERATION else ["s3", "sup"]
+    assert sorted(cluster.named(step.out)) == expected, step
+    assert step.out.count("Manager") == len(set(expected) - {"s3"}), step
+    assert sorted(cluster.named(xrdfs(cluster.top, "locate", "-r", "-d", path).ok().out)) == ["s1", "s3"]
+    assert sorted(cluster.named(xrdfs(cluster.top, "locate", "-d", "-h", path).ok().out)) == ["s1", "s3"]
+    assert xrdfs(cluster.top, "cat", path).ok().out == "deep"
+
+
+def test_missing_file(cluster, area):
+    xrdfs(cluster.top, "stat", area / "nope").fails(54, NOT_FOUND)
+    xrdfs(cluster.top, "locate", area / "nope").fails(54, NOT_FOUND)
+    xrdcp(area.url("nope"), "-").fails(54, NOT_FOUND)
+
+
+def test_upload_rename_and_deletion(cluster, area, source, tmp_path):
+    xrdcp(source, area.url("file")).ok()
+    assert area.get("file") == source.read_bytes()
+    xrdcp(area.url("file"), tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == source.read_bytes()
+    assert xrdfs(cluster.top, "query", "checksum", area / "file").ok().out.startswith("adler32 ")
+    xrdfs(cluster.top, "mv", area / "file", area / "renamed").ok()
+    assert area.holders("file") == []
+    wait_until(lambda: xrdfs(cluster.top, "stat", area / "renamed").status == 0)
+    wait_until(lambda: xrdfs(cluster.top, "stat", area / "file").status == 54)
+    xrdfs(cluster.top, "rm", area / "renamed").ok()
+    assert area.holders("renamed") == []
+    wait_until(lambda: xrdfs(cluster.top, "stat", area / "renamed").status == 54)
+
+
+def test_what_servers_are_told_reaches_the_top(cluster, area, source):
+    """A file made, and one removed, at a server two levels below a top that believed otherwise."""
+    xrdfs(cluster.top, "stat", area / "made").fails(54, NOT_FOUND)
+    xrdcp(source, cluster.s2.url(area / "made")).ok()
+    wait_until(lambda: cluster.named(xrdfs(cluster.top, "locate", "-d", area / "made").out) == ["s2"])
+    path = area.put("gone", b"x", "s1", "s3")
+    xrdfs(cluster.top, "stat", path).ok()
+    xrdfs(cluster.s3, "rm", path).ok()
+    wait_until(lambda: cluster.named(xrdfs(cluster.top, "locate", "-d", path).out) == ["s1"])
+    for _ in range(3):
+        assert xrdfs(cluster.top, "cat", path).ok().out == "x"
+
+
+def test_listing_has_each_name_once(cluster, area):
+    area.put("everywhere", b"x", "s1", "s2", "s3")
+    for name in ("s1", "s2", "s3"):
+        area.put(f"on-{name}", b"x", name)
+    listed = xrdfs(cluster.top, "ls", area.path).ok().out.split()
+    assert listed == sorted(area / name for name in ("everywhere", "on-s1", "on-s2", "on-s3"))
+
+
+def test_map(cluster, area):
+    path = area.put("file", b"x", "s2")
+    shown = tools.run([clusters.XRDMAPC, "--list", "all", cluster.top.host]).ok()
+    assert sorted(set(cluster.named(shown.out))) == sorted(cluster.nodes), shown
+    done = tools.run([clusters.XRDMAPC, "--verify", cluster.top.host, path]).ok()
+    marks = {cluster.named(line)[0]: line.split()[0] for line in done.out.splitlines() if cluster.named(line)}
+    assert "+" in marks["s2"] and "-" in marks["s1"] and "-" in marks["s3"], done
+
+
+def test_space(cluster):
+    assert "oss.free=" in xrdfs(cluster.top, "query", "space", "/").ok().out
+    assert "Total:" in xrdfs(cluster.top, "spaceinfo", "/").ok().out
+
+
+def test_restarts(cluster, area):
+    """A server, the inner node above it, and the top go one after the other and come back."""
+    path = area.put("file", b"before and after", "s2")
+    xrdfs(cluster.top, "stat", path).ok()
+    for node in (cluster.s2, cluster[cluster.s2.parents[0]], cluster.top):
+        node.restart()
+        wait_until(lambda: xrdfs(cluster.top, "cat", path).out == "before and after", 60)
