@@ -72,7 +72,7 @@ impl Data {
         if uses("/many") || uses("/many/f%d") {
             data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
         }
-        if rows.iter().any(|row| row.setting.cluster) {
+        if loads(|load| matches!(load, Load::Located { .. } | Load::Missing | Load::Restart)) {
             site::spread(&data, pairs)?;
         }
         if loads(|load| matches!(load, Load::Download | Load::Upload)) {

@@ -6,6 +6,7 @@
 //! | `rows` | the loads, and what is asked of us in each |
 //! | `figures` | what is measured of a load, and goals for it |
 //! | `servers` | starts and stops the three servers |
+//! | `agents` | many nodes of a cluster in few processes |
 //! | `floor` | the third of them |
 //! | `site` | clusters, ours and real ones |
 //! | `slow` | ours on a storage that takes its time |
@@ -19,6 +20,7 @@
 //! | `report` | tables and JSON |
 //! | `page` | the page in `docs` |
 
+mod agents;
 mod children;
 mod cold;
 mod data;
@@ -92,6 +94,15 @@ pub(crate) struct Options {
     /// Be the bare server: the floor, but reads are of this file.
     #[arg(long, hide = true, value_name = "FILE")]
     bare: Option<PathBuf>,
+    /// Be so many nodes of a cluster.
+    #[arg(long, hide = true, requires = "agents_are")]
+    agents: Option<usize>,
+    /// What they are.
+    #[arg(long, hide = true)]
+    agents_are: Option<agents::Kind>,
+    /// The cluster port of their manager, on this host.
+    #[arg(long, hide = true, default_value_t = 0)]
+    manager: u16,
     /// Be our server on a storage that takes its time: the folder to serve, and one for itself.
     #[arg(long, hide = true, num_args = 2)]
     slow: Option<Vec<PathBuf>>,
@@ -125,6 +136,10 @@ fn work() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     if options.floor || options.bare.is_some() {
         floor::serve(options.bare.as_deref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let (Some(count), Some(kind)) = (options.agents, options.agents_are) {
+        agents::serve(kind, count, options.manager)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some([tree, work]) = options.slow.as_deref() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use wire::xroot::ErrorCode;
 
+use crate::agents;
 use crate::children::{Awaited, CLIENT_CPU, giving_way, pinned, run};
 use crate::cold::Evictor;
 use crate::data::Data;
@@ -83,6 +84,9 @@ impl Measure<'_> {
             (Load::Located { known: true }, ..) => self.located_again(server),
             (Load::Located { known: false }, ..) => self.located_first(server, pair),
             (Load::Missing, ..) => missing(server),
+            (Load::Restart, Side::Ours, _) => site::restart(self.data),
+            (Load::Restart, ..) => Ok(Figures::new()),
+            (Load::Formation, ..) => agents::form(server, &self.data.run_folder("agents")?),
         }
     }
 

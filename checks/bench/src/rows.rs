@@ -34,6 +34,8 @@ pub(crate) struct Setting {
     pub(crate) fresh: bool,
     /// A manager and four servers; what is measured is the manager.
     pub(crate) cluster: bool,
+    /// A manager of ours alone, which nobody has found yet.
+    pub(crate) root: bool,
     /// Ours alone, on the storage of [`crate::slow`].
     pub(crate) slow: bool,
 }
@@ -56,6 +58,10 @@ pub(crate) enum Load {
     Located { known: bool },
     /// A manager is asked for what does not exist.
     Missing,
+    /// A thousand nodes find their places.
+    Formation,
+    /// A manager is killed and started again.
+    Restart,
 }
 
 /// Two loads as the arguments of `scalla bench`.
@@ -88,7 +94,9 @@ impl Load {
             | Self::Mixed
             | Self::Busy
             | Self::Located { .. }
-            | Self::Missing => Vec::new(),
+            | Self::Missing
+            | Self::Formation
+            | Self::Restart => Vec::new(),
         }
     }
 }
@@ -194,6 +202,24 @@ fn clusters() -> Vec<Row> {
             Load::Missing,
             &[Goal::at_most(Figure::P50, 20_000.0).of_ours()],
         ),
+        Row {
+            setting: Setting { root: true, ..Setting::default() },
+            ..row(
+                "restart",
+                "our manager of four servers killed and started again, until it sends a client on",
+                Load::Restart,
+                &[Goal::at_most(Figure::Wall, 1.0).of_ours()],
+            )
+        },
+        Row {
+            setting: Setting { root: true, fresh: true, ..Setting::default() },
+            ..row(
+                "formation-1000",
+                "1,000 nodes started at once find their places, servers first",
+                Load::Formation,
+                &[Goal::at_most(Figure::Wall, 5.0).of_ours()],
+            )
+        },
     ]
 }
 

@@ -81,6 +81,7 @@ impl<'d> Fleet<'d> {
         if !self.running.as_ref().is_some_and(same) {
             self.running = None;
             let servers = match (setting.slow, setting.cluster) {
+                _ if setting.root => vec![self.root()?],
                 (true, _) => vec![self.slow(setting)?],
                 (_, true) => vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?],
                 _ => {
@@ -149,6 +150,12 @@ impl<'d> Fleet<'d> {
     fn bare(&self, file: &Path) -> anyhow::Result<Server> {
         self.own("bare", Side::Bare, |command, _| {
             command.arg("--bare").arg(file);
+        })
+    }
+
+    fn root(&self) -> anyhow::Result<Server> {
+        self.own("root", Side::Ours, |command, _| {
+            command.args(["--agents", "1", "--agents-are", "manager"]);
         })
     }
 

@@ -3,20 +3,26 @@
 //! What is measured is the manager: the requests that end with it telling a client where to go.
 
 use anyhow::{Context, bail};
+use client::xroot::flags::OpenOptions;
+use client::{Login, Session, SessionError};
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::children::{Running, SERVER_CPU, pinned, run};
 use crate::data::Data;
+use crate::figures::{Figure, Figures};
 use crate::servers::{Server, Side, XROOTD};
 
 const CMSD: &str = "/usr/bin/cmsd";
 
 /// What both write to their log when they serve.
 const STARTED: &str = "initialization completed";
+
+/// Instance name of the manager.
+const MANAGER: &str = "manager";
 
 /// Servers of a cluster.
 const SERVERS: usize = 4;
@@ -25,7 +31,7 @@ const SERVERS: usize = 4;
 pub(crate) const KNOWN_FILES: usize = 10_000;
 
 /// Files of one measurement that nobody has asked for.
-pub(crate) const NEW_FILES: usize = 1_000;
+pub(crate) const NEW_FILES: usize = 4_000;
 
 /// How long nodes may take to find each other.
 const FORMATION: Duration = Duration::from_secs(60);
@@ -55,30 +61,65 @@ pub(crate) fn new_folder(pair: u32) -> String {
     format!("new{pair}")
 }
 
-/// Starts a cluster, and waits until the manager knows all servers.
-pub(crate) fn start(data: &Data, side: Side) -> anyhow::Result<Server> {
-    let folder = data.run_folder(if side == Side::Ours { "ours-cluster" } else { "their-cluster" })?;
-    for server in 0..SERVERS {
-        data.run_folder(&format!("{}/n{server}", folder.display()))?;
-    }
+/// What the nodes of a cluster have in common.
+struct Plan {
+    folder: PathBuf,
+    configuration: PathBuf,
+    /// Where clients of the manager connect to.
+    port: u16,
+}
+
+fn plan(data: &Data, folder: &str) -> anyhow::Result<Plan> {
+    let folder = data.run_folder(folder)?;
     let (port, cluster_port) = (free_port()?, free_port()?);
     let file = folder.join("cluster.cfg");
     fs::write(&file, configuration(data, &folder, port, cluster_port))
         .with_context(|| format!("cannot write {}", file.display()))?;
-    let mut all = Vec::new();
-    let mut manager = Vec::new();
-    for node in std::iter::once("manager".to_owned()).chain((0..SERVERS).map(|n| format!("s{n}"))) {
-        let mut nodes = match side {
-            Side::Ours => vec![ours(data, &folder, &file, &node)?],
-            _ => theirs(&folder, &file, &node)?,
-        };
-        if node == "manager" {
-            manager.extend(nodes.iter().map(Running::pid));
+    Ok(Plan { folder, configuration: file, port })
+}
+
+impl Plan {
+    fn node(&self, data: &Data, side: Side, name: &str) -> anyhow::Result<Vec<Running>> {
+        match side {
+            Side::Ours => Ok(vec![ours(data, &self.folder, &self.configuration, name)?]),
+            _ => theirs(&self.folder, &self.configuration, name),
         }
-        all.append(&mut nodes);
     }
-    await_servers(port)?;
-    Server::of(all, manager, port, side).context("a cluster without a process")
+
+    fn servers(&self, data: &Data, side: Side) -> anyhow::Result<Vec<Running>> {
+        let servers = (0..SERVERS).map(|number| self.node(data, side, &format!("s{number}")));
+        Ok(servers.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
+    }
+}
+
+/// Starts a cluster, and waits until the manager knows all servers.
+pub(crate) fn start(data: &Data, side: Side) -> anyhow::Result<Server> {
+    let plan = plan(data, if side == Side::Ours { "our-cluster" } else { "their-cluster" })?;
+    let mut all = plan.node(data, side, MANAGER)?;
+    let manager = all.iter().map(Running::pid).collect();
+    all.append(&mut plan.servers(data, side)?);
+    await_servers(plan.port)?;
+    Server::of(all, manager, plan.port, side).context("a cluster without a process")
+}
+
+/// Kills our manager and starts it again: seconds from the start of the new one until it sends a client on to a file.
+pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
+    let plan = plan(data, "restarted-cluster")?;
+    let manager = plan.node(data, Side::Ours, MANAGER)?;
+    let _servers = plan.servers(data, Side::Ours)?;
+    await_servers(plan.port)?;
+    // Ends as a crash would end it.
+    drop(manager);
+    let start = Instant::now();
+    let _manager = plan.node(data, Side::Ours, MANAGER)?;
+    let address = SocketAddr::from(([127, 0, 0, 1], plan.port));
+    let mut session = Session::connect(&[address], &Login::of_process("bench"), FORMATION)?;
+    match session.open("/known/f1", OpenOptions::READ, 0) {
+        Err(SessionError::Redirected { .. }) => {
+            Ok(Figures::from([(Figure::Wall, start.elapsed().as_secs_f64())]))
+        }
+        other => bail!("a manager that was started again does not send on to a file: {other:?}"),
+    }
 }
 
 /// One file for all nodes and both real programs. The real manager waits a minute and a half for servers that it knew before,

@@ -1,0 +1,133 @@
+//! Many nodes of a cluster in few processes: each with its own connections, thread and clock, but without files.
+//!
+//! How long a cluster takes to form is that of its messages over real sockets; what a node does with files is not in it.
+
+use anyhow::{Context, bail};
+use base::Clock;
+use cluster::tree::{Address, ChildSettings, Extensions, Login, Mode, ParentSettings, Space, SystemId};
+use server::cluster::{Cluster, Role, Settings};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::children::Running;
+use crate::figures::{Figure, Figures};
+use crate::servers::Server;
+
+/// Servers in each process, and how many such processes.
+const SERVERS: usize = 246;
+const PROCESSES: usize = 4;
+
+/// Supervisors, in a process of their own.
+const SUPERVISORS: usize = 16;
+
+/// Between two looks at whether all have their place.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What an agent says when all its nodes have their place.
+const FORMED: &str = "formed";
+
+/// What the nodes of a process are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Kind {
+    Manager,
+    Supervisor,
+    Server,
+}
+
+struct SystemClock(Instant);
+
+impl Clock for SystemClock {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn today(&self) -> SystemTime {
+        SystemTime::now()
+    }
+}
+
+/// Runs `count` nodes until killed. A manager prints `port N`; the others look for the one at `manager`, and say when all of
+/// them have a place.
+pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()> {
+    let start = |number| {
+        let settings = settings(kind, number, manager);
+        // Nobody connects to the data ports, but they are who a node is.
+        let port = u16::try_from(10_000 + number % 50_000).unwrap_or(u16::MAX);
+        Cluster::start(settings, Arc::new(SystemClock(Instant::now())), port, None)
+    };
+    let nodes: Vec<Cluster> = (0..count).map(start).collect::<Result<_, _>>()?;
+    if kind == Kind::Manager {
+        let port = nodes.first().and_then(Cluster::address).context("a manager without a port")?.port();
+        println!("port {port}");
+    } else {
+        // Who has a place keeps it as a rule, so each is waited for once.
+        for node in &nodes {
+            let has_place = |engine: &mut server::cluster::Engine| {
+                engine.node().memberships().iter().all(|m| m.is_attached())
+            };
+            while node.look(has_place) != Some(true) {
+                std::thread::sleep(LOOK);
+            }
+        }
+        println!("{FORMED}");
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+fn settings(kind: Kind, number: usize, manager: u16) -> Settings {
+    let (role, letter, mode) = match kind {
+        Kind::Manager => (Role::Manager, 'm', Mode::MANAGER),
+        Kind::Supervisor => (Role::Supervisor, 'u', Mode::SERVER | Mode::MANAGER),
+        Kind::Server => (Role::Server, 's', Mode::SERVER),
+    };
+    let mut settings = Settings::new(role);
+    settings.listen.address = Some([127, 0, 0, 1].into());
+    let name = format!("{number}-{}@here", std::process::id());
+    let id = SystemId::compose(letter, &name, None, "bench");
+    if role.redirects() {
+        let mut parent = ParentSettings::new(role.acceptor(), id.clone(), Address::new("127.0.0.1", 0));
+        parent.extensions = Extensions::ALL;
+        settings.parent = Some(parent);
+    }
+    if kind != Kind::Manager {
+        let login = Login {
+            version: 3,
+            mode: mode | Mode::BLREDIR | Mode::NOSTAGE,
+            id: id.as_str().to_owned(),
+            paths: "w /".to_owned(),
+            extensions: Extensions::ALL,
+            space: Space { total_mb: 1000, free_mb: 500, ..Space::default() },
+            ..Login::default()
+        };
+        settings.children.push(ChildSettings::new(vec![Address::new("127.0.0.1", manager)], login));
+    }
+    settings
+}
+
+/// Lets a thousand nodes find their places below a manager that has just been started: servers first, which is the harder
+/// order. Seconds until the last has its place.
+pub(crate) fn form(manager: &Server, folder: &Path) -> anyhow::Result<Figures> {
+    let start = Instant::now();
+    let kinds =
+        std::iter::repeat_n((Kind::Server, SERVERS), PROCESSES).chain([(Kind::Supervisor, SUPERVISORS)]);
+    let mut agents = Vec::new();
+    for (number, (kind, count)) in kinds.enumerate() {
+        let log = folder.join(format!("agents-{number}.log"));
+        let own = std::env::current_exe().context("cannot find out where this program is")?;
+        let mut command = std::process::Command::new(own);
+        command.args(["--agents", &count.to_string(), "--agents-are"]).arg(match kind {
+            Kind::Manager => bail!("a manager is not one of many"),
+            Kind::Supervisor => "supervisor",
+            Kind::Server => "server",
+        });
+        command.args(["--manager", &manager.address().port().to_string()]);
+        agents.push((Running::start(command, &log, false)?, log));
+    }
+    for (agent, log) in &mut agents {
+        agent.wait_for(log, |text| text.contains(FORMED).then_some(()))?;
+    }
+    Ok(Figures::from([(Figure::Wall, start.elapsed().as_secs_f64())]))
+}
