@@ -16,6 +16,8 @@ struct Arguments {
 #[derive(Subcommand, Debug)]
 enum Command {
     Serve(crate::serve::Serve),
+    Manager(crate::serve::Manager),
+    Supervisor(crate::serve::Supervisor),
     Config(crate::config::Config),
     Admin(crate::admin::Admin),
     Bench(crate::bench::Bench),
@@ -35,6 +37,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     let result = match command {
         Command::Serve(serve) => serve.run(),
+        Command::Manager(manager) => manager.run(),
+        Command::Supervisor(supervisor) => supervisor.run(),
         Command::Config(config) => config.run(),
         Command::Admin(admin) => admin.run(),
         Command::Bench(bench) => bench.run(),
@@ -85,6 +89,11 @@ mod tests {
             "scalla serve /data",
             "scalla serve /data --port 0 --read-only --user nobody -vv",
             "scalla serve --config x.cfg --log-format json --admin-path /adm --log x.log --keep 7",
+            "scalla serve /data --manager m1 --manager [::1]:99 --port 0",
+            "scalla manager",
+            "scalla manager --meta top --replica m2:1213 --cluster-port 0 --port 0 --instance a",
+            "scalla supervisor --manager m1:1213",
+            "scalla supervisor --config x.cfg",
             "scalla config check a.cfg b.cfg --program xrootd --instance x --json",
             "scalla config show --config x.cfg",
             "scalla config show /data --json",
@@ -113,6 +122,8 @@ mod tests {
             ("scalla serve", ErrorKind::MissingRequiredArgument),
             ("scalla serve /data --port 65536", ErrorKind::ValueValidation),
             ("scalla serve /data --log-format xml", ErrorKind::InvalidValue),
+            ("scalla serve /data --manager h:0", ErrorKind::ValueValidation),
+            ("scalla supervisor", ErrorKind::MissingRequiredArgument),
             ("scalla serve /data --keep 7", ErrorKind::MissingRequiredArgument),
             ("scalla bench", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("scalla bench read", ErrorKind::MissingRequiredArgument),

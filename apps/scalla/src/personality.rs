@@ -16,7 +16,10 @@ pub(crate) struct Personality {
 }
 
 /// Those that exist.
-pub(crate) const PERSONALITIES: [Personality; 1] = [Personality { name: "xrootd", run: crate::xrootd::run }];
+pub(crate) const PERSONALITIES: [Personality; 2] = [
+    Personality { name: "xrootd", run: crate::xrootd::run },
+    Personality { name: "cmsd", run: crate::xrootd::stand_in },
+];
 
 /// Runs what the first argument names.
 pub(crate) fn run(mut arguments: Vec<OsString>) -> ExitCode {
@@ -40,6 +43,7 @@ mod tests {
         let table = [
             ("xrootd", Some("xrootd")),
             ("/usr/bin/xrootd", Some("xrootd")),
+            ("/opt/bin/cmsd", Some("cmsd")),
             ("scalla", None),
             ("/opt/xrootd/scalla", None),
             ("xrootd-5", None),

@@ -1,9 +1,9 @@
-//! `scalla serve DIR`: a folder, served.
+//! `scalla serve DIR`, `scalla manager`, `scalla supervisor`: a server with files, and those that send clients to it.
 
 use crate::cli::absolute;
 use anyhow::Context;
 use clap::ValueEnum;
-use config::{Evaluation, Folder, Load, LogFormat, Overrides, Port, Strictness};
+use config::{Evaluation, Folder, Load, LogFormat, ManagerAddress, Overrides, Port, Role, Strictness};
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
 use std::path::PathBuf;
@@ -15,12 +15,51 @@ pub(crate) struct Serve {
     /// The folder to serve.
     #[arg(required_unless_present = "config")]
     dir: Option<PathBuf>,
-    /// Port to listen on; 0 takes a free one. Without it 1094, or what the file says.
-    #[arg(long, value_name = "PORT")]
-    port: Option<u16>,
     /// Forbid every change.
     #[arg(long)]
     read_only: bool,
+    /// Join the cluster of this manager; several stand in for each other. Its port is 1213 unless given.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    manager: Vec<ManagerAddress>,
+    #[command(flatten)]
+    process: Process,
+}
+
+/// Send clients to the servers that join, until told to end.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Manager {
+    /// Join the federation of this meta manager.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    meta: Vec<ManagerAddress>,
+    /// Another manager of the same cluster, to which all servers go too.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    replica: Vec<ManagerAddress>,
+    /// Port where servers join; 0 takes a free one. Without it 1213, or what the file says.
+    #[arg(long, value_name = "PORT")]
+    cluster_port: Option<u16>,
+    #[command(flatten)]
+    process: Process,
+}
+
+/// Stand between a manager and servers: one for every 64 servers of a large cluster.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Supervisor {
+    /// The manager; several stand in for each other. Its port is 1213 unless given.
+    #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "config")]
+    manager: Vec<ManagerAddress>,
+    /// Port where servers join. Without it a free one, or what the file says.
+    #[arg(long, value_name = "PORT")]
+    cluster_port: Option<u16>,
+    #[command(flatten)]
+    process: Process,
+}
+
+/// What every server is told.
+#[derive(clap::Args, Debug)]
+struct Process {
+    /// Port for clients; 0 takes a free one. Without it 1094, or what the file says.
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
     /// User to become, when started as root.
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
@@ -64,15 +103,6 @@ enum Format {
 
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        Ok(server::run(self.launch()?))
-    }
-
-    fn launch(self) -> anyhow::Result<Launch> {
-        let full = |path: Option<PathBuf>| path.as_deref().map(absolute).transpose();
-        let log = match full(self.log)? {
-            Some(path) => LogTarget::File { path, exact: true, retention: self.keep.unwrap_or_default() },
-            None => LogTarget::Stderr,
-        };
         let directory = match &self.dir {
             Some(dir) => Some(dir.canonicalize().with_context(|| format!("cannot serve {}", dir.display()))?),
             None => None,
@@ -80,13 +110,59 @@ impl Serve {
         let overrides = Overrides {
             directory,
             read_only: self.read_only,
-            port: self.port.map(|port| if port == 0 { Port::Any } else { Port::Number(port) }),
+            managers: self.manager,
+            ..Overrides::default()
+        };
+        Ok(server::run(self.process.launch(overrides)?))
+    }
+}
+
+impl Manager {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        // The manager has no entry of its own among its replicas that would have its port.
+        let unsaid = self.process.config.is_none().then_some(config::CLUSTER_PORT_DEFAULT);
+        let overrides = Overrides {
+            role: Some(Role::Manager),
+            managers: self.replica,
+            meta_managers: self.meta,
+            cluster_port: self.cluster_port.or(unsaid).map(port),
+            ..Overrides::default()
+        };
+        Ok(server::run(self.process.launch(overrides)?))
+    }
+}
+
+impl Supervisor {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let overrides = Overrides {
+            role: Some(Role::Supervisor),
+            managers: self.manager,
+            cluster_port: self.cluster_port.map(port),
+            ..Overrides::default()
+        };
+        Ok(server::run(self.process.launch(overrides)?))
+    }
+}
+
+fn port(number: u16) -> Port {
+    if number == 0 { Port::Any } else { Port::Number(number) }
+}
+
+impl Process {
+    fn launch(self, overrides: Overrides) -> anyhow::Result<Launch> {
+        let full = |path: Option<PathBuf>| path.as_deref().map(absolute).transpose();
+        let log = match full(self.log)? {
+            Some(path) => LogTarget::File { path, exact: true, retention: self.keep.unwrap_or_default() },
+            None => LogTarget::Stderr,
+        };
+        let overrides = Overrides {
+            port: self.port.map(port),
             admin_path: full(self.admin_path)?.map(|path| Folder { path, group: false }),
             log_format: self.log_format.map(|format| match format {
                 Format::Text => LogFormat::Text,
                 Format::Json => LogFormat::Json,
             }),
-            ..Overrides::default()
+            ..overrides
         };
         Ok(Launch {
             load: Load {

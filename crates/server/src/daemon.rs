@@ -68,7 +68,8 @@ pub fn run(mut launch: Launch) -> ExitCode {
         Ok(Some(Outcome::Server(detached))) => Some(detached),
         Ok(None) => None,
         Err(error) => {
-            return fail(&launch, &StartError::System { what: "the background process", source: error });
+            let error = StartError::System { what: "the background process", source: error };
+            return fail(&launch, &launch.load.evaluation.program, &error);
         }
     };
     if launch.load.evaluation.host.is_empty() {
@@ -76,13 +77,12 @@ pub fn run(mut launch: Launch) -> ExitCode {
     }
     match start(&launch, detached) {
         Ok((control, log)) => control.run(log),
-        Err(error) => fail(&launch, &error),
+        Err(error) => fail(&launch, &launch.load.evaluation.program, &error),
     }
 }
 
 /// The last words of a server that did not start, where the operator looks.
-fn fail(launch: &Launch, error: &StartError) -> ExitCode {
-    let program = &launch.load.evaluation.program;
+pub(crate) fn fail(launch: &Launch, program: &str, error: &StartError) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
     // Nobody to tell it to is no reason for more.
     if launch.announce {
@@ -97,7 +97,7 @@ fn fail(launch: &Launch, error: &StartError) -> ExitCode {
 }
 
 /// Writes to the error output. That nobody listens there must not keep a server from starting, or from failing properly.
-fn complain(text: &str) {
+pub(crate) fn complain(text: &str) {
     std::io::stderr().write_all(text.as_bytes()).ok();
 }
 
@@ -171,12 +171,12 @@ fn serve(
     Ok(Control { ear, running, effective, admin, folder, pid_files, reloading })
 }
 
-fn instance(effective: &Effective) -> &str {
+pub(crate) fn instance(effective: &Effective) -> &str {
     effective.instance.as_deref().unwrap_or(config::ANONYMOUS)
 }
 
 /// `log/x` of instance `foo` is `log/foo/x`.
-fn log_path(launch: &Launch, effective: &Effective) -> Option<PathBuf> {
+pub(crate) fn log_path(launch: &Launch, effective: &Effective) -> Option<PathBuf> {
     let LogTarget::File { path, exact, .. } = &launch.log else { return None };
     match (&effective.instance, path.parent(), path.file_name()) {
         (Some(instance), Some(folder), Some(name)) if !exact => Some(folder.join(instance).join(name)),
@@ -184,7 +184,11 @@ fn log_path(launch: &Launch, effective: &Effective) -> Option<PathBuf> {
     }
 }
 
-fn open_log(launch: &Launch, effective: &Effective, path: Option<PathBuf>) -> Result<Log, StartError> {
+pub(crate) fn open_log(
+    launch: &Launch,
+    effective: &Effective,
+    path: Option<PathBuf>,
+) -> Result<Log, StartError> {
     let target = match (&launch.log, path) {
         (LogTarget::File { retention, .. }, Some(path)) => Target::File { path, retention: *retention },
         _ if launch.background => Target::Nowhere,
@@ -243,7 +247,7 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
 }
 
 /// Pid files and the environment file.
-fn write_files(
+pub(crate) fn write_files(
     launch: &Launch,
     effective: &Effective,
     log_file: Option<&Path>,

@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `daemon` | [`run`]: a server as a process, from the command line to its exit status |
+//! | `stand_in` | [`stand_in`]: what stays of a `cmsd` beside our server |
 //! | `running` | [`Running`]: the rooms wired together and the port open; for in-process tests too |
 //! | `assembly` | from configured values to what each room is told |
 //! | [`cluster`] | the node of a cluster that this process is |
@@ -25,11 +26,13 @@ pub mod log;
 pub mod process;
 mod reload;
 mod running;
+mod stand_in;
 
 pub use adapters::host_name;
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
 pub use running::{Refused, Running};
+pub use stand_in::{APPEARANCE, stand_in};
 
 /// The version, as `-v` prints it and `query config version` answers.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,5 @@
-//! Started under the name `xrootd`: its command line, its files, its exit statuses.
+//! Started under the name `xrootd` or `cmsd`: their command line, their files, their exit statuses. They have one command
+//! line, and one process is both; the second is a stand-in for scripts that want a process of that name.
 
 mod options;
 
@@ -12,8 +13,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What we are called here.
-const PROGRAM: &str = "xrootd";
+/// The data server.
+const XROOTD: &str = "xrootd";
+/// The cluster node.
+const CMSD: &str = "cmsd";
 
 /// Exit status of a command line that makes no sense.
 const USAGE_STATUS: u8 = 1;
@@ -23,15 +26,24 @@ Licensed under the Apache License, Version 2.0: you may use, change and pass on 
 its terms, which are at https://www.apache.org/licenses/LICENSE-2.0. There is no warranty.
 ";
 
-/// Runs it with what follows the name.
+/// Runs it under the name `xrootd` with what follows the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    play(XROOTD, arguments, server::run)
+}
+
+/// Runs it under the name `cmsd`.
+pub(crate) fn stand_in(arguments: Vec<OsString>) -> ExitCode {
+    play(CMSD, arguments, server::stand_in)
+}
+
+fn play(program: &str, arguments: Vec<OsString>, run: fn(Launch) -> ExitCode) -> ExitCode {
     let options = match Options::parse(arguments) {
         Ok(options) => options,
-        Err(error) => return refuse(&error),
+        Err(error) => return refuse(program, &error),
     };
     // These go to the error output, where scripts look for them.
     if options.help {
-        complain(&USAGE.replace("PROGRAM", PROGRAM));
+        complain(&USAGE.replace("PROGRAM", program));
         return ExitCode::SUCCESS;
     }
     if options.licence {
@@ -42,25 +54,28 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         complain(&format!("{}\n", server::VERSION));
         return ExitCode::SUCCESS;
     }
-    match launch(options) {
-        Ok(launch) => server::run(launch),
-        Err(error) => refuse(&error),
+    match launch(program, options) {
+        Ok(launch) => run(launch),
+        Err(error) => refuse(program, &error),
     }
 }
 
-fn refuse(error: &OptionsError) -> ExitCode {
-    complain(&format!("{PROGRAM}: error: {error}\n\n{}", USAGE.replace("PROGRAM", PROGRAM)));
+fn refuse(program: &str, error: &OptionsError) -> ExitCode {
+    complain(&format!("{program}: error: {error}\n\n{}", USAGE.replace("PROGRAM", program)));
     ExitCode::from(USAGE_STATUS)
 }
 
-fn launch(options: Options) -> Result<Launch, OptionsError> {
+/// What the server of this command line is told; a stand-in has to know the same to find it.
+fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
     for option in &options.without_effect {
-        complain(&format!("{PROGRAM}: warning: {option} is taken and changes nothing\n"));
+        complain(&format!("{program}: warning: {option} is taken and changes nothing\n"));
     }
     if let Some(user) = &options.user {
         User::find(user).map_err(|error| OptionsError(error.to_string()))?;
     }
-    own_protocol(&options)?;
+    if program == XROOTD {
+        own_protocol(&options)?;
+    }
     let full = |path: &Path| {
         std::path::absolute(path).map_err(|error| OptionsError(format!("`{}`: {error}", path.display())))
     };
@@ -80,7 +95,8 @@ fn launch(options: Options) -> Result<Launch, OptionsError> {
     };
     let overrides = Overrides {
         exports: options.paths.clone(),
-        port: options.port.as_deref().map(port).transpose()?,
+        // That of a cmsd is its own; here it is the server that has it.
+        port: options.port.as_deref().filter(|_| program == XROOTD).map(port).transpose()?,
         family: options.family.map(|family| match family {
             Family::V4 => AddressFamily::V4,
             Family::V6 => AddressFamily::V6,
@@ -91,7 +107,7 @@ fn launch(options: Options) -> Result<Launch, OptionsError> {
         debug: options.debug,
         ..Overrides::default()
     };
-    let mut evaluation = crate::serve::evaluation(PROGRAM, options.instance);
+    let mut evaluation = crate::serve::evaluation(XROOTD, options.instance);
     evaluation.host = options.host.unwrap_or_default();
     let file = options.config.as_deref().map(full).transpose()?;
     Ok(Launch {
@@ -158,7 +174,7 @@ mod tests {
     use super::*;
 
     fn launched(line: &str) -> Result<Launch, OptionsError> {
-        launch(Options::parse(line.split_whitespace().map(OsString::from).collect())?)
+        launch(XROOTD, Options::parse(line.split_whitespace().map(OsString::from).collect())?)
     }
 
     #[test]

@@ -134,6 +134,13 @@ fn socket_in(control: &Path, program: &str) -> PathBuf {
 }
 
 /// Creates a folder and what leads to it; those that exist are left as they are.
+///
+/// # Errors
+/// What the system says.
+pub fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
+    make(folder, mode)
+}
+
 fn make(folder: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
@@ -204,7 +211,7 @@ fn state_base() -> PathBuf {
     }
 }
 
-/// Program, last component of what is served, and eight digits that differ when anything of it differs.
+/// Program or role, last component of what is served, and eight digits that differ when anything of it differs.
 fn state_name(effective: &Effective) -> String {
     let root = effective.storage.local_root.value.clone();
     let root = root.map(|path| path.canonicalize().unwrap_or(path)).unwrap_or_default();
@@ -220,7 +227,10 @@ fn state_name(effective: &Effective) -> String {
         .file_name()
         .map(|name| name.to_string_lossy().chars().filter(|c| c.is_ascii_alphanumeric()).take(24).collect())
         .unwrap_or_default();
-    format!("{}-{last}-{:08x}", effective.program, (hash >> 32) ^ (hash & 0xffff_ffff))
+    // A redirector serves nothing of its own: its role names it.
+    let role = effective.cluster.role.value;
+    let name = if role.redirects() { role.name().replace(' ', "-") } else { effective.program.clone() };
+    format!("{name}-{last}-{:08x}", (hash >> 32) ^ (hash & 0xffff_ffff))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ mod user;
 pub use detach::{Detached, Outcome, detach, keep_name};
 pub use environment::apply_environment;
 pub use files::{EnvironmentFile, PidFile};
-pub use folders::{AdminFolder, FolderError, control_folder, enter_home, state_folder, states};
+pub use folders::{AdminFolder, FolderError, control_folder, enter_home, make_folder, state_folder, states};
 pub use limits::raise_descriptors;
 pub use port_owner::{PortOwner, port_owner};
 pub use user::{User, UserError};

@@ -2,7 +2,7 @@
 
 use super::super::shared::part_idle;
 use super::super::{Arguments, Draft, Fault};
-use crate::effective::{MANAGERS_MAX, ManagerAddress, Role};
+use crate::effective::{CLUSTER_PORT_DEFAULT, MANAGERS_MAX, ManagerAddress, Role};
 use crate::language::Token;
 use crate::report::ProblemKind;
 use crate::setting::Setting;
@@ -116,6 +116,26 @@ fn address(arguments: &mut Arguments<'_>, token: &Token, draft: &Draft<'_>) -> R
     Ok(manager)
 }
 
+impl std::str::FromStr for ManagerAddress {
+    type Err = String;
+
+    /// As a command line has it: `host[:port]`, an address of version 6 in brackets.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no manager: host or host:port is, [address]:port for IPv6");
+        let (host, port) = match text.parse::<std::net::Ipv6Addr>() {
+            Ok(_) => (text, None),
+            Err(_) => split_port(text).ok_or_else(wrong)?,
+        };
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let port = port.map_or(Ok(CLUSTER_PORT_DEFAULT), |port| port.parse().map_err(|_| wrong()))?;
+        let odd = |c: char| c.is_whitespace() || "/+*[]%@".contains(c);
+        if host.is_empty() || host.contains(odd) || port == 0 {
+            return Err(wrong());
+        }
+        Ok(Self::new(host, port))
+    }
+}
+
 /// Takes `%instance` and `@site` off the end.
 fn suffixes(text: &str) -> (&str, Option<String>, Option<String>) {
     let cut = |text: &'_ str, mark| -> (usize, Option<String>) {
@@ -151,4 +171,26 @@ fn split_port(text: &str) -> Option<(&str, Option<&str>)> {
 
 fn bad(arguments: &Arguments<'_>, token: &Token) -> Fault {
     arguments.invalid(token, "manager")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_names_managers_with_or_without_port() {
+        for (text, host, port) in [
+            ("redir.org", "redir.org", CLUSTER_PORT_DEFAULT),
+            ("redir.org:99", "redir.org", 99),
+            ("10.0.0.1:99", "10.0.0.1", 99),
+            ("::1", "::1", CLUSTER_PORT_DEFAULT),
+            ("[::1]", "::1", CLUSTER_PORT_DEFAULT),
+            ("[::1]:99", "::1", 99),
+        ] {
+            assert_eq!(text.parse(), Ok(ManagerAddress::new(host, port)), "{text}");
+        }
+        for text in ["", ":1", "h:", "h:0", "h:70000", "a b", "[::1", "h:1:2", "h@s", "*:1"] {
+            assert!(text.parse::<ManagerAddress>().is_err(), "{text}");
+        }
+    }
 }

@@ -1,0 +1,261 @@
+//! What is left for a `cmsd` beside our server, which is the cluster node itself: units and scripts start one, watch its
+//! pid file and end it. It stays until it is told to end, and changes nothing.
+//!
+//! In either order of starts. When no server of ours appears on its admin folder, or somebody else's does, it ends with an
+//! error, so that nobody takes a node for running that is not.
+
+use crate::VERSION;
+use crate::adapters::host_name;
+use crate::admin::{AdminError, Request, ask};
+use crate::daemon::{self, Launch};
+use crate::error::StartError;
+use crate::log::Log;
+use crate::process::{self, FolderError, Outcome, User, control_folder, enter_home, state_folder};
+use config::{Effective, Files, Loaded};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The name whose server is looked for.
+const XROOTD: &str = "xrootd";
+/// The name that is played here.
+const CMSD: &str = "cmsd";
+/// How long the server may take to appear.
+pub const APPEARANCE: Duration = Duration::from_secs(30);
+/// How often it is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+/// Where XRootD's own daemons listen in an admin folder.
+const FOREIGN: [(&str, &str); 3] =
+    [(".xrootd/admin", "xrootd"), (".olb/olbd.admin", "cmsd"), (".olb/olbd.nimda", "cmsd")];
+
+/// What is found in an admin folder.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    /// Nobody yet.
+    Nobody,
+    /// Our server, and what it says of itself.
+    Ours(String),
+    /// Somebody else's, and what to say about it.
+    Other(String),
+}
+
+/// Stays beside the server of this command line. `launch` is that of the same command line under the name `xrootd`.
+pub fn stand_in(mut launch: Launch) -> ExitCode {
+    process::keep_name();
+    let detached = match launch.background.then(process::detach).transpose() {
+        Ok(Some(Outcome::Parent(status))) => return ExitCode::from(status),
+        Ok(Some(Outcome::Server(detached))) => Some(detached),
+        Ok(None) => None,
+        Err(error) => {
+            let error = StartError::System { what: "the background process", source: error };
+            return daemon::fail(&launch, CMSD, &error);
+        }
+    };
+    if launch.load.evaluation.host.is_empty() {
+        launch.load.evaluation.host = host_name();
+    }
+    let started = start(&launch).and_then(|(log, effective)| {
+        // Whoever starts both one after the other must not wait here for the second.
+        if let Some(detached) = detached {
+            detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
+        }
+        Ok((log, effective))
+    });
+    match started {
+        Ok((log, effective)) => stay(&launch, log, &effective),
+        Err(error) => daemon::fail(&launch, CMSD, &error),
+    }
+}
+
+/// The log, the user and the folder that is the server's.
+fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
+    let Loaded { mut effective, report } = config::load(&launch.load, &Files);
+    if !report.is_ok() {
+        daemon::complain(&report.to_string());
+        return Err(StartError::Configuration);
+    }
+    let user = launch.user.as_deref().map(User::find).transpose()?;
+    if effective.process.admin_path.origin.is_default() {
+        effective.process.admin_path.value.path = state_folder(&effective, user.as_ref())?;
+    }
+    if let Some(user) = &user {
+        user.switch()?;
+    }
+    effective.program = CMSD.to_owned();
+    let log = daemon::open_log(launch, &effective, daemon::log_path(launch, &effective))?;
+    Ok((log, effective))
+}
+
+/// Looks for the server, then waits to be told to end.
+fn stay(launch: &Launch, mut log: Log, effective: &Effective) -> ExitCode {
+    let instance = daemon::instance(effective);
+    let who = format!("{CMSD} {instance}@{}", effective.host);
+    tracing::info!("++++++ {who} initialization started.");
+    tracing::info!(
+        "scalla {VERSION} serves as data server and cluster node in one process; this is its stand-in"
+    );
+    let code = match wait(launch, effective, &who, &mut log) {
+        Ok(()) => {
+            tracing::info!("good bye");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            tracing::error!("{error}");
+            let code = daemon::fail(launch, CMSD, &error);
+            tracing::error!("------ {who} initialization failed.");
+            code
+        }
+    };
+    log.flush();
+    code
+}
+
+fn wait(launch: &Launch, effective: &Effective, who: &str, log: &mut Log) -> Result<(), StartError> {
+    let admin = effective.admin_folder();
+    process::make_folder(&admin, effective.process.admin_path.mode())
+        .map_err(|error| FolderError::Failed(admin.clone(), error))?;
+    let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
+    let log_file = daemon::log_path(launch, effective);
+    let _pid_files = daemon::write_files(launch, effective, log_file.as_deref(), &home)?;
+    let system = |source| StartError::System { what: "signals", source };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
+    runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(system)?;
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(system)?;
+        let mut hang_up = signal(SignalKind::hangup()).map_err(system)?;
+        let mut appeared = std::pin::pin!(appearance(&admin, who, APPEARANCE));
+        let mut there = false;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return Ok(()),
+                _ = interrupt.recv() => return Ok(()),
+                _ = hang_up.recv() => if let Err(error) = log.reopen() {
+                    tracing::error!("cannot open the log again, the old file stays in use: {error}");
+                },
+                found = &mut appeared, if !there => {
+                    found?;
+                    there = true;
+                }
+            }
+        }
+    })
+}
+
+/// Waits for the server to appear on its admin folder.
+async fn appearance(admin: &Path, who: &str, limit: Duration) -> Result<(), StartError> {
+    let until = Instant::now() + limit;
+    let mut said = false;
+    loop {
+        let folder = admin.to_owned();
+        let found = tokio::task::spawn_blocking(move || look(&folder)).await.unwrap_or(Found::Nobody);
+        match found {
+            Found::Ours(note) => {
+                tracing::info!("------ {who} initialization completed: {note} is the cluster node.");
+                return Ok(());
+            }
+            Found::Other(text) => return Err(StartError::Cluster(text)),
+            Found::Nobody => {}
+        }
+        if !said {
+            tracing::info!("waiting for the scalla server of this instance on {}", admin.display());
+            said = true;
+        }
+        if Instant::now() >= until {
+            return Err(StartError::Cluster(format!(
+                "no scalla server of this instance appeared on {} within {} s; start it (xrootd with the same -c, -n and \
+                 -a), or, if the data server is XRootD's own, run XRootD's own cmsd beside it",
+                admin.display(),
+                limit.as_secs()
+            )));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Who is on this admin folder.
+fn look(admin: &Path) -> Found {
+    let socket = control_folder(admin).join(format!("{XROOTD}.sock"));
+    match ask(&socket, &Request::Status {}) {
+        Ok(status) => {
+            let number = |name: &str| status[name].as_u64().unwrap_or_default();
+            return Found::Ours(format!("scalla (pid {}, port {})", number("pid"), number("port")));
+        }
+        Err(AdminError::Denied(path)) => {
+            return Found::Other(format!(
+                "{} belongs to a server of another user; run this as that user (-R), or name an admin folder of its own (-a)",
+                path.display()
+            ));
+        }
+        // It may be on its way up or down.
+        Err(AdminError::NoServer(_) | AdminError::Broken(_)) => {}
+        Err(AdminError::Garbled(_) | AdminError::Refused(_)) => {
+            return Found::Other(format!(
+                "what listens at {} is no scalla server; stop it",
+                socket.display()
+            ));
+        }
+    }
+    let foreign = FOREIGN.iter().map(|(name, program)| (admin.join(name), *program));
+    match foreign.into_iter().find(|(path, _)| is_alive(path)) {
+        Some((path, program)) => Found::Other(alien(&path, program)),
+        None => Found::Nobody,
+    }
+}
+
+fn is_alive(socket: &PathBuf) -> bool {
+    match UnixStream::connect(socket) {
+        Ok(_) => true,
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied,
+    }
+}
+
+fn alien(socket: &Path, program: &str) -> String {
+    let advice = match program {
+        "xrootd" => "run XRootD's own cmsd beside it, or stop it and start scalla in its place",
+        _ => "stop it: scalla is data server and cluster node in one process",
+    };
+    format!("XRootD's own {program} runs on this instance (it listens at {}); {advice}", socket.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("scalla-stand-in-{name}-{}", std::process::id()));
+        std::fs::remove_dir_all(&folder).ok();
+        std::fs::create_dir_all(folder.join(".olb")).unwrap();
+        std::fs::create_dir_all(folder.join(".xrootd")).unwrap();
+        folder
+    }
+
+    #[test]
+    fn daemons_of_others_are_told_apart_from_what_they_left_behind() {
+        let folder = folder("others");
+        assert_eq!(look(&folder), Found::Nobody);
+        for (name, word) in [(".olb/olbd.nimda", "stop it"), (".xrootd/admin", "own cmsd beside it")] {
+            let path = folder.join(name);
+            let listener = UnixListener::bind(&path).unwrap();
+            let Found::Other(text) = look(&folder) else { panic!("{name}") };
+            assert!(text.contains(name) && text.contains(word), "{text}");
+            drop(listener);
+            assert!(path.exists());
+            assert_eq!(look(&folder), Found::Nobody, "a socket that nobody listens at is no daemon");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn nobody_is_not_waited_for_for_ever() {
+        let folder = folder("nobody");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let error = runtime.block_on(appearance(&folder, "cmsd", Duration::ZERO)).unwrap_err().to_string();
+        assert!(error.contains("no scalla server of this instance appeared"), "{error}");
+        assert!(error.contains("the same -c, -n and -a"), "{error}");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
