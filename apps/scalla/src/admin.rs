@@ -11,17 +11,24 @@ use std::process::ExitCode;
 /// Look after a running server.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Admin {
+    #[command(flatten)]
+    which: Which,
+    /// Answer as a JSON object.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Which running server.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Which {
     /// Admin folder of the server (`all.adminpath`). Without it: the server of this user that was given none.
     #[arg(long, value_name = "DIR", global = true)]
     admin_path: Option<PathBuf>,
     /// Instance name of the server.
     #[arg(long, value_name = "NAME", global = true)]
     instance: Option<String>,
-    /// Answer as a JSON object.
-    #[arg(long, global = true)]
-    json: bool,
-    #[command(subcommand)]
-    command: Command,
 }
 
 #[derive(Subcommand, Debug)]
@@ -41,7 +48,7 @@ enum Command {
 
 impl Admin {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let socket = self.socket()?;
+        let socket = self.which.socket()?;
         let request = match self.command {
             Command::Status => Request::Status {},
             Command::LogLevel { levels } => Request::LogLevel { levels },
@@ -52,9 +59,11 @@ impl Admin {
         print(&if self.json { format!("{answer}\n") } else { table(&answer) });
         Ok(ExitCode::SUCCESS)
     }
+}
 
+impl Which {
     /// The socket of the one server that is meant.
-    fn socket(&self) -> anyhow::Result<PathBuf> {
+    pub(crate) fn socket(&self) -> anyhow::Result<PathBuf> {
         let folder = self.admin_path.as_ref().map(|path| match self.instance.as_deref() {
             Some(name) if name != config::ANONYMOUS => path.join(name),
             _ => path.clone(),

@@ -3,6 +3,7 @@
 mod admin;
 mod bench;
 mod cli;
+mod cluster;
 mod config;
 mod links;
 mod personality;

@@ -21,7 +21,8 @@ fn cmsd(scratch: &Scratch, more: &[&str]) -> Background {
     let log = scratch.text("log/cmsd.log");
     let output = run("cmsd", scratch, &[&["-b", "-l", &log, "-s", &scratch.text("cmsd.pid")], more].concat());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    Background(scratch.read("cmsd.pid").parse().unwrap())
+    let Ok(pid) = scratch.read("cmsd.pid").parse() else { panic!("no pid file") };
+    Background(pid)
 }
 
 /// Waits until the stand-in's log says so.

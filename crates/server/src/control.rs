@@ -7,7 +7,8 @@
 //! | SIGHUP | opens the log again and reads the configuration again |
 //! | SIGPIPE | nothing: a write to a closed socket is an error of that write |
 
-use crate::admin::{AdminSocket, Call, LevelsAnswer, ReloadAnswer, Request, Response, Status};
+use crate::admin::{AdminSocket, Call, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status};
+use crate::cluster::{Order, Whom};
 use crate::log::{Levels, Log};
 use crate::process::{AdminFolder, PidFile};
 use crate::reload::Difference;
@@ -25,6 +26,9 @@ use tokio::task::JoinHandle;
 
 /// Calls of the admin socket that may wait.
 const CALLS_QUEUED_MAX: usize = 16;
+
+/// Told to an administrator of a server that is no node.
+const ALONE: &str = "this server stands alone: it has no role in a cluster (all.manager, all.role)";
 
 /// Exit status of a server that was told twice to end.
 const ENDED_AT_ONCE: u8 = 1;
@@ -168,6 +172,8 @@ impl Watch {
                 Err(error) => Response::failed(error),
             },
             Request::Reload {} => self.reload_and_log(),
+            Request::ClusterStatus {} => self.cluster_status(),
+            Request::ClusterOrder { order, node } => self.cluster_order(order, node),
             Request::Drain {} => {
                 if self.drain.is_none() {
                     self.told_to_end("admin drain");
@@ -213,6 +219,45 @@ impl Watch {
             log_levels: self.log.levels().to_string(),
             draining: self.drain.is_some(),
         }
+    }
+
+    fn cluster_status(&self) -> Response {
+        let status = self.running.cluster().map(|cluster| cluster.look(|engine| engine.status()));
+        match status {
+            Some(Some(mut status)) => {
+                if status.host.is_empty() {
+                    status.host.clone_from(&self.effective.host);
+                }
+                Response::Cluster(Box::new(status))
+            }
+            Some(None) => Response::failed("the cluster's thread does not answer; see the log"),
+            None => Response::failed(ALONE),
+        }
+    }
+
+    /// Orders for this node are kept over restarts; those for a child hold as long as its place is kept.
+    fn cluster_order(&self, order: Order, node: Option<String>) -> Response {
+        let Some(cluster) = self.running.cluster() else { return Response::failed(ALONE) };
+        let wanted = node.clone();
+        let name = match cluster.look(move |engine| engine.find(wanted.as_deref())) {
+            None => return Response::failed("the cluster's thread does not answer; see the log"),
+            Some(Err(why)) => return Response::failed(why),
+            Some(Ok(Whom::Child(slot, name))) => {
+                if cluster.look(move |engine| engine.order_child(order, slot)) != Some(true) {
+                    return Response::failed(format!("{name} has left"));
+                }
+                name
+            }
+            Some(Ok(Whom::Own)) => {
+                if let Err(error) = order.keep(&self.effective.admin_folder()) {
+                    return Response::failed(format!("the order cannot be kept for the next start: {error}"));
+                }
+                cluster.order(order);
+                node.unwrap_or_else(|| "this node".to_owned())
+            }
+        };
+        tracing::info!("cluster: by order of the administrator {name} {}", order.done());
+        Response::Ordered(OrderAnswer { node: name, state: order.done().to_owned() })
     }
 
     fn reload_and_log(&mut self) -> Response {

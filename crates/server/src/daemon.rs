@@ -155,6 +155,12 @@ fn serve(
     })?;
     let ear = Ear::new().map_err(|source| StartError::System { what: "signals", source })?;
     let running = Running::start(&effective, listener)?;
+    if let Some(cluster) = running.cluster() {
+        for order in crate::cluster::Order::kept(&effective.admin_folder()) {
+            tracing::warn!("cluster: by order of the administrator this node {}", order.done());
+            cluster.order(order);
+        }
+    }
     let port = running.address().port();
     folder.note(port).ok();
     let pid_files = write_files(launch, &effective, log_file, &home)?;
@@ -220,7 +226,7 @@ fn introduce(launch: &Launch, effective: &Effective, report: &config::Report, no
         tracing::info!("++++++ {program} {}@{host} initialization started.", instance(effective));
     }
     tracing::info!("scalla {VERSION} on {}", rustix::system::uname().release().to_string_lossy());
-    if no_user && User::is_root() {
+    if no_user && User::is_root() && !effective.cluster.role.redirects() {
         tracing::warn!(
             "serving as the superuser: clients get at whatever is below the exports; name a user ({})",
             if launch.announce { "--user" } else { "-R" }
@@ -300,6 +306,17 @@ fn announce(effective: &Effective, running: &Running) {
         port => format!("root://{host}:{port}/"),
     };
     let mut out = std::io::stdout().lock();
+    if let Some(nodes) = running.cluster().and_then(crate::cluster::Cluster::address) {
+        let role = effective.cluster.role.name();
+        let text = format!(
+            "scalla {VERSION} listening on {address}, {role} of the servers that join at port {}\n\
+             Ctrl-C ends. Where there are files:\n    scalla serve DIR --manager {host}:{}\n",
+            nodes.port(),
+            nodes.port()
+        );
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+        return;
+    }
     let text = format!(
         "scalla {VERSION} listening on {address}, serving {exports}\n\
          Whoever reaches the port may {}; Ctrl-C ends. Try:\n    {}\n",

@@ -359,6 +359,7 @@ proptest! {
         let env = Env {
             host: host.as_deref().map(str::as_bytes),
             site: site.as_deref().map(str::as_bytes),
+            software: site.as_deref().map(str::as_bytes),
             extensions: Extensions(extensions),
         };
         let mut out = Vec::new();

@@ -118,6 +118,7 @@ fn from_login(login: &WireLogin<'_>) -> Login {
         paths: text(login.paths),
         host: env.host.map(|host| text(Some(host))),
         site: env.site.map(|site| text(Some(site))),
+        software: env.software.map(|software| text(Some(software))),
         extensions: env.extensions,
     }
 }
@@ -126,7 +127,8 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut env = Vec::new();
     let host = login.host.as_deref().map(str::as_bytes);
     let site = login.site.as_deref().map(str::as_bytes);
-    Env { host, site, extensions: login.extensions }.encode(&mut env);
+    let software = login.software.as_deref().map(str::as_bytes);
+    Env { host, site, software, extensions: login.extensions }.encode(&mut env);
     let message = WireLogin {
         version: login.version,
         mode: login.mode,
@@ -149,7 +151,7 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
 fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut env = Vec::new();
     let site = reply.site.as_deref().map(str::as_bytes);
-    Env { host: None, site, extensions: reply.extensions }.encode(&mut env);
+    Env { site, extensions: reply.extensions, ..Env::default() }.encode(&mut env);
     let message = LoginReply {
         version: PROTOCOL_VERSION,
         mode: if reply.suspended { Mode::SUSPEND } else { Mode::NONE },
@@ -312,6 +314,7 @@ mod tests {
             paths: "w /\nrs /tape".to_owned(),
             host: Some("vm".to_owned()),
             site: Some("here".to_owned()),
+            software: Some("scalla v1.2.3".to_owned()),
             extensions: Extensions::ALL,
         };
         let status = |serves, data_port, stages| Status { serves, data_port, stages, ..Status::default() };

@@ -94,6 +94,10 @@ pub struct Member {
     pub paths: String,
     /// Name of its site, if it gave one.
     pub site: Option<String>,
+    /// What it calls its host; empty when it did not say.
+    pub host: String,
+    /// Name and version of its program; only our own nodes say it.
+    pub software: Option<String>,
     /// The version of the protocol it speaks.
     pub version: u16,
     /// What both ends can do beyond the protocol; nothing for a real node.

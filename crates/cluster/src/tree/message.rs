@@ -83,6 +83,8 @@ pub struct Login {
     pub host: Option<String>,
     /// Name of its site.
     pub site: Option<String>,
+    /// Name and version of its program, for people; real nodes do not say it.
+    pub software: Option<String>,
     /// What it can do beyond the protocol.
     pub extensions: Extensions,
 }

@@ -21,6 +21,8 @@ pub(super) fn member(name: &str, role: Role) -> Member {
         data: Address::new(name, 1094),
         paths: String::new(),
         site: None,
+        host: String::new(),
+        software: None,
         version: 3,
         extensions: Extensions::ALL,
         condition: Condition::default(),

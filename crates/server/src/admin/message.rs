@@ -1,5 +1,6 @@
 //! What may be asked through the admin socket, and what comes back.
 
+use crate::cluster::{NodeStatus, Order};
 use serde::{Deserialize, Serialize};
 
 /// Longest line in either direction, in bytes.
@@ -21,6 +22,16 @@ pub enum Request {
     Reload {},
     /// End as SIGTERM does.
     Drain {},
+    /// How is the node of the cluster, and how are its children?
+    ClusterStatus {},
+    /// Out of use, or into it again.
+    ClusterOrder {
+        /// What.
+        order: Order,
+        /// Which node: this one, unless one below it is named.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
+    },
 }
 
 /// A server in a few figures.
@@ -96,6 +107,15 @@ pub struct ReloadAnswer {
     pub warnings: Vec<String>,
 }
 
+/// What became of an order.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OrderAnswer {
+    /// The node it was for.
+    pub node: String,
+    /// Its state now, in words.
+    pub state: String,
+}
+
 /// Why a request was not done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
@@ -104,7 +124,7 @@ pub struct Failure {
 }
 
 /// An answer, as one object with `ok` beside its own fields.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Response {
     /// To [`Request::Status`].
     Status(Box<Status>),
@@ -114,6 +134,10 @@ pub enum Response {
     Reload(ReloadAnswer),
     /// To [`Request::Drain`].
     Draining,
+    /// To [`Request::ClusterStatus`].
+    Cluster(Box<NodeStatus>),
+    /// To [`Request::ClusterOrder`].
+    Ordered(OrderAnswer),
     /// It was not done.
     Failed(Failure),
 }
@@ -131,6 +155,8 @@ impl Response {
             Self::Levels(levels) => serde_json::to_value(levels),
             Self::Reload(reload) => serde_json::to_value(reload),
             Self::Draining => Ok(serde_json::json!({})),
+            Self::Cluster(status) => serde_json::to_value(status),
+            Self::Ordered(answer) => serde_json::to_value(answer),
             Self::Failed(failure) => serde_json::to_value(failure),
         };
         let mut object = fields.unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() }));
@@ -154,6 +180,12 @@ mod tests {
                 r#"{"command":"log-level","levels":"info"}"#,
                 Some(Request::LogLevel { levels: Some("info".into()) }),
             ),
+            (r#"{"command":"cluster-status"}"#, Some(Request::ClusterStatus {})),
+            (
+                r#"{"command":"cluster-order","order":"drain","node":"h:1"}"#,
+                Some(Request::ClusterOrder { order: Order::Drain, node: Some("h:1".into()) }),
+            ),
+            (r#"{"command":"cluster-order","order":"shoot"}"#, None),
             (r#"{"command":"dance"}"#, None),
             (r#"{"command":"status","x":1}"#, None),
             ("status", None),

@@ -18,5 +18,5 @@ mod message;
 mod socket;
 
 pub use client::{AdminError, LiveServer, ask, live_servers};
-pub use message::{Failure, LevelsAnswer, ReloadAnswer, Request, Response, Status};
+pub use message::{Failure, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status};
 pub use socket::{AdminSocket, Call};

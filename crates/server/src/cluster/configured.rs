@@ -241,6 +241,7 @@ fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Log
         paths: paths(effective)?,
         host: Some(effective.host.clone()).filter(|host| !host.is_empty()),
         site: site(effective),
+        software: Some(format!("scalla {}", crate::VERSION)),
         extensions: Extensions::ALL,
         ..Login::default()
     })

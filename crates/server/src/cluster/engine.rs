@@ -57,6 +57,8 @@ pub struct Engine {
     pub(super) file_actions: Vec<cluster::Action>,
     /// The administrator wants no clients here.
     pub(super) suspended: bool,
+    /// He wants no new ones.
+    pub(super) draining: bool,
     sweep_at: Duration,
     wake_at: Option<Duration>,
     /// The time to wake up may be earlier than it was.
@@ -91,6 +93,7 @@ impl Engine {
                 actions: Vec::new(),
                 file_actions: Vec::new(),
                 suspended: false,
+                draining: false,
                 sweep_at,
                 wake_at: None,
                 rearm: Rc::default(),

@@ -7,7 +7,7 @@ use super::questions::Wish;
 use super::settings::Role;
 use cluster::tree::{Extensions, LinkId};
 use cluster::{Action, LocateOptions, SelectOptions, SlotMask, StateAsk, StateReply};
-use wire::cms::flags::{HaveModifier, StateModifier};
+use wire::cms::flags::{HaveModifier, StateModifier, StatsModifier};
 use wire::cms::message::{Gone, Have, NotHere, State};
 use wire::cms::response::Answer as WireAnswer;
 use wire::cms::{ErrorCode, Frame, Message as Wire, StreamId};
@@ -57,6 +57,11 @@ impl Engine {
                 (select.path, Wish::Select { options: SelectOptions::from(select.options), tried })
             }
             Wire::Locate(locate) => (locate.path, Wish::Locate(LocateOptions::from(locate.options))),
+            Wire::Stats(modifier) if !modifier.contains(StatsModifier::SIZE) => {
+                let text = self.status_text();
+                let answer = WireAnswer::Data { value: 0, text: Some(text.as_bytes()) };
+                return self.respond_with(link, streamid, None, answer);
+            }
             message => return self.order(link, frame, message),
         };
         let takes_later = match message {

@@ -16,8 +16,11 @@
 //! | `files` | messages about files: questions going down, answers going up |
 //! | `questions`, `askers` | questions of clients and redirectors, and who waits for which answer |
 //! | `holdings` | a server's answers: what is on its disks, what comes and goes |
+//! | `status`, `survey` | its state and that of its children; the whole tree, for a visitor |
+//! | `administration` | what the administrator orders for this node or one below it |
 //! | `orders` | what redirectors, parents and the administrator order |
 
+mod administration;
 mod askers;
 mod configured;
 mod engine;
@@ -34,8 +37,12 @@ mod orders;
 mod questions;
 mod settings;
 mod sockets;
+mod status;
+mod survey;
 mod thread;
 
+pub(crate) use administration::Whom;
+pub use administration::{Order, short};
 pub(crate) use configured::configured;
 pub use engine::Engine;
 pub use figures::SpaceFor;
@@ -44,4 +51,6 @@ pub(crate) use front::Front;
 pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 pub use operations::OperationProgram;
 pub use settings::{CONTACT_WAIT, INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};
+pub use status::{CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
+pub use survey::{Survey, ask as ask_node, survey};
 pub use thread::Cluster;

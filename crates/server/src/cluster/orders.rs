@@ -201,6 +201,7 @@ impl Engine {
 
     /// The clients of this node are to move elsewhere, while it still serves what nobody else has.
     pub(super) fn drain(&mut self, draining: bool) {
+        self.draining = draining;
         self.drive(|node, _, out| node.set_draining(draining, out));
     }
 

@@ -167,6 +167,14 @@ impl Cluster {
         self.draining.load(Ordering::Relaxed)
     }
 
+    /// Does what the administrator orders for this node.
+    pub(crate) fn order(&self, order: super::Order) {
+        match order {
+            super::Order::Suspend | super::Order::Resume => self.suspend(order.takes_out()),
+            super::Order::Drain | super::Order::Undrain => self.drain(order.takes_out()),
+        }
+    }
+
     /// Takes no clients any more, or takes them again: a server tells its parents, a manager its clients.
     pub fn suspend(&self, suspended: bool) {
         self.suspended.store(suspended, Ordering::Relaxed);

@@ -119,6 +119,8 @@ fn member(link: Option<u64>) -> Member {
         data: Address::new("seven", 1094),
         paths: "w /".to_owned(),
         site: None,
+        host: String::new(),
+        software: None,
         version: 3,
         extensions: Extensions(wire::cms::Extensions::NOT_HERE.0),
         condition: crate::tree::Condition::default(),

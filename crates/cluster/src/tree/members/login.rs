@@ -79,6 +79,8 @@ impl Members {
             data: Address::new(&peer.host, data_port),
             paths: login.paths.clone(),
             site: login.site.clone(),
+            host: login.host.clone().unwrap_or_default(),
+            software: login.software.clone(),
             version: login.version,
             extensions: login.extensions.common(self.settings.extensions),
             condition: Condition {

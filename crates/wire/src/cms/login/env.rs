@@ -1,7 +1,7 @@
 //! The text at the end of a login and of its reply: `key=value` elements.
 //!
 //! `myHN`: the sender's name, by which a manager calls it if the address has none; `site`: its site. Readers skip the
-//! other keys, so [`Extensions`] are offered and granted here too. Source: cms protocol version 3, section 2.2.
+//! other keys, so [`Extensions`] are offered and granted here too, and our own nodes say their version (`sw`). Source: cms protocol version 3, section 2.2.
 
 use std::io::Write as _;
 
@@ -15,6 +15,8 @@ pub struct Env<'a> {
     pub host: Option<&'a [u8]>,
     /// The sender's site.
     pub site: Option<&'a [u8]>,
+    /// Name and version of its program: for people, and only from our own nodes.
+    pub software: Option<&'a [u8]>,
     /// What it can do beyond the protocol.
     pub extensions: Extensions,
 }
@@ -23,13 +25,18 @@ impl<'a> Env<'a> {
     /// Reads the text. Keys nobody knows are skipped.
     #[must_use]
     pub fn parse(text: Cgi<'a>) -> Self {
-        Self { host: text.get("myHN"), site: text.get("site"), extensions: Extensions::in_env(text) }
+        Self {
+            host: text.get("myHN"),
+            site: text.get("site"),
+            software: text.get("sw"),
+            extensions: Extensions::in_env(text),
+        }
     }
 
     /// Appends the text; nothing when there is nothing to say. A value must not hold `&` or NUL.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut separator: &[u8] = b"";
-        for (key, value) in [("myHN", self.host), ("site", self.site)] {
+        for (key, value) in [("myHN", self.host), ("site", self.site), ("sw", self.software)] {
             let Some(value) = value else { continue };
             out.extend_from_slice(separator);
             out.extend_from_slice(key.as_bytes());
@@ -58,6 +65,7 @@ mod tests {
             b"site=alpha",
             b"scalla=7",
             b"myHN=vm&site=a&scalla=5",
+            b"myHN=vm&sw=scalla v1&scalla=5",
         ];
         for text in texts {
             let env = Env::parse(Cgi::new(text));

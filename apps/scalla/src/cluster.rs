@@ -1,0 +1,260 @@
+//! `scalla cluster`: the tree a running node belongs to, and orders for its nodes.
+
+use crate::admin::Which;
+use crate::cli::{complain, print};
+use clap::Subcommand;
+use serde_json::Value;
+use server::admin::{Request, ask};
+use server::cluster::{CacheStatus, ChildStatus, NodeStatus, Order, SpaceStatus, Survey, show_age, survey};
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Look at the cluster a running node belongs to, take nodes out of use and into it again.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Cluster {
+    #[command(flatten)]
+    which: Which,
+    /// Answer as a JSON object.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Draw the tree: roles, addresses, versions, state, age, load, space; caches of those that send clients on.
+    Status {
+        /// Only what the running node knows itself, without asking others.
+        #[arg(long)]
+        here: bool,
+    },
+    /// Give a node no clients at all, also over its restart.
+    Suspend(Node),
+    /// Give it clients again.
+    Resume(Node),
+    /// Send new clients elsewhere; those that are there stay until they are done.
+    Drain(Node),
+    /// Send new clients there again.
+    Undrain(Node),
+}
+
+/// Which node.
+#[derive(clap::Args, Debug)]
+struct Node {
+    /// A node below the running one: its address, host, id or slot (`#7`). Without it, or `self`: the running node.
+    node: Option<String>,
+}
+
+impl Cluster {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let socket = self.which.socket()?;
+        let (order, node) = match self.command {
+            Command::Status { here } => {
+                let own = serde_json::from_value(ask(&socket, &Request::ClusterStatus {})?)?;
+                let tree = if here { Survey { root: own, missing: Vec::new() } } else { survey(own) };
+                show(&tree, self.json)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Command::Suspend(node) => (Order::Suspend, node),
+            Command::Resume(node) => (Order::Resume, node),
+            Command::Drain(node) => (Order::Drain, node),
+            Command::Undrain(node) => (Order::Undrain, node),
+        };
+        let answer = ask(&socket, &Request::ClusterOrder { order, node: node.node })?;
+        let word = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
+        print(&if self.json {
+            format!("{answer}\n")
+        } else {
+            format!("{} {}\n", word("node"), word("state"))
+        });
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn show(tree: &Survey, json: bool) -> anyhow::Result<()> {
+    if json {
+        let mut value: Value = serde_json::to_value(&tree.root)?;
+        value["missing"] = tree.missing.clone().into();
+        print(&format!("{value}\n"));
+        return Ok(());
+    }
+    print(&draw(&tree.root));
+    for missing in &tree.missing {
+        complain(&format!("not seen: {missing}\n"));
+    }
+    Ok(())
+}
+
+/// A line of the tree, in columns.
+type Row = [String; COLUMNS];
+const COLUMNS: usize = 7;
+const HEAD: [&str; COLUMNS] = ["NODE", "VERSION", "STATE", "AGE", "LOAD", "FREE", "USED"];
+
+/// The tree as text.
+fn draw(root: &NodeStatus) -> String {
+    let mut rows: Vec<Row> = vec![HEAD.map(str::to_owned)];
+    let mut notes: Vec<(usize, String)> = Vec::new();
+    let nodes =
+        root.cluster_address.as_deref().map(|address| format!(", nodes at {address}")).unwrap_or_default();
+    let host = if root.host.is_empty() { "?" } else { &root.host };
+    rows.push([
+        format!("{} {host}:{}{nodes}", root.role, root.data_port),
+        root.version.clone(),
+        root.state.clone(),
+        show_age(Duration::from_secs(root.uptime_seconds)),
+        String::new(),
+        free(&root.space),
+        used(&root.space),
+    ]);
+    inner(root, "", &mut rows, &mut notes);
+    branches(root, "", &mut rows, &mut notes);
+    if !root.parents.is_empty() {
+        notes.push((rows.len(), format!("below {}", root.parents.join(", "))));
+    }
+    let mut widths = [0; COLUMNS];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            // Writing to a text cannot fail.
+            write!(line, "{cell:width$}  ").ok();
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+        for (_, note) in notes.iter().filter(|(after, _)| *after == number + 1) {
+            text.push_str(note);
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// What a node with children says of itself beyond the columns.
+fn inner(node: &NodeStatus, lead: &str, rows: &mut [Row], notes: &mut Vec<(usize, String)>) {
+    let bar = if node.children.is_empty() { " " } else { "│" };
+    if let Some(CacheStatus { locations, hits, misses, hit_rate, queries, .. }) = node.cache {
+        let percent = (hit_rate * 100.0).round();
+        let text = format!(
+            "{lead}{bar}  {locations} locations known, {percent}% of {} look-ups hit, {queries} queries under way",
+            hits + misses
+        );
+        notes.push((rows.len(), text));
+    }
+    if node.waiting > 0 {
+        notes.push((rows.len(), format!("{lead}{bar}  {} nodes wait for a place", node.waiting)));
+    }
+}
+
+fn branches(node: &NodeStatus, lead: &str, rows: &mut Vec<Row>, notes: &mut Vec<(usize, String)>) {
+    for (number, child) in node.children.iter().enumerate() {
+        let last = number + 1 == node.children.len();
+        rows.push(row(child, &format!("{lead}{}", if last { "└─ " } else { "├─ " })));
+        if let Some(below) = &child.node {
+            let lead = format!("{lead}{}", if last { "   " } else { "│  " });
+            inner(below, &lead, rows, notes);
+            branches(below, &lead, rows, notes);
+        }
+    }
+}
+
+fn row(child: &ChildStatus, lead: &str) -> Row {
+    let told = child.version != "cms 3" || child.load.highest() > 0;
+    [
+        format!("{lead}{} {}", child.role, child.address),
+        child.version.clone(),
+        child.state.clone(),
+        show_age(Duration::from_secs(child.age_seconds)),
+        if told { format!("{}%", child.load.highest()) } else { String::new() },
+        free(&child.space),
+        used(&child.space),
+    ]
+}
+
+/// Free space for people; nothing where it was not told.
+fn free(space: &SpaceStatus) -> String {
+    let size = match (space.free_mb, space.total_mb) {
+        (0, 0) => return String::new(),
+        (megabytes, _) if megabytes < 10_240 => format!("{megabytes} MB"),
+        (megabytes, _) if megabytes < 10_240 * 1024 => format!("{} GB", megabytes / 1024),
+        (megabytes, _) => format!("{} TB", megabytes / (1024 * 1024)),
+    };
+    if space.free_mb < space.minimum_mb { format!("{size} (full)") } else { size }
+}
+
+fn used(space: &SpaceStatus) -> String {
+    if space.total_mb == 0 { String::new() } else { format!("{}%", space.used_percent) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn child(role: &str, address: &str, state: &str) -> ChildStatus {
+        ChildStatus {
+            role: role.to_owned(),
+            address: address.to_owned(),
+            version: "scalla v1.0.0".to_owned(),
+            state: state.to_owned(),
+            age_seconds: 75,
+            space: SpaceStatus { total_mb: 1000, free_mb: 500, minimum_mb: 10, used_percent: 50 },
+            ..ChildStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_tree_is_drawn_with_aligned_columns() {
+        let below = NodeStatus {
+            role: "supervisor".to_owned(),
+            children: vec![child("server", "c:1", "draining")],
+            ..NodeStatus::default()
+        };
+        let mut supervisor = child("supervisor", "s:1094", "serving");
+        supervisor.node = Some(Box::new(below));
+        let mut real = child("server", "[::1]:1095", "serving");
+        real.version = "cms 3".to_owned();
+        real.space.free_mb = 5;
+        let root = NodeStatus {
+            role: "manager".to_owned(),
+            host: "m".to_owned(),
+            data_port: 1094,
+            cluster_address: Some("m:1213".to_owned()),
+            version: "scalla v1.0.0".to_owned(),
+            state: "serving".to_owned(),
+            uptime_seconds: 5,
+            cache: Some(CacheStatus {
+                locations: 3,
+                hits: 3,
+                misses: 1,
+                hit_rate: 0.75,
+                ..CacheStatus::default()
+            }),
+            children: vec![supervisor, real],
+            ..NodeStatus::default()
+        };
+        let expected = "\
+NODE                            VERSION        STATE     AGE    LOAD  FREE         USED
+manager m:1094, nodes at m:1213 scalla v1.0.0  serving   5s
+│  3 locations known, 75% of 4 look-ups hit, 0 queries under way
+├─ supervisor s:1094            scalla v1.0.0  serving   1m15s  0%    500 MB       50%
+│  └─ server c:1                scalla v1.0.0  draining  1m15s  0%    500 MB       50%
+└─ server [::1]:1095            cms 3          serving   1m15s        5 MB (full)  50%
+";
+        let drawn: Vec<String> = draw(&root).lines().map(str::to_owned).collect();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        for (drawn, expected) in drawn.iter().zip(expected.lines()) {
+            assert_eq!(words(drawn), words(expected));
+        }
+        assert_eq!(drawn.len(), expected.lines().count());
+        let column = |line: &str| {
+            line.chars().collect::<Vec<_>>().windows(6).position(|w| w.iter().collect::<String>() == "scalla")
+        };
+        assert_eq!(column(&drawn[1]), column(&drawn[4]), "columns are aligned");
+    }
+}

@@ -1,0 +1,178 @@
+//! What an administrator orders over the admin socket: this node, or one below it, out of use and into it again.
+
+use super::engine::Engine;
+use super::status::ChildStatus;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// An order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    /// No clients at all.
+    Suspend,
+    /// Clients again.
+    Resume,
+    /// No new clients where others can serve them; those that are there stay until they are done.
+    Drain,
+    /// New clients again.
+    Undrain,
+}
+
+impl Order {
+    /// Whether it takes a node out of use.
+    #[must_use]
+    pub const fn takes_out(self) -> bool {
+        matches!(self, Self::Suspend | Self::Drain)
+    }
+
+    /// What an administrator sees of it.
+    #[must_use]
+    pub const fn done(self) -> &'static str {
+        match self {
+            Self::Suspend => "is suspended",
+            Self::Resume => "is in use again",
+            Self::Drain => "is drained: new clients go elsewhere",
+            Self::Undrain => "gets new clients again",
+        }
+    }
+
+    /// The file that keeps it over a restart.
+    const fn file(self) -> &'static str {
+        match self {
+            Self::Suspend | Self::Resume => "suspended",
+            Self::Drain | Self::Undrain => "draining",
+        }
+    }
+
+    /// Keeps it in the admin folder `admin`: a node that was taken out of use stays so when it starts again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn keep(self, admin: &Path) -> io::Result<()> {
+        let path = admin.join(".cluster").join(self.file());
+        if self.takes_out() {
+            return fs::write(path, "ordered by the administrator\n");
+        }
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The orders that were kept.
+    pub(crate) fn kept(admin: &Path) -> impl Iterator<Item = Self> {
+        let folder = admin.join(".cluster");
+        [Self::Suspend, Self::Drain].into_iter().filter(move |order| folder.join(order.file()).exists())
+    }
+}
+
+/// Whom an order is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Whom {
+    /// This node.
+    Own,
+    /// A child, by its slot.
+    Child(u8, String),
+}
+
+impl Engine {
+    /// Finds the node an administrator means; without a name this one.
+    ///
+    /// # Errors
+    /// What to say when it is none, or several.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Whom, String> {
+        let Some(name) = name else { return Ok(Whom::Own) };
+        let status = self.status();
+        // The host's name alone is also that of others on it.
+        let own = name == "self" || name == status.id || short(&status.id) == name;
+        let exact: Vec<&ChildStatus> = status.children.iter().filter(|child| child.is_called(name)).collect();
+        let by_host =
+            |child: &&ChildStatus| child.host.eq_ignore_ascii_case(name) || host_of(&child.address) == name;
+        let hosts: Vec<&ChildStatus> = status.children.iter().filter(by_host).collect();
+        let found = if exact.is_empty() { hosts } else { exact };
+        match found.as_slice() {
+            _ if own => Ok(Whom::Own),
+            [one] => Ok(Whom::Child(one.slot, one.address.clone())),
+            [] if status.host.eq_ignore_ascii_case(name) => Ok(Whom::Own),
+            [] => {
+                let names: Vec<&str> = status.children.iter().map(|child| child.address.as_str()).collect();
+                let list = if names.is_empty() { "it has no children".to_owned() } else { names.join(", ") };
+                Err(format!("{name} is no node that this one ({}) can give orders to; {list}", status.role))
+            }
+            several => {
+                let names: Vec<&str> = several.iter().map(|child| child.address.as_str()).collect();
+                Err(format!("{name} may be {}; name one of them", names.join(" or ")))
+            }
+        }
+    }
+
+    /// Does what is ordered for a child; a parent has one way to keep clients off it.
+    pub(crate) fn order_child(&mut self, order: Order, slot: u8) -> bool {
+        let Some(slot) = cluster::Slot::new(slot) else { return false };
+        let mut done = false;
+        self.drive(|node, _, out| done = node.drain(slot, order.takes_out(), out));
+        done
+    }
+}
+
+impl ChildStatus {
+    /// Whether this name can only mean this child.
+    fn is_called(&self, name: &str) -> bool {
+        self.address == name
+            || self.id == name
+            || short(&self.id) == name
+            || self.cluster_address.as_deref() == Some(name)
+            || name.strip_prefix('#').is_some_and(|slot| slot == self.slot.to_string())
+    }
+}
+
+/// The part of a system id that differs between nodes.
+pub fn short(id: &str) -> &str {
+    let id = id.rsplit_once(' ').map_or(id, |(id, _)| id);
+    id.split_once('-').map_or(id, |(_, name)| name)
+}
+
+fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_several_names() {
+        let child = ChildStatus {
+            slot: 7,
+            id: "*s-disk1-00ff 1213redir".to_owned(),
+            address: "disk1.org:1094".to_owned(),
+            ..ChildStatus::default()
+        };
+        for name in ["disk1.org:1094", "*s-disk1-00ff 1213redir", "disk1-00ff", "#7"] {
+            assert!(child.is_called(name), "{name}");
+        }
+        for name in ["disk1.org", "7", "#8", "s-disk1-00ff", ""] {
+            assert!(!child.is_called(name), "{name}");
+        }
+        assert_eq!(host_of("[::1]:1094"), "::1");
+        assert_eq!(short("m-man@vm 1213vm"), "man@vm");
+    }
+
+    #[test]
+    fn what_is_out_of_use_stays_so() {
+        let admin = std::env::temp_dir().join(format!("scalla-orders-{}", std::process::id()));
+        fs::create_dir_all(admin.join(".cluster")).unwrap();
+        Order::Resume.keep(&admin).unwrap();
+        assert_eq!(Order::kept(&admin).count(), 0);
+        Order::Drain.keep(&admin).unwrap();
+        Order::Suspend.keep(&admin).unwrap();
+        assert_eq!(Order::kept(&admin).collect::<Vec<_>>(), [Order::Suspend, Order::Drain]);
+        Order::Resume.keep(&admin).unwrap();
+        assert_eq!(Order::kept(&admin).collect::<Vec<_>>(), [Order::Drain]);
+        fs::remove_dir_all(&admin).unwrap();
+    }
+}

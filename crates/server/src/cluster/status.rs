@@ -1,0 +1,324 @@
+//! The state of a node of a cluster and of its children, as people and programs are told: over the admin socket, and to
+//! whoever asks at the cluster port (`stats`), so that the whole tree can be walked from any node.
+
+use super::engine::Engine;
+use super::settings::Role;
+use crate::VERSION;
+use cluster::tree::{Load, Member, Members, Space};
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use wire::cms::login;
+
+/// The text of an answer to `stats` is cut nowhere: a cell of 64 children is a third of it.
+pub(super) const TEXT_BYTES_MAX: usize = 60_000;
+
+/// A node.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// `server`, `supervisor`, `manager`, `meta manager`.
+    pub role: String,
+    /// Its system id.
+    pub id: String,
+    /// What it calls its host.
+    pub host: String,
+    /// Name and version of its program.
+    pub version: String,
+    /// Where other nodes log in, as they know it; `None` for a server.
+    pub cluster_address: Option<String>,
+    /// Where clients connect.
+    pub data_port: u16,
+    /// `serving`, or why it does not serve.
+    pub state: String,
+    /// Seconds since its start.
+    pub uptime_seconds: u64,
+    /// The nodes it is logged in to, as they are configured or were named to it.
+    pub parents: Vec<String>,
+    /// Its space; of a parent that of its children.
+    pub space: SpaceStatus,
+    /// Its children; none of a server.
+    pub children: Vec<ChildStatus>,
+    /// Nodes whose login is held back until there is room.
+    pub waiting: u64,
+    /// Redirectors that are logged in: of other programs, this process is its own.
+    pub redirectors: u64,
+    /// The location cache; `None` for a server.
+    pub cache: Option<CacheStatus>,
+}
+
+/// A child, as its parent knows it.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ChildStatus {
+    /// Its slot, 0 to 63.
+    pub slot: u8,
+    /// Its role towards its parent.
+    pub role: String,
+    /// Its system id.
+    pub id: String,
+    /// What it calls its host.
+    pub host: String,
+    /// Name and version of its program, or the protocol it speaks.
+    pub version: String,
+    /// Where clients are sent.
+    pub address: String,
+    /// Where nodes below it log in; `None` for a server.
+    pub cluster_address: Option<String>,
+    /// `serving`, `suspended`, `draining` or `away`.
+    pub state: String,
+    /// Seconds since it joined, or since it was lost.
+    pub age_seconds: u64,
+    /// How busy it is.
+    pub load: LoadStatus,
+    /// Its space.
+    pub space: SpaceStatus,
+    /// Lines of rights and prefix: what it exports.
+    pub paths: Vec<String>,
+    /// What the child says of itself, for one that has children and was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<Box<NodeStatus>>,
+}
+
+/// Load, each part 0 to 100.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LoadStatus {
+    /// Processors.
+    pub cpu: u8,
+    /// Network.
+    pub net: u8,
+    /// Run queue.
+    pub run_queue: u8,
+    /// Memory.
+    pub memory: u8,
+    /// Paging.
+    pub paging: u8,
+    /// Disks.
+    pub disk: u8,
+}
+
+impl LoadStatus {
+    /// The busiest part but the filling of disks, which is shown as space.
+    pub fn highest(&self) -> u8 {
+        [self.cpu, self.net, self.run_queue, self.memory, self.paging].into_iter().max().unwrap_or(0)
+    }
+}
+
+impl From<Load> for LoadStatus {
+    fn from(load: Load) -> Self {
+        let Load { cpu, net, run_queue, memory, paging, disk } = load;
+        Self { cpu, net, run_queue, memory, paging, disk }
+    }
+}
+
+/// Space, in MB of 2^20 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SpaceStatus {
+    /// Of all file systems.
+    pub total_mb: u32,
+    /// Free on the one with most.
+    pub free_mb: u32,
+    /// With less it gets no new files.
+    pub minimum_mb: u32,
+    /// Part in use, in percent.
+    pub used_percent: u8,
+}
+
+impl From<Space> for SpaceStatus {
+    fn from(space: Space) -> Self {
+        let Space { total_mb, free_mb, minimum_mb, used_percent, .. } = space;
+        Self { total_mb, free_mb, minimum_mb, used_percent }
+    }
+}
+
+/// The location cache.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct CacheStatus {
+    /// Locations held.
+    pub locations: u64,
+    /// Look-ups that found something, since the start.
+    pub hits: u64,
+    /// Paths that were unknown, since the start.
+    pub misses: u64,
+    /// Part of the look-ups that found something, 0 to 1.
+    pub hit_rate: f64,
+    /// Paths being asked for.
+    pub queries: u64,
+    /// Requests that wait for them.
+    pub waiters: u64,
+}
+
+impl Engine {
+    /// The state of this node.
+    pub(crate) fn status(&self) -> NodeStatus {
+        let node = self.node();
+        let members = node.members();
+        let login = node.memberships().first().map(cluster::tree::Membership::login);
+        let parents = node.memberships().iter();
+        let parents =
+            parents.flat_map(|membership| membership.inner().into_iter().chain(membership.attached_roots()));
+        let data_port = login.map(|login| login.data_port).filter(|port| *port > 0);
+        let own_port = self.settings.own_addresses.first().map(std::net::SocketAddr::port);
+        let host = login.and_then(|login| login.host.clone());
+        let parent = self.settings.parent.as_ref();
+        NodeStatus {
+            role: name(self.role()).to_owned(),
+            id: match (login, parent) {
+                (_, Some(parent)) => parent.id.as_str().to_owned(),
+                (login, None) => login.map(|login| login.id.clone()).unwrap_or_default(),
+            },
+            host: host.or_else(|| parent.map(|parent| parent.address.host().to_owned())).unwrap_or_default(),
+            version: format!("scalla {VERSION}"),
+            cluster_address: parent.map(|parent| parent.address.to_string()),
+            data_port: data_port.or(own_port).unwrap_or(0),
+            state: self.state().to_owned(),
+            uptime_seconds: self.now().as_secs(),
+            parents: parents.map(ToString::to_string).collect(),
+            space: match members {
+                Some(members) => total(members),
+                None => node.memberships().first().map(|m| m.space().into()).unwrap_or_default(),
+            },
+            children: members.map(|members| self.children(members)).unwrap_or_default(),
+            waiting: members.map_or(0, |members| members.waiting() as u64),
+            redirectors: node.redirectors().count() as u64,
+            cache: self.resolver().map(|resolver| {
+                let stats = resolver.stats();
+                let (hits, misses) = (stats.cache.hits, stats.cache.misses);
+                let asked = hits + misses;
+                CacheStatus {
+                    locations: stats.cache.locations,
+                    hits,
+                    misses,
+                    hit_rate: if asked == 0 { 0.0 } else { hits as f64 / asked as f64 },
+                    queries: stats.queries as u64,
+                    waiters: stats.waiters as u64,
+                }
+            }),
+        }
+    }
+
+    fn state(&self) -> &'static str {
+        let attached = self.node.memberships().iter().any(cluster::tree::Membership::is_attached);
+        match self.node.members() {
+            _ if self.suspended => "suspended",
+            _ if self.draining => "draining",
+            Some(members) if !members.serves() => "too few nodes",
+            Some(_) if self.node.memberships().is_empty() => "serving",
+            _ if attached => "serving",
+            _ => "looking for a parent",
+        }
+    }
+
+    fn children(&self, members: &Members) -> Vec<ChildStatus> {
+        let alternates = members.alternates().map(|(slot, member)| (slot, member, true));
+        let all = members.members().map(|(slot, member)| (slot, member, false)).chain(alternates);
+        all.map(|(slot, member, stands_by)| self.child(slot.number(), member, stands_by)).collect()
+    }
+
+    fn child(&self, slot: u8, member: &Member, stands_by: bool) -> ChildStatus {
+        let state = match () {
+            () if !member.is_online() => "away",
+            () if member.condition.draining || member.condition.drains_itself => "draining",
+            () if member.condition.suspended => "suspended",
+            () if stands_by => "standing by",
+            () => "serving",
+        };
+        ChildStatus {
+            slot,
+            role: child_role(member.role).to_owned(),
+            id: member.identity.id.as_str().to_owned(),
+            host: member.host.clone(),
+            version: member.software.clone().unwrap_or_else(|| format!("cms {}", member.version)),
+            address: member.data.to_string(),
+            cluster_address: (!member.is_leaf()).then(|| member.address.to_string()),
+            state: state.to_owned(),
+            age_seconds: self.now().saturating_sub(member.since).as_secs(),
+            load: member.load.into(),
+            space: member.space.into(),
+            paths: member.paths.lines().map(str::to_owned).collect(),
+            node: None,
+        }
+    }
+
+    /// The answer to a redirector's `stats`: this node's state as JSON. Of a cell whose text would be too long the paths
+    /// of the children are left out.
+    pub(super) fn status_text(&self) -> String {
+        let mut status = self.status();
+        let mut text = serde_json::to_string(&status).unwrap_or_default();
+        if text.len() > TEXT_BYTES_MAX {
+            status.children.iter_mut().for_each(|child| child.paths.clear());
+            text = serde_json::to_string(&status).unwrap_or_default();
+        }
+        text
+    }
+}
+
+/// The space of all children together; free on the best of them.
+fn total(members: &Members) -> SpaceStatus {
+    let online = members.members().filter(|(_, member)| member.is_online());
+    online.fold(SpaceStatus::default(), |sum, (_, member)| {
+        let better = member.space.free_mb > sum.free_mb;
+        SpaceStatus {
+            total_mb: sum.total_mb.saturating_add(member.space.total_mb),
+            free_mb: sum.free_mb.max(member.space.free_mb),
+            minimum_mb: if better { member.space.minimum_mb } else { sum.minimum_mb },
+            used_percent: if better { member.space.used_percent } else { sum.used_percent },
+        }
+    })
+}
+
+const fn name(role: Role) -> &'static str {
+    match role {
+        Role::MetaManager => "meta manager",
+        Role::Manager => "manager",
+        Role::Supervisor => "supervisor",
+        Role::Server => "server",
+    }
+}
+
+const fn child_role(role: login::Role) -> &'static str {
+    match role {
+        login::Role::Manager | login::Role::ProxyManager | login::Role::PeerManager => "manager",
+        login::Role::Supervisor => "supervisor",
+        login::Role::Peer => "peer",
+        login::Role::Redirector => "redirector",
+        login::Role::Server | login::Role::ProxyServer => "server",
+    }
+}
+
+/// A time for people: the two largest units of it.
+pub fn show_age(age: Duration) -> String {
+    let seconds = age.as_secs();
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds}s"),
+        (0, 0, minutes) => format!("{minutes}m{:02}s", seconds % 60),
+        (0, hours, minutes) => format!("{hours}h{minutes:02}m"),
+        (days, hours, _) => format!("{days}d{hours:02}h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_short() {
+        let table =
+            [(0, "0s"), (59, "59s"), (61, "1m01s"), (3600, "1h00m"), (90_061, "1d01h"), (864_000, "10d00h")];
+        for (seconds, shown) in table {
+            assert_eq!(show_age(Duration::from_secs(seconds)), shown);
+        }
+    }
+
+    #[test]
+    fn a_full_cell_fits_into_an_answer() {
+        let child = ChildStatus {
+            id: "*s-".to_owned() + &"x".repeat(64) + " 1213" + &"h".repeat(60),
+            host: "h".repeat(60),
+            version: "scalla v10.20.30".to_owned(),
+            address: "a".repeat(64),
+            ..ChildStatus::default()
+        };
+        let status = NodeStatus { children: vec![child; cluster::CELL_SLOTS], ..NodeStatus::default() };
+        let text = serde_json::to_string(&status).unwrap();
+        assert!(text.len() < TEXT_BYTES_MAX, "{}", text.len());
+    }
+}
