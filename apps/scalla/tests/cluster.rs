@@ -1,0 +1,240 @@
+//! Clusters of real processes: from command lines alone, from one configuration file, looked at and ordered about; and what
+//! is said of configurations that are wrong.
+
+mod support;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use server::admin::{Request, ask};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+use support::{Client, PATIENCE, Scratch, Server, names, program, run, stderr, stdout};
+
+// Statuses of replies: kXR_attn, kXR_error, kXR_redirect, kXR_wait, kXR_waitresp.
+const ATTN: u16 = 4001;
+const ERROR: u16 = 4003;
+const REDIRECT: u16 = 4004;
+const WAIT: u16 = 4005;
+const WAITRESP: u16 = 4006;
+
+/// What the node with this admin folder says of its cluster.
+fn cluster(scratch: &Scratch, name: &str) -> Value {
+    let socket = scratch.path(name).join(".scalla/xrootd.sock");
+    ask(&socket, &Request::ClusterStatus {}).unwrap_or_default()
+}
+
+/// Waits until the node says what is wanted, and returns that.
+fn wait_for(scratch: &Scratch, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let status = cluster(scratch, name);
+        if wanted(&status) {
+            return status;
+        }
+        assert!(Instant::now() < until, "{name} stays {status:#}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn children(status: &Value) -> Vec<(String, String)> {
+    let children = status["children"].as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    children.iter().map(|child| (text(&child["address"]), text(&child["state"]))).collect()
+}
+
+/// Whether so many children serve.
+fn serve(count: usize) -> impl Fn(&Value) -> bool {
+    move |status| {
+        children(status).iter().filter(|(_, state)| state == "serving").count() == count
+            && status["state"] == "serving"
+    }
+}
+
+/// The port a redirector sends a client to for a path; `None` when it says that nobody has it.
+fn sent_to(port: u16, path: &str) -> Option<u16> {
+    let mut client = Client::login(port);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (mut status, mut data) = client.stat(path);
+        if status == WAITRESP {
+            let (attn, later) = client.reply();
+            assert_eq!(attn, ATTN);
+            // Behind action and padding stands a whole reply.
+            status = u16::from_be_bytes([later[10], later[11]]);
+            data = later[16..].to_vec();
+        }
+        match status {
+            REDIRECT => return Some(u16::from_be_bytes([data[2], data[3]])),
+            ERROR => return None,
+            WAIT => std::thread::sleep(Duration::from_millis(200)),
+            other => panic!("{other}: {}", String::from_utf8_lossy(&data)),
+        }
+        assert!(Instant::now() < until, "{path} is waited for for ever");
+    }
+}
+
+fn manager(scratch: &Scratch) -> (Server, String) {
+    let mut command = program("scalla", scratch);
+    command.args(["manager", "--port", "0", "--cluster-port", "0", "--admin-path", &scratch.text("m")]);
+    let server = Server::start(&mut command);
+    let status = cluster(scratch, "m");
+    let port = status["cluster_address"].as_str().and_then(|address| address.rsplit(':').next());
+    let Some(port) = port else { panic!("{status:#}") };
+    (server, format!("localhost:{port}"))
+}
+
+fn server(scratch: &Scratch, name: &str, manager: &str) -> Server {
+    scratch.write(&format!("{name}-data/only-{name}"), name);
+    let mut command = program("scalla", scratch);
+    let data = scratch.text(&format!("{name}-data"));
+    command.args(["serve", &data, "--port", "0", "--manager", manager, "--admin-path", &scratch.text(name)]);
+    Server::start(&mut command)
+}
+
+/// `scalla cluster …` for the node with this admin folder.
+fn order(scratch: &Scratch, name: &str, words: &[&str]) -> String {
+    let output = run("scalla", scratch, &[&["cluster", "--admin-path", &scratch.text(name)], words].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    stdout(&output)
+}
+
+#[test]
+fn command_lines_make_a_cluster_that_can_be_seen_from_any_node() {
+    let scratch = Scratch::new("cluster");
+    let (root, address) = manager(&scratch);
+    let (a, b) = (server(&scratch, "a", &address), server(&scratch, "b", &address));
+    let seen = wait_for(&scratch, "m", serve(2));
+    assert_eq!(seen["role"], "manager");
+    assert_eq!(sent_to(root.port, "/only-a"), Some(a.port));
+    assert_eq!(sent_to(root.port, "/only-b"), Some(b.port));
+    assert_eq!(sent_to(root.port, "/nobody-has-it"), None);
+
+    let tree = |name: &str| -> Value {
+        serde_json::from_str(&order(&scratch, name, &["status", "--json"])).unwrap_or_default()
+    };
+    let (from_root, from_leaf) = (tree("m"), tree("a"));
+    assert_eq!(from_root["id"], from_leaf["id"], "the same root");
+    assert_eq!(children(&from_leaf).len(), 2);
+    assert_eq!(from_leaf["missing"], Value::Array(Vec::new()));
+    let version = from_leaf["children"][0]["version"].as_str().unwrap_or_default();
+    assert!(version.starts_with("scalla v"), "{version}");
+    assert!(from_root["cache"]["misses"].as_u64() >= Some(3), "{from_root:#}");
+    let drawn = order(&scratch, "b", &["status"]);
+    assert!(drawn.contains("├─ server ") && drawn.contains("└─ server "), "{drawn}");
+    assert!(order(&scratch, "b", &["status", "--here"]).contains("below localhost:"), "only itself");
+}
+
+#[test]
+fn orders_hold_for_children_and_over_restarts() {
+    let scratch = Scratch::new("orders");
+    let (root, address) = manager(&scratch);
+    let a = server(&scratch, "a", &address);
+    // Both have one more file.
+    scratch.write("a-data/both", "x");
+    scratch.write("b-data/both", "x");
+    let mut b = server(&scratch, "b", &address);
+    wait_for(&scratch, "m", serve(2));
+    let child = |port: u16| {
+        let suffix = format!(":{port}");
+        move |status: &Value| children(status).into_iter().find(|(address, _)| address.ends_with(&suffix))
+    };
+    let is = |port: u16, wanted: &'static str| {
+        move |status: &Value| child(port)(status).is_some_and(|(_, state)| state == wanted)
+    };
+    let Some((name, _)) = child(a.port)(&cluster(&scratch, "m")) else { panic!("a is no child") };
+    let said = order(&scratch, "m", &["drain", &name]);
+    assert!(said.contains("new clients go elsewhere"), "{said}");
+    wait_for(&scratch, "m", is(a.port, "draining"));
+    for _ in 0..4 {
+        assert_eq!(sent_to(root.port, "/both"), Some(b.port));
+    }
+    order(&scratch, "m", &["undrain", &name]);
+    wait_for(&scratch, "m", serve(2));
+
+    order(&scratch, "b", &["suspend"]);
+    wait_for(&scratch, "m", is(b.port, "suspended"));
+    assert_eq!(sent_to(root.port, "/both"), Some(a.port));
+    b.signal(Signal::TERM);
+    b.wait();
+    drop(b);
+    let b = server(&scratch, "b", &address);
+    wait_for(&scratch, "m", is(b.port, "suspended"));
+    order(&scratch, "b", &["resume", "self"]);
+    let now = wait_for(&scratch, "m", serve(2));
+    assert_eq!(children(&now).len(), 2, "it is the same node, though its port is another: {now:#}");
+
+    let output = run("scalla", &scratch, &["cluster", "--admin-path", &scratch.text("m"), "drain", "nobody"]);
+    assert!(!output.status.success() && stderr(&output).contains("nobody is no node"), "{}", stderr(&output));
+}
+
+/// A port nobody has at this moment.
+fn free_port() -> u16 {
+    TcpListener::bind("[::]:0").and_then(|listener| listener.local_addr()).map_or(0, |address| address.port())
+}
+
+#[test]
+fn one_file_for_all_nodes_with_parts_for_both_programs() {
+    let scratch = Scratch::new("file");
+    let port = free_port();
+    let text = format!(
+        "all.adminpath {adm}\nall.pidpath {adm}\nall.manager localhost:{port}%man\nall.export /\n\
+         all.role server\nall.role manager if named man\nif named a\noss.localroot {a}\nelse if named b\n\
+         oss.localroot {b}\nfi\nif exec cmsd\nxrd.port {port}\ncms.delay servers 2 lookup 2\nelse\nxrd.port any\nfi\n",
+        adm = scratch.text("adm"),
+        a = scratch.text("a-data"),
+        b = scratch.text("b-data"),
+    );
+    let file = scratch.write("x.cfg", text).display().to_string();
+    scratch.write("a-data/only-a", "a");
+    scratch.write("b-data/only-b", "b");
+    let start = |name: &str| Server::start(program("xrootd", &scratch).args(["-c", &file, "-n", name]));
+    // Nodes wait for their manager.
+    let (a, root) = (start("a"), start("man"));
+    wait_for(&scratch, "adm/man", |status| children(status).len() == 1 && status["state"] == "too few nodes");
+    let b = start("b");
+    wait_for(&scratch, "adm/man", serve(2));
+    assert_eq!(sent_to(root.port, "/only-a"), Some(a.port));
+    assert_eq!(sent_to(root.port, "/only-b"), Some(b.port));
+    let shown = stdout(&run("scalla", &scratch, &["config", "show", "--config", &file, "--instance", "man"]));
+    assert!(shown.contains("all.role manager"), "{shown}");
+    assert!(shown.contains("cms.delay servers 2 "), "{shown}");
+    let ids = ["a", "b", "man"].map(|name| scratch.read(&format!("adm/{name}/.cluster/id")));
+    assert!(ids.iter().all(|id| !id.is_empty()) && ids[0] != ids[1], "{ids:?}");
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anybody_is_served() {
+    let scratch = Scratch::new("wrong");
+    let refused = |text: &str, more: &[&str]| {
+        let text = format!("all.adminpath {}\nxrd.port any\n{text}", scratch.text("adm"));
+        let file = scratch.write("x.cfg", text).display().to_string();
+        let output = run("xrootd", &scratch, &[&["-c", &file], more].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = refused("all.role manager\nall.manager elsewhere.invalid:1213\n", &[]);
+    assert!(said.contains("x.cfg:4:1") && said.contains("is none of the managers"), "{said}");
+    let said = refused("all.manager redirector\n", &[]);
+    assert!(said.contains("x.cfg:3:13: error: all.manager: manager port not specified"), "{said}");
+    let said = refused("all.role proxy server\n", &[]);
+    assert!(said.contains("proxies are not in force yet"), "{said}");
+    let said = refused("all.role manager\ncms.seclib libXrdSec.so\n", &[]);
+    assert!(said.contains("restricts access or demands encryption"), "{said}");
+    let taken = TcpListener::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let said = refused(&format!("all.role manager\nall.manager localhost:{port}\n"), &[]);
+    assert!(said.contains(&format!("port {port} is in use")), "{said}");
+    let said = refused("all.manager localhost:1\nall.export /x local\noss.localroot /\n", &[]);
+    assert!(said.contains("every export is local"), "{said}");
+    assert_eq!(names(scratch.path("adm/.scalla")), [""; 0], "nothing is left");
+    let output = run("scalla", &scratch, &["supervisor"]);
+    assert!(stderr(&output).contains("--manager"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_server_alone_has_no_cluster() {
+    let scratch = Scratch::new("alone");
+    let _server = Server::serve(&scratch, &[]);
+    let output = run("scalla", &scratch, &["cluster", "--admin-path", &scratch.text("admin"), "status"]);
+    assert!(!output.status.success() && stderr(&output).contains("stands alone"), "{}", stderr(&output));
+}
