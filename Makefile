@@ -1,6 +1,6 @@
 # Targets:
 #   make build   the release binary, target/release/scalla
-#   make demo    starts a server, uploads and reads back 1 GiB with the real xrdcp, shows what it did
+#   make demo    starts a manager and three servers, spreads files, kills one in the middle of a read with the real xrdcp
 #   make test    everything that must hold before a change is taken
 #   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options, BENCH=--write-docs
 #                puts the last results into docs/performance.md

@@ -4,7 +4,7 @@ mod managers;
 mod nodes;
 mod waits;
 
-use super::{Directive, Mark, Section};
+use super::{Directive, Mark, Section, Standing};
 
 pub(super) use managers::{manager, role, subcluster};
 pub(super) use nodes::{forward, host_pattern};
@@ -26,13 +26,16 @@ pub(super) const SECTION: Section = Section {
                    is of the largest partition, and needs its size. `mwfiles`: several copies of a file may be written.")
             .example("min 5% 20g"),
         Directive::new(&["cms.sched"], Mark::Common, "[cpu n] [io n] [runq n] [mem n] [pag n] [space n] [fuzz n] [maxload n] [refreset time] [gshr n] [gsdflt n] [affinity [default] {none|weak|strong|strict|randomized}] [affpath {all|first n|last n}] [tryhname {0|1}] [maxretries n[@host:port]] [nomultisrc[@host:port]]", waits::sched)
-            .default("all weights 0 (servers take turns), fuzz 20, refreset 1h, affinity none")
-            .help("How a server is chosen among those that have the file.")
+            .default("all weights 0 (servers take turns), fuzz 20, affinity none")
+            .help("How a server is chosen among those that have the file. `refreset` and `gsdflt` are not in force yet, \
+                   `tryhname` has no effect.")
             .example("cpu 50 io 50 fuzz 10"),
         Directive::new(&["cms.conwait"], Mark::Common, "time", waits::contact_wait)
             .default("10s")
-            .help("How long clients are told to wait when nobody can be asked.")
-            .example("10s"),
+            .help("How long a redirector that has no manager tells clients to wait: it is one process with its node here, \
+                   and `cms.delay service` counts.")
+            .example("10s")
+            .standing(Standing::NoEffect),
         Directive::new(&["cms.perf"], Mark::Common, "[int time] [xrootd] {lib path [parameters]|pgm program [arguments]}", nodes::perf)
             .default("the node measures itself")
             .help("Source of load figures. A program writes lines `runq cpu mem pag net`, each 0 to 100.")
@@ -44,8 +47,9 @@ pub(super) const SECTION: Section = Section {
             .example("lookup 5 servers 2"),
         Directive::new(&["cms.dfs"], Mark::Common, "[lookup {central|distrib}] [redirect {immed|verify}] [limit [central] [=]n] [mdhold time] [qmax n] [retries n]", nodes::shared_files)
             .default("off; lookup distrib redirect verify retries 2")
-            .help("All servers see the same files.")
-            .example("lookup central redirect immed"),
+            .help("All servers see the same files: one is asked for all, and clients are sent on without a look with \
+                   `redirect immed`. A manager does not look itself (`lookup central`).")
+            .example("redirect immed retries 3"),
         Directive::new(&["cms.allow"], Mark::Common, "{host|netgroup} name", nodes::allow)
             .default("everybody")
             .help("Who may join the cluster: host name or address with at most one `*`. Repeatable.")

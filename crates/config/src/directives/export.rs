@@ -74,12 +74,14 @@ pub static EXPORT_OPTIONS: &[OptionEntry] = &[
     option(&["outplace"], "new files lie in a space, where there are spaces (default)", |a| {
         a.in_place = false
     }),
-    idle(&["cache"], "the path is a cache", |a| a.cache = true),
+    option(&["cache"], "the path is a cache: the cluster hears of it for reading", |a| a.cache = true),
     option(&["nocache"], "it is not (default)", |a| a.cache = false),
     idle(&["mwfiles"], "several writable copies of a file may exist", |a| a.multiple_writable = true),
     option(&["nomwfiles"], "only one may (default)", |a| a.multiple_writable = false),
     option(&["global"], "the cluster hears of the path (default)", |a| a.visibility = Visibility::Global),
-    idle(&["globalro"], "the cluster hears of it for reading", |a| a.visibility = Visibility::GlobalReadOnly),
+    option(&["globalro"], "the cluster hears of it for reading", |a| {
+        a.visibility = Visibility::GlobalReadOnly
+    }),
     option(&["local"], "the cluster does not hear of it", |a| a.visibility = Visibility::Local),
     later(&["xattrs"], "migration data stands in extended attributes", |a| a.xattrs = true),
     option(&["noxattrs"], "it does not (default)", |a| a.xattrs = false),

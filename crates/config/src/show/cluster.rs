@@ -86,7 +86,9 @@ fn values(effective: &Effective, lines: &mut Lines) {
             format!("{} {}", value.operations.join(" "), value.program.join(" "))
         });
     }
-    lines.restart("cms.conwait", &cluster.contact_wait, time);
+    if !cluster.contact_wait.origin.is_default() {
+        lines.restart("cms.conwait", &cluster.contact_wait, time);
+    }
     for (way, name) in [(ForwardWay::OneWay, "1way"), (ForwardWay::TwoWay, "2way")] {
         lines.add(Reload::Restart, "ofs.forward", &cluster.forwarding, |value| forwarded(value, way, name));
     }
@@ -142,9 +144,13 @@ fn sched(sched: &Scheduling, lines: &mut Lines) {
     });
     lines.restart("cms.sched", &sched.fuzz, |fuzz| format!("fuzz {fuzz}"));
     lines.add(Reload::Restart, "cms.sched", &sched.load_max, |max| max.map(|max| format!("maxload {max}")));
-    lines.restart("cms.sched", &sched.reset, |reset| format!("refreset {}", time(reset)));
+    if !sched.reset.origin.is_default() {
+        lines.restart("cms.sched", &sched.reset, |reset| format!("refreset {}", time(reset)));
+    }
     lines.restart("cms.sched", &sched.share, |share| format!("gshr {share}"));
-    lines.restart("cms.sched", &sched.share_default, |share| format!("gsdflt {share}"));
+    if !sched.share_default.origin.is_default() {
+        lines.restart("cms.sched", &sched.share_default, |share| format!("gsdflt {share}"));
+    }
     lines.restart("cms.sched", &sched.affinity, |affinity| {
         let by_client = if affinity.by_client { "default " } else { "" };
         let kind = if affinity.randomized { "randomized" } else { affinity.kind.name() };
@@ -155,7 +161,9 @@ fn sched(sched: &Scheduling, lines: &mut Lines) {
         AffinityPart::First(count) => format!("affpath first {count}"),
         AffinityPart::Last(count) => format!("affpath last {count}"),
     });
-    lines.restart("cms.sched", &sched.try_names, |names| format!("tryhname {}", u8::from(*names)));
+    if !sched.try_names.origin.is_default() {
+        lines.restart("cms.sched", &sched.try_names, |names| format!("tryhname {}", u8::from(*names)));
+    }
     lines.add(Reload::Restart, "cms.sched", &sched.tried_max, |limit| {
         let Limit { limit, outside } = limit.as_ref()?;
         Some(format!("maxretries {limit}{}", at(outside.as_ref())))

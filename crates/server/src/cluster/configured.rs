@@ -55,7 +55,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
         addresses.iter().chain(&loops).map(|ip| SocketAddr::new(*ip, data_port)).collect();
     let known = !host.is_empty() && addresses.iter().any(|ip| !ip.is_loopback());
     settings.own_name = known.then(|| host.as_str().into());
-    settings.health = health(effective, None);
+    settings.health = health(effective);
     settings.programs = cluster
         .programs
         .iter()
@@ -357,8 +357,8 @@ fn admission(effective: &Effective) -> Option<Admission> {
     }))
 }
 
-/// What is measured, and which file says who may join. `file` is the configuration: beside it lies a list without a path.
-fn health(effective: &Effective, file: Option<&Path>) -> HealthSettings {
+/// What is measured, and which file says who may join: one without a path lies beside the configuration.
+fn health(effective: &Effective) -> HealthSettings {
     let cluster = &effective.cluster;
     let leaf = !cluster.role.redirects();
     let interval = &cluster.load_interval;
@@ -383,6 +383,10 @@ fn health(effective: &Effective, file: Option<&Path>) -> HealthSettings {
     let list = cluster.node_list.as_ref().filter(|_| !leaf).map(|list| {
         let beside = || {
             let name = if list.white { "cms.whitelist" } else { "cms.blacklist" };
+            let file = match &cluster.node_list.origin {
+                config::Origin::File(position) => Some(Path::new(&*position.file)),
+                config::Origin::Default | config::Origin::CommandLine => None,
+            };
             file.and_then(Path::parent).unwrap_or(Path::new("/")).join(name)
         };
         ListFile { path: list.path.clone().unwrap_or_else(beside), white: list.white, check: list.check }

@@ -6,8 +6,18 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can be given a level of their own.
-const ROOMS: [&str; 9] =
-    ["config", "digest", "logical", "net", "server", "session", "storage", "wire", "xroot"];
+const ROOMS: [&str; 10] = [
+    "config",
+    "digest",
+    "logical",
+    "net",
+    "server",
+    "server::cluster",
+    "session",
+    "storage",
+    "wire",
+    "xroot",
+];
 
 /// The words for levels, from nothing to everything.
 const WORDS: [(&str, LevelFilter); 6] = [
@@ -64,6 +74,7 @@ impl Levels {
             ("session", &effective.protocol.trace.value),
             ("logical", &effective.logical.trace.value),
             ("storage", &effective.storage.trace.value),
+            ("server::cluster", &effective.cluster.trace.value),
         ];
         for (room, trace) in traces {
             let level = match trace.level() {
@@ -109,7 +120,8 @@ impl Levels {
             self.general.min(LevelFilter::WARN)
         };
         let mut targets = Targets::new().with_default(others);
-        for room in ROOMS {
+        // A part of a room follows its room, unless it has a level of its own.
+        for room in ROOMS.into_iter().filter(|room| !room.contains("::")) {
             targets = targets.with_target(room, self.general);
         }
         targets = targets.with_target("scalla", self.general);

@@ -207,7 +207,12 @@ pub(in crate::directives) fn shared_files(
     let mut token = arguments.need("dfs option")?;
     loop {
         match token.text.as_str() {
-            "lookup" => value.central = choice(arguments, "dfs lookup", ["distrib", "central"])?,
+            "lookup" => {
+                value.central = choice(arguments, "dfs lookup", ["distrib", "central"])?;
+                if value.central {
+                    part_later(arguments, token, draft);
+                }
+            }
             "redirect" => value.unchecked = choice(arguments, "dfs redirect", ["verify", "immed"])?,
             "limit" => {
                 value.rate_central = arguments.take("central").is_some();

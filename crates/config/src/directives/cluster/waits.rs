@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::shared::part_idle;
+use super::super::shared::{part_idle, part_later, without_effect};
 use super::super::{Arguments, Draft, Fault};
 use super::{DAY, LONG};
 use crate::effective::{Affinity, AffinityKind, AffinityPart, Cluster, Limit, Outside, Quorum, Wait};
@@ -155,6 +155,9 @@ fn sched_option(
         }
         "fuzz" | "maxload" | "gshr" | "gsdflt" => {
             let value = percent(arguments, &what)?;
+            if name == "gsdflt" {
+                part_later(arguments, token, draft);
+            }
             let sched = &mut draft.effective.cluster.sched;
             match name {
                 "fuzz" => sched.fuzz.set(value, origin),
@@ -166,6 +169,7 @@ fn sched_option(
         "refreset" => {
             let value = arguments.time(&what, between(1, LONG))?;
             draft.effective.cluster.sched.reset.set(value, origin);
+            part_later(arguments, token, draft);
         }
         "affinity" => {
             let value = affinity(arguments)?;
@@ -178,6 +182,7 @@ fn sched_option(
         "tryhname" => {
             let value = arguments.count(&what, 0, 1)? == 1;
             draft.effective.cluster.sched.try_names.set(value, origin);
+            part_idle(arguments, token, draft);
         }
         "maxretries" => {
             let value = arguments.need("sched maxretries value")?;
@@ -289,7 +294,7 @@ pub(in crate::directives) fn contact_wait(
     let value = arguments.time("conwait", between(1, LONG))?;
     draft.finish(arguments);
     draft.effective.cluster.contact_wait.set(value, arguments.origin());
-    Ok(())
+    without_effect(arguments, draft)
 }
 
 /// What counts of a process that reads the file as xrootd, in values that are else those of cmsd.
