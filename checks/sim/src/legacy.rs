@@ -481,6 +481,8 @@ fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration)
         data: Address::new(&guest.peer.host, login.data_port),
         paths: login.paths.clone(),
         site: None,
+        host: String::new(),
+        software: None,
         version: login.version,
         extensions: Extensions::default(),
         condition: Condition::default(),
