@@ -79,7 +79,7 @@ class Steps:
     """A Python client that goes on when it is told to."""
 
     def __init__(self, cluster, python=clusters.PYTHONS[0]):
-        self.process = start(cluster, python, peers.REPOSITORY / "checks/interop/python_steps.py")
+        self.process = start(cluster, python, peers.REPOSITORY / "checks/interop" / "python_steps.py")
 
     def begin(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")

@@ -308,6 +308,6 @@ def test_manager_is_restarted(cluster, area, source):
 @pytest.mark.parametrize("python", clusters.PYTHONS, ids=["newest", "5.5.3"])
 def test_python_client(cluster, area, python):
     area.put("there", tools.pattern(10_000), "s2")
-    done = tools.run([python, peers.REPOSITORY / "checks/interop/python_cluster.py", f"root://{cluster.man.host}", area.path])
+    done = tools.run([python, peers.REPOSITORY / "checks/interop" / "python_cluster.py", f"root://{cluster.man.host}", area.path])
     assert done.ok().out.strip() == "done"
     assert area.holders("made-by-python") == []

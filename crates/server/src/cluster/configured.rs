@@ -429,5 +429,4 @@ pub(super) fn system_id(effective: &Effective, floating: &str) -> SystemId {
 }
 
 #[cfg(test)]
-#[path = "configured_tests.rs"]
 mod tests;

@@ -140,18 +140,7 @@ fn sched_option(
     let origin = origin.clone();
     match name {
         "cpu" | "io" | "runq" | "mem" | "pag" | "space" => {
-            let value = percent(arguments, &what)?;
-            let sched = &mut draft.effective.cluster.sched;
-            let mut weights = *sched.weights;
-            match name {
-                "cpu" => weights.cpu = value,
-                "io" => weights.io = value,
-                "runq" => weights.runq = value,
-                "mem" => weights.mem = value,
-                "pag" => weights.pag = value,
-                _ => weights.space = value,
-            }
-            sched.weights.set(weights, origin);
+            weight(name, percent(arguments, &what)?, draft, origin);
         }
         "fuzz" | "maxload" | "gshr" | "gsdflt" => {
             let value = percent(arguments, &what)?;
@@ -199,6 +188,21 @@ fn sched_option(
         _ => draft.unknown_option(arguments, token),
     }
     Ok(())
+}
+
+/// How much one kind of load counts.
+fn weight(name: &str, value: u8, draft: &mut Draft<'_>, origin: Origin) {
+    let sched = &mut draft.effective.cluster.sched;
+    let mut weights = *sched.weights;
+    match name {
+        "cpu" => weights.cpu = value,
+        "io" => weights.io = value,
+        "runq" => weights.runq = value,
+        "mem" => weights.mem = value,
+        "pag" => weights.pag = value,
+        _ => weights.space = value,
+    }
+    sched.weights.set(weights, origin);
 }
 
 fn percent(arguments: &mut Arguments<'_>, what: &str) -> Result<u8, Fault> {
