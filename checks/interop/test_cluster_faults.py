@@ -173,13 +173,17 @@ def test_server_killed_in_the_middle_of_a_write(cluster, area):
         steps("write", 0, 2 * MIB)
         lost.kill()
         steps.fails("write", 2 * MIB, 2 * MIB)
-    write_whole(cluster, url(area, "other"), content)
+    names = ["file"]
+    if {manager.maker for manager in cluster.of("manager")} == {"ours"}:
+        # A real manager lets clients wait with every new file until the server is back.
+        names.append("other")
+        write_whole(cluster, url(area, "other"), content)
     lost.start()
     cluster.answering()
     wait_until(lambda: not area.local(lost.name, "file").exists(), 60)
     wait_until(lambda: xrdfs(cluster, "stat", area / "file").status == 54, 60)
     write_whole(cluster, url(area, "file"), content)
-    for name in ("other", "file"):
+    for name in names:
         assert digest(xrdcp(cluster, url(area, name), "-").ok().raw) == digest(content)
 
 
