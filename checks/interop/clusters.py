@@ -262,7 +262,20 @@ class Ours(Node):
         return self
 
 
-MAKERS = {"real": Real, "ours": Ours}
+class Plain(Ours):
+    """Ours without any configuration file, from the command line of a newcomer."""
+
+    def command(self):
+        flags = ["--port", str(self.port or 0), "--instance", self.name, "--admin-path", self.cluster.work / "admin"]
+        if self.is_parent:
+            flags += ["--cluster-port", str(self.cms_port)]
+        for parent in (self.cluster[name] for name in self.told_of):
+            flags += ["--meta" if parent.role == "meta" else "--manager", f"{parent.address}:{parent.cms_port}"]
+        what = ["serve", self.tree] if self.role == "server" else [self.role]
+        return [peers.program(), *what, *flags]
+
+
+MAKERS = {"real": Real, "ours": Ours, "plain": Plain}
 
 
 class Cluster:
@@ -486,7 +499,8 @@ def parameters(name, plan, mixes, plan_in=False):
     found = []
     for mix, makers in mixes.items():
         chosen = mixed(plan, **makers)
-        if only == "theirs" and "ours" in chosen.values() or only == "ours" and "ours" not in chosen.values():
+        ours = set(chosen.values()) - {"real"}
+        if only == "theirs" and ours or only == "ours" and not ours:
             continue
         found.append(pytest.param((plan, chosen) if plan_in else chosen, id=f"{name}-{mix}", marks=pytest.mark.xdist_group(f"{name}-{mix}")))
     return found

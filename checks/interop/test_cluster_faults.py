@@ -78,8 +78,8 @@ def url(area, name, host="managers:1094"):
 class Steps:
     """A Python client that goes on when it is told to."""
 
-    def __init__(self, cluster, python=clusters.PYTHONS[0]):
-        self.process = start(cluster, python, peers.REPOSITORY / "checks/interop" / "python_steps.py")
+    def __init__(self, cluster, python=clusters.PYTHONS[0], **environment):
+        self.process = start(cluster, python, peers.REPOSITORY / "checks/interop" / "python_steps.py", **environment)
 
     def begin(self, *words):
         self.process.stdin.write(" ".join(map(str, words)) + "\n")
@@ -188,7 +188,8 @@ def test_server_killed_in_the_middle_of_a_write(cluster, area):
 
 
 def write_whole(cluster, target, content):
-    with Steps(cluster) as steps:
+    # A manager may keep the client waiting for 30 s, without a word that would count for a shorter patience.
+    with Steps(cluster, XRD_STREAMTIMEOUT="60") as steps:
         steps("open", "posc", target)
         steps("write", 0, len(content))
         steps("close")

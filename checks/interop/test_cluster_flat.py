@@ -21,6 +21,7 @@ FLAT = clusters.Plan("""
 MIXES = {
     "real": dict(rest="real"),
     "ours": dict(rest="ours"),
+    "by-command-line": dict(rest="plain"),
     "our-servers-under-real": dict(man="real", rest="ours"),
     "real-servers-under-ours": dict(man="ours", rest="real"),
     "both-under-real": dict(man="real", s1="ours", s2="real", s3="ours"),
