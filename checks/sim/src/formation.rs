@@ -144,7 +144,30 @@ pub struct Report {
     pub killed: usize,
 }
 
+/// The head of a table of reports, and of the real time that each took.
+pub const HEAD: &str = "| servers | supervisors | managers | order | complete after the last start | levels (least) \
+                        | logins per node | messages per node | faults | real time |\n|---|---|---|---|---|---|---|---|---|---|";
+
 impl Report {
+    /// A row of that table, without the real time.
+    pub fn row(&self) -> String {
+        let (formation, nodes) =
+            (&self.formation, (self.formation.servers + self.formation.supervisors) as f64);
+        format!(
+            "| {} | {} | {} | {} | {:.3} s | {} ({}) | {:.2} | {:.2} | {} |",
+            formation.servers,
+            formation.supervisors,
+            formation.managers,
+            if formation.order == Order::Random { "random" } else { "supervisors last" },
+            self.after.as_secs_f64(),
+            self.shape.height,
+            self.least_height().unwrap_or_default(),
+            self.counts.logins as f64 / nodes,
+            self.messages_per_node(),
+            self.counts.faults,
+        )
+    }
+
     /// Messages per node, without pings.
     pub fn messages_per_node(&self) -> f64 {
         self.counts.messages as f64 / (self.formation.servers + self.formation.supervisors) as f64

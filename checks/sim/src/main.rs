@@ -1,12 +1,14 @@
-//! `sim [SEEDS]`: the formations, up to those that the tests leave out for their size, then as many bad minutes as asked
-//! for. `SIM_SEEDS=17,18 sim` repeats those of these seeds.
+//! `sim [SEEDS]`: the formations, up to those that the tests leave out for their size, how files are found in trees of these
+//! sizes and by a manager that was restarted, all as tables; then as many bad minutes as asked for. `SIM_SEEDS=17,18 sim`
+//! repeats those of these seeds, `SIM_TRACE=/path` tells all that was said about a file.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use sim::faults;
-use sim::formation::Formation;
+use sim::formation::{self, Formation};
+use sim::location;
 
 /// Servers and supervisors: the supervisors that are needed and about a tenth more.
 const SIZES: [(usize, usize); 4] = [(280, 5), (890, 16), (10_000, 180), (65_536, 1_100)];
@@ -22,7 +24,7 @@ fn main() -> ExitCode {
         return verdict(minutes(&chosen));
     }
     let count: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(200);
-    let formed = formations();
+    let formed = formations() && locations() && restarts();
     let seeds: Vec<u64> = (1..=count).collect();
     verdict(minutes(&seeds) && formed)
 }
@@ -33,6 +35,7 @@ fn verdict(fine: bool) -> ExitCode {
 
 fn formations() -> bool {
     let mut fine = true;
+    println!("{}", formation::HEAD);
     for (servers, supervisors) in SIZES {
         let formation = Formation::new(servers, supervisors);
         let replicated = Formation { managers: 2, ..formation };
@@ -40,7 +43,7 @@ fn formations() -> bool {
         {
             let start = Instant::now();
             match formation.run(1, Duration::from_secs(60)) {
-                Ok(report) => println!("{report}; {:.1} s real", start.elapsed().as_secs_f64()),
+                Ok(report) => println!("{} {:.1} s |", report.row(), start.elapsed().as_secs_f64()),
                 Err(error) => {
                     println!("{servers} + {supervisors}: {error}");
                     fine = false;
@@ -51,6 +54,46 @@ fn formations() -> bool {
     let memory = memory_kib();
     println!("most memory: {} MiB", memory / 1024);
     fine && memory <= MEMORY_KIB_MAX
+}
+
+/// How files are found in trees of 64 to 65,536 servers.
+fn locations() -> bool {
+    let mut fine = true;
+    println!("\n{}", location::HEAD);
+    for (servers, supervisors) in [(64, 0), (280, 5), (890, 16), (4096, 72), (10_000, 180), (65_536, 1_100)] {
+        match location::locate(servers, supervisors, 1) {
+            Ok(report) => println!("{report}"),
+            Err(error) => {
+                println!("{servers} + {supervisors}: {error}");
+                fine = false;
+            }
+        }
+    }
+    fine
+}
+
+/// How soon a manager serves that was restarted.
+fn restarts() -> bool {
+    let mut fine = true;
+    println!("\n| nodes | down for | all files opened | missing | made |\n|---|---|---|---|---|");
+    let mixed = Formation { real_servers_percent: 50, ..Formation::new(60, 0) };
+    for (nodes, formation) in [
+        ("60 servers", Formation::new(60, 0)),
+        ("890 servers, 16 supervisors", Formation::new(890, 16)),
+        ("10,000 servers, 180 supervisors", Formation::new(10_000, 180)),
+        ("60 servers, half of them real nodes", mixed),
+    ] {
+        for down in [0, 1, 12] {
+            match location::restart(formation, Duration::from_secs(down), true, 1) {
+                Ok(restart) => println!("| {nodes} | {down} s | {restart} |"),
+                Err(error) => {
+                    println!("{nodes}, down for {down} s: {error}");
+                    fine = false;
+                }
+            }
+        }
+    }
+    fine
 }
 
 /// The most memory that this process has had; 0 where the kernel does not tell.

@@ -3,6 +3,7 @@
 mod child;
 mod health;
 mod parent;
+mod real;
 
 use std::time::Duration;
 
