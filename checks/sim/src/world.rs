@@ -490,7 +490,11 @@ impl World {
             Action::Close { link } => self.close(index, link),
             Action::Remember { cell } => self.hosts[index].remembered = cell,
             Action::Child { slot, change: ChildChange::Joined { .. } } => self.seated(index, slot),
-            Action::Child { .. } | Action::Service { .. } | Action::Attached { .. } | Action::Notice(_) => {}
+            Action::Child { .. }
+            | Action::Service { .. }
+            | Action::Attached { .. }
+            | Action::Drain { .. }
+            | Action::Notice(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! In-process tests start one with [`Running::listen`], on another storage with [`Running::listen_over`]; programs go through [`crate::daemon`].
 
-use crate::adapters::{Doorkeeper, Redirector, Redirects, SystemClock, SystemUsers, install_rings};
+use crate::adapters::{Doorkeeper, Movable, Redirector, Redirects, SystemClock, SystemUsers, install_rings};
 use crate::assembly;
 use crate::cluster::{self, Cluster};
 use crate::error::StartError;
@@ -116,7 +116,10 @@ impl Running {
         let cluster = cluster.map(start).transpose()?;
         let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(Cluster::front)) {
             (_, Some(front)) => Redirector::new(front.clone(), forwarding),
-            (Some(logical), None) => logical.clone(),
+            (Some(logical), None) => match &cluster {
+                Some(cluster) => Movable::before(logical.clone(), cluster.moving().clone()),
+                None => logical.clone(),
+            },
             (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),
         };
         let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);

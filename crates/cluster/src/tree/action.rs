@@ -50,6 +50,13 @@ pub enum Action {
         /// Whether it has a parent.
         attached: bool,
     },
+    /// The clients of this node are to move elsewhere, or not any more: by order of a parent, or its own word.
+    Drain {
+        /// Whether.
+        draining: bool,
+        /// Where they begin anew, if that is known.
+        door: Option<Address>,
+    },
     /// For the log of the operator.
     Notice(Notice),
 }

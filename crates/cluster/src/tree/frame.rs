@@ -49,6 +49,7 @@ pub fn from_answer(answer: &LoginAnswer<'_>) -> Option<Message> {
             hold_ms: reply.hold_ms,
             id: text(reply.sid),
             site: reply.env().site.map(|site| text(Some(site))),
+            door: reply.env().door.and_then(from_door),
             extensions: reply.env().extensions,
         }),
         LoginAnswer::Refused { code, text: why } => {
@@ -128,7 +129,7 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let host = login.host.as_deref().map(str::as_bytes);
     let site = login.site.as_deref().map(str::as_bytes);
     let software = login.software.as_deref().map(str::as_bytes);
-    Env { host, site, software, extensions: login.extensions }.encode(&mut env);
+    Env { host, site, software, door: None, extensions: login.extensions }.encode(&mut env);
     let message = WireLogin {
         version: login.version,
         mode: login.mode,
@@ -151,7 +152,9 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
 fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut env = Vec::new();
     let site = reply.site.as_deref().map(str::as_bytes);
-    Env { site, extensions: reply.extensions, ..Env::default() }.encode(&mut env);
+    let door = reply.door.as_ref().map(|door| format!("{}:{}", bracketed(door.host()), door.port()));
+    let door = door.as_ref().map(String::as_bytes);
+    Env { site, door, extensions: reply.extensions, ..Env::default() }.encode(&mut env);
     let message = LoginReply {
         version: PROTOCOL_VERSION,
         mode: if reply.suspended { Mode::SUSPEND } else { Mode::NONE },
@@ -160,6 +163,15 @@ fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         env: (!env.is_empty()).then_some(&env),
     };
     LoginAnswer::Accepted(message).encode(out)
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+fn from_door(text: &[u8]) -> Option<Address> {
+    let host = TryHost::parse(text)?;
+    Some(Address::new(&String::from_utf8_lossy(host.host), host.port?))
 }
 
 fn from_try(hosts: &Try<'_>) -> Message {
@@ -347,7 +359,12 @@ mod tests {
         }
         let id = "m-man@vm 22000localhost".to_owned();
         let extensions = Extensions::ALL;
-        travels(&Message::Reply(Reply { suspended: true, hold_ms: 178, id, site: None, extensions }), true);
+        let door = Some(Address::new("::1", 1094));
+        travels(&Message::Reply(Reply { id: id.clone(), door, extensions, ..Reply::default() }), true);
+        travels(
+            &Message::Reply(Reply { suspended: true, hold_ms: 178, id, site: None, door: None, extensions }),
+            true,
+        );
         travels(&Message::Reply(Reply::default()), true);
         travels(&Message::Refusal(Refusal { banned: true, text: "no".to_owned() }), true);
         travels(&Message::Try { hosts, permanent: false }, true);

@@ -100,6 +100,8 @@ pub struct Reply {
     pub id: String,
     /// Name of its site.
     pub site: Option<String>,
+    /// Where clients of the cluster begin; among our own nodes only.
+    pub door: Option<Address>,
     /// What both can do beyond the protocol.
     pub extensions: Extensions,
 }

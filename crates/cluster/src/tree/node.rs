@@ -12,6 +12,7 @@ use wire::cms::flags::Mode;
 use wire::cms::message::SpaceSums;
 
 use super::action::{Action, ChildChange, Notice, RefusalReason};
+use super::address::Address;
 use super::blacklist::Blacklist;
 use super::limits::{LOAD_NEWS, LOGIN, LOGINS_MAX, REDIRECTORS_MAX, TOTALS};
 use super::link::LinkId;
@@ -234,11 +235,23 @@ impl Node {
     fn message(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
         if link.is_outward() {
             let greeted = matches!(message, Message::Reply(_));
+            let drains = match &message {
+                Message::Status(status) => status.drains,
+                _ => None,
+            };
             if let Some(membership) = self.membership(link) {
                 membership.message(link, message, now, out);
             }
             if greeted {
                 self.introduce(link, out);
+                let door = self.door();
+                if let Some(members) = &mut self.members {
+                    members.set_door(door);
+                }
+            }
+            let own = self.memberships.iter().any(|membership| membership.is_own(link));
+            if let Some(drains) = drains.filter(|_| own) {
+                self.set_draining(drains, out);
             }
         } else if self.anonymous.contains_key(&link) {
             self.first_words(link, message, now, out);
@@ -319,10 +332,16 @@ impl Node {
             hold_ms: settings.map_or(0, |settings| settings.hold.as_millis() as u32),
             id: settings.map(|settings| settings.id.as_str().to_owned()).unwrap_or_default(),
             site: settings.and_then(|settings| settings.site.clone()),
+            door: settings.and_then(|settings| settings.door.clone()).or_else(|| self.door()),
             extensions: settings
                 .map(|settings| settings.extensions.common(login.extensions))
                 .unwrap_or_default(),
         }
+    }
+
+    /// Where clients of the cluster begin, as the parents say.
+    fn door(&self) -> Option<Address> {
+        self.memberships.iter().find_map(|membership| membership.door().cloned())
     }
 
     fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
@@ -487,6 +506,7 @@ impl Node {
         for membership in &mut self.memberships {
             membership.set_draining(draining, out);
         }
+        out.push(Action::Drain { draining, door: self.door() });
     }
 
     /// Takes a child out of use or into it again; `false` when there is none in the slot.

@@ -38,6 +38,8 @@ pub struct ParentSettings {
     pub site: Option<String>,
     /// Where it listens, as its children know it.
     pub address: Address,
+    /// Where clients of the cluster begin, if it is here: its children send clients there that are to move elsewhere.
+    pub door: Option<Address>,
     /// Whether other managers hold the same tree.
     pub replicas: bool,
     /// What it can do beyond the protocol with nodes that can it too.
@@ -68,6 +70,7 @@ impl ParentSettings {
             id,
             site: None,
             address,
+            door: None,
             replicas: false,
             extensions: Extensions::ALL,
             ping: PING,

@@ -52,7 +52,7 @@ fn a_node_that_drains_still_serves_for_its_own_parents_and_does_not_for_others()
         assert_eq!(statuses(&out, link), [expected]);
         let mut again = Vec::new();
         bench.node.set_draining(true, &mut again);
-        assert_eq!(again, [], "it is no news");
+        assert_eq!(statuses(&again, link), [], "it is no news");
         // The next parent hears it behind the login.
         bench.event(Event::Closed { link });
         let out = bench.pass(Duration::from_millis(1900));
@@ -179,4 +179,68 @@ fn a_supervisor_tells_how_busy_its_children_are_on_the_mean() {
         !sent(&out, up).iter().any(|m| matches!(m, Message::Load { .. })),
         "a change that matters to nobody"
     );
+}
+
+#[test]
+fn who_is_to_move_its_clients_hears_it_and_where_they_begin() {
+    let door = Address::new("root", 1094);
+    let mut manager = Bench::parent(Acceptor::Manager, |settings| settings.door = Some(door.clone()));
+    let (own, out) = manager.server("own", true);
+    let said = |out: &[Action], link| {
+        sent(out, link).into_iter().find_map(|message| match message {
+            Message::Reply(reply) => Some(reply.door),
+            _ => None,
+        })
+    };
+    assert_eq!(said(&out, own), Some(Some(door.clone())));
+    let (real, out) = manager.server("real", false);
+    assert_eq!(said(&out, real), Some(None));
+    let mut out = Vec::new();
+    for number in 0..2 {
+        assert!(manager.node.drain(slot(number), true, &mut out));
+    }
+    assert_eq!(statuses(&out, own), [(None, Some(true))]);
+    assert_eq!(statuses(&out, real), [], "it would not understand");
+    // One that comes back hears it again.
+    manager.event(Event::Closed { link: own });
+    let (own, out) = manager.server("own", true);
+    assert_eq!(statuses(&out, own), [(None, Some(true))]);
+
+    // The node itself: it tells all parents, and its driver.
+    let (mut node, link) = server();
+    node.event(Event::Connected { link });
+    let greeting = Message::Reply(Reply {
+        id: id('m', "root").as_str().to_owned(),
+        door: Some(door.clone()),
+        extensions: cluster::tree::Extensions::ALL,
+        ..Reply::default()
+    });
+    node.says(link, greeting);
+    let drains = |drains| Message::Status(Status { drains: Some(drains), ..Status::default() });
+    let out = node.says(link, drains(true));
+    assert_eq!(statuses(&out, link), [(Some(true), Some(true))]);
+    assert!(out.contains(&Action::Drain { draining: true, door: Some(door.clone()) }));
+    let out = node.says(link, drains(false));
+    assert!(out.contains(&Action::Drain { draining: false, door: Some(door) }));
+}
+
+#[test]
+fn a_supervisor_hands_on_where_clients_begin() {
+    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
+    let mut out = Vec::new();
+    bench.node.start(bench.now, &mut out);
+    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
+    bench.event(Event::Connected { link: up });
+    let door = Address::new("::1", 1094);
+    bench.says(
+        up,
+        Message::Reply(Reply {
+            id: id('m', "root").as_str().to_owned(),
+            door: Some(door.clone()),
+            extensions: cluster::tree::Extensions::ALL,
+            ..Reply::default()
+        }),
+    );
+    let (leaf, out) = bench.server("leaf", true);
+    assert!(matches!(&sent(&out, leaf)[0], Message::Reply(reply) if reply.door.as_ref() == Some(&door)));
 }

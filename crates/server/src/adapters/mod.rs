@@ -6,6 +6,7 @@
 //! | `users` | names of users and groups, for [`logical::Users`] |
 //! | `admission` | may this host connect, for [`net::Listener`] |
 //! | `rings` | io_uring on each loop, for [`storage::ring`] |
+//! | `moving` | clients of a server that is to be emptied, sent where they began |
 //! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: sends clients to nodes |
 //! | `redirects` | requests for another server, before the logical file system |
 //! | `host` | what this machine is called |
@@ -13,6 +14,7 @@
 mod admission;
 mod clock;
 mod host;
+mod moving;
 mod redirector;
 mod redirects;
 mod rings;
@@ -21,6 +23,7 @@ mod users;
 pub(crate) use admission::Doorkeeper;
 pub(crate) use clock::SystemClock;
 pub use host::host_name;
+pub(crate) use moving::{Movable, Moving};
 pub(crate) use redirector::Redirector;
 pub(crate) use redirects::Redirects;
 pub(crate) use rings::install_on as install_rings;

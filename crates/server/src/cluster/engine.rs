@@ -16,6 +16,7 @@ use super::line::{Line, Stage};
 use super::operations::Executor;
 use super::settings::{Role, Settings};
 use super::sockets::{self, Buffer};
+use crate::adapters::Moving;
 use base::Clock;
 use cluster::tree::{
     self, Action, ChildChange, Event, LinkId, Message, Node, Notice, Peer, from_answer, from_frame,
@@ -45,6 +46,8 @@ pub struct Engine {
     pub(super) holdings: Option<Holdings>,
     /// Does what parents order; of a server.
     pub(super) executor: Option<Executor>,
+    /// Whether clients are to move elsewhere, for those who open files.
+    pub(super) moving: Arc<Moving>,
     pub(super) askers: Askers,
     pub(super) lines: HashMap<LinkId, Line>,
     /// What all connections read into.
@@ -71,6 +74,7 @@ pub(super) struct Machines {
     pub(super) resolver: Option<Resolver>,
     pub(super) holdings: Option<Holdings>,
     pub(super) executor: Option<Executor>,
+    pub(super) moving: Arc<Moving>,
 }
 
 impl Engine {
@@ -84,6 +88,7 @@ impl Engine {
                 resolver: machines.resolver,
                 holdings: machines.holdings,
                 executor: machines.executor,
+                moving: machines.moving,
                 askers: Askers::default(),
                 lines: HashMap::new(),
                 buffer: Rc::default(),
@@ -388,6 +393,12 @@ impl Engine {
             Action::Attached { attached: true } => tracing::info!("cluster: this node has a place"),
             Action::Attached { attached: false } => {
                 tracing::warn!("cluster: this node has no parent any more and looks for one");
+            }
+            Action::Drain { draining, door } => {
+                let what =
+                    if draining { "its clients are to move elsewhere" } else { "it takes clients as before" };
+                tracing::info!("cluster: {what}");
+                self.moving.set(draining, door);
             }
             Action::Notice(notice) => tell(&notice),
         }

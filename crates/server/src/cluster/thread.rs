@@ -6,8 +6,9 @@ use super::front::{COMMANDS_MAX, Command, Front, SystemLot};
 use super::health::Health;
 use super::holdings::{Ear, Holdings};
 use super::operations::Executor;
-use super::settings::Settings;
+use super::settings::{Role, Settings};
 use super::sockets;
+use crate::adapters::Moving;
 use crate::error::StartError;
 use base::Clock;
 use cluster::tree::{Address, Node};
@@ -42,7 +43,7 @@ pub struct Cluster {
     address: Option<SocketAddr>,
     front: Option<Arc<Front>>,
     suspended: Arc<AtomicBool>,
-    draining: Arc<AtomicBool>,
+    moving: Arc<Moving>,
     thread: Option<std::thread::JoinHandle<()>>,
     /// Ends after the thread it reports to.
     _health: Health,
@@ -55,6 +56,7 @@ struct Parts {
     listener: Option<std::net::TcpListener>,
     resolver: Option<Resolver>,
     logical: Option<Arc<Logical>>,
+    moving: Arc<Moving>,
     commands: mpsc::Receiver<Command>,
 }
 
@@ -91,7 +93,8 @@ impl Cluster {
             Arc::new(Front::new(shared, clock.clone(), give.clone(), suspended.clone(), busy))
         });
         let health = Self::measure(&mut settings, logical.as_ref(), &give)?;
-        let parts = Parts { settings, clock, listener, resolver, logical, commands };
+        let moving = Arc::<Moving>::default();
+        let parts = Parts { settings, clock, listener, resolver, logical, moving: moving.clone(), commands };
         let system = |what| move |source| StartError::System { what, source };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -105,16 +108,7 @@ impl Cluster {
                 runtime.shutdown_background();
             })
             .map_err(system("the cluster's thread"))?;
-        let draining = Arc::default();
-        Ok(Self {
-            commands: give,
-            address,
-            front,
-            suspended,
-            draining,
-            thread: Some(thread),
-            _health: health,
-        })
+        Ok(Self { commands: give, address, front, suspended, moving, thread: Some(thread), _health: health })
     }
 
     /// Starts to measure how this node feels. The first figures are there when this returns.
@@ -157,14 +151,13 @@ impl Cluster {
 
     /// Moves clients elsewhere, or takes them again as before. What nobody else has is still served.
     pub fn drain(&self, draining: bool) {
-        self.draining.store(draining, Ordering::Relaxed);
         let work = move |engine: &mut Engine| engine.drain(draining);
         self.commands.try_send(Command::With(Box::new(work))).ok();
     }
 
-    /// Whether clients are to move elsewhere.
-    pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Relaxed)
+    /// Whether clients are to move elsewhere, for those who open files.
+    pub(crate) fn moving(&self) -> &Arc<Moving> {
+        &self.moving
     }
 
     /// Does what the administrator orders for this node.
@@ -204,6 +197,11 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
     {
         parent.address = Address::new(parent.address.host(), port);
     }
+    if let Some(parent) = &mut settings.parent
+        && settings.role != Role::Supervisor
+    {
+        parent.door.get_or_insert_with(|| Address::new(parent.address.host(), data_port));
+    }
     let remembered = settings.place_file.as_deref().and_then(place);
     for child in &mut settings.children {
         if child.login.data_port == 0 {
@@ -237,7 +235,7 @@ fn resolver(settings: &Settings) -> Resolver {
 
 /// The thread's life.
 async fn run(parts: Parts) {
-    let Parts { mut settings, clock, listener, resolver, logical, mut commands } = parts;
+    let Parts { mut settings, clock, listener, resolver, logical, moving, mut commands } = parts;
     let admission = settings.admission.take();
     let children = std::mem::take(&mut settings.children);
     let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
@@ -251,7 +249,7 @@ async fn run(parts: Parts) {
         logical.set_events(Arc::new(Ear(say.clone())));
         Holdings::new(logical, say.clone())
     });
-    let machines = Machines { node, resolver, holdings, executor };
+    let machines = Machines { node, resolver, holdings, executor, moving };
     let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
         match tokio::net::TcpListener::from_std(listener) {

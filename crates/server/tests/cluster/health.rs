@@ -5,7 +5,7 @@ use super::{ITEM_EXISTS, NOT_FOUND};
 use base::LogicalPath;
 use client::xroot::FileHandle;
 use client::xroot::codes::QueryType;
-use client::xroot::flags::{MkdirOptions, StatOptions, StatWants};
+use client::xroot::flags::{MkdirOptions, OpenOptions, StatOptions, StatWants};
 use client::xroot::request::{Chmod, Mkdir, Mv, Query, Request, Rm, Rmdir, Stat, Truncate};
 use cluster::Weights;
 use config::{ForwardWay, Forwarding};
@@ -365,4 +365,34 @@ fn a_parent_that_says_nothing_is_left() {
     // It hears nothing more and gives us up; the other manager, which pings, is kept.
     socket.read_to_end(&mut Vec::new()).unwrap();
     server.until("it tries again or has the other", |engine| engine.node().memberships()[0].is_attached());
+}
+
+#[test]
+fn whoever_opens_a_file_at_a_draining_server_finds_another_copy_or_comes_back() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let [leaving, staying] = ["leaving", "staying"].map(|name| site.server(name, &[&manager]));
+    for (server, content) in [(&leaving, "leaving"), (&staying, "staying")] {
+        server.put("/both", content);
+    }
+    leaving.put("/only", "only");
+    manager.has_children(2);
+    let open = |target| Client::at(leaving.port()).run(|session| session.open(target, OpenOptions::READ, 0));
+    let (mut session, file) = open("/both").unwrap();
+    leaving.running.cluster().unwrap().drain(true);
+    manager.until("the manager knows", |engine| {
+        engine.node().members().unwrap().members().any(|(_, member)| member.condition.drains_itself)
+    });
+    let mut direct = Client::at(leaving.port());
+    assert_eq!(direct.read("/both").unwrap(), "staying");
+    assert_eq!((direct.at, direct.hops), (staying.port(), 2), "by way of the manager");
+    assert_eq!(direct.read("/only").unwrap(), "only");
+    assert_eq!((direct.at, direct.hops), (leaving.port(), 2), "it was sent round once");
+    assert_eq!(session.read(file, 0, 100).unwrap(), b"leaving", "what was open stays open");
+    leaving.running.cluster().unwrap().drain(false);
+    until("it takes clients again", || {
+        let mut direct = Client::at(leaving.port());
+        direct.read("/both").unwrap();
+        direct.at == leaving.port()
+    });
 }

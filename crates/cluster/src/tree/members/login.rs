@@ -11,7 +11,7 @@ use super::super::identity::{Identity, SystemId};
 use super::super::limits::CONTEST;
 use super::super::link::LinkId;
 use super::super::member::{Condition, Load, Member};
-use super::super::message::{Login, Message, Refusal, Reply};
+use super::super::message::{Login, Message, Refusal, Reply, Status};
 use super::super::role::{Acceptor, RoleError, role};
 
 use wire::cms::flags::Mode;
@@ -180,6 +180,10 @@ impl Members {
         self.links.insert(link, Position::Child(slot));
         self.wake_health(now + self.interval(&member));
         self.greet(link, member.version, member.extensions, out);
+        if member.condition.draining && member.is_own() {
+            let status = Status { drains: Some(true), ..Status::default() };
+            out.push(Action::Send { link, message: Message::Status(status) });
+        }
         self.cell.put(slot, member);
         self.reporter.joined(node, now);
         out.push(Action::Child { slot, change: ChildChange::Joined { fresh } });
@@ -195,6 +199,7 @@ impl Members {
             hold_ms: u32::try_from(self.settings.hold.as_millis()).unwrap_or(u32::MAX),
             id: if modern { self.settings.id.as_str().to_owned() } else { String::new() },
             site: self.settings.site.clone().filter(|_| modern),
+            door: self.settings.door.clone().filter(|_| extensions.is_own()),
             extensions,
         };
         out.push(Action::Send { link, message: Message::Reply(reply) });

@@ -22,6 +22,7 @@ use std::time::Duration;
 pub use reports::Totals;
 
 use super::action::{Action, ChildChange, Notice, RefusalReason};
+use super::address::Address;
 use super::blacklist::Blacklist;
 use super::cell::Cell;
 use super::directory::{Directory, Places};
@@ -192,6 +193,13 @@ impl Members {
     /// Connections of children, of those that stand by for them, and of those that wait.
     pub fn connections(&self) -> usize {
         self.links.len()
+    }
+
+    /// A supervisor learned from its parent where clients begin.
+    pub fn set_door(&mut self, door: Option<Address>) {
+        if self.settings.acceptor == Acceptor::Supervisor {
+            self.settings.door = door;
+        }
     }
 
     /// The slot of a connection; `None` when it is no child (any more).

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::super::action::{Action, ChildChange};
 use super::super::blacklist::{Blacklist, Verdict};
-use super::super::message::{Message, Refusal};
+use super::super::message::{Message, Refusal, Status};
 use super::{Members, Peer};
 use crate::Slot;
 
@@ -50,6 +50,11 @@ impl Members {
         let Some(member) = self.cell.get_mut(slot) else { return false };
         if member.condition.draining != draining {
             member.condition.draining = draining;
+            if let Some(link) = member.link.filter(|_| member.is_own()) {
+                // It moves the clients that it has, too.
+                let status = Status { drains: Some(draining), ..Status::default() };
+                out.push(Action::Send { link, message: Message::Status(status) });
+            }
             out.push(Action::Child { slot, change: ChildChange::Condition });
         }
         true

@@ -61,6 +61,7 @@ pub struct Membership {
     load: Load,
     sums: Option<SpaceSums>,
     draining: bool,
+    door: Option<Address>,
     pauses: Pauses,
     roots: Vec<Line>,
     inner: Option<Line>,
@@ -92,6 +93,7 @@ impl Membership {
             load: Load::default(),
             sums: None,
             draining: false,
+            door: None,
             roots,
             inner: None,
             candidates: remembered.iter().cloned().collect(),
@@ -242,6 +244,9 @@ impl Membership {
             return;
         }
         line.attach(reply, extensions, now);
+        if reply.extensions.is_own() {
+            self.door.clone_from(&reply.door);
+        }
         if which == Which::Inner {
             // One inner node or all managers, never both.
             // The other candidates are kept: a real parent that is full says so after its reply.

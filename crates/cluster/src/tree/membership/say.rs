@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::action::Action;
+use super::super::address::Address;
 use super::super::limits::ANSWERED;
 use super::super::link::LinkId;
 use super::super::member::{Load, Space};
@@ -120,6 +121,16 @@ impl Membership {
     /// Space of all nodes below together, for an inner node; told with the next word of space.
     pub fn set_sums(&mut self, sums: SpaceSums) {
         self.sums = Some(sums);
+    }
+
+    /// Where clients of the cluster begin, as the parent said.
+    pub fn door(&self) -> Option<&Address> {
+        self.door.as_ref()
+    }
+
+    /// Whether this connection is one to a parent of our own.
+    pub fn is_own(&self, link: LinkId) -> bool {
+        self.parents().any(|(parent, peer)| parent == link && peer.is_own())
     }
 
     /// Space of all nodes below together, as it was said last.

@@ -8,6 +8,9 @@ use std::io::Write as _;
 use crate::cms::extensions::{self, Extensions};
 use crate::xroot::cgi::Cgi;
 
+/// The key of [`Env::door`], behind that of the extensions.
+const DOOR: &str = "door";
+
 /// What the text says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Env<'a> {
@@ -17,6 +20,8 @@ pub struct Env<'a> {
     pub site: Option<&'a [u8]>,
     /// Name and version of its program: for people, and only from our own nodes.
     pub software: Option<&'a [u8]>,
+    /// `host:port` where clients of the cluster begin; own nodes only.
+    pub door: Option<&'a [u8]>,
     /// What it can do beyond the protocol.
     pub extensions: Extensions,
 }
@@ -29,6 +34,7 @@ impl<'a> Env<'a> {
             host: text.get("myHN"),
             site: text.get("site"),
             software: text.get("sw"),
+            door: text.get(DOOR),
             extensions: Extensions::in_env(text),
         }
     }
@@ -48,6 +54,10 @@ impl<'a> Env<'a> {
             out.extend_from_slice(separator);
             // Writing to memory cannot fail.
             let _ = write!(out, "{}={:x}", extensions::KEY, self.extensions.0);
+            if let Some(door) = self.door {
+                let _ = write!(out, "&{DOOR}=");
+                out.extend_from_slice(door);
+            }
         }
     }
 }
@@ -66,6 +76,7 @@ mod tests {
             b"scalla=7",
             b"myHN=vm&site=a&scalla=5",
             b"myHN=vm&sw=scalla v1&scalla=5",
+            b"site=a&scalla=5&door=vm:1094",
         ];
         for text in texts {
             let env = Env::parse(Cgi::new(text));
