@@ -10,7 +10,7 @@ use crate::admin::{AdminError, Request, ask};
 use crate::daemon::{self, Launch};
 use crate::error::StartError;
 use crate::log::Log;
-use crate::process::{self, FolderError, Outcome, User, control_folder, enter_home, state_folder};
+use crate::process::{self, Detached, FolderError, Outcome, User, control_folder, enter_home, state_folder};
 use config::{Effective, Files, Loaded};
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -57,15 +57,8 @@ pub fn stand_in(mut launch: Launch) -> ExitCode {
     if launch.load.evaluation.host.is_empty() {
         launch.load.evaluation.host = host_name();
     }
-    let started = start(&launch).and_then(|(log, effective)| {
-        // Whoever starts both one after the other must not wait here for the second.
-        if let Some(detached) = detached {
-            detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
-        }
-        Ok((log, effective))
-    });
-    match started {
-        Ok((log, effective)) => stay(&launch, log, &effective),
+    match start(&launch) {
+        Ok((log, effective)) => stay(&launch, log, &effective, detached),
         Err(error) => daemon::fail(&launch, CMSD, &error),
     }
 }
@@ -90,14 +83,14 @@ fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
 }
 
 /// Looks for the server, then waits to be told to end.
-fn stay(launch: &Launch, mut log: Log, effective: &Effective) -> ExitCode {
+fn stay(launch: &Launch, mut log: Log, effective: &Effective, detached: Option<Detached>) -> ExitCode {
     let instance = daemon::instance(effective);
     let who = format!("{CMSD} {instance}@{}", effective.host);
     tracing::info!("++++++ {who} initialization started.");
     tracing::info!(
         "scalla {VERSION} serves as data server and cluster node in one process; this is its stand-in"
     );
-    let code = match wait(launch, effective, &who, &mut log) {
+    let code = match wait(launch, effective, &who, &mut log, detached) {
         Ok(()) => {
             tracing::info!("good bye");
             ExitCode::SUCCESS
@@ -113,13 +106,24 @@ fn stay(launch: &Launch, mut log: Log, effective: &Effective) -> ExitCode {
     code
 }
 
-fn wait(launch: &Launch, effective: &Effective, who: &str, log: &mut Log) -> Result<(), StartError> {
+fn wait(
+    launch: &Launch,
+    effective: &Effective,
+    who: &str,
+    log: &mut Log,
+    detached: Option<Detached>,
+) -> Result<(), StartError> {
     let admin = effective.admin_folder();
     process::make_folder(&admin, effective.process.admin_path.mode())
         .map_err(|error| FolderError::Failed(admin.clone(), error))?;
     let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
     let log_file = daemon::log_path(launch, effective);
     let _pid_files = daemon::write_files(launch, effective, log_file.as_deref(), &home)?;
+    // Its pid file is there when whoever started it goes on; who starts both one after the other must not wait here for the
+    // second.
+    if let Some(detached) = detached {
+        detached.ready().map_err(|source| StartError::System { what: "/dev/null", source })?;
+    }
     let system = |source| StartError::System { what: "signals", source };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(system)?;
     runtime.block_on(async {
