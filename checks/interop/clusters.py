@@ -132,8 +132,12 @@ class Node:
         self.processes = []
 
     def signal(self, number):
+        """Sends it; a stop has come about when this returns."""
         for process in self.processes:
             os.killpg(process.pid, number)
+        for process in self.processes if number == signal.SIGSTOP else ():
+            state = Path(f"/proc/{process.pid}/stat")
+            self.await_(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "stop")
 
     def stop(self):
         """Asks it to end, as an administrator does."""
