@@ -66,7 +66,6 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
         .collect();
     settings.local_root = effective.storage.local_root.value.clone().unwrap_or_else(|| "/".into());
     settings.forwarding = *cluster.forwarding;
-    settings.contact_wait = *cluster.contact_wait;
     settings.place_file = Some(identity.place_file());
     Ok(Some(settings))
 }

@@ -10,10 +10,6 @@ use cluster::{CacheSettings, Policy, ResolveSettings};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long a client is told to wait where nobody can say anything yet (`cms.conwait`), unless configured.
-pub const CONTACT_WAIT: Duration = Duration::from_secs(10);
 
 /// Bytes that wait for one slow node before its connection is given up, unless configured: two of the longest frames for
 /// each of the questions a parent may ask in a burst.
@@ -87,8 +83,6 @@ pub struct Settings {
     /// What clients are told of children that connect from this very host over its loopback address: a name others can
     /// use. `None`: the loopback address, which only clients on this host can use.
     pub own_name: Option<Arc<str>>,
-    /// Told to clients that nobody can be asked for.
-    pub contact_wait: Duration,
     /// Bytes that may wait for one slow node; beyond, its connection is closed.
     pub outbox_bytes_max: usize,
     /// File in which a node keeps where its place was, so that it asks there first after a restart; `None`: nowhere.
@@ -123,7 +117,6 @@ impl Settings {
             blacklist: Blacklist::default(),
             own_addresses: Vec::new(),
             own_name: None,
-            contact_wait: CONTACT_WAIT,
             outbox_bytes_max: OUTBOX_BYTES_MAX,
             place_file: None,
             inventory_max: INVENTORY_MAX,

@@ -150,7 +150,6 @@ fn numbers_arrive_where_they_count() {
     assert_eq!((parent.hold.as_millis(), parent.minimum), (200, Minimum::Count(3)));
     assert_eq!(settings.resolve.silence, seconds(4), "as lookup without qdl");
     assert_eq!((settings.cache.window, settings.cache.nowhere), (seconds(3600), Some(seconds(120))));
-    assert_eq!(settings.contact_wait, seconds(12));
     let policy = &settings.policy;
     assert_eq!((policy.weights.cpu, policy.fuzz, policy.load_max), (50, 10, Some(80)));
     assert_eq!((policy.affinity, policy.affinity_by_client), (Affinity::Strong, true));
