@@ -2,24 +2,21 @@
 
 use std::time::Duration;
 
-use base::Rng;
+use base::{Rng, SplitMix64};
 
-/// A generator of numbers (SplitMix64).
+/// A generator of numbers, and what is drawn with them.
 #[derive(Clone, Debug)]
-pub struct Lot(u64);
+pub struct Lot(SplitMix64);
 
 impl Lot {
     /// The sequence of this seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::new(seed))
     }
 
     /// The next number.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     /// A number below `end`, 0 when that is 0.
@@ -47,11 +44,6 @@ impl Lot {
 
 impl Rng for Lot {
     fn fill(&mut self, into: &mut [u8]) {
-        for chunk in into.chunks_mut(8) {
-            let bytes = self.draw().to_le_bytes();
-            for (to, from) in chunk.iter_mut().zip(bytes) {
-                *to = from;
-            }
-        }
+        self.0.fill(into);
     }
 }

@@ -7,6 +7,7 @@
 //! | `error` | [`Error`] and [`ErrorKind`]: what went wrong, and what a caller may act on |
 //! | `identity` | [`Identity`]: who is at the other end of a connection |
 //! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments, so machines stay pure |
+//! | `random` | [`SplitMix64`]: fast random numbers that can be replayed |
 //!
 //! No I/O, no wire format, no policy.
 
@@ -15,9 +16,11 @@ mod clock;
 mod error;
 mod identity;
 mod path;
+mod random;
 
 pub use cgi::Cgi;
 pub use clock::{Clock, Rng};
 pub use error::{Error, ErrorKind, errno_text};
 pub use identity::{Identity, NAME_BYTES_MAX, Told};
 pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};
+pub use random::SplitMix64;

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use base::Rng;
+use base::SplitMix64;
 use cluster::{
     Bounces, Cache, CacheSettings, Cell, Child, ChildKind, ChildState, Chooser, Export, Interface, Policy,
     ResolveSettings, Resolver, SelectOptions, Slot,
@@ -23,26 +23,6 @@ static GLOBAL: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 const BATCH: u32 = 20_000;
 const BATCHES: u32 = 100;
 const NOW: Duration = Duration::from_secs(1);
-
-/// splitmix64
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-}
-
-impl Rng for Dice {
-    fn fill(&mut self, into: &mut [u8]) {
-        for piece in into.chunks_mut(8) {
-            piece.copy_from_slice(&self.next().to_le_bytes()[..piece.len()]);
-        }
-    }
-}
 
 fn path(into: &mut String, number: u64) {
     into.clear();
@@ -60,11 +40,11 @@ fn processor_time() -> Duration {
 /// all of them.
 fn time(of: u64, mut call: impl FnMut(&[u8])) -> String {
     let mut text = String::new();
-    let mut dice = Dice(5);
+    let mut dice = SplitMix64::new(5);
     let mut run = |call: &mut dyn FnMut(&[u8])| {
         let start = processor_time();
         for _ in 0..BATCH {
-            path(&mut text, dice.next() % of);
+            path(&mut text, dice.draw() % of);
             call(text.as_bytes());
         }
         (processor_time() - start).as_nanos() as f64 / f64::from(BATCH)
@@ -111,7 +91,7 @@ fn main() {
     // A shard is full before all are: some room for the unevenness of chance.
     let settings = CacheSettings { locations_max: locations as usize / 16 * 17, ..CacheSettings::default() };
     let region = Region::new(GLOBAL);
-    let cache = Cache::new(&settings, &mut Dice(1));
+    let cache = Cache::new(&settings, &mut SplitMix64::new(1));
     let cell = cell();
     let bounces: Bounces = cell.bounces().clone();
     let holders: Vec<Slot> = cell.children().map(|(slot, _)| slot).collect();
@@ -143,10 +123,10 @@ fn main() {
         cache,
         Chooser::new(Policy::default()),
         ResolveSettings::default(),
-        Box::new(Dice(2)),
+        Box::new(SplitMix64::new(2)),
     );
     let mut reader = machine.shared().reader();
-    let mut dice = Dice(3);
+    let mut dice = SplitMix64::new(3);
     println!(
         "redirect   {}",
         time(locations, |path| {

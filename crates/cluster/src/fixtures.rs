@@ -34,19 +34,3 @@ pub(crate) fn cell(servers: u8) -> Cell {
     }
     cell
 }
-
-/// Random bytes from a seed (splitmix64).
-pub(crate) struct Dice(pub(crate) u64);
-
-impl base::Rng for Dice {
-    fn fill(&mut self, into: &mut [u8]) {
-        for piece in into.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = self.0;
-            mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-            let bytes = (mixed ^ mixed >> 31).to_le_bytes();
-            piece.copy_from_slice(&bytes[..piece.len()]);
-        }
-    }
-}

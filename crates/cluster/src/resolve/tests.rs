@@ -14,10 +14,11 @@ mod writing;
 use super::*;
 use crate::cache::CacheSettings;
 use crate::cell::Child;
-use crate::fixtures::{Dice, cell, server};
+use crate::fixtures::{cell, server};
 use crate::paths::Export;
 use crate::request::Intent;
 use crate::selection::Policy;
+use base::SplitMix64;
 
 /// A machine over a cell of servers in slots 0, 1, …, and what it wants done.
 struct Stage {
@@ -32,14 +33,15 @@ impl Stage {
     }
 
     fn with(cell: Cell, policy: Policy, has_parents: bool) -> Self {
-        let cache = Cache::new(&CacheSettings::default(), &mut Dice(7));
+        let cache = Cache::new(&CacheSettings::default(), &mut SplitMix64::new(7));
         let settings = ResolveSettings {
             hold: Duration::ZERO,
             mute: Duration::MAX,
             has_parents,
             ..ResolveSettings::default()
         };
-        let machine = Resolver::new(cell, cache, Chooser::new(policy), settings, Box::new(Dice(9)));
+        let machine =
+            Resolver::new(cell, cache, Chooser::new(policy), settings, Box::new(SplitMix64::new(9)));
         Self { machine, now: Duration::ZERO, actions: Vec::new() }
     }
 

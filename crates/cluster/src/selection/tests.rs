@@ -1,9 +1,10 @@
 //! Each rule of selection with the figures of cms protocol 3.
 
 use super::*;
-use crate::fixtures::{Dice, cell};
+use crate::fixtures::cell;
 use crate::meters::Load;
 use crate::paths::Export;
+use base::SplitMix64;
 
 const READ: Need = Need {
     kind: Use::Read,
@@ -17,7 +18,7 @@ fn slot(number: u8) -> Slot {
     Slot::new(number).unwrap()
 }
 
-fn choose(chooser: &Chooser, cell: &Cell, need: Need, dice: &mut Dice) -> Result<u8, Excuses> {
+fn choose(chooser: &Chooser, cell: &Cell, need: Need, dice: &mut SplitMix64) -> Result<u8, Excuses> {
     let among = cell.children().map(|(slot, _)| slot).collect();
     let slot = chooser.choose(cell, among, need, Affinity::None, b"/f", dice)?;
     chooser.count(cell, slot, need.kind);
@@ -26,7 +27,7 @@ fn choose(chooser: &Chooser, cell: &Cell, need: Need, dice: &mut Dice) -> Result
 
 fn many(chooser: &Chooser, cell: &Cell, need: Need, times: usize) -> Vec<u32> {
     let mut counts = vec![0; cell.children().count()];
-    let mut dice = Dice(1);
+    let mut dice = SplitMix64::new(1);
     for _ in 0..times {
         counts[usize::from(choose(chooser, cell, need, &mut dice).unwrap())] += 1;
     }
@@ -36,7 +37,7 @@ fn many(chooser: &Chooser, cell: &Cell, need: Need, times: usize) -> Vec<u32> {
 #[test]
 fn everybody_in_turn_lowest_slot_first() {
     let (cell, chooser) = (cell(3), Chooser::new(Policy::default()));
-    let mut dice = Dice(0);
+    let mut dice = SplitMix64::new(0);
     let turns: Vec<u8> = (0..6).map(|_| choose(&chooser, &cell, READ, &mut dice).unwrap()).collect();
     assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
     assert_eq!(choose(&chooser, &cell, WRITE, &mut dice), Ok(0), "writers are counted apart");
@@ -46,7 +47,7 @@ fn everybody_in_turn_lowest_slot_first() {
 fn writers_linger_readers_do_not() {
     let cell = cell(2);
     let chooser = Chooser::new(Policy { linger: 2, ..Policy::default() });
-    let mut dice = Dice(0);
+    let mut dice = SplitMix64::new(0);
     let mut turns =
         |need| -> Vec<u8> { (0..5).map(|_| choose(&chooser, &cell, need, &mut dice).unwrap()).collect() };
     assert_eq!(turns(WRITE), [0, 0, 0, 1, 0]);
@@ -128,7 +129,7 @@ fn why_nobody_is_fit_decides_what_the_client_is_told() {
     let told = |change: &dyn Fn(&mut Cell), need: Need, policy: Policy| {
         let mut cell = cell(1);
         change(&mut cell);
-        choose(&by_load(policy), &cell, need, &mut Dice(0)).unwrap_err().answer(&waits)
+        choose(&by_load(policy), &cell, need, &mut SplitMix64::new(0)).unwrap_err().answer(&waits)
     };
     let seconds = |seconds| Some(Answer::Wait(Duration::from_secs(seconds)));
     let code = |answer: Option<Answer>| match answer {
@@ -160,7 +161,7 @@ fn a_child_that_is_ourselves_is_never_chosen() {
     let mut cell = Cell::new(&["10.0.0.0:1094".parse().unwrap()]);
     cell.join(slot(0), crate::fixtures::server(0), &[]);
     let chooser = Chooser::new(Policy::default());
-    let excuses = choose(&chooser, &cell, READ, &mut Dice(0)).unwrap_err();
+    let excuses = choose(&chooser, &cell, READ, &mut SplitMix64::new(0)).unwrap_err();
     assert_eq!(excuses.answer(&Waits::default()), None);
 }
 
@@ -170,7 +171,10 @@ fn affinity_sends_equal_paths_to_the_same_child() {
     let at = |path: &str, part| {
         let chooser = Chooser::new(Policy { affinity_path: part, ..Policy::default() });
         let all = SlotMask(0b11111);
-        chooser.choose(&cell, all, READ, Affinity::Strong, path.as_bytes(), &mut Dice(0)).unwrap().number()
+        chooser
+            .choose(&cell, all, READ, Affinity::Strong, path.as_bytes(), &mut SplitMix64::new(0))
+            .unwrap()
+            .number()
     };
     let spread: std::collections::BTreeSet<u8> =
         (0..50).map(|n| at(&format!("/a/{n}"), AffinityPath::All)).collect();

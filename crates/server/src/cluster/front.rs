@@ -4,7 +4,7 @@ use super::askers::Tell;
 use super::engine::Engine;
 use super::forward::Forward;
 use super::questions::Wish;
-use base::Clock;
+use base::{Clock, Rng, SplitMix64};
 use cluster::{Answer, LocateOptions, Reader, SelectOptions, Shared};
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The readers of this thread, by the front they belong to: one, but for tests with several managers in a process.
-    static READERS: RefCell<Vec<(u64, Reader, Lot)>> = const { RefCell::new(Vec::new()) };
+    static READERS: RefCell<Vec<(u64, Reader, SplitMix64)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Where connections ask for nodes and holders of files.
@@ -113,14 +113,17 @@ impl Front {
     }
 
     /// What is plainly known. "Come again" is for the machine to say: it may know when.
-    fn read(&self, look: impl FnOnce(&mut Reader, Duration, &mut Lot) -> Option<Answer>) -> Option<Answer> {
+    fn read(
+        &self,
+        look: impl FnOnce(&mut Reader, Duration, &mut SplitMix64) -> Option<Answer>,
+    ) -> Option<Answer> {
         if self.suspended.load(Ordering::Relaxed) {
             return None;
         }
         let now = self.clock.now();
         let answer = READERS.with_borrow_mut(|readers| {
             if !readers.iter().any(|(number, ..)| *number == self.number) {
-                readers.push((self.number, self.shared.reader(), Lot::new()));
+                readers.push((self.number, self.shared.reader(), lot()));
             }
             let (_, reader, lot) = readers.iter_mut().find(|(number, ..)| *number == self.number)?;
             look(reader, now, lot)
@@ -133,29 +136,11 @@ impl Front {
     }
 }
 
-/// Random numbers for drawing a node: fast, and nothing hangs on their being guessed. (SplitMix64.)
-pub(super) struct Lot(u64);
-
-impl Lot {
-    fn new() -> Self {
-        let mut seed = [0; 8];
-        SystemLot.fill(&mut seed);
-        Self(u64::from_ne_bytes(seed))
-    }
-}
-
-use base::Rng;
-
-impl Rng for Lot {
-    fn fill(&mut self, into: &mut [u8]) {
-        for chunk in into.chunks_mut(8) {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            let bytes = (mixed ^ (mixed >> 31)).to_ne_bytes();
-            chunk.iter_mut().zip(bytes).for_each(|(to, byte)| *to = byte);
-        }
-    }
+/// Random numbers for drawing a node: nothing hangs on their being guessed.
+fn lot() -> SplitMix64 {
+    let mut seed = [0; 8];
+    SystemLot.fill(&mut seed);
+    SplitMix64::new(u64::from_ne_bytes(seed))
 }
 
 /// Random numbers nobody can guess: the cache's key is made of them.

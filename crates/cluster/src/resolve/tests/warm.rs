@@ -3,7 +3,7 @@
 use super::*;
 
 fn read(reader: &mut Reader, stage: &Stage, path: &str) -> Option<Answer> {
-    reader.select(path.as_bytes(), SelectOptions::default(), stage.now, &mut Dice(0))
+    reader.select(path.as_bytes(), SelectOptions::default(), stage.now, &mut SplitMix64::new(0))
 }
 
 #[test]
@@ -27,7 +27,8 @@ fn what_is_not_is_left_to_the_machine() {
     stage.learn("/f", &[0]);
     stage.learn("/g", &[]);
     let mut reader = stage.machine.shared().reader();
-    let mut select = |options, path: &str| reader.select(path.as_bytes(), options, stage.now, &mut Dice(0));
+    let mut select =
+        |options, path: &str| reader.select(path.as_bytes(), options, stage.now, &mut SplitMix64::new(0));
     let plain = SelectOptions::default();
     assert_eq!(select(SelectOptions { refresh: true, ..plain }, "/f"), None);
     assert_eq!(
