@@ -97,6 +97,18 @@ fn usage(shared: &Shared, path: &LogicalPath, space: Option<&str>) -> Result<Usa
     }
 }
 
+fn figures(usage: &Usage) -> SpaceFigures {
+    SpaceFigures {
+        writable_nodes: 1,
+        staging_nodes: 0,
+        total: usage.total,
+        free: usage.free,
+        largest_free: usage.largest_free,
+        used: usage.total.saturating_sub(usage.free),
+        quota: None,
+    }
+}
+
 /// Space for new files, in the terms of a status of the file system.
 pub(crate) fn stat_space(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
     let export = match shared.export(&target.path, "Stating") {
@@ -109,15 +121,7 @@ pub(crate) fn stat_space(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) 
     }
     on_pool(shared, target, reply, |shared, target| {
         let usage = usage(shared, &target.path, target.cgi.text("oss.cgroup"))?;
-        Ok(Value::Space(SpaceFigures {
-            writable_nodes: 1,
-            staging_nodes: 0,
-            total: usage.total,
-            free: usage.free,
-            largest_free: usage.largest_free,
-            used: usage.total.saturating_sub(usage.free),
-            quota: None,
-        }))
+        Ok(Value::Space(figures(&usage)))
     })
 }
 
@@ -130,12 +134,7 @@ pub(crate) fn query_space(shared: &Arc<Shared>, target: Target, reply: &ReplyTo)
         let asked = target.cgi.text("oss.cgroup").filter(|name| !name.is_empty());
         let usage = usage(shared, &target.path, asked)?;
         let name = asked.map_or_else(|| shared.backend.space_of(&target.path), str::to_owned);
-        let used = usage.total.saturating_sub(usage.free);
-        let text = format!(
-            "oss.cgroup={name}&oss.space={}&oss.free={}&oss.maxf={}&oss.used={used}&oss.quota=-1",
-            usage.total, usage.free, usage.largest_free
-        );
-        Ok(Value::Text(text.into_bytes()))
+        Ok(Value::Text(figures(&usage).query_text(&name).into_bytes()))
     })
 }
 

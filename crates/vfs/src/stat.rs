@@ -64,3 +64,14 @@ pub struct SpaceFigures {
     /// Bytes allowed; `None` without a quota.
     pub quota: Option<u64>,
 }
+
+impl SpaceFigures {
+    /// The answer to `query space` for the space of this name. Source: xroot protocol, query space.
+    #[must_use]
+    pub fn query_text(&self, name: &str) -> String {
+        let Self { total, free, largest_free, used, .. } = self;
+        format!(
+            "oss.cgroup={name}&oss.space={total}&oss.free={free}&oss.maxf={largest_free}&oss.used={used}&oss.quota=-1"
+        )
+    }
+}

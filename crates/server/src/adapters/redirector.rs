@@ -25,6 +25,9 @@ use vfs::{
     Started, Target, Value,
 };
 
+/// Name of the space that stands for those of all nodes.
+const ALL_SPACES: &str = "all";
+
 /// Bytes of the unit that nodes tell their space in.
 const MEGABYTE: u64 = 1 << 20;
 
@@ -133,9 +136,9 @@ impl FileSystem for Redirector {
         match operation {
             Operation::Locate(target, options) => self.locate(caller, target.as_ref(), options, reply),
             Operation::StatSpace(target) => self.space(&target, reply, |space| Value::Space(figures(&space))),
-            Operation::QuerySpace(target) => {
-                self.space(&target, reply, |space| Value::Text(space_text(&space)))
-            }
+            Operation::QuerySpace(target) => self.space(&target, reply, |space| {
+                Value::Text(figures(&space).query_text(ALL_SPACES).into_bytes())
+            }),
             operation => match purpose(&operation) {
                 Some((purpose, target)) => self.select(caller, target, purpose, reply),
                 None => Started::Done(vfs::Answer::error(
@@ -294,13 +297,4 @@ fn figures(space: &SpaceFor) -> SpaceFigures {
         used: totals.total_mb.saturating_sub(totals.free_mb) * MEGABYTE,
         quota: None,
     }
-}
-
-/// Source: xroot protocol, query space.
-fn space_text(space: &SpaceFor) -> Vec<u8> {
-    let SpaceFigures { total, free, largest_free, used, .. } = figures(space);
-    format!(
-        "oss.cgroup=all&oss.space={total}&oss.free={free}&oss.maxf={largest_free}&oss.used={used}&oss.quota=-1"
-    )
-    .into_bytes()
 }
