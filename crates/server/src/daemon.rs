@@ -62,23 +62,44 @@ pub struct Launch {
 
 /// Starts a server and returns when it has ended.
 pub fn run(mut launch: Launch) -> ExitCode {
+    let program = launch.load.evaluation.program.clone();
+    let detached = match begin(&mut launch, &program) {
+        Ok(detached) => detached,
+        Err(code) => return code,
+    };
+    match start(&launch, detached) {
+        Ok((control, log)) => control.run(log),
+        Err(error) => fail(&launch, &program, &error),
+    }
+}
+
+/// What comes first in every process of ours that stays: it keeps its name, detaches if it is to, and knows its host. An
+/// error is how this process, perhaps the parent of the one that stays, is to end.
+pub(crate) fn begin(launch: &mut Launch, program: &str) -> Result<Option<Detached>, ExitCode> {
     process::keep_name();
     let detached = match launch.background.then(process::detach).transpose() {
-        Ok(Some(Outcome::Parent(status))) => return ExitCode::from(status),
+        Ok(Some(Outcome::Parent(status))) => return Err(ExitCode::from(status)),
         Ok(Some(Outcome::Server(detached))) => Some(detached),
         Ok(None) => None,
         Err(error) => {
             let error = StartError::System { what: "the background process", source: error };
-            return fail(&launch, &launch.load.evaluation.program, &error);
+            return Err(fail(launch, program, &error));
         }
     };
     if launch.load.evaluation.host.is_empty() {
         launch.load.evaluation.host = host_name();
     }
-    match start(&launch, detached) {
-        Ok((control, log)) => control.run(log),
-        Err(error) => fail(&launch, &launch.load.evaluation.program, &error),
+    Ok(detached)
+}
+
+/// The configuration that counts. What is wrong with it is said where the operator looks.
+pub(crate) fn configuration(launch: &Launch) -> Result<Loaded, StartError> {
+    let loaded = config::load(&launch.load, &Files);
+    if loaded.report.is_ok() {
+        return Ok(loaded);
     }
+    complain(&loaded.report.to_string());
+    Err(StartError::Configuration)
 }
 
 /// The last words of a server that did not start, where the operator looks.
@@ -103,11 +124,7 @@ pub(crate) fn complain(text: &str) {
 
 /// Everything up to the log, which belongs to the user of the service like all that comes after it.
 fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), StartError> {
-    let Loaded { mut effective, report } = config::load(&launch.load, &Files);
-    if !report.is_ok() {
-        complain(&report.to_string());
-        return Err(StartError::Configuration);
-    }
+    let Loaded { mut effective, report } = configuration(launch)?;
     process::apply_environment(&effective.environment)
         .map_err(|source| StartError::System { what: "the environment of setenv", source })?;
     let user = launch.user.as_deref().map(User::find).transpose()?;

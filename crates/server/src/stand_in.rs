@@ -5,13 +5,12 @@
 //! error, so that nobody takes a node for running that is not.
 
 use crate::VERSION;
-use crate::adapters::host_name;
 use crate::admin::{AdminError, Request, ask};
 use crate::daemon::{self, Launch};
 use crate::error::StartError;
 use crate::log::Log;
-use crate::process::{self, Detached, FolderError, Outcome, User, control_folder, enter_home, state_folder};
-use config::{Effective, Files, Loaded};
+use crate::process::{self, Detached, FolderError, User, control_folder, enter_home, state_folder};
+use config::Effective;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -44,19 +43,10 @@ enum Found {
 
 /// Stays beside the server of this command line. `launch` is that of the same command line under the name `xrootd`.
 pub fn stand_in(mut launch: Launch) -> ExitCode {
-    process::keep_name();
-    let detached = match launch.background.then(process::detach).transpose() {
-        Ok(Some(Outcome::Parent(status))) => return ExitCode::from(status),
-        Ok(Some(Outcome::Server(detached))) => Some(detached),
-        Ok(None) => None,
-        Err(error) => {
-            let error = StartError::System { what: "the background process", source: error };
-            return daemon::fail(&launch, CMSD, &error);
-        }
+    let detached = match daemon::begin(&mut launch, CMSD) {
+        Ok(detached) => detached,
+        Err(code) => return code,
     };
-    if launch.load.evaluation.host.is_empty() {
-        launch.load.evaluation.host = host_name();
-    }
     match start(&launch) {
         Ok((log, effective)) => stay(&launch, log, &effective, detached),
         Err(error) => daemon::fail(&launch, CMSD, &error),
@@ -65,11 +55,7 @@ pub fn stand_in(mut launch: Launch) -> ExitCode {
 
 /// The log, the user and the folder that is the server's.
 fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
-    let Loaded { mut effective, report } = config::load(&launch.load, &Files);
-    if !report.is_ok() {
-        daemon::complain(&report.to_string());
-        return Err(StartError::Configuration);
-    }
+    let mut effective = daemon::configuration(launch)?.effective;
     let user = launch.user.as_deref().map(User::find).transpose()?;
     if effective.process.admin_path.origin.is_default() {
         effective.process.admin_path.value.path = state_folder(&effective, user.as_ref())?;
