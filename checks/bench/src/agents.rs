@@ -3,12 +3,12 @@
 //! How long a cluster takes to form is that of its messages over real sockets; what a node does with files is not in it.
 
 use anyhow::{Context, bail};
-use base::Clock;
 use cluster::tree::{Address, ChildSettings, Extensions, Login, Mode, ParentSettings, Space, SystemId};
+use server::SystemClock;
 use server::cluster::{Cluster, Role, Settings};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use crate::children::Running;
 use crate::figures::{Figure, Figures};
@@ -35,18 +35,6 @@ pub(crate) enum Kind {
     Server,
 }
 
-struct SystemClock(Instant);
-
-impl Clock for SystemClock {
-    fn now(&self) -> Duration {
-        self.0.elapsed()
-    }
-
-    fn today(&self) -> SystemTime {
-        SystemTime::now()
-    }
-}
-
 /// Runs `count` nodes until killed. A manager prints `port N`; the others look for the one at `manager`, and say when all of
 /// them have a place.
 pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()> {
@@ -54,7 +42,7 @@ pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()
         let settings = settings(kind, number, manager);
         // Nobody connects to the data ports, but they are who a node is.
         let port = u16::try_from(10_000 + number % 50_000).unwrap_or(u16::MAX);
-        Cluster::start(settings, Arc::new(SystemClock(Instant::now())), port, None)
+        Cluster::start(settings, Arc::new(SystemClock::new()), port, None)
     };
     let nodes: Vec<Cluster> = (0..count).map(start).collect::<Result<_, _>>()?;
     if kind == Kind::Manager {

@@ -28,7 +28,7 @@ mod reload;
 mod running;
 mod stand_in;
 
-pub use adapters::host_name;
+pub use adapters::{SystemClock, host_name};
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
 pub use running::{Refused, Running};

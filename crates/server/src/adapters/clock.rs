@@ -4,13 +4,21 @@ use base::Clock;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Time since the start of the server, and time of day.
-pub(crate) struct SystemClock {
+pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    pub(crate) fn new() -> Self {
+    /// A clock that begins now.
+    #[must_use]
+    pub fn new() -> Self {
         Self { start: Instant::now() }
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -21,7 +21,7 @@ mod rings;
 mod users;
 
 pub(crate) use admission::Doorkeeper;
-pub(crate) use clock::SystemClock;
+pub use clock::SystemClock;
 pub use host::host_name;
 pub(crate) use moving::{Movable, Moving};
 pub(crate) use redirector::Redirector;
