@@ -32,12 +32,21 @@ pub(crate) struct Setting {
     pub(crate) tmpfs: bool,
     /// Servers that have done nothing else: where memory counts.
     pub(crate) fresh: bool,
-    /// A manager and four servers; what is measured is the manager.
-    pub(crate) cluster: bool,
+    pub(crate) cast: Cast,
+}
+
+/// Who runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Cast {
+    /// A server of each kind.
+    #[default]
+    Servers,
+    /// A manager and four servers, ours and theirs; what is measured is the manager.
+    Clusters,
     /// A manager of ours alone, which nobody has found yet.
-    pub(crate) root: bool,
+    Root,
     /// Ours alone, on the storage of [`crate::slow`].
-    pub(crate) slow: bool,
+    Slow,
 }
 
 #[derive(Debug)]
@@ -177,7 +186,7 @@ pub(crate) fn all() -> Vec<Row> {
 
 /// What a manager costs those who ask it where files are.
 fn clusters() -> Vec<Row> {
-    let setting = Setting { cluster: true, ..Setting::default() };
+    let setting = Setting { cast: Cast::Clusters, ..Setting::default() };
     let row = |name, title, load, goals: &[Goal]| Row {
         load,
         setting: setting.clone(),
@@ -203,7 +212,7 @@ fn clusters() -> Vec<Row> {
             &[Goal::at_most(Figure::P50, 20_000.0).of_ours()],
         ),
         Row {
-            setting: Setting { root: true, ..Setting::default() },
+            setting: Setting { cast: Cast::Root, ..Setting::default() },
             ..row(
                 "restart",
                 "our manager of four servers killed and started again, until it sends a client on",
@@ -212,7 +221,7 @@ fn clusters() -> Vec<Row> {
             )
         },
         Row {
-            setting: Setting { root: true, fresh: true, ..Setting::default() },
+            setting: Setting { cast: Cast::Root, fresh: true, ..Setting::default() },
             ..row(
                 "formation-1000",
                 "1,000 nodes started at once find their places, servers first",
@@ -480,7 +489,7 @@ fn neighbours() -> Vec<Row> {
     );
     let cold = |name, title, other| row(name, title, CACHED, other, How::Cold, 2.0);
     vec![
-        Row { setting: Setting { slow: true, ..Setting::default() }, ..slow },
+        Row { setting: Setting { cast: Cast::Slow, ..Setting::default() }, ..slow },
         cold(
             "slow-disk",
             "the same beside 64 that read 4k of an uncached file on disk",

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::children::{Running, SERVER_CPU, pinned};
 use crate::data::Data;
-use crate::rows::Setting;
+use crate::rows::{Cast, Setting};
 use crate::site;
 
 /// Debian's server.
@@ -80,11 +80,13 @@ impl<'d> Fleet<'d> {
         let same = |(running, _): &(Setting, Vec<Server>)| running == setting && !setting.fresh;
         if !self.running.as_ref().is_some_and(same) {
             self.running = None;
-            let servers = match (setting.slow, setting.cluster) {
-                _ if setting.root => vec![self.root()?],
-                (true, _) => vec![self.slow(setting)?],
-                (_, true) => vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?],
-                _ => {
+            let servers = match setting.cast {
+                Cast::Root => vec![self.root()?],
+                Cast::Slow => vec![self.slow(setting)?],
+                Cast::Clusters => {
+                    vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?]
+                }
+                Cast::Servers => {
                     let mut servers = vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?];
                     // Only loads that read it have the file.
                     let file = self.data.tree(setting.tmpfs).join("big");
