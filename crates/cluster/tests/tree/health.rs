@@ -114,11 +114,7 @@ fn with_space(name: &str, mode: Mode, total_mb: u32, free_mb: u32) -> Message {
 
 #[test]
 fn space_is_added_up_over_the_tree() {
-    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
-    let mut out = Vec::new();
-    bench.node.start(bench.now, &mut out);
-    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
-    bench.event(Event::Connected { link: up });
+    let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));
     let (a, _) = bench.comes("a", with_space("a", Mode::SERVER, 1000, 600));
     let (b, _) = bench.comes("b", with_space("b", Mode::SERVER, 2000, 100));
@@ -153,11 +149,7 @@ fn space_is_added_up_over_the_tree() {
 
 #[test]
 fn a_supervisor_tells_how_busy_its_children_are_on_the_mean() {
-    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
-    let mut out = Vec::new();
-    bench.node.start(bench.now, &mut out);
-    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
-    bench.event(Event::Connected { link: up });
+    let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));
     let (a, _) = bench.server("a", true);
     let (b, _) = bench.server("b", true);
@@ -226,11 +218,7 @@ fn who_is_to_move_its_clients_hears_it_and_where_they_begin() {
 
 #[test]
 fn a_supervisor_hands_on_where_clients_begin() {
-    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
-    let mut out = Vec::new();
-    bench.node.start(bench.now, &mut out);
-    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
-    bench.event(Event::Connected { link: up });
+    let (mut bench, up, _) = Bench::supervisor_below();
     let door = Address::new("::1", 1094);
     bench.says(
         up,

@@ -76,6 +76,16 @@ impl Bench {
         Self::new(Some(settings), children)
     }
 
+    /// A supervisor whose parent has heard of it and not answered; the connection to it, and what the node said on it.
+    fn supervisor_below() -> (Self, LinkId, Vec<Action>) {
+        let mut bench = Self::parent(Acceptor::Supervisor, |_| {});
+        let mut out = Vec::new();
+        bench.node.start(bench.now, &mut out);
+        let Some(Action::Connect { link, .. }) = out.first().cloned() else { panic!("{out:?}") };
+        let said = bench.event(Event::Connected { link });
+        (bench, link, said)
+    }
+
     /// Something happens; what the node does about it.
     fn event(&mut self, event: Event) -> Vec<Action> {
         let mut out = Vec::new();

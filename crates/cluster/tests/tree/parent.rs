@@ -81,11 +81,7 @@ fn a_real_node_that_waits_hears_nothing_and_starts_anew_in_time() {
 
 #[test]
 fn a_supervisor_never_sends_a_real_node_on() {
-    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
-    let mut out = Vec::new();
-    bench.node.start(bench.now, &mut out);
-    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
-    bench.event(Event::Connected { link: up });
+    let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));
     let links: Vec<LinkId> = (0..64).map(|n| bench.server(&format!("s{n}"), n % 2 == 0).0).collect();
     let (late, out) = bench.server("late", false);
@@ -304,11 +300,7 @@ fn managers_of_one_site_share_a_place() {
 
 #[test]
 fn parents_of_a_supervisor_ask_again_when_they_have_asked_before() {
-    let mut bench = Bench::parent(Acceptor::Supervisor, |_| {});
-    let mut out = Vec::new();
-    bench.node.start(bench.now, &mut out);
-    let Some(Action::Connect { link: up, .. }) = out.first().cloned() else { panic!("{out:?}") };
-    let out = bench.event(Event::Connected { link: up });
+    let (mut bench, up, out) = Bench::supervisor_below();
     assert!(matches!(&sent(&out, up)[..], [Message::Login(login)] if login.mode.contains(Mode::SUSPEND)));
     bench.says(up, reply(false));
     let resets = |out: &[Action]| {
