@@ -7,6 +7,8 @@ import threading
 import zlib
 from collections import namedtuple
 
+from raw import Bytes, Closed
+
 LOGIN, CHMOD, LOCATE, MKDIR, MKPATH, MV, PREPADD, PREPDEL, RM, RMDIR, SELECT, STATS, AVAIL, DISC, GONE, HAVE, LOAD, PING, PONG, \
     SPACE, STATE, STATFS, STATUS, TRUNC, TRY, UPDATE, USAGE, XAUTH = range(28)
 DATA, ERROR, REDIRECT, WAIT, WAITRESP = range(5)
@@ -18,10 +20,6 @@ FRAME_MAX = 16384
 LOGIN_MAX = 4096
 
 Frame = namedtuple("Frame", "stream code modifier data")
-
-
-class Closed(Exception):
-    """The other side closed the connection."""
 
 
 def header(stream, code, modifier, length):
@@ -57,48 +55,17 @@ def checksum(path):
     return zlib.crc32(path.encode()) or 1
 
 
-class Link:
+class Link(Bytes):
     """A connection to a parent's cms port."""
 
     def __init__(self, node, timeout=20):
         self.socket = node.cluster.socket(node.address, node.cms_port, timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.socket.close()
-
-    def send(self, data):
-        self.socket.sendall(data)
-
-    def receive(self, size):
-        parts = bytearray()
-        while len(parts) < size:
-            try:
-                part = self.socket.recv(size - len(parts))
-            except ConnectionError:
-                part = b""
-            if not part:
-                raise Closed(f"after {len(parts)} of {size} bytes")
-            parts += part
-        return bytes(parts)
-
     def frame(self):
         head = self.receive(8)
         code, modifier, length = struct.unpack(">BBH", head[4:])
         return Frame(struct.unpack("=I", head[:4])[0], code, modifier, self.receive(length))
-
-    def closed(self):
-        """Whether the other side closes, after whatever it still says; False if it stays open without a word until the time-out."""
-        try:
-            while True:
-                self.receive(1)
-        except Closed:
-            return True
-        except TimeoutError:
-            return False
 
 
 class Child(Link):

@@ -162,6 +162,14 @@ def area(server):
 
 
 @pytest.fixture
+def source(tmp_path):
+    """A file to upload."""
+    path = tmp_path / "source"
+    path.write_bytes(tools.data(300_000))
+    return path
+
+
+@pytest.fixture
 def area_on():
     """Fresh folders on servers that the test names."""
     made = []

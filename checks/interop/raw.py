@@ -28,7 +28,7 @@ class Failed(Exception):
 
 
 class Closed(Exception):
-    """The server closed the connection."""
+    """The other side closed the connection."""
 
 
 def header(stream, code, body=b"", length=0):
@@ -40,7 +40,45 @@ def request(stream, code, body=b"", payload=b""):
     return header(stream, code, body, len(payload)) + payload
 
 
-class Connection:
+class Bytes:
+    """The bytes of a connected `socket`, whatever the protocol."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close_socket()
+
+    def close_socket(self):
+        self.socket.close()
+
+    def send(self, data):
+        self.socket.sendall(data)
+
+    def receive(self, size):
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self.socket.recv(size - len(parts))
+            except ConnectionResetError:
+                part = b""
+            if not part:
+                raise Closed(f"after {len(parts)} of {size} bytes")
+            parts += part
+        return bytes(parts)
+
+    def closed(self):
+        """Whether the other side closes, after whatever it still says; False if it stays open without a word until the time-out."""
+        try:
+            while True:
+                self.receive(1)
+        except Closed:
+            return True
+        except TimeoutError:
+            return False
+
+
+class Connection(Bytes):
     """One TCP connection. Numbers its requests itself; `send` and `frame` are the bare ways in and out."""
 
     def __init__(self, server, login=True, user="tester", pid=1234, timeout=30, receive_buffer=None):
@@ -60,36 +98,10 @@ class Connection:
             self.hello()
             self.login(user, pid)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close_socket()
-
-    def close_socket(self):
-        self.socket.close()
-
     def vanish(self):
         """Ends with a reset, as a client that is killed or cut off."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
-
-    # Bytes.
-
-    def send(self, data):
-        self.socket.sendall(data)
-
-    def receive(self, size):
-        parts = bytearray()
-        while len(parts) < size:
-            try:
-                part = self.socket.recv(size - len(parts))
-            except ConnectionResetError:
-                part = b""
-            if not part:
-                raise Closed(f"after {len(parts)} of {size} bytes")
-            parts += part
-        return bytes(parts)
 
     def frame(self):
         """The next response; for kXR_status with the data that follows it."""
@@ -99,16 +111,6 @@ class Connection:
         if status == STATUS:
             data = self.receive(struct.unpack(">i", body[12:16])[0])
         return Frame(stream, status, body, data)
-
-    def closed(self):
-        """Whether the server closes the connection, after whatever it still says."""
-        try:
-            while True:
-                self.receive(1)
-        except Closed:
-            return True
-        except TimeoutError:
-            return False
 
     # Requests.
 

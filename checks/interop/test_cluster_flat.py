@@ -10,7 +10,7 @@ import clusters
 import peers
 import raw
 import tools
-from tools import data, wait_until, xrdcp, xrdfs
+from tools import wait_until, xrdcp, xrdfs
 
 FLAT = clusters.Plan("""
     man manager
@@ -45,13 +45,6 @@ def cluster(running):
 @pytest.fixture
 def area(cluster):
     return clusters.Area(cluster)
-
-
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "source"
-    path.write_bytes(data(300_000))
-    return path
 
 
 # Location.

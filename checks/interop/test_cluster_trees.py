@@ -5,7 +5,7 @@ import pytest
 
 import clusters
 import tools
-from tools import data, wait_until, xrdcp, xrdfs
+from tools import wait_until, xrdcp, xrdfs
 
 # s1 and s2 are below the supervisor, s3 beside it.
 SUPERVISED = clusters.Plan("""
@@ -59,13 +59,6 @@ def cluster(running):
 @pytest.fixture
 def area(cluster):
     return clusters.Area(cluster)
-
-
-@pytest.fixture
-def source(tmp_path):
-    path = tmp_path / "source"
-    path.write_bytes(data(300_000))
-    return path
 
 
 def test_location(cluster, area):
