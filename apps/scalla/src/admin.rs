@@ -5,7 +5,8 @@ use anyhow::bail;
 use clap::Subcommand;
 use server::admin::{Request, ask, live_servers};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Look after a running server.
@@ -71,9 +72,12 @@ impl Which {
         let servers = live_servers(folder.as_deref());
         match (servers.as_slice(), &folder) {
             ([one], _) => Ok(one.socket.clone()),
-            ([], Some(folder)) => bail!("no server is running on the admin folder {}", folder.display()),
+            ([], Some(folder)) => {
+                bail!("no server is running on the admin folder {}{}", folder.display(), hint(folder))
+            }
             ([], None) => bail!(
-                "no server of this user is running without an admin folder of its own; name it (--admin-path)"
+                "no server runs here for this user that was given no admin folder of its own; name the folder of the one you \
+                 mean (--admin-path DIR), or start one: scalla serve DIR, scalla manager"
             ),
             (several, _) => {
                 let mut text = "several servers are running; choose one with --admin-path:".to_owned();
@@ -84,6 +88,21 @@ impl Which {
             }
         }
     }
+}
+
+/// What may be meant instead of an admin folder on which no server runs.
+fn hint(folder: &Path) -> String {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return ", which does not exist".to_owned(),
+        Err(error) => return format!(", which cannot be read: {error}"),
+    };
+    let below = entries.flatten().map(|entry| entry.path());
+    let names = below.filter(|path| !live_servers(Some(path)).is_empty());
+    let names: Vec<_> = names
+        .filter_map(|path| Some(format!("--instance {}", path.file_name()?.to_string_lossy())))
+        .collect();
+    if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
 }
 
 /// One line per field, names in a column.

@@ -113,6 +113,9 @@ fn draw(root: &NodeStatus) -> String {
     if !root.parents.is_empty() {
         notes.push((rows.len(), format!("below {}", root.parents.join(", "))));
     }
+    for sought in &root.sought {
+        notes.push((rows.len(), format!("looks for {sought}")));
+    }
     let mut widths = [0; COLUMNS];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {

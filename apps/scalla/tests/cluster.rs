@@ -232,6 +232,98 @@ fn what_is_wrong_is_said_before_anybody_is_served() {
 }
 
 #[test]
+fn a_server_says_what_keeps_it_from_its_manager() {
+    let scratch = Scratch::new("sought");
+    let port = free_port();
+    let mut command = program("scalla", &scratch);
+    let data = scratch.text("data");
+    let manager = format!("localhost:{port}");
+    command.args(["serve", &data, "--port", "0", "--manager", &manager, "--admin-path", &scratch.text("a")]);
+    let mut a = Server::start(&mut command);
+    let said = a.line(|line| line.contains("does not take this node in"));
+    assert!(said.contains(&manager) && said.contains("nothing listens there"), "{said}");
+    let shown = order(&scratch, "a", &["status"]);
+    assert!(shown.contains(&format!("looks for {manager}: nothing listens there")), "{shown}");
+    let mut command = program("scalla", &scratch);
+    let (port, admin) = (port.to_string(), scratch.text("m"));
+    let root = Server::start(command.args([
+        "manager",
+        "--port",
+        "0",
+        "--cluster-port",
+        &port,
+        "--admin-path",
+        &admin,
+    ]));
+    a.line(|line| line.contains(&format!("has a place below {manager}")));
+    assert!(!order(&scratch, "a", &["status", "--here"]).contains("looks for"));
+
+    // The port for clients is not the one for nodes.
+    let mut b = server(&scratch, "b", &format!("localhost:{}", root.port));
+    let said = b.line(|line| line.contains("does not take this node in"));
+    assert!(said.contains("is that its cluster port?"), "{said}");
+    let mut c = server(&scratch, "c", "nowhere.invalid");
+    let said = c.line(|line| line.contains("does not take this node in"));
+    assert!(said.contains("nowhere.invalid:1213") && said.contains("its name cannot be looked up"), "{said}");
+    for server in [a, b, c] {
+        let said = server.ended();
+        let lines = said.iter().filter(|line| line.contains("does not take this node in")).count();
+        assert_eq!(lines, 1, "{said:#?}");
+    }
+}
+
+#[test]
+fn a_copied_admin_folder_is_told_and_no_flood() {
+    let scratch = Scratch::new("twins");
+    let (mut root, address) = manager(&scratch);
+    let a = server(&scratch, "a", &address);
+    wait_for(&scratch, "m", serve(1));
+    scratch.write("b/.cluster/id", scratch.read("a/.cluster/id"));
+    let mut b = server(&scratch, "b", &address);
+    let said = root.line(|line| line.contains("another node with its id"));
+    assert!(said.contains("remove .cluster/id"), "{said}");
+    let said = b.line(|line| line.contains("does not take this node in"));
+    assert!(said.contains("ends the connection at once: its log may say why"), "{said}");
+    assert_eq!(children(&cluster(&scratch, "m")).len(), 1);
+    let said = b.ended();
+    assert!(said.iter().all(|line| !line.contains("has a place")), "it had none: {said:#?}");
+    drop(a);
+    let said = root.ended();
+    let lines = said.iter().filter(|line| line.contains("another node with its id")).count();
+    assert_eq!(lines, 1, "{said:#?}");
+}
+
+#[test]
+fn who_asks_where_nothing_runs_is_told_what_to_do() {
+    let scratch = Scratch::new("nobody");
+    let refused = |words: &[&str]| {
+        let output = run("scalla", &scratch, &[&["cluster", "status"], words].concat());
+        assert_eq!(output.status.code(), Some(1));
+        stderr(&output)
+    };
+    let said = refused(&[]);
+    assert!(said.contains("--admin-path DIR") && said.contains("scalla serve DIR"), "{said}");
+    let said = refused(&["--admin-path", &scratch.text("nothing")]);
+    assert!(said.contains("which does not exist"), "{said}");
+    let mut command = program("scalla", &scratch);
+    let admin = scratch.text("adm");
+    command.args([
+        "manager",
+        "--port",
+        "0",
+        "--cluster-port",
+        "0",
+        "--admin-path",
+        &admin,
+        "--instance",
+        "inst",
+    ]);
+    let _server = Server::start(&mut command);
+    let said = refused(&["--admin-path", &admin]);
+    assert!(said.contains("there are --instance inst"), "{said}");
+}
+
+#[test]
 fn a_server_alone_has_no_cluster() {
     let scratch = Scratch::new("alone");
     let _server = Server::serve(&scratch, &[]);

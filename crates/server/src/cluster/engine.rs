@@ -16,6 +16,7 @@ use super::line::{Line, Stage};
 use super::operations::Executor;
 use super::settings::{Role, Settings};
 use super::sockets::{self, Buffer};
+use super::troubles::Troubles;
 use crate::adapters::Moving;
 use base::Clock;
 use cluster::tree::{
@@ -50,6 +51,7 @@ pub struct Engine {
     pub(super) moving: Arc<Moving>,
     pub(super) askers: Askers,
     pub(super) lines: HashMap<LinkId, Line>,
+    pub(super) troubles: Troubles,
     /// What all connections read into.
     pub(super) buffer: Rc<RefCell<Buffer>>,
     me: Weak<RefCell<Self>>,
@@ -91,6 +93,7 @@ impl Engine {
                 moving: machines.moving,
                 askers: Askers::default(),
                 lines: HashMap::new(),
+                troubles: Troubles::default(),
                 buffer: Rc::default(),
                 me: me.clone(),
                 accepted: 0,
@@ -174,11 +177,18 @@ impl Engine {
 
     /// A connection ended, or was not made.
     pub(super) fn ended(&mut self, link: LinkId) {
-        if let Some(line) = self.lines.remove(&link) {
-            line.close();
-            self.askers.forget(link);
+        if self.drop_line(link, true) {
             self.event(Event::Closed { link });
         }
+    }
+
+    /// Ends a connection, if it is one still. `by_peer`: it was the other end that wanted no more.
+    fn drop_line(&mut self, link: LinkId, by_peer: bool) -> bool {
+        let Some(mut line) = self.lines.remove(&link) else { return false };
+        self.parted(&mut line, by_peer);
+        line.close();
+        self.askers.forget(link);
+        true
     }
 
     /// Bytes arrived: takes all whole frames. `false` when the connection is none any more.
@@ -189,6 +199,11 @@ impl Engine {
             match splitter.next_frame() {
                 Ok(Some(frame)) => self.frame(link, stage, &frame),
                 Ok(None) => return true,
+                Err(error) if stage == Stage::Asking => {
+                    self.fails(link, || format!("what it says is no answer to a login: {error}"));
+                    self.ended(link);
+                    return false;
+                }
                 Err(error) => {
                     tracing::warn!("{} breaks the protocol: {error}", self.name_of(link));
                     self.ended(link);
@@ -202,11 +217,14 @@ impl Engine {
         if stage == Stage::Asking {
             return match LoginAnswer::decode(&frame.header, frame.payload) {
                 Ok(answer) => match from_answer(&answer) {
-                    Some(message) => self.answered(link, message),
+                    Some(message) => {
+                        self.declined(link, &message);
+                        self.answered(link, message);
+                    }
                     None => self.event(Event::Heard { link, state: false }),
                 },
                 Err(error) => {
-                    tracing::warn!("{} answers a login with nonsense: {error}", self.name_of(link));
+                    self.fails(link, || format!("it answers a login with nonsense: {error}"));
                     self.ended(link);
                 }
             };
@@ -285,6 +303,7 @@ impl Engine {
             self.resolver.as_ref().and_then(Resolver::next_deadline),
             self.resolver.as_ref().map(|_| self.sweep_at),
             self.askers.deadline(),
+            self.place_due(),
         ];
         let due = deadlines.into_iter().flatten().min().unwrap_or(now + SWEEP);
         self.wake_at = Some(due);
@@ -301,9 +320,7 @@ impl Engine {
                 self.perform(action, now);
             }
             let Some(link) = self.broken.pop() else { break };
-            if let Some(line) = self.lines.remove(&link) {
-                line.close();
-                self.askers.forget(link);
+            if self.drop_line(link, false) {
                 self.node.handle(Event::Closed { link }, now, &mut actions);
             }
         }
@@ -335,13 +352,15 @@ impl Engine {
         if let (Some(resolver), Some(members)) = (&mut self.resolver, self.node.members()) {
             resolver.set_quorum(members.serves() && members.is_settled(now));
         }
+        self.complain(now);
         self.end_broken();
         self.check_alarm();
     }
 
     /// Wakes the timer if it would ring too late.
     fn check_alarm(&self) {
-        let due = [self.node.deadline(), self.resolver.as_ref().and_then(Resolver::next_deadline)];
+        let resolver = self.resolver.as_ref().and_then(Resolver::next_deadline);
+        let due = [self.node.deadline(), resolver, self.place_due()];
         let due = due.into_iter().flatten().min();
         if let (Some(due), Some(armed)) = (due, self.wake_at)
             && due < armed
@@ -365,7 +384,7 @@ impl Engine {
     fn perform(&mut self, action: Action, now: Duration) {
         match action {
             Action::Connect { link, address } => {
-                self.lines.insert(link, Line::new(Stage::first(link), None));
+                self.lines.insert(link, Line::to_parent(address.clone()));
                 if let Some(me) = self.shared() {
                     // It sees by itself that the line is gone.
                     tokio::task::spawn_local(sockets::connect(me, link, address));
@@ -378,10 +397,7 @@ impl Engine {
                 self.put(link, |peer, out| tree::encode(&message, peer, out));
             }
             Action::Close { link } => {
-                if let Some(line) = self.lines.remove(&link) {
-                    line.close();
-                    self.askers.forget(link);
-                }
+                self.drop_line(link, false);
             }
             Action::Remember { cell } => self.remember(cell.as_ref()),
             Action::Child { slot, change } => self.follow(slot, change, now),
@@ -390,16 +406,15 @@ impl Engine {
                     if serves { "enough nodes are here: serving" } else { "not enough nodes are here" };
                 tracing::info!("cluster: {what}");
             }
-            Action::Attached { attached: true } => tracing::info!("cluster: this node has a place"),
-            Action::Attached { attached: false } => {
-                tracing::warn!("cluster: this node has no parent any more and looks for one");
-            }
+            Action::Attached { attached } => self.attached(attached, now),
             Action::Drain { draining, door } => {
                 let what =
                     if draining { "its clients are to move elsewhere" } else { "it takes clients as before" };
                 tracing::info!("cluster: {what}");
                 self.moving.set(draining, door);
             }
+            Action::Notice(Notice::Refused { host, reason }) => self.tell_refusal(&host, reason),
+            Action::Notice(Notice::Twins { id, host }) => self.tell_twins(&id, &host),
             Action::Notice(notice) => tell(&notice),
         }
     }
@@ -483,15 +498,12 @@ pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
 /// Says in the log what an operator may want to know.
 fn tell(notice: &Notice) {
     match notice {
-        Notice::Refused { host, reason } => tracing::warn!("cluster: {host} was refused: {reason:?}"),
+        // Said more seldom than it happens: see `troubles`.
+        Notice::Refused { .. } | Notice::Twins { .. } => {}
         Notice::Silent { address } => tracing::warn!("cluster: {address} was silent for too long: closed"),
         Notice::ParentSilent { address } => {
             tracing::warn!("cluster: the parent {address} was silent for too long: closed");
         }
-        Notice::Twins { id, host } => tracing::error!(
-            "cluster: {host} has the identity of another node that is connected ({id}); name one of them otherwise \
-             (-n, or cms.vnid)"
-        ),
         Notice::Clusters { ids } => {
             tracing::warn!("cluster: the managers belong to different clusters: {ids:?}")
         }

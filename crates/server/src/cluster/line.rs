@@ -3,7 +3,7 @@
 //! What is to be sent is put into an [`Outbox`], which a task of the connection empties. It is bounded: a peer that does
 //! not take what it is sent loses its connection, not our memory.
 
-use cluster::tree::{Extensions, Mode};
+use cluster::tree::{Address, Extensions, Mode};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -40,6 +40,10 @@ pub(super) struct Line {
     pub(super) stage: Stage,
     /// The peer's address, where the peer connected to us.
     pub(super) ip: Option<IpAddr>,
+    /// The parent that it leads to, where we made it.
+    pub(super) goal: Option<Address>,
+    /// Why it did not lead to a place, where that is known.
+    pub(super) failure: Option<String>,
     /// What both ends can do beyond the protocol.
     pub(super) extensions: Extensions,
     pub(super) outbox: Rc<Outbox>,
@@ -53,11 +57,23 @@ impl Line {
         Self {
             stage,
             ip,
+            goal: None,
+            failure: None,
             extensions: Extensions::NONE,
             outbox: Rc::default(),
             promises: Promises::default(),
             tasks: Vec::new(),
         }
+    }
+
+    /// One of ours to a parent.
+    pub(super) fn to_parent(goal: Address) -> Self {
+        Self { goal: Some(goal), ..Self::new(Stage::Asking, None) }
+    }
+
+    /// Whether there is a connection already.
+    pub(super) fn is_made(&self) -> bool {
+        !self.tasks.is_empty()
     }
 
     /// What a login says of the peer.

@@ -18,6 +18,7 @@
 //! | `holdings` | a server's answers: what is on its disks, what comes and goes |
 //! | `status`, `survey` | its state and that of its children; the whole tree, for a visitor |
 //! | `administration` | what the administrator orders for this node or one below it |
+//! | `troubles` | managers that do not take this node in, and logins that are refused: what is said of them, and how often |
 //! | `orders` | what redirectors, parents and the administrator order |
 
 mod administration;
@@ -40,6 +41,7 @@ mod sockets;
 mod status;
 mod survey;
 mod thread;
+mod troubles;
 
 pub(crate) use administration::Whom;
 pub use administration::{Order, short};

@@ -93,7 +93,7 @@ pub(super) async fn connect(engine: SharedEngine, link: LinkId, address: Address
         }
         Err(error) => {
             tracing::debug!("{address} cannot be reached: {error}");
-            engine.borrow_mut().ended(link);
+            engine.borrow_mut().unreached(link, &error);
         }
     }
 }
@@ -101,7 +101,9 @@ pub(super) async fn connect(engine: SharedEngine, link: LinkId, address: Address
 /// Connects to the first address of the host that answers. The node gives up in time.
 async fn dial(address: &Address) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads to no address");
-    for address in tokio::net::lookup_host((address.host(), address.port())).await? {
+    let unknown =
+        |error: io::Error| io::Error::new(error.kind(), format!("its name cannot be looked up: {error}"));
+    for address in tokio::net::lookup_host((address.host(), address.port())).await.map_err(unknown)? {
         match TcpStream::connect(address).await {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,

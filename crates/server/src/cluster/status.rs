@@ -4,7 +4,7 @@
 use super::engine::Engine;
 use super::settings::Role;
 use crate::VERSION;
-use cluster::tree::{Load, Member, Members, Space};
+use cluster::tree::{Address, Load, Member, Members, Space};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use wire::cms::login;
@@ -33,6 +33,9 @@ pub struct NodeStatus {
     pub uptime_seconds: u64,
     /// The nodes it is logged in to, as they are configured or were named to it.
     pub parents: Vec<String>,
+    /// The managers it looks for, each with what is in the way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sought: Vec<String>,
     /// Its space; of a parent that of its children.
     pub space: SpaceStatus,
     /// Its children; none of a server.
@@ -151,9 +154,6 @@ impl Engine {
         let node = self.node();
         let members = node.members();
         let login = node.memberships().first().map(cluster::tree::Membership::login);
-        let parents = node.memberships().iter();
-        let parents =
-            parents.flat_map(|membership| membership.inner().into_iter().chain(membership.attached_roots()));
         let data_port = login.map(|login| login.data_port).filter(|port| *port > 0);
         let own_port = self.settings.own_addresses.first().map(std::net::SocketAddr::port);
         let host = login.and_then(|login| login.host.clone());
@@ -170,7 +170,8 @@ impl Engine {
             data_port: data_port.or(own_port).unwrap_or(0),
             state: self.state().to_owned(),
             uptime_seconds: self.now().as_secs(),
-            parents: parents.map(ToString::to_string).collect(),
+            parents: self.parent_addresses().map(ToString::to_string).collect(),
+            sought: self.sought(),
             space: match members {
                 Some(members) => total(members),
                 None => node.memberships().first().map(|m| m.space().into()).unwrap_or_default(),
@@ -192,6 +193,12 @@ impl Engine {
                 }
             }),
         }
+    }
+
+    /// The nodes it is logged in to.
+    pub(super) fn parent_addresses(&self) -> impl Iterator<Item = &Address> {
+        let memberships = self.node.memberships().iter();
+        memberships.flat_map(|membership| membership.inner().into_iter().chain(membership.attached_roots()))
     }
 
     fn state(&self) -> &'static str {

@@ -132,6 +132,18 @@ impl Membership {
         self.roots.iter().filter(|line| line.is_attached()).map(|line| &line.address)
     }
 
+    /// The managers that the node was told of.
+    pub fn managers(&self) -> impl Iterator<Item = &Address> {
+        self.roots.iter().map(|line| &line.address)
+    }
+
+    /// The managers that did not take the node in, with the number of attempts in a row that led nowhere; none while it is
+    /// with an inner node or on its way to one.
+    pub fn managers_missed(&self) -> impl Iterator<Item = (&Address, u32)> {
+        let lines = self.roots.iter().filter(|line| self.inner.is_none() && !line.is_attached());
+        lines.filter(|line| line.failures > 0).map(|line| (&line.address, line.failures))
+    }
+
     /// Connections to parents.
     pub fn parents(&self) -> impl Iterator<Item = (LinkId, Extensions)> {
         let lines = self.roots.iter().chain(&self.inner).filter(|line| line.is_attached());
