@@ -18,7 +18,16 @@ use wire::xroot::request::Segment;
 const NEIGHBOURS_MAX: usize = 32;
 
 /// Bytes between two elements that are cheaper read along than left out by another system call.
-const GAP_BYTES_MAX: usize = 1024;
+const GAP_BYTES_MAX: usize = 4096;
+
+/// What all gaps of one call are read into.
+const _: () = assert!(NEIGHBOURS_MAX * GAP_BYTES_MAX <= net::BLOCK_BYTES);
+
+/// Elements are gathered in a frame up to this size, that of a warm buffer: a frame as large as the protocol allows
+/// ([`READV_FRAME_BYTES_MAX`]) takes fresh memory, which costs more than all that is copied into it.
+const GATHERED_BYTES_MAX: usize = net::BLOCK_BYTES;
+
+const _: () = assert!(GATHERED_BYTES_MAX <= READV_FRAME_BYTES_MAX);
 
 /// A vector read under way.
 #[derive(Default)]
@@ -148,7 +157,7 @@ impl VectorRead {
         self.end = self.first;
         for element in self.elements.iter().skip(self.first) {
             let more = SEGMENT_BYTES + element.length;
-            if self.end > self.first && bytes + more > READV_FRAME_BYTES_MAX {
+            if self.end > self.first && bytes + more > GATHERED_BYTES_MAX {
                 break;
             }
             bytes += more;
@@ -162,11 +171,19 @@ impl VectorRead {
     /// Reads the next elements in one call, if they lie behind each other in the file with little between them and all of it
     /// is in memory. What lies between is read too, and forgotten.
     fn read_neighbours(&mut self, file: &dyn OpenFile) -> bool {
-        let (run, skipped_bytes) = self.neighbours();
-        let Some(first) = self.elements.get(self.next).filter(|_| run > 1) else { return false };
-        let start = first.offset;
-        let mut between = vec![0; skipped_bytes];
-        let mut gaps = &mut between[..];
+        let (run, skips) = self.neighbours();
+        if run < 2 {
+            return false;
+        }
+        let mut between = if skips { net::take_block() } else { Vec::new() };
+        let read = self.read_run(file, run, &mut between);
+        net::give_block(between);
+        read
+    }
+
+    /// Reads the next `run` elements, and into `gaps` what lies between them.
+    fn read_run(&mut self, file: &dyn OpenFile, run: usize, mut gaps: &mut [u8]) -> bool {
+        let Some(start) = self.elements.get(self.next).map(|first| first.offset) else { return false };
         let Some(mut rest) = self.frame.get_mut(self.filled..) else { return false };
         let mut places = Vec::with_capacity(2 * run);
         let mut end = start;
@@ -196,9 +213,9 @@ impl VectorRead {
         true
     }
 
-    /// How many elements from the next one on lie close behind each other in one file, and the bytes between them in all.
-    fn neighbours(&self) -> (usize, usize) {
-        let (mut count, mut skipped) = (0, 0);
+    /// How many elements from the next one on lie close behind each other in one file, and whether anything lies between.
+    fn neighbours(&self) -> (usize, bool) {
+        let (mut count, mut skips) = (0, false);
         let mut end = None;
         for element in self.elements.iter().take(self.end).skip(self.next).take(NEIGHBOURS_MAX) {
             let gap = match end {
@@ -214,10 +231,10 @@ impl VectorRead {
                 break;
             }
             end = Some((element.file, behind));
-            skipped += gap;
+            skips |= gap > 0;
             count += 1;
         }
-        (count, skipped)
+        (count, skips)
     }
 
     /// What is still missing of the frame, as far as it is of one file: the frame itself as the buffer, and the pieces.
