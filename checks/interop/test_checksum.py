@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from tools import data, xrdcp, xrdfs
+from tools import data, refused_checksum, xrdcp, xrdfs
 
 ALGORITHMS = ["adler32", "crc32", "crc32c", "md5", "zcrc32"]
 
@@ -79,20 +79,12 @@ def test_query_of_an_unknown_type(area):
     xrdfs(area.server, "query", "checksum", f"{path}?cks.type=foo").fails(54, "[3012]", "foo checksum not supported")
 
 
-def refused_checksum(server, path):
-    """The refusal of the real server may overtake the news that its answer comes later: then its client waits in vain, and is
-    asked once more. Ours gets one attempt."""
-    for _ in range(3 if server.kind == "theirs" else 1):
-        result = xrdfs(server, "query", "checksum", path, XRD_REQUESTTIMEOUT="10", XRD_TIMEOUTRESOLUTION="1")
-        if "expired" not in result.all:
-            break
-    return result
-
-
 def test_query_of_a_missing_file_and_of_a_folder(area):
-    refused_checksum(area.server, area / "nope").fails(54, "[3011]", "no such file or directory")
-    area.mkdir("folder")
-    refused_checksum(area.server, area / "folder").fails(54, "[3016]")
+    refused_checksum(area.server, *(area / f"nope{number}" for number in range(4))).fails(54, "[3011]", "no such file or directory")
+    folders = [f"folder{number}" for number in range(4)]
+    for folder in folders:
+        area.mkdir(folder)
+    refused_checksum(area.server, *(area / folder for folder in folders)).fails(54, "[3016]")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tools import data, pattern, xrdfs
+from tools import data, pattern, refused_checksum, xrdfs
 
 MASKS = [
     (re.compile(r"localhost:\d+|:\d{4,5}\b"), ":PORT"),
@@ -132,7 +132,7 @@ SEQUENCES = {
     "spaceinfo": ["spaceinfo @", "spaceinfo /", "spaceinfo @/nope"],
     "prepare": ["prepare @/ten", "prepare -s @/ten", "prepare -s @/ten @/nothing", "prepare -s @/nope", "prepare -c -f -s -w -p 3 @/ten", "prepare -e @/ten", "prepare -a nonsense @/ten",
                 "prepare -s @/../x", "query prepare nonsense @/ten"],
-    "query": ["query checksum @/ten", "query checksum @/ten?cks.type=md5", "query checksum @/ten?cks.type=foo", "query checksum @/nope", "query checksum @/dir",
+    "query": ["query checksum @/ten", "query checksum @/ten?cks.type=md5", "query checksum @/ten?cks.type=foo",
               "query checksumcancel @/ten", "query checksumcancel @/nope", "query space @", "query space public", "query space @/nope", "query xattr @/ten", "query xattr @/dir", "query xattr @/nope",
               "query opaque x", "query opaquefile @/ten", "query opaquefile @/../x", "query nonsense x", "query config", "query checksum"],
     "wrong use": ["nonsense", "ls @ @", "stat", "mkdir", "rm", "mv @/ten", "chmod @/ten", "truncate @/ten", "locate", "cat", "xattr @/ten", "query", "prepare"],
@@ -149,6 +149,15 @@ def test_sequence(grown, name):
         except AssertionError as difference:
             differences.append(str(difference))
     assert not differences, "\n\n".join(differences)
+
+
+def test_refused_checksums(grown):
+    for number in range(4):
+        grown.mkdir(f"folder{number}")
+    for name in ("nope", "folder"):
+        paths = [f"{grown.path}/{name}{number}" for number in range(4)]
+        first, second = [re.sub(rf"{name}\d", name, masked(refused_checksum(area.server, *paths))) for area in grown.areas]
+        assert first == second
 
 
 @pytest.mark.parametrize("key", CONFIG_KEYS)

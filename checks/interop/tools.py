@@ -58,6 +58,16 @@ def xrdfs(server, *words, input=None, cwd=None, **environment):
     return run([XRDFS, server.host, *words], input=input, cwd=cwd, **environment)
 
 
+def refused_checksum(server, *paths):
+    """The refusal of the real server may overtake the news that its answer comes later: then its client waits in vain, and so
+    does whoever asks for the same path again. It is asked for the next path then; ours gets one attempt."""
+    for path in paths if server.kind == "theirs" else paths[:1]:
+        result = xrdfs(server, "query", "checksum", path, XRD_REQUESTTIMEOUT="10", XRD_TIMEOUTRESOLUTION="1")
+        if "expired" not in result.all:
+            break
+    return result
+
+
 def data(size, seed=1):
     """`size` bytes that do not compress and differ by seed."""
     return random.Random(seed).randbytes(size)
