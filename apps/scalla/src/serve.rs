@@ -1,4 +1,4 @@
-//! `scalla serve DIR`, `scalla manager`, `scalla supervisor`: a server with files, and those that send clients to it.
+//! `scalla serve DIR`, `scalla manager`, `scalla supervisor`, `scalla meta`: a server with files, and those that send clients to it.
 
 use crate::cli::absolute;
 use anyhow::Context;
@@ -48,6 +48,19 @@ pub(crate) struct Supervisor {
     #[arg(long, value_name = "HOST[:PORT]", required_unless_present = "config")]
     manager: Vec<ManagerAddress>,
     /// Port where servers join. Without it a free one, or what the file says.
+    #[arg(long, value_name = "PORT")]
+    cluster_port: Option<u16>,
+    #[command(flatten)]
+    process: Process,
+}
+
+/// Stand above managers: send clients to the clusters that join, until told to end.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Meta {
+    /// Another meta manager of the same federation, to which all managers go too.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    replica: Vec<ManagerAddress>,
+    /// Port where managers join; 0 takes a free one. Without it 1213, or what the file says.
     #[arg(long, value_name = "PORT")]
     cluster_port: Option<u16>,
     #[command(flatten)]
@@ -119,13 +132,23 @@ impl Serve {
 
 impl Manager {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        // The manager has no entry of its own among its replicas that would have its port.
-        let unsaid = self.process.config.is_none().then_some(config::CLUSTER_PORT_DEFAULT);
         let overrides = Overrides {
             role: Some(Role::Manager),
             managers: self.replica,
             meta_managers: self.meta,
-            cluster_port: self.cluster_port.or(unsaid).map(port),
+            cluster_port: self.process.cluster_port(self.cluster_port),
+            ..Overrides::default()
+        };
+        Ok(server::run(self.process.launch(overrides)?))
+    }
+}
+
+impl Meta {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let overrides = Overrides {
+            role: Some(Role::MetaManager),
+            meta_managers: self.replica,
+            cluster_port: self.process.cluster_port(self.cluster_port),
             ..Overrides::default()
         };
         Ok(server::run(self.process.launch(overrides)?))
@@ -149,6 +172,11 @@ fn port(number: u16) -> Port {
 }
 
 impl Process {
+    /// Where nodes join. A root without a file has no entry of its own among its replicas that would have its port.
+    fn cluster_port(&self, said: Option<u16>) -> Option<Port> {
+        said.or(self.config.is_none().then_some(config::CLUSTER_PORT_DEFAULT)).map(port)
+    }
+
     fn launch(self, overrides: Overrides) -> anyhow::Result<Launch> {
         let full = |path: Option<PathBuf>| path.as_deref().map(absolute).transpose();
         let log = match full(self.log)? {

@@ -41,7 +41,7 @@ pub struct Overrides {
     pub debug: bool,
     /// Form of log lines.
     pub log_format: Option<LogFormat>,
-    /// `scalla manager`, `scalla supervisor`: the role, whatever the file says.
+    /// `scalla manager`, `scalla supervisor`, `scalla meta`: the role, whatever the file says.
     pub role: Option<Role>,
     /// `--manager`: instead of those of the file.
     pub managers: Vec<ManagerAddress>,

@@ -13,7 +13,7 @@ use crate::process::{
     state_folder,
 };
 use crate::{Running, VERSION};
-use config::{Effective, Files, Load, Loaded, Problem, Severity, Strictness};
+use config::{Effective, Files, Load, Loaded, Problem, Role, Severity, Strictness};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -324,12 +324,20 @@ fn announce(effective: &Effective, running: &Running) {
     };
     let mut out = std::io::stdout().lock();
     if let Some(nodes) = running.cluster().and_then(crate::cluster::Cluster::address) {
-        let role = effective.cluster.role.name();
+        let (role, port) = (*effective.cluster.role, nodes.port());
+        let (who, hint) = match role {
+            Role::MetaManager => {
+                ("clusters", format!("At the top of each:\n    scalla manager --meta {host}:{port}"))
+            }
+            Role::Supervisor => {
+                ("servers", "Servers are told of the manager, which sends them here.".to_owned())
+            }
+            _ => ("servers", format!("Where there are files:\n    scalla serve DIR --manager {host}:{port}")),
+        };
         let text = format!(
-            "scalla {VERSION} listening on {address}, {role} of the servers that join at port {}\n\
-             Ctrl-C ends. Where there are files:\n    scalla serve DIR --manager {host}:{}\n",
-            nodes.port(),
-            nodes.port()
+            "scalla {VERSION} listening on {address}, {} of the {who} that join at port {port}\n\
+             Ctrl-C ends. {hint}\n",
+            role.name()
         );
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
         return;
