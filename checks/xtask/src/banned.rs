@@ -4,7 +4,7 @@
 //! |-------------------------------------------------------------|----------------------------------------------------|
 //! | `spawn_blocking`                                            | everywhere: one hand-off per read costs 11 us      |
 //! | `todo!`, `unimplemented!`                                   | everywhere                                         |
-//! | `std::fs`, `tokio::fs`, `File::open`, `OpenOptions::new`, … | outside storage, config, server, logical, programs |
+//! | `std::fs`, `tokio::fs`, `File::open`, `OpenOptions::new`, … | outside storage, config, server, logical, client, programs |
 //! | `unwrap`, `expect`, `x[i]`, `panic!`, `unreachable!`        | in wire, session and net, which face the peer      |
 //! | `thread::sleep`                                             | in tests, but where a loop asks again and again    |
 //! | `allow(unsafe_code)`                                        | outside the rooms that own system calls            |
@@ -22,8 +22,9 @@ use crate::tree::Finding;
 
 const RULE: &str = "banned";
 
-/// Rooms that may block on files: storage is made for it, the others at start-up or on the pool.
-const FILE_ROOMS: [&str; 6] = ["storage", "config", "server", "logical", "scalla", "checks"];
+/// Rooms that may block on files: storage is made for it, the others at start-up or on the pool; the client serves no
+/// others that could be held up.
+const FILE_ROOMS: [&str; 7] = ["storage", "config", "server", "logical", "client", "scalla", "checks"];
 /// Rooms that face a peer and must not panic on what it sends.
 const CALM_ROOMS: [&str; 3] = ["wire", "session", "net"];
 const PANICKING_METHODS: [&str; 4] = ["unwrap", "expect", "unwrap_err", "expect_err"];

@@ -18,6 +18,7 @@ use wire::xroot::reply::{Attn, ErrorReply, LoginReply, ProtocolReply, Redirect, 
 use wire::xroot::request::Request;
 use wire::xroot::{RequestCode, ResponseHeader, SessionId, Status, StreamId};
 
+use crate::encoded::Encoded;
 use crate::error::{ConnectionError, Demand, SubmitError};
 use crate::login::Login;
 use crate::outgoing::Outgoing;
@@ -194,6 +195,22 @@ impl Connection {
         }
         let streamid = self.requests.take(tag, request.code()).ok_or(SubmitError::Full)?;
         request.encode(streamid, self.outgoing.buffer());
+        self.outgoing.payload(payload);
+        Ok(())
+    }
+
+    /// The same for a request that was encoded before.
+    pub(crate) fn submit_encoded(
+        &mut self,
+        request: &Encoded,
+        payload: Bytes,
+        tag: u64,
+    ) -> Result<(), SubmitError> {
+        if self.phase != Phase::Ready {
+            return Err(SubmitError::NotReady);
+        }
+        let streamid = self.requests.take(tag, request.code()).ok_or(SubmitError::Full)?;
+        request.append(streamid, self.outgoing.buffer());
         self.outgoing.payload(payload);
         Ok(())
     }

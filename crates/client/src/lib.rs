@@ -1,39 +1,91 @@
-//! The client side of the xroot protocol: where a file is, and the connection to the server that has it.
+//! The client side of the xroot protocol: files and file systems of servers and clusters.
+//!
+//! ```text
+//! let client = Client::new("my program");              // on a Tokio runtime of either kind
+//! let url = Url::parse("root://manager//set/run7.root")?;
+//! let file = client.open(&url, &OpenWith::read()).await?;
+//! let data: Bytes = file.read_pages(0, 1 << 20).await?; // verified; goes on elsewhere if the server dies
+//! file.close().await?;
+//! let entries = client.file_system(&url).list("/set", &ListWith { stat: true, ..Default::default() }).await?;
+//! ```
+//!
+//! What users of the library see:
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `url` | [`Url`]: `root://user@host:port//path?cgi`, taken apart |
-//! | `login` | [`Login`]: what a client says about itself when it connects |
-//! | `connection` | [`Connection`]: one connection as a pure machine: requests in, bytes out; bytes in, [`Event`]s out |
-//! | `outgoing` | bytes on their way to the server, payloads without copying them |
-//! | `link` | [`Link`]: a connection on a non-blocking socket |
-//! | `poller` | [`Poller`]: waits for many links at once (epoll) |
-//! | `session` | [`Session`]: one link, one request at a time, waiting for each answer |
-//! | `error` | what can go wrong |
+//! | `client` | [`Client`]: settings, connections and memory that operations share |
+//! | `filesystem` | [`FileSystem`]: everything that can be done with paths |
+//! | `attributes` | extended attributes of paths and files |
+//! | `file` | [`File`], [`OpenWith`]: an open file; it outlives its connection and its server |
+//! | `answers` | what servers answer: [`StatInfo`], [`Entry`], [`Location`], … |
+//! | `failure` | [`Error`], [`Cause`]: what failed where, on which way there, and what helps |
+//! | `settings` | [`Settings`]: `XRD_…` variables and `client.conf`, each value with its source |
+//! | `url` | [`Url`]: `root://user@host:port//path?cgi`, several hosts too |
+//! | `blocking` | comes next: the same without a runtime, from any thread, also after `fork` |
 //!
-//! Redirects, retries and recovery build on these and are not here yet; nor are authentication and TLS: a server that
-//! insists on either is refused with [`ConnectionError::Demands`].
+//! What they stand on:
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `route` | the way of a request: redirects, waits, retries elsewhere |
+//! | `pool` | connections shared by all who talk to the same server as the same user |
+//! | `connect` | addresses of both families in turn, the first that answers; login |
+//! | `channel` | [`Channel`]: a connection that one task drives for many callers |
+//! | `blocks` | [`Blocks`]: memory for file data, used again and again |
+//! | `connection` | [`Connection`]: one connection as a pure machine: requests in, bytes out; bytes in, [`Event`]s out |
+//! | `encoded`, `outgoing` | requests in their bytes, payloads without copying them |
+//! | `login` | [`Login`]: what a client says about itself when it connects |
+//! | `error` | what can go wrong on a connection |
+//!
+//! And a small blocking client without redirects, for measurements and tests: `link` ([`Link`]: a connection on a
+//! non-blocking socket), `poller` ([`Poller`]: waits for many of them), `session` ([`Session`]: one request at a time).
+//!
+//! Authentication and TLS are not here yet: a server that insists on either is refused with [`ConnectionError::Demands`].
 
 #![forbid(unsafe_code)]
 
+mod answers;
+mod attributes;
+mod blocks;
+mod channel;
+mod client;
+mod connect;
 mod connection;
+mod encoded;
 mod error;
+mod failure;
+mod file;
+mod filesystem;
 mod link;
 mod login;
 mod outgoing;
 mod poller;
+mod pool;
+mod route;
 mod session;
+mod settings;
 mod url;
 
+pub use bytes::Bytes;
 /// Page checksums, as the data of `kXR_pgread` and `kXR_pgwrite` carry them.
 pub use digest::pages;
 /// The messages of the protocol: the requests that a [`Connection`] takes, the bodies that its answers have.
 pub use wire::xroot;
 
+pub use answers::{Attribute, Checksum, Entry, Location, SpaceInfo, StatInfo, StatMore, VfsInfo};
+pub use attributes::NamedValue;
+pub use blocks::{Block, Blocks};
+pub use channel::Channel;
+pub use client::Client;
 pub use connection::{Connection, Event, Outcome, REQUESTS_IN_FLIGHT_MAX, ServerInfo};
+pub use encoded::Encoded;
 pub use error::{ConnectionError, Demand, SessionError, SubmitError, UrlError};
+pub use failure::{Cause, Error, Failure};
+pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};
+pub use filesystem::{FileSystem, ListWith};
 pub use link::{Link, Received};
 pub use login::Login;
 pub use poller::{Interest, Poller, Readiness};
 pub use session::Session;
+pub use settings::{SettingError, Settings, Source};
 pub use url::{Scheme, Url};

@@ -36,6 +36,8 @@ pub struct Login {
     pub country: String,
     /// Hours ahead of UTC.
     pub timezone_hours: i8,
+    /// Whether redirects to URLs, with flags, and in answer to reads will be followed.
+    pub redirects: bool,
     /// Login token of the URL; a secret.
     pub token: Option<String>,
 }
@@ -54,6 +56,7 @@ impl Login {
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             country: locale.as_deref().and_then(country).unwrap_or_else(|| NO_COUNTRY.to_owned()),
             timezone_hours: i8::try_from(offset).unwrap_or(0),
+            redirects: false,
             token: None,
         }
     }
@@ -92,8 +95,12 @@ impl Login {
             pid: rustix::process::getpid().as_raw_nonzero().get(),
             username,
             ability2: Ability2::NONE,
-            // Only what is built: no redirects to URLs, local files or other protocols.
-            ability: Ability::HASIPV64,
+            // Only what is built: no redirects to local files or other protocols.
+            ability: if self.redirects {
+                Ability::HASIPV64 | Ability::FULLURL | Ability::READRDOK | Ability::REDIRFLAGS
+            } else {
+                Ability::HASIPV64
+            },
             capver: CAPVER,
             cgi: &cgi,
         };

@@ -84,6 +84,8 @@ pub struct Url {
     pub host: String,
     /// The port.
     pub port: u16,
+    /// Further hosts with their ports that have the same, as in `root://host1,host2//path`.
+    pub others: Vec<(String, u16)>,
     /// The path. Absolute ones begin with `/`.
     pub path: String,
     /// The elements behind the first `?`.
@@ -118,8 +120,14 @@ impl Url {
         let (authority, path) = place.split_once('/').unwrap_or((place, ""));
         let (login, host) =
             authority.rsplit_once('@').map_or((None, authority), |(login, host)| (Some(login), host));
-        let (host, port) = host_and_port(host)?;
-        let mut url = Self { port: port.unwrap_or(scheme.default_port()), host, ..Self::bare(scheme, path) };
+        let mut places = host.split(',').map(host_and_port);
+        let (host, port) = places.next().unwrap_or(Err(UrlError::NoHost))?;
+        let port_or = |port: Option<u16>| port.unwrap_or(scheme.default_port());
+        let mut url = Self { port: port_or(port), host, ..Self::bare(scheme, path) };
+        for place in places {
+            let (host, port) = place?;
+            url.others.push((host, port_or(port)));
+        }
         if let Some(login) = login {
             let (user, password) =
                 login.split_once(':').map_or((login, None), |(user, password)| (user, Some(password)));
@@ -142,6 +150,7 @@ impl Url {
             password: None,
             host: String::new(),
             port: scheme.default_port(),
+            others: Vec::new(),
             path: path.to_owned(),
             cgi: BTreeMap::new(),
             token: None,
@@ -156,7 +165,39 @@ impl Url {
         }
     }
 
-    /// `path[?cgi]`, the form in which requests name a file.
+    /// The URLs of the hosts it names, in their order, each with one host.
+    pub fn each(&self) -> impl Iterator<Item = Self> + '_ {
+        let first = std::iter::once((&self.host, self.port));
+        let others = self.others.iter().map(|(host, port)| (host, *port));
+        first.chain(others).map(|(host, port)| Self {
+            host: host.clone(),
+            port,
+            others: Vec::new(),
+            ..self.clone()
+        })
+    }
+
+    /// The same server, another path, which may bring cgi of its own: `path[?cgi]`.
+    #[must_use]
+    pub fn with_path(&self, path: &str) -> Self {
+        let (path, cgi) = path.split_once('?').map_or((path, ""), |(path, cgi)| (path, cgi));
+        let mut url = Self { path: path.to_owned(), ..self.clone() };
+        url.merge_cgi(cgi);
+        url
+    }
+
+    /// Goes to another host, which may be an IPv6 address in brackets.
+    pub(crate) fn set_place(&mut self, host: &str, port: u16) -> Result<(), UrlError> {
+        // An address without brackets is taken too: it cannot be anything else.
+        self.host = match host.parse::<Ipv6Addr>() {
+            Ok(_) => host.to_owned(),
+            Err(_) => host_and_port(host)?.0,
+        };
+        self.port = port;
+        Ok(())
+    }
+
+    /// `path[?cgi]`, the form in which requests name a file. Keys `xrdcl.…` are for clients only.
     #[must_use]
     pub fn target(&self) -> String {
         self.target_of(&self.path)
@@ -166,7 +207,8 @@ impl Url {
     #[must_use]
     pub fn target_of(&self, path: &str) -> String {
         let mut target = path.to_owned();
-        for (index, (key, value)) in self.cgi.iter().enumerate() {
+        let sent = self.cgi.iter().filter(|(key, _)| !key.starts_with("xrdcl."));
+        for (index, (key, value)) in sent.enumerate() {
             target.push(if index == 0 { '?' } else { '&' });
             target.push_str(key);
             if !value.is_empty() {
@@ -243,7 +285,14 @@ impl fmt::Display for Url {
         match self.scheme {
             Scheme::File => write!(f, "file://{}", self.path),
             Scheme::Stdio => f.write_str("-"),
-            scheme => write!(f, "{}://{}/{}", scheme.name(), self.authority(), self.path),
+            scheme => {
+                write!(f, "{}://{}", scheme.name(), self.authority())?;
+                for (host, port) in &self.others {
+                    let brackets = if host.contains(':') { ("[", "]") } else { ("", "") };
+                    write!(f, ",{}{host}{}:{port}", brackets.0, brackets.1)?;
+                }
+                write!(f, "/{}", self.path)
+            }
         }
     }
 }
@@ -288,6 +337,17 @@ mod tests {
             assert_eq!((url(text).host.as_str(), url(text).port), (host, port), "{text}");
         }
         assert_eq!(url("root://[::1]:2//a").authority(), "[::1]:2");
+    }
+
+    #[test]
+    fn several_hosts_have_the_same() {
+        let several = url("root://me@h1,h2:7,[::1]:8//a?x=1");
+        assert_eq!(several.to_string(), "root://h1:1094,h2:7,[::1]:8//a");
+        let each: Vec<String> = several.each().map(|url| format!("{url} {}", url.target())).collect();
+        let expected = ["root://h1:1094//a /a?x=1", "root://h2:7//a /a?x=1", "root://[::1]:8//a /a?x=1"];
+        assert_eq!(each, expected);
+        assert_eq!(Url::parse("root://h1,,h2//a"), Err(UrlError::NoHost));
+        assert_eq!(several.with_path("/b?x=2&xrdcl.intent=y").target(), "/b?x=2");
     }
 
     #[test]

@@ -1,0 +1,285 @@
+//! The task that drives one connection.
+//!
+//! Each turn sends what is queued, then waits for the first of: a request, room to send, bytes, a deadline. Bytes of file
+//! data go from the socket straight into the block of their request; everything else passes through a small buffer that
+//! is borrowed while there is something to receive, so an idle connection owns none.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep_until};
+use wire::xroot::request::{Ping, Request};
+
+use super::book::Book;
+use super::{Command, Lost, Patience, Shared, Sink, Until};
+use crate::blocks::Blocks;
+use crate::connection::Connection;
+use crate::encoded::Encoded;
+use crate::error::SubmitError;
+
+/// Bytes received at once that are not file data.
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// Data below this passes through the buffer with what follows it: one system call less.
+const DIRECT_BYTES_MIN: usize = 16 * 1024;
+/// Receives before other tasks get their turn.
+const RECEIVES_PER_TURN: usize = 16;
+/// Most pieces handed to the kernel at once.
+const SLICES: usize = 32;
+/// How far ahead the clock is set when there is nothing to watch.
+const FAR: Duration = Duration::from_secs(3600);
+
+/// The task's state.
+pub(super) struct Driver {
+    stream: TcpStream,
+    machine: Connection,
+    book: Book,
+    commands: mpsc::UnboundedReceiver<Command>,
+    /// Requests that wait for a stream id.
+    backlog: VecDeque<Command>,
+    shared: Arc<Shared>,
+    patience: Patience,
+    blocks: Blocks,
+    timer: Pin<Box<Sleep>>,
+    /// When something was last sent, received, or asked of an idle connection.
+    active: Instant,
+    /// When a ping went out to find out whether a silent server is there.
+    pinged: Option<Instant>,
+    /// Sending failed. What the server said before it closed may explain why, so receiving goes on.
+    broken: bool,
+}
+
+impl Driver {
+    pub(super) fn new(
+        stream: TcpStream,
+        machine: Connection,
+        commands: mpsc::UnboundedReceiver<Command>,
+        shared: Arc<Shared>,
+        patience: Patience,
+        blocks: Blocks,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            stream,
+            machine,
+            book: Book::default(),
+            commands,
+            backlog: VecDeque::new(),
+            shared,
+            patience,
+            blocks,
+            timer: Box::pin(sleep_until(now)),
+            active: now,
+            pinged: None,
+            broken: false,
+        }
+    }
+
+    /// Drives until the connection is lost, unused for long, or unwanted.
+    pub(super) async fn run(mut self) {
+        let reason = loop {
+            if let Err(reason) = self.turn().await {
+                break reason;
+            }
+        };
+        self.shared.closed.store(true, Ordering::Release);
+        self.commands.close();
+        self.book.fail_all(&reason);
+        self.shared.in_flight.store(0, Ordering::Relaxed);
+        // What the server never saw can be made again without a second thought.
+        while let Ok(command) = self.commands.try_recv() {
+            self.backlog.push_back(command);
+        }
+        for command in self.backlog.drain(..) {
+            let unsent = super::Failed::Lost { reason: reason.clone(), sent: false };
+            let _ = command.answer.map(|answer| answer.send(Err(unsent)));
+        }
+    }
+
+    async fn turn(&mut self) -> Result<(), Lost> {
+        self.flush()?;
+        self.shared.in_flight.store(self.book.len(), Ordering::Relaxed);
+        let wake = self.next_wake();
+        // A timer that rings too early costs less than one that is set for every request.
+        if wake < self.timer.deadline() || self.timer.is_elapsed() {
+            self.timer.as_mut().reset(wake);
+        }
+        let sends = !self.broken && !self.machine.is_sent();
+        let interest = if sends { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        tokio::select! {
+            command = self.commands.recv() => match command {
+                Some(command) => self.accept(command),
+                // All callers are gone, and with them whoever waited for answers.
+                None => return Err(Lost::ShutDown),
+            },
+            ready = self.stream.ready(interest) => {
+                if ready.map_err(socket)?.is_readable() {
+                    self.receive()?;
+                    tokio::task::consume_budget().await;
+                }
+            }
+            () = self.timer.as_mut() => self.watch()?,
+        }
+        Ok(())
+    }
+
+    /// Takes a request and all others that are there already: they leave together.
+    fn accept(&mut self, command: Command) {
+        let now = Instant::now();
+        if self.book.is_empty() {
+            self.active = now;
+        }
+        self.submit(command, now);
+        while let Ok(command) = self.commands.try_recv() {
+            self.submit(command, now);
+        }
+    }
+
+    fn submit(&mut self, command: Command, now: Instant) {
+        if !self.backlog.is_empty() {
+            self.backlog.push_back(command);
+            return;
+        }
+        self.make(command, now);
+    }
+
+    fn make(&mut self, command: Command, now: Instant) {
+        if self.machine.in_flight() >= crate::connection::REQUESTS_IN_FLIGHT_MAX {
+            self.backlog.push_front(command);
+            return;
+        }
+        let Command { request, payload, sink, until, answer } = command;
+        if answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed) {
+            return;
+        }
+        let tag = self.book.add(until, sink, answer, now);
+        match self.machine.submit_encoded(&request, payload, tag) {
+            Ok(()) => {}
+            Err(SubmitError::NotReady | SubmitError::Full) => self.book.forget(tag),
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), Lost> {
+        while !self.broken && !self.machine.is_sent() {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let used = self.machine.outgoing(&mut slices);
+            match self.stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
+                Ok(count) => {
+                    self.machine.sent(count);
+                    self.active = Instant::now();
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if self.machine.in_flight() > 0 => self.broken = true,
+                Err(error) => return Err(socket(error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), Lost> {
+        let mut buffer = None;
+        for _ in 0..RECEIVES_PER_TURN {
+            let direct = self.machine.discardable().filter(|(_, left)| *left >= DIRECT_BYTES_MIN);
+            let received = match direct.and_then(|(tag, left)| Some((self.book.block(tag)?, left))) {
+                Some(((block, room), left)) => {
+                    if left > room {
+                        return Err(Lost::TooMuch);
+                    }
+                    let received = self.stream.try_read_buf(&mut block.data().limit(left));
+                    if let Ok(count) = received {
+                        self.machine.discarded(count);
+                        self.events(&[])?;
+                    }
+                    received
+                }
+                None => {
+                    let block = buffer.get_or_insert_with(|| self.blocks.take(RECEIVE_BYTES));
+                    block.data().clear();
+                    let received = self.stream.try_read_buf(&mut block.data().limit(RECEIVE_BYTES));
+                    if received.is_ok() {
+                        // The block is taken out so that the rest of the task can be borrowed.
+                        let Some(block) = buffer.take() else { return Ok(()) };
+                        self.events(block.as_ref())?;
+                        buffer = Some(block);
+                    }
+                    received
+                }
+            };
+            match received {
+                Ok(0) => return Err(Lost::Closed),
+                Ok(_) => {
+                    self.active = Instant::now();
+                    self.pinged = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(socket(error)),
+            }
+        }
+        while self.machine.in_flight() < crate::connection::REQUESTS_IN_FLIGHT_MAX {
+            let Some(command) = self.backlog.pop_front() else { break };
+            self.make(command, Instant::now());
+        }
+        Ok(())
+    }
+
+    fn events(&mut self, mut input: &[u8]) -> Result<(), Lost> {
+        loop {
+            match self.machine.next_event(&mut input) {
+                Ok(Some(event)) => self.book.take(event, self.active)?,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(Lost::Protocol(error)),
+            }
+        }
+    }
+
+    /// When there is something to look after.
+    fn next_wake(&self) -> Instant {
+        let silence = if self.book.is_empty() {
+            let unused = self.shared.open_files.load(Ordering::Acquire) == 0;
+            self.active + if unused { self.patience.idle } else { self.patience.idle.max(FAR) }
+        } else {
+            self.pinged.map_or(self.active, |pinged| pinged.max(self.active)) + self.patience.silence / 2
+        };
+        self.book.next_deadline().map_or(silence, |deadline| deadline.min(silence))
+    }
+
+    /// Looks after the time.
+    fn watch(&mut self) -> Result<(), Lost> {
+        let now = Instant::now();
+        self.book.expire(now);
+        let silent = now.duration_since(self.active);
+        if self.book.is_empty() {
+            let unused = self.shared.open_files.load(Ordering::Acquire) == 0;
+            if unused && silent >= self.patience.idle && self.commands.is_empty() {
+                return Err(Lost::Idle);
+            }
+        } else if let Some(pinged) = self.pinged {
+            if now.duration_since(pinged.max(self.active)) >= self.patience.silence / 2 {
+                return Err(Lost::Silent(self.patience.silence.as_secs()));
+            }
+        } else if silent >= self.patience.silence / 2 {
+            // A server at work on something long answers this; one that is gone does not.
+            let until = Until { answer: now + FAR, end: now + FAR };
+            let tag = self.book.add(until, Sink::Body, None, now);
+            let ping = Encoded::new(&Request::Ping(Ping));
+            if self.machine.submit_encoded(&ping, Bytes::new(), tag).is_err() {
+                self.book.forget(tag);
+            }
+            self.pinged = Some(now);
+        }
+        Ok(())
+    }
+}
+
+fn socket(error: io::Error) -> Lost {
+    Lost::Socket(error.to_string())
+}

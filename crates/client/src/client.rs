@@ -1,0 +1,114 @@
+//! [`Client`]: what all operations of a program share.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::blocks::Blocks;
+use crate::channel::{Channel, Until};
+use crate::failure::Error;
+use crate::file::{File, OpenWith};
+use crate::filesystem::FileSystem;
+use crate::login::Login;
+use crate::pool::Pool;
+use crate::settings::Settings;
+use crate::url::Url;
+
+/// Time for one answer unless `XRD_REQUESTTIMEOUT` says another. Data that comes, and servers that ask for more time,
+/// prolong it.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+
+/// Settings, connections and memory that operations share. Clones are the same client.
+///
+/// All its futures belong on one Tokio runtime, of either kind: connections are driven by tasks of the runtime on which
+/// they were first used.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) pool: Pool,
+    pub(crate) blocks: Blocks,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl Client {
+    /// A client of the program `program`, with the settings of this process.
+    #[must_use]
+    pub fn new(program: &str) -> Self {
+        Self::with(Settings::of_process(), program)
+    }
+
+    /// A client with these settings.
+    #[must_use]
+    pub fn with(settings: Settings, program: &str) -> Self {
+        let program = if settings.app_name.is_empty() { program } else { &settings.app_name };
+        let mut login = Login::of_process(program);
+        login.redirects = true;
+        login.info.clone_from(&settings.mon_info);
+        let blocks = Blocks::default();
+        let pool = Pool::new(login, blocks.clone());
+        Self(Arc::new(Inner { settings, pool, blocks }))
+    }
+
+    /// The settings it goes by.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// The memory its reads use; take blocks from it for data to write.
+    #[must_use]
+    pub fn blocks(&self) -> &Blocks {
+        &self.0.blocks
+    }
+
+    /// The file system of the server of `url`, of which only scheme, user, host, port and cgi count.
+    #[must_use]
+    pub fn file_system(&self, url: &Url) -> FileSystem {
+        FileSystem::new(self.clone(), url.clone())
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn open(&self, url: &Url, with: &OpenWith) -> Result<File, Error> {
+        File::open(self, url, with).await
+    }
+
+    /// The connection to the server of a URL, made now if there is none: for what this library has no words for, and to
+    /// find out what the server is.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn channel(&self, url: &Url) -> Result<Arc<Channel>, Error> {
+        let until = Instant::now() + self.settings().operation_time();
+        let rounds = self.settings().connection_retry;
+        let made = self.0.pool.channel(url, self.settings(), rounds, until).await;
+        made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// When an operation that begins now ends at the latest.
+    pub(crate) fn end(&self) -> Instant {
+        Instant::now() + self.settings().operation_time()
+    }
+
+    /// Until when one answer is waited for within an operation that ends at `end`.
+    pub(crate) fn until(&self, end: Instant) -> Until {
+        let settings = self.settings();
+        let time = if settings.is_set("RequestTimeout") { settings.operation_time() } else { ANSWER_TIME };
+        Until { answer: end.min(Instant::now() + time), end }
+    }
+}

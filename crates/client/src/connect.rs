@@ -1,0 +1,265 @@
+//! Makes connections: name to addresses, addresses to a socket, socket to a login.
+//!
+//! Addresses of both families are tried in turn, each a quarter of a second after the one before unless that failed
+//! earlier; the first that answers wins (RFC 8305, "happy eyeballs"). A server that takes the connection and then says
+//! nothing costs the rest of the window, and the next address is tried.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use base::SplitMix64;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use crate::connection::{Connection, Event};
+use crate::error::ConnectionError;
+use crate::failure::Cause;
+use crate::login::Login;
+use crate::settings::Settings;
+
+/// How long one address is tried before the next one is tried beside it (RFC 8305, section 8).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+/// Most addresses of a name that are tried.
+const ADDRESSES_MAX: usize = 16;
+/// Most of the window that one address may take to log in while others are left.
+const LOGIN_SHARE: u32 = 2;
+
+/// A connection that is logged in.
+#[derive(Debug)]
+pub(crate) struct LoggedIn {
+    pub(crate) stream: TcpStream,
+    pub(crate) peer: SocketAddr,
+    pub(crate) machine: Connection,
+}
+
+/// Connects to one of the addresses of `host` and logs in, before `until`.
+///
+/// # Errors
+/// Why not: that of the last address, or the first one that is the server's final word.
+pub(crate) async fn connect(
+    host: &str,
+    port: u16,
+    login: &Login,
+    settings: &Settings,
+    until: Instant,
+) -> Result<LoggedIn, Cause> {
+    let mut left = resolve(host, port, settings, until).await?;
+    let mut last = Cause::Unreachable("nothing was tried".to_owned());
+    while !left.is_empty() {
+        let (stream, peer) = race(&left, settings, until).await.map_err(|error| match error {
+            Some(error) => Cause::Unreachable(error),
+            // What an address said that took the connection weighs more than silence of the others.
+            None => last.clone(),
+        })?;
+        left.retain(|address| *address != peer);
+        let now = Instant::now();
+        let share = if left.is_empty() { until } else { now + until.duration_since(now) / LOGIN_SHARE };
+        match timeout_at(share, log_in(&stream, Connection::new(login.clone()))).await {
+            Ok(Ok(machine)) => return Ok(LoggedIn { stream, peer, machine }),
+            Ok(Err(cause @ Cause::Connection(_))) => return Err(cause),
+            Ok(Err(cause)) => last = cause,
+            Err(_) => {
+                let silent = format!("{peer} took the connection and then said nothing");
+                last = Cause::Unreachable(silent);
+            }
+        }
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    Err(last)
+}
+
+/// The addresses of a host in the order in which to try them.
+async fn resolve(
+    host: &str,
+    port: u16,
+    settings: &Settings,
+    until: Instant,
+) -> Result<Vec<SocketAddr>, Cause> {
+    let found = match timeout_at(until, tokio::net::lookup_host((host, port))).await {
+        Ok(Ok(found)) => found.collect::<Vec<_>>(),
+        Ok(Err(error)) => return Err(Cause::Unresolved(error.to_string())),
+        Err(_) => return Err(Cause::Unresolved("the name service does not answer".to_owned())),
+    };
+    let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), host);
+    let ordered = order(found, settings, &mut SplitMix64::new(seed));
+    if ordered.is_empty() {
+        let stack = &settings.network_stack;
+        return Err(Cause::Unresolved(format!("none that XRD_NETWORKSTACK={stack} allows")));
+    }
+    Ok(ordered)
+}
+
+/// Shuffles unless told otherwise, then lets the families take turns.
+fn order(mut found: Vec<SocketAddr>, settings: &Settings, rng: &mut SplitMix64) -> Vec<SocketAddr> {
+    let allowed = |address: &SocketAddr| match settings.network_stack.to_ascii_lowercase().as_str() {
+        "ipv4" => address.is_ipv4(),
+        "ipv6" => address.is_ipv6(),
+        _ => true,
+    };
+    found.retain(allowed);
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|address| seen.insert(*address));
+    if settings.ip_no_shuffle == 0 {
+        for last in (1..found.len()).rev() {
+            let other = usize::try_from(rng.draw() % (last as u64 + 1)).unwrap_or(0);
+            found.swap(last, other);
+        }
+    }
+    let first_is_ipv4 = settings.prefer_ipv4 != 0;
+    let (first, second): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|address| address.is_ipv4() == first_is_ipv4);
+    let (mut first, mut second) = (first.into_iter(), second.into_iter());
+    let mut ordered = Vec::new();
+    while ordered.len() < ADDRESSES_MAX {
+        let before = ordered.len();
+        ordered.extend(first.next());
+        ordered.extend(second.next());
+        if ordered.len() == before {
+            break;
+        }
+    }
+    ordered.truncate(ADDRESSES_MAX);
+    ordered
+}
+
+/// The first of `addresses` that takes a connection. `None` as error when all were silent.
+async fn race(
+    addresses: &[SocketAddr],
+    settings: &Settings,
+    until: Instant,
+) -> Result<(TcpStream, SocketAddr), Option<String>> {
+    let mut waiting = addresses.iter().copied();
+    let mut attempts = JoinSet::new();
+    let mut last = None;
+    let mut next_at = Instant::now();
+    loop {
+        if Instant::now() >= next_at || attempts.is_empty() {
+            match waiting.next() {
+                Some(address) => {
+                    let socket = socket(address, settings);
+                    attempts.spawn(async move { (address, attempt(socket, address).await) });
+                    next_at = Instant::now() + ATTEMPT_DELAY;
+                }
+                None if attempts.is_empty() => return Err(last),
+                None => next_at = until,
+            }
+        }
+        tokio::select! {
+            Some(Ok((address, result))) = attempts.join_next() => match result {
+                Ok(stream) => return Ok((stream, address)),
+                Err(error) => {
+                    last = Some(format!("{address}: {error}"));
+                    next_at = Instant::now();
+                }
+            },
+            () = tokio::time::sleep_until(next_at.min(until)) => {
+                if Instant::now() >= until {
+                    let silent = || format!("{}: no answer", join(addresses));
+                    return Err(Some(last.unwrap_or_else(silent)));
+                }
+            }
+        }
+    }
+}
+
+fn join(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+async fn attempt(socket: io::Result<TcpSocket>, address: SocketAddr) -> io::Result<TcpStream> {
+    socket?.connect(address).await
+}
+
+fn socket(address: SocketAddr, settings: &Settings) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_nodelay(settings.no_delay != 0)?;
+    if settings.tcp_keep_alive != 0 {
+        let probes = socket2::TcpKeepalive::new()
+            .with_time(Duration::from_secs(settings.tcp_keep_alive_time))
+            .with_interval(Duration::from_secs(settings.tcp_keep_alive_interval))
+            .with_retries(u32::try_from(settings.tcp_keep_alive_probes).unwrap_or(u32::MAX));
+        socket2::SockRef::from(&socket).set_tcp_keepalive(&probes)?;
+    }
+    Ok(socket)
+}
+
+/// Greets and logs in. Nothing is received beyond the login: no request is made before it.
+async fn log_in(stream: &TcpStream, mut machine: Connection) -> Result<Connection, Cause> {
+    let lost = |error: io::Error| Cause::Lost(format!("while logging in: {error}"));
+    let mut buffer = [0; 4096];
+    loop {
+        while !machine.is_sent() {
+            let mut slices = [IoSlice::new(&[]); 4];
+            let used = machine.outgoing(&mut slices);
+            match stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
+                Ok(count) => machine.sent(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    stream.writable().await.map_err(lost)?;
+                }
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        stream.readable().await.map_err(lost)?;
+        let count = match stream.try_read(&mut buffer) {
+            Ok(0) => return Err(Cause::Lost("the server closed the connection during the login".to_owned())),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(lost(error)),
+        };
+        let mut input = buffer.get(..count).unwrap_or_default();
+        while let Some(event) = machine.next_event(&mut input)? {
+            if matches!(event, Event::Ready) {
+                if !input.is_empty() {
+                    return Err(unasked(input).into());
+                }
+                return Ok(machine);
+            }
+        }
+    }
+}
+
+/// The server speaks before it was asked anything.
+fn unasked(input: &[u8]) -> ConnectionError {
+    let bytes = i64::try_from(input.len()).unwrap_or(i64::MAX);
+    ConnectionError::Wire(wire::WireError::BadLength { field: "login reply", bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn ordered(texts: &[&str], change: impl FnOnce(&mut Settings)) -> Vec<String> {
+        let mut settings = Settings::default();
+        settings.ip_no_shuffle = 1;
+        change(&mut settings);
+        let ordered = order(addresses(texts), &settings, &mut SplitMix64::new(1));
+        ordered.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let all = ["1.1.1.1:1", "1.1.1.2:1", "1.1.1.3:1", "[::1]:1", "1.1.1.1:1"];
+        assert_eq!(ordered(&all, |_| ()), ["[::1]:1", "1.1.1.1:1", "1.1.1.2:1", "1.1.1.3:1"]);
+        let ipv4_first = ordered(&all, |settings| settings.prefer_ipv4 = 1);
+        assert_eq!(ipv4_first, ["1.1.1.1:1", "[::1]:1", "1.1.1.2:1", "1.1.1.3:1"]);
+        assert_eq!(ordered(&all, |settings| settings.network_stack = "IPv6".into()), ["[::1]:1"]);
+        assert_eq!(ordered(&all, |settings| settings.network_stack = "IPv4".into()).len(), 3);
+    }
+
+    #[test]
+    fn addresses_are_shuffled_and_few() {
+        let many: Vec<String> = (0..100).map(|last| format!("1.1.1.{last}:1")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let shuffled = ordered(&many, |settings| settings.ip_no_shuffle = 0);
+        assert_eq!(shuffled.len(), ADDRESSES_MAX);
+        assert_ne!(shuffled, many[..ADDRESSES_MAX]);
+    }
+}

@@ -1,0 +1,64 @@
+//! A request in its bytes, before it has a stream id: made where the caller is, sent where the connection is.
+
+use wire::xroot::limits::REQUEST_HEADER_BYTES;
+use wire::xroot::request::Request;
+use wire::xroot::{RequestCode, StreamId};
+
+/// An encoded request without stream id.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Encoded {
+    code: RequestCode,
+    bytes: Vec<u8>,
+}
+
+impl Encoded {
+    /// Encodes a request. File data is no part of it.
+    #[must_use]
+    pub fn new(request: &Request<'_>) -> Self {
+        let mut bytes = Vec::with_capacity(REQUEST_HEADER_BYTES * 2);
+        request.encode(StreamId::default(), &mut bytes);
+        Self { code: request.code(), bytes }
+    }
+
+    /// Which request.
+    #[must_use]
+    pub const fn code(&self) -> RequestCode {
+        self.code
+    }
+
+    /// Appends the bytes with the stream id in its place; in a request within a request too.
+    pub(crate) fn append(&self, streamid: StreamId, out: &mut Vec<u8>) {
+        let at = out.len();
+        out.extend_from_slice(&self.bytes);
+        let mut put = |at: usize| {
+            if let Some(place) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+                *place = streamid.0;
+            }
+        };
+        put(at);
+        if self.code == RequestCode::CHKPOINT && self.bytes.len() > REQUEST_HEADER_BYTES {
+            put(at + REQUEST_HEADER_BYTES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::xroot::codes::ChkpointOpcode;
+    use wire::xroot::request::{Chkpoint, Truncate};
+    use wire::xroot::{FileHandle, RequestHeader};
+
+    #[test]
+    fn the_stream_id_stands_in_both_headers_of_a_checkpointed_request() {
+        let fhandle = FileHandle([1, 2, 3, 4]);
+        let mut inner = Vec::new();
+        Request::Truncate(Truncate { fhandle, offset: 7, path: b"" }).encode(StreamId::default(), &mut inner);
+        let embedded = Some(RequestHeader::decode(inner.first_chunk().unwrap()));
+        let outer = Request::Chkpoint(Chkpoint { fhandle, opcode: ChkpointOpcode::XEQ, embedded });
+        let mut out = vec![0xee];
+        Encoded::new(&outer).append(StreamId([5, 6]), &mut out);
+        assert_eq!(out.len(), 1 + 48);
+        assert_eq!((&out[1..3], &out[25..27]), (&[5, 6][..], &[5, 6][..]));
+    }
+}

@@ -1,0 +1,287 @@
+//! Why an operation failed: what was done to what, where, on which way there, and what helps.
+
+use std::fmt;
+use wire::WireError;
+use wire::xroot::ErrorCode;
+
+use crate::error::{ConnectionError, UrlError};
+
+/// A failed operation. `Display` tells all of it in one line without secrets.
+#[derive(Clone)]
+pub struct Error(Box<Failure>);
+
+/// What an [`Error`] knows. Times are whole seconds.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Failure {
+    /// What was to be done: `open`, `stat`, `read`, …
+    pub operation: &'static str,
+    /// To what: a URL without password, cgi and token.
+    pub target: String,
+    /// The server that failed, `host:port`, if one was reached for.
+    pub server: Option<String>,
+    /// The servers on the way to it, in order: each sent on to the next, or failed and was left.
+    pub hops: Vec<String>,
+    /// What went wrong.
+    pub cause: Cause,
+    /// An earlier attempt to do it was cut off unanswered, so it may have been carried out although this says it failed.
+    pub uncertain: bool,
+}
+
+/// What went wrong.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The text is no URL.
+    #[error("{0}")]
+    Url(#[from] UrlError),
+    /// It is not built, or not for this kind of URL.
+    #[error("{0}")]
+    Unsupported(String),
+    /// An argument that no server would take.
+    #[error("{0}")]
+    BadArgument(String),
+    /// The name of the host has no address.
+    #[error("the host has no address ({0})")]
+    Unresolved(String),
+    /// No address of the host took the connection.
+    #[error("no connection ({0})")]
+    Unreachable(String),
+    /// The server does not let us in or does not keep to the protocol.
+    #[error("{0}")]
+    Connection(#[from] ConnectionError),
+    /// The connection was lost before the answer came.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    /// No answer in time.
+    #[error("no answer within {0} s")]
+    TimedOut(u64),
+    /// The server asked to wait for longer than there was time.
+    #[error("the server asked to wait {seconds} s more, which is beyond the time limit: {text}")]
+    Expired {
+        /// How long.
+        seconds: u64,
+        /// Why, in the server's words.
+        text: String,
+    },
+    /// The server said no.
+    #[error("{code}: {text}")]
+    Server {
+        /// Its code.
+        code: ErrorCode,
+        /// Its words.
+        text: String,
+    },
+    /// More redirects than allowed.
+    #[error("sent on {0} times without arriving")]
+    RedirectLimit(u64),
+    /// The servers send in a circle.
+    #[error("the servers send in a circle")]
+    RedirectLoop,
+    /// The server sends to where this client does not go.
+    #[error("sent on to `{0}`, where this client does not go")]
+    BadRedirect(String),
+    /// The answer is not one to this request.
+    #[error("the server's answer makes no sense: {0}")]
+    BadAnswer(String),
+    /// Data came with wrong checksums, and again when it was asked for once more.
+    #[error("{pages} page(s) from offset {offset} on had wrong checksums, repeatedly")]
+    Corrupt {
+        /// The first one.
+        offset: u64,
+        /// How many.
+        pages: usize,
+    },
+    /// The file is not what was opened: another size, or acknowledged writes are gone.
+    #[error("the file is not what it was when it was opened: {0}")]
+    Changed(String),
+    /// The file is closed.
+    #[error("the file is closed")]
+    Closed,
+    /// The open file was lost and could not be opened again.
+    #[error("the open file was lost ({lost}) and cannot be opened again: {again}")]
+    NotRecovered {
+        /// Why it was lost.
+        lost: String,
+        /// Why it cannot be opened again.
+        again: String,
+    },
+    /// The runtime that drives connections is gone.
+    #[error("the client is shut down")]
+    ShutDown,
+}
+
+impl From<WireError> for Cause {
+    fn from(error: WireError) -> Self {
+        Self::BadAnswer(error.to_string())
+    }
+}
+
+impl Cause {
+    /// What helps against it, if anything can be said.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Unresolved(_) => "check the spelling of the host and the name service",
+            Self::Unreachable(_) => "check that the server runs, its port, and firewalls on the way",
+            Self::Lost(_) | Self::TimedOut(_) => {
+                "check the server's load and log; XRD_STREAMTIMEOUT and XRD_REQUESTTIMEOUT set how long to wait"
+            }
+            Self::Expired { .. } => "try again later, or allow more time with XRD_REQUESTTIMEOUT",
+            Self::RedirectLimit(_) | Self::RedirectLoop => {
+                "tell the administrators of the servers; XRD_REDIRECTLIMIT sets how many are followed"
+            }
+            Self::Connection(ConnectionError::Demands(_)) => {
+                "authentication and TLS are not in this client yet; use a server that does without"
+            }
+            Self::Corrupt { .. } => {
+                "something damages data on the way or on the disk; read from another copy"
+            }
+            Self::Changed(_) => "open it again",
+            Self::Server { code, .. } => return server_remedy(*code),
+            _ => return None,
+        })
+    }
+}
+
+fn server_remedy(code: ErrorCode) -> Option<&'static str> {
+    Some(match code {
+        ErrorCode::NOT_FOUND => "check the path; below the host it begins with two slashes",
+        ErrorCode::NOT_AUTHORIZED => "check the path and your permissions",
+        ErrorCode::FILE_LOCKED => "somebody else has it open; try again later, or force it",
+        ErrorCode::NO_SPACE | ErrorCode::OVER_QUOTA => "make room, or write elsewhere",
+        ErrorCode::IT_EXISTS => "remove it first, or overwrite it explicitly",
+        ErrorCode::IS_DIRECTORY => "name a file, or work recursively",
+        ErrorCode::FS_READ_ONLY => "write elsewhere",
+        ErrorCode::OVERLOADED => "try again later",
+        ErrorCode::TLS_REQUIRED => "TLS is not in this client yet; use a server that does without",
+        _ => return None,
+    })
+}
+
+impl Error {
+    /// Of an operation on a target, without a server yet.
+    #[must_use]
+    pub fn new(operation: &'static str, target: impl fmt::Display, cause: impl Into<Cause>) -> Self {
+        Self(Box::new(Failure {
+            operation,
+            target: target.to_string(),
+            server: None,
+            hops: Vec::new(),
+            cause: cause.into(),
+            uncertain: false,
+        }))
+    }
+
+    /// The same at a server, on a way there.
+    #[must_use]
+    pub fn at(mut self, server: impl Into<String>, hops: &[String]) -> Self {
+        self.0.server = Some(server.into());
+        self.0.hops = hops.to_vec();
+        self
+    }
+
+    /// The same after an attempt that may have succeeded.
+    #[must_use]
+    pub fn uncertain(mut self, uncertain: bool) -> Self {
+        self.0.uncertain = uncertain;
+        self
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn cause(&self) -> &Cause {
+        &self.0.cause
+    }
+
+    /// The code of a server's error.
+    #[must_use]
+    pub fn code(&self) -> Option<ErrorCode> {
+        match &self.0.cause {
+            Cause::Server { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+
+    /// Whether a server said that there is no such thing.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(ErrorCode::NOT_FOUND)
+    }
+
+    /// Whether it is about the connection or the time rather than about the request: elsewhere or later it may succeed.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match &self.0.cause {
+            Cause::Unreachable(_)
+            | Cause::Lost(_)
+            | Cause::TimedOut(_)
+            | Cause::Expired { .. }
+            | Cause::NotRecovered { .. } => true,
+            Cause::Server { code, .. } => {
+                matches!(*code, ErrorCode::OVERLOADED | ErrorCode::NO_SERVER | ErrorCode::IN_PROGRESS)
+            }
+            _ => false,
+        }
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn failure(&self) -> &Failure {
+        &self.0
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { operation, target, server, hops, cause, uncertain } = &*self.0;
+        write!(f, "{operation} {target}: {cause}")?;
+        // A target that shows its server needs it no second time.
+        match server {
+            Some(server) if !hops.is_empty() || !target.contains(server.as_str()) => {
+                write!(f, " (at {server}")?;
+                if !hops.is_empty() {
+                    write!(f, ", via {}", hops.join(", "))?;
+                }
+                f.write_str(")")?;
+            }
+            _ => {}
+        }
+        if *uncertain {
+            f.write_str("; an earlier attempt was cut off and may have been carried out")?;
+        }
+        if let Some(remedy) = cause.remedy() {
+            write!(f, "; {remedy}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+// Its text tells the cause, so there is no source beside it.
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_operation_target_server_way_and_remedy() {
+        let cause = Cause::Server { code: ErrorCode::NOT_FOUND, text: "no such file".into() };
+        let error = Error::new("stat", "root://m:1094//a", cause).at("s:1095", &["m:1094".into()]);
+        assert_eq!(
+            error.to_string(),
+            "stat root://m:1094//a: kXR_NotFound: no such file (at s:1095, via m:1094); check the path; below the \
+             host it begins with two slashes"
+        );
+        assert!(error.is_not_found() && !error.is_transient());
+        let error = Error::new("rm", "root://m:1094//a", Cause::Lost("reset".into())).at("m:1094", &[]);
+        assert!(error.to_string().starts_with("rm root://m:1094//a: the connection was lost: reset; "));
+        assert!(error.is_transient());
+    }
+}

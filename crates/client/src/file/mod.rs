@@ -1,0 +1,307 @@
+//! [`File`]: an open file. It outlives the connection and the server on which it was opened.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`File`]: open, stat, sync, truncate, close |
+//! | `open_with` | [`OpenWith`]: how to open |
+//! | `handle` | requests by handle, and opening again when the handle is lost |
+//! | `read` | reads, plain and with page checksums |
+//! | `vector` | vector reads: split, coalesced, put together again |
+//! | `write` | writes, plain, with page checksums and in vectors |
+
+mod handle;
+mod open_with;
+mod read;
+mod vector;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use wire::xroot::FileHandle;
+use wire::xroot::codes::{ChkpointOpcode, QueryType};
+use wire::xroot::flags::{OpenOptions, StatOptions, StatWants};
+use wire::xroot::reply::{ChkpointSizes, OpenDetail, OpenReply};
+use wire::xroot::request::{Chkpoint, Close, Query, Request, Stat, Sync, Truncate};
+
+use crate::answers::{StatInfo, line};
+use crate::channel::{Channel, Hold};
+use crate::client::Client;
+use crate::encoded::Encoded;
+use crate::failure::{Cause, Error};
+use crate::route::{Ask, Balancer, Route};
+use crate::url::Url;
+
+pub use open_with::OpenWith;
+pub use read::READ_BYTES_MAX;
+pub use vector::VectorLimits;
+pub use write::WRITE_BYTES_MAX;
+
+/// An open file. Clones are the same file; it is closed by [`File::close`], or without looking at the answer when the last
+/// clone is dropped. A file to be persisted on successful close is *not* closed by dropping it.
+///
+/// Offsets and lengths are bytes. Any number of operations may be under way at once.
+#[derive(Clone)]
+pub struct File(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    /// As the user named it.
+    origin: Url,
+    with: OpenWith,
+    opened: Mutex<Opened>,
+    /// Held while it is opened again.
+    reopening: tokio::sync::Mutex<()>,
+    closed: AtomicBool,
+    /// End of the furthest write that was acknowledged.
+    written_to: AtomicU64,
+    /// A checkpoint is active: it does not survive the connection, so the file must not either.
+    checkpoint: AtomicBool,
+    recoveries: AtomicU64,
+}
+
+/// Where it is open.
+struct Opened {
+    /// How often it was opened.
+    generation: u64,
+    hold: Arc<Hold>,
+    fhandle: FileHandle,
+    at: Url,
+    balancer: Option<Balancer>,
+    stat: Option<StatInfo>,
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "File({})", self.0.origin)
+    }
+}
+
+impl File {
+    pub(crate) async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Self, Error> {
+        let mut url = url.clone();
+        if let Some(size) = with.expected_size {
+            url.cgi.entry("oss.asize".to_owned()).or_insert_with(|| size.to_string());
+        }
+        let mut route = Route::new(client, &url, client.end());
+        let opened = open(client, &mut route, with, with.sent_options(), 0).await?;
+        Ok(Self(Arc::new(Inner {
+            client: client.clone(),
+            origin: url,
+            with: with.clone(),
+            opened: Mutex::new(opened),
+            reopening: tokio::sync::Mutex::default(),
+            closed: AtomicBool::new(false),
+            written_to: AtomicU64::new(0),
+            checkpoint: AtomicBool::new(false),
+            recoveries: AtomicU64::new(0),
+        })))
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Opened> {
+        self.0.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The URL as it was opened.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.0.origin
+    }
+
+    /// The URL at the server where it is open now, after all redirects.
+    #[must_use]
+    pub fn location(&self) -> Url {
+        self.opened().at.clone()
+    }
+
+    /// The connection on which it is open now.
+    #[must_use]
+    pub fn channel(&self) -> Arc<Channel> {
+        self.opened().hold.channel().clone()
+    }
+
+    /// The status that came with the open; bytes written since do not show.
+    #[must_use]
+    pub fn stat_at_open(&self) -> Option<StatInfo> {
+        self.opened().stat.clone()
+    }
+
+    /// How often it was opened again because its connection was lost.
+    #[must_use]
+    pub fn recoveries(&self) -> u64 {
+        self.0.recoveries.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is open for writing.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.0.with.is_writable()
+    }
+
+    /// Its status now.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn stat(&self) -> Result<StatInfo, Error> {
+        let request = |fhandle| {
+            let (options, wants) = (StatOptions::NONE, StatWants::NONE);
+            Encoded::new(&Request::Stat(Stat { options, wants, fhandle, path: b"" }))
+        };
+        let received = self.ask("stat", true, Bytes::new(), request).await?;
+        StatInfo::parse(&received.body).map_err(|cause| self.error("stat", cause))
+    }
+
+    /// Brings what was written to stable storage.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn sync(&self) -> Result<(), Error> {
+        let request = |fhandle| Encoded::new(&Request::Sync(Sync { fhandle }));
+        self.ask("sync", true, Bytes::new(), request).await.map(|_| ())
+    }
+
+    /// Sets its size.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn truncate(&self, size: u64) -> Result<(), Error> {
+        let offset = i64::try_from(size).unwrap_or(i64::MAX);
+        let request = |fhandle| Encoded::new(&Request::Truncate(Truncate { fhandle, offset, path: b"" }));
+        self.ask("truncate", true, Bytes::new(), request).await?;
+        self.0.written_to.store(size, Ordering::Release);
+        Ok(())
+    }
+
+    /// Closes it. What follows on it, or on its clones, fails. A read-only file is closed whatever the server says; after
+    /// writes only success means that the server has the file.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn close(&self) -> Result<(), Error> {
+        if self.0.closed.load(Ordering::Acquire) {
+            return Err(self.error("close", Cause::Closed));
+        }
+        let request = |fhandle| Encoded::new(&Request::Close(Close { fhandle }));
+        let writable = self.is_writable();
+        let closed = self.ask("close", writable, Bytes::new(), request).await;
+        self.0.closed.store(true, Ordering::Release);
+        match closed {
+            Err(error) if !writable && error.is_transient() => Ok(()),
+            closed => closed.map(|_| ()),
+        }
+    }
+
+    /// Asks about it by handle; the answer is as the server sent it. An empty argument is possible with some types only.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn query(&self, infotype: QueryType, argument: &[u8]) -> Result<Vec<u8>, Error> {
+        let args = if argument.is_empty() { Vec::new() } else { [argument, b"\0"].concat() };
+        let request = |fhandle| Encoded::new(&Request::Query(Query { infotype, fhandle, args: &args }));
+        Ok(self.ask("query", true, Bytes::new(), request).await?.body)
+    }
+
+    /// The visa of the file, in the server's words; few servers have it.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn visa(&self) -> Result<String, Error> {
+        Ok(line(&self.query(QueryType::VISA, b"").await?))
+    }
+
+    /// Begins a checkpoint: until it is committed, everything done to the file is undone when the connection is lost or by
+    /// [`File::roll_back`]. Meanwhile the file does not survive its connection.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn begin_checkpoint(&self) -> Result<(), Error> {
+        self.checkpoint(ChkpointOpcode::BEGIN).await?;
+        self.0.checkpoint.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes what was done since [`File::begin_checkpoint`] final.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn commit_checkpoint(&self) -> Result<(), Error> {
+        self.checkpoint(ChkpointOpcode::COMMIT).await?;
+        self.0.checkpoint.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Undoes what was done since [`File::begin_checkpoint`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn roll_back(&self) -> Result<(), Error> {
+        self.checkpoint(ChkpointOpcode::ROLLBACK).await?;
+        self.0.checkpoint.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// How much a checkpoint may hold and holds.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn checkpoint_sizes(&self) -> Result<ChkpointSizes, Error> {
+        let body = self.checkpoint(ChkpointOpcode::QUERY).await?;
+        ChkpointSizes::decode(&body).map_err(|error| self.error("checkpoint", error))
+    }
+
+    async fn checkpoint(&self, opcode: ChkpointOpcode) -> Result<Vec<u8>, Error> {
+        let request =
+            |fhandle| Encoded::new(&Request::Chkpoint(Chkpoint { fhandle, opcode, embedded: None }));
+        Ok(self.ask("checkpoint", false, Bytes::new(), request).await?.body)
+    }
+
+    pub(crate) fn error(&self, name: &'static str, cause: impl Into<Cause>) -> Error {
+        let authority = self.opened().at.authority();
+        Error::new(name, &self.0.origin, cause).at(authority, &[])
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let posc = self.with.options.intersects(OpenOptions::POSC);
+        // Closing would make a whole file of a partial one.
+        if *self.closed.get_mut() || posc {
+            return;
+        }
+        let opened = self.opened.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
+        opened.hold.channel().post(close);
+    }
+}
+
+/// Opens a file on the way that `route` is.
+async fn open(
+    client: &Client,
+    route: &mut Route,
+    with: &OpenWith,
+    options: OpenOptions,
+    generation: u64,
+) -> Result<Opened, Error> {
+    let request = |url: &Url, waited: bool| {
+        let options = if waited { options.without(OpenOptions::REFRESH) } else { options };
+        with.request(&url.target(), options)
+    };
+    let repeatable = !options.intersects(OpenOptions::NEW);
+    let arrived = route.ask(client, &Ask { name: "open", repeatable, request: &request }).await?;
+    let reply = OpenReply::decode(&arrived.received.body).map_err(|error| route.error("open", error))?;
+    let stat = match &reply.detail {
+        OpenDetail::Stat(stat) => Some(StatInfo::of(stat)),
+        OpenDetail::None | OpenDetail::Compression => None,
+    };
+    Ok(Opened {
+        generation,
+        hold: Arc::new(arrived.channel.hold()),
+        fhandle: reply.fhandle,
+        at: route.at.clone(),
+        balancer: route.balancer.clone(),
+        stat,
+    })
+}

@@ -1,0 +1,230 @@
+//! Vector reads: many ranges of a file in few requests.
+//!
+//! Ranges that touch each other become one element, ranges longer than the server takes become several, and elements are
+//! packed into requests of bounded size. What comes back is cut up without copying, but for ranges that were split.
+//! Source: xroot protocol 5.2.0, section 2.18.
+
+use bytes::{Bytes, BytesMut};
+use wire::xroot::FileHandle;
+use wire::xroot::limits::{READV_SEGMENT_BYTES_MAX, READV_SEGMENTS_MAX, SEGMENT_BYTES};
+use wire::xroot::request::{Readv, Request, Segment, SegmentList};
+
+use super::File;
+use crate::blocks::Block;
+use crate::channel::Sink;
+use crate::encoded::Encoded;
+use crate::failure::{Cause, Error};
+
+/// Most bytes that one request asks for: answers are held whole.
+const REQUEST_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// What a server takes in one vector read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VectorLimits {
+    /// Most bytes of an element.
+    pub element_bytes: usize,
+    /// Most elements.
+    pub elements: usize,
+}
+
+impl Default for VectorLimits {
+    fn default() -> Self {
+        Self { element_bytes: READV_SEGMENT_BYTES_MAX, elements: READV_SEGMENTS_MAX }
+    }
+}
+
+/// An element of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Element {
+    offset: u64,
+    length: usize,
+}
+
+/// Where a wanted range is found: elements from `first` on, from byte `skip` of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Place {
+    first: usize,
+    skip: usize,
+    length: usize,
+}
+
+/// Elements for the ranges, and where each of these is found.
+fn plan(ranges: &[(u64, usize)], limits: VectorLimits) -> (Vec<Element>, Vec<Place>) {
+    let most = limits.element_bytes.max(1);
+    let mut elements: Vec<Element> = Vec::new();
+    let mut places = Vec::with_capacity(ranges.len());
+    for &(offset, length) in ranges {
+        let before = elements.len();
+        if let Some(last) = elements.last_mut()
+            && offset == last.offset + last.length as u64
+            && last.length + length <= most
+        {
+            places.push(Place { first: before - 1, skip: last.length, length });
+            last.length += length;
+            continue;
+        }
+        places.push(Place { first: elements.len(), skip: 0, length });
+        let mut done = 0;
+        while done < length {
+            let piece = (length - done).min(most);
+            elements.push(Element { offset: offset + done as u64, length: piece });
+            done += piece;
+        }
+    }
+    (elements, places)
+}
+
+/// The elements of each request: how many follow those before.
+fn pack(elements: &[Element], limits: VectorLimits) -> Vec<usize> {
+    let mut counts = Vec::new();
+    let (mut count, mut bytes) = (0, 0);
+    for element in elements {
+        if count > 0 && (count == limits.elements.max(1) || bytes + element.length > REQUEST_BYTES_MAX) {
+            counts.push(std::mem::take(&mut count));
+            bytes = 0;
+        }
+        count += 1;
+        bytes += element.length;
+    }
+    if count > 0 {
+        counts.push(count);
+    }
+    counts
+}
+
+impl File {
+    /// Reads ranges, each of so many bytes from an offset. All of them have to lie within the file. The data comes in the
+    /// order of the ranges.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn read_vector(&self, ranges: &[(u64, usize)]) -> Result<Vec<Bytes>, Error> {
+        self.read_vector_with(ranges, VectorLimits::default()).await
+    }
+
+    /// The same at a server with other limits than usual (`query config readv_ior_max readv_iov_max`).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn read_vector_with(
+        &self,
+        ranges: &[(u64, usize)],
+        limits: VectorLimits,
+    ) -> Result<Vec<Bytes>, Error> {
+        let fits = |&(offset, length): &(u64, usize)| {
+            offset.checked_add(length as u64).is_some_and(|end| i64::try_from(end).is_ok())
+        };
+        if !ranges.iter().all(fits) {
+            return Err(self.error("readv", Cause::BadArgument("a range ends beyond 2^63".to_owned())));
+        }
+        let (elements, places) = plan(ranges, limits);
+        let mut found = Vec::with_capacity(elements.len());
+        let mut rest = elements.as_slice();
+        for count in pack(&elements, limits) {
+            let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+            rest = later;
+            self.readv(now, &mut found).await?;
+        }
+        Ok(places.iter().map(|place| gather(&found, *place)).collect())
+    }
+
+    async fn readv(&self, elements: &[Element], found: &mut Vec<Bytes>) -> Result<(), Error> {
+        let most = elements.iter().map(|element| element.length + SEGMENT_BYTES).sum();
+        let request = |fhandle: FileHandle| {
+            let mut list = Vec::with_capacity(elements.len() * SEGMENT_BYTES);
+            for element in elements {
+                // Both fit: lengths are below 2 MiB, offsets were checked.
+                let length = i32::try_from(element.length).unwrap_or(i32::MAX);
+                let offset = i64::try_from(element.offset).unwrap_or(i64::MAX);
+                list.extend_from_slice(&Segment { fhandle, length, offset }.encode());
+            }
+            Encoded::new(&Request::Readv(Readv { pathid: 0, segments: SegmentList::new(&list) }))
+        };
+        let sink = || Sink::Block(self.0.client.blocks().take(most), most);
+        let received = self.ask_into("readv", true, Bytes::new(), request, sink).await?;
+        let mut answer = received.block.map(Block::into_bytes).unwrap_or_default();
+        for element in elements {
+            let data = take(&mut answer, element).ok_or_else(|| {
+                let text = format!("the element at {} is not what was asked for", element.offset);
+                self.error("readv", Cause::BadAnswer(text))
+            })?;
+            found.push(data);
+        }
+        Ok(())
+    }
+}
+
+/// Cuts the next element off an answer, if it is the right one.
+fn take(answer: &mut Bytes, element: &Element) -> Option<Bytes> {
+    let header = Segment::decode(answer.first_chunk()?);
+    let right = u64::try_from(header.offset) == Ok(element.offset)
+        && usize::try_from(header.length) == Ok(element.length);
+    if !right || answer.len() < SEGMENT_BYTES + element.length {
+        return None;
+    }
+    let mut data = answer.split_to(SEGMENT_BYTES + element.length);
+    Some(data.split_off(SEGMENT_BYTES))
+}
+
+fn gather(found: &[Bytes], place: Place) -> Bytes {
+    let Some(first) = found.get(place.first).filter(|_| place.length > 0) else { return Bytes::new() };
+    if place.skip + place.length <= first.len() {
+        return first.slice(place.skip..place.skip + place.length);
+    }
+    let mut whole = BytesMut::with_capacity(place.length);
+    for piece in found.iter().skip(place.first) {
+        let missing = place.length - whole.len();
+        if missing == 0 {
+            break;
+        }
+        whole.extend_from_slice(piece.get(..missing.min(piece.len())).unwrap_or_default());
+    }
+    whole.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: VectorLimits = VectorLimits { element_bytes: 10, elements: 3 };
+
+    /// The bytes of every element: low bytes of their offsets.
+    fn answer(elements: &[Element]) -> Vec<Bytes> {
+        let data = |element: &Element| {
+            (0..element.length).map(|byte| (element.offset as usize + byte) as u8).collect::<Vec<_>>().into()
+        };
+        elements.iter().map(data).collect()
+    }
+
+    #[test]
+    fn ranges_come_back_however_they_were_split_and_joined() {
+        let ranges = [(0, 4), (4, 6), (10, 1), (50, 25), (75, 0), (3, 2), (100, 10), (110, 10)];
+        let (elements, places) = plan(&ranges, LIMITS);
+        assert_eq!(elements[0], Element { offset: 0, length: 10 });
+        assert!(elements.iter().all(|element| element.length <= 10));
+        let found = answer(&elements);
+        for ((offset, length), place) in ranges.iter().zip(places) {
+            let expected: Vec<u8> = (0..*length).map(|byte| (*offset as usize + byte) as u8).collect();
+            assert_eq!(gather(&found, place), expected, "{offset} {length}");
+        }
+    }
+
+    #[test]
+    fn requests_keep_to_the_limits() {
+        let element = |length| Element { offset: 0, length };
+        assert_eq!(pack(&[element(1); 7], LIMITS), [3, 3, 1]);
+        assert_eq!(pack(&[], LIMITS), [0; 0]);
+        let half = REQUEST_BYTES_MAX / 2;
+        let many = VectorLimits { element_bytes: REQUEST_BYTES_MAX, elements: 1024 };
+        assert_eq!(pack(&[element(half), element(half), element(1)], many), [2, 1]);
+    }
+
+    #[test]
+    fn an_element_that_was_not_asked_for_is_refused() {
+        let segment = Segment { fhandle: FileHandle::default(), length: 2, offset: 7 };
+        let body = [&segment.encode()[..], b"ab"].concat();
+        let taken = |offset, length| take(&mut Bytes::from(body.clone()), &Element { offset, length });
+        assert_eq!(taken(7, 2), Some(Bytes::from_static(b"ab")));
+        assert_eq!((taken(8, 2), taken(7, 1), taken(7, 3)), (None, None, None));
+    }
+}

@@ -1,0 +1,509 @@
+//! [`FileSystem`]: everything that can be done with paths of a server, or of the cluster behind it.
+
+use std::time::Duration;
+
+use wire::xroot::codes::QueryType;
+use wire::xroot::flags::{
+    DirlistOptions, LocateOptions, MkdirOptions, PrepareOptions, PrepareOptionsX, StatOptions, StatWants,
+};
+use wire::xroot::request::{
+    Chmod, Dirlist, Locate, Mkdir, Mv, Ping, Prepare, Query, Request, Rm, Rmdir, Set, Stat, Statx, Truncate,
+};
+use wire::xroot::{ErrorCode, FileHandle};
+
+use crate::answers::{self, Checksum, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
+use crate::channel::Received;
+use crate::client::Client;
+use crate::connection::ServerInfo;
+use crate::encoded::Encoded;
+use crate::failure::{Cause, Error};
+use crate::route::{Arrived, Ask, Route};
+use crate::url::Url;
+
+/// Most managers that a deep locate asks.
+const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
+
+/// The name space behind one URL. Paths are absolute and may bring cgi: `path[?key=value&…]`. Every method follows
+/// redirects, obeys waits, tries other servers where the protocol has it so, and ends within the time for operations.
+#[derive(Clone, Debug)]
+pub struct FileSystem {
+    client: Client,
+    url: Url,
+}
+
+/// What a listing holds besides names.
+#[derive(Clone, Default, Debug)]
+pub struct ListWith {
+    /// The status of each entry.
+    pub stat: bool,
+    /// The checksum of each entry that has one at hand; of this type, or the server's first (empty).
+    pub checksum: Option<String>,
+    /// Only entries that need no staging.
+    pub online: bool,
+}
+
+impl FileSystem {
+    pub(crate) fn new(client: Client, url: Url) -> Self {
+        Self { client, url }
+    }
+
+    /// The URL it was made for.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Its client.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        name: &'static str,
+        path: &str,
+        repeatable: bool,
+        request: impl Fn(&Url, bool) -> Encoded + Sync,
+    ) -> Result<Arrived, Error> {
+        let url = self.url.with_path(path);
+        let mut route = Route::new(&self.client, &url, self.client.end());
+        route.ask(&self.client, &Ask { name, repeatable, request: &request }).await
+    }
+
+    /// Makes a request about a path and makes sense of the answer.
+    async fn get<T>(
+        &self,
+        name: &'static str,
+        path: &str,
+        request: impl Fn(&str) -> Encoded + Sync,
+        parse: impl Fn(&[u8]) -> Result<T, Cause>,
+    ) -> Result<T, Error> {
+        let arrived = self.ask(name, path, true, |url, _| request(&url.target())).await?;
+        self.parsed(name, path, &arrived, parse)
+    }
+
+    pub(crate) fn parsed<T>(
+        &self,
+        name: &'static str,
+        path: &str,
+        arrived: &Arrived,
+        parse: impl Fn(&[u8]) -> Result<T, Cause>,
+    ) -> Result<T, Error> {
+        let of = |cause| self.error(name, path, cause).at(arrived.channel.authority(), &[]);
+        parse(&arrived.received.body).map_err(of)
+    }
+
+    fn error(&self, name: &'static str, path: &str, cause: Cause) -> Error {
+        Error::new(name, self.url.with_path(path), cause)
+    }
+
+    /// Changes something.
+    async fn change(
+        &self,
+        name: &'static str,
+        path: &str,
+        repeatable: bool,
+        request: impl Fn(&str) -> Encoded + Sync,
+    ) -> Result<(), Error> {
+        self.ask(name, path, repeatable, |url, _| request(&url.target())).await.map(|_| ())
+    }
+
+    /// Status of a file or directory.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn stat(&self, path: &str) -> Result<StatInfo, Error> {
+        self.get("stat", path, |target| stat(target, StatOptions::NONE), StatInfo::parse).await
+    }
+
+    /// Status, or `None` when there is no such thing.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn find(&self, path: &str) -> Result<Option<StatInfo>, Error> {
+        match self.stat(path).await {
+            Ok(stat) => Ok(Some(stat)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Status of the file systems that hold a path.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn stat_vfs(&self, path: &str) -> Result<VfsInfo, Error> {
+        self.get("statvfs", path, |target| stat(target, StatOptions::VFS), VfsInfo::parse).await
+    }
+
+    /// Kinds of several paths at once: for each one, whether it is a directory and whether it is offline. Fails when one
+    /// is missing.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn stat_many(&self, paths: &[&str]) -> Result<Vec<(bool, bool)>, Error> {
+        let list = paths.join("\n");
+        let request = |_: &str| {
+            let (options, fhandle) = (StatOptions::NONE, FileHandle::default());
+            Encoded::new(&Request::Statx(Statx { options, fhandle, paths: list.as_bytes() }))
+        };
+        let kinds = |body: &[u8]| Ok(body.iter().map(|kind| (kind & 2 != 0, kind & 8 != 0)).collect());
+        self.get("stat", paths.first().copied().unwrap_or("/"), request, kinds).await
+    }
+
+    /// The entries of a directory, in no order. Where the server does not give the status that was asked for, it is asked
+    /// for entry by entry.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn list(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
+        let mut options = DirlistOptions::NONE;
+        if with.stat {
+            options |= DirlistOptions::DSTAT;
+        }
+        if with.checksum.is_some() {
+            options |= DirlistOptions::DSTAT | DirlistOptions::DCKSM;
+        }
+        if with.online {
+            options |= DirlistOptions::ONLINE;
+        }
+        let kind = with.checksum.as_deref().filter(|kind| !kind.is_empty());
+        let named = match kind {
+            Some(kind) => join_cgi(path, &format!("cks.type={kind}")),
+            None => path.to_owned(),
+        };
+        let request =
+            |target: &str| Encoded::new(&Request::Dirlist(Dirlist { options, path: target.as_bytes() }));
+        let (mut entries, has_stat) = self.get("list", &named, request, answers::listing).await?;
+        if with.stat && !has_stat {
+            let folder = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+            for entry in &mut entries {
+                entry.stat = self.find(&format!("{folder}/{}", entry.name)).await?;
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The entries of a directory on all servers of a cluster, each name once. For managers that list nothing themselves.
+    ///
+    /// # Errors
+    /// [`Error`]: of the locate, or of every server.
+    pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
+        let all = self.locate_deep(&format!("*{path}"), LocateOptions::PREFNAME).await?;
+        let mut found = std::collections::BTreeMap::new();
+        let mut failed = None;
+        let mut answered = all.is_empty();
+        for location in all {
+            match self.beside(&location).list(path, with).await {
+                Ok(entries) => {
+                    answered = true;
+                    for entry in entries {
+                        found.entry(entry.name.clone()).or_insert(entry);
+                    }
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if !answered => Err(error),
+            _ => Ok(found.into_values().collect()),
+        }
+    }
+
+    /// The same name space at one location.
+    #[must_use]
+    pub fn beside(&self, location: &Location) -> Self {
+        let mut url = Url { others: Vec::new(), ..self.url.clone() };
+        // A location that is no address is asked for as it stands, and fails with its name.
+        match Url::parse(&format!("root://{}", location.address)) {
+            Ok(place) => (url.host, url.port) = (place.host, place.port),
+            Err(_) => url.host.clone_from(&location.address),
+        }
+        Self { client: self.client.clone(), url }
+    }
+
+    /// Creates a directory; with `parents` also those above it, and then one that is there already will do.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn mkdir(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
+        let options = if parents { MkdirOptions::MKPATH } else { MkdirOptions::NONE };
+        let request =
+            |target: &str| Encoded::new(&Request::Mkdir(Mkdir { options, mode, path: target.as_bytes() }));
+        self.change("mkdir", path, parents, request).await
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn rm(&self, path: &str) -> Result<(), Error> {
+        let request = |target: &str| Encoded::new(&Request::Rm(Rm { path: target.as_bytes() }));
+        self.change("rm", path, false, request).await
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn rmdir(&self, path: &str) -> Result<(), Error> {
+        let request = |target: &str| Encoded::new(&Request::Rmdir(Rmdir { path: target.as_bytes() }));
+        self.change("rmdir", path, false, request).await
+    }
+
+    /// Renames. An existing file of the new name is replaced.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn mv(&self, old: &str, new: &str) -> Result<(), Error> {
+        let request = |url: &Url, _: bool| {
+            // The cgi that servers on the way added belongs to both names.
+            let (old, new) = (url.target_of(old_path(old)), url.target_of(old_path(new)));
+            let arg1len = i16::try_from(old.len()).unwrap_or(0);
+            let args = [old.as_bytes(), b" ", new.as_bytes()].concat();
+            Encoded::new(&Request::Mv(Mv { arg1len, args: &args }))
+        };
+        self.ask("mv", old, false, request).await.map(|_| ())
+    }
+
+    /// Sets permission bits: 0o400 owner may read … 0o001 others may execute.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn chmod(&self, path: &str, mode: u16) -> Result<(), Error> {
+        let request = |target: &str| Encoded::new(&Request::Chmod(Chmod { mode, path: target.as_bytes() }));
+        self.change("chmod", path, true, request).await
+    }
+
+    /// Sets the size of a file.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn truncate(&self, path: &str, size: u64) -> Result<(), Error> {
+        let offset = i64::try_from(size).unwrap_or(i64::MAX);
+        let fhandle = FileHandle::default();
+        let request = |target: &str| {
+            Encoded::new(&Request::Truncate(Truncate { fhandle, offset, path: target.as_bytes() }))
+        };
+        self.change("truncate", path, true, request).await
+    }
+
+    /// Where a path is: at servers, or at managers that know more. `*` stands for all servers.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn locate(&self, path: &str, options: LocateOptions) -> Result<Vec<Location>, Error> {
+        let request = |url: &Url, waited: bool| {
+            let options = if waited { options.without(LocateOptions::REFRESH) } else { options };
+            Encoded::new(&Request::Locate(Locate { options, path: url.target().as_bytes() }))
+        };
+        let arrived = self.ask("locate", path, true, request).await?;
+        Ok(answers::locations(&arrived.received.body))
+    }
+
+    /// The servers that have a path: every manager in the answer is asked in turn. What one of them does not know is left
+    /// out as long as any other knows some.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn locate_deep(&self, path: &str, options: LocateOptions) -> Result<Vec<Location>, Error> {
+        let mut open = self.locate(path, options).await?;
+        let mut seen = std::collections::HashSet::new();
+        let mut servers = Vec::new();
+        let mut failed = None;
+        while let Some(location) = open.pop() {
+            if seen.len() >= DEEP_LOCATE_MANAGERS_MAX || !seen.insert(location.address.clone()) {
+                continue;
+            }
+            if !location.is_manager {
+                servers.push(location);
+                continue;
+            }
+            match self.beside(&location).locate(path, options).await {
+                Ok(more) => open.extend(more),
+                Err(error) => failed = Some(error),
+            }
+        }
+        match failed {
+            Some(error) if servers.is_empty() => Err(error),
+            _ => Ok(servers),
+        }
+    }
+
+    /// Asks for information; `argument` as the type of query has it, without NUL. The answer is as the server sent it.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn query(&self, infotype: QueryType, argument: &str) -> Result<Vec<u8>, Error> {
+        let args = [argument.as_bytes(), b"\0"].concat();
+        let request = |_: &Url, _: bool| {
+            let fhandle = FileHandle::default();
+            Encoded::new(&Request::Query(Query { infotype, fhandle, args: &args }))
+        };
+        let path = if argument.starts_with('/') { argument } else { "/" };
+        Ok(self.ask("query", path, true, request).await?.received.body)
+    }
+
+    async fn query_path<T>(
+        &self,
+        name: &'static str,
+        infotype: QueryType,
+        path: &str,
+        parse: impl Fn(&[u8]) -> Result<T, Cause>,
+    ) -> Result<T, Error> {
+        let request = |target: &str| {
+            let args = [target.as_bytes(), b"\0"].concat();
+            let fhandle = FileHandle::default();
+            Encoded::new(&Request::Query(Query { infotype, fhandle, args: &args }))
+        };
+        self.get(name, path, request, parse).await
+    }
+
+    /// The checksum of a file, of this type or the server's first. The server may compute it, which takes long.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<Checksum, Error> {
+        let named = kind.map(|kind| join_cgi(path, &format!("cks.type={kind}")));
+        let named = named.as_deref().unwrap_or(path);
+        self.query_path("checksum", QueryType::CKSUM, named, Checksum::parse).await
+    }
+
+    /// Space behind a path; cgi `oss.cgroup=NAME` chooses one by name.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn space(&self, path: &str) -> Result<SpaceInfo, Error> {
+        self.query_path("space", QueryType::SPACE, path, SpaceInfo::parse).await
+    }
+
+    /// Values of the server's configuration, one for each key; `None` for what it does not know or has not set.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn config(&self, keys: &[&str]) -> Result<Vec<Option<String>>, Error> {
+        let answer = self.query(QueryType::CONFIG, &keys.join(" ")).await?;
+        let answer = line(&answer);
+        let mut lines = answer.lines();
+        let value = |key: &&str| lines.next().filter(|value| value != key).map(str::to_owned);
+        Ok(keys.iter().map(value).collect())
+    }
+
+    /// Prepares files: stages them, refreshes them, … as `options` say, with priority 0 to 3. The answer is the request's
+    /// id if there is one.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn prepare(
+        &self,
+        paths: &[&str],
+        options: PrepareOptions,
+        priority: u8,
+    ) -> Result<String, Error> {
+        self.prepare_with("prepare", &paths.join("\n"), options, PrepareOptionsX::NONE, priority).await
+    }
+
+    /// Tells the server that files are no longer needed on disk.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn evict(&self, paths: &[&str]) -> Result<(), Error> {
+        let evict = PrepareOptionsX::EVICT;
+        self.prepare_with("evict", &paths.join("\n"), PrepareOptions::NONE, evict, 0).await.map(|_| ())
+    }
+
+    /// Cancels a request of [`FileSystem::prepare`] by its id.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn cancel(&self, id: &str) -> Result<(), Error> {
+        let (cancel, none) = (PrepareOptions::CANCEL, PrepareOptionsX::NONE);
+        self.prepare_with("cancel", id, cancel, none, 0).await.map(|_| ())
+    }
+
+    /// What became of a request of [`FileSystem::prepare`], in the server's words.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn prepare_status(&self, id: &str, paths: &[&str]) -> Result<String, Error> {
+        let argument = std::iter::once(id).chain(paths.iter().copied()).collect::<Vec<_>>().join("\n");
+        Ok(line(&self.query(QueryType::PREP, &argument).await?))
+    }
+
+    async fn prepare_with(
+        &self,
+        name: &'static str,
+        paths: &str,
+        options: PrepareOptions,
+        optionx: PrepareOptionsX,
+        prty: u8,
+    ) -> Result<String, Error> {
+        let request = |_: &Url, _: bool| {
+            let paths = paths.as_bytes();
+            Encoded::new(&Request::Prepare(Prepare { options, prty, port: 0, optionx, paths }))
+        };
+        let first = paths.lines().next().filter(|path| path.starts_with('/')).unwrap_or("/");
+        let arrived = self.ask(name, first, true, request).await?;
+        Ok(line(&arrived.received.body))
+    }
+
+    /// Asks the server for a sign of life, and returns how long it took.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn ping(&self) -> Result<Duration, Error> {
+        let begun = tokio::time::Instant::now();
+        self.ask("ping", "", true, |_, _| Encoded::new(&Request::Ping(Ping))).await?;
+        Ok(begun.elapsed())
+    }
+
+    /// What the server says about itself.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn server(&self) -> Result<ServerInfo, Error> {
+        Ok(self.client.channel(&self.url).await?.server())
+    }
+
+    /// Tells the server something about this session: `appid …`, `monitor on`, `cache …`. The answer is mostly empty.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn set(&self, text: &str) -> Result<Vec<u8>, Error> {
+        let request =
+            |_: &Url, _: bool| Encoded::new(&Request::Set(Set { modifier: 0, text: text.as_bytes() }));
+        let Received { body, .. } = self.ask("set", "", true, request).await?.received;
+        Ok(body)
+    }
+
+    /// Whether there is a directory of this path.
+    ///
+    /// # Errors
+    /// [`Error`], but for a path that is not there.
+    pub async fn is_dir(&self, path: &str) -> Result<bool, Error> {
+        match self.stat(path).await {
+            Ok(stat) => Ok(stat.is_dir()),
+            Err(error) if matches!(error.code(), Some(ErrorCode::NOT_FOUND | ErrorCode::FS_ERROR)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn stat(target: &str, options: StatOptions) -> Encoded {
+    let (wants, fhandle) = (StatWants::NONE, FileHandle::default());
+    Encoded::new(&Request::Stat(Stat { options, wants, fhandle, path: target.as_bytes() }))
+}
+
+/// A path with one more element of cgi.
+fn join_cgi(path: &str, element: &str) -> String {
+    let separator = if path.contains('?') { '&' } else { '?' };
+    format!("{path}{separator}{element}")
+}
+
+/// A path without its cgi, which is in the URL already.
+fn old_path(path: &str) -> &str {
+    path.split('?').next().unwrap_or_default()
+}

@@ -1,0 +1,235 @@
+//! Connections shared by everybody in the process who talks to the same server as the same user.
+//!
+//! While one caller connects the others wait for it, and if it fails they fail with it: a dead server is asked once, not
+//! once for each file.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use wire::xroot::SessionId;
+use wire::xroot::request::{Endsess, Request};
+
+use crate::blocks::Blocks;
+use crate::channel::{Answer, Channel, Patience, Sink, Until};
+use crate::connect::{LoggedIn, connect};
+use crate::encoded::Encoded;
+use crate::failure::Cause;
+use crate::login::Login;
+use crate::settings::Settings;
+use crate::url::{Scheme, Url};
+
+/// Keys of the cgi that choose credentials: connections with different values are never shared.
+const CREDENTIAL_KEYS: [&str; 6] =
+    ["xrdcl.intent", "xrd.gsiusrpxy", "xrd.gsiusrcrt", "xrd.gsiusrkey", "xrd.sss", "xrd.k5ccname"];
+/// Pause before the second round of attempts; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Longest pause between rounds.
+const PAUSE_MAX: Duration = Duration::from_secs(4);
+/// How long a new connection waits for the server to end the session that was lost.
+const ENDSESS_TIME: Duration = Duration::from_secs(10);
+
+/// Who talks to whom.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Key {
+    scheme: Scheme,
+    user: Option<String>,
+    host: String,
+    port: u16,
+    credentials: Vec<String>,
+    token: Option<String>,
+}
+
+impl Key {
+    fn of(url: &Url) -> Self {
+        let value = |key: &str| Some(format!("{key}={}", url.cgi.get(key)?));
+        Self {
+            scheme: url.scheme,
+            user: url.user.clone(),
+            host: url.host.clone(),
+            port: url.port,
+            credentials: CREDENTIAL_KEYS.into_iter().filter_map(value).collect(),
+            token: url.token.clone(),
+        }
+    }
+}
+
+/// The place of one connection.
+#[derive(Default, Debug)]
+struct Slot {
+    now: Mutex<Now>,
+    /// Held while connecting.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default, Debug)]
+struct Now {
+    channel: Option<Arc<Channel>>,
+    failed: Option<(Instant, Cause)>,
+    /// The session of a connection that was lost: its files are locked until the server notices.
+    lost_session: Option<SessionId>,
+}
+
+/// All connections of a client.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    login: Login,
+    blocks: Blocks,
+}
+
+impl Pool {
+    pub(crate) fn new(login: Login, blocks: Blocks) -> Self {
+        Self { slots: Mutex::default(), login, blocks }
+    }
+
+    fn slot(&self, key: Key) -> Arc<Slot> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.entry(key).or_default().clone()
+    }
+
+    /// The connection to the server of `url`, made now if there is none. `rounds` of attempts at most.
+    pub(crate) async fn channel(
+        &self,
+        url: &Url,
+        settings: &Settings,
+        rounds: u64,
+        until: Instant,
+    ) -> Result<Arc<Channel>, Cause> {
+        check(url, settings)?;
+        let slot = self.slot(Key::of(url));
+        let asked = Instant::now();
+        if let Some(found) = slot.look(asked, settings) {
+            return found;
+        }
+        let Ok(_connecting) = tokio::time::timeout_at(until, slot.connecting.lock()).await else {
+            return Err(Cause::TimedOut(Instant::now().duration_since(asked).as_secs()));
+        };
+        if let Some(found) = slot.look(asked, settings) {
+            return found;
+        }
+        let made = self.connect(url, &slot, settings, rounds, until).await;
+        let mut now = slot.now();
+        match &made {
+            Ok(channel) => *now = Now { channel: Some(channel.clone()), ..Now::default() },
+            Err(cause) => now.failed = Some((Instant::now(), cause.clone())),
+        }
+        made
+    }
+
+    async fn connect(
+        &self,
+        url: &Url,
+        slot: &Slot,
+        settings: &Settings,
+        rounds: u64,
+        until: Instant,
+    ) -> Result<Arc<Channel>, Cause> {
+        let mut login = self.login.clone();
+        if let Some(user) = &url.user {
+            login.user.clone_from(user);
+        }
+        login.token.clone_from(&url.token);
+        let window = Duration::from_secs(settings.connection_window.max(1));
+        let mut pause = FIRST_PAUSE;
+        let mut round = 1;
+        loop {
+            let begun = Instant::now();
+            let error = match connect(&url.host, url.port, &login, settings, until.min(begun + window)).await
+            {
+                Ok(made) => return Ok(self.start(url, slot, settings, made, until).await),
+                Err(error) => error,
+            };
+            // Whoever set the window wants a round to take as long.
+            let wait = if settings.is_set("ConnectionWindow") {
+                (begun + window).duration_since(Instant::now())
+            } else {
+                pause
+            };
+            let fatal = matches!(error, Cause::Connection(_) | Cause::Unresolved(_));
+            if fatal || round >= rounds.max(1) || Instant::now() + wait >= until {
+                return Err(error);
+            }
+            tokio::time::sleep(wait).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+            round += 1;
+        }
+    }
+
+    async fn start(
+        &self,
+        url: &Url,
+        slot: &Slot,
+        settings: &Settings,
+        made: LoggedIn,
+        until: Instant,
+    ) -> Arc<Channel> {
+        let manager = made.machine.server().flags.intersects(wire::xroot::flags::ServerFlags::IS_MANAGER);
+        let idle = if manager { settings.load_balancer_ttl } else { settings.data_server_ttl };
+        let patience = Patience { silence: settings.silence(), idle: Duration::from_secs(idle.max(1)) };
+        let LoggedIn { stream, peer, machine } = made;
+        let channel = Channel::start(url.authority(), stream, peer, machine, patience, self.blocks.clone());
+        let lost = slot.now().lost_session;
+        if let Some(session) = lost {
+            end_session(&channel, session, until).await;
+        }
+        channel
+    }
+}
+
+impl Slot {
+    fn now(&self) -> std::sync::MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection, or why there is none: what others found out since `asked`, or a moment before.
+    fn look(&self, asked: Instant, settings: &Settings) -> Option<Result<Arc<Channel>, Cause>> {
+        let mut now = self.now();
+        if let Some(channel) = &now.channel {
+            if !channel.is_closed() {
+                return Some(Ok(channel.clone()));
+            }
+            now.lost_session = channel.server().session.or(now.lost_session);
+            now.channel = None;
+        }
+        let window = Duration::from_secs(settings.stream_error_window);
+        match &now.failed {
+            Some((at, cause)) if *at >= asked || asked.duration_since(*at) < window => {
+                Some(Err(cause.clone()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Asks a server to end a session that was lost, so that its locks are gone. Whatever it says, work goes on.
+async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
+    let end = until.min(Instant::now() + ENDSESS_TIME);
+    loop {
+        let request = Encoded::new(&Request::Endsess(Endsess { sessid }));
+        let answer = channel.call(request, Bytes::new(), Sink::Body, Until { answer: end, end }).await;
+        match answer {
+            Ok(Answer::Wait { pause, .. }) if Instant::now() + pause < end => {
+                // "Session still active": it is a matter of moments.
+                tokio::time::sleep(pause.min(Duration::from_secs(1)).max(Duration::from_millis(50))).await;
+            }
+            _ => return,
+        }
+    }
+}
+
+/// Whether this client can talk to the server of a URL at all.
+fn check(url: &Url, settings: &Settings) -> Result<(), Cause> {
+    let unsupported = |text: &str| Err(Cause::Unsupported(text.to_owned()));
+    match url.scheme {
+        Scheme::Root => Ok(()),
+        Scheme::Roots if settings.no_tls_ok != 0 => Ok(()),
+        Scheme::Roots => unsupported(
+            "TLS is not in this client yet: use root://, or set XRD_NOTLSOK=1 where an open connection will do",
+        ),
+        Scheme::Http | Scheme::Https => unsupported("HTTP is not in this client yet: use root://"),
+        Scheme::File | Scheme::Stdio => unsupported("it is a local file, not one of a server"),
+    }
+}

@@ -1,0 +1,477 @@
+//! The way of a request to the server that answers it: redirects, waits, retries elsewhere.
+//!
+//! The first manager on the way is the *balancer* (a meta manager takes a manager's place). When a server behind it fails,
+//! the balancer is asked again, and told which hosts were tried and why they would not do.
+//! Source: xroot protocol 5.2.0, sections 3.4 to 3.6, 4.5, 5.2.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use wire::xroot::ErrorCode;
+use wire::xroot::flags::ServerFlags;
+use wire::xroot::reply::RedirectTarget;
+
+use crate::channel::{Answer, Channel, Failed, Lost, Received, Sink};
+use crate::client::Client;
+use crate::encoded::Encoded;
+use crate::failure::{Cause, Error};
+use crate::url::{Scheme, Url};
+
+/// Most connections lost under one request.
+const LOST_MAX: u32 = 3;
+/// How often servers may send to the same place with the same cgi: once more can be chance.
+const VISITS_MAX: u32 = 2;
+/// Waits of zero seconds that are obeyed at once, before each one costs a moment.
+const PROMPT_WAITS: u32 = 3;
+
+/// A request that can be made at any server.
+pub(crate) struct Ask<'a, F> {
+    /// Its name in errors.
+    pub(crate) name: &'static str,
+    /// Making it twice does what making it once does.
+    pub(crate) repeatable: bool,
+    /// Makes it for a server: the URL there, and whether a server asked to wait before.
+    pub(crate) request: &'a F,
+}
+
+/// An answer, and where it came from.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) received: Received,
+    pub(crate) channel: Arc<Channel>,
+}
+
+/// Where a request is on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    /// As the user named it.
+    pub(crate) origin: Url,
+    /// Where it goes next.
+    pub(crate) at: Url,
+    /// Where to ask for another server.
+    pub(crate) balancer: Option<Balancer>,
+    /// Servers on the way, as errors tell them.
+    hops: Vec<String>,
+    /// Hosts since the balancer.
+    since_balancer: Vec<String>,
+    /// Other hosts that the URL names.
+    spare: Vec<Url>,
+    visits: HashMap<String, u32>,
+    redirects: u64,
+    lost: u32,
+    not_authorized: u64,
+    waits: u32,
+    /// What a server said before others had nothing better.
+    said: Option<(Cause, String)>,
+    uncertain: bool,
+    /// Rounds of attempts to connect.
+    rounds: u64,
+    end: Instant,
+}
+
+/// A manager to ask again.
+#[derive(Clone, Debug)]
+pub(crate) struct Balancer {
+    pub(crate) url: Url,
+    meta: bool,
+}
+
+impl Route {
+    pub(crate) fn new(client: &Client, url: &Url, end: Instant) -> Self {
+        let mut places = url.each();
+        let at = places.next().unwrap_or_else(|| url.clone());
+        Self {
+            origin: url.clone(),
+            at,
+            balancer: None,
+            hops: Vec::new(),
+            since_balancer: Vec::new(),
+            spare: places.collect(),
+            visits: HashMap::new(),
+            redirects: 0,
+            lost: 0,
+            not_authorized: 0,
+            waits: 0,
+            said: None,
+            uncertain: false,
+            rounds: client.settings().connection_retry,
+            end,
+        }
+    }
+
+    /// The same way for a request that is made again after its server was lost, with more patience for a server that
+    /// comes back.
+    pub(crate) fn again(
+        client: &Client,
+        origin: &Url,
+        at: Url,
+        balancer: Option<Balancer>,
+        rounds: u64,
+        end: Instant,
+    ) -> Self {
+        let mut route = Self::new(client, origin, end);
+        route.spare.clear();
+        route.at = at;
+        route.balancer = balancer;
+        route.rounds = rounds;
+        route
+    }
+
+    /// Tells the balancer about a host that would not do, and goes there. `false` when there is none but that host.
+    pub(crate) fn return_to_balancer(&mut self, reason: &str) -> bool {
+        let Some(balancer) = &self.balancer else { return false };
+        if balancer.url.authority() == self.at.authority() {
+            return false;
+        }
+        let mut next = balancer.url.clone();
+        next.path.clone_from(&self.origin.path);
+        next.cgi.clone_from(&self.origin.cgi);
+        for key in ["tried", "triedrc"] {
+            if let Some(value) = self.at.cgi.get(key) {
+                next.cgi.insert(key.to_owned(), value.clone());
+            }
+        }
+        let mut failed = vec![self.at.host.clone()];
+        if balancer.meta {
+            failed.extend(self.since_balancer.iter().cloned());
+        }
+        for host in failed {
+            add_tried(&mut next, &host, reason);
+        }
+        self.hops.push(self.at.authority());
+        self.since_balancer.clear();
+        self.at = next;
+        true
+    }
+
+    /// Makes a request until a server answers it for good.
+    pub(crate) async fn ask<F>(&mut self, client: &Client, ask: &Ask<'_, F>) -> Result<Arrived, Error>
+    where
+        F: Fn(&Url, bool) -> Encoded + Sync,
+    {
+        loop {
+            let made = client.pool().channel(&self.at, client.settings(), self.rounds, self.end).await;
+            let channel = match made {
+                Ok(channel) => channel,
+                Err(cause) => {
+                    self.unreachable(ask.name, cause)?;
+                    continue;
+                }
+            };
+            let request = (ask.request)(&self.at, self.waits > 0);
+            let until = client.until(self.end);
+            match channel.call(request, Bytes::new(), Sink::Body, until).await {
+                Ok(Answer::Ok(received)) => return Ok(Arrived { received, channel }),
+                Ok(Answer::Error { code, text }) => self.refused(client, ask.name, &channel, code, text)?,
+                Ok(Answer::Redirect { port, host }) => {
+                    let cause = self.redirected(client, ask.name, &channel, port, &host);
+                    cause.map_err(|cause| self.error(ask.name, cause))?;
+                }
+                Ok(Answer::Wait { pause, text }) => self.wait(ask.name, pause, text).await?,
+                Err(failed) => self.failed(ask.name, ask.repeatable, failed)?,
+            }
+        }
+    }
+
+    /// An error at the place where the request is.
+    pub(crate) fn error(&self, name: &'static str, cause: impl Into<Cause>) -> Error {
+        Error::new(name, &self.origin, cause).at(self.at.authority(), &self.hops).uncertain(self.uncertain)
+    }
+
+    /// There is no connection to the server.
+    fn unreachable(&mut self, name: &'static str, cause: Cause) -> Result<(), Error> {
+        let final_word = matches!(cause, Cause::Unsupported(_));
+        if final_word || Instant::now() >= self.end {
+            return Err(self.error(name, cause));
+        }
+        self.count(name)?;
+        self.elsewhere().then_some(()).ok_or_else(|| self.best_error(name, cause))
+    }
+
+    /// Goes to another server, if there is one.
+    fn elsewhere(&mut self) -> bool {
+        if self.return_to_balancer("srverr") {
+            return true;
+        }
+        // A host of the URL's list stands for all.
+        let Some(next) = self.spare.pop_first() else { return false };
+        self.hops.push(self.at.authority());
+        self.balancer = None;
+        self.at = next;
+        true
+    }
+
+    /// What is most useful to tell: what a server said rather than that the next one could not be asked.
+    fn best_error(&mut self, name: &'static str, cause: Cause) -> Error {
+        match self.said.take() {
+            Some((cause, server)) => {
+                Error::new(name, &self.origin, cause).at(server, &self.hops).uncertain(self.uncertain)
+            }
+            None => self.error(name, cause),
+        }
+    }
+
+    /// The server said no. Perhaps another one has it.
+    fn refused(
+        &mut self,
+        client: &Client,
+        name: &'static str,
+        channel: &Channel,
+        code: ErrorCode,
+        text: String,
+    ) -> Result<(), Error> {
+        let cause = Cause::Server { code, text };
+        if code == ErrorCode::NO_REPLICAS {
+            return Err(self.best_error(name, cause));
+        }
+        let meta = self.balancer.as_ref().is_some_and(|balancer| balancer.meta);
+        let open_recovery = crate::settings::Settings::is_on(&client.settings().open_recovery);
+        let worth = open_recovery && elsewhere_may_differ(code, meta);
+        if code == ErrorCode::NOT_AUTHORIZED {
+            self.not_authorized += 1;
+            if self.not_authorized > client.settings().not_authorized_retry_limit {
+                return Err(self.error(name, cause));
+            }
+        }
+        if !worth {
+            return Err(self.error(name, cause));
+        }
+        self.redirects += 1;
+        let error = self.error(name, cause.clone());
+        if self.redirects > client.settings().redirect_limit || !self.return_to_balancer(reason(code)) {
+            return Err(error);
+        }
+        // The last word counts; it is told if the balancer knows no other server.
+        self.said = Some((cause, channel.authority().to_owned()));
+        Ok(())
+    }
+
+    fn count(&mut self, name: &'static str) -> Result<(), Error> {
+        self.lost += 1;
+        if self.lost > LOST_MAX + u32::try_from(self.spare.len()).unwrap_or(0) {
+            return Err(self.error(name, Cause::Lost("it was lost again and again".to_owned())));
+        }
+        Ok(())
+    }
+
+    /// There was no answer.
+    fn failed(&mut self, name: &'static str, repeatable: bool, failed: Failed) -> Result<(), Error> {
+        let silent = matches!(failed, Failed::Lost { reason: Lost::Silent(_), .. });
+        let (cause, sent) = match failed {
+            Failed::Lost { reason: Lost::Protocol(error), .. } => {
+                return Err(self.error(name, error));
+            }
+            Failed::Lost { reason, sent } => (Cause::Lost(reason.to_string()), sent),
+            Failed::TimedOut(seconds) => {
+                let error = self.error(name, Cause::TimedOut(seconds));
+                self.uncertain |= !repeatable;
+                return if repeatable && self.return_to_balancer("srverr") {
+                    self.count(name)
+                } else {
+                    Err(error)
+                };
+            }
+        };
+        self.uncertain |= sent && !repeatable;
+        // Silence has cost long already: it is believed the second time.
+        self.lost += if silent { 2 } else { 1 };
+        if self.lost > LOST_MAX || Instant::now() >= self.end {
+            return Err(self.error(name, cause));
+        }
+        // Without another place to go to, the same one again: the connection may have been old.
+        self.return_to_balancer("srverr");
+        Ok(())
+    }
+
+    async fn wait(&mut self, name: &'static str, pause: Duration, text: String) -> Result<(), Error> {
+        self.waits += 1;
+        let least = if self.waits > PROMPT_WAITS { Duration::from_millis(100) } else { Duration::ZERO };
+        let pause = pause.max(least);
+        if Instant::now() + pause > self.end {
+            return Err(self.error(name, Cause::Expired { seconds: pause.as_secs(), text }));
+        }
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+
+    fn redirected(
+        &mut self,
+        client: &Client,
+        name: &'static str,
+        channel: &Channel,
+        port: i32,
+        host: &[u8],
+    ) -> Result<(), Cause> {
+        self.redirects += 1;
+        let limit = client.settings().redirect_limit;
+        if self.redirects > limit {
+            return Err(Cause::RedirectLimit(limit));
+        }
+        let meta = channel.server().flags.intersects(ServerFlags::ATTR_META);
+        if self.balancer.as_ref().is_none_or(|balancer| meta && !balancer.meta) {
+            self.balancer = Some(Balancer { url: self.at.clone(), meta });
+            self.since_balancer.clear();
+        } else {
+            self.since_balancer.push(self.at.host.clone());
+        }
+        let locate = name == "locate" && client.settings().preserve_locate_tried != 0;
+        let next = target(&self.at, port, host, locate)?;
+        self.hops.push(self.at.authority());
+        let visits = self.visits.entry(format!("{} {}", next.authority(), next.target())).or_default();
+        *visits += 1;
+        if *visits > VISITS_MAX {
+            return Err(Cause::RedirectLoop);
+        }
+        self.at = next;
+        Ok(())
+    }
+}
+
+trait PopFirst<T> {
+    fn pop_first(&mut self) -> Option<T>;
+}
+
+impl<T> PopFirst<T> for Vec<T> {
+    fn pop_first(&mut self) -> Option<T> {
+        (!self.is_empty()).then(|| self.remove(0))
+    }
+}
+
+/// Whether another server may answer differently.
+fn elsewhere_may_differ(code: ErrorCode, meta: bool) -> bool {
+    match code {
+        ErrorCode::FS_ERROR
+        | ErrorCode::IO_ERROR
+        | ErrorCode::SERVER_ERROR
+        | ErrorCode::NOT_FOUND
+        | ErrorCode::OVERLOADED
+        | ErrorCode::NO_MEMORY => true,
+        ErrorCode::UNSUPPORTED | ErrorCode::FILE_LOCKED | ErrorCode::NOT_AUTHORIZED => meta,
+        _ => false,
+    }
+}
+
+/// The word for it in `triedrc`.
+fn reason(code: ErrorCode) -> &'static str {
+    match code {
+        ErrorCode::NOT_FOUND => "enoent",
+        ErrorCode::IO_ERROR => "ioerr",
+        ErrorCode::FS_ERROR => "fserr",
+        ErrorCode::SERVER_ERROR => "srverr",
+        _ => "resel",
+    }
+}
+
+/// Adds a host to the `tried` of a URL, and the reason to `triedrc`.
+pub(crate) fn add_tried(url: &mut Url, host: &str, reason: &str) {
+    let tried = url.cgi.entry("tried".to_owned()).or_default();
+    if tried.split(',').any(|known| known == host) {
+        return;
+    }
+    append(tried, host);
+    append(url.cgi.entry("triedrc".to_owned()).or_default(), reason);
+}
+
+fn append(list: &mut String, element: &str) {
+    if !list.is_empty() {
+        list.push(',');
+    }
+    list.push_str(element);
+}
+
+/// Where a redirect leads, from `at`.
+fn target(at: &Url, port: i32, host: &[u8], only_tried: bool) -> Result<Url, Cause> {
+    let bad = || Cause::BadRedirect(String::from_utf8_lossy(host).into_owned());
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad());
+    let redirect = Answer::redirect(port, host);
+    match redirect.target().map_err(|_| bad())? {
+        RedirectTarget::Host { host, port, cgi, token } => {
+            let mut next = at.clone();
+            next.set_place(&text(host)?, port).map_err(|_| bad())?;
+            merge(&mut next, &text(cgi)?, only_tried);
+            if !token.is_empty() {
+                next.token = Some(text(token)?);
+            }
+            Ok(next)
+        }
+        RedirectTarget::Url { url, .. } => {
+            let there = Url::parse(&text(url)?).map_err(|_| bad())?;
+            if !matches!(there.scheme, Scheme::Root | Scheme::Roots) {
+                return Err(bad());
+            }
+            let mut next = at.clone();
+            // What was asked for with TLS is never fetched without.
+            next.scheme = if at.scheme == Scheme::Roots { Scheme::Roots } else { there.scheme };
+            (next.host, next.port) = (there.host, there.port);
+            if !there.path.is_empty() {
+                next.path = there.path;
+            }
+            if there.user.is_some() {
+                (next.user, next.password) = (there.user, there.password);
+            }
+            next.cgi.extend(there.cgi);
+            next.token = there.token.or(next.token);
+            Ok(next)
+        }
+    }
+}
+
+fn merge(url: &mut Url, cgi: &str, only_tried: bool) {
+    if !only_tried {
+        url.merge_cgi(cgi);
+        return;
+    }
+    for element in cgi.split('&') {
+        if element.starts_with("tried=") || element.starts_with("triedrc=") {
+            url.merge_cgi(element);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_redirect_keeps_user_path_and_cgi() {
+        let at = url("root://me:pw@m:1//a?x=1&tried=old");
+        let next = target(&at, 7, b"s?tried=old,m&y=2?secret", false).unwrap();
+        assert_eq!((next.authority().as_str(), next.user.as_deref()), ("s:7", Some("me")));
+        assert_eq!(next.target(), "/a?tried=old,m&x=1&y=2");
+        assert_eq!(next.token.as_deref(), Some("secret"));
+        let next = target(&at, 0, b"[::1]", false).unwrap();
+        assert_eq!(next.authority(), "[::1]:1094");
+        let next = target(&at, 7, b"s?tried=m&y=2", true).unwrap();
+        assert_eq!(next.target(), "/a?tried=m&x=1");
+    }
+
+    #[test]
+    fn a_redirect_to_a_url_may_change_the_path_and_never_drops_tls() {
+        let next = target(&url("roots://m//a?x=1"), -1, b"root://s:5//b?x=2", false).unwrap();
+        assert_eq!((next.scheme, next.target().as_str()), (Scheme::Roots, "/b?x=2"));
+        let next = target(&url("root://m//a?x=1"), -1, b"root://s:5", false).unwrap();
+        assert_eq!((next.authority().as_str(), next.target().as_str()), ("s:5", "/a?x=1"));
+        for bad in ["http://s/a", "file:///a", "nonsense://"] {
+            assert!(matches!(
+                target(&url("root://m//a"), -1, bad.as_bytes(), false),
+                Err(Cause::BadRedirect(_))
+            ));
+        }
+        assert!(matches!(target(&url("root://m//a"), 70_000, b"s", false), Err(Cause::BadRedirect(_))));
+    }
+
+    #[test]
+    fn tried_hosts_stand_once_beside_their_reasons() {
+        let mut at = url("root://m//a?tried=x&triedrc=enoent");
+        add_tried(&mut at, "y", "ioerr");
+        add_tried(&mut at, "x", "ioerr");
+        assert_eq!(at.target(), "/a?tried=x,y&triedrc=enoent,ioerr");
+    }
+}

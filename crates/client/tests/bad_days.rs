@@ -1,0 +1,342 @@
+//! What servers and networks can do to a client, with a server that plays a script. Nothing hangs, nothing is believed.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use client::{Cause, OpenWith, Url};
+use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, close, ok, opened, send, silence, stat_text};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use wire::xroot::codes::Status;
+use wire::xroot::reply::{self, Redirect};
+use wire::xroot::{ErrorCode, RequestCode, ResponseHeader, StreamId};
+
+/// Longer than anything here takes that is not broken; of virtual time.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+fn redirect_to(asked: &support::Asked, host: &str, port: u16) -> Act {
+    send(|out| Redirect::to_host(host.as_bytes(), port).encode(out, asked.header.streamid))
+}
+
+#[tokio::test]
+async fn where_nobody_listens_the_error_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url =
+        Url::parse(&format!("root://me:secret@{}//a?authz=secret", listener.local_addr().unwrap())).unwrap();
+    drop(listener);
+    let error = client(&[]).file_system(&url).stat("/a").await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Unreachable(_)), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("refused") && text.contains("check that the server runs"), "{text}");
+    assert!(!text.contains("secret"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_takes_connections_and_says_nothing_is_given_up() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = Url::parse(&format!("root://{}//a", listener.local_addr().unwrap())).unwrap();
+    let begun = Instant::now();
+    let error = client(&[]).file_system(&url).stat("/a").await.unwrap_err();
+    assert!(error.to_string().contains("said nothing"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_falls_silent_is_given_up() {
+    let server = Fake::start(SERVER, |_| silence()).await;
+    let begun = Instant::now();
+    let error = client(&[]).file_system(&server.url("/")).stat("/a").await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Lost(_)), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(150), "{:?}", begun.elapsed());
+    assert!(server.count(RequestCode::PING) > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_there_but_owes_one_answer_times_out() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::PING => ok(asked, b""),
+        _ if asked.text() == "/good" => ok(asked, &stat_text(1)),
+        _ => silence(),
+    })
+    .await;
+    let files = client(&[]).file_system(&server.url("/"));
+    let begun = Instant::now();
+    let error = files.stat("/never").await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::TimedOut(_)), "{error}");
+    assert!(begun.elapsed() <= Duration::from_secs(61));
+    // The connection lives on.
+    files.stat("/good").await.unwrap();
+    assert_eq!(server.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_time_gets_it() {
+    let mut pings = 0;
+    let mut first = None;
+    let server = Fake::start(SERVER, move |asked| {
+        if asked.code() == RequestCode::PING {
+            pings += 1;
+            let mut out = Vec::new();
+            reply::ok(&mut out, asked.header.streamid, b"");
+            // Some 200 s later.
+            if pings == 14 {
+                let mark = reply::attn::begin(&mut out);
+                reply::ok(&mut out, first.unwrap(), &stat_text(9));
+                mark.finish(&mut out);
+            }
+            return Act::Send(out);
+        }
+        first = Some(asked.header.streamid);
+        send(|out| reply::waitresp(out, asked.header.streamid, 600, "staging"))
+    })
+    .await;
+    let stat = client(&[]).file_system(&server.url("/")).stat("/a").await.unwrap();
+    assert_eq!(stat.size, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_end_with_the_operation() {
+    let server = Fake::start(SERVER, |asked| {
+        send(|out| reply::wait(out, asked.header.streamid, 7, "staging from tape"))
+    })
+    .await;
+    let begun = Instant::now();
+    let files = client(&[("RequestTimeout", "100")]).file_system(&server.url("/"));
+    let error = files.stat("/a").await.unwrap_err();
+    let text = "staging from tape".to_owned();
+    assert_eq!(error.cause(), &Cause::Expired { seconds: 7, text });
+    assert!(begun.elapsed() > Duration::from_secs(90) && begun.elapsed() <= Duration::from_secs(100));
+}
+
+#[tokio::test]
+async fn servers_that_send_in_a_circle_are_named() {
+    let port = Arc::new(AtomicU32::new(0));
+    let other = port.clone();
+    let one = Fake::start(MANAGER, move |asked| {
+        redirect_to(asked, "127.0.0.1", u16::try_from(other.load(Ordering::SeqCst)).unwrap())
+    })
+    .await;
+    let back = one.address.port();
+    let two = Fake::start(MANAGER, move |asked| redirect_to(asked, "127.0.0.1", back)).await;
+    port.store(two.address.port().into(), Ordering::SeqCst);
+    let error = client(&[]).file_system(&one.url("/")).stat("/a").await.unwrap_err();
+    assert_eq!(error.cause(), &Cause::RedirectLoop);
+    assert!(error.failure().hops.len() >= 2);
+    assert!(error.failure().hops.contains(&two.address.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn redirects_are_counted() {
+    // Each time to the same server under another cgi.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut count = 0;
+    let server = Fake::listening(listener, MANAGER, move |asked| {
+        count += 1;
+        redirect_to(asked, &format!("127.0.0.1?n={count}"), port)
+    });
+    let files = client(&[("RedirectLimit", "5")]).file_system(&server.url("/"));
+    let error = files.stat("/a").await.unwrap_err();
+    assert_eq!(error.cause(), &Cause::RedirectLimit(5));
+    assert_eq!(server.count(RequestCode::STAT), 6);
+}
+
+#[tokio::test]
+async fn the_balancer_hears_who_was_tried_and_why() {
+    let bad = Fake::start(SERVER, |asked| {
+        send(|out| reply::error(out, asked.header.streamid, ErrorCode::IO_ERROR, "disk"))
+    })
+    .await;
+    let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
+    let (first, second) = (bad.address.port(), good.address.port());
+    let manager = Fake::start(MANAGER, move |asked| {
+        redirect_to(asked, "127.0.0.1", if asked.text().contains("tried=") { second } else { first })
+    })
+    .await;
+    let files = client(&[]).file_system(&manager.url("/"));
+    assert_eq!(files.stat("/a").await.unwrap().size, 3);
+    assert_eq!(manager.texts(RequestCode::STAT), ["/a", "/a?tried=127.0.0.1&triedrc=ioerr"]);
+    // A dead server is left the same way, and what the balancer cannot better is told.
+    let address = good.stop().await;
+    let error = files.stat("/a").await.unwrap_err();
+    assert!(error.failure().hops.len() >= 2, "{error} {address}");
+}
+
+#[tokio::test]
+async fn garbage_ends_the_connection_and_not_the_client() {
+    let frames: [Vec<u8>; 4] = [
+        // An answer to a request that was not made.
+        frame([9, 9], Status::OK, 0),
+        // A negative length.
+        frame([0, 1], Status::OK, -5),
+        // More data than was asked for.
+        [frame([0, 1], Status::OK, 1 << 30), vec![0; 100_000]].concat(),
+        // A status nobody knows.
+        frame([0, 1], Status(4999), 0),
+    ];
+    for garbage in frames {
+        let broken = garbage.clone();
+        let server = Fake::start(PLAIN, move |asked| match asked.code() {
+            RequestCode::OPEN => opened(asked, 1, 10),
+            RequestCode::STAT => ok(asked, &stat_text(1)),
+            RequestCode::READ => Act::Send(broken.clone()),
+            _ => ok(asked, b""),
+        })
+        .await;
+        let client = client(&[("ReadRecovery", "false")]);
+        let file = client.open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+        let error = file.read(0, 10).await.unwrap_err();
+        assert!(
+            matches!(error.cause(), Cause::Connection(_) | Cause::Lost(_)),
+            "{error} after {:?}",
+            garbage.get(..8)
+        );
+        assert_eq!(client.file_system(&server.url("/")).stat("/a").await.unwrap().size, 1);
+    }
+}
+
+fn frame(streamid: [u8; 2], status: Status, dlen: i32) -> Vec<u8> {
+    ResponseHeader { streamid: StreamId(streamid), status, dlen }.encode().to_vec()
+}
+
+#[tokio::test]
+async fn a_reader_goes_on_at_another_server() {
+    let dead = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 8),
+        RequestCode::READ if asked.header.body[11] == 0 => ok(asked, b"abcd"),
+        _ => close(),
+    })
+    .await;
+    let good = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 2, 8),
+        RequestCode::READ => {
+            assert_eq!(asked.header.body[0], 2);
+            ok(asked, b"efgh")
+        }
+        _ => ok(asked, b""),
+    })
+    .await;
+    let (first, second) = (dead.address.port(), good.address.port());
+    let manager = Fake::start(MANAGER, move |asked| {
+        redirect_to(asked, "127.0.0.1", if asked.text().contains("tried=") { second } else { first })
+    })
+    .await;
+    let file = client(&[]).open(&manager.url("/a?x=1"), &OpenWith::read()).await.unwrap();
+    assert_eq!(file.read(0, 4).await.unwrap(), &b"abcd"[..]);
+    assert_eq!(file.read(4, 4).await.unwrap(), &b"efgh"[..]);
+    assert_eq!((file.recoveries(), file.location().port), (1, second));
+    let opens = manager.asked.lock().unwrap();
+    assert_eq!(opens[1].text(), "/a?tried=127.0.0.1&triedrc=srverr&x=1");
+    assert_eq!(opens[1].header.body[2..4], [0x04, 0x10]);
+}
+
+#[tokio::test]
+async fn a_file_that_changed_meanwhile_is_not_taken_for_the_same() {
+    let mut opens = 0;
+    let server = Fake::start(PLAIN, move |asked| match asked.code() {
+        RequestCode::OPEN => {
+            opens += 1;
+            opened(asked, 1, if opens == 1 { 8 } else { 7 })
+        }
+        RequestCode::READ => close(),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    let error = file.read(0, 4).await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
+}
+
+#[tokio::test]
+async fn a_writer_goes_on_where_it_was_and_ends_its_old_session() {
+    let died = Arc::new(AtomicBool::new(false));
+    let dies = died.clone();
+    let server = Fake::start(PLAIN, move |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, if dies.load(Ordering::SeqCst) { 4 } else { 0 }),
+        RequestCode::WRITE if asked.text() == "efgh" && !dies.swap(true, Ordering::SeqCst) => close(),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let with = OpenWith::create().persist_on_successful_close();
+    let file = client(&[]).open(&server.url("/a"), &with).await.unwrap();
+    file.write(0, &b"abcd"[..]).await.unwrap();
+    file.write(4, &b"efgh"[..]).await.unwrap();
+    file.close().await.unwrap();
+    assert!(died.load(Ordering::SeqCst));
+    let asked = server.asked.lock().unwrap();
+    let codes: Vec<_> = asked.iter().map(|asked| (asked.connection, asked.code())).collect();
+    let expected = [
+        (0, RequestCode::OPEN),
+        (0, RequestCode::WRITE),
+        (0, RequestCode::WRITE),
+        (1, RequestCode::ENDSESS),
+        (1, RequestCode::OPEN),
+        (1, RequestCode::WRITE),
+        (1, RequestCode::CLOSE),
+    ];
+    assert_eq!(codes, expected);
+    assert_eq!(asked[3].header.body, [1; 16]);
+    assert_eq!(asked[4].header.body[2..4], [0x14, 0x20]);
+}
+
+#[tokio::test]
+async fn writes_that_were_acknowledged_and_are_gone_are_an_error() {
+    let server = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 0),
+        RequestCode::SYNC => close(),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::create()).await.unwrap();
+    file.write(0, &b"abcd"[..]).await.unwrap();
+    let error = file.sync().await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_cut_off_may_have_been_done_and_the_error_says_so() {
+    let server = Fake::start(PLAIN, |asked| match (asked.connection, asked.code()) {
+        (0, RequestCode::RM) => close(),
+        (_, RequestCode::RM) => {
+            send(|out| reply::error(out, asked.header.streamid, ErrorCode::NOT_FOUND, "no such file"))
+        }
+        _ => ok(asked, b""),
+    })
+    .await;
+    let error = client(&[]).file_system(&server.url("/")).rm("/a").await.unwrap_err();
+    assert!(error.is_not_found() && error.failure().uncertain, "{error}");
+}
+
+#[tokio::test]
+async fn one_host_of_several_is_enough() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let dead = listener.local_addr().unwrap();
+    drop(listener);
+    let good = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
+    let url = Url::parse(&format!("root://{dead},{}//a", good.address)).unwrap();
+    assert_eq!(client(&[]).file_system(&url).stat("/a").await.unwrap().size, 3);
+}
+
+#[tokio::test]
+async fn what_this_client_cannot_do_is_refused_at_once() {
+    for (url, word) in [("roots://localhost//a", "TLS"), ("https://localhost/a", "HTTP"), ("/a", "local")] {
+        let error = client(&[]).file_system(&Url::parse(url).unwrap()).stat("/a").await.unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unused_connection_is_closed_and_made_again() {
+    let server = Fake::start(SERVER, |asked| ok(asked, &stat_text(3))).await;
+    let files = client(&[("DataServerTTL", "5")]).file_system(&server.url("/"));
+    files.stat("/a").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    files.stat("/a").await.unwrap();
+    assert_eq!(server.connections.load(Ordering::SeqCst), 2);
+    let _ = tokio::time::timeout(PATIENCE, server.stop()).await;
+}

@@ -1,0 +1,305 @@
+//! Paths and files over real sockets, with a server that plays a script: what a good day looks like.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use client::xroot::flags::{LocateOptions, OpenOptions};
+use client::{Bytes, ListWith, OpenWith};
+use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, ok, opened, send, silence, stat_text};
+use wire::xroot::codes::ResponseType;
+use wire::xroot::reply::{self, Attn, Redirect, StatusFrame, attn};
+use wire::xroot::{ErrorCode, RequestCode};
+
+#[tokio::test]
+async fn callers_share_a_connection_and_answers_come_in_any_order() {
+    let mut first = None;
+    let server = Fake::start(SERVER, move |asked| match asked.text().as_str() {
+        "/slow" => {
+            first = Some(asked.clone());
+            silence()
+        }
+        _ => {
+            let mut out = Vec::new();
+            reply::ok(&mut out, asked.header.streamid, &stat_text(2));
+            reply::ok(&mut out, first.take().unwrap().header.streamid, &stat_text(1));
+            Act::Send(out)
+        }
+    })
+    .await;
+    let files = client(&[]).file_system(&server.url("/"));
+    let (slow, fast) = tokio::join!(files.stat("/slow"), files.stat("/fast"));
+    assert_eq!((slow.unwrap().size, fast.unwrap().size), (1, 2));
+    assert_eq!(server.connections.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_redirect_is_followed_with_its_cgi_and_a_wait_obeyed() {
+    let mut waited = false;
+    let server = Fake::start(SERVER, move |asked| {
+        if !std::mem::replace(&mut waited, true) {
+            return send(|out| reply::wait(out, asked.header.streamid, 0, "busy"));
+        }
+        ok(asked, &stat_text(5))
+    })
+    .await;
+    let there = server.address;
+    let manager = Fake::start(MANAGER, move |asked| {
+        let host = format!("127.0.0.1?from=m&x=2");
+        send(|out| Redirect::to_host(host.as_bytes(), there.port()).encode(out, asked.header.streamid))
+    })
+    .await;
+    let files = client(&[]).file_system(&manager.url("/"));
+    let stat = files.stat("/a?x=1&y=3").await.unwrap();
+    assert_eq!((stat.size, stat.more.unwrap().owner.as_str()), (5, "me"));
+    assert_eq!(server.texts(RequestCode::STAT), ["/a?from=m&x=2&y=3", "/a?from=m&x=2&y=3"]);
+}
+
+#[tokio::test]
+async fn an_answer_may_come_later_by_itself() {
+    let server = Fake::start(SERVER, |asked| {
+        let mut out = Vec::new();
+        reply::waitresp(&mut out, asked.header.streamid, 600, "computing");
+        Attn::Other { actnum: client::xroot::codes::AttnCode::ASYNCMS, rest: b"\0\0\0\0hello" }
+            .encode(&mut out);
+        let mark = attn::begin(&mut out);
+        reply::ok(&mut out, asked.header.streamid, b"adler32 0A0b\0");
+        mark.finish(&mut out);
+        Act::Send(out)
+    })
+    .await;
+    let files = client(&[]).file_system(&server.url("/"));
+    let checksum = files.checksum("/a", Some("adler32")).await.unwrap();
+    assert_eq!((checksum.kind.as_str(), checksum.value.as_str()), ("adler32", "0a0b"));
+    assert_eq!(server.texts(RequestCode::QUERY), ["/a?cks.type=adler32\0"]);
+}
+
+#[tokio::test]
+async fn listings_with_and_without_status() {
+    let server = Fake::start(SERVER, |asked| match (asked.code(), asked.text().as_str()) {
+        (RequestCode::DIRLIST, "/old") => ok(asked, b"a\nb\0"),
+        (RequestCode::DIRLIST, _) => {
+            let mut out = Vec::new();
+            let streamid = asked.header.streamid;
+            reply::oksofar(&mut out, streamid, b".\n0 0 0 0\na\n1 2 48 3 [ adler32:x ]\n");
+            reply::ok(&mut out, streamid, b"b\n1 3 51 3 4 5 0755 me us [ adler32:12 ]\0");
+            Act::Send(out)
+        }
+        (_, "/old/a") => ok(asked, &stat_text(7)),
+        _ => send(|out| reply::error(out, asked.header.streamid, ErrorCode::NOT_FOUND, "gone")),
+    })
+    .await;
+    let files = client(&[]).file_system(&server.url("/"));
+    let with = ListWith { stat: true, ..ListWith::default() };
+    let list = files.list("/new", &with).await.unwrap();
+    assert_eq!((list[0].name.as_str(), list[0].stat.as_ref().unwrap().size), ("a", 2));
+    assert!(list[1].stat.as_ref().unwrap().is_dir());
+    assert_eq!(list[1].checksum.as_ref().unwrap().value, "12");
+    // A server that knows no status is asked name by name; what has gone meanwhile has none.
+    let list = files.list("/old", &with).await.unwrap();
+    assert_eq!(list.iter().map(|entry| entry.stat.is_some()).collect::<Vec<_>>(), [true, false]);
+}
+
+#[tokio::test]
+async fn a_deep_locate_asks_the_managers() {
+    let server = Fake::start(SERVER, |asked| ok(asked, b"Sw[::127.0.0.1]:7 sr[::127.0.0.1]:8\0")).await;
+    let port = server.address.port();
+    let manager = Fake::start(MANAGER, move |asked| {
+        ok(asked, format!("Mr[::127.0.0.1]:{port} Xr? Sr[::127.0.0.1]:7\0").as_bytes())
+    })
+    .await;
+    let files = client(&[]).file_system(&manager.url("/"));
+    let found = files.locate_deep("/a", LocateOptions::NONE).await.unwrap();
+    let mut found: Vec<_> = found.iter().map(|found| (found.address.as_str(), found.pending)).collect();
+    found.sort_unstable();
+    assert_eq!(found, [("[::127.0.0.1]:7", false), ("[::127.0.0.1]:8", true)]);
+}
+
+#[tokio::test]
+async fn configuration_values_stand_for_their_keys() {
+    let server = Fake::start(SERVER, |asked| ok(asked, b"2097136\ntpcdlg\n1024\n")).await;
+    let files = client(&[]).file_system(&server.url("/"));
+    let values = files.config(&["readv_ior_max", "tpcdlg", "readv_iov_max"]).await.unwrap();
+    assert_eq!(values, [Some("2097136".to_owned()), None, Some("1024".to_owned())]);
+}
+
+#[tokio::test]
+async fn reads_arrive_whole_however_large_and_cut() {
+    let server = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 1 << 20),
+        RequestCode::READ => {
+            let mut out = Vec::new();
+            let streamid = asked.header.streamid;
+            reply::oksofar(&mut out, streamid, &vec![1; 700_000]);
+            reply::oksofar(&mut out, streamid, &[2; 100]);
+            reply::oksofar(&mut out, streamid, &vec![3; 200_000]);
+            reply::ok(&mut out, streamid, &[]);
+            Act::Send(out)
+        }
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    assert_eq!(file.stat_at_open().unwrap().size, 1 << 20);
+    for data in [file.read(0, 1_000_000).await.unwrap(), file.read_pages(0, 1_000_000).await.unwrap()] {
+        assert_eq!(data.len(), 900_100);
+        assert_eq!((data[699_999], data[700_000], data[700_100]), (1, 2, 3));
+    }
+    file.close().await.unwrap();
+    assert_eq!(
+        file.read(0, 1).await.unwrap_err().to_string(),
+        format!("read root://{}//a: the file is closed", server.address)
+    );
+    assert_eq!(server.count(RequestCode::CLOSE), 1);
+    assert_eq!(server.asked.lock().unwrap()[0].header.body[2..4], [0x04, 0x50]);
+}
+
+/// A frame of page data of the file `offset % 251`, with its first page damaged if so.
+fn page_frame(asked: &support::Asked, offset: u64, length: usize, last: bool, damaged: bool) -> Vec<u8> {
+    let room = client::pages::checksums_length(offset, length);
+    let mut data = vec![0; room];
+    data.extend((0..length as u64).map(|byte| ((offset + byte) % 251) as u8));
+    client::pages::interleave(offset, &mut data, room, length).unwrap();
+    if damaged {
+        data[4] ^= 1;
+    }
+    let frame = StatusFrame {
+        streamid: asked.header.streamid,
+        request: RequestCode::PGREAD,
+        resptype: if last { ResponseType::FINAL } else { ResponseType::PARTIAL },
+        dlen: i32::try_from(data.len()).unwrap(),
+        offset: i64::try_from(offset).unwrap(),
+    };
+    let mut out = frame.encode().to_vec();
+    out.extend(data);
+    out
+}
+
+#[tokio::test]
+async fn a_damaged_page_is_read_again() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 100_000),
+        RequestCode::PGREAD if asked.payload[1] == 1 => {
+            assert_eq!(asked.header.body[4..], [0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0x10, 0]);
+            Act::Send(page_frame(asked, 8192, 4096, true, false))
+        }
+        RequestCode::PGREAD => {
+            let first = page_frame(asked, 100, 8092, false, false);
+            Act::Send([first, page_frame(asked, 8192, 50_000, true, true)].concat())
+        }
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    let data = file.read_pages(100, 58_092).await.unwrap();
+    let expected: Vec<u8> = (100..58_192_u64).map(|byte| (byte % 251) as u8).collect();
+    assert!(data == expected);
+    assert_eq!(server.count(RequestCode::PGREAD), 2);
+}
+
+#[tokio::test]
+async fn a_page_that_stays_damaged_is_an_error_and_no_data() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 4096),
+        RequestCode::PGREAD => Act::Send(page_frame(asked, 0, 4096, true, true)),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    let error = file.read_pages(0, 4096).await.unwrap_err();
+    assert_eq!(error.cause(), &client::Cause::Corrupt { offset: 0, pages: 1 });
+}
+
+#[tokio::test]
+async fn vectors_are_read_in_one_request() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 100_000),
+        RequestCode::READV => {
+            let mut body = Vec::new();
+            for segment in wire::xroot::request::SegmentList::new(&asked.payload) {
+                body.extend(segment.encode());
+                body.extend((0..segment.length).map(|byte| (segment.offset + i64::from(byte)) as u8));
+            }
+            ok(asked, &body)
+        }
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    let data = file.read_vector(&[(0, 3), (3, 2), (70_000, 4)]).await.unwrap();
+    assert_eq!(data, [&[0_u8, 1, 2][..], &[3, 4], &[0x70, 0x71, 0x72, 0x73]]);
+    assert_eq!(server.asked.lock().unwrap()[1].payload.len(), 2 * 16);
+}
+
+#[tokio::test]
+async fn writes_go_out_with_checksums_and_bad_pages_again() {
+    let mut bad = true;
+    let server = Fake::start(SERVER, move |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 0),
+        RequestCode::PGWRITE => {
+            let retry = asked.header.body[13] == 1;
+            assert_eq!(retry, !bad);
+            let offset = if retry { 4096 } else { 0 };
+            assert_eq!(client::pages::bad_pages(offset, &asked.payload).count(), 0);
+            send(|out| {
+                if std::mem::take(&mut bad) {
+                    reply::status::pgwrite_bad_pages(out, asked.header.streamid, 0, 904, 904, &[4096]);
+                } else {
+                    reply::status::pgwrite_done(out, asked.header.streamid, 4096);
+                }
+            })
+        }
+        _ => ok(asked, b""),
+    })
+    .await;
+    let with = OpenWith::overwrite().persist_on_successful_close().expected_size(5000);
+    let file = client(&[]).open(&server.url("/a"), &with).await.unwrap();
+    file.write_pages(0, vec![7; 5000]).await.unwrap();
+    assert_eq!(server.count(RequestCode::PGWRITE), 2);
+    file.write(5000, Bytes::from_static(b"plain")).await.unwrap();
+    file.write_vector(&[(0, Bytes::from_static(b"ab")), (9, Bytes::from_static(b"c"))], true).await.unwrap();
+    assert_eq!(server.texts(RequestCode::WRITE), ["plain"]);
+    assert!(server.texts(RequestCode::WRITEV)[0].ends_with("abc"));
+    assert_eq!(server.texts(RequestCode::OPEN), ["/a?oss.asize=5000"]);
+    file.sync().await.unwrap();
+    file.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_dropped_file_is_closed_unless_that_would_persist_a_part() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 0),
+        _ => ok(asked, &stat_text(1)),
+    })
+    .await;
+    let client = client(&[]);
+    drop(client.open(&server.url("/a"), &OpenWith::read()).await.unwrap());
+    drop(client.open(&server.url("/b"), &OpenWith::create().persist_on_successful_close()).await.unwrap());
+    client.file_system(&server.url("/")).stat("/a").await.unwrap();
+    let codes: Vec<_> = server.asked.lock().unwrap().iter().map(|asked| asked.code()).collect();
+    assert_eq!(codes, [RequestCode::OPEN, RequestCode::CLOSE, RequestCode::OPEN, RequestCode::STAT]);
+    assert_eq!(OpenWith::create().options, OpenOptions::NEW | OpenOptions::UPDT);
+}
+
+#[tokio::test]
+async fn attributes_of_paths_and_files() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 0),
+        _ => match asked.header.body[4] {
+            1 => ok(asked, b"\x01\x02\0\0a\0\x0b\xd3b\0\0\0\0\x01x\0\0\0\0"),
+            2 => ok(asked, b"a\0\0\0\0\x01x"),
+            _ => ok(asked, b"\x01\x01\x0b\xcaa\0"),
+        },
+    })
+    .await;
+    let client = client(&[]);
+    let files = client.file_system(&server.url("/"));
+    let values = files.attribute_values("/f", &["a", "b"]).await.unwrap();
+    assert_eq!(values, [("a".to_owned(), Some(b"x".to_vec())), ("b".to_owned(), None)]);
+    assert_eq!(server.texts(RequestCode::FATTR), ["/f\0\0\0a\0\0\0b\0"]);
+    assert_eq!(files.list_attributes("/f").await.unwrap()[0].value, b"x");
+    let file = client.open(&server.url("/f"), &OpenWith::update()).await.unwrap();
+    let error = file.set_attributes(&[("a", b"v")], true).await.unwrap_err();
+    assert_eq!(error.code(), Some(ErrorCode::IT_EXISTS));
+    assert!(server.texts(RequestCode::FATTR)[2].starts_with("\0\0\0a\0"));
+}

@@ -1,0 +1,211 @@
+//! A server that plays a script, on the test's own runtime.
+
+#![allow(dead_code, clippy::unwrap_used)]
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use client::{Client, Settings, Source, Url};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use wire::xroot::flags::ServerFlags;
+use wire::xroot::header::{Handshake, HandshakeReply};
+use wire::xroot::reply::{self, LoginReply, ProtocolReply};
+use wire::xroot::request::SegmentList;
+use wire::xroot::{RequestCode, RequestHeader, SessionId};
+
+/// What a server is.
+pub(crate) const SERVER: ServerFlags =
+    ServerFlags::IS_SERVER.with(ServerFlags::SUPPGRW).with(ServerFlags::SUPPOSC);
+pub(crate) const PLAIN: ServerFlags = ServerFlags::IS_SERVER;
+pub(crate) const MANAGER: ServerFlags = ServerFlags::IS_MANAGER;
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Which connection, from 0.
+    pub(crate) connection: u32,
+    pub(crate) header: RequestHeader,
+    pub(crate) payload: Vec<u8>,
+}
+
+impl Asked {
+    pub(crate) fn code(&self) -> RequestCode {
+        self.header.code
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.payload).into_owned()
+    }
+}
+
+/// What the server does about it.
+pub(crate) enum Act {
+    /// Sends these bytes, which may be nothing.
+    Send(Vec<u8>),
+    /// Sends them and closes the connection.
+    SendAndClose(Vec<u8>),
+}
+
+/// Answers with one frame that `frame` appends.
+pub(crate) fn send(frame: impl FnOnce(&mut Vec<u8>)) -> Act {
+    let mut out = Vec::new();
+    frame(&mut out);
+    Act::Send(out)
+}
+
+pub(crate) fn ok(asked: &Asked, body: &[u8]) -> Act {
+    send(|out| reply::ok(out, asked.header.streamid, body))
+}
+
+pub(crate) fn silence() -> Act {
+    Act::Send(Vec::new())
+}
+
+pub(crate) fn close() -> Act {
+    Act::SendAndClose(Vec::new())
+}
+
+/// A stat text of a file of so many bytes.
+pub(crate) fn stat_text(size: u64) -> Vec<u8> {
+    format!("7 {size} 48 99 98 97 0644 me us\0").into_bytes()
+}
+
+/// The answer to an open with handle and status.
+pub(crate) fn opened(asked: &Asked, handle: u8, size: u64) -> Act {
+    ok(asked, &[&[handle, 0, 0, 0][..], &[0; 8], &stat_text(size)].concat())
+}
+
+/// A running server. Its connections end with the test's runtime.
+pub(crate) struct Fake {
+    pub(crate) address: SocketAddr,
+    /// Everything that was asked, but handshake, protocol and login.
+    pub(crate) asked: Arc<Mutex<Vec<Asked>>>,
+    pub(crate) connections: Arc<AtomicU32>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Fake {
+    pub(crate) async fn start(
+        flags: ServerFlags,
+        answer: impl FnMut(&Asked) -> Act + Send + 'static,
+    ) -> Self {
+        Self::listening(TcpListener::bind("127.0.0.1:0").await.unwrap(), flags, answer)
+    }
+
+    pub(crate) fn listening(
+        listener: TcpListener,
+        flags: ServerFlags,
+        answer: impl FnMut(&Asked) -> Act + Send + 'static,
+    ) -> Self {
+        let address = listener.local_addr().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let connections = Arc::new(AtomicU32::new(0));
+        let answer = Arc::new(Mutex::new(answer));
+        let (noted, count) = (asked.clone(), connections.clone());
+        let task = tokio::spawn(async move {
+            let mut served = tokio::task::JoinSet::new();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let connection = count.fetch_add(1, Ordering::SeqCst);
+                let (noted, answer) = (noted.clone(), answer.clone());
+                served.spawn(async move {
+                    serve(stream, connection, flags, |asked| {
+                        noted.lock().unwrap().push(asked.clone());
+                        (answer.lock().unwrap())(asked)
+                    })
+                    .await;
+                });
+            }
+        });
+        Self { address, asked, connections, task }
+    }
+
+    /// Closes its port and all its connections.
+    pub(crate) async fn stop(self) -> SocketAddr {
+        self.task.abort();
+        let _ = self.task.await;
+        self.address
+    }
+
+    pub(crate) fn url(&self, path: &str) -> Url {
+        Url::parse(&format!("root://{}/{path}", self.address)).unwrap()
+    }
+
+    /// The texts of all requests of a kind, in order.
+    pub(crate) fn texts(&self, code: RequestCode) -> Vec<String> {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|asked| asked.code() == code).map(Asked::text).collect()
+    }
+
+    pub(crate) fn count(&self, code: RequestCode) -> usize {
+        self.texts(code).len()
+    }
+}
+
+async fn read_request(stream: &mut TcpStream, connection: u32) -> Option<Asked> {
+    let mut header = [0; 24];
+    stream.read_exact(&mut header).await.ok()?;
+    let header = RequestHeader::decode(&header);
+    let mut payload = vec![0; header.payload_bytes().unwrap()];
+    stream.read_exact(&mut payload).await.ok()?;
+    if header.code == RequestCode::WRITEV {
+        let more = SegmentList::new(&payload).total_bytes().unwrap();
+        let at = payload.len();
+        payload.resize(at + usize::try_from(more).unwrap(), 0);
+        stream.read_exact(&mut payload[at..]).await.ok()?;
+    }
+    Some(Asked { connection, header, payload })
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    connection: u32,
+    flags: ServerFlags,
+    mut answer: impl FnMut(&Asked) -> Act,
+) {
+    let mut handshake = [0; 20];
+    if stream.read_exact(&mut handshake).await.is_err() {
+        return;
+    }
+    assert!(Handshake::is(&handshake));
+    let role = HandshakeReply::DATA_SERVER;
+    let greeting = HandshakeReply { protover: 0x520, role }.encode();
+    stream.write_all(&greeting).await.unwrap();
+    while let Some(asked) = read_request(&mut stream, connection).await {
+        let mut body = Vec::new();
+        let act = match asked.code() {
+            RequestCode::PROTOCOL => {
+                ProtocolReply { pval: 0x520, flags, bind_interfaces: None, security: None }.encode(&mut body);
+                ok(&asked, &body)
+            }
+            RequestCode::LOGIN => {
+                let id = [u8::try_from(connection + 1).unwrap(); 16];
+                LoginReply { sessid: Some(SessionId(id)), security: b"" }.encode(&mut body);
+                ok(&asked, &body)
+            }
+            _ => answer(&asked),
+        };
+        match act {
+            Act::Send(bytes) => {
+                if stream.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+            Act::SendAndClose(bytes) => {
+                let _ = stream.write_all(&bytes).await;
+                return;
+            }
+        }
+    }
+}
+
+/// A client with these settings.
+pub(crate) fn client(settings: &[(&str, &str)]) -> Client {
+    let mut all = Settings::default();
+    for (name, value) in settings {
+        all.set(name, value, Source::Option).unwrap();
+    }
+    Client::with(all, "test")
+}
