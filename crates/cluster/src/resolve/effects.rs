@@ -27,11 +27,13 @@ pub struct ResolveSettings {
     pub hold: Duration,
     /// Whether there is somebody above who wants to hear of what comes and goes.
     pub has_parents: bool,
+    /// Whether clients are sent here by a node above: a supervisor.
+    pub supervises: bool,
 }
 
 impl Default for ResolveSettings {
     fn default() -> Self {
-        Self { silence: SILENCE, mute: MUTE, hold: HOLD, has_parents: false }
+        Self { silence: SILENCE, mute: MUTE, hold: HOLD, has_parents: false, supervises: false }
     }
 }
 

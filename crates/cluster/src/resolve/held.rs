@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::queries::{WAITERS_MAX, Waiter, Wish};
 use super::state::Heard;
 use super::{Action, PATIENCE, Resolver};
-use crate::request::Answer;
+use crate::request::{Answer, ErrorCode};
 
 /// How long a request is held at most, unless configured.
 pub const HOLD: Duration = Duration::from_secs(30);
@@ -36,6 +36,11 @@ impl Resolver {
             _ => self.settings.hold,
         };
         let until = *waiter.held_until.get_or_insert(now.saturating_add(longest));
+        if until <= now && !matches!(waiter.wish, Wish::State) && self.is_deserted(now) {
+            // Whoever sent the client here has others.
+            let text = "No server is here that could have the file.";
+            return Some(Answer::error(ErrorCode::SERVER_ERROR, text));
+        }
         if until <= now || self.held.len() + self.queries.waiters() >= WAITERS_MAX {
             return answer;
         }
@@ -49,8 +54,9 @@ impl Resolver {
             return Some(Duration::ZERO);
         }
         let over = self.held.iter().filter_map(|held| held.waiter.held_until).min()?;
-        let parent_waits = self.held.iter().any(|held| matches!(held.waiter.wish, Wish::State));
-        Some(self.empty_until.filter(|_| parent_waits).map_or(over, |until| until.min(over)))
+        let concerned = |held: &Held| matches!(held.waiter.wish, Wish::State) || self.door.is_some();
+        let soon = self.empty_until.filter(|_| self.held.iter().any(concerned));
+        Some(soon.map_or(over, |until| until.min(over)))
     }
 
     /// Judges again what is held, if anything changed, and ends what was held for long enough.
@@ -99,8 +105,9 @@ impl Resolver {
             }
             return;
         }
+        let deserted = self.deserted(now);
         let verdict = self.judge(&path, &waiter.wish, now);
-        if let Some(answer) = self.conclude(&path, verdict, waiter, now) {
+        if let Some(answer) = deserted.or_else(|| self.conclude(&path, verdict, waiter, now)) {
             actions.push(Action::Answer { token, answer });
         }
     }

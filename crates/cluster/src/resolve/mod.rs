@@ -53,7 +53,7 @@ use crate::paths::plain;
 use crate::request::{Answer, ErrorCode, LocateOptions, Reason, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
-use crate::tree::LinkId;
+use crate::tree::{Address, LinkId};
 
 /// A child that promised to say "not here" is given up after so many times [`ResolveSettings::silence`]: below it may be
 /// real daemons whose silence it has to listen to itself.
@@ -92,6 +92,8 @@ pub struct Resolver {
     missed_until: Option<Duration>,
     /// Until then children are expected where there are none at all.
     empty_until: Option<Duration>,
+    /// Where clients of the cluster begin, if a node above has said it.
+    door: Option<Address>,
 }
 
 /// Why the waiting requests of a query are looked at again.
@@ -132,6 +134,7 @@ impl Resolver {
             enough,
             missed_until: None,
             empty_until: None,
+            door: None,
         }
     }
 
@@ -177,6 +180,9 @@ impl Resolver {
             Err(answer) => return Some(answer),
         };
         let question = Question { options, avoided: Avoided::parse(tried, &self.cell) };
+        if let Some(answer) = self.deserted(now) {
+            return Some(answer);
+        }
         let refresh = self.recall(path, options.refresh, now);
         self.doubt(path, &question, now);
         let wish = Wish::Select(question);
@@ -203,6 +209,9 @@ impl Resolver {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
+        if let Some(answer) = self.deserted(now) {
+            return Some(answer);
+        }
         let refresh = self.recall(path, options.refresh, now);
         let wish = Wish::Locate(options);
         let verdict = self.judge(path, &wish, now);
@@ -257,14 +266,18 @@ impl Resolver {
         }
     }
 
-    /// A child says that it does not have a path any more.
+    /// A child says that it does not have a path any more. From an inner node this says nothing of those below it that it
+    /// has yet to hear itself.
     pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
         let rights = self.cell.paths().rights(path).unwrap_or_default();
         let definite = self.cell.definite();
+        let inner = !self.cell.servers().contains(slot);
         let shared = self.shared.chooser.policy().shared.is_some();
         let lost = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
             let before = presence(location, rights);
+            let had = location.have.contains(slot) && definite.contains(slot);
+            let again = inner && (had || location.unasked.contains(slot));
             let others = if shared { location.have } else { SlotMask::EMPTY };
             others.iter().for_each(|other| location.missed(other));
             location.missed(slot);
@@ -273,12 +286,21 @@ impl Resolver {
                 // Somebody else may have got it in silence: whoever asks next asks once more those that answer at once.
                 location.unasked |= definite - slot.mask();
             }
+            if again {
+                location.unasked.insert(slot);
+            }
             lost
         });
         if lost == Some(true) && self.settings.has_parents {
             actions.push(Action::Retract { path: Arc::from(path) });
         }
-        self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
+        let query = self.queries.find(path);
+        if !inner {
+            self.heard(query, slot, Settle::Heard, now, actions);
+        } else if let Some(id) = query {
+            // If it was asked, its answer is still to come.
+            self.settle(id, Settle::Heard, now, actions);
+        }
     }
 
     /// A child that was asked says that it does not have a path.
@@ -374,7 +396,7 @@ impl Resolver {
         let begin = |location: &mut Location| {
             let unasked = location.unasked & askable;
             location.unasked -= unasked;
-            let to = if shared.is_some() { turn(unasked, first) } else { unasked };
+            let to = if shared.is_some() { seen::turn(unasked, first) } else { unasked };
             location.querying = true;
             to
         };
@@ -570,11 +592,6 @@ fn checked(path: &[u8]) -> Result<&[u8], Answer> {
         return Err(Answer::error(ErrorCode::INVALID, "The path is not absolute."));
     }
     Ok(plain(path))
-}
-
-/// One of these slots; with each number another.
-fn turn(slots: SlotMask, number: usize) -> SlotMask {
-    slots.iter().nth(number.checked_rem(slots.len()).unwrap_or(0)).map(Slot::mask).unwrap_or_default()
 }
 
 #[cfg(test)]

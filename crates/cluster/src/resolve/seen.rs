@@ -7,7 +7,7 @@ use crate::cache::Location;
 use crate::cell::Cell;
 use crate::paths::Rights;
 use crate::selection::Policy;
-use crate::slots::SlotMask;
+use crate::slots::{Slot, SlotMask};
 
 /// All servers see the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,4 +50,9 @@ pub(super) fn seen(cell: &Cell, policy: &Policy, location: &Location, rights: Ri
         Some(_) if (have - location.pending).is_empty() => exact,
         Some(_) => Seen { have: rights.read, pending: SlotMask::EMPTY, open: false },
     }
+}
+
+/// One of these slots; with each number another.
+pub(super) fn turn(slots: SlotMask, number: usize) -> SlotMask {
+    slots.iter().nth(number.checked_rem(slots.len()).unwrap_or(0)).map(Slot::mask).unwrap_or_default()
 }

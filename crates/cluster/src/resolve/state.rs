@@ -7,6 +7,8 @@ use super::queries::{Waiter, Wish};
 use super::{Action, Resolver, StateAsk, StateReply, Token, checked};
 use crate::cache::Location;
 use crate::paths::Rights;
+use crate::request::Answer;
+use crate::tree::Address;
 
 impl Resolver {
     /// A parent asks whether it is here. `None`: there is nothing to say now; unless the ask was quiet, the answer comes
@@ -67,6 +69,27 @@ impl Resolver {
     fn is_empty(&mut self, now: Duration) -> bool {
         self.watch_empty(now);
         self.empty_until.is_some_and(|until| until <= now)
+    }
+
+    /// Whether clients were sent here by a node above and there has been nobody for a while: others have their files.
+    pub(super) fn is_deserted(&mut self, now: Duration) -> bool {
+        self.settings.supervises && self.is_empty(now)
+    }
+
+    /// Back to where clients begin, from a supervisor that has nobody below it: it may get none for days.
+    pub(super) fn deserted(&mut self, now: Duration) -> Option<Answer> {
+        if !self.is_deserted(now) {
+            return None;
+        }
+        let door = self.door.as_ref()?;
+        Some(Answer::Redirect { slot: None, host: door.host().into(), port: door.port() })
+    }
+
+    /// Where clients of the cluster begin, as the parents of a supervisor say.
+    pub fn set_door(&mut self, door: Option<&Address>) {
+        if self.settings.supervises && self.door.as_ref() != door {
+            self.door = door.cloned();
+        }
     }
 
     /// Notes since when there are no children.

@@ -351,6 +351,7 @@ impl Engine {
         let now = self.now();
         if let (Some(resolver), Some(members)) = (&mut self.resolver, self.node.members()) {
             resolver.set_quorum(members.serves() && members.is_settled(now));
+            resolver.set_door(members.settings().door.as_ref());
         }
         self.complain(now);
         self.end_broken();

@@ -70,7 +70,7 @@ pub struct Settings {
     pub children: Vec<ChildSettings>,
     /// Which child a client is sent to.
     pub policy: Policy,
-    /// The numbers of the location machine; `has_parents` is set by the driver.
+    /// The numbers of the location machine; `has_parents` and `supervises` are set by the driver.
     pub resolve: ResolveSettings,
     /// The numbers of its cache.
     pub cache: CacheSettings,

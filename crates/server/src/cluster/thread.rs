@@ -215,6 +215,7 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
         }
     }
     settings.resolve.has_parents = !settings.children.is_empty();
+    settings.resolve.supervises = settings.role == Role::Supervisor;
 }
 
 /// Where the node had its place before it was restarted.

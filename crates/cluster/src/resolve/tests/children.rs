@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::*;
-use crate::cell::Interface;
+use crate::cell::{ChildKind, Interface};
 use crate::tree::{Address, ChildChange, Extensions, Identity, LinkId, Member, Role, SystemId};
 
 fn root() -> Vec<Export> {
@@ -63,6 +63,40 @@ fn reset_below_a_supervisor_voids_what_it_said() {
     stage.machine.bounce(slot(1));
     assert_eq!(stage.read(1, "/f"), None);
     assert_eq!(stage.asked(), mask(&[1]));
+}
+
+#[test]
+fn what_goes_below_a_supervisor_says_nothing_of_what_else_is_there() {
+    let tree = || {
+        let mut stage = Stage::new(2);
+        stage.change(1, |child| child.kind = ChildKind::Inner);
+        stage
+    };
+    // Somebody joined below it and may have the file; then another one there says that it has it no more.
+    let mut stage = tree();
+    stage.learn("/f", &[]);
+    stage.machine.bounce(slot(1));
+    stage.gone(1, "/f");
+    assert_eq!(stage.read(1, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[1]));
+    // While it is asked that is no answer.
+    stage.gone(1, "/f");
+    assert_eq!(stage.answered(), []);
+    stage.have(1, "/f");
+    assert_eq!(sent_to(&stage.answer()), 1);
+    // The first that it heard of is gone; others it may have yet to hear.
+    stage.gone(1, "/f");
+    assert_eq!(stage.read(2, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[0, 1]));
+    // The silence of a real one would have to be listened to once more: it is taken at its word.
+    let mut stage = tree().legacy(&[1]);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.not_here(&[0], "/f");
+    stage.have(1, "/f");
+    assert_eq!((sent_to(&stage.answer()), stage.asked().len()), (1, 2));
+    stage.gone(1, "/f");
+    assert_eq!(stage.read(2, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[0]));
 }
 
 #[test]

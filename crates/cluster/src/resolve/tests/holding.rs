@@ -1,7 +1,8 @@
 //! Requests that wait for children instead of being told to come again, and children that are not well.
 
 use super::*;
-use crate::tree::ChildChange;
+use crate::request::LocateOptions;
+use crate::tree::{Address, ChildChange};
 
 /// A machine that holds requests for 30 s, and whose children have a minute to say a word.
 fn patient(servers: u8, has_parents: bool) -> Stage {
@@ -89,6 +90,51 @@ fn nobody_is_held_for_ever() {
     stage.pass(1.0);
     assert_eq!(stage.answer(), seconds(15));
     assert_eq!(stage.machine.next_deadline(), None);
+}
+
+#[test]
+fn a_supervisor_without_anybody_below_sends_clients_back() {
+    let deserted = || {
+        let mut stage = patient(0, true);
+        stage.machine.settings.supervises = true;
+        stage.machine.set_quorum(false);
+        stage
+    };
+    // Its children may be on their way for the first seconds.
+    let mut stage = deserted();
+    let door = Address::new("manager", 1094);
+    stage.machine.set_door(Some(&door));
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.turn();
+    let back = Answer::Redirect { slot: None, host: "manager".into(), port: 1094 };
+    assert_eq!(
+        stage.machine.next_deadline(),
+        Some(Duration::from_secs(5)),
+        "not only when it was held for long"
+    );
+    stage.pass(5.0);
+    assert_eq!(stage.answer(), back);
+    assert_eq!(stage.intend(2, "/new", Intent::Create), Some(back.clone()));
+    let locate = LocateOptions::default();
+    assert_eq!(stage.machine.locate(Token(3), b"/f", locate, stage.now, &mut stage.actions), Some(back));
+    // As soon as somebody is there it serves.
+    stage.join(0);
+    assert_eq!(stage.read(4, "/f"), None);
+    assert_eq!(stage.asked(), mask(&[0]));
+    // Below a real manager nobody said where clients begin: an error sends them back, but not at once.
+    let mut stage = deserted();
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.pass(29.0);
+    assert_eq!(stage.answered(), []);
+    stage.pass(1.0);
+    assert_eq!(code(&stage.answer()), ErrorCode::SERVER_ERROR.0);
+    // Clients of a manager begin there.
+    let mut stage = patient(0, true);
+    stage.machine.set_quorum(false);
+    stage.machine.set_door(Some(&door));
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.pass(30.0);
+    assert_eq!(stage.answer(), seconds(15));
 }
 
 #[test]

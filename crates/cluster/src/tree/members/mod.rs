@@ -222,8 +222,7 @@ impl Members {
 
     /// Whether everybody who is to come seems to be here: only then silence of all means that a file does not exist.
     pub fn is_settled(&self, now: Duration) -> bool {
-        let known = self.known();
-        let complete = self.settings.expected > 0 && known >= self.settings.expected;
+        let complete = self.settings.expected > 0 && self.known() >= self.settings.expected;
         self.serves && (complete || self.settles_at().is_none_or(|at| at <= now))
     }
 
