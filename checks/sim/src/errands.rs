@@ -34,6 +34,16 @@ const QUIET_SILENT: Duration = Duration::from_secs(300);
 /// children joined meanwhile.
 const MESSAGES_PER_REQUEST_AND_NODE: u64 = 3;
 
+/// Paths that no server has.
+const NOWHERE: u64 = 8;
+
+/// Connections that a node makes at most: to all managers, or to an inner node, and one that it is about to give up.
+const LINKS_MAX: usize = 4;
+
+/// Attempts of one request that a host may still have in hand: a client that lost its connection comes again after half a
+/// second at least, and what it asked for before is held for half a minute.
+const ATTEMPTS_MAX: usize = 60;
+
 /// The files of a world and who asks for them.
 #[derive(Debug)]
 pub struct Errands {
@@ -91,7 +101,7 @@ impl Errands {
     fn path(&self, lot: &mut Lot) -> Name {
         match self.paths.get(lot.below(self.paths.len() as u64 + 4) as usize) {
             Some(path) => path.clone(),
-            None => format!("/data/nowhere{}", lot.below(8)).into_bytes().into(),
+            None => format!("/data/nowhere{}", lot.below(NOWHERE)).into_bytes().into(),
         }
     }
 
@@ -164,7 +174,12 @@ impl Errands {
         let bad = |operation: &&Operation| {
             !matches!(operation.end, Some((_, End::Done | End::Missing | End::Exists)))
         };
-        match world.operations.iter().skip(first).find(bad) {
+        // A real supervisor without children keeps whoever came to it before; what real nodes do is not ours.
+        let kept = |operation: &&Operation| match world.hosts.get(operation.at).map(|host| &host.machine) {
+            Some(Some(Machine::Real(node))) => operation.waited >= PATIENCE / 2 && !node.serves(),
+            _ => false,
+        };
+        match world.operations.iter().skip(first).find(|operation| bad(operation) && !kept(operation)) {
             Some(operation) => {
                 Err(format!("no good end: {}; {}", brief(operation), world.state_of(operation.at)))
             }
@@ -206,6 +221,29 @@ impl Errands {
         for (operation, expected) in world.operations.iter().skip(first).zip(expected) {
             if !matches!(&operation.end, Some((_, end)) if expected.contains(end)) {
                 return Err(format!("{expected:?} was expected: {}", brief(operation)));
+            }
+        }
+        Ok(())
+    }
+
+    /// What hosts may have in hand while it lasts: a query for each path, and somebody who waits for it for each request that
+    /// is open or was given up less than half a minute ago.
+    ///
+    /// # Errors
+    /// What there is too much of.
+    pub fn within_bounds(&self, world: &World) -> Result<(), String> {
+        let paths = self.paths.len() + NOWHERE as usize;
+        let open = world.unfinished().count();
+        for (index, host) in world.hosts.iter().enumerate() {
+            let links = host.outward.len();
+            if links > LINKS_MAX && host.kind.is_own() {
+                return Err(format!("{:?}: host {index} has {links} connections of its own", world.now));
+            }
+            let Some(Machine::Own(own)) = &host.machine else { continue };
+            let Some(stats) = own.stats() else { continue };
+            let waiting = stats.waiters + stats.held;
+            if stats.queries > paths || waiting > paths + open * ATTEMPTS_MAX {
+                return Err(format!("{:?}: host {index} has {stats:?} of {open} requests", world.now));
             }
         }
         Ok(())

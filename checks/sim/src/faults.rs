@@ -1,15 +1,18 @@
-//! A cluster through a bad minute: crashes, returns, splits, links that break or fall silent, clocks that drift, nodes that
-//! lie, storms of logins, and clients who want their files all the while. Then the weather clears, and everybody must be in
-//! the tree again without an administrator, and everything be found.
+//! A cluster through a bad minute: crashes, returns, splits, links that break, stall or fall silent, nodes that come and go in
+//! quick succession, clocks that drift, nodes that lie, storms of logins, and clients who want their files all the while. Then
+//! the weather clears, and everybody must be in the tree again without an administrator, and everything be found.
 
 use std::time::Duration;
 
+use crate::counts::Counts;
 use crate::errands::Errands;
 use crate::formation::{Formation, Order};
 use crate::host::Kind;
 use crate::lot::Lot;
+use crate::occurred::Occurred;
+use crate::own::Sabotage;
 use crate::shape::Shape;
-use crate::world::{Counts, Weather, World};
+use crate::world::{Weather, World};
 
 /// How long the bad weather lasts.
 const BAD: Duration = Duration::from_secs(60);
@@ -32,10 +35,8 @@ pub struct Outcome {
     pub seed: u64,
     /// What formed.
     pub formation: Formation,
-    /// Crashes.
-    pub crashes: u32,
-    /// Splits of the network.
-    pub splits: u32,
+    /// What befell it.
+    pub occurred: Occurred,
     /// From the end of the bad weather until all were back.
     pub healed: Duration,
     /// The tree in the end.
@@ -76,109 +77,214 @@ fn draw(lot: &mut Lot) -> Formation {
 pub fn run(seed: u64) -> Result<Outcome, String> {
     let mut lot = Lot::new(seed ^ 0x5eed);
     let formation = draw(&mut lot);
-    let mut world = formation.world(seed);
-    let mut errands = Errands::prepare(&mut world, &formation, &mut lot);
-    let flood = lot.happens(60_000).then(|| {
-        let managers: Vec<usize> = (0..formation.managers).collect();
-        world.add(Kind::Flood, &managers, lot.time(BAD))
-    });
-    errands.begin(&mut world, &mut lot, BAD);
-    let mut outcome = Outcome {
-        seed,
-        formation,
-        crashes: 0,
-        splits: 0,
-        healed: Duration::ZERO,
-        shape: Shape { nodes: 0, height: 0, widest: 0 },
-        counts: Counts::default(),
-    };
-    bad_weather(&mut world, &mut lot, &mut outcome, &errands);
-    world.heal();
-    world.weather.faulty_per_million = 0;
-    for host in 0..world.len() {
-        world.start(host);
-    }
-    if let Some(flood) = flood {
-        world.crash(flood, false);
-    }
-    let patience = if formation.mixed() { HEALED_REAL } else { HEALED };
-    let cleared = world.now;
-    let shape = loop {
-        let step = world.now + Duration::from_millis(500);
-        world.run(step, |_| false);
-        let shapes: Result<Vec<Shape>, String> = (0..formation.managers).map(|at| world.shape(at)).collect();
-        match shapes {
-            Ok(shapes) => break shapes.into_iter().next(),
-            Err(error) if world.now > cleared + patience => {
-                return Err(format!("seed {seed}: {error} ({formation:?})"));
-            }
-            Err(_) => {}
-        }
-    };
-    outcome.healed = world.now - cleared;
-    errands.verify(&mut world).map_err(|error| format!("seed {seed}: {error} ({formation:?})"))?;
-    outcome.counts = world.counts;
-    outcome.shape = shape.unwrap_or(outcome.shape);
-    for manager in 0..formation.managers {
-        world.remembers_too_much(manager).map_err(|error| format!("seed {seed}: {error}"))?;
-    }
-    let limit = MESSAGES_PER_NODE_AND_SECOND * world.len() as f64 * world.now.as_secs_f64();
-    if world.counts.messages as f64 > limit {
-        return Err(format!("seed {seed}: {} messages, more than {limit}", world.counts.messages));
-    }
-    // A real manager may end real nodes by itself.
-    if world.killed > 0 && !formation.real_manager {
-        return Err(format!("seed {seed}: {} real nodes were ended by what they were sent", world.killed));
-    }
-    Ok(outcome)
+    let failed = |error| format!("seed {seed}: {error} ({formation:?})");
+    Minute::new(seed, formation, lot).run().map_err(failed)
 }
 
-fn bad_weather(world: &mut World, lot: &mut Lot, outcome: &mut Outcome, errands: &Errands) {
-    let mut returns: Vec<(Duration, usize)> = Vec::new();
-    let mut heals = None;
-    while world.now < BAD {
-        let next = world.now + lot.time(Duration::from_secs(4));
-        world.run(next.min(BAD), |_| false);
-        returns.retain(|(at, host)| {
+/// Runs the minute of this seed with nodes of our own alone, some of which do something wrong on purpose, for tests of the
+/// checks: those of `kind` with a number that `which` divides.
+///
+/// # Errors
+/// What did not hold.
+pub fn spoiled(seed: u64, sabotage: Sabotage, kind: Kind, which: usize) -> Result<Outcome, String> {
+    let mut lot = Lot::new(seed ^ 0x5eed);
+    let formation = Formation {
+        real_manager: false,
+        real_servers_percent: 0,
+        real_supervisors_percent: 0,
+        ..draw(&mut lot)
+    };
+    let mut minute = Minute::new(seed, formation, lot);
+    for host in 0..minute.world.len() {
+        if minute.world.kind(host) == kind && host % which == 0 {
+            minute.world.hosts[host].sabotage = Some(sabotage);
+        }
+    }
+    minute.run()
+}
+
+/// A bad minute while it lasts.
+struct Minute {
+    seed: u64,
+    formation: Formation,
+    world: World,
+    lot: Lot,
+    errands: Errands,
+    flood: Option<usize>,
+    /// Who comes back when.
+    returns: Vec<(Duration, usize)>,
+    /// When the network is whole again.
+    heals: Option<Duration>,
+    splits: u64,
+    flaps: u64,
+    cut_off: u64,
+}
+
+impl Minute {
+    fn new(seed: u64, formation: Formation, mut lot: Lot) -> Self {
+        let mut world = formation.world(seed);
+        let mut errands = Errands::prepare(&mut world, &formation, &mut lot);
+        let flood = lot.happens(60_000).then(|| {
+            let managers: Vec<usize> = (0..formation.managers).collect();
+            world.add(Kind::Flood, &managers, lot.time(BAD))
+        });
+        errands.begin(&mut world, &mut lot, BAD);
+        let returns = Vec::new();
+        Self {
+            seed,
+            formation,
+            world,
+            lot,
+            errands,
+            flood,
+            returns,
+            heals: None,
+            splits: 0,
+            flaps: 0,
+            cut_off: 0,
+        }
+    }
+
+    fn run(mut self) -> Result<Outcome, String> {
+        self.bad_weather()?;
+        let occurred = Occurred::of(&self.world, self.splits, self.flaps, self.cut_off);
+        let world = &mut self.world;
+        world.heal();
+        world.weather.faulty_per_million = 0;
+        for host in 0..world.len() {
+            world.start(host);
+        }
+        if let Some(flood) = self.flood {
+            world.crash(flood, false);
+        }
+        let cleared = world.now;
+        let shape = self.heal()?;
+        let healed = self.world.now - cleared;
+        self.errands.verify(&mut self.world)?;
+        self.judge()?;
+        let Self { seed, formation, world, .. } = self;
+        Ok(Outcome { seed, formation, occurred, healed, shape, counts: world.counts })
+    }
+
+    /// Lets everybody find back; the tree of the first manager.
+    fn heal(&mut self) -> Result<Shape, String> {
+        let patience = if self.formation.mixed() { HEALED_REAL } else { HEALED };
+        let cleared = self.world.now;
+        loop {
+            let step = self.world.now + Duration::from_millis(500);
+            self.world.run(step, |_| false);
+            let shapes: Result<Vec<Shape>, String> =
+                (0..self.formation.managers).map(|at| self.world.shape(at)).collect();
+            match shapes.map(|shapes| shapes.into_iter().next()) {
+                Ok(Some(shape)) => return Ok(shape),
+                Ok(None) => return Err("no manager".to_owned()),
+                Err(error) if self.world.now > cleared + patience => return Err(error),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// What must hold in the end.
+    fn judge(&self) -> Result<(), String> {
+        let world = &self.world;
+        for manager in 0..self.formation.managers {
+            world.remembers_too_much(manager)?;
+        }
+        let limit = MESSAGES_PER_NODE_AND_SECOND * world.len() as f64 * world.now.as_secs_f64();
+        if world.counts.messages as f64 > limit {
+            return Err(format!("{} messages, more than {limit}", world.counts.messages));
+        }
+        // A real manager may end real nodes by itself.
+        if world.killed > 0 && !self.formation.real_manager {
+            return Err(format!("{} real nodes were ended by what they were sent", world.killed));
+        }
+        Ok(())
+    }
+
+    fn bad_weather(&mut self) -> Result<(), String> {
+        while self.world.now < BAD {
+            let next = self.world.now + self.lot.time(Duration::from_secs(4));
+            self.world.run(next.min(BAD), |_| false);
+            self.errands.within_bounds(&self.world)?;
+            self.bring_back();
+            self.errands.change(&mut self.world, &mut self.lot);
+            match self.lot.below(12) {
+                0..5 => {
+                    let host = self.lot.below(self.world.len() as u64) as usize;
+                    self.crash(host, Duration::from_secs(20));
+                }
+                5 => {
+                    // A supervisor is what hurts.
+                    if let Some(host) = self.supervisor() {
+                        self.crash(host, Duration::from_secs(20));
+                    }
+                }
+                6 => self.crash(0, Duration::from_secs(10)),
+                7 if self.heals.is_none() => {
+                    let (salt, groups) = (self.lot.draw(), 2 + self.lot.below(2));
+                    self.world.split(|host| (Lot::new(salt ^ host as u64).draw() % groups) as u8);
+                    self.splits += 1;
+                    self.heals = Some(self.world.now + self.lot.time(Duration::from_secs(20)));
+                }
+                8 => self.flap(),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Who is due comes back, and the network is whole again when it is time.
+    fn bring_back(&mut self) {
+        let world = &mut self.world;
+        self.returns.retain(|(at, host)| {
             if *at <= world.now {
                 world.start(*host);
             }
             *at > world.now
         });
-        if heals.take_if(|at| *at <= world.now).is_some() {
+        if self.heals.take_if(|at| *at <= world.now).is_some() {
             world.heal();
         }
-        errands.change(world, lot);
-        match lot.below(10) {
-            0..5 => {
-                let host = lot.below(world.len() as u64) as usize;
-                outcome.crashes += 1;
-                world.crash(host, lot.happens(300_000));
-                returns.push((world.now + lot.time(Duration::from_secs(20)), host));
+    }
+
+    fn supervisor(&mut self) -> Option<usize> {
+        let world = &self.world;
+        let supervisors: Vec<usize> =
+            (0..world.len()).filter(|host| world.kind(*host).is_supervisor()).collect();
+        supervisors.get(self.lot.below(supervisors.len() as u64) as usize).copied()
+    }
+
+    fn crash(&mut self, host: usize, longest: Duration) {
+        self.world.crash(host, self.lot.happens(300_000));
+        self.returns.push((self.world.now + self.lot.time(longest), host));
+    }
+
+    /// A node comes and goes in quick succession: its process, or its connection to all others.
+    fn flap(&mut self) {
+        let any = self.lot.below(self.world.len() as u64) as usize;
+        let host = if self.lot.happens(500_000) { self.supervisor().unwrap_or(any) } else { any };
+        let process = self.lot.happens(500_000);
+        for _ in 0..3 + self.lot.below(5) {
+            if process {
+                self.world.crash(host, self.lot.happens(300_000));
+                self.flaps += 1;
+            } else {
+                self.world.cut_off(host, true);
+                self.cut_off += 1;
             }
-            5 => {
-                // A supervisor is what hurts.
-                let supervisors: Vec<usize> =
-                    (0..world.len()).filter(|host| world.kind(*host).is_supervisor()).collect();
-                if let Some(host) = supervisors.get(lot.below(supervisors.len() as u64) as usize) {
-                    outcome.crashes += 1;
-                    world.crash(*host, lot.happens(300_000));
-                    returns.push((world.now + lot.time(Duration::from_secs(20)), *host));
-                }
+            self.pause();
+            if process {
+                self.world.start(host);
+            } else {
+                self.world.cut_off(host, false);
             }
-            6 => {
-                outcome.crashes += 1;
-                world.crash(0, lot.happens(300_000));
-                returns.push((world.now + lot.time(Duration::from_secs(10)), 0));
-            }
-            7 if heals.is_none() => {
-                let (salt, groups) = (lot.draw(), 2 + lot.below(2));
-                world.split(|host| (Lot::new(salt ^ host as u64).draw() % groups) as u8);
-                outcome.splits += 1;
-                heals = Some(world.now + lot.time(Duration::from_secs(20)));
-            }
-            _ => {}
+            self.pause();
         }
+    }
+
+    fn pause(&mut self) {
+        let next = self.world.now + self.lot.time(Duration::from_millis(1500));
+        self.world.run(next, |_| false);
     }
 }
 

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::counts::Counts;
 use crate::host::Kind;
 use crate::shape::{Shape, least_height};
-use crate::world::{Counts, Weather, World};
+use crate::world::{Weather, World};
 
 /// Who starts when.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,8 +14,22 @@ use crate::talk::{Deed, Files, Name, Request, Told, Wish};
 /// How long silence is listened to, and how long clients are told to wait for it.
 const LOOKUP: Duration = Duration::from_secs(5);
 
-/// A child as files are asked for: its connection and the number of its host.
-pub(crate) type Child = (LinkId, usize);
+/// How long a client is told to wait where nobody serves yet.
+const SERVICE: Duration = Duration::from_secs(15);
+
+/// How long it is told to wait for children that do not serve for the moment.
+const SUSPENDED: Duration = Duration::from_secs(30);
+
+/// A child as files are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Child {
+    /// Its connection.
+    pub(crate) link: LinkId,
+    /// The number of its host.
+    pub(crate) host: usize,
+    /// Whether it says that it serves: an inner node without children does not.
+    pub(crate) serves: bool,
+}
 
 #[derive(Default, Debug)]
 struct Known {
@@ -34,7 +48,7 @@ pub(crate) struct Hearsay {
 impl Hearsay {
     /// These are the children now. Whether any of them is new, so that the parents' knowledge is void.
     pub(crate) fn follow(&mut self, children: &[Child]) -> bool {
-        let now: BTreeSet<LinkId> = children.iter().map(|(link, _)| *link).collect();
+        let now: BTreeSet<LinkId> = children.iter().map(|child| child.link).collect();
         let fresh = now.iter().any(|link| !self.children.contains(link));
         if now != self.children {
             for known in self.known.values_mut() {
@@ -97,28 +111,66 @@ impl Hearsay {
         now: Duration,
         out: &mut Vec<Deed>,
     ) -> Told {
+        if !children.iter().any(|child| child.serves) {
+            return Told::Wait(SERVICE);
+        }
         let tried: BTreeSet<&str> = request.tried.split(',').collect();
-        let avoided = |host: usize| tried.contains(crate::host::Host::name(host).as_str());
         let path = &request.path;
         self.ask(path, StateAsk::default(), now, out);
         let Some(known) = self.known.get_mut(path) else { return Told::Missing };
         let open = now < known.until;
-        let holders = || children.iter().filter(|(link, _)| known.have.contains(link));
-        match request.wish {
-            Wish::Locate if holders().count() > 0 => Told::Listed(holders().map(|(_, host)| *host).collect()),
-            _ if open && (known.have.is_empty() || request.wish != Wish::Read) => Told::Wait(LOOKUP),
-            Wish::Create if !known.have.is_empty() => Told::Exists,
-            Wish::Create => {
-                let mut fit = children.iter().filter(|(_, host)| !avoided(*host));
-                let Some((link, host)) = fit.next() else { return Told::Missing };
-                known.have.insert(*link);
-                Told::Redirect(*host)
+        let holders: Vec<Child> =
+            children.iter().filter(|child| known.have.contains(&child.link)).copied().collect();
+        let among = match request.wish {
+            Wish::Locate if !holders.is_empty() => {
+                return Told::Listed(holders.iter().map(|child| child.host).collect());
             }
-            _ => match holders().find(|(_, host)| !avoided(*host)) {
-                Some((_, host)) => Told::Redirect(*host),
-                None if open => Told::Wait(LOOKUP),
-                None => Told::Missing,
-            },
+            _ if open && (holders.is_empty() || request.wish != Wish::Read) => return Told::Wait(LOOKUP),
+            Wish::Create if !holders.is_empty() => return Told::Exists,
+            Wish::Create => children,
+            _ => &holders,
+        };
+        let fit = |child: &&Child| !tried.contains(crate::host::Host::name(child.host).as_str());
+        let mut fit = among.iter().filter(fit).peekable();
+        if fit.peek().is_none() {
+            return if open { Told::Wait(LOOKUP) } else { Told::Missing };
         }
+        let Some(child) = fit.find(|child| child.serves) else { return Told::Wait(SUSPENDED) };
+        if request.wish == Wish::Create {
+            // Those who come after it are sent there too, and a second one that would make it is refused.
+            known.have.insert(child.link);
+        }
+        Told::Redirect(child.host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::Reason;
+
+    fn create(tried: &str) -> Request {
+        let path: Name = Name::from(&b"/new"[..]);
+        let tried = tried.to_owned();
+        Request { operation: 0, attempt: 0, wish: Wish::Create, path, tried, reason: Reason::Missing }
+    }
+
+    #[test]
+    fn who_does_not_serve_is_asked_but_gets_no_clients() {
+        let (empty, serving) = (LinkId::accepted(1), LinkId::accepted(2));
+        let idle = Child { link: empty, host: 1, serves: false };
+        let busy = Child { link: serving, host: 2, serves: true };
+        let mut hearsay = Hearsay::default();
+        let mut out = Vec::new();
+        let mut ask = |hearsay: &mut Hearsay, children: &[Child], tried: &str, seconds| {
+            hearsay.follow(children);
+            hearsay.serve(&create(tried), children, Duration::from_secs(seconds), &mut out)
+        };
+        assert_eq!(ask(&mut hearsay, &[idle], "", 0), Told::Wait(SERVICE));
+        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 0), Told::Wait(LOOKUP));
+        assert_eq!(ask(&mut hearsay, &[idle, busy], "n2", 6), Told::Wait(SUSPENDED));
+        assert_eq!(ask(&mut hearsay, &[idle, busy], "", 6), Told::Redirect(2));
+        assert_eq!(ask(&mut hearsay, &[idle, busy], "n2", 6), Told::Exists, "what it was chosen for it has");
+        assert_eq!(out.len(), 2, "both are asked, once");
     }
 }

@@ -12,7 +12,7 @@ use crate::disk::Disk;
 use crate::flood::Flood;
 use crate::legacy::Legacy;
 use crate::lot::Lot;
-use crate::own::{Manner, Own};
+use crate::own::{Manner, Own, Sabotage};
 use crate::talk::{Deed, Files, Request};
 
 /// The port of every node.
@@ -135,7 +135,6 @@ pub struct Host {
     /// What it is.
     pub kind: Kind,
     managers: Vec<usize>,
-    /// Speed of its clock.
     rate: f64,
     /// How often it has crashed.
     pub(crate) epoch: u32,
@@ -145,16 +144,20 @@ pub struct Host {
     pub(crate) outward: Vec<(LinkId, u32)>,
     pub(crate) remembered: Option<Address>,
     pub(crate) placed: bool,
+    /// When the youngest message that has arrived was sent, and over which link.
+    pub(crate) newest: (Duration, u32),
     /// Its files.
     pub disk: Disk,
     /// When its parent took it in last.
     pub(crate) seated: Duration,
-    /// Who took it in last.
-    pub(crate) seat: Option<usize>,
+    /// Who took it in last, and in which life of that one.
+    pub(crate) seat: Option<(usize, u32)>,
     /// Since when it has no place, if it has had one.
     pub(crate) missed: Option<Duration>,
     /// How it deals with what it is asked.
     pub manner: Manner,
+    /// What it does wrong so that a check must notice it.
+    pub(crate) sabotage: Option<Sabotage>,
     /// Whether it lists its files at each login.
     pub inventory: bool,
 }
@@ -172,11 +175,13 @@ impl Host {
             outward: Vec::new(),
             remembered: None,
             placed: false,
+            newest: (Duration::ZERO, 0),
             disk: Disk::default(),
             seated: Duration::ZERO,
             seat: None,
             missed: None,
             manner: Manner::Honest,
+            sabotage: None,
             inventory: false,
         }
     }
@@ -198,6 +203,11 @@ impl Host {
     /// Where a host listens.
     pub fn address(index: usize) -> Address {
         Address::new(&Self::name(index), PORT)
+    }
+
+    /// Speed of its clock.
+    pub(crate) const fn rate(&self) -> f64 {
+        self.rate
     }
 
     /// The time as this host has it.
@@ -324,6 +334,8 @@ impl Host {
         let parent = |acceptor| {
             let mut settings = ParentSettings::new(acceptor, self.id(), Self::address(self.index));
             settings.replicas = self.managers.len() > 1;
+            settings.door =
+                (acceptor == Acceptor::Manager).then(|| Address::new(&Self::name(self.index), DATA_PORT));
             settings
         };
         let mut child = ChildSettings::new(managers, self.login());
@@ -338,7 +350,7 @@ impl Host {
         let (inner, has_parents) = (parent.is_some(), !children.is_empty());
         let node = Node::new(parent, children, lot, now);
         let own = SocketAddr::new(Self::ip(self.index), DATA_PORT);
-        let own = Own::new(node, inner, has_parents, own, lot);
-        Machine::Own(Box::new(own.with(self.manner, self.inventory)))
+        let own = Own::new(node, inner.then_some(has_parents), own, lot);
+        Machine::Own(Box::new(own.with(self.manner, self.inventory, self.sabotage)))
     }
 }

@@ -48,6 +48,8 @@ struct Guest {
     link: LinkId,
     peer: Peer,
     slot: Option<cluster::Slot>,
+    /// Whether it says that it serves.
+    serves: bool,
     heard: Duration,
     pinged: Duration,
 }
@@ -69,6 +71,8 @@ pub struct Legacy {
     dead: bool,
     parent: Option<Cell>,
     guests: Vec<Guest>,
+    /// Whether the parent was told that this node serves.
+    said: bool,
     hearsay: Hearsay,
 }
 
@@ -91,6 +95,7 @@ impl Legacy {
             dead: false,
             parent: parent.then(Cell::default),
             guests: Vec::new(),
+            said: false,
             hearsay: Hearsay::default(),
         }
     }
@@ -226,12 +231,17 @@ impl Legacy {
     pub fn handle(&mut self, event: Event, now: Duration, out: &mut Vec<Action>) {
         match event {
             Event::Accepted { link, peer } => {
-                self.guests.push(Guest { link, peer, slot: None, heard: now, pinged: now });
+                self.guests.push(Guest { link, peer, slot: None, serves: true, heard: now, pinged: now });
             }
             Event::Connected { link } if self.link == Some(link) => {
                 self.phase = Phase::Asking;
                 self.due = now + PING;
-                out.push(Action::Send { link, message: Message::Login(Box::new(self.login.clone())) });
+                let mut login = self.login.clone();
+                self.said = self.serves();
+                if !self.said {
+                    login.mode |= Mode::SUSPEND | Mode::NOSTAGE;
+                }
+                out.push(Action::Send { link, message: Message::Login(Box::new(login)) });
             }
             Event::Message { link, message } if self.link == Some(link) => {
                 self.parent_says(message, now, out)
@@ -287,16 +297,31 @@ impl Legacy {
                 out.push(Action::Close { link });
                 self.guest_gone(link);
             }
-            Message::Status(Status { reset: true, .. }) => {
-                self.hearsay.reset(link);
-                for link in self.parent_links() {
-                    let status = Status { reset: true, ..Status::default() };
-                    out.push(Action::Send { link, message: Message::Status(status) });
+            Message::Status(status) => {
+                guest.serves = status.serves.unwrap_or(guest.serves);
+                if status.reset {
+                    self.hearsay.reset(link);
+                    self.reset_parents(out);
                 }
             }
             Message::Occupancy(_) => panic!("a real node got a message of our own"),
             _ => {}
         }
+    }
+
+    /// The parents' knowledge is void.
+    fn reset_parents(&self, out: &mut Vec<Action>) {
+        for link in self.parent_links() {
+            let status = Status { reset: true, ..Status::default() };
+            out.push(Action::Send { link, message: Message::Status(status) });
+        }
+    }
+
+    /// Whether clients are served here: a leaf itself, an inner node by one child at least. (A real manager waits for 80 % of
+    /// the most children it has ever had, even when others have taken some of them: its administrator sets
+    /// `cms.delay servers 1` in a tree that changes.)
+    pub(crate) fn serves(&self) -> bool {
+        self.parent.is_none() || self.guests.iter().any(|guest| guest.slot.is_some() && guest.serves)
     }
 
     fn guest_gone(&mut self, link: LinkId) {
@@ -310,10 +335,11 @@ impl Legacy {
 
     fn admit(&mut self, link: LinkId, login: &Login, now: Duration, out: &mut Vec<Action>) {
         let (Some(guest), Some(cell)) =
-            (self.guests.iter().find(|guest| guest.link == link), &mut self.parent)
+            (self.guests.iter_mut().find(|guest| guest.link == link), &mut self.parent)
         else {
             return;
         };
+        guest.serves = !login.mode.contains(Mode::SUSPEND);
         let Some(id) = SystemId::new(&login.id) else {
             self.dead = true;
             return;
@@ -365,20 +391,29 @@ impl Legacy {
 
     fn children(&self) -> Vec<Child> {
         let seated = self.guests.iter().filter(|guest| guest.slot.is_some());
-        seated.filter_map(|guest| Some((guest.link, Host::index(&guest.peer.host)?))).collect()
+        let child = |guest: &Guest| {
+            Some(Child { link: guest.link, host: Host::index(&guest.peer.host)?, serves: guest.serves })
+        };
+        seated.filter_map(child).collect()
     }
 
-    /// After a change of the tree: parents that asked for files learn that what they know is void.
+    /// After a change of the tree: parents learn whether this node serves, and that what they know of files is void.
     pub(crate) fn follow(&mut self, out: &mut Vec<Deed>) {
         if self.parent.is_none() {
             return;
         }
-        if self.hearsay.follow(&self.children()) {
-            for link in self.parent_links() {
-                let status = Status { reset: true, ..Status::default() };
-                out.push(Deed::Tree(Action::Send { link, message: Message::Status(status) }));
-            }
+        let mut actions = Vec::new();
+        let serves = self.serves();
+        if self.is_attached() && serves != self.said {
+            self.said = serves;
+            let status = Status { serves: Some(serves), stages: Some(serves), ..Status::default() };
+            let message = Message::Status(status);
+            actions.extend(self.link.map(|link| Action::Send { link, message }));
         }
+        if self.hearsay.follow(&self.children()) {
+            self.reset_parents(&mut actions);
+        }
+        out.extend(actions.into_iter().map(Deed::Tree));
     }
 
     /// A message about files came.

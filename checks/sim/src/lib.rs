@@ -2,7 +2,9 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `world` | events in their order, connections and their faults |
+//! | `world` | events in their order |
+//! | `network` | connections and their faults |
+//! | `counts`, `occurred` | what happened, counted; which faults really befell the worlds of many seeds |
 //! | `host` | what runs on a host, its clock, what it remembers |
 //! | `own` | a process of ours: the node and the resolver, tied together as the server ties them |
 //! | `legacy`, `hearsay` | a model of real nodes: their pauses and what ends them, and how they find files |
@@ -15,6 +17,7 @@
 //! | `lot` | chance that can be replayed |
 
 pub mod client;
+pub mod counts;
 pub mod disk;
 pub mod errands;
 pub mod faults;
@@ -25,6 +28,8 @@ pub mod host;
 pub mod legacy;
 pub mod location;
 pub mod lot;
+mod network;
+pub mod occurred;
 pub mod own;
 pub mod service;
 pub mod shape;

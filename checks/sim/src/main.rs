@@ -1,17 +1,23 @@
-//! `sim [SEEDS]`: the formations, up to those that the tests leave out for their size, how files are found in trees of these
-//! sizes and by a manager that was restarted, all as tables; then as many bad minutes as asked for. `SIM_SEEDS=17,18 sim`
-//! repeats those of these seeds, `SIM_TRACE=/path` tells all that was said about a file.
+//! `sim [SEEDS [TABLE ...]]`: the formations, up to those that the tests leave out for their size, how files are found in trees
+//! of these sizes and by a manager that was restarted, all as tables; then as many bad minutes as asked for. TABLE is
+//! `formations`, `locations` or `restarts`, all of them unless said; `SIM_SEEDS=17,18 sim` repeats the minutes of these seeds,
+//! `SIM_TRACE=/path` tells all that was said about a file.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sim::faults;
 use sim::formation::{self, Formation};
 use sim::location;
+use sim::occurred::Occurred;
 
 /// Servers and supervisors: the supervisors that are needed and about a tenth more.
 const SIZES: [(usize, usize); 4] = [(280, 5), (890, 16), (10_000, 180), (65_536, 1_100)];
+
+/// In so many minutes every kind of fault must occur.
+const ENOUGH: usize = 200;
 
 /// The most memory that the largest formation may take.
 const MEMORY_KIB_MAX: u64 = 4 * 1024 * 1024;
@@ -24,9 +30,16 @@ fn main() -> ExitCode {
         return verdict(minutes(&chosen));
     }
     let count: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(200);
-    let formed = formations() && locations() && restarts();
+    let wanted: Vec<String> = std::env::args().skip(2).collect();
+    let left_out = |name: &str| !wanted.is_empty() && !wanted.iter().any(|one| one == name);
+    // All of them, whatever one of them says.
+    let formed = [
+        left_out("formations") || formations(),
+        left_out("locations") || locations(),
+        left_out("restarts") || restarts(),
+    ];
     let seeds: Vec<u64> = (1..=count).collect();
-    verdict(minutes(&seeds) && formed)
+    verdict(minutes(&seeds) && formed.iter().all(|fine| *fine))
 }
 
 fn verdict(fine: bool) -> ExitCode {
@@ -81,6 +94,7 @@ fn restarts() -> bool {
         ("60 servers", Formation::new(60, 0)),
         ("890 servers, 16 supervisors", Formation::new(890, 16)),
         ("10,000 servers, 180 supervisors", Formation::new(10_000, 180)),
+        ("65,536 servers, 1,100 supervisors", Formation::new(65_536, 1_100)),
         ("60 servers, half of them real nodes", mixed),
     ] {
         for down in [0, 1, 12] {
@@ -103,9 +117,11 @@ fn memory_kib() -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Runs the bad minutes of all seeds on all processors; whether all ended well.
+/// Runs the bad minutes of all seeds on all processors; whether all ended well, and each kind of fault occurred in so many.
 fn minutes(seeds: &[u64]) -> bool {
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let occurred: Mutex<Option<Occurred>> = Mutex::new(None);
+    let together = || occurred.lock().unwrap_or_else(PoisonError::into_inner);
     let slowest = AtomicU64::new(0);
     let start = Instant::now();
     let work = || {
@@ -113,6 +129,10 @@ fn minutes(seeds: &[u64]) -> bool {
             match std::panic::catch_unwind(|| faults::run(*seed)) {
                 Ok(Ok(outcome)) => {
                     slowest.fetch_max(outcome.healed.as_millis() as u64, Ordering::Relaxed);
+                    match &mut *together() {
+                        Some(all) => all.add(&outcome.occurred),
+                        none => *none = Some(outcome.occurred.clone()),
+                    }
                     if seeds.len() < 10 {
                         println!("{outcome:?}");
                     }
@@ -140,5 +160,13 @@ fn minutes(seeds: &[u64]) -> bool {
         slowest.into_inner() as f64 / 1000.0,
         start.elapsed().as_secs_f64(),
     );
-    failed == 0
+    let never = together().as_ref().map_or_else(Vec::new, |all| {
+        println!("{all}");
+        all.never()
+    });
+    let enough = seeds.len() < ENOUGH || never.is_empty();
+    if !enough {
+        println!("never occurred: {never:?}");
+    }
+    failed == 0 && enough
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use cluster::tree::{Action, Event, Extensions, LinkId, Member, Node};
+use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status};
 use cluster::{
     Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, Interface, LocateOptions, Policy, Reader,
     ResolveSettings, ResolveStats, Resolver, SelectOptions, StateAsk, StateReply, Token,
@@ -33,6 +33,25 @@ pub enum Manner {
     Mute,
 }
 
+/// What a node does wrong on purpose, for tests of the checks: they take it for honest, and have to find it out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    /// A server that has nothing when it is asked.
+    Denies,
+    /// A server that sends its clients back to the first host.
+    Circles,
+    /// A server that says everything twenty times.
+    Chatters,
+    /// A server that tells its parents how it is whenever it can.
+    Reports,
+    /// A parent that never forgets who asked it.
+    Keeps,
+    /// A parent that answers nobody.
+    Swallows,
+    /// A node that looks for no parent.
+    Stays,
+}
+
 /// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
 /// the other end: nothing is kept for those who may never be answered.
 const fn client_token(operation: u32, attempt: u32) -> Token {
@@ -53,6 +72,7 @@ pub struct Own {
     pub node: Node,
     desk: Option<Box<Desk>>,
     manner: Manner,
+    sabotage: Option<Sabotage>,
     /// Whether parents are told at login what is here.
     inventory: bool,
     /// Parents that were told.
@@ -62,14 +82,15 @@ pub struct Own {
 }
 
 impl Own {
-    /// A node; one of them that has children (`inner`) is reached by clients at `own`.
-    pub fn new(node: Node, inner: bool, has_parents: bool, own: SocketAddr, lot: &mut Lot) -> Self {
-        let desk = inner.then(|| {
+    /// A node; one of them that has children, and perhaps parents (`above`), is reached by clients at `own`.
+    pub fn new(node: Node, above: Option<bool>, own: SocketAddr, lot: &mut Lot) -> Self {
+        let desk = above.map(|has_parents| {
             let mut lot = Lot::new(lot.draw());
             let settings = CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() };
             let cache = Cache::new(&settings, &mut lot);
             let chooser = Chooser::new(Policy::default());
-            let settings = ResolveSettings { has_parents, ..ResolveSettings::default() };
+            let settings =
+                ResolveSettings { has_parents, supervises: has_parents, ..ResolveSettings::default() };
             let dice = Box::new(Lot::new(lot.draw()));
             let resolver = Resolver::new(Cell::new(&[own]), cache, chooser, settings, dice);
             let reader = resolver.shared().reader();
@@ -79,6 +100,7 @@ impl Own {
             node,
             desk,
             manner: Manner::Honest,
+            sabotage: None,
             inventory: false,
             greeted: BTreeSet::new(),
             actions: Vec::new(),
@@ -88,9 +110,13 @@ impl Own {
 
     /// The same with this manner, and whether it lists its files at each login.
     #[must_use]
-    pub fn with(mut self, manner: Manner, inventory: bool) -> Self {
-        (self.manner, self.inventory) = (manner, inventory);
+    pub fn with(mut self, manner: Manner, inventory: bool, sabotage: Option<Sabotage>) -> Self {
+        (self.manner, self.inventory, self.sabotage) = (manner, inventory, sabotage);
         self
+    }
+
+    fn does(&self, sabotage: Sabotage) -> bool {
+        self.sabotage == Some(sabotage)
     }
 
     /// What is under way, of a parent.
@@ -114,6 +140,9 @@ impl Own {
 
     /// When [`Self::tick`] has something to do.
     pub fn deadline(&self) -> Option<Duration> {
+        if self.does(Sabotage::Stays) {
+            return None;
+        }
         let desk = self.desk.as_ref().and_then(|desk| desk.resolver.next_deadline());
         [self.node.deadline(), desk].into_iter().flatten().min()
     }
@@ -131,6 +160,11 @@ impl Own {
     /// Time has passed.
     pub fn tick(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         self.tree(disk, now, out, Node::tick);
+        if self.does(Sabotage::Reports) {
+            let status = |(link, _)| Action::Send { link, message: Message::Status(Status::default()) };
+            let reports: Vec<Action> = self.parents().map(status).collect();
+            (0..30).for_each(|_| out.extend(reports.iter().cloned().map(Deed::Tree)));
+        }
         self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
     }
 
@@ -142,6 +176,9 @@ impl Own {
         out: &mut Vec<Deed>,
         act: impl FnOnce(&mut Node, Duration, &mut Vec<Action>),
     ) {
+        if self.does(Sabotage::Stays) {
+            return;
+        }
         let mut actions = std::mem::take(&mut self.actions);
         act(&mut self.node, now, &mut actions);
         for action in actions.drain(..) {
@@ -169,6 +206,7 @@ impl Own {
     ) {
         let (Some(desk), Some(members)) = (&mut self.desk, self.node.members()) else { return };
         desk.resolver.set_quorum(members.serves() && members.is_settled(now));
+        desk.resolver.set_door(members.settings().door.as_ref());
         let mut orders = std::mem::take(&mut self.orders);
         act(desk, &mut orders);
         for order in orders.drain(..) {
@@ -186,7 +224,12 @@ impl Own {
                 out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
             }
             cluster::Action::Answer { token, answer } => {
-                if self.desk.as_mut().is_some_and(|desk| desk.waiting.remove(&token)) {
+                let keeps = self.does(Sabotage::Keeps);
+                let swallows = self.does(Sabotage::Swallows);
+                let waits = |desk: &mut Box<Desk>| {
+                    if keeps { desk.waiting.contains(&token) } else { desk.waiting.remove(&token) }
+                };
+                if self.desk.as_mut().is_some_and(waits) && !swallows {
                     let (operation, attempt) = ((token.0 >> 32) as u32, token.0 as u32);
                     out.push(Deed::Tell { operation, attempt, told: told(answer) });
                 }
@@ -268,10 +311,12 @@ impl Own {
         out: &mut Vec<Deed>,
     ) {
         if self.desk.is_none() {
-            let here = self.manner == Manner::Claims || disk.has(&path);
+            let has = disk.has(&path) && !self.does(Sabotage::Denies);
+            let here = self.manner == Manner::Claims || has;
             let reply = if here { StateReply::Have { pending: false } } else { StateReply::NotHere };
             if self.manner != Manner::Mute {
-                self.reply(link, path, reply, out);
+                let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
+                (0..times).for_each(|_| self.reply(link, path.clone(), reply, out));
             }
             return;
         }
@@ -311,6 +356,9 @@ impl Own {
 
     /// A request that reached the server itself.
     fn perform(&self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
+        if self.does(Sabotage::Circles) {
+            return Told::Redirect(0);
+        }
         let path = &request.path;
         let file = disk.files.get(path).copied();
         let Some(file) = file else {

@@ -73,6 +73,7 @@ impl World {
         let latency = self.weather.latency + self.lot.time(self.weather.jitter);
         let mut lost = false;
         if self.lot.happens(self.weather.faulty_per_million) {
+            self.counts.unanswered += 1;
             match self.lot.below(3) {
                 // The client's own patience ends it.
                 0 => return,
@@ -187,6 +188,14 @@ impl World {
         }
     }
 
+    /// A parent has taken in a child: the tree is none if that is above it.
+    pub(crate) fn judge_place(&mut self, parent: usize, child: usize) {
+        let inner = self.hosts[child].kind.is_supervisor() || self.hosts[child].kind.is_manager();
+        if inner && self.ancestors(parent).contains(&child) {
+            self.wrong.push(format!("{:?}: {parent} takes in {child}, which is above it", self.now));
+        }
+    }
+
     /// The parents of a host from its own up to a manager, as far as connections stand.
     pub(crate) fn ancestors(&self, index: usize) -> Vec<usize> {
         let mut above = Vec::new();
@@ -200,16 +209,19 @@ impl World {
 
     /// One parent of a host, if both sides hold it so and the connection carries.
     fn parent(&self, index: usize) -> Option<usize> {
-        self.parents_of(index).into_iter().next()
+        self.parents_of(index, self.now).into_iter().next()
     }
 
-    fn parents_of(&self, index: usize) -> Vec<usize> {
+    /// The parents of a host, if both sides hold it so, the connection carries, and at that time it did not stand still and
+    /// hold back what is in it.
+    fn parents_of(&self, index: usize, at: Duration) -> Vec<usize> {
         let host = &self.hosts[index];
         let carries = |link: &cluster::tree::LinkId| {
             let link = self.links.get(host.number(*link)? as usize)?;
             let [near, far] = link.ends;
             let parent = self.hosts.get(far.host as usize)?;
-            let stands = near.open && far.open && !link.silent && parent.epoch == far.epoch;
+            let carries = !link.silent && !link.stood_still(at, KNOWN_AFTER);
+            let stands = near.open && far.open && carries && parent.epoch == far.epoch;
             let seated = parent.child_links().contains(&far.link);
             (stands && seated && !self.cut(near.host, far.host)).then_some(far.host as usize)
         };
@@ -222,7 +234,7 @@ impl World {
         if host.machine.is_none() || host.manner != Manner::Honest || host.seated + KNOWN_AFTER > at {
             return false;
         }
-        self.parents_of(index).into_iter().any(|parent| {
+        self.parents_of(index, at).into_iter().any(|parent| {
             let kind = self.hosts[parent].kind;
             parent == manager || (kind == Kind::Supervisor && self.belongs(parent, manager, at))
         })
@@ -241,9 +253,13 @@ impl World {
             let host = &self.hosts[*other];
             let Some(file) = host.disk.files.get(path).filter(|_| *other != index) else { return false };
             let there = match host.missed {
-                Some(since) if alone && since + EXPECTED_BACK > now => host
-                    .seat
-                    .is_some_and(|parent| parent == manager || self.belongs(parent, manager, decided)),
+                // A parent that was restarted meanwhile knows nothing of it.
+                Some(since) if alone && since + EXPECTED_BACK > now => {
+                    host.seat.is_some_and(|(parent, life)| {
+                        self.hosts[parent].epoch == life
+                            && (parent == manager || self.belongs(parent, manager, decided))
+                    })
+                }
                 Some(_) => false,
                 None => self.belongs(*other, manager, decided),
             };
@@ -305,5 +321,26 @@ impl World {
     /// Those that ran in circles.
     pub fn loops(&self) -> impl Iterator<Item = &Operation> {
         self.operations.iter().filter(|operation| matches!(operation.end, Some((_, End::Loop))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formation::Formation;
+
+    #[test]
+    fn who_takes_in_the_node_above_it_is_noticed() {
+        let mut world = Formation { within: Duration::from_secs(1), ..Formation::new(80, 1) }.world(1);
+        world.run(Duration::from_secs(10), |_| false);
+        let supervisor = (0..world.len()).find(|host| world.kind(*host) == Kind::Supervisor).unwrap();
+        assert_eq!(world.ancestors(supervisor), [0]);
+        let below = (0..world.len()).find(|host| world.ancestors(*host) == [supervisor, 0]).unwrap();
+        for (parent, child) in [(0, supervisor), (supervisor, below), (0, below)] {
+            world.judge_place(parent, child);
+        }
+        assert_eq!(world.wrong, [""; 0]);
+        world.judge_place(supervisor, 0);
+        assert_eq!(world.wrong.len(), 1);
     }
 }

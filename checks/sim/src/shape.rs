@@ -1,6 +1,8 @@
 //! The tree that the nodes form, as seen from its root; and whether it is one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashSet, VecDeque};
+
+use cluster::CELL_SLOTS;
 
 use crate::host::{Kind, Machine};
 use crate::world::World;
@@ -23,34 +25,17 @@ impl World {
     /// What is no tree: a child with two parents in this tree, a child that knows nothing of its parent, more than 64
     /// children, a node that is up and not in it.
     pub fn shape(&self, manager: usize) -> Result<Shape, String> {
-        let mut depth: HashMap<usize, usize> = HashMap::from([(manager, 0)]);
-        let mut open = VecDeque::from([manager]);
-        let mut shape = Shape { nodes: 0, height: 0, widest: 0 };
-        while let Some(parent) = open.pop_front() {
-            let children = self.hosts[parent].child_links();
-            if children.len() > 64 {
-                return Err(format!("host {parent} has {} children", children.len()));
-            }
-            shape.widest = shape.widest.max(children.len());
-            let level = depth.get(&parent).copied().unwrap_or_default() + 1;
-            for link in children {
-                let ends = self.links[link.0 as usize].ends;
-                let child = ends[0].host as usize;
-                let confirmed = ends[0].epoch == self.hosts[child].epoch
-                    && self.hosts[child].parent_links().contains(&ends[0].link);
-                if !confirmed {
-                    return Err(format!("host {parent} has {child} as a child, but not the other way round"));
-                }
-                if depth.insert(child, level).is_some() {
-                    return Err(format!("host {child} is in two places"));
-                }
-                shape.nodes += 1;
-                shape.height = shape.height.max(level);
-                if self.hosts[child].kind.is_supervisor() {
-                    open.push_back(child);
-                }
-            }
-        }
+        let children = |parent: usize| {
+            let child = |link: cluster::tree::LinkId| {
+                let end = self.links[link.0 as usize].ends[0];
+                let child = end.host as usize;
+                let confirmed = end.epoch == self.hosts[child].epoch
+                    && self.hosts[child].parent_links().contains(&end.link);
+                Child { host: child, confirmed, inner: self.hosts[child].kind.is_supervisor() }
+            };
+            self.hosts[parent].child_links().into_iter().map(child).collect()
+        };
+        let (shape, seen) = tree(manager, children)?;
         let is_up = |host: &crate::host::Host| {
             host.machine.is_some() && !host.kind.is_manager() && host.kind != Kind::Flood
         };
@@ -59,7 +44,7 @@ impl World {
             return Ok(shape);
         }
         let missing =
-            self.hosts.iter().enumerate().find(|(index, host)| is_up(host) && !depth.contains_key(index));
+            self.hosts.iter().enumerate().find(|(index, host)| is_up(host) && !seen.contains(index));
         Err(format!(
             "{} of {up} nodes are in the tree; missing e.g. {:?}",
             shape.nodes,
@@ -85,6 +70,42 @@ impl World {
     }
 }
 
+/// A child as its parent has it.
+struct Child {
+    host: usize,
+    /// Whether the child has the parent, too.
+    confirmed: bool,
+    inner: bool,
+}
+
+/// The tree from `root` down, and who is in it.
+fn tree(root: usize, children: impl Fn(usize) -> Vec<Child>) -> Result<(Shape, HashSet<usize>), String> {
+    let mut seen = HashSet::from([root]);
+    let mut open = VecDeque::from([(root, 0)]);
+    let mut shape = Shape { nodes: 0, height: 0, widest: 0 };
+    while let Some((parent, level)) = open.pop_front() {
+        let children = children(parent);
+        if children.len() > CELL_SLOTS {
+            return Err(format!("host {parent} has {} children", children.len()));
+        }
+        shape.widest = shape.widest.max(children.len());
+        for Child { host, confirmed, inner } in children {
+            if !confirmed {
+                return Err(format!("host {parent} has {host} as a child, but not the other way round"));
+            }
+            if !seen.insert(host) {
+                return Err(format!("host {host} is in two places"));
+            }
+            shape.nodes += 1;
+            shape.height = shape.height.max(level + 1);
+            if inner {
+                open.push_back((host, level + 1));
+            }
+        }
+    }
+    Ok((shape, seen))
+}
+
 /// Levels that a tree of so many supervisors and servers needs at least.
 pub fn least_height(supervisors: usize, servers: usize) -> Option<usize> {
     let cell = 64;
@@ -102,6 +123,29 @@ pub fn least_height(supervisors: usize, servers: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The tree below 0; inner nodes have numbers below 10, and none of those in `strangers` knows its parent.
+    fn below(cells: &[(usize, &[usize])], strangers: &[usize]) -> Result<Shape, String> {
+        let children = |parent: usize| {
+            let cell = cells.iter().find(|(of, _)| *of == parent).map_or(&[][..], |(_, cell)| *cell);
+            let child =
+                |host: &usize| Child { host: *host, confirmed: !strangers.contains(host), inner: *host < 10 };
+            cell.iter().map(child).collect()
+        };
+        tree(0, children).map(|(shape, _)| shape)
+    }
+
+    #[test]
+    fn what_is_a_tree_and_what_is_none() {
+        let shape = Shape { nodes: 5, height: 2, widest: 3 };
+        assert_eq!(below(&[(0, &[1, 2]), (1, &[10, 11, 12])], &[]), Ok(shape));
+        let error = |cells: &[(usize, &[usize])], strangers| below(cells, strangers).unwrap_err();
+        assert_eq!(error(&[(0, &[1, 2]), (1, &[10]), (2, &[10])], &[]), "host 10 is in two places");
+        assert_eq!(error(&[(0, &[1]), (1, &[2]), (2, &[1])], &[]), "host 1 is in two places", "a loop");
+        assert!(error(&[(0, &[10, 11])], &[11]).ends_with("not the other way round"));
+        let many: Vec<usize> = (10..75).collect();
+        assert_eq!(error(&[(0, &many)], &[]), "host 0 has 65 children");
+    }
 
     #[test]
     fn heights_of_full_trees() {

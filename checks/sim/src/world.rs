@@ -1,16 +1,18 @@
-//! Hosts, connections and virtual time: what a network of nodes does, one event after the other.
+//! Hosts and virtual time: what a network of nodes does, one event after the other.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use cluster::tree::{Action, ChildChange, Event, LinkId, Message, Peer};
+use cluster::tree::{Action, ChildChange, Event, Notice};
 
 use crate::client::Operation;
+use crate::counts::Counts;
 use crate::disk::Disk;
 use crate::host::{Host, Kind, Machine};
 use crate::lot::Lot;
-use crate::talk::{Deed, Files, Talk, Told};
+use crate::network::Link;
+use crate::talk::{Deed, Talk, Told};
 
 /// How the network behaves.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +21,8 @@ pub struct Weather {
     pub latency: Duration,
     /// Up to so much more for each message; messages of one link keep their order.
     pub jitter: Duration,
-    /// Links of which a fault befalls, in parts per million: half of them break, half fall silent for good.
+    /// Links of which a fault befalls, in parts per million: a third of them break, a third fall silent for good, and a third
+    /// stand still for up to 10 s.
     pub faulty_per_million: u64,
     /// A fault befalls within this time of the link's start.
     pub fault_within: Duration,
@@ -39,50 +42,6 @@ impl Default for Weather {
     }
 }
 
-/// What has happened so far.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Counts {
-    /// Messages sent, but pings and pongs.
-    pub messages: u64,
-    /// Pings and pongs.
-    pub pings: u64,
-    /// Connections asked for.
-    pub connections: u64,
-    /// Logins sent.
-    pub logins: u64,
-    /// `try` sent.
-    pub tries: u64,
-    /// Reports of cells.
-    pub reports: u64,
-    /// Links that broke or fell silent.
-    pub faults: u64,
-    /// Events processed.
-    pub events: u64,
-    /// Messages about files between nodes.
-    pub files: u64,
-    /// Requests of clients.
-    pub requests: u64,
-}
-
-/// One end of a connection.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
-    pub(crate) host: u32,
-    pub(crate) epoch: u32,
-    pub(crate) link: LinkId,
-    /// Whether this end still has it.
-    pub(crate) open: bool,
-    /// No message arrives here before the one that was sent before it.
-    last: Duration,
-}
-
-/// A connection: the end that asked for it, and the other.
-#[derive(Clone, Debug)]
-pub(crate) struct Link {
-    pub(crate) ends: [End; 2],
-    pub(crate) silent: bool,
-}
-
 pub(crate) enum What {
     Start(u32),
     Arrive {
@@ -94,6 +53,7 @@ pub(crate) enum What {
     Message {
         link: u32,
         to: usize,
+        sent: Duration,
         message: Box<Talk>,
     },
     Ended {
@@ -104,6 +64,9 @@ pub(crate) enum What {
         link: u32,
     },
     Silence {
+        link: u32,
+    },
+    Stall {
         link: u32,
     },
     Timer {
@@ -174,7 +137,7 @@ pub struct World {
     queue: BinaryHeap<Reverse<Scheduled>>,
     scheduled: u64,
     /// Group of each host while the network is split.
-    split: Vec<u8>,
+    pub(crate) split: Vec<u8>,
     deeds: Vec<Deed>,
     /// What clients do.
     pub operations: Vec<Operation>,
@@ -257,32 +220,14 @@ impl World {
     }
 
     fn happen(&mut self, what: What) {
+        let Some(what) = self.hold_up(what) else { return };
         match what {
             What::Start(host) => self.start(host as usize),
             What::Arrive { link } => self.arrive(link),
             What::Made { link } => self.deliver(link, 0, |end| Event::Connected { link: end.link }),
-            What::Message { link, to, message } => match *message {
-                Talk::Tree(message) => {
-                    self.deliver(link, to, |end| Event::Message { link: end.link, message });
-                }
-                Talk::Files(message) => self.deliver_files(link, to, message),
-            },
+            What::Message { link, to, sent, message } => self.receive(link, to, sent, *message),
             What::Ended { link, to } => self.end(link, to),
-            What::Break { link } => {
-                self.counts.faults += 1;
-                if self.links[link as usize].silent {
-                    return;
-                }
-                // What is under way is lost.
-                self.links[link as usize].silent = true;
-                for to in [0, 1] {
-                    self.end(link, to);
-                }
-            }
-            What::Silence { link } => {
-                self.counts.faults += 1;
-                self.links[link as usize].silent = true;
-            }
+            What::Break { .. } | What::Silence { .. } | What::Stall { .. } => self.fault(&what),
             What::Timer { host, epoch } => self.timer(host as usize, epoch),
             What::Ask { operation, attempt, host, lost } => self.ask(operation, attempt, host as usize, lost),
             What::Told { operation, attempt, told } => self.told(operation, attempt, told),
@@ -291,14 +236,13 @@ impl World {
         }
     }
 
-    pub(crate) fn cut(&self, a: u32, b: u32) -> bool {
-        self.split[a as usize] != self.split[b as usize]
-    }
-
     /// Starts a host, or starts it again after a crash.
     pub fn start(&mut self, index: usize) {
         if self.hosts[index].machine.is_some() {
             return;
+        }
+        if self.hosts[index].epoch > 0 {
+            self.counts.returned += 1;
         }
         let machine = self.hosts[index].machine(&mut self.lot, self.now);
         self.hosts[index].machine = Some(machine);
@@ -311,7 +255,17 @@ impl World {
         if host.machine.take().is_none() {
             return;
         }
-        let placed = host.placed();
+        let what = match host.kind {
+            Kind::Manager | Kind::RealManager => Some(0),
+            Kind::Supervisor | Kind::RealSupervisor => Some(1),
+            Kind::Server | Kind::RealServer => Some(2),
+            Kind::Flood => None,
+        };
+        for kind in what.into_iter().chain(what.filter(|_| !host.kind.is_own()).map(|_| 3)) {
+            self.counts.crashed[kind] += 1;
+        }
+        self.counts.quietly += u64::from(quietly);
+        let placed = host.placed;
         if placed {
             host.missed = Some(self.now);
         }
@@ -345,6 +299,13 @@ impl World {
         }
     }
 
+    /// Cuts one host off, or lets it hear the others again.
+    pub fn cut_off(&mut self, index: usize, off: bool) {
+        if let Some(group) = self.split.get_mut(index) {
+            *group = if off { group.wrapping_add(128) } else { *group % 128 };
+        }
+    }
+
     /// Ends the split.
     pub fn heal(&mut self) {
         self.split.fill(0);
@@ -357,86 +318,6 @@ impl World {
         }
         host.timer = None;
         self.with(index, |machine, disk, now, out| machine.tick(disk, now, out));
-    }
-
-    fn arrive(&mut self, link: u32) {
-        let [from, to] = self.links[link as usize].ends;
-        if self.cut(from.host, to.host) || self.links[link as usize].silent {
-            self.links[link as usize].silent = true;
-            return;
-        }
-        let Some(host) = self.hosts.get(to.host as usize).filter(|host| host.accepts()) else {
-            self.tell_end(link, 0);
-            return;
-        };
-        let epoch = host.epoch;
-        let end = &mut self.links[link as usize].ends[1];
-        (end.epoch, end.open) = (epoch, true);
-        let at = self.now + self.weather.latency;
-        self.schedule(at, What::Made { link });
-        let peer = Peer { ip: Host::ip(from.host as usize), host: Host::name(from.host as usize) };
-        self.deliver(link, 1, |end| Event::Accepted { link: end.link, peer });
-    }
-
-    fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&End) -> Event) {
-        let Link { ends, silent } = &self.links[link as usize];
-        let end = ends[to];
-        if *silent || !end.open || self.hosts[end.host as usize].epoch != end.epoch {
-            return;
-        }
-        if self.cut(ends[0].host, ends[1].host) {
-            // The network would send it again, but not for long enough: from here on the link is silent.
-            self.links[link as usize].silent = true;
-            return;
-        }
-        let event = event(&end);
-        self.with(end.host as usize, |machine, disk, now, out| machine.handle(event, disk, now, out));
-    }
-
-    fn deliver_files(&mut self, link: u32, to: usize, message: Files) {
-        let Link { ends, silent } = &self.links[link as usize];
-        let end = ends[to];
-        if *silent || !end.open || self.hosts[end.host as usize].epoch != end.epoch {
-            return;
-        }
-        if self.cut(ends[0].host, ends[1].host) {
-            self.links[link as usize].silent = true;
-            return;
-        }
-        self.with(end.host as usize, |machine, disk, now, out| {
-            machine.files(end.link, message, disk, now, out);
-        });
-    }
-
-    /// An end learns that the other one has ended the connection.
-    fn end(&mut self, link: u32, to: usize) {
-        let end = self.links[link as usize].ends[to];
-        if !end.open {
-            return;
-        }
-        self.links[link as usize].ends[to].open = false;
-        if self.hosts[end.host as usize].epoch == end.epoch && self.hosts[end.host as usize].machine.is_some()
-        {
-            self.hosts[end.host as usize].forget(end.link);
-            self.with(end.host as usize, |machine, disk, now, out| {
-                machine.handle(Event::Closed { link: end.link }, disk, now, out);
-            });
-        }
-    }
-
-    fn arrival(&mut self, link: u32, to: usize) -> Duration {
-        let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
-        let end = &mut self.links[link as usize].ends[to];
-        end.last = end.last.max(at);
-        end.last
-    }
-
-    fn tell_end(&mut self, link: u32, to: usize) {
-        let at = self.arrival(link, to);
-        let Link { ends, silent } = &self.links[link as usize];
-        if !silent && !self.cut(ends[0].host, ends[1].host) {
-            self.schedule(at, What::Ended { link, to });
-        }
     }
 
     /// Lets a host's machine do something, and does what it wants.
@@ -490,6 +371,7 @@ impl World {
             Action::Close { link } => self.close(index, link),
             Action::Remember { cell } => self.hosts[index].remembered = cell,
             Action::Child { slot, change: ChildChange::Joined { .. } } => self.seated(index, slot),
+            Action::Notice(Notice::Full { .. }) => self.counts.full += 1,
             Action::Child { .. }
             | Action::Service { .. }
             | Action::Attached { .. }
@@ -505,79 +387,11 @@ impl World {
         let child = member.and_then(|member| Host::index(member.data.host()));
         if let Some(child) = child.filter(|child| *child < self.hosts.len()) {
             self.hosts[child].seated = self.now;
-            self.hosts[child].seat = Some(index);
+            self.hosts[child].seat = Some((index, self.hosts[index].epoch));
+            self.judge_place(index, child);
             if self.trace.is_some() {
                 println!("{:?} {index} takes in {child}", self.now);
             }
         }
-    }
-
-    fn connect(&mut self, index: usize, link: LinkId, to: &str) {
-        self.counts.connections += 1;
-        let number = self.links.len() as u32;
-        let host = &mut self.hosts[index];
-        host.outward.push((link, number));
-        let end = |host: u32, epoch, link, open| End { host, epoch, link, open, last: Duration::ZERO };
-        let target = Host::index(to).filter(|target| *target < self.hosts.len());
-        let epoch = self.hosts[index].epoch;
-        let near = end(index as u32, epoch, link, true);
-        // An unknown host is one that is never up: the machine's own patience ends it.
-        let far = end(target.unwrap_or(index) as u32, 0, LinkId::accepted(u64::from(number)), false);
-        self.links.push(Link { ends: [near, far], silent: target.is_none() });
-        let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
-        self.schedule(at, What::Arrive { link: number });
-        if self.lot.happens(self.weather.faulty_per_million) {
-            let at = self.now + self.lot.time(self.weather.fault_within);
-            let what = if self.lot.happens(500_000) {
-                What::Break { link: number }
-            } else {
-                What::Silence { link: number }
-            };
-            self.schedule(at, what);
-        }
-    }
-
-    /// The world's link of a host's link, and the host's side of it.
-    fn find(&self, index: usize, link: LinkId) -> Option<(u32, usize)> {
-        let (number, side) =
-            if link.is_outward() { (self.hosts[index].number(link)?, 0) } else { (link.0 as u32, 1) };
-        let end = self.links.get(number as usize)?.ends[side];
-        (end.open && end.host as usize == index && end.link == link).then_some((number, side))
-    }
-
-    fn send(&mut self, index: usize, link: LinkId, message: Talk) {
-        let Some((number, side)) = self.find(index, link) else { return };
-        if let (Some(path), Talk::Files(files)) = (&self.trace, &message)
-            && files.concerns(path)
-        {
-            let [near, far] = self.links[number as usize].ends.map(|end| end.host);
-            let (to, silent) = (if side == 0 { far } else { near }, self.links[number as usize].silent);
-            println!("{:?} {index} to {to}: {files:?}{}", self.now, if silent { " LOST" } else { "" });
-        }
-        match &message {
-            Talk::Files(_) => self.counts.files += 1,
-            Talk::Tree(Message::Ping | Message::Pong) => self.counts.pings += 1,
-            Talk::Tree(_) => self.counts.messages += 1,
-        }
-        if let (Some(_), Talk::Tree(Message::Status(status))) = (&self.trace, &message)
-            && status.reset
-        {
-            println!("{:?} {index} resets", self.now);
-        }
-        match &message {
-            Talk::Tree(Message::Login(_)) => self.counts.logins += 1,
-            Talk::Tree(Message::Try { .. }) => self.counts.tries += 1,
-            Talk::Tree(Message::Occupancy(_)) => self.counts.reports += 1,
-            _ => {}
-        }
-        let at = self.arrival(number, 1 - side);
-        self.schedule(at, What::Message { link: number, to: 1 - side, message: Box::new(message) });
-    }
-
-    fn close(&mut self, index: usize, link: LinkId) {
-        let Some((number, side)) = self.find(index, link) else { return };
-        self.hosts[index].forget(link);
-        self.links[number as usize].ends[side].open = false;
-        self.tell_end(number, 1 - side);
     }
 }

@@ -2,6 +2,7 @@
 //! `SIM_SEEDS=17,18` repeats those seeds alone, `SIM_TRACE=/path` tells all that was said about a file.
 
 use sim::faults;
+use sim::occurred::Occurred;
 
 /// Seeds of an ordinary run; `make sim` runs more.
 const SEEDS: u64 = 200;
@@ -11,9 +12,20 @@ fn everybody_finds_back() {
     let chosen = std::env::var("SIM_SEEDS").ok();
     let chosen: Vec<u64> =
         chosen.iter().flat_map(|list| list.split(',')).filter_map(|seed| seed.parse().ok()).collect();
-    let seeds = if chosen.is_empty() { (1..=SEEDS).collect() } else { chosen };
-    let failed: Vec<String> = seeds.into_iter().filter_map(|seed| faults::run(seed).err()).collect();
+    let all = chosen.is_empty();
+    let seeds = if all { (1..=SEEDS).collect() } else { chosen };
+    let (mut failed, mut occurred) = (Vec::new(), None::<Occurred>);
+    for seed in seeds {
+        match (faults::run(seed), &mut occurred) {
+            (Ok(outcome), Some(before)) => before.add(&outcome.occurred),
+            (Ok(outcome), none) => *none = Some(outcome.occurred),
+            (Err(error), _) => failed.push(error),
+        }
+    }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+    let occurred = occurred.expect("a seed");
+    println!("{occurred}");
+    assert!(!all || occurred.never().is_empty(), "never occurred: {:?}", occurred.never());
 }
 
 #[test]

@@ -1,0 +1,295 @@
+//! Connections and what befalls them: they break, fall silent, stand still for a while, are cut by a split; their messages are
+//! late, and those of different connections overtake each other.
+
+use std::time::Duration;
+
+use cluster::tree::{Event, LinkId, Message, Peer};
+
+use crate::host::{Host, Machine};
+use crate::talk::{Files, Talk};
+use crate::world::{What, World};
+
+/// The longest that a link stands still: some ends take it for dead meanwhile, others do not.
+const STALL: Duration = Duration::from_secs(10);
+
+/// A message is late that took so many times as long as it should.
+const LATE: u32 = 10;
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) host: u32,
+    pub(crate) epoch: u32,
+    pub(crate) link: LinkId,
+    /// Whether this end still has it.
+    pub(crate) open: bool,
+    /// No message arrives here before the one that was sent before it.
+    last: Duration,
+}
+
+/// A connection: the end that asked for it, and the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) ends: [End; 2],
+    pub(crate) silent: bool,
+    /// From when and until when it stands still.
+    pub(crate) stall: (Duration, Duration),
+}
+
+impl Link {
+    /// Whether it stood still at that time or within `margin` before.
+    pub(crate) fn stood_still(&self, at: Duration, margin: Duration) -> bool {
+        let (from, until) = self.stall;
+        from <= at && at < until + margin
+    }
+}
+
+/// The connection that an event belongs to and waits for.
+const fn held_up_with(what: &What) -> Option<u32> {
+    match what {
+        What::Arrive { link }
+        | What::Made { link }
+        | What::Message { link, .. }
+        | What::Ended { link, .. } => Some(*link),
+        _ => None,
+    }
+}
+
+impl World {
+    /// Puts an event off whose connection stands still; gives back any other.
+    pub(crate) fn hold_up(&mut self, what: What) -> Option<What> {
+        let link = held_up_with(&what).and_then(|link| self.links.get(link as usize));
+        match link.map(|link| link.stall.1) {
+            Some(until) if self.now < until => {
+                self.schedule(until, what);
+                None
+            }
+            _ => Some(what),
+        }
+    }
+
+    pub(crate) fn cut(&self, a: u32, b: u32) -> bool {
+        self.split[a as usize] != self.split[b as usize]
+    }
+
+    /// A fault befalls a connection.
+    pub(crate) fn fault(&mut self, what: &What) {
+        self.counts.faults += 1;
+        match *what {
+            What::Break { link } => {
+                self.counts.broken += 1;
+                if self.links[link as usize].silent {
+                    return;
+                }
+                // What is under way is lost.
+                self.links[link as usize].silent = true;
+                for to in [0, 1] {
+                    self.end(link, to);
+                }
+            }
+            What::Silence { link } => {
+                self.counts.silent += 1;
+                self.links[link as usize].silent = true;
+            }
+            What::Stall { link } => {
+                self.counts.stalled += 1;
+                let until = self.now + self.lot.time(STALL);
+                self.links[link as usize].stall = (self.now, until);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn arrive(&mut self, link: u32) {
+        let [from, to] = self.links[link as usize].ends;
+        if self.cut(from.host, to.host) || self.links[link as usize].silent {
+            self.links[link as usize].silent = true;
+            return;
+        }
+        let Some(host) = self.hosts.get(to.host as usize).filter(|host| host.accepts()) else {
+            self.tell_end(link, 0);
+            return;
+        };
+        let epoch = host.epoch;
+        let end = &mut self.links[link as usize].ends[1];
+        (end.epoch, end.open) = (epoch, true);
+        let at = self.now + self.weather.latency;
+        self.schedule(at, What::Made { link });
+        let peer = Peer { ip: Host::ip(from.host as usize), host: Host::name(from.host as usize) };
+        self.deliver(link, 1, |end| Event::Accepted { link: end.link, peer });
+    }
+
+    /// The end at which something arrives now, if it does.
+    fn receiver(&mut self, link: u32, to: usize) -> Option<End> {
+        let Link { ends, silent, .. } = &self.links[link as usize];
+        let end = ends[to];
+        if *silent {
+            self.counts.lost += 1;
+            return None;
+        }
+        if !end.open || self.hosts[end.host as usize].epoch != end.epoch {
+            return None;
+        }
+        if self.cut(ends[0].host, ends[1].host) {
+            // The network would send it again, but not for long enough: from here on the link is silent.
+            self.links[link as usize].silent = true;
+            self.counts.cut += 1;
+            self.counts.lost += 1;
+            return None;
+        }
+        Some(end)
+    }
+
+    pub(crate) fn deliver(&mut self, link: u32, to: usize, event: impl FnOnce(&End) -> Event) {
+        let Some(end) = self.receiver(link, to) else { return };
+        let event = event(&end);
+        self.with(end.host as usize, |machine, disk, now, out| machine.handle(event, disk, now, out));
+    }
+
+    /// A message arrives that was sent at that time.
+    pub(crate) fn receive(&mut self, link: u32, to: usize, sent: Duration, message: Talk) {
+        let host = self.links[link as usize].ends[to].host as usize;
+        self.counts.late += u64::from(self.now - sent > self.weather.latency * LATE);
+        let (newest, of) = self.hosts[host].newest;
+        if sent > newest {
+            self.hosts[host].newest = (sent, link);
+        } else if sent < newest && of != link {
+            self.counts.overtaken += 1;
+        }
+        match message {
+            Talk::Tree(message) => {
+                self.deliver(link, to, |end| Event::Message { link: end.link, message });
+            }
+            Talk::Files(message) => self.deliver_files(link, to, message),
+        }
+    }
+
+    fn deliver_files(&mut self, link: u32, to: usize, message: Files) {
+        let Some(end) = self.receiver(link, to) else { return };
+        self.with(end.host as usize, |machine, disk, now, out| {
+            machine.files(end.link, message, disk, now, out);
+        });
+    }
+
+    /// An end learns that the other one has ended the connection.
+    pub(crate) fn end(&mut self, link: u32, to: usize) {
+        let end = self.links[link as usize].ends[to];
+        if !end.open {
+            return;
+        }
+        self.links[link as usize].ends[to].open = false;
+        if self.hosts[end.host as usize].epoch == end.epoch && self.hosts[end.host as usize].machine.is_some()
+        {
+            self.hosts[end.host as usize].forget(end.link);
+            self.with(end.host as usize, |machine, disk, now, out| {
+                machine.handle(Event::Closed { link: end.link }, disk, now, out);
+            });
+        }
+    }
+
+    fn arrival(&mut self, link: u32, to: usize) -> Duration {
+        let mut at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
+        let Link { ends, stall, .. } = &mut self.links[link as usize];
+        if self.now < stall.1 {
+            // Behind all that was under way when it began to stand still.
+            at = at.max(stall.1 + Duration::from_nanos(1));
+        }
+        let end = &mut ends[to];
+        end.last = end.last.max(at);
+        end.last
+    }
+
+    pub(crate) fn tell_end(&mut self, link: u32, to: usize) {
+        let at = self.arrival(link, to);
+        let Link { ends, silent, .. } = &self.links[link as usize];
+        if !silent && !self.cut(ends[0].host, ends[1].host) {
+            self.schedule(at, What::Ended { link, to });
+        }
+    }
+
+    pub(crate) fn connect(&mut self, index: usize, link: LinkId, to: &str) {
+        self.counts.connections += 1;
+        let number = self.links.len() as u32;
+        let host = &mut self.hosts[index];
+        host.outward.push((link, number));
+        let end = |host: u32, epoch, link, open| End { host, epoch, link, open, last: Duration::ZERO };
+        let target = Host::index(to).filter(|target| *target < self.hosts.len());
+        let epoch = self.hosts[index].epoch;
+        let near = end(index as u32, epoch, link, true);
+        // An unknown host is one that is never up: the machine's own patience ends it.
+        let far = end(target.unwrap_or(index) as u32, 0, LinkId::accepted(u64::from(number)), false);
+        let stall = (Duration::MAX, Duration::ZERO);
+        self.links.push(Link { ends: [near, far], silent: target.is_none(), stall });
+        let at = self.now + self.weather.latency + self.lot.time(self.weather.jitter);
+        self.schedule(at, What::Arrive { link: number });
+        if self.lot.happens(self.weather.faulty_per_million) {
+            let at = self.now + self.lot.time(self.weather.fault_within);
+            let what = match self.lot.below(3) {
+                0 => What::Break { link: number },
+                1 => What::Silence { link: number },
+                _ => What::Stall { link: number },
+            };
+            self.schedule(at, what);
+        }
+    }
+
+    /// The world's link of a host's link, and the host's side of it.
+    fn find(&self, index: usize, link: LinkId) -> Option<(u32, usize)> {
+        let (number, side) =
+            if link.is_outward() { (self.hosts[index].number(link)?, 0) } else { (link.0 as u32, 1) };
+        let end = self.links.get(number as usize)?.ends[side];
+        (end.open && end.host as usize == index && end.link == link).then_some((number, side))
+    }
+
+    pub(crate) fn send(&mut self, index: usize, link: LinkId, message: Talk) {
+        let Some((number, side)) = self.find(index, link) else { return };
+        self.trace_message(index, number, side, &message);
+        match &message {
+            Talk::Files(_) => self.counts.files += 1,
+            Talk::Tree(Message::Ping | Message::Pong) => self.counts.pings += 1,
+            Talk::Tree(_) => self.counts.messages += 1,
+        }
+        match &message {
+            Talk::Tree(Message::Login(_)) => self.counts.logins += 1,
+            Talk::Tree(Message::Try { .. }) => {
+                self.counts.tries += 1;
+                self.counts.full += u64::from(self.is_full(index));
+            }
+            Talk::Tree(Message::Occupancy(_)) => self.counts.reports += 1,
+            _ => {}
+        }
+        let at = self.arrival(number, 1 - side);
+        let what = What::Message { link: number, to: 1 - side, sent: self.now, message: Box::new(message) };
+        self.schedule(at, what);
+    }
+
+    /// Whether all places of a parent of our own are taken.
+    fn is_full(&self, index: usize) -> bool {
+        let Some(Machine::Own(own)) = &self.hosts[index].machine else { return false };
+        own.node.members().is_some_and(|members| members.used().len() == cluster::CELL_SLOTS)
+    }
+
+    fn trace_message(&self, index: usize, number: u32, side: usize, message: &Talk) {
+        let Some(path) = &self.trace else { return };
+        match message {
+            Talk::Files(files) if files.concerns(path) => {
+                let link = &self.links[number as usize];
+                let [near, far] = link.ends.map(|end| end.host);
+                let to = if side == 0 { far } else { near };
+                let lost = if link.silent { " LOST" } else { "" };
+                println!("{:?} {index} to {to}: {files:?}{lost}", self.now);
+            }
+            Talk::Tree(Message::Status(status)) if status.reset => {
+                println!("{:?} {index} resets", self.now);
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn close(&mut self, index: usize, link: LinkId) {
+        let Some((number, side)) = self.find(index, link) else { return };
+        self.hosts[index].forget(link);
+        self.links[number as usize].ends[side].open = false;
+        self.tell_end(number, 1 - side);
+    }
+}

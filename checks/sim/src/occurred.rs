@@ -1,0 +1,72 @@
+//! Which faults really befell the worlds of many seeds: a kind that never occurs proves nothing.
+
+use std::fmt;
+
+use crate::counts::Counts;
+use crate::host::{Host, Kind};
+use crate::own::Manner;
+use crate::world::World;
+
+/// A clock counts as drifting that is off by more than this.
+const DRIFT: f64 = 0.001;
+
+/// The kinds of faults, and how often each occurred.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occurred([(&'static str, u64); 22]);
+
+impl Occurred {
+    /// What befell this world; `splits`, `flaps` and `cut_off` only its master knows.
+    pub(crate) fn of(world: &World, splits: u64, flaps: u64, cut_off: u64) -> Self {
+        let Counts { lost, late, overtaken, broken, silent, stalled, cut, full, .. } = world.counts;
+        let Counts { unanswered, crashed, quietly, returned, .. } = world.counts;
+        let hosts =
+            |fits: &dyn Fn(&Host) -> bool| world.hosts.iter().filter(|host| fits(host)).count() as u64;
+        let manner = |manner| hosts(&move |host: &Host| host.manner == manner);
+        let [managers, supervisors, servers, real] = crashed;
+        Self([
+            ("messages lost", lost),
+            ("messages late", late),
+            ("messages overtaken by a younger one of another connection", overtaken),
+            ("connections broken", broken),
+            ("connections silent for good", silent),
+            ("connections stalled, then delivered", stalled),
+            ("connections cut by a split", cut),
+            ("requests or answers of clients lost", unanswered),
+            ("splits of the network", splits),
+            ("nodes cut off and back, again and again", cut_off),
+            ("nodes down and up, again and again", flaps),
+            ("clocks off by more than one in a thousand", hosts(&|host| (host.rate() - 1.0).abs() > DRIFT)),
+            ("managers crashed", managers),
+            ("supervisors crashed", supervisors),
+            ("servers crashed", servers),
+            ("real nodes crashed", real),
+            ("crashes without a word", quietly),
+            ("nodes returned", returned),
+            ("nodes that found a cell full", full),
+            ("servers that claim every file", manner(Manner::Claims)),
+            ("servers that never answer", manner(Manner::Mute)),
+            ("storms of logins", hosts(&|host| host.kind == Kind::Flood)),
+        ])
+    }
+
+    /// Adds those of another world.
+    pub fn add(&mut self, other: &Self) {
+        for ((_, count), (_, more)) in self.0.iter_mut().zip(&other.0) {
+            *count += more;
+        }
+    }
+
+    /// Kinds that never occurred.
+    pub fn never(&self) -> Vec<&'static str> {
+        self.0.iter().filter(|(_, count)| *count == 0).map(|(kind, _)| *kind).collect()
+    }
+}
+
+impl fmt::Display for Occurred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (kind, count) in &self.0 {
+            writeln!(f, "{count:>12} {kind}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Do the checks notice what they are there for? Nodes that do one thing wrong on purpose, and the words of the check that has
+//! to find it out.
+
+use sim::faults;
+use sim::host::Kind;
+use sim::own::Sabotage;
+
+/// Seeds in which it may show.
+const SEEDS: u64 = 12;
+
+/// In each of some worlds some nodes do this: at least in one of them, and in no other way, it is noticed.
+fn noticed(sabotage: Sabotage, kind: Kind, which: usize, words: &[&str]) {
+    let mut seen = 0;
+    for seed in 1..=SEEDS {
+        let Err(error) = faults::spoiled(seed, sabotage, kind, which) else { continue };
+        assert!(words.iter().any(|words| error.contains(words)), "{sabotage:?}, seed {seed}: {error}");
+        seen += 1;
+        if seen == 3 {
+            return;
+        }
+    }
+    assert!(seen > 0, "{sabotage:?} went unnoticed");
+}
+
+#[test]
+fn a_file_that_is_there_and_is_not_found() {
+    noticed(Sabotage::Denies, Kind::Server, 1, &["is missing;", "was made at"]);
+}
+
+#[test]
+fn a_client_that_runs_in_circles() {
+    noticed(Sabotage::Circles, Kind::Server, 1, &["Loop"]);
+}
+
+#[test]
+fn a_client_that_gets_no_answer() {
+    noticed(Sabotage::Swallows, Kind::Manager, 1, &["no good end"]);
+}
+
+#[test]
+fn a_node_that_does_not_come_back() {
+    noticed(Sabotage::Stays, Kind::Server, 7, &["nodes are in the tree; missing"]);
+}
+
+#[test]
+fn memory_that_grows() {
+    noticed(Sabotage::Keeps, Kind::Manager, 1, &["still has"]);
+}
+
+#[test]
+fn messages_without_end() {
+    noticed(Sabotage::Chatters, Kind::Server, 1, &["messages about files, more than"]);
+    noticed(Sabotage::Reports, Kind::Server, 1, &["messages, more than"]);
+}
