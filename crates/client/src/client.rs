@@ -23,7 +23,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(60);
 /// Settings, connections and memory that operations share. Clones are the same client.
 ///
 /// All its futures belong on one Tokio runtime, of either kind: connections are driven by tasks of the runtime on which
-/// they were first used.
+/// they were first used. [`blocking`](crate::blocking) is for those who have none.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 

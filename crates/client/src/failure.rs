@@ -106,9 +106,9 @@ pub enum Cause {
         /// Why it cannot be opened again.
         again: String,
     },
-    /// The runtime that drives connections is gone.
-    #[error("the client is shut down")]
-    ShutDown,
+    /// The thread that would drive the connections cannot be started.
+    #[error("no thread to drive connections: {0}")]
+    NoRuntime(String),
 }
 
 impl From<WireError> for Cause {

@@ -21,7 +21,7 @@
 //! | `failure` | [`Error`], [`Cause`]: what failed where, on which way there, and what helps |
 //! | `settings` | [`Settings`]: `XRD_…` variables and `client.conf`, each value with its source |
 //! | `url` | [`Url`]: `root://user@host:port//path?cgi`, several hosts too |
-//! | `blocking` | comes next: the same without a runtime, from any thread, also after `fork` |
+//! | [`blocking`] | the same without a runtime, from any thread, also after `fork` |
 //!
 //! What they stand on:
 //!
@@ -46,6 +46,7 @@
 
 mod answers;
 mod attributes;
+pub mod blocking;
 mod blocks;
 mod channel;
 mod client;

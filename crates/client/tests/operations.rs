@@ -45,7 +45,7 @@ async fn a_redirect_is_followed_with_its_cgi_and_a_wait_obeyed() {
     .await;
     let there = server.address;
     let manager = Fake::start(MANAGER, move |asked| {
-        let host = format!("127.0.0.1?from=m&x=2");
+        let host = "127.0.0.1?from=m&x=2";
         send(|out| Redirect::to_host(host.as_bytes(), there.port()).encode(out, asked.header.streamid))
     })
     .await;

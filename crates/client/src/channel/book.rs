@@ -25,6 +25,10 @@ pub(super) struct Book {
 struct Entry {
     until: Until,
     made: Instant,
+    /// How long nothing may come for it.
+    patience: Duration,
+    /// When data last came for it.
+    heard: Option<Instant>,
     sink: Sink,
     body: Vec<u8>,
     pages: Vec<PagesAt>,
@@ -42,7 +46,17 @@ impl Book {
         now: Instant,
     ) -> u64 {
         let waited_for = answer.is_some();
-        let entry = Entry { until, made: now, sink, body: Vec::new(), pages: Vec::new(), answer };
+        let patience = until.answer.duration_since(now);
+        let entry = Entry {
+            until,
+            made: now,
+            patience,
+            heard: None,
+            sink,
+            body: Vec::new(),
+            pages: Vec::new(),
+            answer,
+        };
         let place = self.requests.insert(entry);
         if waited_for {
             self.deadlines.insert((until.answer, place));
@@ -84,8 +98,10 @@ impl Book {
     }
 
     /// The block that the data of a request goes into, with the room that is left in it.
-    pub(super) fn block(&mut self, tag: u64) -> Option<(&mut Block, usize)> {
-        match &mut self.entry(tag)?.sink {
+    pub(super) fn block(&mut self, tag: u64, now: Instant) -> Option<(&mut Block, usize)> {
+        let entry = self.entry(tag)?;
+        entry.heard = Some(now);
+        match &mut entry.sink {
             Sink::Block(block, most) => {
                 let room = most.saturating_sub(block.len());
                 Some((block, room))
@@ -101,7 +117,10 @@ impl Book {
     pub(super) fn take(&mut self, event: Event<'_>, now: Instant) -> Result<(), Lost> {
         match event {
             Event::Data { tag, bytes } => {
-                self.entry(tag).map_or(Ok(()), |entry| entry.take(bytes))?;
+                self.entry(tag).map_or(Ok(()), |entry| {
+                    entry.heard = Some(now);
+                    entry.take(bytes)
+                })?;
             }
             Event::Pages { tag, frame } => {
                 self.entry(tag).map_or(Ok(()), |entry| entry.pages(frame))?;
@@ -131,13 +150,21 @@ impl Book {
         }
     }
 
-    /// Gives up what is due.
-    pub(super) fn expire(&mut self, now: Instant) {
+    /// Gives up what is due. An answer that is on its way is waited for as long as its data comes, and a request that may
+    /// not have left yet (`sending`) as long as bytes leave.
+    pub(super) fn expire(&mut self, now: Instant, sending: Option<Instant>) {
         while let Some(&(at, place)) = self.deadlines.first()
             && at <= now
         {
             self.deadlines.pop_first();
             let Some(entry) = self.requests.get_mut(place) else { continue };
+            let moved = entry.heard.max(sending).unwrap_or(entry.made).max(entry.made);
+            let due = (moved + entry.patience).min(entry.until.end);
+            if due > now && entry.answer.is_some() {
+                entry.until.answer = due;
+                self.deadlines.insert((due, place));
+                continue;
+            }
             if let Some(answer) = entry.answer.take() {
                 let _ = answer.send(Err(Failed::TimedOut(now.duration_since(entry.made).as_secs())));
             }

@@ -188,31 +188,32 @@ impl Driver {
         let mut buffer = None;
         for _ in 0..RECEIVES_PER_TURN {
             let direct = self.machine.discardable().filter(|(_, left)| *left >= DIRECT_BYTES_MIN);
-            let received = match direct.and_then(|(tag, left)| Some((self.book.block(tag)?, left))) {
-                Some(((block, room), left)) => {
-                    if left > room {
-                        return Err(Lost::TooMuch);
+            let received =
+                match direct.and_then(|(tag, left)| Some((self.book.block(tag, self.active)?, left))) {
+                    Some(((block, room), left)) => {
+                        if left > room {
+                            return Err(Lost::TooMuch);
+                        }
+                        let received = self.stream.try_read_buf(&mut block.data().limit(left));
+                        if let Ok(count) = received {
+                            self.machine.discarded(count);
+                            self.events(&[])?;
+                        }
+                        received
                     }
-                    let received = self.stream.try_read_buf(&mut block.data().limit(left));
-                    if let Ok(count) = received {
-                        self.machine.discarded(count);
-                        self.events(&[])?;
+                    None => {
+                        let block = buffer.get_or_insert_with(|| self.blocks.take(RECEIVE_BYTES));
+                        block.data().clear();
+                        let received = self.stream.try_read_buf(&mut block.data().limit(RECEIVE_BYTES));
+                        if received.is_ok() {
+                            // The block is taken out so that the rest of the task can be borrowed.
+                            let Some(block) = buffer.take() else { return Ok(()) };
+                            self.events(block.as_ref())?;
+                            buffer = Some(block);
+                        }
+                        received
                     }
-                    received
-                }
-                None => {
-                    let block = buffer.get_or_insert_with(|| self.blocks.take(RECEIVE_BYTES));
-                    block.data().clear();
-                    let received = self.stream.try_read_buf(&mut block.data().limit(RECEIVE_BYTES));
-                    if received.is_ok() {
-                        // The block is taken out so that the rest of the task can be borrowed.
-                        let Some(block) = buffer.take() else { return Ok(()) };
-                        self.events(block.as_ref())?;
-                        buffer = Some(block);
-                    }
-                    received
-                }
-            };
+                };
             match received {
                 Ok(0) => return Err(Lost::Closed),
                 Ok(_) => {
@@ -255,7 +256,8 @@ impl Driver {
     /// Looks after the time.
     fn watch(&mut self) -> Result<(), Lost> {
         let now = Instant::now();
-        self.book.expire(now);
+        let sending = (!self.machine.is_sent()).then_some(self.active);
+        self.book.expire(now, sending);
         let silent = now.duration_since(self.active);
         if self.book.is_empty() {
             let unused = self.shared.open_files.load(Ordering::Acquire) == 0;

@@ -1,0 +1,144 @@
+//! Values of which every process has its own.
+//!
+//! After `fork` the child has copies of the parent's sockets and none of its threads. Using them would disturb the parent,
+//! and so would even closing them properly. So the child finds that its number is another one, makes everything anew and
+//! leaves the copies alone. Nothing is locked to look a value up: a lock that another thread of the parent held while it
+//! forked would stay locked in the child for ever.
+
+use std::sync::OnceLock;
+
+/// One value for each process that asked.
+#[derive(Debug)]
+pub(super) struct PerProcess<T>(Node<T>);
+
+#[derive(Debug)]
+struct Node<T> {
+    /// Whose, and the value; never `None` once set.
+    here: OnceLock<Option<(u32, T)>>,
+    next: OnceLock<Box<Node<T>>>,
+}
+
+impl<T> Node<T> {
+    const fn new() -> Self {
+        Self { here: OnceLock::new(), next: OnceLock::new() }
+    }
+}
+
+impl<T> PerProcess<T> {
+    pub(super) const fn new() -> Self {
+        Self(Node::new())
+    }
+
+    /// The value of this process, made now if there is none.
+    pub(super) fn get<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        self.get_as(std::process::id(), make)
+    }
+
+    /// The value of this process, if it has one.
+    pub(super) fn known(&self) -> Option<&T> {
+        self.find(std::process::id())
+    }
+
+    fn find(&self, process: u32) -> Option<&T> {
+        let mut node = Some(&self.0);
+        while let Some(Node { here, next }) = node {
+            match here.get() {
+                Some(Some((owner, value))) if *owner == process => return Some(value),
+                _ => node = next.get().map(|next| &**next),
+            }
+        }
+        None
+    }
+
+    fn get_as<E>(&self, process: u32, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+        if let Some(value) = self.find(process) {
+            return Ok(value);
+        }
+        let mut offered = Some((process, make()?));
+        let mut node = &self.0;
+        loop {
+            match node.here.get_or_init(|| offered.take()) {
+                // What another thread of this process has made meanwhile serves as well.
+                Some((owner, value)) if *owner == process => return Ok(value),
+                _ => node = node.next.get_or_init(|| Box::new(Node::new())),
+            }
+        }
+    }
+}
+
+impl<T> Drop for Node<T> {
+    fn drop(&mut self) {
+        if let Some(Some((owner, value))) = self.here.take()
+            && owner != std::process::id()
+        {
+            // It belongs to the parent: even its end would be felt there.
+            std::mem::forget(value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn each_process_makes_its_own_once() {
+        let values = PerProcess::new();
+        let made = AtomicU32::new(0);
+        let make = || Ok::<_, ()>(made.fetch_add(1, Ordering::SeqCst));
+        assert_eq!(values.known(), None);
+        for process in [7, 8, 7, 9, 8] {
+            values.get_as(process, make).unwrap();
+        }
+        assert_eq!(made.load(Ordering::SeqCst), 3);
+        assert_eq!(values.get_as(9, make), Ok(&2));
+        assert_eq!(values.get_as(10, || Err("no")), Err("no"));
+        assert_eq!(values.find(10), None);
+    }
+
+    #[test]
+    fn threads_of_a_process_share_one() {
+        let values = PerProcess::new();
+        let made = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for process in [1, 2, 3] {
+                        let value = values.get_as(process, || {
+                            made.fetch_add(1, Ordering::SeqCst);
+                            Ok::<_, ()>(process)
+                        });
+                        assert_eq!(value, Ok(&process));
+                    }
+                });
+            }
+        });
+        let mut node = Some(&values.0);
+        let mut owners = Vec::new();
+        while let Some(Node { here, next }) = node {
+            owners.extend(here.get().into_iter().flatten().map(|(owner, _)| *owner));
+            node = next.get().map(|next| &**next);
+        }
+        owners.sort_unstable();
+        assert_eq!(owners, [1, 2, 3]);
+    }
+
+    #[test]
+    fn what_belongs_to_another_process_is_left_alone() {
+        struct Noted<'a>(&'a AtomicU32);
+        impl Drop for Noted<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let dropped = AtomicU32::new(0);
+        let values = PerProcess::new();
+        let own = std::process::id();
+        for process in [own, own.wrapping_add(1)] {
+            values.get_as(process, || Ok::<_, ()>(Noted(&dropped))).ok();
+        }
+        drop(values);
+        assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    }
+}
