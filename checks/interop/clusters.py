@@ -195,6 +195,12 @@ class Node:
     def _words(status, body):
         return body.rstrip(b"\0").decode().split() if status == raw.OK else None
 
+    def scalla(self, *words):
+        """`scalla cluster …` for this node, which is one of ours, on its host."""
+        prefix = self.place.prefix() if self.place else []
+        which = ["--admin-path", self.cluster.work / "admin", "--instance", self.name]
+        return tools.run([*prefix, peers.program(), "cluster", *which, *words])
+
     def children(self):
         """Ports of the nodes it could send a client to now."""
         words = self.locate("*") or []

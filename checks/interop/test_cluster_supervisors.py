@@ -23,6 +23,7 @@ FULL = clusters.Plan("""
 MIXES = {
     "real": dict(rest="real"),
     "ours": dict(rest="ours"),
+    "by-command-line": dict(rest="plain"),
     "our-supervisors": dict(supervisors="ours", rest="real"),
     "real-supervisors": dict(supervisors="real", rest="ours"),
     "our-manager": dict(man="ours", rest="real"),

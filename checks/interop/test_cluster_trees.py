@@ -28,6 +28,7 @@ SHAPES = [
     *clusters.parameters("supervised", SUPERVISED, {
         "real": dict(rest="real"),
         "ours": dict(rest="ours"),
+        "by-command-line": dict(rest="plain"),
         "our-supervisor": dict(sup="ours", rest="real"),
         "real-supervisor": dict(sup="real", rest="ours"),
         "our-manager": dict(man="ours", rest="real"),
@@ -36,6 +37,7 @@ SHAPES = [
     *clusters.parameters("federation", FEDERATION, {
         "real": dict(rest="real"),
         "ours": dict(rest="ours"),
+        "by-command-line": dict(rest="plain"),
         "our-top": dict(top="ours", rest="real"),
         "real-top": dict(top="real", rest="ours"),
         "mixed-under-ours": dict(top="ours", m1="real", s1="ours", m2="ours", s2="real", s3="ours"),

@@ -1,5 +1,7 @@
 //! `scalla cluster`: the tree a running node belongs to, and orders for its nodes.
 
+mod door;
+
 use crate::admin::Which;
 use crate::cli::{complain, print};
 use clap::Subcommand;
@@ -53,7 +55,8 @@ impl Cluster {
         let (order, node) = match self.command {
             Command::Status { here } => {
                 let own = serde_json::from_value(ask(&socket, &Request::ClusterStatus {})?)?;
-                let tree = if here { Survey { root: own, missing: Vec::new() } } else { survey(own) };
+                let tree =
+                    if here { Survey { root: own, missing: Vec::new() } } else { survey(own, &door::ask) };
                 show(&tree, self.json)?;
                 return Ok(ExitCode::SUCCESS);
             }
@@ -98,12 +101,18 @@ fn draw(root: &NodeStatus) -> String {
     let mut notes: Vec<(usize, String)> = Vec::new();
     let nodes =
         root.cluster_address.as_deref().map(|address| format!(", nodes at {address}")).unwrap_or_default();
-    let host = if root.host.is_empty() { "?" } else { &root.host };
+    // Where a real node serves clients is not known from below.
+    let clients = match root.data_port {
+        0 => format!("{}{nodes}", root.role),
+        port => {
+            format!("{} {}:{port}{nodes}", root.role, if root.host.is_empty() { "?" } else { &root.host })
+        }
+    };
     rows.push([
-        format!("{} {host}:{}{nodes}", root.role, root.data_port),
+        clients,
         root.version.clone(),
         root.state.clone(),
-        show_age(Duration::from_secs(root.uptime_seconds)),
+        age(root.uptime_seconds),
         String::new(),
         free(&root.space),
         used(&root.space),
@@ -168,16 +177,21 @@ fn branches(node: &NodeStatus, lead: &str, rows: &mut Vec<Row>, notes: &mut Vec<
 }
 
 fn row(child: &ChildStatus, lead: &str) -> Row {
-    let told = child.version != "cms 3" || child.load.highest() > 0;
+    let told =
+        child.age_seconds.is_some() && child.version.starts_with("scalla ") || child.load.highest() > 0;
     [
         format!("{lead}{} {}", child.role, child.address),
         child.version.clone(),
         child.state.clone(),
-        show_age(Duration::from_secs(child.age_seconds)),
+        age(child.age_seconds),
         if told { format!("{}%", child.load.highest()) } else { String::new() },
         free(&child.space),
         used(&child.space),
     ]
+}
+
+fn age(seconds: Option<u64>) -> String {
+    seconds.map(|seconds| show_age(Duration::from_secs(seconds))).unwrap_or_default()
 }
 
 /// Free space for people; nothing where it was not told.
@@ -205,7 +219,7 @@ mod tests {
             address: address.to_owned(),
             version: "scalla v1.0.0".to_owned(),
             state: state.to_owned(),
-            age_seconds: 75,
+            age_seconds: Some(75),
             space: SpaceStatus { total_mb: 1000, free_mb: 500, minimum_mb: 10, used_percent: 50 },
             ..ChildStatus::default()
         }
@@ -230,7 +244,7 @@ mod tests {
             cluster_address: Some("m:1213".to_owned()),
             version: "scalla v1.0.0".to_owned(),
             state: "serving".to_owned(),
-            uptime_seconds: 5,
+            uptime_seconds: Some(5),
             cache: Some(CacheStatus {
                 locations: 3,
                 hits: 3,

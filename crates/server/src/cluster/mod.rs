@@ -54,5 +54,5 @@ pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 pub use operations::OperationProgram;
 pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};
 pub use status::{CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
-pub use survey::{Survey, ask as ask_node, survey};
+pub use survey::{AskDoor, DoorStatus, Survey, ask as ask_node, survey};
 pub use thread::Cluster;

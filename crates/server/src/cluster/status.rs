@@ -4,7 +4,7 @@
 use super::engine::Engine;
 use super::settings::Role;
 use crate::VERSION;
-use cluster::tree::{Address, Load, Member, Members, Space};
+use cluster::tree::{Address, Load, Member, Members, Membership, Space};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use wire::cms::login;
@@ -29,10 +29,13 @@ pub struct NodeStatus {
     pub data_port: u16,
     /// `serving`, or why it does not serve.
     pub state: String,
-    /// Seconds since its start.
-    pub uptime_seconds: u64,
+    /// Seconds since its start; real nodes do not tell.
+    pub uptime_seconds: Option<u64>,
     /// The nodes it is logged in to, as they are configured or were named to it.
     pub parents: Vec<String>,
+    /// The managers it was told of: they are above its parents, or its parents themselves.
+    #[serde(default)]
+    pub managers: Vec<String>,
     /// The managers it looks for, each with what is in the way.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sought: Vec<String>,
@@ -67,8 +70,8 @@ pub struct ChildStatus {
     pub cluster_address: Option<String>,
     /// `serving`, `suspended`, `draining` or `away`.
     pub state: String,
-    /// Seconds since it joined, or since it was lost.
-    pub age_seconds: u64,
+    /// Seconds since it joined, or since it was lost; real parents do not tell.
+    pub age_seconds: Option<u64>,
     /// How busy it is.
     pub load: LoadStatus,
     /// Its space.
@@ -114,8 +117,8 @@ impl From<Load> for LoadStatus {
 /// Space, in MB of 2^20 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct SpaceStatus {
-    /// Of all file systems.
-    pub total_mb: u32,
+    /// Of all file systems; of a node with children those of all servers below it.
+    pub total_mb: u64,
     /// Free on the one with most.
     pub free_mb: u32,
     /// With less it gets no new files.
@@ -127,7 +130,7 @@ pub struct SpaceStatus {
 impl From<Space> for SpaceStatus {
     fn from(space: Space) -> Self {
         let Space { total_mb, free_mb, minimum_mb, used_percent, .. } = space;
-        Self { total_mb, free_mb, minimum_mb, used_percent }
+        Self { total_mb: total_mb.into(), free_mb, minimum_mb, used_percent }
     }
 }
 
@@ -153,7 +156,7 @@ impl Engine {
     pub(crate) fn status(&self) -> NodeStatus {
         let node = self.node();
         let members = node.members();
-        let login = node.memberships().first().map(cluster::tree::Membership::login);
+        let login = node.memberships().first().map(Membership::login);
         let data_port = login.map(|login| login.data_port).filter(|port| *port > 0);
         let own_port = self.settings.own_addresses.first().map(std::net::SocketAddr::port);
         let host = login.and_then(|login| login.host.clone());
@@ -169,8 +172,14 @@ impl Engine {
             cluster_address: parent.map(|parent| parent.address.to_string()),
             data_port: data_port.or(own_port).unwrap_or(0),
             state: self.state().to_owned(),
-            uptime_seconds: self.now().as_secs(),
+            uptime_seconds: Some(self.now().as_secs()),
             parents: self.parent_addresses().map(ToString::to_string).collect(),
+            managers: node
+                .memberships()
+                .iter()
+                .flat_map(Membership::managers)
+                .map(ToString::to_string)
+                .collect(),
             sought: self.sought(),
             space: match members {
                 Some(members) => total(members),
@@ -202,7 +211,7 @@ impl Engine {
     }
 
     fn state(&self) -> &'static str {
-        let attached = self.node.memberships().iter().any(cluster::tree::Membership::is_attached);
+        let attached = self.node.memberships().iter().any(Membership::is_attached);
         match self.node.members() {
             _ if self.suspended => "suspended",
             _ if self.draining => "draining",
@@ -236,9 +245,9 @@ impl Engine {
             address: member.data.to_string(),
             cluster_address: (!member.is_leaf()).then(|| member.address.to_string()),
             state: state.to_owned(),
-            age_seconds: self.now().saturating_sub(member.since).as_secs(),
+            age_seconds: Some(self.now().saturating_sub(member.since).as_secs()),
             load: member.load.into(),
-            space: member.space.into(),
+            space: space_of(member),
             paths: member.paths.lines().map(str::to_owned).collect(),
             node: None,
         }
@@ -257,17 +266,18 @@ impl Engine {
     }
 }
 
+/// The space of a child, with that of the servers below it as far as it tells.
+fn space_of(member: &Member) -> SpaceStatus {
+    let own = SpaceStatus::from(member.space);
+    SpaceStatus { total_mb: member.sums.map_or(own.total_mb, |sums| sums.total_mb), ..own }
+}
+
 /// The space of all children together; free on the best of them.
 fn total(members: &Members) -> SpaceStatus {
     let online = members.members().filter(|(_, member)| member.is_online());
-    online.fold(SpaceStatus::default(), |sum, (_, member)| {
-        let better = member.space.free_mb > sum.free_mb;
-        SpaceStatus {
-            total_mb: sum.total_mb.saturating_add(member.space.total_mb),
-            free_mb: sum.free_mb.max(member.space.free_mb),
-            minimum_mb: if better { member.space.minimum_mb } else { sum.minimum_mb },
-            used_percent: if better { member.space.used_percent } else { sum.used_percent },
-        }
+    online.map(|(_, member)| space_of(member)).fold(SpaceStatus::default(), |sum, space| {
+        let best = if space.free_mb > sum.free_mb { space } else { sum };
+        SpaceStatus { total_mb: sum.total_mb.saturating_add(space.total_mb), ..best }
     })
 }
 

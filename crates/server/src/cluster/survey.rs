@@ -2,12 +2,13 @@
 //! people start, not for servers.
 //!
 //! Our own nodes say at their cluster port how they are (`stats`); of real ones the list of their children is what can be
-//! had (`locate *`).
+//! had there (`locate *`). Where only the port for clients is known, which is so below real nodes, it is asked for the same
+//! list, by a client that the visitor brings along.
 
 use super::status::{ChildStatus, NodeStatus};
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use wire::cms::flags::{LocateOptions, StatsModifier};
 use wire::cms::message::Locate;
@@ -19,6 +20,8 @@ use wire::xroot::reply::locate::NodeKind;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Nodes that are asked at most: all that can have children.
 const NODES_MAX: usize = 64 + 64 * 64;
+/// What is known of the version of a real node that was not asked at its port for clients.
+const REAL: &str = "cms 3";
 /// Levels that are walked up or down at most.
 const LEVELS_MAX: usize = 6;
 
@@ -31,49 +34,138 @@ pub struct Survey {
     pub missing: Vec<String>,
 }
 
-/// The tree that `start` is a node of.
-#[must_use]
-pub fn survey(start: NodeStatus) -> Survey {
-    let mut missing = Vec::new();
-    let mut root = start;
-    for _ in 0..LEVELS_MAX {
-        let mut above = None;
-        for parent in &root.parents {
-            match ask(parent) {
-                Ok(status) => {
-                    above = Some(status);
-                    break;
-                }
-                Err(error) => missing.push(format!("{parent}: {error}")),
-            }
-        }
-        match above {
-            Some(status) => root = status,
-            None => break,
-        }
-    }
-    let mut seen = HashSet::from([root.id.clone()]);
-    descend(&mut root, LEVELS_MAX, &mut seen, &mut missing);
-    Survey { root, missing }
+/// What a node with children says at its port for clients.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct DoorStatus {
+    /// `manager`, `supervisor`, …
+    pub role: String,
+    /// Version of its program.
+    pub version: String,
+    /// The answer to `kXR_locate` of `*`.
+    pub children: Vec<u8>,
 }
 
-/// Asks the children that have children.
-fn descend(node: &mut NodeStatus, levels: usize, seen: &mut HashSet<String>, missing: &mut Vec<String>) {
-    if levels == 0 {
-        return;
-    }
-    for child in &mut node.children {
-        let Some(address) = child.cluster_address.clone() else { continue };
-        if child.state == "away" || seen.len() >= NODES_MAX || !seen.insert(child.id.clone()) {
-            continue;
+/// Asks the node whose port for clients is at an address (`host:port`).
+pub type AskDoor<'a> = &'a dyn Fn(&str) -> io::Result<DoorStatus>;
+
+/// The tree that `start` is a node of.
+#[must_use]
+pub fn survey(start: NodeStatus, door: AskDoor<'_>) -> Survey {
+    let mut walk = Walk { door, below: Vec::new(), seen: HashSet::new(), missing: Vec::new() };
+    let mut root = start;
+    for _ in 0..LEVELS_MAX {
+        // A real parent does not say who is above it, but this node may know.
+        let higher = root.managers.iter().filter(|manager| !root.parents.contains(manager));
+        let above = higher.chain(&root.parents).find_map(|parent| walk.look(parent, ask(parent)));
+        let Some(mut above) = above else { break };
+        if above.is_real() && root.role == "manager" {
+            above.role = "meta manager".to_owned();
         }
-        match ask(&address) {
-            Ok(mut status) => {
-                descend(&mut status, levels - 1, seen, missing);
+        walk.below.push(std::mem::replace(&mut root, above));
+    }
+    walk.seen.insert(root.id.clone());
+    walk.descend(&mut root, LEVELS_MAX);
+    walk.missing.dedup();
+    Survey { root, missing: walk.missing }
+}
+
+/// On the way through a tree.
+struct Walk<'a> {
+    door: AskDoor<'a>,
+    /// The nodes that led to the root: what they say is not lost when a real one stands above them.
+    below: Vec<NodeStatus>,
+    seen: HashSet<String>,
+    missing: Vec<String>,
+}
+
+impl Walk<'_> {
+    fn look<T>(&mut self, address: &str, found: io::Result<T>) -> Option<T> {
+        found.map_err(|error| self.missing.push(format!("{address}: {error}"))).ok()
+    }
+
+    /// Asks the children that have children.
+    fn descend(&mut self, node: &mut NodeStatus, levels: usize) {
+        if levels == 0 {
+            return;
+        }
+        let real = node.is_real();
+        for child in &mut node.children {
+            if real && child.role == "server" {
+                self.recognise(child);
+                continue;
+            }
+            let key = if real { &child.address } else { &child.id };
+            let inner = child.cluster_address.is_some() || real;
+            if !inner
+                || child.state == "away"
+                || self.seen.len() >= NODES_MAX
+                || !self.seen.insert(key.clone())
+            {
+                continue;
+            }
+            if let Some(mut status) = self.inner(child, &node.role) {
+                self.descend(&mut status, levels - 1);
                 child.node = Some(Box::new(status));
             }
-            Err(error) => missing.push(format!("{address}: {error}")),
         }
+    }
+
+    /// A real parent does not say of its servers what the one does where the visit began.
+    fn recognise(&self, child: &mut ChildStatus) {
+        let same = |status: &&NodeStatus| status.role == "server" && status.is_at(&child.address);
+        if let Some(status) = self.below.iter().find(same) {
+            (child.id, child.host, child.version) =
+                (status.id.clone(), status.host.clone(), status.version.clone());
+            (child.space, child.state) = (status.space, status.state.clone());
+        }
+    }
+
+    /// A child that has children.
+    fn inner(&mut self, child: &mut ChildStatus, parent: &str) -> Option<NodeStatus> {
+        let known = match child.cluster_address.clone() {
+            Some(address) => self.look(&address, ask(&address)).filter(|status| !status.is_real()),
+            None => {
+                let same = |status: &NodeStatus| status.is_at(&child.address);
+                self.below.iter().position(same).map(|at| self.below.swap_remove(at))
+            }
+        };
+        if let Some(status) = known {
+            (child.role, child.version) = (status.role.clone(), status.version.clone());
+            return Some(status);
+        }
+        let told = self.look(&child.address, (self.door)(&child.address))?;
+        child.version = told.version;
+        // As seen from above: a manager below a meta manager.
+        child.role = if parent == "meta manager" { "manager".to_owned() } else { told.role };
+        let children = children(&told.children, &child.role);
+        Some(NodeStatus {
+            role: child.role.clone(),
+            version: child.version.clone(),
+            state: child.state.clone(),
+            children,
+            ..NodeStatus::default()
+        })
+    }
+}
+
+impl NodeStatus {
+    /// Whether this is what little a node of XRootD tells.
+    #[must_use]
+    pub fn is_real(&self) -> bool {
+        self.uptime_seconds.is_none()
+    }
+
+    /// Whether the node's clients are served at an address.
+    fn is_at(&self, address: &str) -> bool {
+        let Some((_, port)) = address.rsplit_once(':') else { return false };
+        let places = |(host, port): (&str, u16)| -> Vec<SocketAddr> {
+            (host, port).to_socket_addrs().map(Iterator::collect).unwrap_or_default()
+        };
+        let there: Vec<_> = address.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
+        let own = places((&self.host, self.data_port));
+        // A node on the host of its parent is known there by the loopback.
+        port.parse() == Ok(self.data_port)
+            && there.iter().any(|there| there.ip().is_loopback() || own.contains(there))
     }
 }
 
@@ -97,26 +189,37 @@ pub fn ask(address: &str) -> io::Result<NodeStatus> {
         opaque: None,
         avoid: None,
     });
-    status.children = children(&visit.request(&everything)?.unwrap_or_default());
+    status.children = children(&visit.request(&everything)?.unwrap_or_default(), &status.role);
     status.cluster_address = Some(address.to_owned());
     Ok(status)
 }
 
-fn children(text: &[u8]) -> Vec<ChildStatus> {
+/// The children in a list that a node of this role gives.
+fn children(text: &[u8], parent: &str) -> Vec<ChildStatus> {
+    let below = if parent == "meta manager" { "manager" } else { "supervisor" };
     let places = locate_text::parse(text).enumerate();
     let places = places.map(|(number, place)| {
         let inner = matches!(place.node, NodeKind::Manager | NodeKind::ManagerPending);
         let serves = matches!(place.node, NodeKind::Manager | NodeKind::Server);
         ChildStatus {
             slot: u8::try_from(number).unwrap_or(u8::MAX),
-            role: if inner { "supervisor" } else { "server" }.to_owned(),
-            version: "cms 3".to_owned(),
-            address: String::from_utf8_lossy(place.address).into_owned(),
+            role: if inner { below } else { "server" }.to_owned(),
+            version: REAL.to_owned(),
+            address: plain(&String::from_utf8_lossy(place.address)),
             state: if serves { "serving" } else { "not serving" }.to_owned(),
             ..ChildStatus::default()
         }
     });
     places.collect()
+}
+
+/// `[::127.0.0.1]:1094` is how these lists have 127.0.0.1:1094.
+fn plain(address: &str) -> String {
+    let old = address.strip_prefix("[::").and_then(|rest| rest.split_once(']'));
+    match old {
+        Some((ip, port)) if ip.parse::<Ipv4Addr>().is_ok() => format!("{ip}{port}"),
+        _ => address.to_owned(),
+    }
 }
 
 /// A connection as a redirector's.
@@ -150,15 +253,18 @@ impl Visit {
         self.send(&login, StreamId::NONE)?;
         let status =
             self.next(|header, payload| match LoginAnswer::decode(header, payload).map_err(strange)? {
-                LoginAnswer::Accepted(reply) => Ok(Some(NodeStatus {
-                    role: "manager".to_owned(),
-                    id: String::from_utf8_lossy(reply.sid.unwrap_or_default())
-                        .trim_end_matches('\0')
-                        .to_owned(),
-                    version: "cms 3".to_owned(),
-                    state: if reply.is_suspended() { "suspended" } else { "serving" }.to_owned(),
-                    ..NodeStatus::default()
-                })),
+                LoginAnswer::Accepted(reply) => {
+                    let id = String::from_utf8_lossy(reply.sid.unwrap_or_default());
+                    let id = id.trim_end_matches('\0');
+                    Ok(Some(NodeStatus {
+                        // Visitors are not told what else it may be.
+                        role: "manager".to_owned(),
+                        id: id.to_owned(),
+                        version: REAL.to_owned(),
+                        state: if reply.is_suspended() { "suspended" } else { "serving" }.to_owned(),
+                        ..NodeStatus::default()
+                    }))
+                }
                 LoginAnswer::Refused { text, .. } => Err(refused(text)),
                 LoginAnswer::Xauth(_) => Err(refused(b"it wants its visitors to authenticate")),
                 LoginAnswer::Try(_) | LoginAnswer::Other(_) => Ok(None),

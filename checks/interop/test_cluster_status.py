@@ -1,0 +1,237 @@
+"""`scalla cluster status` from every node of ours, in mixes of real daemons and ours: the tree as text and as JSON, whole as
+far as nodes know who is above them. A real node does not say that; what is below it, it does."""
+
+import json
+import re
+import signal
+
+import pytest
+
+import clusters
+from test_cluster_flat import FLAT
+from test_cluster_trees import FEDERATION, SUPERVISED
+from tools import wait_until, xrdfs
+
+SHAPES = [
+    *clusters.parameters("flat", FLAT, {
+        "by-command-line": dict(rest="plain"),
+        "our-servers-under-real": dict(man="real", rest="ours"),
+        "real-servers-under-ours": dict(man="ours", rest="real"),
+        "both-under-real": dict(man="real", s1="ours", s2="real", s3="ours"),
+        "both-under-ours": dict(man="ours", s1="real", s2="ours", s3="real"),
+    }, plan_in=True),
+    *clusters.parameters("supervised", SUPERVISED, {
+        "by-command-line": dict(rest="plain"),
+        "our-supervisor": dict(sup="ours", rest="real"),
+        "real-supervisor": dict(sup="real", rest="ours"),
+        "our-manager": dict(man="ours", rest="real"),
+        "real-manager": dict(man="real", rest="ours"),
+    }, plan_in=True),
+    *clusters.parameters("federation", FEDERATION, {
+        "by-command-line": dict(rest="plain"),
+        "our-top": dict(top="ours", rest="real"),
+        "real-top": dict(top="real", rest="ours"),
+        "mixed-under-ours": dict(top="ours", m1="real", s1="ours", m2="ours", s2="real", s3="ours"),
+    }, plan_in=True),
+]
+ROLES = {"meta": "meta manager"}
+LINE = re.compile(r"^([│├└─ ]*)(meta manager|manager|supervisor|server)( [^ ,]+)?(, nodes at ([^ ]+))? ")
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def running(request):
+    plan, makers = request.param
+    with clusters.Cluster(plan, makers) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    for node in running.nodes.values():
+        node.signal(signal.SIGCONT)
+    return running.complete()
+
+
+def ours(cluster):
+    return [node for node in cluster.nodes.values() if node.maker != "real"]
+
+
+def root_seen_from(node):
+    """A node of ours says who is above it, a real one does not."""
+    first = node
+    while node.parents and (node is first or node.maker != "real"):
+        node = node.cluster[node.parents[0]]
+    return node
+
+
+def expected(node, path=()):
+    """The paths of names below a node, itself included."""
+    path = (*path, node.name)
+    children = [other for other in node.cluster.nodes.values() if node.name in other.parents]
+    return {path}.union(*(expected(child, path) for child in children))
+
+
+def name_of(cluster, address):
+    return cluster.name_of(address.rpartition(":")[2])
+
+
+def drawn(cluster, text):
+    """The same from a drawing, and the rest of each line by name."""
+    lines = [(LINE.match(line), line) for line in text.splitlines()]
+    path, paths, rest = [], set(), {}
+    for match, line in lines:
+        if not match:
+            continue
+        lead, role, address, _, nodes_at = match.groups()
+        if address:
+            name = name_of(cluster, address)
+        else:
+            port = int(nodes_at.rpartition(":")[2])
+            name = next(node.name for node in cluster.nodes.values() if node.cms_port == port)
+        path = [*path[: len(lead) // 3], name]
+        paths.add(tuple(path))
+        rest[name] = (role, line[match.end():].split())
+    return paths, rest
+
+
+def told(cluster, status, name, path=()):
+    """The same from an object."""
+    path = (*path, name)
+    found = {path}
+    for child in status["children"]:
+        below = child.get("node") or {"children": []}
+        found |= told(cluster, below, name_of(cluster, child["address"]), path)
+    return found
+
+
+def children(status):
+    """All children in an object, at every depth."""
+    for child in status["children"]:
+        yield child
+        yield from children(child.get("node") or {"children": []})
+
+
+def test_tree_as_text(cluster):
+    for node in ours(cluster):
+        root = root_seen_from(node)
+        seen = node.scalla("status").ok()
+        paths, rest = drawn(cluster, seen.out)
+        assert paths == expected(root), (node.name, seen)
+        assert seen.err == ""
+        for name, (role, words) in rest.items():
+            one = cluster[name]
+            # A visitor is not told that a real manager is a supervisor; its managers know.
+            known = one is not root or one.maker != "real"
+            assert role == ROLES.get(one.role, one.role) or not known, seen
+            assert "serving" in words, seen
+        assert [rest[node.name][1][0]] == ["scalla"], seen
+        assert len([line for line in seen.out.splitlines() if "locations known" in line]) == \
+            len([name for name in rest if cluster[name].is_parent and cluster[name].maker != "real" and tells_all(node, name)]), seen
+
+
+def tells_all(start, name):
+    """Whether all that a node of ours knows can be had from another: real nodes above it do not say where it can be asked."""
+    cluster = start.cluster
+    above = [start]
+    while above[-1].parents:
+        above.append(cluster[above[-1].parents[0]])
+    node = cluster[name]
+    return node in above or all(cluster[parent].maker != "real" for parent in node.parents)
+
+
+def test_tree_as_json(cluster):
+    for node in ours(cluster):
+        root = root_seen_from(node)
+        status = json.loads(node.scalla("status", "--json").ok().out)
+        assert status["missing"] == []
+        assert status["state"] == "serving"
+        assert told(cluster, status, root.name) == expected(root), status
+        if root.maker != "real":
+            assert status["role"] == ROLES.get(root.role, root.role) and status["data_port"] == root.port
+            assert status["version"].startswith("scalla v") and status["uptime_seconds"] >= 0
+            assert {"locations", "hits", "misses", "hit_rate", "queries"} <= set(status["cache"])
+        for child in children(status):
+            one = cluster[name_of(cluster, child["address"])]
+            assert child["role"] == ROLES.get(one.role, one.role) and child["state"] == "serving", child
+            parent = cluster[one.parents[0]]
+            if parent.maker != "real" and tells_all(node, parent.name):
+                # Its parent is ours and knows it well.
+                assert child["age_seconds"] >= 0 and child["id"] and child["paths"] == ["w /"], child
+                assert child["version"].startswith("scalla v") == (one.maker != "real"), child
+                assert child["space"]["free_mb"] > 0, child
+                # A real supervisor or manager tells only its best server.
+                assert child["space"]["total_mb"] > 0 or one.is_parent and one.maker == "real", child
+            if one.is_parent and one.maker == "real":
+                assert child["version"] == "v5.5.3", child
+
+
+def test_here(cluster):
+    """Without asking others: parents by address, children without what is below them."""
+    for node in ours(cluster):
+        status = json.loads(node.scalla("status", "--here", "--json").ok().out)
+        assert [address.rpartition(":")[2] for address in status["parents"]] == [str(cluster[name].cms_port) for name in node.parents]
+        assert {name_of(cluster, child["address"]) for child in status["children"]} == \
+            {other.name for other in cluster.nodes.values() if node.name in other.parents}
+        assert not any("node" in child for child in status["children"])
+
+
+def test_cache_is_counted(cluster):
+    area = clusters.Area(cluster)
+    path = area.put("file", b"x", cluster.servers[0].name)
+    if cluster.top.maker == "real":
+        return
+
+    def cache():
+        return json.loads(cluster.top.scalla("status", "--json").ok().out)["cache"]
+
+    before = cache()
+    for _ in range(3):
+        xrdfs(cluster.top, "locate", path).ok()
+    after = cache()
+    assert after["misses"] > before["misses"] and after["hits"] >= before["hits"] + 2 and after["locations"] > before["locations"]
+
+
+def test_lost_server(cluster):
+    """Our manager says that it is away, a real one that it does not serve; a supervisor of ours has forgotten it."""
+    lost = cluster.s2
+    lost.kill()
+    for node in ours(cluster):
+        if not node.alive() or lost.name not in {path[-1] for path in expected(root_seen_from(node))}:
+            continue
+
+        def shown():
+            seen = node.scalla("status").ok()
+            words = drawn(cluster, seen.out)[1].get(lost.name, (None, []))[1]
+            return words == [] or "away" in words or "not" in words
+
+        wait_until(shown)
+    parent = cluster[lost.parents[0]]
+    if parent.role == "manager" and parent.maker != "real":
+        assert "away" in drawn(cluster, parent.scalla("status").ok().out)[1][lost.name][1]
+
+
+def test_inner_node_that_does_not_answer(cluster):
+    """It is named, with the reason, and everything else is shown."""
+    if cluster.plan is FLAT:
+        return
+    inner = cluster[cluster.s1.parents[0]]
+    asker = next((node for node in ours(cluster) if node not in (inner, cluster.s1, cluster.s2) and inner.name in expected_names(node)), None)
+    if asker is None:
+        return
+    inner.signal(signal.SIGSTOP)
+    seen = asker.scalla("status").ok()
+    inner.signal(signal.SIGCONT)
+    _, rest = drawn(cluster, seen.out)
+    assert {"s3", inner.name} <= set(rest), seen
+    if "away" not in rest[inner.name][1]:
+        assert "not seen: " in seen.err and (str(inner.port) in seen.err or str(inner.cms_port) in seen.err), seen
+
+
+def expected_names(node):
+    return {path[-1] for path in expected(root_seen_from(node))}
+
+
+def test_order_for_a_node_that_is_not_there(cluster):
+    for node in ours(cluster):
+        done = node.scalla("drain", "nobody.invalid:1094")
+        assert done.status == 1 and "nobody.invalid:1094" in done.err, done
