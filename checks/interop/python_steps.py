@@ -23,6 +23,9 @@ def step(word, *arguments):
     if word == "read":
         status, content = file.read(int(arguments[0]), int(arguments[1]), timeout=100)
         return status, hashlib.sha256(content or b"").hexdigest()
+    if word == "readv":
+        status, found = file.vector_read([tuple(map(int, range_.split(","))) for range_ in arguments], timeout=100)
+        return status, hashlib.sha256(b"".join(chunk.buffer for chunk in found.chunks) if status.ok else b"").hexdigest()
     if word == "write":
         offset, size = map(int, arguments)
         return file.write(pattern(offset + size)[offset:], offset, timeout=100)[0], ""

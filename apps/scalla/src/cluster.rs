@@ -9,8 +9,9 @@ use serde_json::Value;
 use server::admin::{Request, ask};
 use server::cluster::{CacheStatus, ChildStatus, NodeStatus, Order, SpaceStatus, Survey, show_age, survey};
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Look at the cluster a running node belongs to, take nodes out of use and into it again.
 #[derive(clap::Args, Debug)]
@@ -36,8 +37,8 @@ enum Command {
     Suspend(Node),
     /// Give it clients again.
     Resume(Node),
-    /// Send new clients elsewhere; those that are there stay until they are done.
-    Drain(Node),
+    /// Send clients elsewhere, readers in the middle of their file too; those that cannot go stay until they are done.
+    Drain(Drain),
     /// Send new clients there again.
     Undrain(Node),
 }
@@ -49,9 +50,51 @@ struct Node {
     node: Option<String>,
 }
 
+/// Which node to empty, and how long that may take.
+#[derive(clap::Args, Debug)]
+struct Drain {
+    #[command(flatten)]
+    node: Node,
+    /// Wait until no file is open at the running node any more, so long at most: `90`, `10m`, `2h`.
+    #[arg(long, value_name = "TIME", value_parser = time, conflicts_with = "node")]
+    wait: Option<Duration>,
+}
+
+/// Between looks at what is still open.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A time as configuration files have it.
+fn time(text: &str) -> Result<Duration, String> {
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)];
+    let unit = units.into_iter().find_map(|(letter, seconds)| Some((text.strip_suffix(letter)?, seconds)));
+    let (number, seconds) = unit.unwrap_or((text, 1));
+    let count: Option<u64> = number.parse().ok();
+    let time = count.and_then(|count| count.checked_mul(seconds)).map(Duration::from_secs);
+    time.ok_or_else(|| "it is no time, as 90, 10m or 2h".to_owned())
+}
+
+/// Waits until no file is open any more; `false` when some are after `limit`.
+fn emptied(socket: &Path, limit: Duration) -> anyhow::Result<bool> {
+    let until = Instant::now() + limit;
+    loop {
+        let status = ask(socket, &Request::Status {})?;
+        let figure = |name: &str| status[name].as_u64().unwrap_or_default();
+        let (open, written) = (figure("open_files"), figure("files_written"));
+        if open == 0 {
+            return Ok(true);
+        }
+        if Instant::now() >= until {
+            complain(&format!("{open} files are still open, {written} of them for writing\n"));
+            return Ok(false);
+        }
+        std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
 impl Cluster {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let socket = self.which.socket()?;
+        let mut wait = None;
         let (order, node) = match self.command {
             Command::Status { here } => {
                 let own = serde_json::from_value(ask(&socket, &Request::ClusterStatus {})?)?;
@@ -62,7 +105,10 @@ impl Cluster {
             }
             Command::Suspend(node) => (Order::Suspend, node),
             Command::Resume(node) => (Order::Resume, node),
-            Command::Drain(node) => (Order::Drain, node),
+            Command::Drain(drain) => {
+                wait = drain.wait;
+                (Order::Drain, drain.node)
+            }
             Command::Undrain(node) => (Order::Undrain, node),
         };
         let answer = ask(&socket, &Request::ClusterOrder { order, node: node.node })?;
@@ -72,7 +118,10 @@ impl Cluster {
         } else {
             format!("{} {}\n", word("node"), word("state"))
         });
-        Ok(ExitCode::SUCCESS)
+        match wait {
+            Some(limit) if !emptied(&socket, limit)? => Ok(ExitCode::FAILURE),
+            _ => Ok(ExitCode::SUCCESS),
+        }
     }
 }
 

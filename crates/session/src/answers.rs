@@ -10,7 +10,7 @@ use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
 use wire::xroot::reply::open::{OpenDetail, OpenReply};
 use wire::xroot::reply::stat_text::ListedChecksum;
-use wire::xroot::reply::{attn, dirlist, fattr, frame, query, redirect, small, wait};
+use wire::xroot::reply::{attn, dirlist, fattr, frame, query, small, wait};
 
 /// Seconds a client of an old generation waits before it asks again for what would be deferred for others.
 const RETRY_SECONDS: i32 = 30;
@@ -254,10 +254,7 @@ fn encode_reply(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, answer: Answer
         Answer::Wait { seconds, text } => {
             wait::wait(out, id, i32::try_from(seconds).unwrap_or(i32::MAX), &text)
         }
-        Answer::Redirect(to) => {
-            let host = if to.cgi.is_empty() { to.host } else { format!("{}?{}", to.host, to.cgi) };
-            redirect::Redirect { port: to.port, host: host.as_bytes() }.encode(out, id);
-        }
+        Answer::Redirect(to) => replies::redirect(out, id, &to),
     }
 }
 

@@ -7,7 +7,7 @@ use base::{Identity, Told};
 use std::sync::Arc;
 use vfs::Caller;
 use wire::xroot::codes::SecurityLevel;
-use wire::xroot::flags::{ProtocolFlags, ServerFlags};
+use wire::xroot::flags::{Ability, ProtocolFlags, ServerFlags};
 use wire::xroot::header::{SessionId, StreamId};
 use wire::xroot::login_cgi::LoginCgi;
 use wire::xroot::request::{Login, Protocol};
@@ -45,7 +45,8 @@ impl Session {
         };
         let identity = Identity::new(&told, pid, before.address, before.protocol);
         let takes_later = m.generation() >= DEFERRED_GENERATION;
-        self.caller = Arc::new(Caller { identity, takes_later });
+        let moves = m.ability.contains(Ability::READRDOK);
+        self.caller = Arc::new(Caller { identity, takes_later, moves });
         self.stage = Stage::Active;
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(LinkId::CONTROL), id, body);

@@ -48,4 +48,4 @@ pub use step::{
     Received, Step, Todo,
 };
 
-pub use replies::{error as error_reply, read_header};
+pub use replies::{error as error_reply, read_header, redirect as redirect_reply};

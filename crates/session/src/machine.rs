@@ -142,7 +142,7 @@ impl Session {
             id,
             settings,
             stage: Stage::Handshake,
-            caller: Arc::new(Caller { identity, takes_later: false }),
+            caller: Arc::new(Caller { identity, takes_later: false, moves: false }),
             prepares: 0,
             verifier: Verifier::default(),
             engaged: None,

@@ -2,7 +2,7 @@
 
 use crate::settings::Signing;
 use crate::step::BadPage;
-use vfs::{FileKind, SpaceFigures, Stat};
+use vfs::{FileKind, Redirect, SpaceFigures, Stat};
 use wire::xroot::codes::{ErrorCode, Status};
 use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
 use wire::xroot::header::{ResponseHeader, StreamId};
@@ -15,6 +15,18 @@ pub(crate) use wire::xroot::reply::frame::{ok, ok_text};
 /// Appends a kXR_error reply.
 pub fn error(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str) {
     wire::xroot::reply::error::encode(out, streamid, code, text);
+}
+
+/// Appends a kXR_redirect reply.
+pub fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &Redirect) {
+    let with_cgi;
+    let host = if to.cgi.is_empty() {
+        &to.host
+    } else {
+        with_cgi = format!("{}?{}", to.host, to.cgi);
+        &with_cgi
+    };
+    wire::xroot::reply::redirect::Redirect { port: to.port, host: host.as_bytes() }.encode(out, streamid);
 }
 
 /// The header of a reply that carries file data: final, or with more to come.

@@ -46,6 +46,13 @@ pub trait FileSystem: Send + Sync {
     /// Starts an operation for `caller`; never blocks. Where the answer is not [`Started::Done`], exactly one answer goes
     /// to a [`Reply`] made from `reply`.
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started;
+
+    /// Where a read of this open file is to go instead; `None`: it is served here. Asked before each read of a client that
+    /// [moves](Caller::moves), so it is to cost nothing; never blocks.
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+        let _ = (caller, file);
+        None
+    }
 }
 
 /// An open file. Permission was decided at open and lies in the object.

@@ -11,6 +11,8 @@ pub struct Caller {
     pub identity: Identity,
     /// May the answer be deferred ([`crate::Started::Later`])? Old clients cannot take that; they get a wait instead.
     pub takes_later: bool,
+    /// May it be sent elsewhere in the middle of a file it reads ([`crate::FileSystem::elsewhere`])?
+    pub moves: bool,
 }
 
 /// A path with the opaque text that came with it.

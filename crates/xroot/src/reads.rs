@@ -91,6 +91,9 @@ impl Core {
     /// A read: on the spot if it is small and in memory, else as a transfer.
     pub(crate) fn read(&mut self, task: ReadTask) {
         self.hub.stats.reads.add(1);
+        if self.sent_elsewhere(task.link, task.streamid, task.file) {
+            return;
+        }
         let attempt = self.read_on_the_spot(&task);
         if attempt == Attempt::Answered {
             return;
@@ -107,6 +110,21 @@ impl Core {
             cold: attempt == Attempt::Cold,
         };
         self.begin_transfer(task.link, Work::Range(range));
+    }
+
+    /// Sends the client elsewhere if it is to read this file there. It opens the file there and reads on.
+    pub(crate) fn sent_elsewhere(&mut self, link: LinkId, streamid: StreamId, file: FileIndex) -> bool {
+        let caller = self.session.caller();
+        if !caller.moves {
+            return false;
+        }
+        let Some(file) = self.session.file(file) else { return false };
+        let Some(to) = self.hub.shared.files.elsewhere(caller, &**file) else { return false };
+        if let Some(state) = self.links.get(link) {
+            state.news = true;
+            session::redirect_reply(state.out.tail(), streamid, &to);
+        }
+        true
     }
 
     fn read_on_the_spot(&mut self, task: &ReadTask) -> Attempt {

@@ -54,6 +54,13 @@ impl Core {
     pub(crate) fn read_vector(&mut self, task: ReadVectorTask) {
         self.hub.stats.vector_reads.add(1);
         self.hub.stats.read_segments.add(task.elements.len() as u64);
+        // A client that reads several files at once moves with a read of a single one.
+        if let Some(first) = task.elements.first().map(|element| element.file)
+            && task.elements.iter().all(|element| element.file == first)
+            && self.sent_elsewhere(LinkId::CONTROL, task.streamid, first)
+        {
+            return;
+        }
         let mut files: Vec<(FileIndex, Arc<dyn OpenFile>)> = Vec::new();
         for element in &task.elements {
             let known = files.iter().any(|(index, _)| *index == element.file);

@@ -340,7 +340,7 @@ impl Node {
     }
 
     /// Where clients of the cluster begin, as the parents say.
-    fn door(&self) -> Option<Address> {
+    pub fn door(&self) -> Option<Address> {
         self.memberships.iter().find_map(|membership| membership.door().cloned())
     }
 

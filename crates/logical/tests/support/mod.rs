@@ -140,6 +140,7 @@ pub fn caller(user: &str, pid: u32) -> Arc<Caller> {
     Arc::new(Caller {
         identity: Identity::new(&Told { user, host: "localhost", ..Told::default() }, pid, None, "host"),
         takes_later: true,
+        moves: false,
     })
 }
 

@@ -7,6 +7,7 @@
 //! | `admission` | may this host connect, for [`net::Listener`] |
 //! | `rings` | io_uring on each loop, for [`storage::ring`] |
 //! | `moving` | clients of a server that is to be emptied, sent where they began |
+//! | `scout` | whether somebody else has a file, asked as a client would |
 //! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: sends clients to nodes |
 //! | `redirects` | requests for another server, before the logical file system |
 //! | `host` | what this machine is called |
@@ -18,6 +19,7 @@ mod moving;
 mod redirector;
 mod redirects;
 mod rings;
+mod scout;
 mod users;
 
 pub(crate) use admission::Doorkeeper;

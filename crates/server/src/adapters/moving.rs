@@ -1,28 +1,44 @@
-//! A data server whose clients are to move elsewhere: those that open a file for reading are sent back to where clients
-//! begin, where they find another copy, or are sent here again because there is none. Then they stay.
+//! A data server whose clients are to move elsewhere. Those that open a file for reading are sent back to where clients
+//! begin, where they find another copy, or are sent here again because there is none: then they stay. Those that read a
+//! file they have open are sent there in the middle of it, once it is known that they will find another copy.
 //!
-//! Nothing is cut: who has a file open goes on with it. Only where clients begin at nodes
-//! of our own, which know that a draining server still serves what nobody else has.
+//! Nothing is cut: who writes, whose file nobody else has, and who cannot be sent elsewhere in the middle of a file goes on
+//! here until it is done. Only where clients begin at nodes of our own, which know that a draining server still serves what
+//! nobody else has.
 
-use base::{Identity, LogicalPath};
+use super::scout::{self, Found};
+use base::{Cgi, ErrorKind, Identity, LogicalPath, Rng};
 use cluster::tree::Address;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use vfs::{Answer, Caller, FileSystem, Operation, Redirect, ReplyTo, Started};
+use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started};
 
 /// A client that is back within this time found nothing else.
 const BACK: Duration = Duration::from_secs(60);
 /// Clients on their way that are remembered; with more, all are forgotten, and may be sent away once more.
 const AWAY_MAX: usize = 65_536;
+/// How long it is believed that somebody else has a file, and that nobody has.
+const BELIEVED: Duration = Duration::from_secs(30);
+/// Files whose other copies are known or asked for; with more, all are forgotten and asked for again.
+const FILES_MAX: usize = 65_536;
+/// The mark of our own questions in their cgi: one that comes back to this server has found nobody else.
+pub(super) const MARK: &str = "scalla.mover";
+
+/// Asks for another copy of a file, beginning at a node. Takes its time.
+type Ask = dyn Fn(&Address, &LogicalPath, &str) -> Option<Found> + Send + Sync;
 
 /// Whether clients are to move, and where they begin.
-#[derive(Default)]
 pub(crate) struct Moving {
-    active: AtomicBool,
+    /// Whether those that open a file are sent away.
+    opening: AtomicBool,
+    /// Whether those that read one are: looked at before each read.
+    reading: AtomicBool,
     state: Mutex<State>,
+    ask: Box<Ask>,
+    mark: String,
 }
 
 #[derive(Default)]
@@ -31,33 +47,124 @@ struct State {
     /// Clients that were sent away, by a hash of who they are and what they read.
     away: HashMap<u64, Instant>,
     hasher: RandomState,
+    files: HashMap<LogicalPath, Copy>,
+    /// Those whose other copies are to be asked for, and whether somebody does.
+    questions: VecDeque<LogicalPath>,
+    asking: bool,
+}
+
+/// What is known of other copies of a file.
+enum Copy {
+    /// It is being asked for.
+    Asked,
+    /// Somebody else has it, or nobody has; believed until then.
+    Known { found: Option<Found>, until: Instant },
+}
+
+impl Default for Moving {
+    fn default() -> Self {
+        Self::asking(Box::new(scout::find))
+    }
 }
 
 impl Moving {
-    /// Begins or ends. Without a `door` nobody is sent away: new clients come no more, those that are here stay.
-    pub(crate) fn set(&self, draining: bool, door: Option<Address>) {
-        let mut state = self.state();
-        self.active.store(draining && door.is_some(), Ordering::Relaxed);
-        state.door = door;
-        state.away.clear();
+    fn asking(ask: Box<Ask>) -> Self {
+        let mut secret = [0; 16];
+        crate::cluster::SystemLot.fill(&mut secret);
+        let mark = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        let (opening, reading) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { opening, reading, state: Mutex::default(), ask, mark }
     }
 
-    fn is_active(&self) -> bool {
-        self.active.load(Ordering::Relaxed)
+    /// Begins or ends. Clients move while the server is drained, and readers also while it is suspended. Without a `door`
+    /// nobody is sent away: new clients come no more, those that are here stay.
+    pub(crate) fn set(&self, draining: bool, suspended: bool, door: Option<Address>) {
+        let mut state = self.state();
+        self.opening.store(draining && door.is_some(), Ordering::Relaxed);
+        self.reading.store((draining || suspended) && door.is_some(), Ordering::Relaxed);
+        if state.door != door || !(draining || suspended) {
+            state.away.clear();
+            state.files.clear();
+            state.questions.clear();
+        }
+        state.door = door;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where this client shall go; `None` if it has been there.
+    /// Where this client shall go that opens a file; `None` if it has been there.
     fn away(&self, who: &Identity, path: &LogicalPath) -> Option<Redirect> {
         let mut state = self.state();
         let key = state.key(who, path);
         if state.away.remove(&key).is_some_and(|left| left.elapsed() < BACK) {
+            // It was sent here again, whatever was said of other copies.
+            state.learn(path.clone(), Copy::Known { found: None, until: Instant::now() + BACK });
             return None;
         }
         state.leave(key)
+    }
+
+    /// Where this client shall go that reads a file of `size` bytes; `None` as long as no other copy is known.
+    fn elsewhere(self: &Arc<Self>, who: &Identity, path: &LogicalPath, size: u64) -> Option<Redirect> {
+        let mut state = self.state();
+        match state.files.get(path) {
+            Some(Copy::Known { found, until }) if *until > Instant::now() => {
+                let found = found.as_ref().filter(|found| found.size == size)?;
+                let at = found.at.clone();
+                let key = state.key(who, path);
+                let door = state.leave(key)?;
+                Some(match at {
+                    Some((host, port)) => Redirect { host, port: port.into(), cgi: String::new() },
+                    None => door,
+                })
+            }
+            Some(Copy::Asked) => None,
+            _ => {
+                self.question(state, path);
+                None
+            }
+        }
+    }
+
+    /// Has somebody ask for another copy.
+    fn question(self: &Arc<Self>, mut state: MutexGuard<'_, State>, path: &LogicalPath) {
+        state.learn(path.clone(), Copy::Asked);
+        state.questions.push_back(path.clone());
+        if state.asking {
+            return;
+        }
+        let me = Arc::downgrade(self);
+        let started = std::thread::Builder::new().name("scout".into()).spawn(move || Self::questions(&me));
+        match started {
+            Ok(_) => state.asking = true,
+            Err(error) => {
+                tracing::warn!("no thread to ask for other copies of files: {error}");
+                state.questions.clear();
+                state.files.remove(path);
+            }
+        }
+    }
+
+    /// Asks for one file after the other, as long as there are any.
+    fn questions(me: &Weak<Self>) {
+        while let Some(me) = me.upgrade() {
+            let mut state = me.state();
+            let (Some(path), Some(door)) = (state.questions.pop_front(), state.door.clone()) else {
+                state.asking = false;
+                return;
+            };
+            drop(state);
+            let found = (me.ask)(&door, &path, &me.mark);
+            tracing::debug!("another copy of {path}: {found:?}");
+            let until = Instant::now() + BELIEVED;
+            let mut state = me.state();
+            // Whoever came back meanwhile knows better.
+            if matches!(state.files.get(&path), Some(Copy::Asked)) {
+                state.learn(path, Copy::Known { found, until });
+            }
+        }
     }
 }
 
@@ -76,6 +183,14 @@ impl State {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         Some(Redirect { host, port: door.port().into(), cgi: String::new() })
     }
+
+    fn learn(&mut self, path: LogicalPath, copy: Copy) {
+        if self.files.len() >= FILES_MAX {
+            self.files.clear();
+            self.questions.clear();
+        }
+        self.files.insert(path, copy);
+    }
 }
 
 /// A file system whose readers can be made to move.
@@ -88,21 +203,123 @@ impl Movable {
     pub(crate) fn before(behind: Arc<dyn FileSystem>, moving: Arc<Moving>) -> Arc<dyn FileSystem> {
         Arc::new(Self { behind, moving })
     }
+
+    /// A question of this server's own that has come back to it.
+    fn is_own_question(&self, cgi: &Cgi) -> bool {
+        cgi.get(MARK) == Some(self.moving.mark.as_bytes())
+    }
 }
 
 impl FileSystem for Movable {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        let Operation::Open(target, request) = &operation else {
-            return self.behind.start(caller, operation, reply);
-        };
-        if request.write || request.new || request.delete {
-            return self.behind.start(caller, operation, reply);
-        }
-        if self.moving.is_active()
-            && let Some(redirect) = self.moving.away(&caller.identity, &target.path.without_slash())
-        {
-            return Started::Done(Answer::Redirect(redirect));
+        match &operation {
+            Operation::Open(target, request) if self.moving.opening.load(Ordering::Relaxed) => {
+                if !(request.write || request.new || request.delete)
+                    && let Some(redirect) = self.moving.away(&caller.identity, &target.path.without_slash())
+                {
+                    return Started::Done(Answer::Redirect(redirect));
+                }
+            }
+            Operation::Stat(target)
+                if self.moving.reading.load(Ordering::Relaxed) && self.is_own_question(&target.cgi) =>
+            {
+                let text = "only the server that asks has it";
+                return Started::Done(Answer::error(ErrorKind::NotFound, text));
+            }
+            _ => {}
         }
         self.behind.start(caller, operation, reply)
+    }
+
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+        if !self.moving.reading.load(Ordering::Relaxed) || file.is_writable() {
+            return None;
+        }
+        self.moving.elsewhere(&caller.identity, file.path(), file.size_now()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Told;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    /// The answers to questions come from the test.
+    fn moving() -> (Arc<Moving>, Receiver<String>, Sender<Option<Found>>) {
+        let ((say, asked), (answer, answers)) = (channel(), channel());
+        let (say, answers) = (Mutex::new(say), Mutex::new(answers));
+        let ask = move |door: &Address, path: &LogicalPath, _: &str| {
+            say.lock().unwrap().send(format!("{door} {path}")).unwrap();
+            answers.lock().unwrap().recv().unwrap()
+        };
+        (Arc::new(Moving::asking(Box::new(ask))), asked, answer)
+    }
+
+    fn who(pid: u32) -> Identity {
+        Identity::new(&Told { user: "u", host: "h", ..Told::default() }, pid, None, "host")
+    }
+
+    fn path(text: &str) -> LogicalPath {
+        LogicalPath::parse(text.as_bytes()).unwrap()
+    }
+
+    /// Waits until all questions are answered.
+    fn settled(moving: &Moving) {
+        while moving.state().asking {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn readers_move_when_another_copy_of_the_same_size_is_known() {
+        let (moving, asked, answer) = moving();
+        let door = Address::new("::1", 1094);
+        moving.set(true, false, Some(door.clone()));
+        let far = Some(("there".to_owned(), 7));
+        let files = [
+            (path("/both"), Some(Found { size: 10, at: None })),
+            (path("/other"), Some(Found { size: 11, at: None })),
+            (path("/only"), None),
+            (path("/far"), Some(Found { size: 10, at: far })),
+        ];
+        for (file, found) in &files {
+            assert_eq!(moving.elsewhere(&who(1), file, 10), None, "it is not known yet");
+            assert_eq!(asked.recv().unwrap(), format!("{door} {file}"));
+            assert_eq!(moving.elsewhere(&who(1), file, 10), None, "it is asked once");
+            answer.send(found.clone()).unwrap();
+            settled(&moving);
+        }
+        let to = Redirect { host: "[::1]".into(), port: 1094, cgi: String::new() };
+        assert_eq!(moving.elsewhere(&who(1), &files[0].0, 10), Some(to));
+        assert_eq!(moving.elsewhere(&who(1), &files[1].0, 10), None, "another size is another file");
+        assert_eq!(moving.elsewhere(&who(1), &files[2].0, 10), None);
+        let to = moving.elsewhere(&who(1), &files[3].0, 10).map(|to| (to.host, to.port));
+        assert_eq!(to, Some(("there".to_owned(), 7)));
+        assert!(asked.try_recv().is_err());
+        moving.set(false, false, Some(door));
+        assert!(moving.state().files.is_empty());
+    }
+
+    #[test]
+    fn whoever_is_sent_here_again_stays() {
+        let (moving, _asked, answer) = moving();
+        moving.set(false, true, Some(Address::new("m", 1094)));
+        let file = path("/f");
+        moving.elsewhere(&who(1), &file, 10);
+        answer.send(Some(Found { size: 10, at: None })).unwrap();
+        settled(&moving);
+        assert!(moving.elsewhere(&who(1), &file, 10).is_some());
+        assert_eq!(moving.away(&who(1), &file), None, "it is back");
+        assert_eq!(moving.elsewhere(&who(1), &file, 10), None, "and stays");
+        assert_eq!(moving.elsewhere(&who(2), &file, 10), None, "as would others");
+    }
+
+    #[test]
+    fn without_a_door_nobody_moves() {
+        let (moving, asked, _answer) = moving();
+        moving.set(true, true, None);
+        assert!(!moving.opening.load(Ordering::Relaxed) && !moving.reading.load(Ordering::Relaxed));
+        assert!(asked.try_recv().is_err());
     }
 }

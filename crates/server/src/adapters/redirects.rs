@@ -9,7 +9,10 @@ use base::{ErrorKind, Identity};
 use config::{ClientClass, Redirect as Rule, RedirectFunction, RedirectWhen};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, Redirect, Reply, ReplyTo, Started, Target, Token};
+use vfs::{
+    Answer, Caller, FileSystem, Mailbox, OpenFile, Operation, Redirect, Reply, ReplyTo, Started, Target,
+    Token,
+};
 
 /// A file system with redirection before it.
 pub(crate) struct Redirects {
@@ -80,6 +83,10 @@ impl FileSystem for Redirects {
             }
             started => started,
         }
+    }
+
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+        self.behind.elsewhere(caller, file)
     }
 }
 
@@ -230,7 +237,7 @@ mod tests {
     fn told(rules: Vec<Rule>, operation: Operation, address: &str) -> String {
         let told = Told { user: "u", host: address, named_host: "c.example.org", ..Told::default() };
         let identity = Identity::new(&told, 1, Some(address.parse().unwrap()), "host");
-        let caller = Arc::new(Caller { identity, takes_later: true });
+        let caller = Arc::new(Caller { identity, takes_later: true, moves: false });
         let got = Arc::new(Got::default());
         let reply = ReplyTo::new(got.clone(), Token { owner: 1, call: 1 });
         let files = Redirects::before(Arc::new(Almost), rules, "vm.example.org");

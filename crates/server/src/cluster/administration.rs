@@ -15,7 +15,7 @@ pub enum Order {
     Suspend,
     /// Clients again.
     Resume,
-    /// No new clients where others can serve them; those that are there stay until they are done.
+    /// No clients where others can serve them: readers move, the others stay until they are done.
     Drain,
     /// New clients again.
     Undrain,
@@ -34,7 +34,7 @@ impl Order {
         match self {
             Self::Suspend => "is suspended",
             Self::Resume => "is in use again",
-            Self::Drain => "is drained: new clients go elsewhere",
+            Self::Drain => "is drained: clients go elsewhere",
             Self::Undrain => "gets new clients again",
         }
     }

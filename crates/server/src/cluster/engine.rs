@@ -64,6 +64,8 @@ pub struct Engine {
     pub(super) suspended: bool,
     /// He wants no new ones.
     pub(super) draining: bool,
+    /// The clients here are to move elsewhere: he wants it, or a parent does.
+    pub(super) drained: bool,
     sweep_at: Duration,
     wake_at: Option<Duration>,
     /// The time to wake up may be earlier than it was.
@@ -102,6 +104,7 @@ impl Engine {
                 file_actions: Vec::new(),
                 suspended: false,
                 draining: false,
+                drained: false,
                 sweep_at,
                 wake_at: None,
                 rearm: Rc::default(),
@@ -259,8 +262,14 @@ impl Engine {
         }
         self.event(Event::Message { link, message });
         if accepted.is_some() {
+            self.move_clients();
             self.new_parent(link);
         }
+    }
+
+    /// Says to those who open and read files whether they are to do it elsewhere.
+    pub(super) fn move_clients(&self) {
+        self.moving.set(self.drained, self.suspended, self.node.door());
     }
 
     /// A message about the tree.
@@ -412,7 +421,8 @@ impl Engine {
                 let what =
                     if draining { "its clients are to move elsewhere" } else { "it takes clients as before" };
                 tracing::info!("cluster: {what}");
-                self.moving.set(draining, door);
+                self.drained = draining;
+                self.moving.set(draining, self.suspended, door);
             }
             Action::Notice(Notice::Refused { host, reason }) => self.tell_refusal(&host, reason),
             Action::Notice(Notice::Twins { id, host }) => self.tell_twins(&id, &host),

@@ -144,7 +144,7 @@ fn lot() -> SplitMix64 {
 }
 
 /// Random numbers nobody can guess: the cache's key is made of them.
-pub(super) struct SystemLot;
+pub(crate) struct SystemLot;
 
 impl Rng for SystemLot {
     fn fill(&mut self, into: &mut [u8]) {

@@ -49,7 +49,7 @@ pub(crate) use configured::configured;
 pub use engine::Engine;
 pub use figures::SpaceFor;
 pub(crate) use forward::Forward;
-pub(crate) use front::Front;
+pub(crate) use front::{Front, SystemLot};
 pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 pub use operations::OperationProgram;
 pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};

@@ -192,6 +192,7 @@ impl Engine {
         if self.resolver.is_some() {
             self.drive(|node, now, out| node.suspend(suspended, now, out));
         } else {
+            self.move_clients();
             let login = self.node.memberships().first().map(|membership| membership.login().clone());
             let Some(login) = login else { return };
             let stages = !login.mode.contains(cluster::tree::Mode::NOSTAGE);

@@ -1,0 +1,173 @@
+"""A data server of ours is taken out of use while clients are in the middle of reading: they go on at another server that
+has the file, and whoever finds none elsewhere, or writes, stays until it is done. Never a wrong byte and never an error."""
+
+import json
+import time
+
+import pytest
+
+import clusters
+import peers
+import places
+import tools
+from test_cluster_faults import Steps, digest, start, url
+from tools import pattern, wait_until
+
+FLAT = clusters.Plan("""
+    managers manager
+    s1 server managers
+    s2 server managers
+""")
+# The other copy is in another cell.
+DEEP = clusters.Plan("""
+    managers manager
+    u1 supervisor managers
+    s1 server u1
+    s2 server managers
+""")
+MIXES = [(FLAT, dict(rest="ours")), (FLAT, dict(managers="ours", s1="ours", s2="real")), (DEEP, dict(rest="ours"))]
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", params=MIXES, ids=["ours", "staying-real", "supervisor"])
+def running(request):
+    plan, makers = request.param
+    with places.Network() as network, clusters.Cluster(plan, clusters.mixed(plan, **makers), places=network) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    for node in running.nodes.values():
+        if node.maker == "ours":
+            ordered(node, "undrain")
+            ordered(node, "resume")
+    return running.complete().answering()
+
+
+@pytest.fixture
+def area(cluster):
+    return clusters.Area(cluster)
+
+
+def admin(node, *words):
+    return tools.run([peers.program(), *words, "--admin-path", node.cluster.work / "admin", "--instance", node.name])
+
+
+def ordered(node, order, *names):
+    return admin(node, "cluster", order, *names).ok()
+
+
+def open_files(node):
+    return json.loads(admin(node, "admin", "status", "--json").ok().out)["open_files"]
+
+
+def at(steps, cluster):
+    return steps.server(cluster).name
+
+
+def begun(steps, cluster, area, name, content):
+    """The client has the file open at the server that will leave, and has read the first piece."""
+    deadline = time.monotonic() + tools.PATIENCE_SECONDS
+    while True:
+        steps("open", "read", url(area, name))
+        if at(steps, cluster) == "s1":
+            break
+        steps("close")
+        assert time.monotonic() < deadline, "never sent to the first server"
+    assert steps("read", 0, MIB) == digest(content[:MIB])
+
+
+@pytest.mark.parametrize("python", [0, 1], ids=["newest", "5.5.3"])
+@pytest.mark.parametrize("order", ["drain", "suspend", "by its manager"])
+def test_a_reader_goes_on_elsewhere(cluster, area, python, order):
+    content = pattern(4 * MIB)
+    area.put("file", content, "s1", "s2")
+    with Steps(cluster, clusters.PYTHONS[python]) as steps:
+        begun(steps, cluster, area, "file", content)
+        if order == "by its manager":
+            ordered(cluster[cluster.s1.parents[0]], "drain", f"{cluster.s1.address}:{cluster.s1.port}")
+        else:
+            ordered(cluster.s1, order)
+
+        def moved():
+            assert steps("read", MIB, MIB) == digest(content[MIB:2 * MIB])
+            return at(steps, cluster) == "s2"
+
+        wait_until(moved, 60)
+        ranges = [(2 * MIB, 1000), (3 * MIB, 5000)]
+        wanted = b"".join(content[offset:offset + length] for offset, length in ranges)
+        assert steps("readv", *(f"{offset},{length}" for offset, length in ranges)) == digest(wanted)
+        wait_until(lambda: open_files(cluster.s1) == 0)
+        assert steps("read", 3 * MIB, MIB) == digest(content[3 * MIB:])
+        steps("close")
+    if order == "by its manager":
+        ordered(cluster[cluster.s1.parents[0]], "undrain", f"{cluster.s1.address}:{cluster.s1.port}")
+
+
+@pytest.mark.parametrize("python", [0, 1], ids=["newest", "5.5.3"])
+def test_vector_reads_move_too(cluster, area, python):
+    content = pattern(4 * MIB)
+    area.put("file", content, "s1", "s2")
+    with Steps(cluster, clusters.PYTHONS[python]) as steps:
+        begun(steps, cluster, area, "file", content)
+        ordered(cluster.s1, "drain")
+
+        def moved():
+            assert steps("readv", "10,1000", f"{MIB},2000") == digest(content[10:1010] + content[MIB:MIB + 2000])
+            return at(steps, cluster) == "s2"
+
+        wait_until(moved, 60)
+
+
+def test_whoever_finds_nothing_elsewhere_stays(cluster, area):
+    """The only copy, another of another size, and a writer."""
+    content = pattern(2 * MIB)
+    area.put("only", content, "s1")
+    area.put("other", content, "s1")
+    area.put("other", content + b"more", "s2")
+    area.put("written", content, "s1")
+    with Steps(cluster) as only, Steps(cluster) as other, Steps(cluster) as writer:
+        begun(only, cluster, area, "only", content)
+        begun(other, cluster, area, "other", content)
+        writer("open", "update", url(area, "written"))
+        left = admin(cluster.s1, "cluster", "drain", "--wait", "1")
+        left.fails(1, "3 files are still open, 1 of them for writing")
+        for _ in range(20):
+            assert only("read", MIB, MIB) == digest(content[MIB:])
+            assert other("read", MIB, MIB) == digest(content[MIB:])
+            time.sleep(0.1)
+        writer("write", 0, MIB)
+        assert (at(only, cluster), at(other, cluster), at(writer, cluster)) == ("s1", "s1", "s1")
+        for steps in (only, other, writer):
+            steps("close")
+    ordered(cluster.s1, "drain", "--wait", "1m")
+    assert open_files(cluster.s1) == 0
+
+
+@pytest.mark.parametrize("way", [[], ["-S", "2"]], ids=["one stream", "three"])
+@pytest.mark.parametrize("paged", ["0", "1"], ids=["read", "pgread"])
+def test_a_slow_copy_goes_on_elsewhere(cluster, area, way, paged):
+    """`xrdcp` with many reads in flight, whose reader is slow."""
+    content = pattern(96 * MIB)
+    area.put("file", content, "s1", "s2")
+    for _ in range(100):
+        with start(cluster, tools.XRDCP, "--nopbar", *way, url(area, "file"), "-", XRD_CPUSEPGWRTRD=paged) as copy:
+            out = copy.stdout.buffer
+            try:
+                assert out.read(MIB) == content[:MIB]
+                if not open_files(cluster.s1):
+                    continue
+                ordered(cluster.s1, "drain")
+                for position in range(MIB, len(content), MIB):
+                    assert out.read(MIB) == content[position:position + MIB], f"at {position}"
+                    if open_files(cluster.s1) == 0:
+                        break
+                else:
+                    pytest.fail("it never moved")
+                assert digest(out.read()) == digest(content[position + MIB:])
+                assert copy.wait(tools.PATIENCE_SECONDS) == 0
+                return
+            finally:
+                copy.kill()
+    pytest.fail("never sent to the first server")
