@@ -9,9 +9,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use base::SplitMix64;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
+use wire::xroot::limits::{PATH_ID_MAX, RESPONSE_HEADER_BYTES};
+use wire::xroot::reply::{Reply, small::decode_bind};
+use wire::xroot::{RequestCode, ResponseHeader, SessionId};
 
 use crate::connection::{Connection, Event};
 use crate::error::ConnectionError;
@@ -23,6 +27,8 @@ use crate::settings::Settings;
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 /// Most addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 16;
+/// Most bytes of an answer while binding.
+const BIND_REPLY_BYTES_MAX: usize = 64 * 1024;
 /// Most of the window that one address may take to log in while others are left.
 const LOGIN_SHARE: u32 = 2;
 
@@ -220,6 +226,47 @@ async fn log_in(stream: &TcpStream, mut machine: Connection) -> Result<Connectio
             }
         }
     }
+}
+
+/// Connects to the address of a session once more and binds the connection to it; returns its path id.
+///
+/// # Errors
+/// Why it cannot be bound: the session does without.
+pub(crate) async fn bind(
+    peer: SocketAddr,
+    session: SessionId,
+    settings: &Settings,
+    until: Instant,
+) -> Result<(TcpStream, u8), Cause> {
+    let lost = |error: io::Error| Cause::Lost(format!("while binding: {error}"));
+    let work = async {
+        let mut stream = attempt(socket(peer, settings), peer).await.map_err(lost)?;
+        let mut out = Vec::new();
+        Login::encode_binding(session, &mut out);
+        stream.write_all(&out).await.map_err(lost)?;
+        let mut path = None;
+        // The answers to handshake, protocol and bind.
+        for code in [RequestCode::PROTOCOL, RequestCode::PROTOCOL, RequestCode::BIND] {
+            let mut header = [0; RESPONSE_HEADER_BYTES];
+            stream.read_exact(&mut header).await.map_err(lost)?;
+            let header = ResponseHeader::decode(&header);
+            let length = header.body_bytes().ok().filter(|length| *length <= BIND_REPLY_BYTES_MAX);
+            let mut body = vec![0; length.ok_or_else(|| Cause::BadAnswer("too long".to_owned()))?];
+            stream.read_exact(&mut body).await.map_err(lost)?;
+            match Reply::decode(&header, &body)? {
+                Reply::Ok(body) if code == RequestCode::BIND => path = decode_bind(body).ok(),
+                Reply::Ok(_) => {}
+                Reply::Error(error) => {
+                    let text = String::from_utf8_lossy(error.text).into_owned();
+                    return Err(Cause::Server { code: error.code, text });
+                }
+                _ => return Err(ConnectionError::Unexpected { request: code, status: header.status }.into()),
+            }
+        }
+        let path = path.filter(|path| (1..=PATH_ID_MAX).contains(path));
+        Ok((stream, path.ok_or_else(|| Cause::BadAnswer("no path id".to_owned()))?))
+    };
+    timeout_at(until, work).await.unwrap_or_else(|_| Err(Cause::TimedOut(0)))
 }
 
 /// The server speaks before it was asked anything.

@@ -26,8 +26,23 @@ impl Encoded {
         self.code
     }
 
-    /// Appends the bytes with the stream id in its place; in a request within a request too.
-    pub(crate) fn append(&self, streamid: StreamId, out: &mut Vec<u8>) {
+    /// Where the path id stands, in requests whose data may take a stream of its own.
+    fn path_at(&self) -> Option<usize> {
+        match self.code {
+            RequestCode::READ | RequestCode::PGREAD => Some(REQUEST_HEADER_BYTES),
+            RequestCode::WRITE | RequestCode::PGWRITE => Some(16),
+            _ => None,
+        }
+        .filter(|at| *at < self.bytes.len())
+    }
+
+    /// Whether its data may take a stream of its own.
+    pub(crate) fn has_path(&self) -> bool {
+        self.path_at().is_some()
+    }
+
+    /// Appends the bytes with stream id and path id in their places; in a request within a request too.
+    pub(crate) fn append(&self, streamid: StreamId, path: u8, out: &mut Vec<u8>) {
         let at = out.len();
         out.extend_from_slice(&self.bytes);
         let mut put = |at: usize| {
@@ -38,6 +53,10 @@ impl Encoded {
         put(at);
         if self.code == RequestCode::CHKPOINT && self.bytes.len() > REQUEST_HEADER_BYTES {
             put(at + REQUEST_HEADER_BYTES);
+        }
+        let path_at = self.path_at().filter(|_| path != 0);
+        if let Some(place) = path_at.and_then(|path_at| out.get_mut(at + path_at)) {
+            *place = path;
         }
     }
 }
@@ -57,7 +76,7 @@ mod tests {
         let embedded = Some(RequestHeader::decode(inner.first_chunk().unwrap()));
         let outer = Request::Chkpoint(Chkpoint { fhandle, opcode: ChkpointOpcode::XEQ, embedded });
         let mut out = vec![0xee];
-        Encoded::new(&outer).append(StreamId([5, 6]), &mut out);
+        Encoded::new(&outer).append(StreamId([5, 6]), 0, &mut out);
         assert_eq!(out.len(), 1 + 48);
         assert_eq!((&out[1..3], &out[25..27]), (&[5, 6][..], &[5, 6][..]));
     }

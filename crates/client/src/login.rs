@@ -4,13 +4,13 @@
 
 use nix::unistd::{Uid, User};
 use wire::xroot::PROTOCOL_VERSION;
-use wire::xroot::StreamId;
 use wire::xroot::codes::Expect;
 use wire::xroot::flags::{Ability, Ability2, ProtocolFlags};
 use wire::xroot::header::Handshake;
 use wire::xroot::limits::USERNAME_BYTES;
 use wire::xroot::login_cgi::{self, LoginCgi};
 use wire::xroot::request::{self, Request};
+use wire::xroot::{SessionId, StreamId};
 
 /// Release that we name to servers, which choose their workarounds by it.
 const RELEASE: &str = concat!("v", env!("CARGO_PKG_VERSION"));
@@ -63,12 +63,19 @@ impl Login {
 
     /// The 44 bytes a connection begins with: handshake and `kXR_protocol`.
     pub(crate) fn encode_greeting(out: &mut Vec<u8>) {
+        Self::encode_handshake(Expect::LOGIN, out);
+    }
+
+    /// All that a data stream of a session says: handshake, `kXR_protocol`, `kXR_bind`.
+    pub(crate) fn encode_binding(sessid: SessionId, out: &mut Vec<u8>) {
+        Self::encode_handshake(Expect::BIND, out);
+        Request::Bind(request::Bind { sessid }).encode(StreamId::default(), out);
+    }
+
+    fn encode_handshake(expect: Expect, out: &mut Vec<u8>) {
         out.extend_from_slice(&Handshake::BYTES);
-        let protocol = request::Protocol {
-            clientpv: PROTOCOL_VERSION,
-            flags: ProtocolFlags::SECREQS,
-            expect: Expect::LOGIN.0,
-        };
+        let flags = ProtocolFlags::SECREQS;
+        let protocol = request::Protocol { clientpv: PROTOCOL_VERSION, flags, expect: expect.0 };
         Request::Protocol(protocol).encode(StreamId::default(), out);
     }
 

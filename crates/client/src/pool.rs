@@ -4,17 +4,21 @@
 //! once for each file.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use wire::xroot::SessionId;
+use wire::xroot::limits::PATH_ID_MAX;
 use wire::xroot::request::{Endsess, Request};
 
 use crate::blocks::Blocks;
 use crate::channel::{Answer, Channel, Patience, Sink, Until};
-use crate::connect::{LoggedIn, connect};
+use crate::connect::{LoggedIn, bind, connect};
+use crate::connection::Connection;
 use crate::encoded::Encoded;
 use crate::failure::Cause;
 use crate::login::Login;
@@ -30,6 +34,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
 /// How long a new connection waits for the server to end the session that was lost.
 const ENDSESS_TIME: Duration = Duration::from_secs(10);
+
+/// How long data streams may take to be bound.
+const BIND_TIME: Duration = Duration::from_secs(5);
 
 /// Who talks to whom.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -169,8 +176,12 @@ impl Pool {
         let manager = made.machine.server().flags.intersects(wire::xroot::flags::ServerFlags::IS_MANAGER);
         let idle = if manager { settings.load_balancer_ttl } else { settings.data_server_ttl };
         let patience = Patience { silence: settings.silence(), idle: Duration::from_secs(idle.max(1)) };
-        let LoggedIn { stream, peer, machine } = made;
-        let channel = Channel::start(url.authority(), stream, peer, machine, patience, self.blocks.clone());
+        let LoggedIn { stream, peer, mut machine } = made;
+        let mut streams = vec![stream];
+        if !manager {
+            bind_streams(&mut machine, &mut streams, peer, settings, until).await;
+        }
+        let channel = Channel::start(url.authority(), streams, peer, machine, patience, self.blocks.clone());
         let lost = slot.now().lost_session;
         if let Some(session) = lost {
             end_session(&channel, session, until).await;
@@ -201,6 +212,25 @@ impl Slot {
             }
             _ => None,
         }
+    }
+}
+
+/// Adds the data streams that the settings ask for, as many of them as the server takes.
+async fn bind_streams(
+    machine: &mut Connection,
+    streams: &mut Vec<TcpStream>,
+    peer: SocketAddr,
+    settings: &Settings,
+    until: Instant,
+) {
+    let wanted = settings.sub_streams_per_channel.min(u64::from(PATH_ID_MAX) + 1);
+    let Some(session) = machine.server().session else { return };
+    let until = until.min(Instant::now() + BIND_TIME);
+    for _ in 1..wanted {
+        // A session with fewer streams is slower, not wrong.
+        let Ok((stream, path)) = bind(peer, session, settings, until).await else { return };
+        machine.bind(path);
+        streams.push(stream);
     }
 }
 

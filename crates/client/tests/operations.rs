@@ -303,3 +303,31 @@ async fn attributes_of_paths_and_files() {
     assert_eq!(error.code(), Some(ErrorCode::IT_EXISTS));
     assert!(server.texts(RequestCode::FATTR)[2].starts_with("\0\0\0a\0"));
 }
+
+#[tokio::test]
+async fn large_data_takes_the_bound_streams_in_turn() {
+    let server = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 1 << 20),
+        RequestCode::READ => ok(asked, &vec![asked.payload[0]; 100_000]),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let client = client(&[("SubStreamsPerChannel", "3")]);
+    let file = client.open(&server.url("/a"), &OpenWith::overwrite()).await.unwrap();
+    assert_eq!(file.channel().streams(), 3);
+    let mut read = tokio::task::JoinSet::new();
+    for chunk in 0..8 {
+        let file = file.clone();
+        read.spawn(async move { file.read(chunk * 100_000, 100_000).await.unwrap() });
+    }
+    let mut paths: Vec<u8> = read.join_all().await.iter().map(|data| data[99_999]).collect();
+    paths.sort_unstable();
+    assert_eq!(paths, [1, 1, 1, 1, 2, 2, 2, 2]);
+    file.write(0, vec![7; 200_000]).await.unwrap();
+    file.write(0, vec![8; 200]).await.unwrap();
+    file.close().await.unwrap();
+    let asked = server.asked.lock().unwrap();
+    let written: Vec<_> = asked.iter().filter(|asked| asked.code() == RequestCode::WRITE).collect();
+    assert_eq!((written[0].header.body[12], written[0].payload.len()), (1, 200_000));
+    assert_eq!((written[1].header.body[12], written[1].payload.len()), (0, 200));
+}

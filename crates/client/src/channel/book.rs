@@ -15,15 +15,18 @@ use crate::connection::{Event, Outcome};
 const BODY_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// The requests in flight by tag. One whose caller has given up stays until its answer comes: its stream id is in use.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub(super) struct Book {
     requests: Slab<Entry>,
     deadlines: BTreeSet<(Instant, usize)>,
+    /// Requests whose data takes each lane.
+    loads: Vec<usize>,
 }
 
 #[derive(Debug)]
 struct Entry {
     until: Until,
+    lane: usize,
     made: Instant,
     /// How long nothing may come for it.
     patience: Duration,
@@ -37,18 +40,30 @@ struct Entry {
 }
 
 impl Book {
+    pub(super) fn new(lanes: usize) -> Self {
+        Self { requests: Slab::new(), deadlines: BTreeSet::new(), loads: vec![0; lanes] }
+    }
+
+    /// The bound lane with the fewest requests; 0 when there is none.
+    pub(super) fn idlest_lane(&self) -> usize {
+        let bound = self.loads.iter().enumerate().skip(1);
+        bound.min_by_key(|(_, load)| **load).map_or(0, |(lane, _)| lane)
+    }
+
     /// Notes a request and returns its tag.
     pub(super) fn add(
         &mut self,
         until: Until,
         sink: Sink,
         answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
+        lane: usize,
         now: Instant,
     ) -> u64 {
         let waited_for = answer.is_some();
         let patience = until.answer.duration_since(now);
         let entry = Entry {
             until,
+            lane,
             made: now,
             patience,
             heard: None,
@@ -57,6 +72,9 @@ impl Book {
             pages: Vec::new(),
             answer,
         };
+        if let Some(load) = self.loads.get_mut(lane) {
+            *load += 1;
+        }
         let place = self.requests.insert(entry);
         if waited_for {
             self.deadlines.insert((until.answer, place));
@@ -90,6 +108,9 @@ impl Book {
         let place = usize::try_from(tag).ok()?;
         let entry = self.requests.try_remove(place)?;
         self.deadlines.remove(&(entry.until.answer, place));
+        if let Some(load) = self.loads.get_mut(entry.lane) {
+            *load -= 1;
+        }
         Some(entry)
     }
 

@@ -5,14 +5,15 @@
 //! is borrowed while there is something to receive, so an idle connection owns none.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -29,6 +30,8 @@ use crate::error::SubmitError;
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// Data below this passes through the buffer with what follows it: one system call less.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
+/// Data below this goes over the control connection: another one would cost the server more than it saves.
+const LANE_BYTES_MIN: usize = 32 * 1024;
 /// Receives before other tasks get their turn.
 const RECEIVES_PER_TURN: usize = 16;
 /// Most pieces handed to the kernel at once.
@@ -38,7 +41,10 @@ const FAR: Duration = Duration::from_secs(3600);
 
 /// The task's state.
 pub(super) struct Driver {
-    stream: TcpStream,
+    /// The sockets of the machine's lanes.
+    streams: Vec<TcpStream>,
+    /// The lane that is looked at first.
+    turn: usize,
     machine: Connection,
     book: Book,
     commands: mpsc::UnboundedReceiver<Command>,
@@ -52,13 +58,14 @@ pub(super) struct Driver {
     active: Instant,
     /// When a ping went out to find out whether a silent server is there.
     pinged: Option<Instant>,
-    /// Sending failed. What the server said before it closed may explain why, so receiving goes on.
+    /// Sending failed on the control connection. What the server said before it closed may explain why, so receiving goes
+    /// on.
     broken: bool,
 }
 
 impl Driver {
     pub(super) fn new(
-        stream: TcpStream,
+        streams: Vec<TcpStream>,
         machine: Connection,
         commands: mpsc::UnboundedReceiver<Command>,
         shared: Arc<Shared>,
@@ -67,9 +74,10 @@ impl Driver {
     ) -> Self {
         let now = Instant::now();
         Self {
-            stream,
+            book: Book::new(machine.lanes()),
+            streams,
+            turn: 0,
             machine,
-            book: Book::default(),
             commands,
             backlog: VecDeque::new(),
             shared,
@@ -111,21 +119,20 @@ impl Driver {
         if wake < self.timer.deadline() || self.timer.is_elapsed() {
             self.timer.as_mut().reset(wake);
         }
-        let sends = !self.broken && !self.machine.is_sent();
-        let interest = if sends { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
+        let Self { streams, machine, turn, commands, timer, broken, .. } = self;
+        let ready = poll_fn(|context| ready(context, streams, machine, *turn, *broken));
         tokio::select! {
-            command = self.commands.recv() => match command {
+            command = commands.recv() => match command {
                 Some(command) => self.accept(command),
                 // All callers are gone, and with them whoever waited for answers.
                 None => return Err(Lost::ShutDown),
             },
-            ready = self.stream.ready(interest) => {
-                if ready.map_err(socket)?.is_readable() {
-                    self.receive()?;
-                    tokio::task::consume_budget().await;
-                }
-            }
-            () = self.timer.as_mut() => self.watch()?,
+            lane = ready => if let Some(lane) = lane.map_err(socket)? {
+                self.turn = lane + 1;
+                self.receive(lane)?;
+                tokio::task::consume_budget().await;
+            },
+            () = timer.as_mut() => self.watch()?,
         }
         Ok(())
     }
@@ -159,56 +166,67 @@ impl Driver {
         if answer.as_ref().is_some_and(tokio::sync::oneshot::Sender::is_closed) {
             return;
         }
-        let tag = self.book.add(until, sink, answer, now);
-        match self.machine.submit_encoded(&request, payload, tag) {
+        let bytes = payload.len().max(if let Sink::Block(_, most) = &sink { *most } else { 0 });
+        let lane = if bytes >= LANE_BYTES_MIN && request.has_path() { self.book.idlest_lane() } else { 0 };
+        let tag = self.book.add(until, sink, answer, lane, now);
+        match self.machine.submit_encoded(&request, payload, lane, tag) {
             Ok(()) => {}
             Err(SubmitError::NotReady | SubmitError::Full) => self.book.forget(tag),
         }
     }
 
     fn flush(&mut self) -> Result<(), Lost> {
-        while !self.broken && !self.machine.is_sent() {
+        for lane in 0..self.streams.len() {
+            self.flush_lane(lane)?;
+        }
+        Ok(())
+    }
+
+    fn flush_lane(&mut self, lane: usize) -> Result<(), Lost> {
+        let Some(stream) = self.streams.get(lane) else { return Ok(()) };
+        while !self.broken && !self.machine.is_sent_on(lane) {
             let mut slices = [IoSlice::new(&[]); SLICES];
-            let used = self.machine.outgoing(&mut slices);
-            match self.stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
+            let used = self.machine.outgoing_on(lane, &mut slices);
+            match stream.try_write_vectored(slices.get(..used).unwrap_or_default()) {
                 Ok(count) => {
-                    self.machine.sent(count);
+                    self.machine.sent_on(lane, count);
                     self.active = Instant::now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if self.machine.in_flight() > 0 => self.broken = true,
+                Err(_) if lane == 0 && self.machine.in_flight() > 0 => self.broken = true,
                 Err(error) => return Err(socket(error)),
             }
         }
         Ok(())
     }
 
-    fn receive(&mut self) -> Result<(), Lost> {
+    fn receive(&mut self, lane: usize) -> Result<(), Lost> {
         let mut buffer = None;
         for _ in 0..RECEIVES_PER_TURN {
-            let direct = self.machine.discardable().filter(|(_, left)| *left >= DIRECT_BYTES_MIN);
+            let Some(stream) = self.streams.get(lane) else { break };
+            let direct = self.machine.discardable_on(lane).filter(|(_, left)| *left >= DIRECT_BYTES_MIN);
             let received =
                 match direct.and_then(|(tag, left)| Some((self.book.block(tag, self.active)?, left))) {
                     Some(((block, room), left)) => {
                         if left > room {
                             return Err(Lost::TooMuch);
                         }
-                        let received = self.stream.try_read_buf(&mut block.data().limit(left));
+                        let received = stream.try_read_buf(&mut block.data().limit(left));
                         if let Ok(count) = received {
-                            self.machine.discarded(count);
-                            self.events(&[])?;
+                            self.machine.discarded_on(lane, count);
+                            self.events(lane, &[])?;
                         }
                         received
                     }
                     None => {
                         let block = buffer.get_or_insert_with(|| self.blocks.take(RECEIVE_BYTES));
                         block.data().clear();
-                        let received = self.stream.try_read_buf(&mut block.data().limit(RECEIVE_BYTES));
+                        let received = stream.try_read_buf(&mut block.data().limit(RECEIVE_BYTES));
                         if received.is_ok() {
                             // The block is taken out so that the rest of the task can be borrowed.
                             let Some(block) = buffer.take() else { return Ok(()) };
-                            self.events(block.as_ref())?;
+                            self.events(lane, block.as_ref())?;
                             buffer = Some(block);
                         }
                         received
@@ -232,9 +250,9 @@ impl Driver {
         Ok(())
     }
 
-    fn events(&mut self, mut input: &[u8]) -> Result<(), Lost> {
+    fn events(&mut self, lane: usize, mut input: &[u8]) -> Result<(), Lost> {
         loop {
-            match self.machine.next_event(&mut input) {
+            match self.machine.next_event_on(lane, &mut input) {
                 Ok(Some(event)) => self.book.take(event, self.active)?,
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(Lost::Protocol(error)),
@@ -256,7 +274,9 @@ impl Driver {
     /// Looks after the time.
     fn watch(&mut self) -> Result<(), Lost> {
         let now = Instant::now();
-        let sending = (!self.machine.is_sent()).then_some(self.active);
+        let lanes = 0..self.streams.len();
+        let unsent = lanes.into_iter().any(|lane| !self.machine.is_sent_on(lane));
+        let sending = unsent.then_some(self.active);
         self.book.expire(now, sending);
         let silent = now.duration_since(self.active);
         if self.book.is_empty() {
@@ -271,15 +291,36 @@ impl Driver {
         } else if silent >= self.patience.silence / 2 {
             // A server at work on something long answers this; one that is gone does not.
             let until = Until { answer: now + FAR, end: now + FAR };
-            let tag = self.book.add(until, Sink::Body, None, now);
+            let tag = self.book.add(until, Sink::Body, None, 0, now);
             let ping = Encoded::new(&Request::Ping(Ping));
-            if self.machine.submit_encoded(&ping, Bytes::new(), tag).is_err() {
+            if self.machine.submit_encoded(&ping, Bytes::new(), 0, tag).is_err() {
                 self.book.forget(tag);
             }
             self.pinged = Some(now);
         }
         Ok(())
     }
+}
+
+/// Waits for bytes on any lane, and tells which; `None` when one that has something to send can.
+fn ready(
+    context: &mut Context<'_>,
+    streams: &[TcpStream],
+    machine: &Connection,
+    first: usize,
+    broken: bool,
+) -> Poll<io::Result<Option<usize>>> {
+    for step in 0..streams.len() {
+        let lane = (first + step) % streams.len();
+        let Some(stream) = streams.get(lane) else { continue };
+        if stream.poll_read_ready(context)?.is_ready() {
+            return Poll::Ready(Ok(Some(lane)));
+        }
+        if !broken && !machine.is_sent_on(lane) && stream.poll_write_ready(context)?.is_ready() {
+            return Poll::Ready(Ok(None));
+        }
+    }
+    Poll::Pending
 }
 
 fn socket(error: io::Error) -> Lost {

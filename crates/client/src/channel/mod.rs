@@ -40,6 +40,7 @@ struct Shared {
     authority: String,
     peer: SocketAddr,
     server: ServerInfo,
+    streams: usize,
     closed: AtomicBool,
     /// Files open on this connection: it is in use even when nothing is asked.
     open_files: AtomicUsize,
@@ -166,10 +167,11 @@ pub(crate) enum Lost {
 }
 
 impl Channel {
-    /// Drives a connection that is logged in, on the runtime of the caller.
+    /// Drives a connection that is logged in, on the runtime of the caller. `streams` are the sockets of the machine's
+    /// lanes.
     pub(crate) fn start(
         authority: String,
-        stream: TcpStream,
+        streams: Vec<TcpStream>,
         peer: SocketAddr,
         machine: Connection,
         patience: Patience,
@@ -180,11 +182,12 @@ impl Channel {
             authority,
             peer,
             server: machine.server(),
+            streams: machine.lanes(),
             closed: AtomicBool::new(false),
             open_files: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
         });
-        let driver = driver::Driver::new(stream, machine, receiver, shared.clone(), patience, blocks);
+        let driver = driver::Driver::new(streams, machine, receiver, shared.clone(), patience, blocks);
         tokio::spawn(driver.run());
         Arc::new(Self { commands, shared })
     }
@@ -230,6 +233,12 @@ impl Channel {
     #[must_use]
     pub fn server(&self) -> ServerInfo {
         self.shared.server
+    }
+
+    /// TCP connections that carry its data: 1, or that many more than 1 as were bound to it.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.shared.streams
     }
 
     /// Whether the server redirects rather than serves.

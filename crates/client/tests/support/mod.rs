@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use client::{Client, Settings, Source, Url};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::header::{Handshake, HandshakeReply};
 use wire::xroot::reply::{self, LoginReply, ProtocolReply};
@@ -106,12 +108,13 @@ impl Fake {
         let (noted, count) = (asked.clone(), connections.clone());
         let task = tokio::spawn(async move {
             let mut served = tokio::task::JoinSet::new();
+            let paths = Paths::default();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let connection = count.fetch_add(1, Ordering::SeqCst);
-                let (noted, answer) = (noted.clone(), answer.clone());
+                let (noted, answer, paths) = (noted.clone(), answer.clone(), paths.clone());
                 served.spawn(async move {
-                    serve(stream, connection, flags, |asked| {
+                    serve(stream, connection, flags, paths, |asked| {
                         noted.lock().unwrap().push(asked.clone());
                         (answer.lock().unwrap())(asked)
                     })
@@ -144,11 +147,41 @@ impl Fake {
     }
 }
 
+/// The data streams by path id, to which requests are handed whose data they carry.
+type Paths = Arc<Mutex<HashMap<u8, mpsc::UnboundedSender<Asked>>>>;
+
+/// The data stream that carries the data of a request, if not the connection itself.
+fn path_of(header: &RequestHeader, payload: &[u8]) -> Option<u8> {
+    let path = match header.code {
+        RequestCode::READ | RequestCode::PGREAD => payload.first().copied(),
+        RequestCode::WRITE | RequestCode::PGWRITE => Some(header.body[12]),
+        _ => None,
+    };
+    path.filter(|path| *path != 0)
+}
+
+/// A data stream: payloads come and answers go here, of requests that came elsewhere.
+async fn serve_path(
+    stream: &mut TcpStream,
+    mut handed: mpsc::UnboundedReceiver<Asked>,
+    mut answer: impl FnMut(&Asked) -> Act,
+) {
+    while let Some(mut asked) = handed.recv().await {
+        if matches!(asked.code(), RequestCode::WRITE | RequestCode::PGWRITE) {
+            asked.payload = vec![0; asked.header.payload_bytes().unwrap()];
+            stream.read_exact(&mut asked.payload).await.unwrap();
+        }
+        let (Act::Send(bytes) | Act::SendAndClose(bytes)) = answer(&asked);
+        stream.write_all(&bytes).await.unwrap();
+    }
+}
+
 async fn read_request(stream: &mut TcpStream, connection: u32) -> Option<Asked> {
     let mut header = [0; 24];
     stream.read_exact(&mut header).await.ok()?;
     let header = RequestHeader::decode(&header);
-    let mut payload = vec![0; header.payload_bytes().unwrap()];
+    let elsewhere = matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE) && header.body[12] != 0;
+    let mut payload = vec![0; if elsewhere { 0 } else { header.payload_bytes().unwrap() }];
     stream.read_exact(&mut payload).await.ok()?;
     if header.code == RequestCode::WRITEV {
         let more = SegmentList::new(&payload).total_bytes().unwrap();
@@ -163,6 +196,7 @@ async fn serve(
     mut stream: TcpStream,
     connection: u32,
     flags: ServerFlags,
+    paths: Paths,
     mut answer: impl FnMut(&Asked) -> Act,
 ) {
     let mut handshake = [0; 20];
@@ -185,7 +219,21 @@ async fn serve(
                 LoginReply { sessid: Some(SessionId(id)), security: b"" }.encode(&mut body);
                 ok(&asked, &body)
             }
-            _ => answer(&asked),
+            RequestCode::BIND => {
+                let path = u8::try_from(connection).unwrap();
+                let (hand, handed) = mpsc::unbounded_channel();
+                paths.lock().unwrap().insert(path, hand);
+                let Act::Send(bytes) = ok(&asked, &[path]) else { return };
+                stream.write_all(&bytes).await.unwrap();
+                return serve_path(&mut stream, handed, answer).await;
+            }
+            _ => match path_of(&asked.header, &asked.payload) {
+                Some(path) => {
+                    paths.lock().unwrap()[&path].send(asked).unwrap();
+                    continue;
+                }
+                None => answer(&asked),
+            },
         };
         match act {
             Act::Send(bytes) => {
