@@ -118,13 +118,18 @@ impl Bench {
 
     /// A supervisor of our own tells how much room it has.
     fn reports(&mut self, link: LinkId, name: &str, free: u8) -> Vec<Action> {
+        self.reports_joined(link, name, free, &[])
+    }
+
+    /// The same, and which servers have joined it.
+    fn reports_joined(&mut self, link: LinkId, name: &str, free: u8, joined: &[&str]) -> Vec<Action> {
         let places = Places { free, parents: 0, leaves: 64 - free };
         let report = CellReport {
             id: id('u', name).digest(),
             address: Address::new(name, 1213),
             depth: 0,
             places: Some(places),
-            joined: Vec::new(),
+            joined: joined.iter().map(|name| id('s', name).digest()).collect(),
         };
         self.says(link, Message::Occupancy(vec![report]))
     }

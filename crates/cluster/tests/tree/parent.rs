@@ -143,6 +143,30 @@ fn a_silent_child_is_given_up_its_place_is_kept_and_freed_in_the_end() {
 }
 
 #[test]
+fn no_place_is_kept_for_who_found_another_one_below() {
+    // A cell below has taken in a node whose connection here is dead already, which nobody knows yet.
+    let gone_below = |alive: bool| {
+        let mut bench = manager();
+        let (server, _) = bench.server("s", true);
+        let (sup, _) = bench.supervisor("sup", true);
+        bench.pass_alive(secs(10), &[server, sup]);
+        bench.reports_joined(sup, "sup", 63, &["s"]);
+        if alive {
+            bench.pass_alive(secs(1), &[server, sup]);
+        }
+        let out = bench.pass_alive(secs(10), &[sup]);
+        (bench.node.members().map(|members| members.used()), out)
+    };
+    let (used, out) = gone_below(false);
+    assert_eq!(used, Some(slot(1).mask()));
+    assert!(out.contains(&child(0, ChildChange::Freed)) && !out.contains(&child(0, ChildChange::Lost)));
+    // It has been heard since: it came back from there before it was lost.
+    let (used, out) = gone_below(true);
+    assert_eq!(used.map(|used| used.len()), Some(2));
+    assert!(out.contains(&child(0, ChildChange::Lost)));
+}
+
+#[test]
 fn a_node_with_other_paths_is_asked_again() {
     let mut bench = manager();
     let (link, _) = bench.server("s", true);

@@ -177,6 +177,7 @@ impl Members {
             self.directory.report(node, &member.address, 1, slot, places, member.is_own());
         }
         self.directory.arrived(node);
+        self.elsewhere.remove(&slot);
         self.links.insert(link, Position::Child(slot));
         self.wake_health(now + self.interval(&member));
         self.greet(link, member.version, member.extensions, out);

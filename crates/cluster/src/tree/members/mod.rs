@@ -87,6 +87,8 @@ pub struct Members {
     waiting: Waiting,
     contests: Vec<Contest>,
     links: HashMap<LinkId, Position>,
+    /// Children that a cell below has taken in, while their connection here seems to stand: since when.
+    elsewhere: HashMap<Slot, Duration>,
     blacklist: Blacklist,
     reporter: Reporter,
     standing: Standing,
@@ -134,6 +136,7 @@ impl Members {
             waiting: Waiting::default(),
             contests: Vec::new(),
             links: HashMap::new(),
+            elsewhere: HashMap::new(),
             blacklist: Blacklist::default(),
             reporter: Reporter::new(alone),
             standing: if alone { Standing::Alone(now) } else { Standing::Near },
@@ -275,11 +278,16 @@ impl Members {
     /// A child's connection is no more.
     fn lost(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
         self.cells_lost(slot, now);
+        let went = self.elsewhere.remove(&slot);
+        let went = went.is_some_and(|at| self.cell.get(slot).is_some_and(|member| member.heard <= at));
         self.cell.lose(slot, now);
         if let Some(link) = self.cell.get(slot).and_then(|member| member.link) {
             // One that stood by took over; its files are those of the one before.
             self.links.insert(link, Position::Child(slot));
             out.push(Action::Child { slot, change: ChildChange::Condition });
+        } else if went {
+            // Not lost: it has its place below, and nobody has to wait for it here.
+            self.free(slot, now, out);
         } else if self.settings.drop.is_zero() {
             out.push(Action::Child { slot, change: ChildChange::Lost });
             self.free(slot, now, out);
@@ -293,6 +301,7 @@ impl Members {
 
     /// Empties a slot; whoever was connected there was told already.
     fn free(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+        self.elsewhere.remove(&slot);
         if let Some(member) = self.cell.take(slot) {
             if let Some(link) = member.link {
                 self.links.remove(&link);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::action::{Action, ChildChange};
-use super::super::limits::{LEVELS_MAX, REPORT};
+use super::super::limits::{LEVELS_MAX, REPORT, RESERVATION};
 use super::super::link::LinkId;
 use super::super::member::{Load, Member};
 use super::super::message::{CellReport, Message, Status};
@@ -235,7 +235,14 @@ impl Members {
 
     /// A node was taken in below: the place that is kept for it here is not needed, and nobody has to wait for it.
     fn moved(&mut self, node: u64, now: Duration, out: &mut Vec<Action>) {
-        if let Some(slot) = self.cell.used().iter().find(|slot| self.is_gone(*slot, node, now)) {
+        let Some(slot) = self.cell.used().iter().find(|slot| self.is_in(*slot, node)) else { return };
+        if !self.is_gone(slot, now) {
+            // Its end of the connection may be gone: so it was, if nothing more comes from it. Or the report was under way
+            // when it came here.
+            if self.cell.get(slot).is_some_and(|member| now >= member.since + RESERVATION) {
+                self.elsewhere.insert(slot, now);
+            }
+        } else {
             if let Some(link) = self.cell.get(slot).and_then(|member| member.link) {
                 self.close(link, out);
             }
@@ -244,11 +251,16 @@ impl Members {
         }
     }
 
-    /// Whether the node in a slot is this one, and away: without a connection, or silent for longer than one that is there.
-    fn is_gone(&self, slot: Slot, node: u64, now: Duration) -> bool {
+    /// Whether the node in a slot is this one.
+    fn is_in(&self, slot: Slot, node: u64) -> bool {
+        self.cell.get(slot).is_some_and(|member| member.identity.id.digest() == node)
+    }
+
+    /// Whether the node in a slot is away: without a connection, or silent for longer than one that is there.
+    fn is_gone(&self, slot: Slot, now: Duration) -> bool {
         self.cell.get(slot).is_some_and(|member| {
             let silent = now > member.heard + self.interval(member) * 2;
-            member.identity.id.digest() == node && (!member.is_online() || silent)
+            !member.is_online() || silent
         })
     }
 
