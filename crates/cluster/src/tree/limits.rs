@@ -30,6 +30,10 @@ pub const DROP: Duration = Duration::from_secs(600);
 /// The same in a supervisor, which frees the place at once: its children are sent elsewhere by the manager.
 pub const DROP_SUPERVISOR: Duration = Duration::ZERO;
 
+/// The same of a child that was lost before it said a word beyond its login: nothing shows that it ever lived. It does not
+/// count among those that must be there for service either.
+pub const DROP_UNHEARD: Duration = Duration::from_secs(30);
+
 /// Logins held back at once because no cell has room. Each costs its connection and about 300 bytes.
 pub const PARKED_MAX: usize = 131_072;
 

@@ -126,6 +126,7 @@ fn a_silent_child_is_given_up_its_place_is_kept_and_freed_in_the_end() {
     for (own, interval, limit) in [(true, 1, 4), (false, 20, 60)] {
         let mut bench = manager();
         let (link, _) = bench.server("s", own);
+        bench.says(link, Message::Pong);
         let out = bench.pass(secs(limit) - Duration::from_millis(1));
         let pings = sent(&out, link).iter().filter(|message| **message == Message::Ping).count() as u64;
         assert!(pings >= limit / interval - 1 && pings <= limit / interval + 1, "{pings}");
@@ -167,6 +168,30 @@ fn no_place_is_kept_for_who_found_another_one_below() {
 }
 
 #[test]
+fn who_was_lost_before_it_said_a_word_is_not_waited_for() {
+    let mut bench = manager();
+    let nodes: Vec<LinkId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
+    bench.pass_alive(secs(5), &nodes);
+    let serves = |bench: &Bench| bench.node.members().is_some_and(|members| members.serves());
+    let used = |bench: &Bench| bench.node.members().map(|members| members.used().len());
+    // Somebody logs in under many names and never says anything again.
+    let strangers: Vec<LinkId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
+    for link in strangers {
+        bench.event(Event::Closed { link });
+    }
+    assert!(serves(&bench));
+    assert_eq!(used(&bench), Some(25));
+    bench.pass_alive(limits::DROP_UNHEARD, &nodes);
+    assert_eq!(used(&bench), Some(5));
+    // Who has its place is not made a stranger by another one's login under its name.
+    bench.event(Event::Closed { link: nodes[0] });
+    let (link, _) = bench.server("s0", true);
+    bench.event(Event::Closed { link });
+    bench.pass_alive(limits::DROP_UNHEARD + secs(1), &nodes[1..]);
+    assert_eq!(used(&bench), Some(5));
+}
+
+#[test]
 fn a_node_with_other_paths_is_asked_again() {
     let mut bench = manager();
     let (link, _) = bench.server("s", true);
@@ -180,6 +205,9 @@ fn a_node_with_other_paths_is_asked_again() {
 fn the_minimum_goes_up_and_down() {
     let mut bench = manager();
     let links: Vec<LinkId> = (0..10).map(|n| bench.server(&format!("s{n}"), false).0).collect();
+    for link in &links {
+        bench.says(*link, Message::Pong);
+    }
     assert!(bench.node.serves());
     assert_eq!(bench.node.members().map(|members| members.minimum()), Some(8));
     for link in &links[..2] {

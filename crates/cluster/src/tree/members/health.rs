@@ -31,6 +31,7 @@ impl Members {
         match self.links.get(&link) {
             Some(Position::Child(slot)) => {
                 let slot = *slot;
+                self.unheard.remove(slot);
                 if let Some(member) = self.cell.get_mut(slot) {
                     member.heard = now;
                 }
@@ -73,7 +74,7 @@ impl Members {
         let Some(member) = self.cell.get(slot) else { return };
         let (interval, silence) = (self.interval(member), self.silence(member));
         let Some(link) = member.link else {
-            let due = member.since + self.settings.drop;
+            let due = member.since + self.kept_for(slot);
             if due > now {
                 return self.wake_health(due);
             }

@@ -178,6 +178,9 @@ impl Members {
         }
         self.directory.arrived(node);
         self.elsewhere.remove(&slot);
+        if before.is_none_or(|before| !before.identity.same(&member.identity)) {
+            self.unheard.insert(slot);
+        }
         self.links.insert(link, Position::Child(slot));
         self.wake_health(now + self.interval(&member));
         self.greet(link, member.version, member.extensions, out);

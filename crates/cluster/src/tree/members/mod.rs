@@ -26,7 +26,7 @@ use super::address::Address;
 use super::blacklist::Blacklist;
 use super::cell::Cell;
 use super::directory::{Directory, Places};
-use super::limits::{ORPHANED, SETTLE, SETTLE_MAX};
+use super::limits::{DROP_UNHEARD, ORPHANED, SETTLE, SETTLE_MAX};
 use super::link::LinkId;
 use super::member::Member;
 use super::message::Message;
@@ -87,6 +87,8 @@ pub struct Members {
     waiting: Waiting,
     contests: Vec<Contest>,
     links: HashMap<LinkId, Position>,
+    /// Children that have said nothing since their login.
+    unheard: SlotMask,
     /// Children that a cell below has taken in, while their connection here seems to stand: since when.
     elsewhere: HashMap<Slot, Duration>,
     blacklist: Blacklist,
@@ -136,6 +138,7 @@ impl Members {
             waiting: Waiting::default(),
             contests: Vec::new(),
             links: HashMap::new(),
+            unheard: SlotMask::EMPTY,
             elsewhere: HashMap::new(),
             blacklist: Blacklist::default(),
             reporter: Reporter::new(alone),
@@ -293,15 +296,22 @@ impl Members {
             self.free(slot, now, out);
         } else {
             out.push(Action::Child { slot, change: ChildChange::Lost });
-            self.wake_health(now + self.settings.drop);
+            self.wake_health(now + self.kept_for(slot));
         }
         self.contest_won(slot, now, out);
         self.review(now, out);
     }
 
+    /// How long the place of a child is kept after it was lost.
+    fn kept_for(&self, slot: Slot) -> Duration {
+        let longest = self.settings.drop;
+        if self.unheard.contains(slot) { longest.min(DROP_UNHEARD) } else { longest }
+    }
+
     /// Empties a slot; whoever was connected there was told already.
     fn free(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
         self.elsewhere.remove(&slot);
+        self.unheard.remove(slot);
         if let Some(member) = self.cell.take(slot) {
             if let Some(link) = member.link {
                 self.links.remove(&link);

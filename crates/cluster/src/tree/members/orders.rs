@@ -67,12 +67,14 @@ impl Members {
     }
 
     /// The least number of active children for service: of those that are known now, so it falls again when children go
-    /// for good. A connected supervisor that has no children itself, a spare one, is none to wait for.
+    /// for good. A connected supervisor that has no children itself, a spare one, is none to wait for; nor is who was lost before
+    /// it said a word.
     pub fn minimum(&self) -> usize {
-        let idle = |member: &super::Member| {
-            member.role.has_children() && member.is_online() && member.condition.suspended
+        let waited_for = |slot: Slot, member: &super::Member| match member.is_online() {
+            true => !member.role.has_children() || !member.condition.suspended,
+            false => !self.unheard.contains(slot),
         };
-        let known = self.cell.iter().filter(|(_, member)| !idle(member)).count();
+        let known = self.cell.iter().filter(|(slot, member)| waited_for(*slot, member)).count();
         self.settings.minimum.of(known).max(1)
     }
 }
