@@ -56,5 +56,6 @@ pub use events::Events;
 pub use file_system::{Journals, Logical, Parts};
 pub use inquiry::{Located, Locator};
 pub use journal::{DiskFolder, Journal, JournalFolder};
+pub use prepare::{Prepares, nothing_known};
 pub use presence::Presence;
 pub use status::Status;

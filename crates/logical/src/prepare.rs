@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 use vfs::{PrepareRequest, Target, Value};
 
-/// Issues ids and knows them again.
-pub(crate) struct Prepares {
+/// Issues ids of prepare requests and knows them again, also those of earlier runs.
+pub struct Prepares {
     /// What all ids of this server start with, in every run of it.
     mark: String,
     /// What those of this run go on with.
@@ -20,20 +20,21 @@ pub(crate) struct Prepares {
 }
 
 impl Prepares {
-    /// For the server that is known by `name`.
-    pub(crate) fn new(name: &str, clock: &dyn Clock) -> Self {
+    /// For the server that is known by `name`, of this run, which began now.
+    pub fn new(name: &str, clock: &dyn Clock) -> Self {
         let mark = format!("scalla{:08x}", digest::crc32c(name.as_bytes()));
         // The second of the start, as far as eight digits go: until 2106.
         let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
         Self { mark, run, next: AtomicU64::new(1) }
     }
 
-    fn issue(&self) -> String {
+    /// One more id.
+    pub fn issue(&self) -> String {
         format!("{}{:08x}.{}", self.mark, self.run, self.next.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Was it issued by this server, in this run or an earlier one?
-    fn knows(&self, id: &[u8]) -> bool {
+    pub fn knows(&self, id: &[u8]) -> bool {
         let rest = std::str::from_utf8(id).ok().and_then(|text| text.strip_prefix(self.mark.as_str()));
         let Some((run, number)) = rest.and_then(|rest| rest.split_once('.')) else { return false };
         let issued = u32::from_str_radix(run, 16).is_ok_and(|run| run <= self.run);
@@ -70,7 +71,12 @@ pub(crate) fn cancel(shared: &Shared, id: &[u8]) -> Result<Value, Error> {
 /// The state of a request: there is nothing in progress.
 pub(crate) fn query(shared: &Shared, id: &[u8], _targets: &[Target]) -> Result<Value, Error> {
     shared.prepares.check(id)?;
-    Ok(Value::Text(b"No information found.".to_vec()))
+    Ok(nothing_known())
+}
+
+/// What is said of a request of which nothing is in progress.
+pub fn nothing_known() -> Value {
+    Value::Text(b"No information found.".to_vec())
 }
 
 #[cfg(test)]

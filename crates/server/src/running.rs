@@ -9,7 +9,7 @@ use crate::error::StartError;
 use crate::process::{port_owner, raise_descriptors};
 use base::Identity;
 use config::Effective;
-use logical::{Journals, Logical, Parts};
+use logical::{Journals, Logical, Parts, Prepares};
 use net::{Admission, Door, Listener, Loops, Refusals};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -115,7 +115,10 @@ impl Running {
         let start = |settings| Cluster::start(settings, clock, address.port(), logical.clone());
         let cluster = cluster.map(start).transpose()?;
         let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(Cluster::front)) {
-            (_, Some(front)) => Redirector::new(front.clone(), forwarding),
+            (_, Some(front)) => {
+                let name = format!("{}:{}", effective.host, address.port());
+                Redirector::new(front.clone(), forwarding, Prepares::new(&name, &SystemClock::new()))
+            }
             (Some(logical), None) => match &cluster {
                 Some(cluster) => Movable::before(logical.clone(), cluster.moving().clone()),
                 None => logical.clone(),

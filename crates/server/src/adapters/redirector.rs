@@ -6,6 +6,8 @@
 //! | change of a name | a redirect to a node that has the path; a new directory goes where a new file would |
 //! | locate | the list of those who have it (`*path`: export it, `*`: are here) |
 //! | change of a name that is forwarded (`ofs.forward`) | all servers that may write it make it; nobody is redirected |
+//! | preparing one file | a redirect to a node that has it, or is to stage it |
+//! | preparing several files | each is given to the node that is chosen for it; the client hears once |
 //! | space | the figures of all nodes together |
 //!
 //! What is plainly known is answered on the connection's loop; else the answer comes later, and the client just waits for it.
@@ -17,12 +19,13 @@ use cluster::{
     Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, Reason, SelectOptions,
 };
 use config::{ForwardWay, Forwarding};
+use logical::Prepares;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
-    AttributeWork, Caller, FileSystem, OpenRequest, Operation, Redirect, Reply, ReplyTo, SpaceFigures,
-    Started, Target, Value,
+    AttributeWork, Caller, FileSystem, OpenRequest, Operation, PrepareRequest, Redirect, Reply, ReplyTo,
+    SpaceFigures, Started, Target, Value,
 };
 
 /// Name of the space that stands for those of all nodes.
@@ -35,12 +38,30 @@ const MEGABYTE: u64 = 1 << 20;
 pub(crate) struct Redirector {
     front: Arc<Front>,
     forwarding: Forwarding,
+    prepares: Prepares,
 }
 
 impl Redirector {
-    /// Sends clients where `front` says; `forwarding` names the changes of names that all servers make.
-    pub(crate) fn new(front: Arc<Front>, forwarding: Forwarding) -> Arc<Self> {
-        Arc::new(Self { front, forwarding })
+    /// Sends clients where `front` says; `forwarding` names the changes of names that all servers make, `prepares` the
+    /// requests whose paths are split here.
+    pub(crate) fn new(front: Arc<Front>, forwarding: Forwarding, prepares: Prepares) -> Arc<Self> {
+        Arc::new(Self { front, forwarding, prepares })
+    }
+
+    /// Has each path prepared by the server that is chosen for it. The client hears once, with an id if it stages.
+    fn prepare(&self, caller: &Caller, request: PrepareRequest, reply: &ReplyTo) -> Started {
+        let later = reply.defer();
+        let (ident, id) = (caller.identity.to_string(), self.prepares.issue());
+        // Refused, the reply answers as it is dropped.
+        self.front.with(move |engine| {
+            let stages = request.stage;
+            let answer = id.clone().into_bytes();
+            engine.client_prepares(&request, &ident, &id, move |outcome| {
+                let done = if stages { Value::Text(answer) } else { Value::Nothing };
+                later.send(outcome.map_or_else(told, |()| vfs::Answer::Value(done)));
+            });
+        });
+        Started::Pending
     }
 
     /// Whether an operation is done by all servers.
@@ -139,6 +160,13 @@ impl FileSystem for Redirector {
             Operation::QuerySpace(target) => self.space(&target, reply, |space| {
                 Value::Text(figures(&space).query_text(ALL_SPACES).into_bytes())
             }),
+            // One path alone: its server takes the request, and gives it an id of its own.
+            Operation::Prepare(request) if request.evict || request.targets.len() > 1 => {
+                self.prepare(caller, request, reply)
+            }
+            Operation::QueryPrepare { id, .. } if self.prepares.knows(&id) => {
+                Started::Done(vfs::Answer::Value(logical::nothing_known()))
+            }
             operation => match purpose(&operation) {
                 Some((purpose, target)) => self.select(caller, target, purpose, reply),
                 None => Started::Done(vfs::Answer::error(

@@ -19,6 +19,7 @@
 //! | `status`, `survey` | its state and that of its children; the whole tree, for a visitor |
 //! | `administration` | what the administrator orders for this node or one below it |
 //! | `troubles` | managers that do not take this node in, and logins that are refused: what is said of them, and how often |
+//! | `prepares` | files that are to be prepared: each path to its server |
 //! | `orders` | what redirectors, parents and the administrator order |
 
 mod administration;
@@ -35,6 +36,7 @@ mod identity;
 mod line;
 mod operations;
 mod orders;
+mod prepares;
 mod questions;
 mod settings;
 mod sockets;

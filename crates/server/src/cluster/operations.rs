@@ -191,6 +191,7 @@ fn order(message: &Message<'_>) -> Option<Result<Order, String>> {
                 write: m.modifier.contains(PrepaddModifier::WRITE),
                 colocate: m.modifier.contains(PrepaddModifier::COLOCATE),
                 fresh: m.modifier.contains(PrepaddModifier::FRESHEN),
+                evict: m.modifier.contains(PrepaddModifier::EVICT),
                 priority: m.priority.first().map_or(0, |digit| digit.wrapping_sub(b'0').min(3)),
                 targets: vec![place],
                 ..PrepareRequest::default()

@@ -1,17 +1,16 @@
-//! What redirectors and parents order: changes of names, preparing, totals; and what the administrator orders.
+//! What redirectors and parents order: changes of names, totals; and what the administrator orders.
 
 use super::askers::Asker;
 use super::engine::Engine;
 use super::forward::Forward;
 use super::line::Stage;
+use super::prepares::Waiting;
 use super::questions::Wish;
 use super::settings::Role;
 use cluster::tree::{Event, LinkId, Message};
-use cluster::{Answer, ErrorCode, LocateOptions, SelectOptions, Slot, SlotMask};
-use wire::cms::flags::PrepaddModifier;
-use wire::cms::message::Prepadd;
+use cluster::{Answer, ErrorCode, LocateOptions, Slot, SlotMask};
 use wire::cms::response::Answer as WireAnswer;
-use wire::cms::{Extensions, Frame, Message as Wire, StreamId};
+use wire::cms::{Frame, Message as Wire, StreamId};
 
 /// Brings the outcome of an order to the client that gave it: nothing when it was passed on, else why it was not.
 pub(super) type Tell = Box<dyn FnOnce(Result<(), Answer>) + Send>;
@@ -35,11 +34,8 @@ pub(super) enum Order {
         /// Who wants it.
         client: Client,
     },
-    /// A file is prepared: this frame goes to the node that is chosen.
-    Prepare {
-        /// The frame.
-        frame: Vec<u8>,
-    },
+    /// A file is prepared, by the node that is chosen.
+    Prepare(Waiting),
 }
 
 impl Engine {
@@ -58,7 +54,7 @@ impl Engine {
         let changes_names = !matches!(message, Wire::Prepadd(_) | Wire::Prepdel(_));
         match message {
             Wire::Statfs(statfs) if redirector => self.tell_space(link, streamid, statfs),
-            Wire::Prepadd(prepare) => self.prepare(prepare),
+            Wire::Prepadd(prepare) => self.prepare(prepare, None),
             _ => match Forward::of_message(message).filter(|_| !(above_all && changes_names)) {
                 Some(forward) => {
                     let client = if redirector { Client::Redirector(link, streamid) } else { Client::Nobody };
@@ -107,12 +103,7 @@ impl Engine {
                 self.outcome(client, Err(Answer::Error(ErrorCode::RW_CONFLICT, text.into())));
             }
             (Order::Names { client, .. }, answer) => self.outcome(client, Err(answer)),
-            (Order::Prepare { frame }, Answer::Redirect { slot: Some(slot), .. }) => {
-                self.send_down(slot.mask(), &frame, false);
-            }
-            (Order::Prepare { .. }, answer) => {
-                tracing::debug!("no server can prepare a file: {answer:?}");
-            }
+            (Order::Prepare(waiting), answer) => self.prepared(&waiting, answer),
         }
     }
 
@@ -139,7 +130,7 @@ impl Engine {
     }
 
     /// Sends a frame to children.
-    fn send_down(&mut self, slots: SlotMask, frame: &[u8], own_only: bool) {
+    pub(super) fn send_down(&mut self, slots: SlotMask, frame: &[u8], own_only: bool) {
         for slot in slots {
             let link = self.node.members().and_then(|members| members.member(slot)?.link);
             let Some(link) = link else { continue };
@@ -169,21 +160,6 @@ impl Engine {
             (Client::Nobody, Ok(())) => {}
             (Client::Nobody, Err(answer)) => tracing::debug!("an order of a parent was not done: {answer:?}"),
         }
-    }
-
-    /// A file is to be brought online, or only remembered as wanted: a node is chosen as for a client.
-    fn prepare(&mut self, prepare: &Prepadd<'_>) {
-        let write = prepare.modifier.contains(PrepaddModifier::WRITE);
-        let intent = if write { cluster::Intent::Update } else { cluster::Intent::Read };
-        let stage = prepare.modifier.contains(PrepaddModifier::STAGE);
-        let options = SelectOptions { intent, ..SelectOptions::default() };
-        let mut frame = Vec::new();
-        let encoded = Wire::Prepadd(*prepare).encode(StreamId::NONE, Extensions::NONE, &mut frame);
-        if !stage || encoded.is_err() {
-            return;
-        }
-        let wish = Wish::Select { options, tried: Box::default() };
-        self.ask(prepare.path, &wish, Asker::Order(Box::new(Order::Prepare { frame })));
     }
 
     /// Takes no clients any more, or takes them again.

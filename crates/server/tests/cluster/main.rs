@@ -4,6 +4,7 @@
 
 mod health;
 mod peers;
+mod prepares;
 mod site;
 mod wire_peer;
 

@@ -308,6 +308,7 @@ flags! {
         COLOCATE = 0x04 "colocate", "place it beside the path in the priority";
         FRESHEN = 0x08 "freshen", "renew its access time";
         META = 0x10 "meta", "came through a meta manager";
+        EVICT = 0x40 "evict", "own nodes: it is not needed any more";
     }
 }
 

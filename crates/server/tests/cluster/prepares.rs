@@ -1,0 +1,100 @@
+//! Files that are to be prepared, through a manager: several at once, on servers that are real by their frames.
+
+use crate::site::{Client, Refusal, Site};
+use crate::wire_peer::Peer;
+use client::xroot::flags::{PrepareOptions, PrepareOptionsX};
+use client::xroot::request::{Prepare, Request};
+use wire::cms::flags::HaveModifier;
+use wire::cms::message::Have;
+use wire::cms::{Code, Message, StreamId};
+
+const STAGE: PrepareOptions = PrepareOptions::STAGE;
+const NOT_FOUND: u32 = 3011;
+
+fn prepare(
+    client: &mut Client,
+    options: PrepareOptions,
+    optionx: PrepareOptionsX,
+    paths: &str,
+) -> Result<String, Refusal> {
+    let paths = paths.as_bytes();
+    client.call(&Request::Prepare(Prepare { options, prty: 2, port: 0, optionx, paths }))
+}
+
+/// Answers questions for one file, and tells the requests it gets, without what names them.
+fn serve(mut peer: Peer, has: &'static [u8]) -> impl FnOnce() -> (Peer, u8, Vec<String>) {
+    move || loop {
+        enum Seen {
+            Asked(StreamId),
+            Ordered(u8, Vec<String>),
+            Else,
+        }
+        let seen = peer.next(|frame| match Message::decode(&frame.header, frame.payload) {
+            Ok(Message::State(state)) if state.path == has => Seen::Asked(frame.header.streamid),
+            Ok(Message::Prepadd(m)) => {
+                let fields = [m.priority, m.mode, m.path, m.opaque.unwrap_or(b"-"), m.reqid];
+                let text = |field: &&[u8]| String::from_utf8_lossy(field).into_owned();
+                Seen::Ordered(frame.header.modifier, fields.iter().map(text).collect())
+            }
+            _ => Seen::Else,
+        });
+        match seen.unwrap() {
+            Seen::Asked(streamid) => {
+                peer.say(streamid, Message::Have(Have { modifier: HaveModifier::ONLINE, path: has }));
+            }
+            Seen::Ordered(modifier, fields) => return (peer, modifier, fields),
+            Seen::Else => {}
+        }
+    }
+}
+
+#[test]
+fn each_of_several_paths_goes_to_the_server_that_has_it() {
+    let mut site = Site::new();
+    site.silence = std::time::Duration::from_millis(500);
+    let manager = site.manager("manager");
+    let ones = Peer::server(&manager, "s-one@there x", 1095);
+    let others = Peer::server(&manager, "s-other@there x", 1096);
+    manager.has_children(2);
+    let one = std::thread::spawn(serve(ones, b"/a"));
+    let other = std::thread::spawn(serve(others, b"/b"));
+    let mut client = manager.client();
+    let both =
+        prepare(&mut client, STAGE | PrepareOptions::COLOC, PrepareOptionsX::NONE, "/a?x=1\n/b\n/none");
+    let id = both.unwrap();
+    assert_eq!(client.hops, 0, "one reply, of the manager");
+    let (_one, modifier, fields) = one.join().unwrap();
+    assert_eq!((modifier & !0x20, fields), (0x01, ["2", "rq", "/a", "x=1", &id].map(str::to_owned).to_vec()));
+    let (_other, modifier, fields) = other.join().unwrap();
+    assert_eq!(
+        (modifier & !0x20, fields),
+        (0x05, ["2 /a", "rq", "/b", "-", &id].map(str::to_owned).to_vec())
+    );
+    assert_eq!(prepare(&mut client, STAGE, PrepareOptionsX::NONE, "/c\n/d").unwrap_err().0, NOT_FOUND);
+    // The id may be asked about, and cancelled.
+    let query = format!("{id}\n/a\n/b");
+    let asked = client::xroot::request::Query {
+        infotype: client::xroot::codes::QueryType::PREP,
+        fhandle: Default::default(),
+        args: query.as_bytes(),
+    };
+    assert_eq!(client.call(&Request::Query(asked)).unwrap(), "No information found.");
+    assert_eq!(prepare(&mut client, PrepareOptions::CANCEL, PrepareOptionsX::NONE, &id).unwrap(), "");
+}
+
+#[test]
+fn what_is_not_needed_any_more_is_told_to_own_servers_only() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let mut real = Peer::server(&manager, "s-real@there x", 1095);
+    let own = site.server("own", &[&manager]);
+    own.put("/f", "1");
+    manager.has_children(2);
+    let mut client = manager.client();
+    assert_eq!(prepare(&mut client, PrepareOptions::NONE, PrepareOptionsX::EVICT, "/f\n/g").unwrap(), "");
+    assert_eq!(client.hops, 0);
+    // Whatever the real one was told: its connection still works, and what comes next is a question.
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"/next");
+    assert_eq!(real.next_of(Code::STATE, |frame| frame.payload.to_vec()).unwrap(), b"/next\0");
+}
