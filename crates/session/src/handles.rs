@@ -64,6 +64,8 @@ impl Session {
             found.closing = Some(Closing::Asked(call));
             if found.busy == 0 {
                 self.start_close(index);
+            } else {
+                found.file.interrupt();
             }
         }
         Todo::Nothing

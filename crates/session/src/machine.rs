@@ -506,6 +506,8 @@ impl Session {
                 handle.closing = Some(Closing::Lost);
                 if handle.busy == 0 {
                     self.start_close(index);
+                } else {
+                    handle.file.interrupt();
                 }
             }
         }

@@ -353,3 +353,27 @@ fn checkpoints_are_begun_ended_and_asked_about() {
         assert_eq!(refusal, (3000, "chkpoint subcode is invalid".to_owned()));
     }
 }
+
+#[test]
+fn a_file_hears_of_a_close_that_has_to_wait_for_its_operations() {
+    for vanishes in [false, true] {
+        let mut bench = Bench::new();
+        let (busy, idle) = (bench.open("/data/f", 0), bench.open("/data/g", 1));
+        let (sync, _) = bench.file_operation(&Raw::new(SYNC).handle(0));
+        if vanishes {
+            bench.session.end();
+        } else {
+            assert!(matches!(bench.ask(&Raw::new(CLOSE).handle(0)), Todo::Nothing));
+            assert!(matches!(bench.ask(&Raw::new(CLOSE).handle(1)), Todo::Nothing));
+        }
+        assert!(busy.was_interrupted() && !idle.was_interrupted());
+        let closes = |bench: &mut Bench| {
+            std::iter::from_fn(|| bench.session.next_todo())
+                .filter(|todo| matches!(todo, Todo::FileCall(_, file, _) if busy.is(file)))
+                .count()
+        };
+        assert_eq!(closes(&mut bench), 0);
+        bench.answer(sync, error(ErrorKind::Cancelled, "destination file prematurely closed"));
+        assert_eq!(closes(&mut bench), 1);
+    }
+}

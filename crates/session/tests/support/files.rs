@@ -4,15 +4,25 @@ use base::LogicalPath;
 use std::any::Any;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use vfs::{Answer, FileOperation, OpenFile, ReplyTo, Spot, Started};
 
 pub struct FakeFile {
     path: LogicalPath,
+    interrupted: AtomicBool,
 }
 
 impl FakeFile {
     pub fn new(path: &str) -> Arc<Self> {
-        Arc::new(Self { path: LogicalPath::parse(path.as_bytes()).unwrap() })
+        Arc::new(Self {
+            path: LogicalPath::parse(path.as_bytes()).unwrap(),
+            interrupted: AtomicBool::new(false),
+        })
+    }
+
+    /// Was it told that nobody waits for its operations any more?
+    pub fn was_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::SeqCst)
     }
 
     /// Is it this one?
@@ -54,6 +64,10 @@ impl OpenFile for FakeFile {
 
     fn start(&self, _: FileOperation, _: &ReplyTo) -> Started {
         Started::Done(Answer::DONE)
+    }
+
+    fn interrupt(&self) {
+        self.interrupted.store(true, Ordering::SeqCst);
     }
 
     fn as_any(&self) -> &dyn Any {
