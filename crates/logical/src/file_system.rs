@@ -6,6 +6,7 @@ use crate::events::Events;
 use crate::inquiry::Locator;
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::shared::Shared;
+use crate::third_party::{ThirdParty, ThirdPartyParts};
 use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare};
 use base::{Clock, Error};
 use std::sync::Arc;
@@ -71,9 +72,19 @@ impl Logical {
         let _ = self.shared.events.set(events);
     }
 
-    /// Removes unfinished files whose creators did not come back in time. To be called about once a second; never
-    /// blocks. [`Logical::start_timer`] does it.
+    /// From now on files are copied from and to other servers. To be called once, before anything is served; without it an
+    /// open that belongs to such a copy is refused.
+    pub fn copy_for_others(&self, parts: ThirdPartyParts) {
+        let third = ThirdParty::new(parts, self.shared.clock.clone());
+        let _ = self.shared.third_party.set(Arc::new(third));
+    }
+
+    /// Removes unfinished files whose creators did not come back in time, and ends third-party copies whose other side does
+    /// not come. To be called about once a second; never blocks. [`Logical::start_timer`] does it.
     pub fn tick(&self) {
+        if let Some(third) = self.shared.third_party.get() {
+            third.tick();
+        }
         for (ticket, path) in self.shared.persist.expired() {
             let shared = self.shared.clone();
             let job = move || {

@@ -7,6 +7,7 @@ use crate::attribute;
 use crate::job;
 use crate::open_file::{NewFile, Open, Parting};
 use crate::shared::{Shared, errno, unable};
+use crate::third_party::GrantNumber;
 use base::{Error, ErrorKind, LogicalPath};
 use std::any::Any;
 use std::io::IoSliceMut;
@@ -14,6 +15,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use storage::{Now, StoredFile};
 use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, Piece, ReplyTo, Spot, Started, Value};
+
+/// Code of a query with an argument on a handle. Source: xroot protocol 5.2.0, kXR_Qopaqug.
+const QUERY_OPAQUE_HANDLE: u16 = 64;
+/// Its argument that cancels a third-party copy.
+const CANCEL_COPY: &[u8] = b"ofs.tpc cancel";
 
 /// A session's hold on an open file. Dropped without a close, it counts as abandoned.
 pub(crate) struct Handle(Arc<Open>);
@@ -29,6 +35,11 @@ pub(crate) struct Flight {
 impl Handle {
     pub(crate) fn open(shared: &Arc<Shared>, new: NewFile) -> Arc<Self> {
         Arc::new(Self(Open::new(shared, new)))
+    }
+
+    /// A grant of its client to a destination ends with this handle.
+    pub(crate) fn hold(&self, grant: GrantNumber) {
+        self.0.hold(grant);
     }
 
     pub(crate) fn stored(&self) -> &Arc<dyn StoredFile> {
@@ -110,22 +121,28 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.0.flight().closing {
+            self.interrupt();
             self.part(Parting::Abandon, None);
         }
     }
 }
 
-/// One operation on the pool.
-struct Flying(Arc<Open>);
+/// One operation that the file is kept open for.
+pub(crate) struct Flying(Arc<Open>);
 
 impl Flying {
-    fn new(open: &Arc<Open>) -> Option<Self> {
+    /// `None` if the file is being let go.
+    pub(crate) fn new(open: &Arc<Open>) -> Option<Self> {
         let mut flight = open.flight();
         if flight.closing {
             return None;
         }
         flight.count += 1;
         Some(Self(open.clone()))
+    }
+
+    pub(crate) fn open(&self) -> &Arc<Open> {
+        &self.0
     }
 }
 
@@ -144,6 +161,20 @@ impl Drop for Flying {
 
 fn fail(error: Error) -> Started {
     Started::Done(Answer::Error(error))
+}
+
+/// Queries that only plug-ins answer, but for one: a third-party copy is cancelled so.
+fn query(open: &Open, code: u16, argument: &[u8]) -> Started {
+    if code != QUERY_OPAQUE_HANDLE || argument != CANCEL_COPY || open.shared.third_party.get().is_none() {
+        return fail(Error::new(ErrorKind::Unsupported, "fctl operation not supported"));
+    }
+    match &open.copy {
+        Some(copy) => {
+            copy.cancel();
+            Started::Done(Answer::DONE)
+        }
+        None => fail(Error::new(ErrorKind::FsError, "tpc operation not found")),
+    }
 }
 
 impl OpenFile for Handle {
@@ -219,7 +250,10 @@ impl OpenFile for Handle {
                     Err(error) => fail(error),
                 }
             }
-            FileOperation::Sync => self.on_pool(reply, |open| open.sync().into()),
+            FileOperation::Sync => match &open.copy {
+                Some(copy) => copy.sync(open, reply),
+                None => self.on_pool(reply, |open| open.sync().into()),
+            },
             FileOperation::Truncate { size, checkpoint } => {
                 if !open.writable || i64::try_from(size).is_err() {
                     return fail(unable("truncate", &open.path, errno::INVALID));
@@ -230,8 +264,14 @@ impl OpenFile for Handle {
                 Some(value) => Started::Done(Answer::Value(value)),
                 None => self.on_pool(reply, |open| open.stat().into()),
             },
-            FileOperation::Close { failed } => self.part(Parting::Close { failed }, Some(reply)),
-            FileOperation::Abandon => self.part(Parting::Abandon, Some(reply)),
+            FileOperation::Close { failed } => {
+                self.interrupt();
+                self.part(Parting::Close { failed }, Some(reply))
+            }
+            FileOperation::Abandon => {
+                self.interrupt();
+                self.part(Parting::Abandon, Some(reply))
+            }
             FileOperation::Checkpoint(work) => {
                 if work == CheckpointWork::Begin
                     && let Err(error) = open.check_begin()
@@ -253,9 +293,13 @@ impl OpenFile for Handle {
                     Err(error) => fail(error),
                 }
             }
-            FileOperation::Query { .. } => {
-                fail(Error::new(ErrorKind::Unsupported, "fctl operation not supported"))
-            }
+            FileOperation::Query { code, argument } => query(open, code, &argument),
+        }
+    }
+
+    fn interrupt(&self) {
+        if let Some(copy) = &self.0.copy {
+            copy.cancel();
         }
     }
 

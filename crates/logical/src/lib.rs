@@ -16,6 +16,7 @@
 //! | `lock` | readers and writers of a path exclude each other |
 //! | `persist` | files that persist only on a successful close |
 //! | `checkpoint` | changes that can be undone, also after a crash |
+//! | `third_party` | copies between servers, as source and as destination; [`Fetcher`], who pulls |
 //! | `checksum` | checksums on demand, stored, and of files while they are written |
 //! | `journal` | where the two keep what must survive the process |
 //! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
@@ -49,6 +50,7 @@ mod prepare;
 mod presence;
 mod shared;
 mod status;
+mod third_party;
 
 pub use config::Config;
 pub use describe::{NumberedUsers, Users};
@@ -59,3 +61,7 @@ pub use journal::{DiskFolder, Journal, JournalFolder};
 pub use prepare::{Prepares, nothing_known};
 pub use presence::Presence;
 pub use status::Status;
+pub use third_party::{
+    Bytes, Fetch, Fetched, Fetcher, Finish, HostRule, Names, ProofRule, Running,
+    Settings as ThirdPartySettings, Sink, ThirdPartyParts, Written,
+};

@@ -12,6 +12,7 @@ use crate::lock::LockTicket;
 use crate::open_file::NewFile;
 use crate::persist::{Admission, Ticket};
 use crate::shared::{Shared, errno, is_read_only, os, unable};
+use crate::third_party::{self, Copy, Offer, Pull, Role};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
 use storage::{CreateHow, Metadata, Now, OpenHow, StoredFile};
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     enforce_lock: bool,
     /// Persist on successful close was asked for.
     asks_persist: bool,
+    /// It is the destination of a copy from another server.
+    copy: Option<Arc<Copy>>,
 }
 
 impl Plan {
@@ -58,31 +61,46 @@ pub(crate) fn start(
     request: OpenRequest,
     reply: &ReplyTo,
 ) -> Started {
-    let plan = match plan(shared, caller, &target, request) {
+    let (plan, role) = match plan(shared, caller, &target, request) {
         Ok(plan) => plan,
         Err(error) => return done(Err(error)),
     };
+    match (role, shared.third_party.get()) {
+        (Role::Register { key, destination, ttl }, Some(third)) => {
+            let offer = Offer { key, destination, ttl };
+            third_party::register(shared, third, plan, offer, reply)
+        }
+        (Role::Collect { key, origin }, Some(third)) => {
+            third_party::collect(shared, third, plan, &key, &origin, reply)
+        }
+        _ => proceed(shared, plan, reply),
+    }
+}
+
+/// Opens a file whose open was found permissible.
+pub(crate) fn proceed(shared: &Arc<Shared>, plan: Plan, reply: &ReplyTo) -> Started {
     if !plan.write
         && let Some(answer) = open_now(shared, &plan)
     {
         return Started::Done(answer);
     }
-    let pool = shared.backend.pool(&target.path).clone();
+    let pool = shared.backend.pool(&plan.path).clone();
     let shared = shared.clone();
     job::spawn(&pool, reply, move || open(&shared, &plan))
 }
 
 /// Is this open permissible at all?
-fn plan(shared: &Shared, caller: &Arc<Caller>, target: &Target, request: OpenRequest) -> Result<Plan, Error> {
+fn plan(
+    shared: &Shared,
+    caller: &Arc<Caller>,
+    target: &Target,
+    request: OpenRequest,
+) -> Result<(Plan, Role), Error> {
     let path = target.path.clone();
     let export = shared.export(&path, "Opening")?;
-    if target.cgi.has_prefix("tpc.") {
-        let text = format!("Unable to open {path}; tpc not supported");
-        return Err(Error::new(ErrorKind::Unsupported, text));
-    }
     let creates = request.new || request.delete;
     let write = creates || (request.write && !export.force_read_only);
-    let plan = Plan {
+    let mut plan = Plan {
         plain: path.without_slash(),
         path,
         write,
@@ -91,13 +109,36 @@ fn plan(shared: &Shared, caller: &Arc<Caller>, target: &Target, request: OpenReq
         cgi: target.cgi.clone(),
         enforce_lock: export.lock && !request.force,
         asks_persist: request.posc || target.cgi.text("ofs.posc") == Some("1"),
+        copy: None,
         request,
     };
     if write && is_read_only(export) {
         return Err(unable(plan.verb(), &plan.path, errno::READ_ONLY));
     }
     check_templates(&plan)?;
-    Ok(plan)
+    let role = role(shared, &mut plan)?;
+    Ok((plan, role))
+}
+
+/// The part of this open in a copy between servers.
+fn role(shared: &Shared, plan: &mut Plan) -> Result<Role, Error> {
+    if !plan.cgi.has_prefix("tpc.") {
+        return Ok(Role::None);
+    }
+    let Some(third) = shared.third_party.get() else {
+        return Err(third_party::refused(&plan.path, ErrorKind::Unsupported, "tpc not supported"));
+    };
+    let writes = plan.write || plan.request.write;
+    let parsed = third_party::parse(&plan.path, &plan.cgi, writes, plan.creates, third.settings.object_ids);
+    let role = parsed.map_err(|(kind, why)| third_party::refused(&plan.path, kind, why))?;
+    third_party::check_path(&third.settings, plan)?;
+    if let Role::Pull(pull) = &role {
+        third.check_client(plan)?;
+        plan.copy = Some(Copy::new(third, Pull::clone(pull), &plan.caller, plan.asks_persist));
+        // What an earlier copy left unfinished is taken over.
+        plan.asks_persist = true;
+    }
+    Ok(role)
 }
 
 fn check_templates(plan: &Plan) -> Result<(), Error> {
@@ -151,7 +192,7 @@ fn being_created(shared: &Shared, plan: &Plan) -> Answer {
 }
 
 /// Opens where blocking is allowed.
-fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
+pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
     if plan.path != plan.plain {
         return Answer::Error(slash_error(shared, plan));
     }
@@ -164,6 +205,10 @@ fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
     }
     if !plan.write && shared.persist.is_pending(&plan.plain) {
         return being_created(shared, plan);
+    }
+    if plan.copy.is_some() && lock.was_disturbed() {
+        // Without the lock of the export, two would write one file.
+        return Answer::Error(unable(plan.verb(), &plan.path, errno::TEXT_BUSY));
     }
     // What must not exist cannot be resumed.
     let admission = if plan.write && !plan.request.new {
@@ -181,7 +226,7 @@ fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
             ),
         )),
         Admission::Resume(ticket) => resume(shared, plan, lock, ticket),
-        Admission::Free if shared.persist.wants(plan.asks_persist, plan.creates) => {
+        Admission::Free if plan.copy.is_some() || shared.persist.wants(plan.asks_persist, plan.creates) => {
             create_pending(shared, plan, lock).into()
         }
         Admission::Free => plain(shared, plan, lock).into(),
@@ -447,6 +492,7 @@ fn make_handle(
         read_only_export: is_read_only(shared.export(&plan.path, "Opening")?),
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
+        copy: plan.copy.clone(),
     };
     Ok(Value::Opened(Opened { file: Handle::open(shared, new), stat: parts.stat }))
 }

@@ -7,6 +7,7 @@ use crate::handle::{Flight, Handle};
 use crate::lock::LockTicket;
 use crate::persist::{Fate, Ticket};
 use crate::shared::{Shared, errno, os, unable};
+use crate::third_party::{Copy, GrantNumber};
 use base::{Error, ErrorKind, LogicalPath, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +27,8 @@ pub(crate) struct NewFile {
     pub(crate) empty: bool,
     /// Checksums may be stored with it.
     pub(crate) has_checksums: bool,
+    /// It is the destination of this copy.
+    pub(crate) copy: Option<Arc<Copy>>,
 }
 
 /// The open file itself, which lives until its last operation has ended.
@@ -47,6 +50,10 @@ pub(crate) struct Open {
     /// It was changed by this handle.
     changed: AtomicBool,
     growing: Growing,
+    /// It is the destination of this copy, which alone writes it.
+    pub(crate) copy: Option<Arc<Copy>>,
+    /// It was opened to grant it to a destination.
+    grant: Mutex<Option<GrantNumber>>,
     lock: Mutex<Option<LockTicket>>,
     flight: Mutex<Flight>,
 }
@@ -77,6 +84,8 @@ impl Open {
             bare: AtomicBool::new(!new.has_checksums),
             changed: AtomicBool::new(false),
             growing: Growing::new(growing),
+            copy: new.copy,
+            grant: Mutex::default(),
             lock: Mutex::new(Some(new.lock)),
             flight: Mutex::default(),
         })
@@ -84,6 +93,28 @@ impl Open {
 
     pub(crate) fn flight(&self) -> MutexGuard<'_, Flight> {
         self.flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hold(&self, grant: GrantNumber) {
+        *self.grant.lock().unwrap_or_else(PoisonError::into_inner) = Some(grant);
+    }
+
+    /// Takes back what was granted, and settles what becomes of the destination of a copy: what is not whole is as good as
+    /// failed, and what is whole stays so without its client, unless that asked for more.
+    fn settle_copy(&self, parting: Parting) -> Parting {
+        let grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(grant), Some(third)) = (grant, self.shared.third_party.get()) {
+            third.withdraw(grant);
+        }
+        let Some(copy) = &self.copy else { return parting };
+        if !copy.is_whole() {
+            self.failed.store(true, Ordering::Release);
+            return parting;
+        }
+        match parting {
+            Parting::Abandon if !copy.asks_persist => Parting::Close { failed: false },
+            parting => parting,
+        }
     }
 
     /// Can it be let go without waiting for a disk?
@@ -94,6 +125,7 @@ impl Open {
 
     /// Lets the file go: afterwards it may be opened by anybody. An error is the first that what was written met.
     pub(crate) fn release(&self, parting: Parting) -> Answer {
+        let parting = self.settle_copy(parting);
         let undone = self.undo_checkpoint();
         self.settle_checksum(parting);
         let persisted = self.settle_persist(parting);
@@ -127,7 +159,7 @@ impl Open {
         }
     }
 
-    fn was_disturbed(&self) -> bool {
+    pub(crate) fn was_disturbed(&self) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         lock.as_ref().is_none_or(LockTicket::was_disturbed)
     }
@@ -236,8 +268,12 @@ impl Open {
         checked.map_err(|e| Error::unable("read", &self.path, e))
     }
 
-    /// A file whose checkpoint could not be undone is not changed further.
+    /// A file whose checkpoint could not be undone is not changed further, and a copy not by its client.
     fn check_blocked(&self, verb: &str) -> Result<(), Error> {
+        if self.copy.is_some() {
+            let text = format!("Unable to {verb} {}; it is copied from another server", self.path);
+            return Err(Error::new(ErrorKind::InvalidRequest, text));
+        }
         let checked = self.shared.checkpoints.check_open(&self.path, true);
         checked.map_err(|e| Error::unable(verb, &self.path, e))
     }
@@ -274,6 +310,15 @@ impl Open {
         })?;
         self.growing.count(length);
         Ok(Value::Written { buffer })
+    }
+
+    /// Writes what a copy has brought, after [`Open::about_to_write`].
+    pub(crate) fn write_pulled(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        self.check_range("write", offset, bytes.len())?;
+        self.before_change();
+        self.file.write(offset, bytes).map_err(|e| self.write_failed("write", e))?;
+        self.growing.count(bytes.len() as u64);
+        Ok(())
     }
 
     /// An operation that makes what was written doubtful.

@@ -10,6 +10,7 @@ use crate::inquiry::Locator;
 use crate::lock::Locks;
 use crate::persist::Persist;
 use crate::prepare::Prepares;
+use crate::third_party::ThirdParty;
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) checksums: Checksums,
     /// Who is told what becomes of names.
     pub(crate) events: OnceLock<Arc<dyn Events>>,
+    /// Copies from and to other servers; `None` where there are none.
+    pub(crate) third_party: OnceLock<Arc<ThirdParty>>,
     /// Open files, for the administrator.
     pub(crate) open_files: AtomicUsize,
 }
@@ -95,6 +98,7 @@ impl Shared {
             checkpoints: Arc::new(checkpoints),
             checksums,
             events: OnceLock::new(),
+            third_party: OnceLock::new(),
             open_files: AtomicUsize::new(0),
         }))
     }

@@ -1,0 +1,431 @@
+//! One copy at a destination, from the first sync of its client to the result.
+//!
+//! The first sync arms it, the second starts it and waits for the result, and so does every further one. A copy that is
+//! cancelled tells its clients at once; the file is let go only when nothing is written to it any more.
+
+use super::fetcher::{Bytes, Fetch, Fetched, Finish, Running, Sink, Written};
+use super::jobs::{Entered, JobNumber};
+use super::request::Pull;
+use super::{LATER_SECONDS, ThirdParty};
+use crate::handle::Flying;
+use crate::job;
+use crate::open_file::Open;
+use crate::shared::{errno, unable};
+use base::{Error, ErrorKind};
+use digest::{Algorithm, Checksum, Running as RunningChecksum};
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use vfs::{Answer, Caller, Reply, ReplyTo, Started};
+
+/// Syncs of one copy that wait for its result, at most.
+const WAITING_MAX: usize = 64;
+/// A copy for which nothing comes so long ends.
+const STALL: Duration = Duration::from_secs(120);
+/// Bytes per read when a file is checked.
+const READ_BYTES: usize = 1 << 20;
+
+/// What became of a copy.
+type Outcome = Result<(), (ErrorKind, String)>;
+
+/// One copy.
+pub(crate) struct Copy {
+    third: Arc<ThirdParty>,
+    pull: Pull,
+    caller: Arc<Caller>,
+    /// Its client asked for persist on successful close: the file is not whole before that, even when all of it came.
+    pub(crate) asks_persist: bool,
+    state: Mutex<State>,
+    whole: AtomicBool,
+    /// Milliseconds of the clock when bytes came last.
+    moved: AtomicU64,
+}
+
+struct State {
+    stage: Stage,
+    waiting: Vec<Reply>,
+}
+
+enum Stage {
+    /// Not synced yet.
+    Idle,
+    /// The next sync starts it.
+    Armed,
+    /// Others run, its turn will come.
+    Queued(JobNumber, Flying),
+    /// Bytes come; the fetch is there once it was started.
+    Running(JobNumber, Option<Box<dyn Running>>),
+    /// It is to end, for this reason.
+    Stopping(JobNumber, ErrorKind, String),
+    /// It has ended.
+    Over(Outcome),
+}
+
+impl Copy {
+    pub(crate) fn new(
+        third: &Arc<ThirdParty>,
+        pull: Pull,
+        caller: &Arc<Caller>,
+        asks_persist: bool,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            third: third.clone(),
+            pull,
+            caller: caller.clone(),
+            asks_persist,
+            state: Mutex::new(State { stage: Stage::Idle, waiting: Vec::new() }),
+            whole: AtomicBool::new(false),
+            moved: AtomicU64::new(0),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of it came, and was checked.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole.load(Ordering::Acquire)
+    }
+
+    /// A sync of its client.
+    pub(crate) fn sync(self: &Arc<Self>, open: &Arc<Open>, reply: &ReplyTo) -> Started {
+        let mut state = self.state();
+        match &state.stage {
+            Stage::Idle => {
+                state.stage = Stage::Armed;
+                return Started::Done(Answer::DONE);
+            }
+            Stage::Over(outcome) => return Started::Done(answer(outcome)),
+            Stage::Stopping(_, kind, text) => return Started::Done(Answer::error(*kind, text.clone())),
+            Stage::Queued(..) | Stage::Running(..) => {
+                if state.waiting.len() >= WAITING_MAX {
+                    return Started::Done(job::overloaded());
+                }
+                state.waiting.push(reply.defer());
+            }
+            Stage::Armed => {
+                let Some(flying) = Flying::new(open) else {
+                    return Started::Done(Answer::Error(unable("sync", &open.path, errno::BAD_DESCRIPTOR)));
+                };
+                match self.third.jobs().enter(self.clone()) {
+                    Entered::Full => return Started::Done(job::overloaded()),
+                    Entered::Waits(number) => state.stage = Stage::Queued(number, flying),
+                    Entered::Start(number) => {
+                        state.stage = Stage::Running(number, None);
+                        state.waiting.push(reply.defer());
+                        drop(state);
+                        self.begin(flying);
+                        return Started::Later { seconds: LATER_SECONDS, text: "" };
+                    }
+                }
+                state.waiting.push(reply.defer());
+            }
+        }
+        Started::Later { seconds: LATER_SECONDS, text: "" }
+    }
+
+    /// Its turn has come.
+    fn take_turn(self: &Arc<Self>) {
+        let mut state = self.state();
+        match std::mem::replace(&mut state.stage, Stage::Idle) {
+            Stage::Queued(number, flying) => {
+                state.stage = Stage::Running(number, None);
+                drop(state);
+                self.begin(flying);
+            }
+            other => state.stage = other,
+        }
+    }
+
+    /// Starts the fetch.
+    fn begin(self: &Arc<Self>, flying: Flying) {
+        self.note_move();
+        let copy = self.clone();
+        let watch = Watch(self.clone(), Some(flying));
+        let start = move || copy.fetch(watch);
+        // Without a thread the watch is dropped, which ends the copy.
+        drop(self.third.pool.run(Box::new(start)));
+    }
+
+    fn fetch(self: &Arc<Self>, mut watch: Watch) {
+        let Some(flying) = watch.1.take() else { return };
+        let open = flying.open().clone();
+        let settings = &self.third.settings;
+        let fetch = Fetch {
+            source: self.pull.source.clone(),
+            path: self.pull.path.clone(),
+            cgi: self.pull.cgi.clone(),
+            key: self.pull.key.clone(),
+            origins: self.third.origins(&self.caller.identity),
+            streams: settings.streams_for(self.pull.streams),
+            size: self.pull.size,
+            checksum: self.pull.checksum.or(settings.checksum),
+            destination: open.path.to_string(),
+            client: self.caller.identity.to_string(),
+        };
+        let wanted = fetch.checksum;
+        let sink = Arc::new(FileSink { open, copy: self.clone() });
+        let copy = self.clone();
+        let finish = Finish::new(move |result| copy.fetched(flying, wanted, result));
+        drop(watch);
+        let running = self.third.fetcher.start(fetch, sink, finish);
+        let mut state = self.state();
+        match &mut state.stage {
+            Stage::Running(_, slot) => *slot = Some(running),
+            // Cancelled in between, or over already.
+            _ => {
+                drop(state);
+                running.cancel();
+            }
+        }
+    }
+
+    /// The bytes have come, or not. What came is checked where reading may wait for a disk.
+    fn fetched(self: &Arc<Self>, flying: Flying, wanted: Option<Algorithm>, result: Result<Fetched, Error>) {
+        let fetched = match result {
+            Ok(fetched) => fetched,
+            Err(error) => return self.end(flying, Err((error.kind, error.text))),
+        };
+        let open = flying.open().clone();
+        let mut watch = Watch(self.clone(), Some(flying));
+        let check = move || {
+            let copy = watch.0.clone();
+            let outcome = copy.check(&open, wanted, &fetched);
+            if let Some(flying) = watch.1.take() {
+                let outcome = outcome.map(|()| fetched.bytes).map_err(|error| (error.kind, error.text));
+                copy.end(flying, outcome);
+            }
+        };
+        drop(self.third.checks.run(Box::new(check)));
+    }
+
+    /// Is what lies here what the source has? Blocks.
+    fn check(&self, open: &Open, wanted: Option<Algorithm>, fetched: &Fetched) -> Result<(), Error> {
+        let fail = |error| Error::unable("check", &open.path, error);
+        let size = open.file.stat().map_err(fail)?.size;
+        if size != fetched.bytes {
+            let text = format!("{} bytes were sent, and {size} are here", fetched.bytes);
+            return Err(Error::new(ErrorKind::FsError, text));
+        }
+        if let Some(algorithm) = wanted {
+            let Some(theirs) = fetched.checksum else {
+                let text = format!("the source did not tell the {} checksum", algorithm.name());
+                return Err(Error::new(ErrorKind::ChecksumError, text));
+            };
+            let ours = self.checksum(open, algorithm)?;
+            if ours != theirs {
+                let text = format!(
+                    "the {} checksum of the source is {}, that of the copy {}",
+                    algorithm.name(),
+                    theirs.hex(),
+                    ours.hex()
+                );
+                return Err(Error::new(ErrorKind::ChecksumError, text));
+            }
+        }
+        open.sync()?;
+        if open.was_disturbed() {
+            return Err(Error::new(ErrorKind::FsError, "somebody else wrote the file meanwhile"));
+        }
+        Ok(())
+    }
+
+    fn checksum(&self, open: &Open, algorithm: Algorithm) -> Result<Checksum, Error> {
+        let mut running = RunningChecksum::new(algorithm);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut offset = 0;
+        loop {
+            if self.is_stopping() {
+                return Err(Error::new(ErrorKind::Cancelled, PREMATURE));
+            }
+            let read =
+                open.file.read(offset, &mut buffer).map_err(|e| Error::unable("read", &open.path, e))?;
+            running.update(buffer.get(..read).unwrap_or_default());
+            offset += read as u64;
+            self.note_move();
+            if read < buffer.len() {
+                return Ok(running.finish());
+            }
+        }
+    }
+
+    /// It is over: tells who waits, and gives its place on.
+    fn end(self: &Arc<Self>, flying: Flying, result: Result<u64, (ErrorKind, String)>) {
+        let mut state = self.state();
+        let (number, outcome) = match std::mem::replace(&mut state.stage, Stage::Idle) {
+            Stage::Running(number, _) => (number, result.map_err(|(kind, why)| self.failure(kind, &why))),
+            Stage::Stopping(number, kind, text) => (number, Err((kind, text))),
+            other => {
+                state.stage = other;
+                return;
+            }
+        };
+        self.log(flying.open(), &outcome);
+        let outcome = outcome.map(|_| ());
+        self.whole.store(outcome.is_ok(), Ordering::Release);
+        let waiting = std::mem::take(&mut state.waiting);
+        state.stage = Stage::Over(outcome.clone());
+        drop(state);
+        drop(flying);
+        for reply in waiting {
+            reply.send(answer(&outcome));
+        }
+        self.third.give_on(number);
+    }
+
+    /// What is told of a failure: the source, and why.
+    fn failure(&self, kind: ErrorKind, why: &str) -> (ErrorKind, String) {
+        let Pull { source, path, .. } = &self.pull;
+        // What a client may do about it; everything else counts as trouble of files, as with real servers.
+        let kind = match kind {
+            ErrorKind::NoSpace | ErrorKind::OverQuota | ErrorKind::ChecksumError | ErrorKind::Cancelled => {
+                kind
+            }
+            _ => ErrorKind::FsError,
+        };
+        (kind, format!("Unable to copy root://{source}/{path}; {why}"))
+    }
+
+    fn log(&self, open: &Open, outcome: &Result<u64, (ErrorKind, String)>) {
+        let (path, client) = (&open.path, &self.caller.identity);
+        let Pull { source, path: theirs, .. } = &self.pull;
+        match outcome {
+            Ok(bytes) if self.third.settings.log_success => {
+                tracing::info!(%path, %client, bytes, "third-party copy of root://{source}/{theirs} is done");
+            }
+            Ok(_) => {}
+            Err((_, text)) => {
+                tracing::warn!(%path, %client, "third-party copy of root://{source}/{theirs} failed: {text}");
+            }
+        }
+    }
+
+    /// Its client takes it back, closes the file or is gone.
+    pub(crate) fn cancel(&self) {
+        self.stop(ErrorKind::Cancelled, PREMATURE.to_owned());
+    }
+
+    fn stop(&self, kind: ErrorKind, text: String) {
+        let mut state = self.state();
+        let mut leaves = None;
+        state.stage = match std::mem::replace(&mut state.stage, Stage::Idle) {
+            Stage::Idle | Stage::Armed => Stage::Over(Err((kind, text.clone()))),
+            Stage::Queued(number, flying) => {
+                leaves = Some((number, flying));
+                Stage::Over(Err((kind, text.clone())))
+            }
+            Stage::Running(number, running) => {
+                if let Some(running) = running {
+                    running.cancel();
+                }
+                Stage::Stopping(number, kind, text.clone())
+            }
+            other => other,
+        };
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        for reply in waiting {
+            reply.send(Answer::error(kind, text.clone()));
+        }
+        if let Some((number, flying)) = leaves {
+            drop(flying);
+            self.third.give_on(number);
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        matches!(self.state().stage, Stage::Stopping(..) | Stage::Over(_))
+    }
+
+    fn note_move(&self) {
+        let now = u64::try_from(self.third.clock.now().as_millis()).unwrap_or(u64::MAX);
+        self.moved.store(now, Ordering::Release);
+    }
+
+    /// Ends it if nothing came for too long.
+    pub(crate) fn check_progress(&self, now: Duration) {
+        let moved = Duration::from_millis(self.moved.load(Ordering::Acquire));
+        if now.saturating_sub(moved) >= STALL && matches!(self.state().stage, Stage::Running(..)) {
+            let why = format!("nothing came for {} seconds", STALL.as_secs());
+            let (kind, text) = self.failure(ErrorKind::FsError, &why);
+            self.stop(kind, text);
+        }
+    }
+}
+
+/// What is told to those who wait for a copy whose client took it back. As real servers say it.
+const PREMATURE: &str = "destination file prematurely closed";
+
+fn answer(outcome: &Outcome) -> Answer {
+    match outcome {
+        Ok(()) => Answer::DONE,
+        Err((kind, text)) => Answer::error(*kind, text.clone()),
+    }
+}
+
+impl ThirdParty {
+    /// A copy has ended: the next ones have their turn.
+    fn give_on(&self, number: JobNumber) {
+        let next = self.jobs().leave(number);
+        for copy in next {
+            copy.take_turn();
+        }
+    }
+}
+
+/// A piece of work of a copy: if it breaks off, the copy has failed.
+struct Watch(Arc<Copy>, Option<Flying>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(flying) = self.1.take() {
+            let why = "the work broke off; see the destination's log".to_owned();
+            self.0.end(flying, Err((ErrorKind::ServerError, why)));
+        }
+    }
+}
+
+/// Where a copy's bytes go.
+struct FileSink {
+    open: Arc<Open>,
+    copy: Arc<Copy>,
+}
+
+impl Sink for FileSink {
+    fn write(&self, offset: u64, bytes: Bytes, then: Written) {
+        if self.copy.is_stopping() {
+            return then(Err(Error::new(ErrorKind::Cancelled, PREMATURE)));
+        }
+        let Some(flying) = Flying::new(&self.open) else {
+            return then(Err(unable("write", &self.open.path, errno::BAD_DESCRIPTOR)));
+        };
+        self.open.about_to_write(offset, (*bytes).as_ref());
+        let copy = self.copy.clone();
+        let slot = Arc::new(Mutex::new(Some(then)));
+        let inside = slot.clone();
+        let write = move || {
+            let then = inside.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let result = flying.open().write_pulled(offset, (*bytes).as_ref());
+            copy.note_move();
+            drop(flying);
+            if let Some(then) = then {
+                then(result);
+            }
+        };
+        if self.open.file.pool().run(Box::new(write)).is_err()
+            && let Some(then) = slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            then(Err(Error::new(ErrorKind::Overloaded, "too many operations wait for the disk")));
+        }
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.open.file.descriptor()
+    }
+
+    fn moved(&self) {
+        self.copy.note_move();
+    }
+}

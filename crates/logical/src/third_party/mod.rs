@@ -1,0 +1,128 @@
+//! Third-party copy: two servers pass a file between them, and the client only arranges it.
+//!
+//! The rendezvous: the client opens the file at the source and so registers who may fetch it (a grant: key, path, client,
+//! destination); it opens the destination, which pulls the file with the same key when the client syncs twice. Whoever comes
+//! first waits for the other, for a short time. Source: xroot protocol 5.2.0, "Third party copy".
+//!
+//! A destination is a file that persists only on successful close, asked for or not, and it closes successfully only after
+//! the whole file has come and was checked. So a failure, a cancellation and a crash at any moment leave nothing that looks
+//! whole.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `settings` | what the server is told: limits and rules |
+//! | `request` | the cgi of an open, understood |
+//! | `rendezvous` | grants and who waits for one: pure, time is an argument |
+//! | `source` | opens at a source: registering, fetching |
+//! | `copy` | one copy at a destination, from the first sync to its result |
+//! | `jobs` | which copies run, and which wait for their turn: pure |
+//! | `fetcher` | the ports: who pulls the bytes, who knows names of hosts |
+
+mod copy;
+mod fetcher;
+mod jobs;
+mod rendezvous;
+mod request;
+mod settings;
+mod source;
+
+pub use fetcher::{Bytes, Fetch, Fetched, Fetcher, Finish, Names, Running, Sink, Written};
+pub use settings::{HostRule, ProofRule, Settings};
+
+pub(crate) use copy::Copy;
+pub(crate) use rendezvous::GrantNumber;
+pub(crate) use request::{Pull, Role, parse};
+pub(crate) use source::{Offer, check_path, collect, register};
+
+use base::{Clock, Error, ErrorKind, LogicalPath};
+use jobs::Jobs;
+use rendezvous::Rendezvous;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use storage::Pool;
+use vfs::{Answer, Reply};
+
+/// Threads that ask for names of hosts.
+const THREADS_MAX: usize = 8;
+
+/// What a client that waits for a copy, or for a grant, is told to wait at most, in seconds.
+pub(crate) const LATER_SECONDS: u32 = 1800;
+
+/// What third-party copies need from outside, and what they are told.
+pub struct ThirdPartyParts {
+    /// Limits and rules.
+    pub settings: Settings,
+    /// Who pulls.
+    pub fetcher: Arc<dyn Fetcher>,
+    /// Who knows hosts.
+    pub names: Arc<dyn Names>,
+}
+
+/// All of it, of one server.
+pub(crate) struct ThirdParty {
+    pub(crate) settings: Settings,
+    fetcher: Arc<dyn Fetcher>,
+    names: Arc<dyn Names>,
+    clock: Arc<dyn Clock>,
+    rendezvous: Mutex<Rendezvous<Reply>>,
+    jobs: Mutex<Jobs<Arc<Copy>>>,
+    /// Names of destinations that were asked for lately, and until when they are believed.
+    known: Mutex<HashMap<IpAddr, (Option<String>, Duration)>>,
+    pool: Arc<Pool>,
+    /// As many threads as copies may run: one that waits for a disk holds up no other.
+    checks: Arc<Pool>,
+}
+
+impl ThirdParty {
+    pub(crate) fn new(parts: ThirdPartyParts, clock: Arc<dyn Clock>) -> Self {
+        let jobs = Jobs::new(parts.settings.jobs_max);
+        let checks = Pool::new("third-party-check", parts.settings.jobs_max);
+        Self {
+            settings: parts.settings,
+            fetcher: parts.fetcher,
+            names: parts.names,
+            clock,
+            rendezvous: Mutex::default(),
+            jobs: Mutex::new(jobs),
+            known: Mutex::default(),
+            pool: Pool::new("third-party", THREADS_MAX),
+            checks,
+        }
+    }
+
+    fn rendezvous(&self) -> MutexGuard<'_, Rendezvous<Reply>> {
+        self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Jobs<Arc<Copy>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client gave a grant up, or its file was closed.
+    pub(crate) fn withdraw(&self, grant: GrantNumber) {
+        self.rendezvous().withdraw(grant);
+    }
+
+    /// What is over by now: grants, waits for one, copies that do not move. To be called about once a second; never blocks.
+    pub(crate) fn tick(&self) {
+        let now = self.clock.now();
+        let over = self.rendezvous().expire(now);
+        for path in over.grants {
+            tracing::info!(%path, "a third-party copy was arranged here, and nobody fetched the file in time");
+        }
+        for reply in over.waiting {
+            reply.send(Answer::error(ErrorKind::NotAuthorized, "tpc authorization expired"));
+        }
+        let running: Vec<Arc<Copy>> = self.jobs().running().cloned().collect();
+        for copy in running {
+            copy.check_progress(now);
+        }
+    }
+}
+
+/// An open that is refused, as clients are told.
+pub(crate) fn refused(path: &LogicalPath, kind: ErrorKind, why: &str) -> Error {
+    Error::new(kind, format!("Unable to open {path}; {why}"))
+}

@@ -1,0 +1,236 @@
+//! The cgi of an open, understood: which part this server has in a third-party copy, if any.
+
+use base::{Cgi, ErrorKind, LogicalPath};
+use digest::Algorithm;
+
+/// Bytes of a key, at most; stock ones have 24.
+const KEY_BYTES_MAX: usize = 256;
+/// Bytes of a name of a host or a client, at most.
+const NAME_BYTES_MAX: usize = 1024;
+/// Bytes of a name at the source, at most.
+const PATH_BYTES_MAX: usize = 8192;
+/// The port of a source that names none.
+const PORT: u16 = 1094;
+
+/// The part an open gives this server.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// None: an ordinary open, or one that only looks whether there is anything to copy.
+    None,
+    /// The source, asked by the client: a destination may fetch the file.
+    Register {
+        /// The key of the rendezvous.
+        key: String,
+        /// The destination's host.
+        destination: String,
+        /// Seconds the grant is to hold.
+        ttl: Option<u64>,
+    },
+    /// The source, asked by the destination.
+    Collect {
+        /// The key of the rendezvous.
+        key: String,
+        /// Who arranged it: `user.pid@host`.
+        origin: String,
+    },
+    /// The destination.
+    Pull(Box<Pull>),
+}
+
+/// What a destination is to pull.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Pull {
+    pub(crate) key: String,
+    /// `host:port`.
+    pub(crate) source: String,
+    /// The name there.
+    pub(crate) path: String,
+    /// What the source is to be told beside the rendezvous.
+    pub(crate) cgi: String,
+    pub(crate) streams: Option<u32>,
+    pub(crate) checksum: Option<Algorithm>,
+    pub(crate) size: Option<u64>,
+}
+
+/// What is wrong with an open, and how it is told.
+pub(crate) type Wrong = (ErrorKind, &'static str);
+
+const CONFLICT: Wrong = (ErrorKind::ArgInvalid, "conflicting tpc cgi");
+const NO_KEY: Wrong = (ErrorKind::ArgInvalid, "tpc key not specified");
+const BAD_KEY: Wrong = (ErrorKind::ArgInvalid, "tpc key is invalid");
+const BAD_NAME: Wrong = (ErrorKind::ArgInvalid, "tpc host is invalid");
+const NO_SOURCE: Wrong = (ErrorKind::ArgInvalid, "tpc source not specified");
+const NOT_ABSOLUTE: Wrong = (ErrorKind::ArgInvalid, "source lfn not absolute");
+const BAD_STREAMS: Wrong = (ErrorKind::ArgInvalid, "tpc streams value is invalid");
+const BAD_CHECKSUM: Wrong = (ErrorKind::ArgInvalid, "tpc checksum type is not known");
+const NO_CREDENTIALS: Wrong = (ErrorKind::NotAuthorized, "no delegated credentials for tpc");
+const NO_ENCRYPTION: Wrong = (ErrorKind::Unsupported, "tpc from an encrypted source is not supported");
+const NOT_CREATING: Wrong = (ErrorKind::ArgInvalid, "a tpc destination must be created or replaced");
+
+/// Understands the cgi of an open of `path`.
+pub(crate) fn parse(
+    path: &LogicalPath,
+    cgi: &Cgi,
+    writes: bool,
+    creates: bool,
+    object_ids: bool,
+) -> Result<Role, Wrong> {
+    let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
+    let Some(key) = text("tpc.key") else {
+        // Without a key nothing could be pulled, and the client would take an empty file for a copy.
+        return if writes && cgi.get("tpc.src").is_some() { Err(NO_KEY) } else { Ok(Role::None) };
+    };
+    if key.len() > KEY_BYTES_MAX || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(BAD_KEY);
+    }
+    let key = key.to_owned();
+    if writes {
+        return pull(path, cgi, key, creates, object_ids).map(|pull| Role::Pull(Box::new(pull)));
+    }
+    match (text("tpc.org"), text("tpc.dst")) {
+        (Some(origin), None) => Ok(Role::Collect { key, origin: name(origin)? }),
+        (None, Some(destination)) => {
+            let ttl = text("tpc.ttl").and_then(|seconds| seconds.parse().ok());
+            Ok(Role::Register { key, destination: name(destination)?, ttl })
+        }
+        _ => Err(CONFLICT),
+    }
+}
+
+fn name(text: &str) -> Result<String, Wrong> {
+    let fits = text.len() <= NAME_BYTES_MAX && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if fits { Ok(text.to_owned()) } else { Err(BAD_NAME) }
+}
+
+fn pull(path: &LogicalPath, cgi: &Cgi, key: String, creates: bool, object_ids: bool) -> Result<Pull, Wrong> {
+    let text = |key: &str| cgi.text(key).filter(|value| !value.is_empty());
+    let source = text("tpc.src").and_then(host_and_port).ok_or(NO_SOURCE)?;
+    let lfn = match cgi.get("tpc.lfn") {
+        Some(lfn) => std::str::from_utf8(lfn).map_err(|_| NOT_ABSOLUTE)?.to_owned(),
+        None => path.to_string(),
+    };
+    let named = !lfn.is_empty() && lfn.len() <= PATH_BYTES_MAX && !lfn.contains(['?', '\0', '\n']);
+    if !named || !(object_ids || lfn.starts_with('/')) {
+        return Err(NOT_ABSOLUTE);
+    }
+    let streams = text("tpc.str").map(|number| number.parse::<u32>().map_err(|_| BAD_STREAMS)).transpose()?;
+    let checksum = text("tpc.cks").map(|name| Algorithm::from_name(name).ok_or(BAD_CHECKSUM)).transpose()?;
+    if text("tpc.dlgon").is_some_and(|on| on != "0") {
+        return Err(NO_CREDENTIALS);
+    }
+    if text("tpc.spr").is_some_and(|protocol| protocol.ends_with('s')) {
+        return Err(NO_ENCRYPTION);
+    }
+    if !creates {
+        return Err(NOT_CREATING);
+    }
+    let size = text("oss.asize").and_then(|size| size.parse().ok());
+    Ok(Pull { key, source, path: lfn, cgi: source_cgi(text("tpc.scgi")), streams, checksum, size })
+}
+
+/// `[user@]host[:port]` as `host:port`.
+fn host_and_port(text: &str) -> Option<String> {
+    let text = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    let text = name(text).ok()?;
+    let (host, port) = match text.rsplit_once(':') {
+        // The colons of a bare address are no port's.
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
+            (host, port.parse::<u16>().ok().filter(|port| *port > 0)?)
+        }
+        Some(_) if !text.starts_with('[') => return Some(format!("[{text}]:{PORT}")),
+        _ => (text.as_str(), PORT),
+    };
+    let odd = |c: char| !(c.is_ascii_alphanumeric() || "-._:[]%".contains(c));
+    (!host.is_empty() && !host.contains(odd)).then(|| format!("{host}:{port}"))
+}
+
+/// The client's cgi for the source: a TAB stands for `&`, and what belongs to this protocol or to the client is dropped.
+fn source_cgi(text: Option<&str>) -> String {
+    let kept =
+        |pair: &&str| !pair.is_empty() && !["tpc.", "xrd.", "xrdcl."].iter().any(|own| pair.starts_with(own));
+    let parts: Vec<&str> = text.unwrap_or_default().split(['\t', '&']).filter(kept).collect();
+    parts.join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn understood(cgi: &str, writes: bool) -> Result<Role, Wrong> {
+        let path = LogicalPath::parse(b"/data/here").unwrap();
+        parse(&path, &Cgi::new(cgi.as_bytes()), writes, writes, false)
+    }
+
+    fn pulled(cgi: &str) -> Result<Pull, Wrong> {
+        match understood(cgi, true)? {
+            Role::Pull(pull) => Ok(*pull),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The opens of the recorded exchange `tpc_copy`.
+    #[test]
+    fn recorded_opens_are_understood() {
+        assert_eq!(understood("tpc.stage=placement", false), Ok(Role::None));
+        let registered = understood("tpc.dst=localhost&tpc.key=525257&tpc.stage=copy", false);
+        let key = "525257".to_owned();
+        assert_eq!(
+            registered,
+            Ok(Role::Register { key: key.clone(), destination: "localhost".to_owned(), ttl: None })
+        );
+        let collected = understood("tpc.key=525257&tpc.org=root.28575@localhost", false);
+        assert_eq!(collected, Ok(Role::Collect { key, origin: "root.28575@localhost".to_owned() }));
+        let pull = pulled(
+            "oss.asize=10000&tpc.dlg=localhost:21010&tpc.dlgon=0&tpc.key=525257&tpc.lfn=/data/f10k&tpc.spr=root\
+             &tpc.src=localhost:21010&tpc.stage=copy&tpc.tpr=root",
+        )
+        .unwrap();
+        assert_eq!((pull.source.as_str(), pull.path.as_str()), ("localhost:21010", "/data/f10k"));
+        assert_eq!(
+            (pull.size, pull.streams, pull.checksum, pull.cgi.as_str()),
+            (Some(10_000), None, None, "")
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert_eq!(understood("tpc.key=k", false), Err(CONFLICT));
+        assert_eq!(understood("tpc.key=k&tpc.org=a&tpc.dst=b", false), Err(CONFLICT));
+        assert_eq!(understood("tpc.key=k&tpc.dst=a b", false), Err(BAD_NAME));
+        assert_eq!(pulled("tpc.key=k"), Err(NO_SOURCE));
+        assert_eq!(pulled("tpc.key=k&tpc.src="), Err(NO_SOURCE));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h:x"), Err(NO_SOURCE));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h/etc"), Err(NO_SOURCE));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.lfn=f"), Err(NOT_ABSOLUTE));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.lfn=/f?x=1"), Err(NOT_ABSOLUTE));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.str=many"), Err(BAD_STREAMS));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.cks=foo"), Err(BAD_CHECKSUM));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.dlgon=1"), Err(NO_CREDENTIALS));
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.spr=roots"), Err(NO_ENCRYPTION));
+        assert_eq!(understood("tpc.src=h:1&tpc.stage=copy", true), Err(NO_KEY));
+        assert_eq!(understood(&format!("tpc.dst=h&tpc.key={}", "k".repeat(257)), false), Err(BAD_KEY));
+        let path = LogicalPath::parse(b"/f").unwrap();
+        let cgi = Cgi::new(b"tpc.key=k&tpc.src=h");
+        assert_eq!(parse(&path, &cgi, true, false, false), Err(NOT_CREATING));
+        let cgi = Cgi::new(b"tpc.key=k&tpc.src=h&tpc.lfn=object");
+        assert!(parse(&path, &cgi, true, true, true).is_ok());
+    }
+
+    #[test]
+    fn sources_have_a_host_and_a_port() {
+        let source = |text: &str| pulled(&format!("tpc.key=k&tpc.src={text}")).map(|pull| pull.source);
+        assert_eq!(source("user@h.example.org:1095").unwrap(), "h.example.org:1095");
+        assert_eq!(source("h").unwrap(), "h:1094");
+        assert_eq!(source("[fd00::7]:2000").unwrap(), "[fd00::7]:2000");
+        assert_eq!(source("[fd00::7]").unwrap(), "[fd00::7]:1094");
+        assert_eq!(source("fd00::7").unwrap(), "[fd00::7]:1094");
+    }
+
+    #[test]
+    fn the_sources_cgi_is_passed_on_without_what_is_not_its() {
+        let pull = pulled("tpc.key=k&tpc.src=h&tpc.scgi=authz=x\ttpc.key=z\txrd.gsiusrpxy=p\txrdcl.a=1\tb=2")
+            .unwrap();
+        assert_eq!(pull.cgi, "authz=x&b=2");
+        assert_eq!(pull.path, "/data/here");
+    }
+}
