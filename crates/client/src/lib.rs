@@ -17,6 +17,8 @@
 //! | `filesystem` | [`FileSystem`]: everything that can be done with paths |
 //! | `attributes` | extended attributes of paths and files |
 //! | `file` | [`File`], [`OpenWith`]: an open file; it outlives its connection and its server |
+//! | `reader` | [`Reader`], [`Caching`]: a file with memory: read-ahead, blocks, whole vectors; with statistics |
+//! | `sums` | [`PassingSums`]: checksums of data while it passes, in whatever order |
 //! | `answers` | what servers answer: [`StatInfo`], [`Entry`], [`Location`], … |
 //! | `failure` | [`Error`], [`Cause`]: what failed where, on which way there, and what helps |
 //! | `settings` | [`Settings`]: `XRD_…` variables and `client.conf`, each value with its source |
@@ -62,14 +64,18 @@ mod login;
 mod outgoing;
 mod poller;
 mod pool;
+mod reader;
 mod route;
 mod session;
 mod settings;
+mod sums;
 mod url;
 
 pub use bytes::Bytes;
 /// Page checksums, as the data of `kXR_pgread` and `kXR_pgwrite` carry them.
 pub use digest::pages;
+/// Types and values of checksums.
+pub use digest::{Algorithm, Checksum as Sum};
 /// The messages of the protocol: the requests that a [`Connection`] takes, the bodies that its answers have.
 pub use wire::xroot;
 
@@ -87,6 +93,8 @@ pub use filesystem::{FileSystem, ListWith};
 pub use link::{Link, Received};
 pub use login::Login;
 pub use poller::{Interest, Poller, Readiness};
+pub use reader::{CacheStatistics, Caching, Reader};
 pub use session::Session;
 pub use settings::{SettingError, Settings, Source};
+pub use sums::PassingSums;
 pub use url::{Scheme, Url};

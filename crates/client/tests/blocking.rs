@@ -70,3 +70,21 @@ fn a_thread_of_a_runtime_may_wait_too() {
     });
     assert_eq!(size.unwrap(), 4);
 }
+
+/// Futures of the library may move between threads.
+#[test]
+fn futures_are_send() {
+    fn sent<T: Send>(_: &T) {}
+    let client = client::Client::with(Settings::default(), "test");
+    let url = Url::parse("root://localhost//a").unwrap();
+    let files = client.file_system(&url);
+    sent(&client.open(&url, &OpenWith::read()));
+    sent(&files.list("/", &ListWith::default()));
+    sent(&files.mv("/a", "/b"));
+    sent(&async {
+        let file = client.open(&url, &OpenWith::read()).await?;
+        file.write_vector(&[], true).await?;
+        let reader = client::Reader::new(file, client::Caching::READ_AHEAD, true);
+        reader.read(0, 1).await
+    });
+}

@@ -5,7 +5,7 @@
 mod support;
 
 use client::xroot::flags::{LocateOptions, OpenOptions};
-use client::{Bytes, ListWith, OpenWith};
+use client::{Bytes, Caching, ListWith, OpenWith, Reader};
 use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, ok, opened, send, silence, stat_text};
 use wire::xroot::codes::ResponseType;
 use wire::xroot::reply::{self, Attn, Redirect, StatusFrame, attn};
@@ -330,4 +330,100 @@ async fn large_data_takes_the_bound_streams_in_turn() {
     let written: Vec<_> = asked.iter().filter(|asked| asked.code() == RequestCode::WRITE).collect();
     assert_eq!((written[0].header.body[12], written[0].payload.len()), (1, 200_000));
     assert_eq!((written[1].header.body[12], written[1].payload.len()), (0, 200));
+}
+
+/// A server of one file of `size` bytes `offset % 251`, with vector reads.
+async fn counting_server(size: u64) -> Fake {
+    Fake::start(PLAIN, move |asked| {
+        let data = |offset: i64, length: i32| {
+            let from = u64::try_from(offset).unwrap();
+            let end = size.min(from + u64::try_from(length).unwrap());
+            (from..end).map(|byte| (byte % 251) as u8).collect::<Vec<u8>>()
+        };
+        match asked.code() {
+            RequestCode::OPEN => opened(asked, 1, size),
+            RequestCode::READ => {
+                let (offset, length) = asked.header.body[4..].split_at(8);
+                let offset = i64::from_be_bytes(offset.try_into().unwrap());
+                ok(asked, &data(offset, i32::from_be_bytes(length.try_into().unwrap())))
+            }
+            RequestCode::READV => {
+                let mut body = Vec::new();
+                for segment in wire::xroot::request::SegmentList::new(&asked.payload) {
+                    body.extend(segment.encode());
+                    body.extend(data(segment.offset, segment.length));
+                }
+                ok(asked, &body)
+            }
+            _ => ok(asked, b""),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn whatever_is_kept_in_memory_the_bytes_are_those_of_the_file() {
+    const SIZE: u64 = 300_000;
+    let ways = [
+        Caching::None,
+        Caching::ReadAhead { least_bytes: 1000, most_bytes: 50_000 },
+        Caching::Blocks { block_bytes: 4096, blocks: 7 },
+        Caching::Vector,
+    ];
+    for caching in ways {
+        let server = counting_server(SIZE).await;
+        let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+        let reader = Reader::new(file, caching, true);
+        reader.prefetch(&[(0, 50_000), (200_000, 100_000)]);
+        let mut ranges: Vec<(u64, usize)> = (0..200).map(|step| (step * 1501, 1501)).collect();
+        ranges.extend((0..300).map(|step| ((step * 7919) % 299_000, 3000)));
+        ranges.extend([(SIZE, 10), (SIZE - 5, 10), (0, 0), (0, 400_000)]);
+        for (offset, length) in ranges {
+            let end = SIZE.min(offset + length as u64);
+            let expected: Vec<u8> = (offset..end.max(offset)).map(|byte| (byte % 251) as u8).collect();
+            assert!(reader.read(offset, length).await.unwrap() == expected, "{caching:?} {offset} {length}");
+        }
+        let statistics = reader.statistics();
+        assert_eq!((statistics.algorithm, statistics.reads), (caching.name(), 504));
+        assert_eq!(statistics.hits > 0, caching != Caching::None, "{statistics:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_from_front_to_back_makes_few_requests() {
+    let server = counting_server(1_000_000).await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    let reader = Reader::new(file, Caching::ReadAhead { least_bytes: 20_000, most_bytes: 200_000 }, false);
+    for step in 0..1000 {
+        assert_eq!(reader.read(step * 1000, 1000).await.unwrap().len(), 1000);
+    }
+    assert!(server.count(RequestCode::READ) < 40, "{}", server.count(RequestCode::READ));
+    let statistics = reader.statistics();
+    assert_eq!((statistics.bytes_given, statistics.bytes_fetched), (1_000_000, 1_000_000));
+    assert_eq!(statistics.bytes_wasted, 0);
+}
+
+#[tokio::test]
+async fn checkpointed_writes_and_clones_as_the_protocol_has_them() {
+    let server = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 10),
+        RequestCode::CHKPOINT if asked.header.body[15] == 2 => ok(asked, &[0, 0, 1, 0, 0, 0, 0, 9]),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let client = client(&[]);
+    let file = client.open(&server.url("/a"), &OpenWith::update()).await.unwrap();
+    file.begin_checkpoint().await.unwrap();
+    assert_eq!(file.checkpoint_sizes().await.unwrap().max_bytes, 256);
+    file.truncate_checkpointed(4).await.unwrap();
+    file.commit_checkpoint().await.unwrap();
+    let other = client.open(&server.url("/b"), &OpenWith::read()).await.unwrap();
+    file.clone_ranges(&other, &[(0, 5, 7)]).await.unwrap();
+    let asked = server.asked.lock().unwrap();
+    let truncate = asked.iter().find(|asked| asked.header.body[15] == 4).unwrap();
+    // The header within has the stream id of the one around it.
+    assert_eq!(truncate.payload[..2], truncate.header.streamid.0);
+    let clone = asked.iter().find(|asked| asked.code() == RequestCode::CLONE).unwrap();
+    assert_eq!(clone.payload[..8], [1, 0, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(clone.payload[31], 7);
 }

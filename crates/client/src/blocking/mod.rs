@@ -261,7 +261,17 @@ impl File {
         engine.run(file.write_pages(offset, data.into()))
     }
 
+    /// As [`crate::File::write_checkpointed`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn write_checkpointed(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
+        let (engine, file) = self.target()?;
+        engine.run(file.write_checkpointed(offset, data.into()))
+    }
+
     wait_for! { "File":
+        truncate_checkpointed(size: u64) -> ();
         stat() -> StatInfo;
         sync() -> ();
         truncate(size: u64) -> ();

@@ -6,12 +6,19 @@
 
 use bytes::Bytes;
 use digest::pages::{self, CHECKSUM_BYTES};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use wire::xroot::FileHandle;
+use wire::xroot::codes::ChkpointOpcode;
 use wire::xroot::flags::{PageFlags, WritevOptions};
-use wire::xroot::limits::{PAGE_BYTES, SEGMENT_BYTES, WRITEV_SEGMENTS_MAX};
+use wire::xroot::limits::{
+    CLONE_ITEM_BYTES, CLONE_ITEMS_MAX, PAGE_BYTES, SEGMENT_BYTES, WRITEV_SEGMENTS_MAX,
+};
 use wire::xroot::reply::BadPages;
-use wire::xroot::request::{Pgwrite, Request, Segment, SegmentList, Write, Writev};
+use wire::xroot::request::clone::{CloneItem, CloneList};
+use wire::xroot::request::{
+    Chkpoint, CloneRanges, Pgwrite, Request, Segment, SegmentList, Truncate, Write, Writev,
+};
+use wire::xroot::{FileHandle, RequestHeader, StreamId};
 
 use super::File;
 use crate::encoded::Encoded;
@@ -84,6 +91,69 @@ impl File {
             };
             self.ask("writev", true, payload.into_bytes(), request).await?;
             some.iter().for_each(|(offset, data)| self.acknowledged(*offset, data.len()));
+        }
+        Ok(())
+    }
+
+    /// Writes `data` at `offset` under the checkpoint that [`File::begin_checkpoint`] began.
+    ///
+    /// # Errors
+    /// [`Error`]; with 3021 (over quota) when the checkpoint holds no more.
+    pub async fn write_checkpointed(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
+        let data = data.into();
+        let (from, dlen) = self.place("checkpointed write", offset, data.len())?;
+        let request = |fhandle: FileHandle| {
+            let mut inner = Vec::new();
+            let write = Request::Write(Write { fhandle, offset: from, pathid: 0, dlen });
+            write.encode(StreamId::default(), &mut inner);
+            let embedded = inner.first_chunk().map(RequestHeader::decode);
+            Encoded::new(&Request::Chkpoint(Chkpoint { fhandle, opcode: ChkpointOpcode::XEQ, embedded }))
+        };
+        self.ask("checkpointed write", false, data, request).await.map(|_| ())
+    }
+
+    /// Sets the size under the checkpoint that [`File::begin_checkpoint`] began.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn truncate_checkpointed(&self, size: u64) -> Result<(), Error> {
+        let (offset, _) = self.place("checkpointed truncate", size, 0)?;
+        let request = |fhandle: FileHandle| {
+            let mut inner = Vec::new();
+            let truncate = Request::Truncate(Truncate { fhandle, offset, path: b"" });
+            truncate.encode(StreamId::default(), &mut inner);
+            let embedded = inner.first_chunk().map(RequestHeader::decode);
+            Encoded::new(&Request::Chkpoint(Chkpoint { fhandle, opcode: ChkpointOpcode::XEQ, embedded }))
+        };
+        self.ask("checkpointed truncate", false, Bytes::new(), request).await.map(|_| ())
+    }
+
+    /// Lets ranges of `from` and of this file share their blocks: offset there, length, offset here. Both have to be open on
+    /// one connection, on a server whose file system can do it; else the error says so and the data is to be copied.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn clone_ranges(&self, from: &Self, ranges: &[(u64, u64, u64)]) -> Result<(), Error> {
+        self.place("clone", 0, 0)?;
+        for some in ranges.chunks(CLONE_ITEMS_MAX) {
+            let source = from.current("clone")?;
+            if !Arc::ptr_eq(&source.channel, &self.channel()) {
+                let text = "the files are not open on the same connection".to_owned();
+                return Err(self.error("clone", Cause::BadArgument(text)));
+            }
+            let mut list = Vec::with_capacity(some.len() * CLONE_ITEM_BYTES);
+            for &(src_offset, src_length, dst_offset) in some {
+                let src_fhandle = source.fhandle;
+                CloneItem { src_fhandle, src_offset, src_length, dst_offset }.encode(&mut list);
+            }
+            let request = |fhandle| {
+                Encoded::new(&Request::Clone(CloneRanges { fhandle, items: CloneList::new(&list) }))
+            };
+            // After a recovery the handle of the source would be another one.
+            self.ask("clone", false, Bytes::new(), request).await?;
+            for (_, length, at) in some {
+                self.0.written_to.fetch_max(at.saturating_add(*length), Ordering::AcqRel);
+            }
         }
         Ok(())
     }

@@ -1,0 +1,70 @@
+//! One read that several may wait for.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::OnceCell;
+
+use super::Source;
+use crate::failure::Error;
+
+/// A range that was read, is being read, or will be by whoever needs it first.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    pub(super) offset: u64,
+    pub(super) length: usize,
+    data: OnceCell<Result<Bytes, Error>>,
+    /// Bytes of it that were of use.
+    used: AtomicU64,
+}
+
+impl Fetch {
+    pub(super) fn new(offset: u64, length: usize) -> Arc<Self> {
+        Arc::new(Self { offset, length, data: OnceCell::new(), used: AtomicU64::new(0) })
+    }
+
+    pub(super) const fn end(&self) -> u64 {
+        self.offset + self.length as u64
+    }
+
+    /// Whether it failed, so that it is better asked for anew.
+    pub(super) fn has_failed(&self) -> bool {
+        matches!(self.data.get(), Some(Err(_)))
+    }
+
+    /// Whether the data is there already.
+    pub(super) fn is_there(&self) -> bool {
+        matches!(self.data.get(), Some(Ok(_)))
+    }
+
+    /// Bytes that came and were of no use to anybody.
+    pub(super) fn wasted(&self) -> u64 {
+        match self.data.get() {
+            Some(Ok(data)) => (data.len() as u64).saturating_sub(self.used.load(Ordering::Relaxed)),
+            _ => 0,
+        }
+    }
+
+    /// Begins to read, without waiting for it.
+    pub(super) fn begin(self: &Arc<Self>, source: &Arc<Source>) {
+        let (fetch, source) = (self.clone(), source.clone());
+        tokio::spawn(async move {
+            let _ = fetch.get(&source).await;
+        });
+    }
+
+    /// The data; shorter than asked for at the end of the file.
+    pub(super) async fn get(&self, source: &Source) -> Result<Bytes, Error> {
+        self.data.get_or_init(|| source.read(self.offset, self.length)).await.clone()
+    }
+
+    /// The part of the data in `offset..end`.
+    pub(super) async fn part(&self, source: &Source, offset: u64, end: u64) -> Result<Bytes, Error> {
+        let data = self.get(source).await?;
+        let place = |at: u64| usize::try_from(at.saturating_sub(self.offset)).unwrap_or(usize::MAX);
+        let (from, to) = (place(offset).min(data.len()), place(end).min(data.len()));
+        self.used.fetch_add((to - from) as u64, Ordering::Relaxed);
+        Ok(data.slice(from..to))
+    }
+}

@@ -1,0 +1,326 @@
+//! [`Reader`]: an open file with memory. How it reads ahead and what it keeps is chosen when it is made.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Reader`], [`Caching`], [`CacheStatistics`] |
+//! | `ahead` | sequential read-ahead with a growing window |
+//! | `lru` | blocks of one size |
+//! | `fetch` | one read that several may wait for |
+
+mod ahead;
+mod fetch;
+mod lru;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::OnceCell;
+
+use self::ahead::Ahead;
+use self::fetch::Fetch;
+use self::lru::Lru;
+use crate::failure::Error;
+use crate::file::File;
+
+/// What a reader keeps in memory, and what it reads before it is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caching {
+    /// Nothing: every read is a request.
+    None,
+    /// Sequential read-ahead: a window that doubles from the first to the second number of bytes while reads go on where
+    /// the last one ended. For programs that read files from front to back.
+    ReadAhead {
+        /// The first window.
+        least_bytes: usize,
+        /// The widest one.
+        most_bytes: usize,
+    },
+    /// Blocks of one size, the least recently used go first. For programs that come back to the same places.
+    Blocks {
+        /// Bytes of a block; a power of two from 64 KiB on serves most.
+        block_bytes: usize,
+        /// Blocks that are kept.
+        blocks: usize,
+    },
+    /// What [`Reader::prefetch`] was told, all of it. For programs that know what they will read.
+    Vector,
+}
+
+impl Caching {
+    /// Read-ahead from 256 KiB to 8 MiB.
+    pub const READ_AHEAD: Self = Self::ReadAhead { least_bytes: 256 * 1024, most_bytes: 8 * 1024 * 1024 };
+    /// 64 blocks of 256 KiB.
+    pub const BLOCKS: Self = Self::Blocks { block_bytes: 256 * 1024, blocks: 64 };
+
+    /// Its name, as options spell it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::ReadAhead { .. } => "readahead",
+            Self::Blocks { .. } => "blocks",
+            Self::Vector => "vector",
+        }
+    }
+
+    /// The algorithm of that name with its usual numbers.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::None, Self::READ_AHEAD, Self::BLOCKS, Self::Vector].into_iter().find(|way| way.name() == name)
+    }
+}
+
+/// What a reader did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheStatistics {
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// Reads that were asked for.
+    pub reads: u64,
+    /// Those for which nothing had to be waited for.
+    pub hits: u64,
+    /// Bytes that were asked for and given.
+    pub bytes_given: u64,
+    /// Bytes that came from the server.
+    pub bytes_fetched: u64,
+    /// Bytes that came from the server and had been given up before anybody asked for them.
+    pub bytes_wasted: u64,
+    /// Bytes that are read ahead at the moment.
+    pub window_bytes: u64,
+}
+
+/// Where data comes from, and how much came.
+pub(crate) struct Source {
+    file: File,
+    /// With page checksums.
+    verified: bool,
+    fetched: AtomicU64,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.file, f)
+    }
+}
+
+impl Source {
+    async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
+        let data = if self.verified {
+            self.file.read_pages(offset, length).await?
+        } else {
+            self.file.read(offset, length).await?
+        };
+        self.fetched.fetch_add(data.len() as u64, Ordering::Relaxed);
+        Ok(data)
+    }
+}
+
+/// Ranges that were asked for before they are needed.
+struct Vector {
+    ranges: Vec<(u64, usize)>,
+    data: OnceCell<Result<Vec<Bytes>, Error>>,
+}
+
+impl Vector {
+    /// The data of all ranges; whoever comes first reads it.
+    async fn get(&self, source: &Source) -> &Result<Vec<Bytes>, Error> {
+        let read = || async {
+            let data = source.file.read_vector(&self.ranges).await?;
+            let bytes = data.iter().map(|data| data.len() as u64).sum();
+            source.fetched.fetch_add(bytes, Ordering::Relaxed);
+            Ok(data)
+        };
+        self.data.get_or_init(read).await
+    }
+}
+
+/// What there is for a read.
+enum Held {
+    Nothing,
+    /// Pieces that hold it, in order.
+    Pieces(Vec<Arc<Fetch>>),
+    /// A range of a vector, which begins at `from`.
+    Vector {
+        from: u64,
+        place: usize,
+        vector: Arc<Vector>,
+    },
+}
+
+enum Memory {
+    None,
+    Ahead(Ahead),
+    Blocks(Lru),
+    /// By offset: length, place in the answer, and the answer.
+    Vector(BTreeMap<u64, (usize, usize, Arc<Vector>)>),
+}
+
+/// An open file with memory. Threads and tasks may share it. The file must not change meanwhile: it is for files that are
+/// only read.
+pub struct Reader {
+    source: Arc<Source>,
+    memory: Mutex<Memory>,
+    algorithm: Caching,
+    reads: AtomicU64,
+    hits: AtomicU64,
+    given: AtomicU64,
+    wasted: AtomicU64,
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reader({:?}, {})", self.source.file, self.algorithm.name())
+    }
+}
+
+impl Reader {
+    /// A reader of a file; `verified` with a checksum for each page, where the server has them.
+    #[must_use]
+    pub fn new(file: File, caching: Caching, verified: bool) -> Self {
+        let memory = match caching {
+            Caching::None => Memory::None,
+            Caching::ReadAhead { least_bytes, most_bytes } => {
+                Memory::Ahead(Ahead::new(least_bytes.max(1), most_bytes))
+            }
+            Caching::Blocks { block_bytes, blocks } => Memory::Blocks(Lru::new(block_bytes, blocks)),
+            Caching::Vector => Memory::Vector(BTreeMap::new()),
+        };
+        Self {
+            source: Arc::new(Source { file, verified, fetched: AtomicU64::new(0) }),
+            memory: Mutex::new(memory),
+            algorithm: caching,
+            reads: AtomicU64::new(0),
+            hits: AtomicU64::new(0),
+            given: AtomicU64::new(0),
+            wasted: AtomicU64::new(0),
+        }
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.source.file
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What it did so far.
+    #[must_use]
+    pub fn statistics(&self) -> CacheStatistics {
+        let window_bytes = match &*self.memory() {
+            Memory::Ahead(ahead) => ahead.window() as u64,
+            _ => 0,
+        };
+        CacheStatistics {
+            algorithm: self.algorithm.name(),
+            reads: self.reads.load(Ordering::Relaxed),
+            hits: self.hits.load(Ordering::Relaxed),
+            bytes_given: self.given.load(Ordering::Relaxed),
+            bytes_fetched: self.source.fetched.load(Ordering::Relaxed),
+            bytes_wasted: self.wasted.load(Ordering::Relaxed),
+            window_bytes,
+        }
+    }
+
+    /// Bytes of the file when it was opened: beyond that nothing is kept.
+    fn size(&self) -> u64 {
+        self.source.file.stat_at_open().map_or(u64::MAX, |stat| stat.size)
+    }
+
+    /// Reads as [`File::read`] does.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let size = self.size();
+        let end = offset.saturating_add(length as u64);
+        let data = match self.look(offset, length, size) {
+            Held::Nothing => self.source.read(offset, length).await?,
+            Held::Pieces(pieces) => self.gather(&pieces, offset, end.min(size)).await?,
+            Held::Vector { from, place, vector } => {
+                if vector.data.initialized() {
+                    self.hits.fetch_add(1, Ordering::Relaxed);
+                }
+                let skip = usize::try_from(offset - from).unwrap_or(usize::MAX);
+                let held = vector.get(&self.source).await.as_ref().ok().and_then(|held| held.get(place));
+                match held.filter(|held| skip + length <= held.len()) {
+                    Some(held) => held.slice(skip..skip + length),
+                    // A vector that failed as a whole may have failed elsewhere.
+                    None => self.source.read(offset, length).await?,
+                }
+            }
+        };
+        self.given.fetch_add(data.len() as u64, Ordering::Relaxed);
+        Ok(data)
+    }
+
+    /// What the memory has for a read, or will have.
+    fn look(&self, offset: u64, length: usize, size: u64) -> Held {
+        let end = offset.saturating_add(length as u64);
+        let (pieces, new) = match &mut *self.memory() {
+            Memory::None => return Held::Nothing,
+            Memory::Ahead(ahead) => {
+                let plan = ahead.plan(offset, length, size);
+                self.wasted.fetch_add(plan.wasted, Ordering::Relaxed);
+                (plan.pieces, plan.begin)
+            }
+            Memory::Blocks(blocks) => {
+                let plan = blocks.plan(offset, end, size);
+                (plan.pieces, plan.begin)
+            }
+            Memory::Vector(ranges) => {
+                let found = ranges.range(..=offset).next_back();
+                let found = found.filter(|(from, (held, ..))| end <= *from + *held as u64);
+                return found.map_or(Held::Nothing, |(from, (_, place, vector))| Held::Vector {
+                    from: *from,
+                    place: *place,
+                    vector: vector.clone(),
+                });
+            }
+        };
+        if pieces.is_empty() {
+            return Held::Nothing;
+        }
+        if pieces.iter().all(|piece| piece.is_there()) {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        new.iter().for_each(|fetch| fetch.begin(&self.source));
+        Held::Pieces(pieces)
+    }
+
+    async fn gather(&self, pieces: &[Arc<Fetch>], offset: u64, end: u64) -> Result<Bytes, Error> {
+        if let [piece] = pieces {
+            return piece.part(&self.source, offset, end).await;
+        }
+        let mut whole = BytesMut::with_capacity(usize::try_from(end - offset).unwrap_or(0));
+        for piece in pieces {
+            let at = offset + whole.len() as u64;
+            let part = piece.part(&self.source, at, end).await?;
+            let expected = piece.end().min(end).saturating_sub(at);
+            whole.extend_from_slice(&part);
+            if (part.len() as u64) < expected {
+                break;
+            }
+        }
+        Ok(whole.freeze())
+    }
+
+    /// Begins to read ranges that will be asked for, all in as few requests as possible. Only [`Caching::Vector`] keeps
+    /// them: what an earlier call was told is forgotten. Others do nothing.
+    pub fn prefetch(&self, ranges: &[(u64, usize)]) {
+        let Memory::Vector(kept) = &mut *self.memory() else { return };
+        let vector = Arc::new(Vector { ranges: ranges.to_vec(), data: OnceCell::new() });
+        let places = ranges.iter().enumerate();
+        *kept = places.map(|(place, &(offset, length))| (offset, (length, place, vector.clone()))).collect();
+        let source = self.source.clone();
+        tokio::spawn(async move {
+            vector.get(&source).await;
+        });
+    }
+}
