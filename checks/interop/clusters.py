@@ -253,12 +253,8 @@ class Ours(Node):
     """One process of ours, under the name `xrootd`, from the same configuration."""
 
     def command(self):
-        link = self.cluster.work / "bin" / "xrootd"
-        if not link.is_symlink():
-            link.parent.mkdir(exist_ok=True)
-            link.symlink_to(peers.program())
         port = ["-p", str(self.port)] if self.port else []
-        return [link, "-c", self.cluster.configuration, "-n", self.name, *port]
+        return [peers.link("xrootd"), "-c", self.cluster.configuration, "-n", self.name, *port]
 
     def start(self):
         mark = self.log.stat().st_size if self.log.is_file() else 0

@@ -149,6 +149,12 @@ class Area:
     def get(self, name):
         return (self.local / name).read_bytes()
 
+    def age(self):
+        """Gives everything the same times."""
+        for folder, folders, files in os.walk(self.local):
+            for path in [folder, *(os.path.join(folder, name) for name in folders + files)]:
+                os.utime(path, (tools.AGED, tools.AGED))
+
     def remove(self):
         shutil.rmtree(self.local, ignore_errors=True)
 
@@ -199,13 +205,6 @@ class Twins:
     def mkdir(self, name):
         for area in self.areas:
             area.mkdir(name)
-
-    def age(self):
-        """Gives everything the same times."""
-        for area in self.areas:
-            for folder, folders, files in os.walk(area.local):
-                for path in [folder, *(os.path.join(folder, name) for name in folders + files)]:
-                    os.utime(path, (tools.AGED, tools.AGED))
 
 
 @pytest.fixture(scope="session")

@@ -255,10 +255,7 @@ class Linked(Theirs):
     kind = "ours"
 
     def command(self):
-        link = self.work / "xrootd"
-        if not link.is_symlink():
-            link.symlink_to(program())
-        return [link, *super().command()[1:]]
+        return [link("xrootd"), *super().command()[1:]]
 
     def find_port(self):
         return self.port
@@ -281,3 +278,11 @@ def program():
         shutil.copy(source, _copied)
         _copied.chmod(0o755)
     return _copied
+
+
+def link(name):
+    """Our program under the name of one of XRootD's."""
+    path = program().parent / name
+    if not path.is_symlink():
+        path.symlink_to(program())
+    return path

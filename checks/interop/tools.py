@@ -53,9 +53,9 @@ def xrdcp(*arguments, input=None, cwd=None, **environment):
     return run([XRDCP, "--nopbar", *arguments], input=input, cwd=cwd, **environment)
 
 
-def xrdfs(server, *words, input=None, cwd=None, **environment):
+def xrdfs(server, *words, input=None, cwd=None, program=XRDFS, **environment):
     """One command in batch mode."""
-    return run([XRDFS, server.host, *words], input=input, cwd=cwd, **environment)
+    return run([program, server.host, *words], input=input, cwd=cwd, **environment)
 
 
 def refused_checksum(server, *paths):

@@ -8,7 +8,9 @@ mod config;
 mod links;
 mod personality;
 mod serve;
+mod stock;
 mod version;
+mod xrdfs;
 mod xrootd;
 
 fn main() -> std::process::ExitCode {

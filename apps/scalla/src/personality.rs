@@ -16,9 +16,10 @@ pub(crate) struct Personality {
 }
 
 /// Those that exist.
-pub(crate) const PERSONALITIES: [Personality; 2] = [
+pub(crate) const PERSONALITIES: [Personality; 3] = [
     Personality { name: "xrootd", run: crate::xrootd::run },
     Personality { name: "cmsd", run: crate::xrootd::stand_in },
+    Personality { name: "xrdfs", run: crate::xrdfs::run },
 ];
 
 /// Runs what the first argument names.
@@ -44,6 +45,7 @@ mod tests {
             ("xrootd", Some("xrootd")),
             ("/usr/bin/xrootd", Some("xrootd")),
             ("/opt/bin/cmsd", Some("cmsd")),
+            ("./xrdfs", Some("xrdfs")),
             ("scalla", None),
             ("/opt/xrootd/scalla", None),
             ("xrootd-5", None),

@@ -276,12 +276,12 @@ impl FileSystem {
         self.change("chmod", path, true, request).await
     }
 
-    /// Sets the size of a file.
+    /// Sets the size of a file. One that no file can have is for the server to refuse.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn truncate(&self, path: &str, size: u64) -> Result<(), Error> {
-        let offset = i64::try_from(size).unwrap_or(i64::MAX);
+        let offset = size.cast_signed();
         let fhandle = FileHandle::default();
         let request = |target: &str| {
             Encoded::new(&Request::Truncate(Truncate { fhandle, offset, path: target.as_bytes() }))

@@ -1,0 +1,282 @@
+//! How the client programs of XRootD end: a code, a text, an exit status.
+//!
+//! Codes fall into classes of a hundred; the exit status is 50 and the class. What a server said no to is told with its
+//! own code and words.
+
+use client::xroot::ErrorCode;
+use client::{Cause, ConnectionError, Demand, Error};
+use std::fmt;
+use std::process::ExitCode;
+
+/// Codes of [`Status`].
+pub(crate) mod code {
+    pub(crate) const UNKNOWN: u16 = 1;
+    pub(crate) const INVALID_OPERATION: u16 = 3;
+    pub(crate) const INTERNAL: u16 = 7;
+    pub(crate) const UNKNOWN_COMMAND: u16 = 8;
+    pub(crate) const INVALID_ARGUMENTS: u16 = 9;
+    pub(crate) const OS_ERROR: u16 = 12;
+    pub(crate) const NOT_SUPPORTED: u16 = 13;
+    pub(crate) const DATA_ERROR: u16 = 14;
+    pub(crate) const INVALID_ADDRESS: u16 = 101;
+    pub(crate) const DISCONNECTED: u16 = 104;
+    pub(crate) const CONNECTION_ERROR: u16 = 108;
+    pub(crate) const TLS_ERROR: u16 = 110;
+    pub(crate) const INVALID_MESSAGE: u16 = 201;
+    pub(crate) const LOGIN_FAILED: u16 = 203;
+    pub(crate) const AUTH_FAILED: u16 = 204;
+    pub(crate) const OPERATION_EXPIRED: u16 = 206;
+    pub(crate) const INVALID_REDIRECT: u16 = 208;
+    pub(crate) const INVALID_RESPONSE: u16 = 209;
+    pub(crate) const REDIRECT_LIMIT: u16 = 306;
+    pub(crate) const ERROR_RESPONSE: u16 = 400;
+    pub(crate) const LOCAL_ERROR: u16 = 402;
+    pub(crate) const RESPONSE_NEGATIVE: u16 = 500;
+}
+
+/// Arguments that make no sense.
+pub(crate) const INVALID_ARGUMENTS: Status = Status::error(code::INVALID_ARGUMENTS);
+
+/// Which end of a copy failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Source,
+    Destination,
+}
+
+/// Why a command failed. `Display` is the line that these programs print.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Status {
+    fatal: bool,
+    code: u16,
+    /// The server's code, or the system's error number; 0 for none.
+    number: u32,
+    message: String,
+}
+
+impl Status {
+    pub(crate) const fn error(code: u16) -> Self {
+        Self { fatal: false, code, number: 0, message: String::new() }
+    }
+
+    const fn fatal(code: u16) -> Self {
+        Self { fatal: true, code, number: 0, message: String::new() }
+    }
+
+    pub(crate) const fn invalid_address() -> Self {
+        Self::fatal(code::INVALID_ADDRESS)
+    }
+
+    /// With words.
+    pub(crate) fn saying(self, message: impl Into<String>) -> Self {
+        Self { message: message.into(), ..self }
+    }
+
+    /// What the system said.
+    pub(crate) fn of_system(code: u16, error: &std::io::Error) -> Self {
+        let number = error.raw_os_error().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
+        Self { number, ..Self::error(code) }
+    }
+
+    /// A file of this machine.
+    pub(crate) fn local(error: &std::io::Error) -> Self {
+        Self::of_system(code::LOCAL_ERROR, error)
+    }
+
+    /// A server's refusal.
+    pub(crate) fn response(number: ErrorCode, message: impl Into<String>) -> Self {
+        Self { number: number.0, ..Self::error(code::ERROR_RESPONSE) }.saying(message)
+    }
+
+    /// Says which end of a copy it was.
+    pub(crate) fn at(mut self, side: Side) -> Self {
+        self.message.push_str(match side {
+            Side::Source => " (source)",
+            Side::Destination => " (destination)",
+        });
+        self
+    }
+
+    /// Without the words of a server's refusal, where its answer has room for a code only.
+    pub(crate) fn without_words(mut self) -> Self {
+        self.message.clear();
+        self
+    }
+
+    /// The exit status.
+    pub(crate) fn exit(&self) -> ExitCode {
+        ExitCode::from(50 + u8::try_from(self.code / 100).unwrap_or(0))
+    }
+
+    /// The text without the words that came with it, as it stands behind the name of a file.
+    pub(crate) fn brief(&self) -> String {
+        let mut text = format!("{}{}", self.severity(), self.name());
+        let number = if self.code == code::ERROR_RESPONSE { system_number(self.number) } else { self.number };
+        if number != 0 {
+            text.push_str(": ");
+            text.push_str(&system_text(number));
+        }
+        text
+    }
+
+    const fn severity(&self) -> &'static str {
+        if self.fatal { "[FATAL] " } else { "[ERROR] " }
+    }
+
+    fn name(&self) -> &'static str {
+        match self.code {
+            code::INVALID_OPERATION => "Invalid operation",
+            code::INTERNAL => "Internal error",
+            code::UNKNOWN_COMMAND => "Command not found",
+            code::INVALID_ARGUMENTS => "Invalid arguments",
+            code::OS_ERROR => "OS Error",
+            code::NOT_SUPPORTED => "Operation not supported",
+            code::DATA_ERROR => "Received corrupted data",
+            code::INVALID_ADDRESS => "Invalid address",
+            code::DISCONNECTED => "Socket disconnected",
+            code::CONNECTION_ERROR => "Connection error",
+            code::TLS_ERROR => "TLS error",
+            code::INVALID_MESSAGE => "Invalid message",
+            code::LOGIN_FAILED => "Login failed",
+            code::AUTH_FAILED => "Auth failed",
+            code::OPERATION_EXPIRED => "Operation expired",
+            code::INVALID_REDIRECT => "Invalid redirect URL",
+            code::INVALID_RESPONSE => "Invalid response",
+            code::REDIRECT_LIMIT => "Redirect limit has been reached",
+            code::ERROR_RESPONSE => "Error response",
+            code::LOCAL_ERROR => "Local error",
+            code::RESPONSE_NEGATIVE => "Query response negative",
+            _ => "Unknown error code",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.code == code::ERROR_RESPONSE {
+            // These programs print an empty line behind it.
+            return writeln!(f, "[ERROR] Server responded with an error: [{}] {}", self.number, self.message);
+        }
+        f.write_str(&self.brief())?;
+        if self.message.is_empty() { Ok(()) } else { write!(f, ": {}", self.message) }
+    }
+}
+
+impl From<Error> for Status {
+    fn from(error: Error) -> Self {
+        match error.cause() {
+            Cause::Url(_) | Cause::Unresolved(_) => Self::invalid_address(),
+            Cause::Unsupported(_) => Self::error(code::NOT_SUPPORTED),
+            Cause::BadArgument(_) => INVALID_ARGUMENTS,
+            Cause::Unreachable(_) => Self::fatal(code::CONNECTION_ERROR),
+            Cause::Connection(why) => of_connection(why),
+            Cause::Lost(why) => Self::error(code::DISCONNECTED).saying(why),
+            Cause::TimedOut(_) | Cause::Expired { .. } => Self::error(code::OPERATION_EXPIRED),
+            Cause::Server { code, text } => Self::response(*code, text),
+            Cause::RedirectLimit(_) | Cause::RedirectLoop => Self::fatal(code::REDIRECT_LIMIT),
+            Cause::BadRedirect(to) => Self::fatal(code::INVALID_REDIRECT).saying(to),
+            Cause::BadAnswer(why) => Self::error(code::INVALID_RESPONSE).saying(why),
+            cause @ (Cause::Corrupt { .. } | Cause::Changed(_)) => {
+                Self::error(code::DATA_ERROR).saying(cause.to_string())
+            }
+            Cause::Closed => Self::error(code::INVALID_OPERATION),
+            Cause::NotRecovered { again, .. } => Self::error(code::DISCONNECTED).saying(again),
+            cause => Self::error(code::INTERNAL).saying(cause.to_string()),
+        }
+    }
+}
+
+fn of_connection(error: &ConnectionError) -> Status {
+    match error {
+        ConnectionError::Demands(Demand::Tls) => Status::fatal(code::TLS_ERROR).saying(error.to_string()),
+        ConnectionError::Demands(_) => Status::fatal(code::AUTH_FAILED).saying(error.to_string()),
+        ConnectionError::Refused { text, .. } => Status::fatal(code::LOGIN_FAILED).saying(text),
+        _ => Status::fatal(code::INVALID_MESSAGE).saying(error.to_string()),
+    }
+}
+
+/// The system's error number that these programs show for a code of the protocol.
+fn system_number(number: u32) -> u32 {
+    let errno = match ErrorCode(number) {
+        ErrorCode::FILE_LOCKED => libc::EDEADLK,
+        ErrorCode::FILE_NOT_OPEN => libc::EBADF,
+        ErrorCode::ARG_TOO_LONG => libc::ENAMETOOLONG,
+        ErrorCode::FS_ERROR => libc::ENODEV,
+        ErrorCode::INVALID_REQUEST => libc::EBADRQC,
+        ErrorCode::IO_ERROR => libc::EIO,
+        ErrorCode::NO_MEMORY => libc::ENOMEM,
+        ErrorCode::NO_SPACE => libc::ENOSPC,
+        ErrorCode::NOT_AUTHORIZED => libc::EACCES,
+        ErrorCode::NOT_FOUND => libc::ENOENT,
+        ErrorCode::SERVER_ERROR => libc::EFAULT,
+        ErrorCode::UNSUPPORTED => libc::ENOTSUP,
+        ErrorCode::NO_SERVER => libc::EHOSTUNREACH,
+        ErrorCode::NOT_FILE => libc::ENOTBLK,
+        ErrorCode::IS_DIRECTORY => libc::EISDIR,
+        ErrorCode::CANCELLED => libc::ECANCELED,
+        ErrorCode::IT_EXISTS => libc::EEXIST,
+        ErrorCode::CHKSUM_ERR => libc::EDOM,
+        ErrorCode::IN_PROGRESS => libc::EINPROGRESS,
+        ErrorCode::OVER_QUOTA => libc::EDQUOT,
+        ErrorCode::SIGVER_ERR => libc::EILSEQ,
+        ErrorCode::DECRYPT_ERR => libc::ERANGE,
+        ErrorCode::OVERLOADED => libc::EUSERS,
+        ErrorCode::FS_READ_ONLY => libc::EROFS,
+        ErrorCode::ATTR_NOT_FOUND => libc::ENODATA,
+        ErrorCode::TLS_REQUIRED => libc::EPROTOTYPE,
+        ErrorCode::NO_REPLICAS => libc::EADDRNOTAVAIL,
+        ErrorCode::AUTH_FAILED => libc::EBADE,
+        ErrorCode::IMPOSSIBLE => libc::EIDRM,
+        ErrorCode::CONFLICT => libc::ENOTTY,
+        ErrorCode::TOO_MANY_ERRS => libc::ETOOMANYREFS,
+        ErrorCode::REQ_TIMED_OUT => libc::ETIMEDOUT,
+        ErrorCode::TIMER_EXPIRED => libc::ETIME,
+        _ => libc::EINVAL,
+    };
+    u32::try_from(errno).unwrap_or(0)
+}
+
+/// The system's words for an error number, beginning in lower case.
+pub(super) fn system_text(number: u32) -> String {
+    let text = i32::try_from(number).map(|number| std::io::Error::from_raw_os_error(number).to_string());
+    let text = text.unwrap_or_default();
+    let words = text.split(" (os error").next().unwrap_or_default();
+    let mut letters = words.chars();
+    letters.next().map_or_else(String::new, |first| format!("{}{}", first.to_lowercase(), letters.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_exit_statuses() {
+        let refused = Status::response(ErrorCode::NOT_FOUND, "Unable to open /a; no such file or directory");
+        let table = [
+            (INVALID_ARGUMENTS, "[ERROR] Invalid arguments", "[ERROR] Invalid arguments", 50),
+            (Status::invalid_address(), "[FATAL] Invalid address", "[FATAL] Invalid address", 51),
+            (
+                Status::fatal(code::CONNECTION_ERROR).at(Side::Source),
+                "[FATAL] Connection error:  (source)",
+                "[FATAL] Connection error",
+                51,
+            ),
+            (
+                refused.at(Side::Source),
+                "[ERROR] Server responded with an error: [3011] Unable to open /a; no such file or directory (source)\n",
+                "[ERROR] Error response: no such file or directory",
+                54,
+            ),
+            (
+                Status::local(&std::io::Error::from_raw_os_error(libc::EEXIST)).at(Side::Destination),
+                "[ERROR] Local error: file exists:  (destination)",
+                "[ERROR] Local error: file exists",
+                54,
+            ),
+        ];
+        for (status, full, brief, exit) in table {
+            assert_eq!((status.to_string().as_str(), status.brief().as_str()), (full, brief));
+            assert_eq!(format!("{:?}", status.exit()), format!("{:?}", ExitCode::from(exit)), "{full}");
+        }
+    }
+}

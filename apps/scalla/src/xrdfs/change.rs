@@ -1,0 +1,118 @@
+//! What changes the name space, and `prepare`.
+
+use super::{Shell, flags};
+use crate::cli::print;
+use crate::stock::{INVALID_ARGUMENTS, Status, text};
+use client::xroot::flags::PrepareOptions;
+
+/// Permissions of directories that are made.
+const FOLDER_MODE: u16 = 0o750;
+/// The highest priority of a prepare.
+const PRIORITY_MAX: i64 = 3;
+
+pub(super) fn mkdir(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let (mut parents, mut mode, mut path) = (false, FOLDER_MODE, None);
+    for word in arguments {
+        if *word == "-p" {
+            parents = true;
+        } else if let Some(bits) = word.strip_prefix("-m") {
+            mode = text::mode_bits(bits).ok_or(INVALID_ARGUMENTS)?;
+        } else {
+            path = Some(word);
+        }
+    }
+    let path = shell.path(path.ok_or(INVALID_ARGUMENTS)?)?;
+    shell.wait(shell.fs.mkdir(&path, mode, parents))
+}
+
+pub(super) fn rmdir(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
+    let path = shell.path(path)?;
+    shell.wait(shell.fs.rmdir(&path))
+}
+
+/// Removes files, each whatever becomes of the others, and says what became of those that failed.
+pub(super) fn rm(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    if arguments.is_empty() {
+        return Err(INVALID_ARGUMENTS);
+    }
+    let paths: Result<Vec<String>, Status> = arguments.iter().map(|path| shell.path(path)).collect();
+    let mut result = Ok(());
+    for path in paths? {
+        let removed = shell.wait(shell.fs.rm(&path));
+        let told = removed.as_ref().map_or_else(Status::brief, |()| "[SUCCESS] ".to_owned());
+        print(&format!("rm {path} : {told}\n"));
+        if removed.is_err() {
+            result = removed;
+        }
+    }
+    result
+}
+
+pub(super) fn mv(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let &[old, new] = arguments else { return Err(INVALID_ARGUMENTS) };
+    let (old, new) = (shell.path(old)?, shell.path(new)?);
+    shell.wait(shell.fs.mv(&old, &new))
+}
+
+pub(super) fn chmod(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let &[path, mode] = arguments else { return Err(INVALID_ARGUMENTS) };
+    let path = shell.path(path)?;
+    let mode = text::mode_bits(mode).ok_or(INVALID_ARGUMENTS)?;
+    shell.wait(shell.fs.chmod(&path, mode))
+}
+
+pub(super) fn truncate(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let &[path, size] = arguments else { return Err(INVALID_ARGUMENTS) };
+    let path = shell.path(path)?;
+    let size = text::integer(size).ok_or(INVALID_ARGUMENTS)?;
+    // The server refuses sizes that no file can have.
+    shell.wait(shell.fs.truncate(&path, size.cast_unsigned()))
+}
+
+pub(super) fn prepare(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let (mut letters, mut words, mut priority, mut given_up) = (String::new(), Vec::new(), 0, None);
+    let mut left = arguments.iter();
+    while let Some(&word) = left.next() {
+        match word {
+            "-p" => {
+                let value = left.next().and_then(|value| text::integer(value));
+                let value = value.filter(|value| (0..=PRIORITY_MAX).contains(value));
+                priority = value.and_then(|value| u8::try_from(value).ok()).ok_or(INVALID_ARGUMENTS)?;
+            }
+            "-a" => given_up = Some(*left.next().ok_or(INVALID_ARGUMENTS)?),
+            _ => {
+                let (letter, more) = flags(&[word], "cfswe");
+                letters.push_str(&letter);
+                words.extend(more);
+            }
+        }
+    }
+    if words.is_empty() && given_up.is_none() {
+        return Err(INVALID_ARGUMENTS);
+    }
+    let mut options = PrepareOptions::NONE;
+    for letter in letters.chars() {
+        options |= match letter {
+            'c' => PrepareOptions::COLOC,
+            'f' => PrepareOptions::FRESH,
+            's' => PrepareOptions::STAGE,
+            'w' => PrepareOptions::WMODE,
+            _ => PrepareOptions::NONE,
+        };
+    }
+    if let Some(id) = given_up {
+        options |= PrepareOptions::CANCEL;
+        words.insert(0, id);
+    }
+    let mut answer = String::new();
+    if letters.contains('e') {
+        shell.wait(shell.fs.evict(&words))?;
+    } else {
+        answer = shell.wait(shell.fs.prepare(&words, options, priority))?;
+    }
+    if options.contains(PrepareOptions::STAGE) {
+        print(&format!("{answer}\n"));
+    }
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! `cat` and `tail`: what is in files.
+
+use super::Shell;
+use crate::cli::complain;
+use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
+use client::{Client, OpenWith, Url};
+use std::io::Write;
+use std::time::Duration;
+
+/// Bytes that are asked for at once.
+const CHUNK: usize = 1 << 20;
+/// Bytes at the end of a file that are shown unless told otherwise.
+const TAIL: u32 = 512;
+/// Between looks at a file that grows.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Prints files one after the other, each whatever becomes of the others; the first failure is told.
+pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let (mut target, mut paths) = (None, Vec::new());
+    let mut words = arguments.iter();
+    while let Some(&word) = words.next() {
+        if word == "-o" {
+            target = Some(*words.next().ok_or(INVALID_ARGUMENTS)?);
+        } else {
+            paths.push(shell.path(word)?);
+        }
+    }
+    if (paths.is_empty() && target.is_none()) || (paths.len() > 1 && target.is_some()) {
+        return Err(INVALID_ARGUMENTS);
+    }
+    let mut result = Ok(());
+    for path in &paths {
+        let url = shell.fs.url().with_path(path);
+        let done = match target {
+            Some(target) => into_file(shell, &url, target),
+            None => {
+                let mut out = std::io::stdout();
+                let copy = pour(shell.fs.client(), &url, &mut out, |_| ());
+                shell.runtime.wait(copy).map(|_| ())
+            }
+        };
+        result = result.and(done);
+    }
+    result
+}
+
+/// Prints how much it has copied, on a line that it writes again and again.
+fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
+    let tell = |bytes| complain(&format!("\rProgress: {} ", text::size(bytes)));
+    let copied = create(target).and_then(|mut file| {
+        let copied = shell.runtime.wait(pour(shell.fs.client(), url, &mut file, tell));
+        if copied.is_err() {
+            // Nothing that looks like the file stays.
+            std::fs::remove_file(target).ok();
+        }
+        copied
+    });
+    if !matches!(copied, Ok(bytes) if bytes > 0) {
+        tell(0);
+    }
+    complain("\n");
+    copied.map(|_| ())
+}
+
+/// A new file, with the folders above it.
+fn create(target: &str) -> Result<std::fs::File, Status> {
+    let at_target = |error: std::io::Error| Status::local(&error).at(Side::Destination);
+    if let Some(folder) = std::path::Path::new(target).parent() {
+        std::fs::create_dir_all(folder).map_err(at_target)?;
+    }
+    std::fs::File::create_new(target).map_err(at_target)
+}
+
+/// Copies a file, and returns its bytes. `tell` is told how many there are already, after each piece.
+async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u64)) -> Result<u64, Status> {
+    let at_source = |error| Status::from(error).at(Side::Source);
+    let file = client.open(url, &OpenWith::read()).await.map_err(at_source)?;
+    let mut offset = 0;
+    loop {
+        let data = file.read_pages(offset, CHUNK).await.map_err(at_source)?;
+        out.write_all(&data).map_err(|error| Status::local(&error).at(Side::Destination))?;
+        offset += data.len() as u64;
+        if data.len() < CHUNK {
+            break;
+        }
+        tell(offset);
+    }
+    out.flush().map_err(|error| Status::local(&error).at(Side::Destination))?;
+    if offset > 0 {
+        tell(offset);
+    }
+    file.close().await.map_err(at_source)?;
+    Ok(offset)
+}
+
+pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let (mut last, mut follow, mut path) = (TAIL, false, None);
+    let mut words = arguments.iter();
+    while let Some(&word) = words.next() {
+        match word {
+            "-f" => follow = true,
+            "-c" => {
+                let count = words.next().and_then(|count| text::integer(count)).ok_or(INVALID_ARGUMENTS)?;
+                // What is no such number stands for all of the file.
+                last = u32::try_from(count).unwrap_or(u32::MAX);
+            }
+            word => path = Some(word),
+        }
+    }
+    let url = shell.fs.url().with_path(&shell.path(path.ok_or(INVALID_ARGUMENTS)?)?);
+    let show = async {
+        let file = shell.fs.client().open(&url, &OpenWith::read()).await?;
+        let size = match file.stat_at_open() {
+            Some(stat) => stat.size,
+            None => file.stat().await?.size,
+        };
+        let mut offset = size.saturating_sub(last.into());
+        loop {
+            let data = file.read(offset, CHUNK).await?;
+            if std::io::stdout().write_all(&data).is_err() {
+                return Ok(());
+            }
+            offset += data.len() as u64;
+            if data.len() == CHUNK {
+                continue;
+            }
+            std::io::stdout().flush().ok();
+            if !follow {
+                return file.close().await;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    };
+    shell.wait(show)
+}
+
+/// The members of a ZIP archive.
+pub(super) fn members(_: &Shell, _: &str, _: bool) -> Result<(), Status> {
+    Err(Status::error(code::NOT_SUPPORTED).saying("listing of ZIP archives"))
+}

@@ -1,0 +1,110 @@
+//! The dialogue: lines from a person at a terminal or from a pipe, each a command.
+
+use super::Shell;
+use crate::cli::{complain, print};
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+
+/// Runs commands until there are no more.
+pub(super) fn run(shell: &mut Shell) -> ExitCode {
+    loop {
+        let cwd = shell.cwd.as_deref().unwrap_or("/");
+        let Some(line) = read(shell, format!("[{}] {cwd} > ", shell.fs.url().authority())) else { break };
+        let words = split(&line);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if line.is_empty() {
+            continue;
+        }
+        if matches!(words.first(), Some(&("exit" | "quit"))) {
+            break;
+        }
+        if let Err(status) = shell.run(&words) {
+            complain(&format!("{status}\n"));
+        }
+    }
+    print("Goodbye.\n\n");
+    ExitCode::SUCCESS
+}
+
+/// A line, and those that follow as long as a quotation is open; `None` at the end. What does not come from a terminal is
+/// shown, so that the output reads like a dialogue.
+fn read(shell: &Shell, prompt: String) -> Option<String> {
+    shell.runtime.aside(move || {
+        let shown = !std::io::IsTerminal::is_terminal(&std::io::stdin());
+        let mut line = read_one(&prompt, shown)?;
+        while is_open(&line) {
+            line.push('\n');
+            line.push_str(&read_one("> ", shown)?);
+        }
+        Some(line)
+    })?
+}
+
+fn read_one(prompt: &str, shown: bool) -> Option<String> {
+    print(prompt);
+    std::io::stdout().flush().ok();
+    let mut bytes = Vec::new();
+    if std::io::stdin().lock().read_until(b'\n', &mut bytes).ok()? == 0 {
+        return None;
+    }
+    let line = String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
+    if shown {
+        print(&format!("{line}\n"));
+    }
+    Some(line)
+}
+
+/// Whether a quotation of the line has no end.
+fn is_open(line: &str) -> bool {
+    line.chars().fold(None, quoted).is_some()
+}
+
+/// The quotation mark that is open behind a letter.
+const fn quoted(open: Option<char>, letter: char) -> Option<char> {
+    match (open, letter) {
+        (None, '"' | '\'') => Some(letter),
+        (Some('"'), '"') | (Some('\''), '\'') => None,
+        (open, _) => open,
+    }
+}
+
+/// The words of a line; blanks within quotation marks are part of them.
+fn split(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut open = None;
+    for letter in line.chars() {
+        let before = open;
+        open = quoted(open, letter);
+        if before != open {
+            word.get_or_insert_default();
+        } else if letter == ' ' && open.is_none() {
+            words.extend(word.take());
+        } else {
+            word.get_or_insert_default().push(letter);
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_and_quotations() {
+        let table: [(&str, &[&str]); 6] = [
+            ("", &[]),
+            ("  ls   -l ", &["ls", "-l"]),
+            ("ls \"x y\"", &["ls", "x y"]),
+            ("ls '/d/\"dir'\"/su'b\"", &["ls", "/d/\"dir/su'b"]),
+            ("stat with\\ blank", &["stat", "with\\", "blank"]),
+            ("rm ''", &["rm", ""]),
+        ];
+        for (line, expected) in table {
+            assert_eq!(split(line), expected, "{line}");
+        }
+        assert!(is_open("ls \"/a") && is_open("'\"") && !is_open("'\"'"));
+    }
+}

@@ -1,0 +1,271 @@
+//! `ls`: entries of a directory, of all servers of a cluster together.
+
+use super::{Shell, flags};
+use crate::cli::{complain, print};
+use crate::stock::{Status, text};
+use client::xroot::codes::QueryType;
+use client::xroot::flags::LocateOptions;
+use client::{Checksum, Entry, Error, FileSystem, ListWith, StatInfo};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use tokio::task::JoinSet;
+
+/// Directories that are asked for at once.
+const AT_ONCE: usize = 64;
+
+/// A line of the output.
+struct Line {
+    /// The server, where its name is printed.
+    server: String,
+    path: String,
+    stat: Option<StatInfo>,
+    /// Type and value, for the column of checksums.
+    checksum: Option<String>,
+}
+
+/// What to list, and how.
+#[derive(Clone)]
+struct How {
+    with: ListWith,
+    /// Entries of several servers are not merged.
+    apart: bool,
+    recursive: bool,
+}
+
+/// What was found, and whether some of it could not be.
+struct Found {
+    lines: Vec<Line>,
+    partial: bool,
+}
+
+pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let (letters, words) = flags(arguments, "luRDZC");
+    let has = |letter| letters.contains(letter);
+    let path = match words.last().filter(|path| !path.is_empty()) {
+        Some(path) => shell.path(path)?,
+        None => shell.cwd.clone().unwrap_or_else(|| "/".to_owned()),
+    };
+    let stat = shell.wait(shell.fs.stat(&path))?;
+    let found = if stat.is_dir() {
+        let with = ListWith {
+            stat: has('l') || has('R') || has('C'),
+            checksum: has('C').then(String::new),
+            online: false,
+        };
+        let how = How { with, apart: has('u') || has('D'), recursive: has('R') };
+        shell.wait(everything(shell.fs.clone(), path, how))?
+    } else if has('Z') {
+        return super::content::members(shell, &path, has('l'));
+    } else {
+        let server = shell.fs.url().authority();
+        Found { lines: vec![Line { server, path, stat: Some(stat), checksum: None }], partial: false }
+    };
+    print(&table(&found.lines, has('l') || has('C'), has('u')));
+    if found.partial {
+        complain("[!] Some of the requests failed. The result may be incomplete.\n");
+    }
+    Ok(())
+}
+
+/// The entries of a directory, and if asked for of those below it, nearest first.
+async fn everything(fs: FileSystem, path: String, how: How) -> Result<Found, Error> {
+    let (shown, cgi) = path.split_once('?').map_or((path.as_str(), ""), |(path, cgi)| (path, cgi));
+    let cgi = if cgi.is_empty() { String::new() } else { format!("?{cgi}") };
+    let mut found = Found { lines: Vec::new(), partial: false };
+    let first = directory(&fs, shown, &cgi, &how).await?;
+    // Below the root, names stand without the slash when everything is listed.
+    let base = if how.recursive && shown == "/" { String::new() } else { slashed(shown) };
+    let mut level = vec![(base, first)];
+    while !level.is_empty() {
+        let mut folders = Vec::new();
+        for (base, (lines, partial)) in level {
+            found.partial |= partial;
+            for mut line in lines {
+                if how.recursive && line.stat.as_ref().is_some_and(StatInfo::is_dir) {
+                    folders.push((slashed(shown), format!("{base}{}/", line.path)));
+                }
+                line.path.insert_str(0, &base);
+                found.lines.push(line);
+            }
+        }
+        level = Vec::new();
+        for some in folders.chunks(AT_ONCE) {
+            level.extend(below(&fs, some, &cgi, &how, &mut found.partial).await);
+        }
+    }
+    Ok(found)
+}
+
+/// The listings of several directories, in their order; those that fail are left out and told.
+async fn below(
+    fs: &FileSystem,
+    folders: &[(String, String)],
+    cgi: &str,
+    how: &How,
+    partial: &mut bool,
+) -> Vec<(String, (Vec<Line>, bool))> {
+    let mut tasks = JoinSet::new();
+    for (index, (root, base)) in folders.iter().enumerate() {
+        let (fs, base, cgi, how) = (fs.clone(), base.clone(), cgi.to_owned(), how.clone());
+        let path = if base.starts_with('/') { base.clone() } else { format!("{root}{base}") };
+        tasks.spawn(
+            async move { (index, base, directory(&fs, path.trim_end_matches('/'), &cgi, &how).await) },
+        );
+    }
+    let mut done = BTreeMap::new();
+    while let Some(task) = tasks.join_next().await {
+        match task {
+            Ok((index, base, Ok(lines))) => drop(done.insert(index, (base, lines))),
+            _ => *partial = true,
+        }
+    }
+    done.into_values().collect()
+}
+
+fn slashed(path: &str) -> String {
+    if path.ends_with('/') { path.to_owned() } else { format!("{path}/") }
+}
+
+/// One directory. A manager lists nothing itself: all servers that have it are asked. The second value tells whether some of
+/// them failed.
+async fn directory(fs: &FileSystem, path: &str, cgi: &str, how: &How) -> Result<(Vec<Line>, bool), Error> {
+    let named = format!("{path}{cgi}");
+    let mut partial = false;
+    let mut lines = Vec::new();
+    if fs.client().channel(fs.url()).await?.is_manager() {
+        let options = LocateOptions::PREFNAME | LocateOptions::FOR_DIRLIST | LocateOptions::COMPRESS;
+        let mut tasks = JoinSet::new();
+        for location in fs.locate_deep(&format!("*{named}"), options).await? {
+            let (server, named, how) = (fs.beside(&location), named.clone(), how.clone());
+            tasks.spawn(async move { of_server(&server, &named, &how).await });
+        }
+        let mut failed = None;
+        while let Some(task) = tasks.join_next().await {
+            match task {
+                Ok(Ok(some)) => lines.extend(some),
+                Ok(Err(error)) => failed = Some(error),
+                Err(_) => partial = true,
+            }
+        }
+        if let Some(error) = failed {
+            if lines.is_empty() {
+                return Err(error);
+            }
+            partial = true;
+        }
+    } else {
+        lines = of_server(fs, &named, how).await?;
+    }
+    if !how.apart {
+        lines.sort_by(|a, b| a.path.cmp(&b.path));
+        lines.dedup_by(|a, b| a.path == b.path);
+    }
+    Ok((lines, partial))
+}
+
+/// The entries that one server has.
+async fn of_server(fs: &FileSystem, path: &str, how: &How) -> Result<Vec<Line>, Error> {
+    let entries = fs.list(path, &how.with).await?;
+    // A listing has no value where none is at hand; the column names the type all the same.
+    let mut kind = String::new();
+    if how.with.checksum.is_some() && entries.iter().any(|entry| entry.checksum.is_none()) {
+        kind = checksum_kind(fs, path).await;
+    }
+    let server = fs.url().authority();
+    let column = |checksum: Option<Checksum>| {
+        let none = || format!("{kind}:none");
+        how.with
+            .checksum
+            .as_ref()
+            .map(|_| checksum.map_or_else(none, |checksum| format!("{}:{}", checksum.kind, checksum.value)))
+    };
+    let line = |entry: Entry| Line {
+        server: server.clone(),
+        path: entry.name,
+        stat: entry.stat,
+        checksum: column(entry.checksum),
+    };
+    Ok(entries.into_iter().map(line).collect())
+}
+
+/// The type of the checksums in a listing: the one that was asked for, or the server's first.
+async fn checksum_kind(fs: &FileSystem, path: &str) -> String {
+    let asked = path.split(['?', '&']).find_map(|element| element.strip_prefix("cks.type="));
+    if let Some(kind) = asked {
+        return kind.to_owned();
+    }
+    let answer = fs.query(QueryType::CONFIG, "chksum").await.unwrap_or_default();
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let first = answer.split([',', '\n', '\0']).next().unwrap_or_default();
+    first.split_once(':').map_or(first, |(_, name)| name).to_owned()
+}
+
+/// The output: columns as wide as their widest value.
+fn table(lines: &[Line], long: bool, urls: bool) -> String {
+    let more = |line: &Line| line.stat.as_ref().and_then(|stat| stat.more.clone());
+    let widest = |width: &dyn Fn(&Line) -> usize| lines.iter().map(width).max().unwrap_or(0);
+    let owner = widest(&|line| more(line).map_or(0, |more| more.owner.chars().count()));
+    let group = widest(&|line| more(line).map_or(0, |more| more.group.len()));
+    let size = widest(&|line| line.stat.as_ref().map_or(0, |stat| stat.size.to_string().len()));
+    let mut out = String::new();
+    for line in lines {
+        if let Some(stat) = line.stat.as_ref().filter(|_| long) {
+            let (mode, time) = (text::mode(stat), text::time(stat.mtime));
+            // Writing to a string does not fail.
+            let _ = match &stat.more {
+                None => write!(out, "{mode} {time} {:>11} ", stat.size),
+                Some(more) => {
+                    let _ = write!(
+                        out,
+                        "{mode} {:>owner$} {:>group$} {:>size$} ",
+                        more.owner, more.group, stat.size
+                    );
+                    if let Some(value) = &line.checksum {
+                        let _ = write!(out, "{value} ");
+                    }
+                    write!(out, "{time} ")
+                }
+            };
+        }
+        if urls {
+            let _ = write!(out, "root://{}/", line.server);
+        }
+        out.push_str(&line.path);
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::StatMore;
+    use client::xroot::flags::StatFlags;
+
+    fn line(path: &str, size: u64, owner: Option<&str>) -> Line {
+        let flags = StatFlags::READABLE | StatFlags::XSET;
+        let more = owner.map(|owner| StatMore {
+            ctime: 0,
+            atime: 0,
+            mode: 0o640,
+            owner: owner.to_owned(),
+            group: "bin".to_owned(),
+        });
+        let stat = Some(StatInfo { id: 1, size, flags, mtime: 1_700_000_000, more });
+        Line { server: "h:1".into(), path: path.into(), stat, checksum: None }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_value() {
+        let mut lines =
+            [line("/a", 5, Some("root")), line("/b", 123_456, Some("cloudsdk")), line("/c", 4096, None)];
+        let expected = "-rw-r-----     root bin      5 2023-11-14 22:13:20 /a\n\
+                        -rw-r----- cloudsdk bin 123456 2023-11-14 22:13:20 /b\n\
+                        -r-x 2023-11-14 22:13:20        4096 /c\n";
+        assert_eq!(table(&lines, true, false), expected);
+        lines[0].checksum = Some("adler32:none".into());
+        let first = table(&lines[..1], true, true);
+        assert_eq!(first, "-rw-r----- root bin 5 adler32:none 2023-11-14 22:13:20 root://h:1//a\n");
+        assert_eq!(table(&lines[1..], false, false), "/b\n/c\n");
+    }
+}

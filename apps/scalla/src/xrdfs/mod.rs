@@ -1,0 +1,373 @@
+//! Started under the name `xrdfs`: one command on a file system, or a dialogue.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | the command line, [`Shell`], and the table of commands |
+//! | `dialogue` | lines from a person or a pipe |
+//! | `listing` | `ls` |
+//! | `status` | `stat`, `statvfs`, `spaceinfo`, `locate` |
+//! | `change` | what changes the name space, and `prepare` |
+//! | `content` | `cat`, `tail` |
+//! | `query` | `query`, `xattr`, `cache` |
+//!
+//! Output and exit statuses are those of the program of this name of XRootD 5.5.3, compared with it line by line; what
+//! later versions added is taken too. In error texts of servers the NUL that ends them is not printed.
+
+mod change;
+mod content;
+mod dialogue;
+mod listing;
+mod query;
+mod status;
+
+use crate::cli::{complain, print};
+use crate::stock::{self, INVALID_ARGUMENTS, Runtime, Status, code};
+use client::{Client, Error, FileSystem, Url, UrlError};
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::future::Future;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage:
+   xrdfs [--no-cwd] host[:port]              - interactive mode
+   xrdfs            host[:port] command args - batch mode
+
+Available options:
+
+   --no-cwd no working directory: paths are sent as they are typed
+
+Available commands:
+
+";
+
+/// A command.
+struct Command {
+    name: &'static str,
+    /// Its line in the help, and what it does.
+    help: &'static str,
+    run: fn(&mut Shell, &[&str]) -> Result<(), Status>,
+}
+
+/// All commands, in the order of the help.
+const COMMANDS: [Command; 20] = [
+    Command { name: "cd", help: "cd <path>\n     Go to another working directory.", run: cd },
+    Command {
+        name: "chmod",
+        help: "chmod <path> <user><group><other>\n     Set permissions, written as in rwxr-x--x.",
+        run: change::chmod,
+    },
+    Command {
+        name: "ls",
+        help: "ls [-l] [-u] [-R] [-D] [-Z] [-C] [dirname]
+     List a directory.
+     -l with status
+     -u paths as URLs
+     -R subdirectories too
+     -D entries of several servers as often as they are there
+     -Z the members of a ZIP archive
+     -C with status and checksums",
+        run: listing::ls,
+    },
+    Command {
+        name: "locate",
+        help: "locate [-n] [-r] [-d] [-m|-h] [-i] [-p] <path>
+     Tell where a path is; * stands for all servers.
+     -r without what managers remember
+     -n at once, even if not all is known
+     -d down to the servers
+     -m, -h host names instead of addresses
+     -i whatever the network
+     -p ignore the servers that were tried",
+        run: status::locate,
+    },
+    Command {
+        name: "mkdir",
+        help: "mkdir [-p] [-m<user><group><other>] <dirname>
+     Make a directory.
+     -p and those above it
+     -m with these permissions (rwxr-x---)",
+        run: change::mkdir,
+    },
+    Command { name: "mv", help: "mv <path1> <path2>\n     Rename on the same server.", run: change::mv },
+    Command {
+        name: "stat",
+        help: "stat [-q query] <path>
+     Tell the status of a file or directory.
+     -q fail unless these flags are set: all of those that & joins,
+        one of those that | joins. Flags:
+        XBitSet, IsDir, Other, Offline, POSCPending,
+        IsReadable, IsWritable, BackUpExists",
+        run: status::stat,
+    },
+    Command {
+        name: "statvfs",
+        help: "statvfs <path>\n     Tell the status of the file systems behind a path.",
+        run: status::statvfs,
+    },
+    Command {
+        name: "query",
+        help: "query <code> <parms>
+     Ask the server:
+     config         <what>   values of its configuration: bind_max,
+                             chksum, cms, pio_max, readv_ior_max,
+                             readv_iov_max, role, sitename, tpc,
+                             version, wan_port, wan_window, window, ...
+     checksumcancel <path>   stop a checksum
+     checksum       <path>   checksum of a file
+     opaque         <arg>    as its plug-in has it
+     opaquefile     <arg>    as its plug-in has it
+     space          <space>  space by name or path
+     stats          <what>   statistics, by letter: a all, b buffers,
+                             d polling, i identity, l connections,
+                             p protocol, s scheduling, u usage,
+                             z synchronized
+     xattr          <path>   attributes of a file
+     prepare        <reqid> [filenames]  what became of a prepare",
+        run: query::query,
+    },
+    Command { name: "rm", help: "rm <filename>\n     Remove files.", run: change::rm },
+    Command { name: "rmdir", help: "rmdir <dirname>\n     Remove an empty directory.", run: change::rmdir },
+    Command {
+        name: "truncate",
+        help: "truncate <filename> <length>\n     Set the size of a file.",
+        run: change::truncate,
+    },
+    Command {
+        name: "prepare",
+        help: "prepare [-c] [-f] [-s] [-w] [-e] [-p priority] [-a requestid] filenames
+     Prepare files for use.
+     -c in the same place if possible
+     -f refresh the time of access
+     -s bring them to disk; prints the id of the request
+     -w they will be written
+     -p priority, 0 (lowest) to 3
+     -a give up the request of this id
+     -e they are no longer needed on disk",
+        run: change::prepare,
+    },
+    Command {
+        name: "cat",
+        help: "cat [-o local file] files\n     Print files.\n     -o into this file",
+        run: content::cat,
+    },
+    Command {
+        name: "tail",
+        help: "tail [-c bytes] [-f] file
+     Print the end of a file.
+     -c so many bytes of it
+     -f and what is appended from now on",
+        run: content::tail,
+    },
+    Command {
+        name: "spaceinfo",
+        help: "spaceinfo path\n     Tell the space behind a path, of all servers together.",
+        run: status::spaceinfo,
+    },
+    Command {
+        name: "xattr",
+        help: "xattr <path> <code> <params>
+     Extended attributes:
+     set   <name>=<value>
+     get   <name>
+     del   <name>
+     list",
+        run: query::xattr,
+    },
+    Command {
+        name: "cache",
+        help: "cache {evict | fevict} <path>
+     Tell a cache to forget a file; fevict: even while it is used.",
+        run: query::cache,
+    },
+    Command { name: "help", help: "help\n     Show this.", run: help },
+    Command { name: "exit", help: "exit\n     End the dialogue.", run: unknown },
+];
+
+/// A file system and where we are in it.
+pub(crate) struct Shell {
+    runtime: Runtime,
+    fs: FileSystem,
+    /// `None` when paths are taken as they are.
+    cwd: Option<String>,
+}
+
+/// Runs it with what follows the name.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let words = stock::words(arguments);
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let no_cwd = words.first() == Some(&"--no-cwd");
+    if no_cwd {
+        words.remove(0);
+    }
+    match words.split_first() {
+        None => {
+            print(&help_text());
+            ExitCode::FAILURE
+        }
+        Some((&("-h" | "--help"), _)) => {
+            print(&help_text());
+            ExitCode::SUCCESS
+        }
+        Some((server, command)) => match Shell::new(server, !no_cwd && command.is_empty()) {
+            Err(Refused::Usage) => {
+                print(&help_text());
+                ExitCode::FAILURE
+            }
+            Err(Refused::Status(status)) => end(&Err(status)),
+            Ok(mut shell) if command.is_empty() => dialogue::run(&mut shell),
+            Ok(mut shell) => end(&shell.run(command)),
+        },
+    }
+}
+
+/// Tells the failure and gives the exit status.
+fn end(result: &Result<(), Status>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(status) => {
+            complain(&format!("{status}\n"));
+            status.exit()
+        }
+    }
+}
+
+fn help_text() -> String {
+    let mut text = USAGE.to_owned();
+    for command in &COMMANDS {
+        // Writing to a string does not fail.
+        let _ = write!(text, "   {}\n\n", command.help);
+    }
+    text
+}
+
+/// Why there is no shell.
+enum Refused {
+    /// What was named is no server.
+    Usage,
+    Status(Status),
+}
+
+impl Shell {
+    fn new(server: &str, with_cwd: bool) -> Result<Self, Refused> {
+        let url = Url::parse(server).map_err(|error| match error {
+            UrlError::BadPort(port) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                Refused::Status(Status::invalid_address())
+            }
+            UrlError::UnknownScheme(_) => Refused::Status(Status::error(code::NOT_SUPPORTED)),
+            _ => Refused::Usage,
+        })?;
+        let runtime = Runtime::new().map_err(Refused::Status)?;
+        let fs = Client::new("xrdfs").file_system(&url);
+        Ok(Self { runtime, fs, cwd: with_cwd.then(|| "/".to_owned()) })
+    }
+
+    /// Runs a command, its name first.
+    fn run(&mut self, words: &[&str]) -> Result<(), Status> {
+        let Some((name, arguments)) = words.split_first() else {
+            return Err(Status::error(code::UNKNOWN));
+        };
+        let command = COMMANDS.iter().find(|command| command.name == *name);
+        (command.ok_or(Status::error(code::UNKNOWN_COMMAND))?.run)(self, arguments)
+    }
+
+    fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Status> {
+        self.runtime.wait(operation).map_err(Status::from)
+    }
+
+    /// The path that is meant. A relative one is joined to the working directory, if there is one, without `.` and `..`.
+    fn path(&self, path: &str) -> Result<String, Status> {
+        let Some(cwd) = self.cwd.as_ref().filter(|_| !path.starts_with('/')) else {
+            return Ok(path.to_owned());
+        };
+        let mut parts = Vec::new();
+        for part in cwd.split('/').chain(path.split('/')) {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    parts.pop().ok_or(INVALID_ARGUMENTS)?;
+                }
+                part => parts.push(part),
+            }
+        }
+        Ok(format!("/{}", parts.join("/")))
+    }
+}
+
+fn cd(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
+    let path = shell.path(path)?;
+    if !shell.wait(shell.fs.stat(&path))?.is_dir() {
+        return Err(INVALID_ARGUMENTS);
+    }
+    shell.cwd = Some(path);
+    Ok(())
+}
+
+fn help(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
+    print(&help_text());
+    Ok(())
+}
+
+/// A word that only a dialogue knows.
+fn unknown(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
+    Err(Status::error(code::UNKNOWN_COMMAND))
+}
+
+/// The words that are no options. Letters of `flags` are options without a value, alone or together behind one `-`; what
+/// else begins with `-` is a word. The first value is the letters that were there.
+fn flags<'a>(arguments: &[&'a str], flags: &str) -> (String, Vec<&'a str>) {
+    let mut found = String::new();
+    let mut words = Vec::new();
+    for &argument in arguments {
+        match argument.strip_prefix('-') {
+            Some(letters) if !letters.is_empty() && letters.chars().all(|letter| flags.contains(letter)) => {
+                found.push_str(letters);
+            }
+            _ => words.push(argument),
+        }
+    }
+    (found, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(cwd: Option<&str>) -> Shell {
+        let Ok(mut shell) = Shell::new("localhost:1", true) else { panic!("no shell") };
+        shell.cwd = cwd.map(str::to_owned);
+        shell
+    }
+
+    #[test]
+    fn relative_paths_are_joined_to_the_working_directory() {
+        let table = [
+            ("/a/b", "c", Ok("/a/b/c")),
+            ("/a/b", "../c/.", Ok("/a/c")),
+            ("/a//b/", "./x//y/", Ok("/a/b/x/y")),
+            ("/", ".", Ok("/")),
+            ("/a", "../..", Err(INVALID_ARGUMENTS)),
+            ("/a", "/x/../y", Ok("/x/../y")),
+        ];
+        for (cwd, path, expected) in table {
+            assert_eq!(shell(Some(cwd)).path(path), expected.map(str::to_owned), "{cwd} {path}");
+        }
+        assert_eq!(shell(None).path("x/../y").as_deref(), Ok("x/../y"));
+    }
+
+    #[test]
+    fn every_command_is_in_the_help_under_its_name() {
+        for command in &COMMANDS {
+            assert!(
+                command.help.split(' ').next().is_some_and(|word| word.trim_end().starts_with(command.name))
+            );
+            assert!(help_text().contains(&format!("\n   {}", command.help)));
+        }
+    }
+
+    #[test]
+    fn letters_may_stand_together() {
+        assert_eq!(flags(&["-lu", "x", "-R", "-lx", "-"], "luR"), ("luR".into(), vec!["x", "-lx", "-"]));
+    }
+}

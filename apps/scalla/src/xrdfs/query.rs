@@ -1,0 +1,84 @@
+//! `query`, `xattr` and `cache`.
+
+use super::Shell;
+use crate::cli::print;
+use crate::stock::{INVALID_ARGUMENTS, Status};
+use client::Error;
+use client::xroot::ErrorCode;
+use client::xroot::codes::QueryType;
+
+/// The codes, and whether several arguments make one.
+const CODES: [(&str, QueryType, bool); 9] = [
+    ("config", QueryType::CONFIG, true),
+    ("checksumcancel", QueryType::CKSCAN, false),
+    ("checksum", QueryType::CKSUM, true),
+    ("opaque", QueryType::OPAQUE, false),
+    ("opaquefile", QueryType::OPAQUF, false),
+    ("space", QueryType::SPACE, false),
+    ("stats", QueryType::STATS, false),
+    ("xattr", QueryType::XATTR, false),
+    ("prepare", QueryType::PREP, true),
+];
+
+pub(super) fn query(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let Some((name, words)) = arguments.split_first() else { return Err(INVALID_ARGUMENTS) };
+    let &(_, infotype, several) = CODES.iter().find(|(code, ..)| code == name).ok_or(INVALID_ARGUMENTS)?;
+    if words.is_empty() || (words.len() > 1 && !several) {
+        return Err(INVALID_ARGUMENTS);
+    }
+    let answer = shell.wait(shell.fs.query(infotype, &words.join("\n")))?;
+    let text = answer.split(|byte| *byte == 0).next().unwrap_or_default();
+    print(&format!("{}\n", String::from_utf8_lossy(text)));
+    Ok(())
+}
+
+pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let Some((path, words)) = arguments.split_first() else { return Err(INVALID_ARGUMENTS) };
+    let path = shell.path(path)?;
+    let fs = &shell.fs;
+    match words {
+        ["set", attribute] => {
+            let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
+            told(shell.runtime.wait(fs.set_attributes(&path, &[(name, value.as_bytes())], false)))
+        }
+        ["get", name] => {
+            let mut values = told(shell.runtime.wait(fs.attribute_values(&path, &[name])))?;
+            let value = values.pop().and_then(|(_, value)| value);
+            let missing = || Status::response(ErrorCode::ATTR_NOT_FOUND, "");
+            print(&shown(&path, [(*name, value.ok_or_else(missing)?.as_slice())]));
+            Ok(())
+        }
+        ["del", name] => told(shell.runtime.wait(fs.remove_attributes(&path, &[name]))),
+        ["list"] => {
+            let attributes = shell.wait(fs.list_attributes(&path))?;
+            let pairs = attributes.iter().map(|found| (found.name.as_str(), found.value.as_slice()));
+            print(&shown(&path, pairs));
+            Ok(())
+        }
+        _ => Err(INVALID_ARGUMENTS),
+    }
+}
+
+/// The answer about one attribute has a code only.
+fn told<T>(result: Result<T, Error>) -> Result<T, Status> {
+    result.map_err(|error| {
+        let of_one =
+            matches!(error.cause(), client::Cause::Server { text, .. } if text.starts_with("attribute "));
+        let status = Status::from(error);
+        if of_one { status.without_words() } else { status }
+    })
+}
+
+fn shown<'a>(path: &str, attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
+    let mut out = format!("# file: {path}\n");
+    for (name, value) in attributes {
+        out.push_str(&format!("{name}=\"{}\"\n", String::from_utf8_lossy(value)));
+    }
+    out
+}
+
+pub(super) fn cache(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
+    let &[what @ ("evict" | "fevict"), path] = arguments else { return Err(INVALID_ARGUMENTS) };
+    let path = shell.path(path)?;
+    shell.wait(shell.fs.set(&format!("cache {what} {path}"))).map(|_| ())
+}

@@ -1,0 +1,133 @@
+"""Our `xrdfs` and the real one on the same server, ours and the real one in turn: what they print and how they end, for the
+same command lines. The NUL that ends a server's text is the only thing that the real one prints and ours does not."""
+
+import pytest
+
+import peers
+import tools
+from command_lines import DIALOGUE, LISTINGS, LOCATES, SEQUENCES, STATS, USE, grow, masked
+
+
+@pytest.fixture
+def pair(area_on, server):
+    """The same tree in two folders of one server, for the real program and for ours. Names are of the same length."""
+    pair = Pair(area_on(server), area_on(server))
+    with grow(*pair.areas):
+        yield pair
+
+
+class Pair:
+    def __init__(self, *areas):
+        self.areas = areas
+        self.programs = (tools.XRDFS, peers.link("xrdfs"))
+
+    def run(self, *words, input=None):
+        """What the two print, and how they end."""
+        for area, program in zip(self.areas, self.programs):
+            given = [word.replace("@", area.path) for word in words]
+            typed = input and input.replace("@", area.path).encode()
+            result = tools.xrdfs(area.server, *given, input=typed, program=program)
+            text = masked(result).replace("\0", "").replace(area.path, "@")
+            if words[:1] == ("rm",) and len(words) > 2:
+                # The real one removes all at once, and forgets a failure when the last to be answered is a success.
+                text = text.partition("--- ")[0]
+            yield "\n".join(sorted(text.splitlines())) if _has_no_order(words) else text
+
+    def compare(self, *words, input=None):
+        theirs, ours = self.run(*words, input=input)
+        assert ours == theirs, f"xrdfs {' '.join(words)}"
+
+
+def _has_no_order(words):
+    """Whether the real program prints in the order of a directory on disk, or in that in which answers come."""
+    return words[:1] in (("ls",), ("rm",)) or words[2:] == ("list",)
+
+
+def differences(pair, lines):
+    """All lines run, so that one difference does not hide the next."""
+    found = []
+    for words in lines:
+        try:
+            pair.compare(*words)
+        except AssertionError as difference:
+            found.append(str(difference))
+    return "\n\n".join(found)
+
+
+READ_ONLY = {
+    "ls": [("ls", *words) for words in LISTINGS if "-Z" not in words],
+    "stat": [("stat", *words) for words in STATS],
+    "statvfs": [("statvfs", path) for path in ("@", "@/ten", "@/nope", "/")],
+    "locate": [("locate", *words) for words in LOCATES],
+}
+
+
+@pytest.mark.parametrize("name", READ_ONLY)
+def test_questions(pair, name):
+    assert not differences(pair, READ_ONLY[name])
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences(pair, name):
+    assert not differences(pair, [line.split() for line in SEQUENCES[name]])
+
+
+def test_use(pair):
+    assert not differences(pair, [line.split() for line in USE])
+
+
+def test_dialogue(pair):
+    lines = [line for line in DIALOGUE[:-1] if line not in ("help", "ls")]
+    more = ["", "   ", "cd ../../../..", "cd dir/program", 'ls "@/dir""/sub"', 'stat "with blank"', " stat  ten  ", "quit", "ls"]
+    pair.compare(input="\n".join([*lines, "cd @", *more]))
+
+
+def test_dialogue_at_the_end_of_the_input(pair):
+    pair.compare(input="cd @/dir\nls sub")
+    pair.compare(input="")
+
+
+def test_cat_to_a_file(pair, tmp_path):
+    """A new file is written, one that exists is left alone, and nothing stays of one that cannot be read."""
+    (tmp_path / "there").write_bytes(b"kept")
+    for path, target in (("@/ten", "deep/new"), ("@/ten", "there"), ("@/nope", "nothing")):
+        sides = []
+        for area, program in zip(pair.areas, pair.programs):
+            written = tmp_path / target
+            result = tools.xrdfs(area.server, "cat", "-o", written, path.replace("@", area.path), program=program)
+            content = written.read_bytes() if written.exists() else b""
+            sides.append((masked(result).replace("\0", "").replace(area.path, "@"), content))
+            if target != "there":
+                written.unlink(missing_ok=True)
+        assert sides[0] == sides[1]
+
+
+@pytest.mark.parametrize("words", ["localhost:1 ls /", "localhost:1 rm /x", "localhost:1 cat /x", "localhost:1 nonsense", "[::1]:1 stat /",
+                                   "localhost:99999 ls /", "http://localhost:1 ls /", "xyz://h ls /", "/tmp ls /", "- ls",
+                                   "--foo localhost:1 ls"])
+def test_servers_that_are_none(words):
+    theirs, ours = (tools.run([program, *words.split()]) for program in (tools.XRDFS, peers.link("xrdfs")))
+    assert (ours.status, ours.out, ours.err) == (theirs.status, theirs.out, theirs.err)
+
+
+@pytest.mark.parametrize("words", ["", "-h", "--help", ":::: ls", "localhost:1 help", "localhost:x ls"])
+def test_help_is_printed_and_ends_alike(words):
+    """The words are ours; each command has its line."""
+    theirs, ours = (tools.run([program, *words.split()]) for program in (tools.XRDFS, peers.link("xrdfs")))
+    assert (ours.status, ours.err) == (theirs.status, theirs.err)
+    names = [{line.split()[0] for line in result.out.splitlines() if line.startswith("   ") and line[3:4].isalpha()} for result in (theirs, ours)]
+    assert names[0] <= names[1]
+
+
+def test_what_came_after_the_installed_version(ours, area_on):
+    """Several paths, letters together, and `cache`."""
+    area = area_on(ours)
+    area.put("a", b"a")
+    area.mkdir("b")
+    program = peers.link("xrdfs")
+    both = tools.xrdfs(ours, "stat", area / "a", area / "b", program=program).ok().out
+    assert both.startswith(f"\nPath:   {area / 'a'}\n") and f"\n\nPath:   {area / 'b'}\n" in both
+    assert tools.xrdfs(ours, "ls", "-lR", area.path, program=program).ok().out == tools.xrdfs(ours, "ls", "-l", "-R", area.path, program=program).ok().out
+    tools.xrdfs(ours, "locate", "-rdn", area / "a", program=program).ok()
+    tools.xrdfs(ours, "cache", "evict", area / "a", program=program).fails(54, "[3000] ")
+    tools.xrdfs(ours, "cache", "remove", area / "a", program=program).fails(50, "[ERROR] Invalid arguments")
