@@ -292,3 +292,32 @@ fn brief(operation: &Operation) -> String {
         operation.end
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::tree::LinkId;
+
+    #[test]
+    fn too_much_in_hand_is_noticed() {
+        let formation = Formation { within: Duration::from_secs(1), ..Formation::new(30, 0) };
+        let mut world = formation.world(1);
+        let mut errands = Errands::prepare(&mut world, &formation, &mut Lot::new(1));
+        world.run(Duration::from_secs(10), |_| false);
+        // Asked all at once, for two milliseconds under way.
+        for number in 0..30 {
+            let path: Name = format!("/data/nowhere{number}").into_bytes().into();
+            world.begin(Wish::Read, &path, &[0], world.now, PATIENCE);
+        }
+        let asked = world.now + Duration::from_millis(2);
+        world.run(asked, |_| false);
+        assert_eq!(errands.within_bounds(&world), Ok(()), "thirty are fewer than there are paths");
+        errands.paths.clear();
+        assert!(errands.within_bounds(&world).is_err_and(|error| error.contains("queries: ")));
+        let answered = world.now + Duration::from_secs(1);
+        world.run(answered, |_| false);
+        assert_eq!(errands.within_bounds(&world), Ok(()));
+        world.hosts[5].outward.extend((0..LINKS_MAX as u64).map(|n| (LinkId::outward(100 + n), 0)));
+        assert!(errands.within_bounds(&world).is_err_and(|error| error.contains("connections of its own")));
+    }
+}
