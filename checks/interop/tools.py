@@ -32,6 +32,10 @@ class Result:
         assert self.status == 0, f"exit status {self.status}\n{self.out}{self.err}"
         return self
 
+    def silent(self):
+        assert not self.out and not self.err, f"{self.out}{self.err}"
+        return self
+
     def fails(self, status, *texts):
         assert self.status == status, f"exit status {self.status}, expected {status}\n{self.out}{self.err}"
         for text in texts:
@@ -51,6 +55,11 @@ def run(command, input=None, cwd=None, **environment):
 
 def xrdcp(*arguments, input=None, cwd=None, **environment):
     return run([XRDCP, "--nopbar", *arguments], input=input, cwd=cwd, **environment)
+
+
+def scalla(*arguments, input=None, cwd=None, **environment):
+    """Our program."""
+    return run([peers.program(), *arguments], input=input, cwd=cwd, **environment)
 
 
 def xrdfs(server, *words, input=None, cwd=None, program=XRDFS, **environment):

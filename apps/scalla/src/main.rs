@@ -5,6 +5,7 @@ mod bench;
 mod cli;
 mod cluster;
 mod config;
+mod copy;
 mod links;
 mod personality;
 mod serve;

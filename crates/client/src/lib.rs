@@ -22,6 +22,7 @@
 //! | `answers` | what servers answer: [`StatInfo`], [`Entry`], [`Location`], … |
 //! | `failure` | [`Error`], [`Cause`]: what failed where, on which way there, and what helps |
 //! | `settings` | [`Settings`]: `XRD_…` variables and `client.conf`, each value with its source |
+//! | `copy` | [`copy::Copier`]: copies files between this machine and servers, and between servers |
 //! | `url` | [`Url`]: `root://user@host:port//path?cgi`, several hosts too |
 //! | [`blocking`] | the same without a runtime, from any thread, also after `fork` |
 //!
@@ -54,6 +55,7 @@ mod channel;
 mod client;
 mod connect;
 mod connection;
+pub mod copy;
 mod encoded;
 mod error;
 mod failure;
@@ -72,6 +74,8 @@ mod sums;
 mod url;
 
 pub use bytes::Bytes;
+/// Checksums.
+pub use digest;
 /// Page checksums, as the data of `kXR_pgread` and `kXR_pgwrite` carry them.
 pub use digest::pages;
 /// Types and values of checksums.

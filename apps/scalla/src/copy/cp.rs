@@ -1,0 +1,170 @@
+//! `scalla cp`: copies files to, from and between servers.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use client::copy::{ChecksumWish, Copier, CopyAll, CopyError, CopyOptions, Listener, PARALLEL, Place, Watch};
+use client::{Client, Settings, Source};
+
+use super::asked;
+use super::show::{Show, Style};
+use super::work;
+
+/// Copy files to, from and between servers.
+///
+/// Places are paths, URLs (root://host//path, which may have wildcards), or - for standard input and output. A file
+/// appears under its name when it is whole, not before.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Cp {
+    /// What to copy, and last where to.
+    #[arg(value_name = "PLACE", value_parser = asked::place, num_args = 1.., required_unless_present = "from")]
+    places: Vec<Place>,
+    /// Also copy what the lines of this file name (- is standard input).
+    #[arg(long, value_name = "FILE")]
+    from: Option<String>,
+    /// Overwrite what is there.
+    #[arg(long, short)]
+    force: bool,
+    /// Complete what an earlier copy left; keep what this one leaves if it fails.
+    #[arg(long = "continue", short = 'c', conflicts_with = "force")]
+    resume: bool,
+    /// Copy directories with everything below.
+    #[arg(long, short)]
+    recursive: bool,
+    /// Keep times and permission bits (at servers: permission bits).
+    #[arg(long, short)]
+    preserve: bool,
+    /// Compare checksums of both ends: TYPE, TYPE:VALUE, or tell one: TYPE:print, TYPE:source. TYPE may be auto.
+    #[arg(long, value_name = "TYPE[:…]", value_parser = asked::checksum)]
+    checksum: Vec<ChecksumWish>,
+    /// Parallel connections for the data of each file.
+    #[arg(long, short = 'S', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=15))]
+    streams: Option<u64>,
+    /// Most files at once.
+    #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel)]
+    parallel: usize,
+    /// The file stays at the server only if it is closed successfully.
+    #[arg(long, short = 'P')]
+    posc: bool,
+    /// Ignore locks of other readers and writers.
+    #[arg(long)]
+    coerce: bool,
+    /// Write under the final name from the first byte on.
+    #[arg(long)]
+    in_place: bool,
+    /// Move data without page checksums.
+    #[arg(long)]
+    no_verify: bool,
+    /// Try a copy that failed so often again.
+    #[arg(long, value_name = "N")]
+    retry: Option<u64>,
+    /// Show nothing but failures.
+    #[arg(long, short, conflicts_with_all = ["verbose", "json"])]
+    quiet: bool,
+    /// Name each file when it is there.
+    #[arg(long, short, conflicts_with = "json")]
+    verbose: bool,
+    /// Show no progress.
+    #[arg(long, short = 'N')]
+    no_progress: bool,
+    /// Tell each file and the sum as a line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+fn parallel(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| (1..=1024).contains(number)).ok_or_else(|| "1 to 1024".to_owned())
+}
+
+impl Cp {
+    pub(crate) fn run(mut self) -> anyhow::Result<ExitCode> {
+        let mut settings = Settings::of_process();
+        if let Some(streams) = self.streams {
+            // The connection that carries the requests is one more.
+            settings.set("SubStreamsPerChannel", &(streams + 1).to_string(), Source::Option)?;
+        }
+        let (sources, target) = self.places(&settings)?;
+        let options = self.options(&settings);
+        let style = match (self.quiet, self.verbose, self.json) {
+            (true, ..) => Style::Quiet,
+            (_, true, _) => Style::Verbose,
+            (.., true) => Style::Json,
+            _ => Style::Normal,
+        };
+        let all = CopyAll { sources, target, recursive: self.recursive, parallel: self.parallel, options };
+        let watch = Watch::default();
+        let show = Arc::new(Show::new(style, !self.no_progress));
+        work::run(&watch, copy(all, settings, show, watch.clone()))
+    }
+
+    fn options(&self, settings: &Settings) -> CopyOptions {
+        let mut options = CopyOptions::of(settings);
+        options.force = self.force;
+        options.resume = self.resume;
+        options.preserve = self.preserve;
+        options.in_place = self.in_place;
+        options.persist_on_successful_close = self.posc;
+        options.coerce = self.coerce;
+        options.pages &= !self.no_verify;
+        options.checksums.clone_from(&self.checksum);
+        options.retries = self.retry.unwrap_or(options.retries);
+        options
+    }
+
+    /// What to copy and where to.
+    fn places(&mut self, settings: &Settings) -> anyhow::Result<(Vec<Place>, Place)> {
+        let mut places = std::mem::take(&mut self.places);
+        let listed = match &self.from {
+            Some(file) => list(file)?,
+            None => Vec::new(),
+        };
+        let alone = places.len() < 2 && listed.is_empty();
+        let target = match (alone, settings.cp_target.as_str()) {
+            (false, _) => places.pop(),
+            (true, "") => None,
+            (true, target) => Some(asked::place(target).map_err(anyhow::Error::msg)?),
+        };
+        let Some(target) = target else {
+            bail!("where to is missing: scalla cp SOURCE… TARGET");
+        };
+        places.extend(listed);
+        if places.len() > 1 && places.contains(&Place::Stream) {
+            bail!("standard input goes to one file; copy the others without it");
+        }
+        Ok((places, target))
+    }
+}
+
+/// The places that a file names, one on each line.
+fn list(file: &str) -> anyhow::Result<Vec<Place>> {
+    let text =
+        if file == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(file) };
+    let text = text.with_context(|| format!("cannot read {file}"))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    lines
+        .map(|(index, line)| {
+            asked::place(line.trim()).map_err(|error| anyhow::anyhow!("{file}:{}: {error}", index + 1))
+        })
+        .collect()
+}
+
+async fn copy(all: CopyAll, settings: Settings, show: Arc<Show>, watch: Watch) -> anyhow::Result<ExitCode> {
+    let client = Client::with(settings, "scalla");
+    let listener: Arc<dyn Listener> = show.clone();
+    match Copier::new(&client).copy_all(&all, listener, &watch).await {
+        Ok(tally) => {
+            show.summary(&tally);
+            let bad = tally.failed > 0 || show.has_failed();
+            Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        }
+        Err(CopyError::Cancelled) => {
+            show.error(&CopyError::Cancelled);
+            Ok(ExitCode::from(work::INTERRUPTED))
+        }
+        Err(error) => {
+            show.error(&error);
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! What a user sees of a copy: progress on a terminal, nothing but failures elsewhere, or lines of JSON.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
+use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+
+use crate::cli::{complain, print};
+
+/// How much is shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Style {
+    /// Progress if there is a terminal; failures.
+    Normal,
+    /// Failures.
+    Quiet,
+    /// Also every file.
+    Verbose,
+    /// A line of JSON for each file, and one for all.
+    Json,
+}
+
+/// Shows copies.
+pub(super) struct Show {
+    style: Style,
+    begun: Instant,
+    bar: Option<ProgressBar>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    found: u64,
+    total: u64,
+    ended: u64,
+    /// Bytes of files on their way, by source.
+    done: HashMap<String, u64>,
+    failed: bool,
+}
+
+impl Show {
+    pub(super) fn new(style: Style, progress: bool) -> Self {
+        let terminal = std::io::stderr().is_terminal();
+        let wanted = progress && terminal && matches!(style, Style::Normal | Style::Verbose);
+        let bar = wanted.then(|| {
+            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
+            let template =
+                "{prefix}{wide_bar} {percent:>3}%  {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left";
+            let plain = ProgressStyle::default_bar();
+            bar.set_style(ProgressStyle::with_template(template).unwrap_or(plain));
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Self { style, begun: Instant::now(), bar, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| complain(text)),
+            None => complain(text),
+        }
+    }
+
+    /// Whether anything failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.state().failed
+    }
+
+    /// The last words.
+    pub(super) fn summary(&self, tally: &Tally) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let Tally { copied, bytes, failed } = *tally;
+        match self.style {
+            Style::Json => {
+                let line = json!({ "copied": copied, "bytes": bytes, "failed": failed, "seconds": seconds });
+                print(&format!("{line}\n"));
+            }
+            Style::Normal if self.bar.is_none() && failed == 0 => {}
+            Style::Quiet => {}
+            Style::Normal | Style::Verbose => {
+                let rate = HumanBytes((bytes as f64 / seconds.max(1e-3)) as u64);
+                let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
+                let files = if copied == 1 { "file" } else { "files" };
+                let size = HumanBytes(bytes);
+                complain(&format!("{copied} {files}, {size} in {seconds:.1} s ({rate}/s){failed}\n"));
+            }
+        }
+    }
+
+    /// What went wrong as a whole.
+    pub(super) fn error(&self, error: &CopyError) {
+        self.state().failed = true;
+        match self.style {
+            Style::Json => print(&format!("{}\n", json!({ "error": error.to_string() }))),
+            _ => self.line(&format!("scalla: error: {error}\n")),
+        }
+    }
+
+    fn tell(&self, job: &CopyJob, done: &CopyDone) {
+        match self.style {
+            Style::Json => {
+                let checksums: Vec<_> = done
+                    .checksums
+                    .iter()
+                    .map(|(place, sum)| json!({ "of": place.to_string(), "type": sum.kind, "value": sum.value }))
+                    .collect();
+                let shares: Vec<_> = done
+                    .shares
+                    .iter()
+                    .map(|share| json!({ "source": share.source, "bytes": share.bytes, "failed": share.failed }))
+                    .collect();
+                let line = json!({
+                    "source": job.source.to_string(), "target": job.target.to_string(), "size": done.size,
+                    "copied": done.copied, "seconds": done.time.as_secs_f64(), "checksums": checksums,
+                    "shares": shares, "third_party": done.third_party,
+                });
+                print(&format!("{line}\n"));
+            }
+            Style::Normal | Style::Verbose => {
+                for (place, sum) in &done.checksums {
+                    self.line(&format!("{}: {} {place} {}\n", sum.kind, sum.value, done.size));
+                }
+                if self.style == Style::Verbose {
+                    self.line(&format!("{} -> {}\n", job.source, job.target));
+                    for share in &done.shares {
+                        let bytes = HumanBytes(share.bytes);
+                        let failed = share.failed.as_ref().map(|why| format!(", dropped: {why}"));
+                        self.line(&format!("  {}: {bytes}{}\n", share.source, failed.unwrap_or_default()));
+                    }
+                }
+            }
+            Style::Quiet => {}
+        }
+    }
+}
+
+impl Listener for Show {
+    fn found(&self, job: &CopyJob) {
+        let mut state = self.state();
+        state.found += 1;
+        state.total += job.size.unwrap_or(0);
+        if let Some(bar) = &self.bar {
+            bar.set_length(state.total);
+        }
+    }
+
+    fn progress(&self, job: &CopyJob, progress: Progress) {
+        let Some(bar) = &self.bar else { return };
+        let mut state = self.state();
+        let before = match state.done.insert(job.source.to_string(), progress.done) {
+            Some(before) => before,
+            None => {
+                // Now the size is known that a listing did not tell.
+                state.total += progress.total.unwrap_or(0).saturating_sub(job.size.unwrap_or(0));
+                bar.set_length(state.total);
+                0
+            }
+        };
+        bar.inc(progress.done.saturating_sub(before));
+    }
+
+    fn ended(&self, job: &CopyJob, result: &Result<CopyDone, CopyError>) {
+        match result {
+            Ok(done) => self.tell(job, done),
+            Err(CopyError::Cancelled) => {}
+            Err(error) => self.error(error),
+        }
+        let mut state = self.state();
+        state.ended += 1;
+        state.done.remove(&job.source.to_string());
+        if let Some(bar) = &self.bar
+            && state.found > 1
+        {
+            bar.set_prefix(format!("{}/{} ", state.ended, state.found));
+        }
+    }
+
+    fn missed(&self, error: &CopyError) {
+        self.error(error);
+    }
+}

@@ -1,0 +1,36 @@
+//! The runtime of a copy, and what an interrupt does to it.
+
+use std::process::ExitCode;
+
+use client::copy::Watch;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What shells expect of a program that was interrupted.
+pub(super) const INTERRUPTED: u8 = 130;
+
+/// Runs `work` to its end. The first interrupt stops `watch`, so that the copies clean up; the second ends at once.
+pub(super) fn run(
+    watch: &Watch,
+    work: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let (mut interrupt, mut terminate) =
+            (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let watch = watch.clone();
+        let stopping = async move {
+            loop {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if watch.is_cancelled() {
+                    std::process::exit(i32::from(INTERRUPTED));
+                }
+                watch.cancel();
+            }
+        };
+        tokio::spawn(stopping);
+        work.await
+    })
+}

@@ -1,0 +1,70 @@
+//! Threads for calls that may block on a file, so that the network does not wait for a disk.
+
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// Most threads: a disk serves no more at once, and memory needs no more.
+const THREADS_MAX: usize = 4;
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// The threads. They end when the last clone is gone.
+#[derive(Clone)]
+pub(super) struct Disk {
+    work: Sender<Work>,
+}
+
+impl Disk {
+    /// Starts them.
+    pub(super) fn start() -> Self {
+        let (work, queue) = mpsc::channel::<Work>();
+        let queue = Arc::new(Mutex::new(queue));
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        for number in 0..threads {
+            let queue = queue.clone();
+            let serve = move || {
+                loop {
+                    // The lock is held while waiting, and released before working.
+                    let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(work) = next else { break };
+                    work();
+                }
+            };
+            // Without any thread the work is refused, and the copy fails with that.
+            std::thread::Builder::new().name(format!("disk-{number}")).spawn(serve).ok();
+        }
+        Self { work }
+    }
+
+    /// Has something done. `false` when there is nobody to do it.
+    pub(super) fn post(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        self.work.send(Box::new(work)).is_ok()
+    }
+
+    /// Has something done and waits for its result; `None` when there is nobody to do it.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, result) = oneshot::channel();
+        self.post(move || {
+            let _ = answer.send(work());
+        });
+        result.await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_given_to_it_is_done() {
+        let disk = Disk::start();
+        let here = std::thread::current().id();
+        let there = disk.run(move || std::thread::current().id() != here).await;
+        assert_eq!(there, Some(true));
+    }
+}

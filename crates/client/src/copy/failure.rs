@@ -1,0 +1,139 @@
+//! Why a copy failed.
+
+use std::io;
+
+use crate::failure::Error;
+
+/// Which end of a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// Where the bytes come from.
+    Source,
+    /// Where they go.
+    Target,
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(if *self == Self::Source { "source" } else { "target" })
+    }
+}
+
+/// A copy that failed. The texts name the file and what helps; places are as they print.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// A server said no, or could not be asked.
+    #[error("{error} ({side})")]
+    Remote {
+        /// Which end.
+        side: Side,
+        /// What it said.
+        error: Error,
+    },
+    /// The machine's own file system said no.
+    #[error("{operation} {path}: {text}")]
+    Local {
+        /// What was to be done.
+        operation: &'static str,
+        /// To which file.
+        path: String,
+        /// What kind of error it is.
+        kind: io::ErrorKind,
+        /// What the system said, and what helps.
+        text: String,
+    },
+    /// There is a file already where the copy should go.
+    #[error("{0} exists; --force overwrites it, --continue completes it")]
+    Exists(String),
+    /// A folder, where a file is needed.
+    #[error("{0} is a directory; --recursive copies those")]
+    IsDirectory(String),
+    /// The source has fewer bytes than it said.
+    #[error("{place} ended at byte {at} of {size}: it has changed or is damaged; copy it again")]
+    Short {
+        /// The source.
+        place: String,
+        /// Where it ended.
+        at: u64,
+        /// What it had said.
+        size: u64,
+    },
+    /// The part of an earlier copy is none of this source.
+    #[error("{target} cannot be continued: {why}; --force copies it anew")]
+    NotContinued {
+        /// What was to be completed.
+        target: String,
+        /// Why it is none.
+        why: String,
+    },
+    /// The copy is not what it should be.
+    #[error(
+        "{kind} of {place} is {found}, but should be {expected}: the data was damaged on its way or on a disk; copy it again"
+    )]
+    Checksum {
+        /// What was checked.
+        place: String,
+        /// Name of the algorithm.
+        kind: String,
+        /// What it has.
+        found: String,
+        /// What it should have.
+        expected: String,
+    },
+    /// What was asked for does not go together.
+    #[error("{0}")]
+    Usage(String),
+    /// Somebody stopped it.
+    #[error("interrupted")]
+    Cancelled,
+    /// No source is left.
+    #[error("no source of {place} is left: {}", .reasons.join("; "))]
+    NoSource {
+        /// The file.
+        place: String,
+        /// Why each of them was given up.
+        reasons: Vec<String>,
+    },
+}
+
+impl CopyError {
+    pub(super) fn local(
+        operation: &'static str,
+        path: impl AsRef<std::path::Path>,
+        error: &io::Error,
+    ) -> Self {
+        let remedy = match error.kind() {
+            io::ErrorKind::NotFound => "; check the path",
+            io::ErrorKind::PermissionDenied => "; check your permissions there",
+            io::ErrorKind::StorageFull => "; make room, or copy elsewhere",
+            io::ErrorKind::QuotaExceeded => "; your quota is used up: remove something, or copy elsewhere",
+            io::ErrorKind::ReadOnlyFilesystem => "; copy elsewhere",
+            _ => "",
+        };
+        Self::Local {
+            operation,
+            path: path.as_ref().display().to_string(),
+            kind: error.kind(),
+            text: format!("{error}{remedy}"),
+        }
+    }
+
+    pub(super) fn source(error: Error) -> Self {
+        Self::Remote { side: Side::Source, error }
+    }
+
+    pub(super) fn target(error: Error) -> Self {
+        Self::Remote { side: Side::Target, error }
+    }
+
+    /// Whether it may go well when it is tried again.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Remote { error, .. } => error.is_transient(),
+            Self::Short { .. } | Self::Checksum { .. } | Self::NoSource { .. } => true,
+            _ => false,
+        }
+    }
+}

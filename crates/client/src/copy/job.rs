@@ -1,0 +1,157 @@
+//! One file, from its opening to its name.
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::Copier;
+use super::checks::Checks;
+use super::failure::CopyError;
+use super::local::LocalTarget;
+use super::options::{CopyDone, CopyJob, CopyOptions, Watch};
+use super::place::Place;
+use super::pump::Pump;
+use super::source::{From, Source};
+use super::target::{Target, unless_stopped};
+use crate::answers::Checksum;
+
+impl Copier {
+    /// Copies one file. `watch` is told how far it is, and can stop it.
+    ///
+    /// # Errors
+    /// [`CopyError`]. Nothing that looks whole is left then, unless `options` ask for it.
+    pub async fn copy(
+        &self,
+        job: &CopyJob,
+        options: &CopyOptions,
+        watch: &Watch,
+    ) -> Result<CopyDone, CopyError> {
+        let begun = Instant::now();
+        let mut options = options.clone();
+        let mut attempts = 0;
+        loop {
+            let made = self.attempt(job, &options, watch).await;
+            match made {
+                Ok(done) => return Ok(CopyDone { time: begun.elapsed(), ..done }),
+                Err(error) if error.is_transient() && attempts < options.retries => attempts += 1,
+                Err(error) => return Err(error),
+            }
+            // What `CpRetryPolicy` says: go on, or begin again.
+            options.resume |= self.client.settings().cp_retry_policy.eq_ignore_ascii_case("continue");
+        }
+    }
+
+    async fn attempt(
+        &self,
+        job: &CopyJob,
+        options: &CopyOptions,
+        watch: &Watch,
+    ) -> Result<CopyDone, CopyError> {
+        if matches!((&job.source, &job.target), (Place::Stream, _) | (_, Place::Stream)) && options.resume {
+            return Err(CopyError::Usage("a stream cannot be continued".to_owned()));
+        }
+        let source = unless_stopped(watch, Source::open(self, &job.source, options)).await?;
+        if let (Some(size), Place::Local(path)) = (source.size, &job.target)
+            && size <= options.chunk_bytes as u64
+            && options.checksums.is_empty()
+            && !options.resume
+        {
+            let length = usize::try_from(size).unwrap_or(0);
+            let data =
+                if size == 0 { Bytes::new() } else { unless_stopped(watch, source.read(0, length)).await? };
+            return self.small(source, path.clone(), data, options, watch).await;
+        }
+        let at = match &source.from {
+            From::Remote { file, .. } => Some(file.location()),
+            _ => None,
+        };
+        let begin = Checks::begin(self, at.as_ref(), &job.target, options);
+        let mut checks = unless_stopped(watch, begin).await?;
+        let opened = unless_stopped(watch, Target::open(self, &job.target, &source, options)).await;
+        let (target, from) = opened?;
+        self.flow(job, options, watch, source, target, from, &mut checks).await
+    }
+
+    /// A file that is here already, all of it: written in one visit to the disk.
+    async fn small(
+        &self,
+        source: Source,
+        path: std::path::PathBuf,
+        data: Bytes,
+        options: &CopyOptions,
+        watch: &Watch,
+    ) -> Result<CopyDone, CopyError> {
+        let size = data.len() as u64;
+        let kept = source.kept.filter(|_| options.preserve);
+        let options = options.clone();
+        let write = move || {
+            let (mut target, _) = LocalTarget::create(&path, &options)?;
+            target.write(0, &data)?;
+            target.finish(size, kept)
+        };
+        self.disk.run(write).await.unwrap_or(Err(CopyError::Cancelled))?;
+        watch.advance(size, Some(size));
+        Ok(done(size, size))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    async fn flow(
+        &self,
+        job: &CopyJob,
+        options: &CopyOptions,
+        watch: &Watch,
+        source: Source,
+        target: Target,
+        from: u64,
+        checks: &mut Checks,
+    ) -> Result<CopyDone, CopyError> {
+        let (size, kept) = (source.size, source.kept.filter(|_| options.preserve));
+        let (into, ending) = target.into_flow(self, from, checks.sums(), options).await?;
+        let ends_with_hole = source.extents(from).await.last().map(|extent| extent.end) != size;
+        let pump = Pump::new(source, into, from, options.chunk_bytes, watch.clone()).await;
+        let run = async {
+            unless_stopped(watch, pump.sum_up(from)).await?;
+            pump.run(options.chunks).await
+        };
+        let size = match run.await {
+            Ok(size) => size,
+            Err(error) => {
+                ending.give_up(self, pump.whole_to(), options).await;
+                return Err(error);
+            }
+        };
+        let copied = pump.copied();
+        let written = ending.written().await;
+        let sums = written.sums.clone();
+        let verified = unless_stopped(watch, checks.verify_source(&job.source, &sums)).await;
+        let mut checksums = match verified {
+            Ok(told) => told,
+            Err(error) => {
+                written.discard(self, options).await;
+                return Err(error);
+            }
+        };
+        let at = written.finish(self, size, ends_with_hole, kept).await?;
+        let verified = checks.verify_target(self, &job.target, at.as_ref(), &sums);
+        match unless_stopped(watch, verified).await {
+            Ok(told) => checksums.extend(told),
+            Err(error) => {
+                if let (Some(at), CopyError::Checksum { .. }) = (&at, &error) {
+                    self.client.file_system(at).rm(&at.path).await.ok();
+                }
+                return Err(error);
+            }
+        }
+        Ok(CopyDone { checksums, ..done(size, copied) })
+    }
+}
+
+fn done(size: u64, copied: u64) -> CopyDone {
+    CopyDone {
+        size,
+        copied,
+        time: std::time::Duration::ZERO,
+        checksums: Vec::<(Place, Checksum)>::new(),
+        shares: Vec::new(),
+        third_party: false,
+    }
+}

@@ -1,0 +1,75 @@
+//! Copies files: between this machine and servers, between servers, from standard input and to standard output.
+//!
+//! ```text
+//! let copier = Copier::new(&client);
+//! let job = CopyJob { source: Place::parse("root://host//file")?, target: Place::parse("file")?, size: None };
+//! let done = copier.copy(&job, &CopyOptions::of(client.settings()), &Watch::default()).await?;
+//! ```
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Copier`] |
+//! | `tree` | [`CopyAll`]: folders, patterns, several files at once |
+//! | `pattern` | wildcards |
+//! | `job` | one file from its opening to its name |
+//! | `checks` | checksums of both ends |
+//! | `place` | [`Place`]: where files come from and go to |
+//! | `options` | [`CopyOptions`], [`CopyJob`], [`CopyDone`], [`Watch`] |
+//! | `failure` | [`CopyError`] |
+//! | `source`, `target` | the two ends of a copy |
+//! | `local` | files of this machine: temporary names, holes, times |
+//! | `pump` | chunks on their way |
+//! | `sequence` | what has to be taken in the order of the file |
+//! | `disk` | threads for calls that block |
+
+mod checks;
+mod disk;
+mod failure;
+mod job;
+mod local;
+mod options;
+mod pattern;
+mod place;
+mod pump;
+mod sequence;
+mod source;
+mod target;
+mod tree;
+
+use crate::client::Client;
+use disk::Disk;
+
+pub use failure::{CopyError, Side};
+pub use options::{
+    Against, ChecksumWish, CopyDone, CopyJob, CopyOptions, Progress, Share, ThirdParty, Watch,
+};
+pub use pattern::{has_wildcard, matches};
+pub use place::Place;
+pub use tree::{CopyAll, Listener, PARALLEL, Tally};
+
+/// Copies files. Clones share connections, memory and threads.
+#[derive(Clone)]
+pub struct Copier {
+    client: Client,
+    disk: Disk,
+}
+
+impl std::fmt::Debug for Copier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Copier")
+    }
+}
+
+impl Copier {
+    /// With the connections of `client`.
+    #[must_use]
+    pub fn new(client: &Client) -> Self {
+        Self { client: client.clone(), disk: Disk::start() }
+    }
+
+    /// Its client.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+}

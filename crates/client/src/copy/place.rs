@@ -1,0 +1,133 @@
+//! [`Place`]: where a copy comes from or goes to.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::error::UrlError;
+use crate::url::{Scheme, Url};
+
+/// A file, a folder, or a stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// On this machine.
+    Local(PathBuf),
+    /// On a server.
+    Remote(Url),
+    /// Standard input or output.
+    Stream,
+}
+
+impl Place {
+    /// What users write: a URL with `://`, `-`, or a path on this machine.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        if text == "-" {
+            return Ok(Self::Stream);
+        }
+        let is_url = text.split_once("://").is_some_and(|(name, _)| !name.contains(['/', '?']));
+        if !is_url {
+            return if text.is_empty() { Err(UrlError::Empty) } else { Ok(Self::Local(text.into())) };
+        }
+        let url = Url::parse(text)?;
+        Ok(match url.scheme {
+            Scheme::File => Self::Local(url.path.into()),
+            Scheme::Stdio => Self::Stream,
+            _ => Self::Remote(url),
+        })
+    }
+
+    /// The last component of its path; `None` when it has none.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        let name = match self {
+            Self::Local(path) => path.file_name()?.to_string_lossy().into_owned(),
+            Self::Remote(url) => url.path.trim_end_matches('/').rsplit('/').next()?.to_owned(),
+            Self::Stream => return None,
+        };
+        Some(name).filter(|name| !matches!(name.as_str(), "" | "." | ".."))
+    }
+
+    /// A path below it; `name` may have several components.
+    #[must_use]
+    pub fn join(&self, name: &str) -> Self {
+        match self {
+            Self::Local(path) => Self::Local(path.join(name)),
+            Self::Remote(url) => {
+                let path = format!("{}/{name}", url.path.trim_end_matches('/'));
+                Self::Remote(Url { path, ..url.clone() })
+            }
+            Self::Stream => Self::Stream,
+        }
+    }
+
+    /// Whether it is written as a folder: with `/` at its end.
+    #[must_use]
+    pub fn ends_with_slash(&self) -> bool {
+        match self {
+            Self::Local(path) => path.as_os_str().as_encoded_bytes().ends_with(b"/"),
+            Self::Remote(url) => url.path.ends_with('/'),
+            Self::Stream => false,
+        }
+    }
+
+    /// The URL, if it is on a server.
+    #[must_use]
+    pub fn url(&self) -> Option<&Url> {
+        if let Self::Remote(url) = self { Some(url) } else { None }
+    }
+
+    /// The path, if it is on this machine.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        if let Self::Local(path) = self { Some(path) } else { None }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => path.display().fmt(f),
+            Self::Remote(url) => url.fmt(f),
+            Self::Stream => f.write_str("-"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_users_write() {
+        let local = |path: &str| Place::Local(path.into());
+        for (text, place) in [
+            ("a", local("a")),
+            ("/a/b", local("/a/b")),
+            ("file:///a", local("/a")),
+            ("a://b/c", local("a://b/c")),
+            ("./x?y", local("./x?y")),
+            ("-", Place::Stream),
+        ] {
+            if text == "a://b/c" {
+                assert_eq!(Place::parse(text), Err(UrlError::UnknownScheme("a".into())));
+            } else {
+                assert_eq!(Place::parse(text).unwrap(), place, "{text}");
+            }
+        }
+        assert_eq!(Place::parse("root://h//a").unwrap().to_string(), "root://h:1094//a");
+        assert_eq!(Place::parse(""), Err(UrlError::Empty));
+    }
+
+    #[test]
+    fn names_and_joins() {
+        let place = |text: &str| Place::parse(text).unwrap();
+        assert_eq!(place("root://h//a/b/?x=1").name().as_deref(), Some("b"));
+        assert_eq!(place("root://h").name(), None);
+        assert_eq!(place("dir/..").name(), None);
+        assert_eq!(place("root://h//a/").join("b/c").to_string(), "root://h:1094//a/b/c");
+        assert_eq!(place("a").join("b"), Place::Local("a/b".into()));
+        assert!(place("a/").ends_with_slash() && !place("root://h//a").ends_with_slash());
+    }
+}

@@ -1,0 +1,312 @@
+//! Moves the bytes of one file: several chunks are on their way at once, each read and then written by the same lane.
+//!
+//! A target on this machine is written in the order of the file ([`Sequence`]); one at a server in any order, but no
+//! chunk is begun further than [`AHEAD_BYTES_MAX`] behind the first that is missing.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::failure::CopyError;
+use super::options::Watch;
+use super::sequence::{Piece, Sequence};
+use super::source::Source;
+use crate::file::File;
+
+/// How far writes to a server may run ahead of one that is not answered. Whoever completes a file that was cut off
+/// goes back by as much.
+pub(super) const AHEAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// Where the bytes go.
+pub(super) enum Into {
+    /// In order, to this machine.
+    Sequence(Sequence),
+    /// To a server, and past the sums if there are any.
+    Remote { file: File, pages: bool, sums: Option<Sequence> },
+}
+
+/// One copy in the making.
+pub(super) struct Pump {
+    pub(super) source: Source,
+    pub(super) into: Into,
+    pub(super) chunk_bytes: usize,
+    pub(super) watch: Watch,
+    plan: Mutex<Plan>,
+    /// Told when a chunk is done.
+    moved: Notify,
+    /// Held by the lane that reads a stream.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// What is still to be read.
+struct Plan {
+    /// Parts with data, the next one last.
+    extents: Vec<Range<u64>>,
+    /// Where the next chunk or hole begins.
+    next: u64,
+    /// The end, when it is known.
+    size: Option<u64>,
+    /// Where the chunks on their way begin.
+    moving: BTreeSet<u64>,
+    /// Bytes that are where they belong.
+    copied: u64,
+}
+
+/// What a lane does next.
+#[derive(PartialEq, Eq, Debug)]
+enum Step {
+    Data(u64, usize),
+    Hole(u64, u64),
+    /// Too far ahead.
+    Pause,
+    End,
+}
+
+impl Plan {
+    fn new(from: u64, size: Option<u64>, mut extents: Vec<Range<u64>>) -> Self {
+        extents.reverse();
+        Self { extents, next: from, size, moving: BTreeSet::new(), copied: 0 }
+    }
+
+    fn step(&mut self, chunk: u64, ahead: Option<u64>) -> Step {
+        if let (Some(first), Some(ahead)) = (self.moving.first(), ahead)
+            && self.next >= first + ahead
+        {
+            return Step::Pause;
+        }
+        let at = self.next;
+        let end = self.size.unwrap_or(u64::MAX);
+        while self.extents.last().is_some_and(|extent| extent.end <= at) {
+            self.extents.pop();
+        }
+        let step = match self.extents.last() {
+            Some(extent) if extent.start <= at => {
+                // Chunks begin at multiples of their size where they can.
+                let length = (chunk - at % chunk).min(extent.end - at);
+                Step::Data(at, usize::try_from(length).unwrap_or(usize::MAX))
+            }
+            Some(extent) => Step::Hole(at, extent.start - at),
+            None if at < end && self.size.is_some() => Step::Hole(at, end - at),
+            None => return Step::End,
+        };
+        self.next += match step {
+            Step::Data(_, length) => length as u64,
+            Step::Hole(_, length) => length,
+            Step::Pause | Step::End => 0,
+        };
+        self.moving.insert(at);
+        step
+    }
+}
+
+impl Pump {
+    pub(super) async fn new(
+        source: Source,
+        into: Into,
+        from: u64,
+        chunk_bytes: usize,
+        watch: Watch,
+    ) -> Arc<Self> {
+        let extents = source.extents(from).await;
+        let plan = Mutex::new(Plan::new(from, source.size, extents));
+        watch.begin(from, source.size);
+        let (moved, turn) = (Notify::new(), tokio::sync::Mutex::default());
+        Arc::new(Self { source, into, chunk_bytes, watch, plan, moved, turn })
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Moves everything, with so many chunks on their way at once, and returns the size of the file.
+    pub(super) async fn run(self: &Arc<Self>, lanes: usize) -> Result<u64, CopyError> {
+        let chunks = self.source.size.map(|size| size.div_ceil(self.chunk_bytes.max(1) as u64).max(1));
+        let lanes = chunks.map_or(lanes, |chunks| lanes.min(usize::try_from(chunks).unwrap_or(lanes)));
+        let result = if lanes <= 1 {
+            tokio::select! {
+                result = self.clone().lane() => result,
+                () = self.watch.cancelled() => Err(CopyError::Cancelled),
+            }
+        } else {
+            self.run_lanes(lanes).await
+        };
+        result.map(|()| self.plan().next)
+    }
+
+    async fn run_lanes(self: &Arc<Self>, lanes: usize) -> Result<(), CopyError> {
+        let mut running = JoinSet::new();
+        for _ in 0..lanes.max(1) {
+            running.spawn(self.clone().lane());
+        }
+        loop {
+            let ended = tokio::select! {
+                ended = running.join_next() => ended,
+                () = self.watch.cancelled() => Some(Ok(Err(CopyError::Cancelled))),
+            };
+            match ended {
+                None => return Ok(()),
+                Some(Ok(Ok(()))) => {}
+                // The others end where they are.
+                Some(Ok(Err(error))) => {
+                    running.shutdown().await;
+                    return Err(error);
+                }
+                Some(Err(_)) => {
+                    running.shutdown().await;
+                    return Err(CopyError::Cancelled);
+                }
+            }
+        }
+    }
+
+    /// Adds to the sums what is at the server already, the first `to` bytes.
+    pub(super) async fn sum_up(&self, to: u64) -> Result<(), CopyError> {
+        let Into::Remote { sums: Some(sums), .. } = &self.into else { return Ok(()) };
+        let mut at = 0;
+        while at < to {
+            let length = usize::try_from(to - at).unwrap_or(usize::MAX).min(self.chunk_bytes.max(1));
+            let data = self.source.read(at, length).await?;
+            sums.bring(at, Piece::Data(data)).await?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+
+    /// Bytes that arrived.
+    pub(super) fn copied(&self) -> u64 {
+        self.plan().copied
+    }
+
+    /// Up to where everything is at the server.
+    pub(super) fn whole_to(&self) -> u64 {
+        let plan = self.plan();
+        plan.moving.first().copied().unwrap_or(plan.next)
+    }
+
+    async fn lane(self: Arc<Self>) -> Result<(), CopyError> {
+        loop {
+            let (offset, piece) = if self.source.is_stream() {
+                let Some(read) = self.next_of_stream().await? else { return Ok(()) };
+                read
+            } else {
+                match self.step().await {
+                    Step::Data(offset, length) => {
+                        (offset, Piece::Data(self.source.read(offset, length).await?))
+                    }
+                    Step::Hole(offset, length) => (offset, Piece::Hole(length)),
+                    Step::Pause | Step::End => return Ok(()),
+                }
+            };
+            self.put(offset, piece).await?;
+        }
+    }
+
+    async fn step(&self) -> Step {
+        let ahead = matches!(self.into, Into::Remote { .. }).then_some(AHEAD_BYTES_MAX);
+        loop {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            moved.as_mut().enable();
+            let step = self.plan().step(self.chunk_bytes.max(1) as u64, ahead);
+            if step != Step::Pause {
+                return step;
+            }
+            moved.await;
+        }
+    }
+
+    /// The next bytes of a stream, which one lane at a time reads.
+    async fn next_of_stream(&self) -> Result<Option<(u64, Piece)>, CopyError> {
+        let _turn = self.turn.lock().await;
+        let data = self.source.read_next(self.chunk_bytes).await?;
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let mut plan = self.plan();
+        let offset = plan.next;
+        plan.next += data.len() as u64;
+        plan.moving.insert(offset);
+        Ok(Some((offset, Piece::Data(data))))
+    }
+
+    async fn put(&self, offset: u64, piece: Piece) -> Result<(), CopyError> {
+        let (length, moved) = match &piece {
+            Piece::Data(data) => (data.len() as u64, data.len() as u64),
+            Piece::Hole(length) => (*length, 0),
+        };
+        match &self.into {
+            Into::Sequence(sequence) => sequence.bring(offset, piece).await?,
+            Into::Remote { file, pages, sums } => {
+                let data = if let Piece::Data(data) = &piece { Some(data.clone()) } else { None };
+                let summed = async {
+                    match sums {
+                        Some(sums) => sums.bring(offset, piece).await,
+                        None => Ok(()),
+                    }
+                };
+                let written = async {
+                    let Some(data) = data else { return Ok(()) };
+                    let done = if *pages {
+                        file.write_pages(offset, data).await
+                    } else {
+                        file.write(offset, data).await
+                    };
+                    done.map_err(CopyError::target)
+                };
+                tokio::try_join!(written, summed)?;
+            }
+        }
+        {
+            let mut plan = self.plan();
+            plan.moving.remove(&offset);
+            plan.copied += moved;
+        }
+        self.moved.notify_waiters();
+        self.watch.advance(length, self.source.size);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_cover_the_data_and_holes_the_rest() {
+        let mut plan = Plan::new(5, Some(100), vec![5..12, 30..31, 50..75]);
+        let mut steps = Vec::new();
+        loop {
+            match plan.step(10, None) {
+                Step::End => break,
+                step => steps.push(step),
+            }
+        }
+        use Step::{Data, Hole};
+        let expected = [
+            Data(5, 5),
+            Data(10, 2),
+            Hole(12, 18),
+            Data(30, 1),
+            Hole(31, 19),
+            Data(50, 10),
+            Data(60, 10),
+            Data(70, 5),
+            Hole(75, 25),
+        ];
+        assert_eq!(steps, expected);
+        assert_eq!(plan.next, 100);
+    }
+
+    #[test]
+    fn nothing_is_begun_too_far_ahead_of_what_is_missing() {
+        let mut plan = Plan::new(0, Some(100), std::iter::once(0..100).collect());
+        assert_eq!(plan.step(10, Some(20)), Step::Data(0, 10));
+        assert_eq!(plan.step(10, Some(20)), Step::Data(10, 10));
+        plan.moving.remove(&10);
+        assert_eq!(plan.step(10, Some(20)), Step::Pause);
+        plan.moving.remove(&0);
+        assert_eq!(plan.step(10, Some(20)), Step::Data(20, 10));
+    }
+}

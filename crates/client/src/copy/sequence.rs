@@ -1,0 +1,243 @@
+//! [`Sequence`]: pieces of a file that come in any order are taken in the order of the file: written one behind the
+//! other, and summed up.
+//!
+//! Whoever brings a piece waits until it is taken. So no more pieces lie here than are brought at once, and what is
+//! written is whole up to its end at any time: an interrupted copy can go on from there.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use digest::Running;
+use tokio::sync::{Notify, oneshot};
+
+use super::disk::Disk;
+use super::failure::CopyError;
+use super::local::LocalTarget;
+
+/// Zeros for the sums of holes.
+static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+
+/// A piece of a file.
+pub(super) enum Piece {
+    Data(Bytes),
+    /// So many zeros.
+    Hole(u64),
+}
+
+impl Piece {
+    fn length(&self) -> u64 {
+        match self {
+            Self::Data(data) => data.len() as u64,
+            Self::Hole(length) => *length,
+        }
+    }
+}
+
+/// Where pieces go.
+pub(super) enum Out {
+    File(LocalTarget),
+    /// Standard output.
+    Stream,
+    /// Nowhere: they are only summed up.
+    Nowhere,
+}
+
+/// What takes the pieces.
+pub(super) struct Taker {
+    pub(super) sums: Vec<Running>,
+    pub(super) out: Out,
+}
+
+impl Taker {
+    fn take(&mut self, offset: u64, piece: &Piece) -> Result<(), CopyError> {
+        match piece {
+            Piece::Data(data) => {
+                match &mut self.out {
+                    Out::File(file) => file.write(offset, data)?,
+                    Out::Stream => write_out(data)?,
+                    Out::Nowhere => {}
+                }
+                self.sums.iter_mut().for_each(|sum| sum.update(data));
+            }
+            Piece::Hole(length) => {
+                let mut left = *length;
+                let wants_zeros = !self.sums.is_empty() || matches!(self.out, Out::Stream);
+                while left > 0 && wants_zeros {
+                    let count = left.min(ZEROS.len() as u64);
+                    let zeros = ZEROS.get(..count as usize).unwrap_or_default();
+                    if matches!(self.out, Out::Stream) {
+                        write_out(zeros)?;
+                    }
+                    self.sums.iter_mut().for_each(|sum| sum.update(zeros));
+                    left -= count;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_out(data: &[u8]) -> Result<(), CopyError> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    out.write_all(data)
+        .and_then(|()| out.flush())
+        .map_err(|error| CopyError::local("write", "standard output", &error))
+}
+
+struct Waiting {
+    piece: Piece,
+    taken: oneshot::Sender<Result<(), CopyError>>,
+}
+
+struct State {
+    /// Where the next piece begins.
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+    /// Away while a thread of the disk takes pieces.
+    taker: Option<Taker>,
+    failed: Option<CopyError>,
+}
+
+/// See above. Clones are the same.
+#[derive(Clone)]
+pub(super) struct Sequence(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    /// Told when the taker is put back.
+    idle: Notify,
+    disk: Disk,
+}
+
+impl Sequence {
+    /// Begins at byte `next`.
+    pub(super) fn new(next: u64, taker: Taker, disk: Disk) -> Self {
+        let state = State { next, waiting: BTreeMap::new(), taker: Some(taker), failed: None };
+        Self(Arc::new(Inner { state: Mutex::new(state), idle: Notify::new(), disk }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Brings a piece and waits until it is taken.
+    pub(super) async fn bring(&self, offset: u64, piece: Piece) -> Result<(), CopyError> {
+        let (taken, when) = oneshot::channel();
+        {
+            let mut state = self.state();
+            if let Some(error) = &state.failed {
+                return Err(error.clone());
+            }
+            state.waiting.insert(offset, Waiting { piece, taken });
+            if offset == state.next
+                && let Some(taker) = state.taker.take()
+            {
+                let this = self.clone();
+                self.0.disk.post(move || this.drain(taker));
+            }
+        }
+        when.await.unwrap_or(Err(CopyError::Cancelled))
+    }
+
+    /// Takes pieces as long as the next one is there.
+    fn drain(&self, mut taker: Taker) {
+        let mut next = self.next(taker, 0);
+        while let Some((with, offset, waiting)) = next.take() {
+            taker = with;
+            let length = waiting.piece.length();
+            let result = taker.take(offset, &waiting.piece);
+            // The memory is free for the next read before that is asked for.
+            drop(waiting.piece);
+            match &result {
+                Ok(()) => next = self.next(taker, length),
+                Err(error) => self.fail(taker, error),
+            }
+            let _ = waiting.taken.send(result);
+        }
+    }
+
+    /// The next piece after `length` more bytes were taken; or the taker is put back.
+    fn next(&self, taker: Taker, length: u64) -> Option<(Taker, u64, Waiting)> {
+        let mut state = self.state();
+        state.next += length;
+        let offset = state.next;
+        match state.waiting.remove(&offset) {
+            Some(waiting) => Some((taker, offset, waiting)),
+            None => {
+                state.taker = Some(taker);
+                self.0.idle.notify_waiters();
+                None
+            }
+        }
+    }
+
+    fn fail(&self, taker: Taker, error: &CopyError) {
+        let mut state = self.state();
+        state.failed = Some(error.clone());
+        state.taker = Some(taker);
+        for (_, waiting) in std::mem::take(&mut state.waiting) {
+            let _ = waiting.taken.send(Err(error.clone()));
+        }
+        self.0.idle.notify_waiters();
+    }
+
+    /// Ends it when nothing is being taken: up to which byte everything is there, and what took it.
+    pub(super) async fn end(&self) -> (u64, Taker) {
+        loop {
+            let mut idle = std::pin::pin!(self.0.idle.notified());
+            idle.as_mut().enable();
+            {
+                let mut state = self.state();
+                state.failed.get_or_insert(CopyError::Cancelled);
+                if let Some(taker) = state.taker.take() {
+                    return (state.next, taker);
+                }
+            }
+            idle.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use digest::Algorithm;
+
+    fn taker() -> Taker {
+        Taker { sums: vec![Running::new(Algorithm::Crc32c)], out: Out::Nowhere }
+    }
+
+    #[tokio::test]
+    async fn pieces_are_taken_in_the_order_of_the_file() {
+        let sequence = Sequence::new(10, taker(), Disk::start());
+        let mut bringing = tokio::task::JoinSet::new();
+        for (offset, data) in [(16, "ghi"), (13, "def"), (10, "abc")] {
+            let sequence = sequence.clone();
+            bringing.spawn(async move { sequence.bring(offset, Piece::Data(data.into())).await });
+        }
+        while let Some(brought) = bringing.join_next().await {
+            brought.unwrap().unwrap();
+        }
+        sequence.bring(19, Piece::Hole(70_000)).await.unwrap();
+        let (next, mut taker) = sequence.end().await;
+        let expected = [&b"abcdefghi"[..], &[0; 70_000]].concat();
+        let sum = taker.sums.pop().unwrap().finish();
+        assert_eq!((next, sum), (70_019, Running::of(Algorithm::Crc32c, &expected)));
+    }
+
+    #[tokio::test]
+    async fn a_failure_reaches_everybody() {
+        let path = std::path::Path::new("/dev/full");
+        let options = super::super::CopyOptions::of(&crate::Settings::default());
+        let (target, _) = LocalTarget::create(path, &options).unwrap();
+        let sequence = Sequence::new(0, Taker { sums: Vec::new(), out: Out::File(target) }, Disk::start());
+        let later = sequence.bring(3, Piece::Data("def".into()));
+        let first = sequence.bring(0, Piece::Data("abc".into()));
+        let (later, first) = tokio::join!(later, first);
+        let is_full = |error: CopyError| matches!(error, CopyError::Local { kind, .. } if kind == std::io::ErrorKind::StorageFull);
+        assert!(is_full(later.unwrap_err()) && is_full(first.unwrap_err()));
+        assert!(sequence.bring(6, Piece::Data("ghi".into())).await.is_err());
+    }
+}

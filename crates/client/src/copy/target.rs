@@ -1,0 +1,295 @@
+//! Where the bytes of a copy go: opening it, completing what an earlier copy left, finishing it, giving it up.
+
+use std::time::Duration;
+
+use wire::xroot::ErrorCode;
+
+use super::Copier;
+use super::failure::CopyError;
+use super::local::{Kept, Left, LocalTarget};
+use super::options::{CopyOptions, Watch};
+use super::place::Place;
+use super::pump::{AHEAD_BYTES_MAX, Into};
+use super::sequence::{Out, Sequence, Taker};
+use super::source::Source;
+use crate::file::{File, OpenWith};
+use crate::url::Url;
+
+/// Bytes in front of the place where a copy goes on that are compared with the source.
+const COMPARED_BYTES: u64 = 1024 * 1024;
+/// How long a server is asked to remove what is of no use.
+const REMOVE_TIME: Duration = Duration::from_secs(5);
+
+/// A target that is open.
+pub(super) enum Target {
+    Local(LocalTarget),
+    Output,
+    Remote { file: File, url: Url, is_new: bool },
+}
+
+impl Target {
+    /// Makes or opens it. With it comes where the copy begins.
+    pub(super) async fn open(
+        copier: &Copier,
+        place: &Place,
+        source: &Source,
+        options: &CopyOptions,
+    ) -> Result<(Self, u64), CopyError> {
+        let (mut target, left) = match place {
+            Place::Stream => (Self::Output, None),
+            Place::Local(path) => {
+                let (path, options) = (path.clone(), options.clone());
+                let made = copier.disk.run(move || LocalTarget::create(&path, &options)).await;
+                let (target, left) = made.unwrap_or(Err(CopyError::Cancelled))?;
+                (Self::Local(target), left)
+            }
+            Place::Remote(url) => Self::open_remote(copier, url, source, options).await?,
+        };
+        let from = match left {
+            Some(left) => target.go_on(copier, place, source, left).await?,
+            None => 0,
+        };
+        Ok((target, from))
+    }
+
+    async fn open_remote(
+        copier: &Copier,
+        url: &Url,
+        source: &Source,
+        options: &CopyOptions,
+    ) -> Result<(Self, Option<Left>), CopyError> {
+        let mut with = if options.force { OpenWith::overwrite() } else { OpenWith::create() };
+        if options.resume {
+            let found = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
+            if let Some(stat) = found {
+                if stat.is_dir() {
+                    return Err(CopyError::IsDirectory(url.to_string()));
+                }
+                let file = copier.client.open(url, &OpenWith::update()).await.map_err(CopyError::target)?;
+                let bytes = file.stat_at_open().map_or(stat.size, |stat| stat.size);
+                let left = Left { bytes, in_order: false };
+                return Ok((Self::Remote { file, url: url.clone(), is_new: false }, Some(left)));
+            }
+        } else if options.persist_on_successful_close {
+            with = with.persist_on_successful_close();
+        }
+        with = with.make_path();
+        if options.coerce {
+            with = with.force();
+        }
+        if let Some(size) = source.size {
+            with = with.expected_size(size);
+        }
+        if let Some(mode) = source.kept.filter(|_| options.preserve).and_then(|kept| kept.mode) {
+            with = with.mode(u16::try_from(mode & 0o777).unwrap_or(0o644));
+        }
+        let file = copier.client.open(url, &with).await.map_err(|error| match error.code() {
+            Some(ErrorCode::IT_EXISTS) => CopyError::Exists(url.to_string()),
+            Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
+            _ => CopyError::target(error),
+        })?;
+        Ok((Self::Remote { file, url: url.clone(), is_new: true }, None))
+    }
+
+    /// Whether what is left is a part of the source, and from where on it is to be completed.
+    async fn go_on(
+        &mut self,
+        copier: &Copier,
+        place: &Place,
+        source: &Source,
+        left: Left,
+    ) -> Result<u64, CopyError> {
+        let refuse = |why: &str| CopyError::NotContinued { target: place.to_string(), why: why.to_owned() };
+        let Some(size) = source.size else {
+            return Err(refuse("the source is a stream, which has no places to go on from"));
+        };
+        if left.bytes > size {
+            return Err(refuse(&format!("it has {} bytes, the source has {size}", left.bytes)));
+        }
+        // Whoever wrote it may have had this much on its way when it was cut off.
+        let from = match left {
+            Left { in_order: true, bytes } => bytes,
+            Left { bytes, .. } if bytes == size => size,
+            Left { bytes, .. } => bytes.saturating_sub(AHEAD_BYTES_MAX),
+        };
+        let length = usize::try_from(from.min(COMPARED_BYTES)).unwrap_or(0);
+        let at = from - length as u64;
+        let theirs = source.read(at, length).await?;
+        if !self.is_same(copier, at, &theirs).await? {
+            return Err(refuse("its bytes are not those of the source"));
+        }
+        match self {
+            Self::Local(target) => target.keep_first(from)?,
+            Self::Remote { file, .. } if from < left.bytes => {
+                file.truncate(from).await.map_err(CopyError::target)?;
+            }
+            Self::Remote { .. } | Self::Output => {}
+        }
+        Ok(from)
+    }
+
+    async fn is_same(&self, copier: &Copier, at: u64, theirs: &[u8]) -> Result<bool, CopyError> {
+        match self {
+            Self::Local(target) => {
+                let mut block = copier.client.blocks().take(theirs.len());
+                block.data().resize(theirs.len(), 0);
+                let got = target.read_back(at, block.data())?;
+                Ok(got == theirs.len() && block.as_ref() == theirs)
+            }
+            Self::Remote { file, .. } => {
+                let ours = file.read_pages(at, theirs.len()).await.map_err(CopyError::target)?;
+                Ok(ours == theirs)
+            }
+            Self::Output => Ok(true),
+        }
+    }
+
+    /// What takes the bytes from `from` on, and sums up the whole file: at a server the sums still lack what is there.
+    pub(super) async fn into_flow(
+        self,
+        copier: &Copier,
+        from: u64,
+        sums: Vec<digest::Running>,
+        options: &CopyOptions,
+    ) -> Result<(Into, Ending), CopyError> {
+        let disk = copier.disk.clone();
+        let sequence = |next, out, sums| Sequence::new(next, Taker { sums, out }, disk);
+        Ok(match self {
+            Self::Local(target) => {
+                let read_back = move || target.sum_up(from, sums);
+                let summed = copier.disk.run(read_back).await;
+                let (target, sums) = summed.unwrap_or(Err(CopyError::Cancelled))?;
+                let sequence = sequence(from, Out::File(target), sums);
+                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None })
+            }
+            Self::Output => {
+                let sequence = sequence(from, Out::Stream, sums);
+                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None })
+            }
+            Self::Remote { file, url, is_new } => {
+                let sequence = (!sums.is_empty()).then(|| sequence(0, Out::Nowhere, sums));
+                let pages = options.pages && file.channel().has_page_io();
+                let into = Into::Remote { file: file.clone(), pages, sums: sequence.clone() };
+                (into, Ending { sequence, remote: Some(Remote { file, url, is_new }) })
+            }
+        })
+    }
+}
+
+/// A file at a server that is being written.
+struct Remote {
+    file: File,
+    url: Url,
+    is_new: bool,
+}
+
+/// How a copy is brought to its end, good or bad.
+pub(super) struct Ending {
+    sequence: Option<Sequence>,
+    remote: Option<Remote>,
+}
+
+/// A target that has all its bytes, but not yet its name.
+pub(super) struct Written {
+    local: Option<LocalTarget>,
+    remote: Option<Remote>,
+    /// Those that were asked for.
+    pub(super) sums: Vec<digest::Checksum>,
+}
+
+impl Ending {
+    /// All bytes are there.
+    pub(super) async fn written(self) -> Written {
+        let (mut local, mut sums) = (None, Vec::new());
+        if let Some(sequence) = self.sequence {
+            let (_, taker) = sequence.end().await;
+            sums = taker.sums.into_iter().map(digest::Running::finish).collect();
+            if let Out::File(target) = taker.out {
+                local = Some(target);
+            }
+        }
+        Written { local, remote: self.remote, sums }
+    }
+
+    /// Something went wrong: nothing that looks whole stays. At a server everything is there up to `whole_to`.
+    pub(super) async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
+        let (mut local, mut local_to) = (None, 0);
+        if let Some(sequence) = self.sequence {
+            let (next, taker) = sequence.end().await;
+            local_to = next;
+            if let Out::File(target) = taker.out {
+                local = Some(target);
+            }
+        }
+        if let Some(target) = local {
+            copier.disk.run(move || target.leave(local_to)).await;
+        }
+        if let Some(remote) = self.remote {
+            remote.give_up(copier, whole_to, options).await;
+        }
+    }
+}
+
+impl Remote {
+    async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
+        let clean = async {
+            if options.resume {
+                if self.file.truncate(whole_to).await.is_ok() {
+                    self.file.close().await.ok();
+                }
+            } else if self.is_new {
+                if !options.persist_on_successful_close {
+                    self.file.close().await.ok();
+                }
+                // Where it is, not where a manager would look for it.
+                let at = self.file.location();
+                copier.client.file_system(&at).rm(&self.url.path).await.ok();
+            }
+        };
+        // A server that does not answer is left alone.
+        tokio::time::timeout(REMOVE_TIME, clean).await.ok();
+    }
+}
+
+impl Written {
+    /// Sets size and times, closes it, and gives it its name.
+    pub(super) async fn finish(
+        self,
+        copier: &Copier,
+        size: u64,
+        ends_with_hole: bool,
+        kept: Option<Kept>,
+    ) -> Result<Option<Url>, CopyError> {
+        if let Some(target) = self.local {
+            let named = copier.disk.run(move || target.finish(size, kept)).await;
+            named.unwrap_or(Err(CopyError::Cancelled))?;
+        }
+        let Some(remote) = self.remote else { return Ok(None) };
+        if ends_with_hole {
+            remote.file.truncate(size).await.map_err(CopyError::target)?;
+        }
+        remote.file.close().await.map_err(CopyError::target)?;
+        Ok(Some(remote.file.location()))
+    }
+
+    /// It is not what it should be.
+    pub(super) async fn discard(self, copier: &Copier, options: &CopyOptions) {
+        drop(self.local);
+        if let Some(remote) = self.remote {
+            let anew = CopyOptions { resume: false, ..options.clone() };
+            remote.give_up(copier, 0, &anew).await;
+        }
+    }
+}
+
+/// Ends with `Cancelled` when the copy is stopped before `work` is done.
+pub(super) async fn unless_stopped<T>(
+    watch: &Watch,
+    work: impl Future<Output = Result<T, CopyError>>,
+) -> Result<T, CopyError> {
+    tokio::select! {
+        biased;
+        () = watch.cancelled() => Err(CopyError::Cancelled),
+        done = work => done,
+    }
+}

@@ -1,0 +1,422 @@
+//! Many copies: folders, patterns, lists, several at once.
+//!
+//! Folders are walked while the first files are copied already. How many files are on their way at once is bounded in
+//! number and in memory: many small ones, few large ones.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use wire::xroot::ErrorCode;
+
+use super::Copier;
+use super::failure::{CopyError, Side};
+use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
+use super::pattern::{has_wildcard, matches};
+use super::place::Place;
+use crate::failure::Error;
+use crate::filesystem::ListWith;
+use crate::url::Url;
+
+/// Files on their way at once unless told otherwise.
+pub const PARALLEL: usize = 64;
+/// Memory for chunks of all files on their way.
+const MEMORY_BYTES: usize = 64 * 1024 * 1024;
+/// Its unit.
+const PERMIT_BYTES: usize = 64 * 1024;
+/// Files that are known and not begun.
+const KNOWN_MAX: usize = 4096;
+
+/// What is copied.
+#[derive(Clone, Debug)]
+pub struct CopyAll {
+    /// From where; paths at servers may have wildcards.
+    pub sources: Vec<Place>,
+    /// To where.
+    pub target: Place,
+    /// Folders are copied with everything below.
+    pub recursive: bool,
+    /// Most files at once.
+    pub parallel: usize,
+    /// How each is copied.
+    pub options: CopyOptions,
+}
+
+/// Is told what happens. Calls come from any thread.
+pub trait Listener: Send + Sync {
+    /// There is one more file to copy, of so many bytes if that is known.
+    fn found(&self, _job: &CopyJob) {}
+    /// A copy has begun.
+    fn began(&self, _job: &CopyJob) {}
+    /// A copy is so far.
+    fn progress(&self, _job: &CopyJob, _progress: Progress) {}
+    /// A copy has ended.
+    fn ended(&self, job: &CopyJob, result: &Result<CopyDone, CopyError>);
+    /// A folder could not be walked, or a source was not there.
+    fn missed(&self, error: &CopyError);
+}
+
+/// Hears nothing.
+impl Listener for () {
+    fn ended(&self, _: &CopyJob, _: &Result<CopyDone, CopyError>) {}
+    fn missed(&self, _: &CopyError) {}
+}
+
+/// How many copies went well.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// Files copied.
+    pub copied: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files and folders that were not.
+    pub failed: u64,
+}
+
+impl Copier {
+    /// Copies files and folders. Failures are told to `listener`, and the others go on.
+    ///
+    /// # Errors
+    /// [`CopyError`] when there is nothing that could be copied, or it was stopped.
+    pub async fn copy_all(
+        &self,
+        all: &CopyAll,
+        listener: Arc<dyn Listener>,
+        watch: &Watch,
+    ) -> Result<Tally, CopyError> {
+        let (found, mut jobs) = mpsc::channel(KNOWN_MAX);
+        let walk = Walk { copier: self.clone(), listener: listener.clone(), found, recursive: all.recursive };
+        let walking = tokio::spawn(walk.run(all.sources.clone(), all.target.clone()));
+        let walking = Aborted(walking);
+        let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
+        let mut running = JoinSet::new();
+        let mut tally = Tally::default();
+        loop {
+            let room = running.len() < all.parallel.max(1);
+            tokio::select! {
+                biased;
+                () = watch.cancelled() => break,
+                Some(ended) = running.join_next(), if !running.is_empty() => tally.count(ended.ok()),
+                job = jobs.recv(), if room => match job {
+                    Some(job) => {
+                        let work = self.clone().one(job, all.options.clone(), listener.clone(), watch.clone(), memory.clone());
+                        running.spawn(work);
+                    }
+                    None => break,
+                },
+            }
+        }
+        while let Some(ended) = running.join_next().await {
+            tally.count(ended.ok());
+        }
+        if watch.is_cancelled() {
+            return Err(CopyError::Cancelled);
+        }
+        tally.failed += walking.end().await?;
+        Ok(tally)
+    }
+
+    /// Copies one file when there is memory for it.
+    async fn one(
+        self,
+        job: CopyJob,
+        options: CopyOptions,
+        listener: Arc<dyn Listener>,
+        watch: Watch,
+        memory: Arc<Semaphore>,
+    ) -> Option<u64> {
+        let most = options.chunk_bytes * options.chunks;
+        let bytes = job.size.and_then(|size| usize::try_from(size).ok()).map_or(most, |size| size.min(most));
+        let permits = bytes.div_ceil(PERMIT_BYTES).clamp(1, MEMORY_BYTES / PERMIT_BYTES);
+        let _memory = tokio::select! {
+            permits = memory.acquire_many(u32::try_from(permits).unwrap_or(1)) => permits.ok()?,
+            () = watch.cancelled() => return None,
+        };
+        listener.began(&job);
+        let told = {
+            let (listener, job) = (listener.clone(), job.clone());
+            watch.child(move |progress| listener.progress(&job, progress))
+        };
+        let result = self.copy(&job, &options, &told).await;
+        listener.ended(&job, &result);
+        result.ok().map(|done| done.copied)
+    }
+}
+
+impl Tally {
+    fn count(&mut self, ended: Option<Option<u64>>) {
+        match ended.flatten() {
+            Some(bytes) => {
+                self.copied += 1;
+                self.bytes += bytes;
+            }
+            None => self.failed += 1,
+        }
+    }
+}
+
+/// A task that ends with its owner.
+struct Aborted(tokio::task::JoinHandle<Result<u64, CopyError>>);
+
+impl Aborted {
+    async fn end(mut self) -> Result<u64, CopyError> {
+        (&mut self.0).await.unwrap_or(Err(CopyError::Cancelled))
+    }
+}
+
+impl Drop for Aborted {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Finds what there is to copy.
+struct Walk {
+    copier: Copier,
+    listener: Arc<dyn Listener>,
+    found: mpsc::Sender<CopyJob>,
+    recursive: bool,
+}
+
+/// A source as it was found.
+enum Kind {
+    File(Option<u64>),
+    Folder,
+}
+
+impl Walk {
+    /// How many sources were not there.
+    async fn run(self, sources: Vec<Place>, target: Place) -> Result<u64, CopyError> {
+        let mut failed = 0;
+        let mut each = Vec::new();
+        for source in sources {
+            match self.expand(source).await {
+                Ok(found) => each.extend(found),
+                Err(error) => {
+                    self.listener.missed(&error);
+                    failed += 1;
+                }
+            }
+        }
+        let into = self.is_folder(&target).await?;
+        if each.len() > 1 && !into && !target.ends_with_slash() {
+            let text = format!(
+                "{target} is not a directory, but several files were named; create it, or end it with /"
+            );
+            return Err(CopyError::Usage(text));
+        }
+        let several = each.len() > 1;
+        for source in each {
+            let result = self.source(source, &target, into, several).await;
+            if let Err(error) = result {
+                self.listener.missed(&error);
+                failed += 1;
+            }
+        }
+        Ok(failed)
+    }
+
+    async fn source(
+        &self,
+        source: Place,
+        target: &Place,
+        into: bool,
+        several: bool,
+    ) -> Result<(), CopyError> {
+        let kind = if self.recursive { self.kind(&source).await? } else { Kind::File(None) };
+        let below = into || several || (target.ends_with_slash() && matches!(kind, Kind::File(_)));
+        let target = match source.name() {
+            Some(name) if below && *target != Place::Stream => target.join(&name),
+            None if below => {
+                return Err(CopyError::Usage(format!(
+                    "{source} has no name of its own; name the target file"
+                )));
+            }
+            _ => target.clone(),
+        };
+        match kind {
+            Kind::File(size) => self.file(CopyJob { source, target, size }).await,
+            Kind::Folder => self.folder(source, target).await,
+        }
+        Ok(())
+    }
+
+    async fn file(&self, job: CopyJob) {
+        self.listener.found(&job);
+        // Nobody takes it any more when the copies were stopped.
+        self.found.send(job).await.ok();
+    }
+
+    /// All files below a folder, breadth first.
+    async fn folder(&self, source: Place, target: Place) {
+        let mut folders = VecDeque::from([(source, target)]);
+        while let Some((source, target)) = folders.pop_front() {
+            let entries = match self.entries(&source).await {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.listener.missed(&error);
+                    continue;
+                }
+            };
+            if let Err(error) = self.make_folder(&target, entries.is_empty()).await {
+                self.listener.missed(&error);
+                continue;
+            }
+            for (name, kind) in entries {
+                let (source, target) = (source.join(&name), target.join(&name));
+                match kind {
+                    Kind::Folder => folders.push_back((source, target)),
+                    Kind::File(size) => self.file(CopyJob { source, target, size }).await,
+                }
+                if self.found.is_closed() {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn entries(&self, folder: &Place) -> Result<Vec<(String, Kind)>, CopyError> {
+        match folder {
+            Place::Local(path) => {
+                let path = path.clone();
+                let listed = self.copier.disk.run(move || local_entries(&path)).await;
+                listed.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let with = ListWith { stat: true, ..ListWith::default() };
+                let files = self.copier.client.file_system(url);
+                let entries = files.list(&url.path, &with).await.map_err(CopyError::source)?;
+                let kind = |entry: crate::answers::Entry| match entry.stat {
+                    Some(stat) if stat.is_dir() => (entry.name, Kind::Folder),
+                    stat => (entry.name, Kind::File(stat.map(|stat| stat.size))),
+                };
+                Ok(entries.into_iter().map(kind).collect())
+            }
+            Place::Stream => Ok(Vec::new()),
+        }
+    }
+
+    /// Servers make folders with the first file in them.
+    async fn make_folder(&self, target: &Place, empty: bool) -> Result<(), CopyError> {
+        match target {
+            Place::Local(path) => {
+                let path = path.clone();
+                let make = move || {
+                    std::fs::create_dir_all(&path).map_err(|error| CopyError::local("mkdir", &path, &error))
+                };
+                self.copier.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) if empty => {
+                let made = self.copier.client.file_system(url).mkdir(&url.path, 0o755, true).await;
+                made.map_err(CopyError::target)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn is_folder(&self, place: &Place) -> Result<bool, CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                Ok(self.copier.disk.run(move || path.is_dir()).await.unwrap_or(false))
+            }
+            Place::Remote(url) => {
+                let files = self.copier.client.file_system(url);
+                files.is_dir(&url.path).await.map_err(CopyError::target)
+            }
+            Place::Stream => Ok(false),
+        }
+    }
+
+    async fn kind(&self, place: &Place) -> Result<Kind, CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                let look = move || match std::fs::metadata(&path) {
+                    Ok(meta) if meta.is_dir() => Ok(Kind::Folder),
+                    Ok(meta) => Ok(Kind::File(meta.is_file().then_some(meta.len()))),
+                    Err(error) => Err(CopyError::local("stat", &path, &error)),
+                };
+                self.copier.disk.run(look).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let stat = self.copier.client.file_system(url).stat(&url.path).await;
+                let stat = stat.map_err(CopyError::source)?;
+                Ok(if stat.is_dir() { Kind::Folder } else { Kind::File(Some(stat.size)) })
+            }
+            Place::Stream => Ok(Kind::File(None)),
+        }
+    }
+
+    /// What a path with wildcards stands for.
+    async fn expand(&self, place: Place) -> Result<Vec<Place>, CopyError> {
+        let Place::Remote(url) = &place else { return Ok(vec![place]) };
+        if !has_wildcard(&url.path) {
+            return Ok(vec![place]);
+        }
+        let mut found = vec![String::new()];
+        let last = url.path.split('/').count() - 1;
+        for (index, part) in url.path.split('/').enumerate() {
+            if index == 0 && part.is_empty() {
+                continue;
+            }
+            let mut next = Vec::new();
+            for folder in found {
+                if !has_wildcard(part) {
+                    next.push(format!("{folder}/{part}"));
+                    continue;
+                }
+                for (name, kind) in self.list(url, &folder).await? {
+                    if matches(part, &name) && (index == last || matches!(kind, Kind::Folder)) {
+                        next.push(format!("{folder}/{name}"));
+                    }
+                }
+            }
+            next.sort();
+            found = next;
+        }
+        if found.is_empty() {
+            let cause = crate::failure::Cause::Server {
+                code: ErrorCode::NOT_FOUND,
+                text: "nothing matches the pattern".to_owned(),
+            };
+            return Err(CopyError::Remote { side: Side::Source, error: Error::new("list", url, cause) });
+        }
+        Ok(found.into_iter().map(|path| Place::Remote(Url { path, ..url.clone() })).collect())
+    }
+
+    async fn list(&self, url: &Url, folder: &str) -> Result<Vec<(String, Kind)>, CopyError> {
+        let path = if folder.is_empty() { "/" } else { folder };
+        match self.entries(&Place::Remote(Url { path: path.to_owned(), ..url.clone() })).await {
+            // A component before the wildcard that is not there in one of several folders.
+            Err(CopyError::Remote { error, .. }) if error.is_not_found() => Ok(Vec::new()),
+            entries => entries,
+        }
+    }
+}
+
+/// Links are followed to files; folders behind links are not walked, which could go in circles.
+fn local_entries(path: &Path) -> Result<Vec<(String, Kind)>, CopyError> {
+    let fail = |error| CopyError::local("list", path, &error);
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        let name = entry.file_name().into_string().map_err(|name| {
+            let text =
+                format!("{} has a name that is no text: servers do not take it", Path::new(&name).display());
+            CopyError::Usage(text)
+        })?;
+        let kind = entry.file_type().map_err(fail)?;
+        if kind.is_dir() {
+            entries.push((name, Kind::Folder));
+        } else if kind.is_file() {
+            let size = entry.metadata().map_err(fail)?.len();
+            entries.push((name, Kind::File(Some(size))));
+        } else if kind.is_symlink() && std::fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file()) {
+            entries.push((name, Kind::File(None)));
+        }
+    }
+    Ok(entries)
+}
