@@ -3,7 +3,7 @@
 //! Starts at every target of every manifest and follows `mod` declarations as the compiler does (`x.rs`, `x/mod.rs`,
 //! `#[path]`), noting which files are compiled for tests only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use syn::visit::{self, Visit};
 
@@ -26,17 +26,20 @@ pub(crate) struct Module {
 #[derive(Default)]
 pub(crate) struct Modules {
     modules: BTreeMap<String, Module>,
+    /// The files that targets begin with.
+    roots: BTreeSet<String>,
     /// Files that do not parse, `mod` declarations without a file.
     pub(crate) findings: Vec<Finding>,
 }
 
 impl Modules {
     pub(crate) fn of(tree: &Tree) -> Self {
-        let mut modules = Self::default();
-        for (manifest, text) in tree.ending("Cargo.toml") {
-            for target in targets(tree, manifest, text) {
-                modules.enter(tree, &target.root, target.name, target.test_only, parent(&target.root));
-            }
+        let manifests = tree.ending("Cargo.toml");
+        let targets: Vec<_> = manifests.flat_map(|(path, text)| targets(tree, path, text)).collect();
+        let roots = targets.iter().map(|target| target.root.clone()).collect();
+        let mut modules = Self { roots, ..Self::default() };
+        for target in targets {
+            modules.enter(tree, &target.root, target.name, target.test_only, parent(&target.root));
         }
         modules
     }
@@ -69,15 +72,24 @@ impl Modules {
         declared.collect(&syntax.items, folder, &name, test_only);
         for include in included(&syntax) {
             if let Some(file) = join(parent(path), &include) {
-                declared.files.push(Child { candidates: vec![file], name: name.clone(), test_only, line: 0 });
+                let name = name.clone();
+                declared.files.push(Child {
+                    candidates: vec![file],
+                    name,
+                    test_only,
+                    by_path: false,
+                    line: 0,
+                });
             }
         }
         let module = Module { path: path.to_owned(), name, test_only, syntax };
         self.modules.insert(path.to_owned(), module);
         for child in declared.files {
             match child.candidates.iter().find(|candidate| tree.contains(candidate)) {
+                // A target's own file goes by the name of that target.
+                Some(file) if self.roots.contains(file) => {}
                 Some(file) => {
-                    let folder = if file.ends_with("/mod.rs") {
+                    let folder = if child.by_path || file.ends_with("/mod.rs") {
                         parent(file).to_owned()
                     } else {
                         file.trim_end_matches(".rs").to_owned()
@@ -99,6 +111,8 @@ struct Child {
     candidates: Vec<String>,
     name: String,
     test_only: bool,
+    /// By `#[path]`: its own modules lie beside it.
+    by_path: bool,
     line: usize,
 }
 
@@ -119,12 +133,15 @@ impl Declared {
                     self.collect(items, &format!("{folder}/{ident}"), &inner_name, inner_test)
                 }
                 None => {
-                    let candidates = match path_attribute(&module.attrs) {
+                    let path = path_attribute(&module.attrs);
+                    let by_path = path.is_some();
+                    let candidates = match path {
                         Some(path) => join(folder, &path).into_iter().collect(),
                         None => vec![format!("{folder}/{ident}.rs"), format!("{folder}/{ident}/mod.rs")],
                     };
                     let line = module.ident.span().start().line;
-                    self.files.push(Child { candidates, name: inner_name, test_only: inner_test, line });
+                    let (name, test_only) = (inner_name, inner_test);
+                    self.files.push(Child { candidates, name, test_only, by_path, line });
                 }
             }
         }
@@ -281,6 +298,25 @@ mod tests {
             ("crates/a/tests/whole.rs", "whole", true),
         ];
         assert_eq!(found, expected.map(|(path, name, test)| (path.to_owned(), name.to_owned(), test)));
+    }
+
+    #[test]
+    fn a_test_that_another_one_runs_again_keeps_its_name() {
+        let found = summary(&[
+            ("crates/a/Cargo.toml", MANIFEST),
+            ("crates/a/src/lib.rs", ""),
+            (
+                "crates/a/tests/again.rs",
+                "#[path = \"whole.rs\"] mod whole; #[path = \"parts/odd.rs\"] mod odd;",
+            ),
+            ("crates/a/tests/parts/odd.rs", "mod even;"),
+            ("crates/a/tests/parts/even.rs", ""),
+            ("crates/a/tests/whole.rs", "mod support;"),
+            ("crates/a/tests/support/mod.rs", ""),
+        ]);
+        let names: Vec<_> = found.iter().map(|(_, name, _)| name.as_str()).collect();
+        let expected = ["a", "again", "again::odd::even", "again::odd", "whole::support", "whole"];
+        assert_eq!(names, expected);
     }
 
     #[test]

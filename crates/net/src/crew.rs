@@ -4,6 +4,8 @@
 //! table; its waker is a number, so that keeping one costs nothing. The loop's main future runs them all, without the
 //! runtime's queues: the sockets that one look at the kernel found ready are served in one go.
 
+use crate::gather::{TOGETHER_MAX, TOGETHER_MIN};
+use crate::poller;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,10 +32,12 @@ struct Slot {
     task: Option<Task>,
     /// It waits to be run.
     queued: bool,
+    /// The source that something has come on, for which it waited.
+    arrived: Option<u32>,
 }
 
 /// All tasks of one loop.
-struct Crew {
+pub(crate) struct Crew {
     /// Never given twice.
     id: usize,
     slots: RefCell<Slab<Slot>>,
@@ -91,24 +95,9 @@ pub fn around_rounds(before: fn(), after: fn()) {
     AROUND.set(Some(Around { before, after }));
 }
 
-/// Runs what is given to [`attend`] on this thread until `main` ends.
-pub(crate) async fn beside(main: impl Future<Output = ()>) {
-    // A socket counts for the task that reads it; these are many.
-    let mut running = std::pin::pin!(tokio::task::unconstrained(Crew::begin()));
-    let mut main = std::pin::pin!(main);
-    std::future::poll_fn(|context| {
-        let ended = main.as_mut().poll(context);
-        if ended.is_pending() && running.as_mut().poll(context).is_ready() {
-            tracing::error!("a loop's connections are not run any more");
-        }
-        ended
-    })
-    .await;
-}
-
 impl Crew {
-    /// The crew of this thread.
-    fn begin() -> Running {
+    /// The crew of this thread, until the result is dropped.
+    pub(crate) fn begin() -> Running {
         let id = CREWS_EVER.fetch_add(1, Ordering::Relaxed);
         let crew = Rc::new(Self {
             id,
@@ -124,15 +113,27 @@ impl Crew {
     }
 
     fn take_on(&self, task: Task) {
-        let slot = self.slots.borrow_mut().insert(Slot { task: Some(task), queued: false });
+        let slot = self.slots.borrow_mut().insert(Slot { task: Some(task), queued: false, arrived: None });
         self.wake(slot);
     }
 
     /// A task is to be run. That of a slot that was given anew may be run once for nothing: futures allow that.
     fn wake(&self, slot: usize) {
+        self.wake_for(slot, None);
+    }
+
+    /// The same, because something has come on this source.
+    fn wake_for(&self, slot: usize, source: Option<usize>) {
         match self.slots.borrow_mut().get_mut(slot) {
-            Some(found) if !found.queued => found.queued = true,
-            _ => return,
+            Some(found) => {
+                if let Some(source) = source {
+                    found.arrived = u32::try_from(source).ok();
+                }
+                if std::mem::replace(&mut found.queued, true) {
+                    return;
+                }
+            }
+            None => return,
         }
         self.ready.borrow_mut().push_back(slot);
         if !self.called.replace(true) {
@@ -146,6 +147,7 @@ impl Crew {
         let Some(slot) = self.ready.borrow_mut().pop_front() else { return };
         let task = self.slots.borrow_mut().get_mut(slot).and_then(|found| {
             found.queued = false;
+            found.arrived = None;
             found.task.take()
         });
         let Some(mut task) = task else { return };
@@ -176,33 +178,56 @@ impl Crew {
 }
 
 /// Runs the crew as long as its loop lives.
-struct Running(Rc<Crew>);
+pub(crate) struct Running(Rc<Crew>);
 
-impl Future for Running {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let crew = &self.0;
-        crew.called.set(true);
-        let known = crew.waker.borrow().as_ref().is_some_and(|known| known.will_wake(context.waker()));
+impl Running {
+    /// Whom to wake when a task is woken while nobody runs the crew.
+    pub(crate) fn set_waker(&self, waker: &Waker) {
+        let known = self.0.waker.borrow().as_ref().is_some_and(|known| known.will_wake(waker));
         if !known {
-            *lock(&crew.remote.waker) = Some(context.waker().clone());
-            crew.waker.replace(Some(context.waker().clone()));
+            *lock(&self.0.remote.waker) = Some(waker.clone());
+            self.0.waker.replace(Some(waker.clone()));
         }
+    }
+
+    /// The crew is run, and needs no waking; or it is not any more.
+    pub(crate) fn set_called(&self, called: bool) {
+        self.0.called.set(called);
+    }
+
+    /// Is there a task that is to be run?
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.0.ready.borrow().is_empty() || self.0.remote.any.load(Ordering::Relaxed)
+    }
+
+    /// Runs the tasks that are ready, so many at most that others have their turn: what woken tasks wake is for the next
+    /// round.
+    pub(crate) fn round(&self) {
+        let crew = &self.0;
         crew.take_remote();
-        let count = crew.ready.borrow().len().min(ROUND_TASKS);
-        if count > 0 {
-            let around = AROUND.get();
-            around.iter().for_each(|around| (around.before)());
+        let mut left = crew.ready.borrow().len().min(ROUND_TASKS);
+        if left == 0 {
+            return;
+        }
+        let around = AROUND.get();
+        around.iter().for_each(|around| (around.before)());
+        let together = left >= TOGETHER_MIN;
+        while left > 0 {
+            let count = left.min(TOGETHER_MAX);
+            if together {
+                let ready = crew.ready.borrow();
+                let mut slots = crew.slots.borrow_mut();
+                let arrived =
+                    ready.iter().take(count).filter_map(|slot| slots.get_mut(*slot)?.arrived.take());
+                poller::gather(arrived.map(|source| source as usize));
+            }
             (0..count).for_each(|_| crew.run_next());
-            around.iter().for_each(|around| (around.after)());
+            left -= count;
         }
-        if crew.ready.borrow().is_empty() {
-            crew.called.set(false);
-        } else {
-            context.waker().wake_by_ref();
+        if together {
+            poller::end_gathering();
         }
-        Poll::Pending
+        around.iter().for_each(|around| (around.after)());
     }
 }
 
@@ -256,6 +281,21 @@ fn wake(number: usize) {
     remote.any.store(true, Ordering::Release);
     let waker = lock(&remote.waker).clone();
     waker.iter().for_each(Waker::wake_by_ref);
+}
+
+/// Wakes a task of this thread's crew, of which `source` has something for it; `false` if it is none.
+pub(crate) fn wake_own(waker: &Waker, source: Option<usize>) -> bool {
+    if !std::ptr::eq(waker.vtable(), &raw const TABLE) {
+        return false;
+    }
+    let number = waker.data().addr();
+    CREW.with_borrow(|crew| match crew {
+        Some(crew) if crew.id == number >> SLOT_BITS => {
+            crew.wake_for(number & SLOT_MASK, source);
+            true
+        }
+        _ => false,
+    })
 }
 
 #[cfg(test)]

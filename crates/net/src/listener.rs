@@ -3,7 +3,8 @@
 //! When descriptors run out, a spare one is given up for a moment to accept and close the newcomer, so that its client
 //! learns at once that it is refused, and those already served go on.
 
-use crate::{Arrival, Claim, Door, Loops, Socket, SocketConfig};
+use crate::{Arrival, Claim, Door, Loops, Socket, SocketConfig, Wake};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 use std::future::{Future, poll_fn};
@@ -117,8 +118,7 @@ impl Listener {
         admission: Admission,
         refusals: Arc<Refusals>,
     ) -> io::Result<()> {
-        // SAFETY: the socket owns its descriptor, which stays open and the same as long as it lives.
-        let listener = unsafe { AsyncFd::register_with_interest(self.socket, Interest::READABLE) }?;
+        let listener = Watched::new(self.socket.into())?;
         let mut spare = spare_descriptor();
         loop {
             let (stream, peer) = match accept(&listener).await {
@@ -165,21 +165,57 @@ impl Listener {
     }
 }
 
+/// The port's socket, watched by the loop it is on, or by another runtime.
+enum Watched {
+    Loop(Wake),
+    Runtime(AsyncFd<OwnedFd>),
+}
+
+impl Watched {
+    fn new(socket: OwnedFd) -> io::Result<Self> {
+        if Wake::is_possible() {
+            return Ok(Self::Loop(Wake::new(socket)?));
+        }
+        // SAFETY: an owned descriptor is open, stays so, and is the same one until it is dropped, which the registration does.
+        let watched = unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) };
+        Ok(Self::Runtime(watched.map_err(io::Error::from)?))
+    }
+
+    fn socket(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Loop(wake) => wake.as_fd(),
+            Self::Runtime(watched) => watched.get_ref().as_fd(),
+        }
+    }
+
+    /// Returns when something may have come since the last time.
+    async fn arrived(&self) -> io::Result<()> {
+        match self {
+            Self::Loop(wake) if wake.arrived().await => Ok(()),
+            Self::Loop(_) => Err(io::ErrorKind::BrokenPipe.into()),
+            Self::Runtime(watched) => {
+                watched.readable().await?.clear_ready();
+                Ok(())
+            }
+        }
+    }
+}
+
 /// The next connection: its socket does not block and is not yet known to any loop.
-async fn accept(listener: &AsyncFd<std::net::TcpListener>) -> io::Result<(TcpStream, SocketAddr)> {
+async fn accept(listener: &Watched) -> io::Result<(TcpStream, SocketAddr)> {
     loop {
-        let mut ready = listener.readable().await?;
+        // A crowd at the door does not keep those inside waiting.
+        tokio::task::coop::consume_budget().await;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let accepted = ready.try_io(|listener| Ok(rustix::net::acceptfrom_with(listener, flags)?));
-        match accepted {
-            Ok(Ok((stream, Some(peer)))) => {
+        match rustix::net::acceptfrom_with(listener.socket(), flags) {
+            Ok((stream, Some(peer))) => {
                 let peer = SocketAddr::try_from(peer).map_err(|_| Errno::AFNOSUPPORT)?;
                 return Ok((TcpStream::from(stream), peer));
             }
             // A peer without an address is none.
-            Ok(Ok((_, None))) => {}
-            Ok(Err(error)) => return Err(error),
-            Err(_nothing) => {}
+            Ok((_, None)) => {}
+            Err(Errno::AGAIN) => listener.arrived().await?,
+            Err(error) => return Err(error.into()),
         }
     }
 }

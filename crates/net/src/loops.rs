@@ -3,12 +3,12 @@
 //! Work gets onto a loop as a closure that runs there and may spawn local tasks. The load of a loop is the number of its
 //! connections, counted by [`LoopHandle::enter`].
 
+use crate::poller::Poller;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc;
-use tokio::task::LocalSet;
 
 /// Loops at most: beyond this many cores the kernel is the limit.
 pub const LOOPS_MAX: usize = 16;
@@ -47,13 +47,22 @@ impl Drop for Presence {
 impl Loops {
     /// Starts `count` loops (at least one, at most [`LOOPS_MAX`]).
     pub fn start(count: usize) -> io::Result<Self> {
+        Self::start_waiting(count, true)
+    }
+
+    /// The same; loops wait at their own epoll instances if that is possible, or at those of their runtimes.
+    pub(crate) fn start_waiting(count: usize, own: bool) -> io::Result<Self> {
         let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
         for index in 0..count.clamp(1, LOOPS_MAX) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (work, inbox) = mpsc::unbounded_channel();
+            let (poller, waiting) = {
+                let _inside = runtime.enter();
+                Poller::new(own)?
+            };
             let thread = std::thread::Builder::new()
                 .name(format!("loop-{index}"))
-                .spawn(move || LocalSet::new().block_on(&runtime, crate::crew::beside(serve(inbox))))?;
+                .spawn(move || crate::driver::drive(&runtime, poller, waiting, serve(inbox)))?;
             loops.handles.push(LoopHandle(Arc::new(Face { index, work, load: AtomicUsize::new(0) })));
             loops.threads.push(thread);
         }
@@ -86,7 +95,7 @@ impl Loops {
             // What runs on a loop does not keep it alive.
             let face = Arc::downgrade(&handle.0);
             let load = move || face.upgrade().map_or(usize::MAX, |face| face.load.load(Ordering::Relaxed));
-            handle.spawn(move || crate::polling::poll(load));
+            handle.run(move || crate::polling::allow(load));
         }
     }
 

@@ -5,9 +5,7 @@
 //! that does not rest. Off unless asked for.
 
 use std::cell::{Cell, OnceCell};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
 
 /// How long a loop looks for the next request before it sleeps.
 pub const POLLING_MOMENT: Duration = Duration::from_micros(50);
@@ -19,57 +17,59 @@ pub const POLLING_CONNECTIONS_MAX: usize = 8;
 const SHORT_GAPS_MIN: u32 = 4;
 
 thread_local! {
-    static POLLER: OnceCell<Rc<Poller>> = const { OnceCell::new() };
+    static POLLING: OnceCell<Polling> = const { OnceCell::new() };
 }
 
-struct Poller {
+struct Polling {
+    /// How many connections the loop has.
+    connections: Box<dyn Fn() -> usize>,
+    gaps: Gaps,
+}
+
+/// How requests follow each other.
+struct Gaps {
     last: Cell<Instant>,
     /// Arrivals in a row that came within the moment after the one before.
-    short_gaps: Cell<u32>,
-    polling: Cell<bool>,
-    start: Notify,
+    short: Cell<u32>,
+}
+
+/// Has the current loop poll whenever it is worth it. `connections` tells how many it has.
+pub(crate) fn allow(connections: impl Fn() -> usize + 'static) {
+    let gaps = Gaps { last: Cell::new(Instant::now()), short: Cell::new(0) };
+    // What was allowed stays so.
+    let _ = POLLING.with(|place| place.set(Polling { connections: Box::new(connections), gaps }));
 }
 
 /// Something has arrived on this loop.
 #[inline]
 pub(crate) fn arrived() {
-    POLLER.with(|poller| {
-        if let Some(poller) = poller.get() {
-            poller.arrived(Instant::now());
+    POLLING.with(|place| {
+        if let Some(polling) = place.get() {
+            polling.gaps.arrived(Instant::now());
         }
     });
 }
 
-impl Poller {
+/// Until when it is worth to look without sleeping; `None` if it is not.
+pub(crate) fn moment(now: Instant) -> Option<Instant> {
+    POLLING.with(|place| {
+        let polling = place.get()?;
+        let until = polling.gaps.until(now)?;
+        ((polling.connections)() <= POLLING_CONNECTIONS_MAX).then_some(until)
+    })
+}
+
+impl Gaps {
     fn arrived(&self, now: Instant) {
         let gap = now.duration_since(self.last.replace(now));
         // While it polls, a gap is what the client takes; while it sleeps, waking is in it as well.
-        let short = if gap < 4 * POLLING_MOMENT { self.short_gaps.get().saturating_add(1) } else { 0 };
-        self.short_gaps.set(short);
-        if short >= SHORT_GAPS_MIN && !self.polling.get() {
-            self.start.notify_one();
-        }
+        let short = if gap < 4 * POLLING_MOMENT { self.short.get().saturating_add(1) } else { 0 };
+        self.short.set(short);
     }
-}
 
-/// Polls on the current loop whenever it is worth it. `connections` tells how many the loop has.
-pub(crate) async fn poll(connections: impl Fn() -> usize) {
-    let poller = Rc::new(Poller {
-        last: Cell::new(Instant::now()),
-        short_gaps: Cell::new(0),
-        polling: Cell::new(false),
-        start: Notify::new(),
-    });
-    // A loop has one poller: the first stays.
-    let _ = POLLER.with(|place| place.set(poller.clone()));
-    loop {
-        poller.start.notified().await;
-        poller.polling.set(true);
-        while poller.last.get().elapsed() < POLLING_MOMENT && connections() <= POLLING_CONNECTIONS_MAX {
-            // The runtime looks at its sockets, without sleeping, before it comes back here.
-            tokio::task::yield_now().await;
-        }
-        poller.polling.set(false);
+    fn until(&self, now: Instant) -> Option<Instant> {
+        let until = self.last.get() + POLLING_MOMENT;
+        (self.short.get() >= SHORT_GAPS_MIN && now < until).then_some(until)
     }
 }
 
@@ -80,25 +80,23 @@ mod tests {
     #[test]
     fn polling_begins_after_short_gaps_only() {
         let start = Instant::now();
-        let poller = Poller {
-            last: Cell::new(start),
-            short_gaps: Cell::new(0),
-            polling: Cell::new(false),
-            start: Notify::new(),
-        };
+        let gaps = Gaps { last: Cell::new(start), short: Cell::new(0) };
         let mut now = start;
         for _ in 0..100 {
             now += Duration::from_millis(1);
-            poller.arrived(now);
+            gaps.arrived(now);
         }
-        assert_eq!(poller.short_gaps.get(), 0);
+        assert_eq!(gaps.until(now), None);
         for count in 1..=SHORT_GAPS_MIN {
+            assert_eq!(gaps.until(now), None);
             now += POLLING_MOMENT;
-            poller.arrived(now);
-            assert_eq!(poller.short_gaps.get(), count);
+            gaps.arrived(now);
+            assert_eq!(gaps.short.get(), count);
         }
+        assert_eq!(gaps.until(now), Some(now + POLLING_MOMENT));
+        assert_eq!(gaps.until(now + POLLING_MOMENT), None, "its moment is over");
         now += Duration::from_secs(1);
-        poller.arrived(now);
-        assert_eq!(poller.short_gaps.get(), 0);
+        gaps.arrived(now);
+        assert_eq!(gaps.until(now), None);
     }
 }

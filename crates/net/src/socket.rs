@@ -1,13 +1,15 @@
 //! One connection's socket: readiness from the loop, bytes by the calls that cost least.
 
-use rustix::fd::{AsFd, BorrowedFd};
+use crate::gather::PLACE_BYTES;
+use crate::poller::{self, FAILED, LEFT, READABLE, RETURNED, SENDING, WRITABLE};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::pin::Pin;
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpStream};
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::{AsyncRead, Interest, ReadBuf};
-use tokio::net::TcpStream;
 
 /// How accepted sockets are set up.
 #[derive(Clone, Debug)]
@@ -58,35 +60,113 @@ pub(crate) fn set_up(socket: &socket2::Socket, config: &SocketConfig) -> io::Res
     Ok(())
 }
 
-/// A connected socket on a loop.
+/// A connected socket on a loop, used by one task at a time.
 pub struct Socket {
-    stream: TcpStream,
+    // Dropped before the descriptor: closing that takes it off the poller's instance.
+    watched: Watched,
+    fd: OwnedFd,
+}
+
+/// An entry of the loop's poller.
+struct Watched(usize);
+
+impl Watched {
+    fn bits(&self) -> u16 {
+        poller::with(|poller| poller.sources.get(self.0).map_or(0, |source| source.bits)).unwrap_or(0)
+    }
+
+    /// What was gathered for it leaves before anything else happens to it.
+    fn settle(&self) {
+        if self.bits() & SENDING != 0 {
+            poller::exchange();
+        }
+    }
+
+    fn received(&self) -> Vec<u8> {
+        let mut received = Vec::new();
+        let more = |received: &mut Vec<u8>| {
+            received.reserve(PLACE_BYTES);
+            let taken = poller::with(|poller| poller.take_fetched(self.0, received.spare_capacity_mut()));
+            let taken = taken.unwrap_or(0);
+            // SAFETY: so many bytes behind the present length were just initialised.
+            unsafe { received.set_len(received.len() + taken) };
+            taken > 0
+        };
+        while more(&mut received) {}
+        received
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.settle();
+        let known = poller::with(|poller| poller.forget(self.0));
+        drop(known);
+    }
 }
 
 impl Socket {
     /// Brings a connected socket that does not block onto the current loop.
-    pub fn adopt(stream: std::net::TcpStream) -> io::Result<Self> {
-        Ok(Self { stream: TcpStream::from_std(stream)? })
+    ///
+    /// # Errors
+    /// Outside of a loop, or when no more can be watched.
+    pub fn adopt(stream: TcpStream) -> io::Result<Self> {
+        let fd = OwnedFd::from(stream);
+        let added = poller::with(|poller| poller.add(fd.as_fd(), WRITABLE));
+        let key = added.unwrap_or_else(|| Err(io::Error::other("there is no loop on this thread")))?;
+        Ok(Self { watched: Watched(key), fd })
     }
 
-    /// Takes it off its loop, to be adopted by another.
-    pub fn release(self) -> io::Result<std::net::TcpStream> {
-        self.stream.into_std()
+    /// Takes it off its loop, to be adopted by another: and what has been received for it and not read.
+    pub fn release(self) -> io::Result<(TcpStream, Vec<u8>)> {
+        let Self { watched, fd } = self;
+        let received = watched.received();
+        drop(watched);
+        poller::with(|poller| poller.delete(fd.as_fd())).unwrap_or(Ok(()))?;
+        Ok((fd.into(), received))
+    }
+
+    fn used_up(&self, bit: u16) {
+        poller::with(|poller| {
+            if let Some(source) = poller.sources.get_mut(self.watched.0) {
+                source.used_up(bit);
+            }
+        });
     }
 
     /// The address at this end.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
-        self.stream.local_addr()
+        let address = rustix::net::getsockname(self.fd.as_fd())?;
+        Ok(SocketAddr::try_from(address).map_err(|_| Errno::AFNOSUPPORT)?)
+    }
+
+    fn poll_ready(&self, bit: u16, fetch: bool, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let ready = poller::with(|poller| {
+            let Some(source) = poller.sources.get_mut(self.watched.0) else { return Err(Errno::BADF) };
+            if source.is(FAILED) {
+                return Err(Errno::CONNRESET);
+            }
+            if source.is(bit) || (bit == READABLE && (source.fetched.is_some() || source.is(LEFT))) {
+                return Ok(true);
+            }
+            source.wait(bit, fetch, context);
+            Ok(false)
+        });
+        match ready.unwrap_or(Err(Errno::BADF)) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Ok(false) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
     }
 
     /// Asks to be woken when there may be room to write.
     pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_write_ready(context)
+        self.poll_ready(WRITABLE, false, context)
     }
 
     /// Asks to be woken when there may be something to read.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.stream.poll_read_ready(context)
+        self.poll_ready(READABLE, false, context)
     }
 
     /// Reads into the spare capacity of `into`, at most `most` bytes, or asks to be woken when there is something. `Ok(0)` is
@@ -100,59 +180,120 @@ impl Socket {
     ) -> Poll<io::Result<usize>> {
         let spare = into.spare_capacity_mut();
         let most = most.min(spare.len());
-        let Some(spare) = spare.get_mut(..most) else { return Poll::Ready(Ok(0)) };
-        let mut room = ReadBuf::uninit(spare);
-        match Pin::new(&mut self.stream).poll_read(context, &mut room) {
-            Poll::Ready(Ok(())) => {
-                let read = room.filled().len();
-                // SAFETY: `read` bytes of the spare capacity just behind the present length were initialised.
-                unsafe { into.set_len(into.len() + read) };
-                crate::polling::arrived();
-                Poll::Ready(Ok(read))
-            }
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
+        let Some(spare) = spare.get_mut(..most).filter(|spare| !spare.is_empty()) else {
+            return Poll::Ready(Ok(0));
+        };
+        let read = self.poll_receive(context, spare, true);
+        if let Poll::Ready(Ok(read)) = &read {
+            // SAFETY: `read` bytes of the spare capacity just behind the present length were initialised.
+            unsafe { into.set_len(into.len() + read) };
         }
+        read
     }
 
     /// The same into an initialised place.
     pub fn poll_read_into(&mut self, context: &mut Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut room = ReadBuf::new(into);
-        match Pin::new(&mut self.stream).poll_read(context, &mut room) {
-            Poll::Ready(Ok(())) => Poll::Ready(Ok(room.filled().len())),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            Poll::Pending => Poll::Pending,
+        // SAFETY: what is initialised may be taken for what need not be; nothing but bytes are written to it.
+        let place = unsafe { &mut *(std::ptr::from_mut(into) as *mut [MaybeUninit<u8>]) };
+        self.poll_receive(context, place, false)
+    }
+
+    fn poll_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        into: &mut [MaybeUninit<u8>],
+        fetch: bool,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match self.poll_ready(READABLE, fetch, context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+            let fetched = poller::with(|poller| poller.take_fetched(self.watched.0, into)).unwrap_or(0);
+            if fetched > 0 {
+                crate::polling::arrived();
+                return Poll::Ready(Ok(fetched));
+            }
+            match rustix::net::recv(self.fd.as_fd(), &mut *into, RecvFlags::empty()) {
+                Ok(((filled, rest), _)) => {
+                    if !filled.is_empty() && !rest.is_empty() {
+                        self.used_up(READABLE);
+                    }
+                    crate::polling::arrived();
+                    return Poll::Ready(Ok(filled.len()));
+                }
+                Err(Errno::AGAIN) => {
+                    poller::with(|poller| poller.nothing_there(self.watched.0)).unwrap_or(())
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    fn written(&self, result: rustix::io::Result<usize>) -> io::Result<usize> {
+        if result == Err(Errno::AGAIN) {
+            self.used_up(WRITABLE);
+        }
+        Ok(result?)
+    }
+
+    /// May a call that writes be made now?
+    fn may_write(&self) -> io::Result<()> {
+        if poller::has_sends() {
+            // Its own, or those of others, which have waited long enough.
+            poller::exchange();
+        }
+        let bits = self.watched.bits();
+        match () {
+            () if bits & FAILED != 0 => Err(Errno::CONNRESET.into()),
+            () if bits & WRITABLE == 0 || bits & RETURNED != 0 => Err(Errno::AGAIN.into()),
+            () => Ok(()),
         }
     }
 
     /// Writes as much as fits of these pieces; `more` tells the kernel that further bytes follow at once.
     pub fn write(&self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        let mut flags = rustix::net::SendFlags::NOSIGNAL;
+        self.may_write()?;
+        let mut flags = SendFlags::NOSIGNAL;
         if more {
-            flags |= rustix::net::SendFlags::MORE;
+            flags |= SendFlags::MORE;
         }
         if let [piece] = pieces {
             // The kernel does less for it.
-            let send = || Ok(rustix::net::send(self.stream.as_fd(), piece, flags)?);
-            return self.stream.try_io(Interest::WRITABLE, send);
+            return self.written(rustix::net::send(self.fd.as_fd(), piece, flags));
         }
-        self.stream.try_io(Interest::WRITABLE, || {
-            let mut control = rustix::net::SendAncillaryBuffer::default();
-            Ok(rustix::net::sendmsg(self.stream.as_fd(), pieces, &mut control, flags)?)
-        })
+        let mut control = rustix::net::SendAncillaryBuffer::default();
+        self.written(rustix::net::sendmsg(self.fd.as_fd(), pieces, &mut control, flags))
+    }
+
+    /// Sends a medium buffer ([`crate::take_medium`]) together with those of other connections that are ready, and gives it
+    /// back to the pool; or returns it: there are none, and it is to leave at once. What does not leave then is to be taken
+    /// back ([`Socket::returned`]); the task is woken for it.
+    pub fn send_together(&self, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
+        let mut waits = Some(buffer);
+        let sent = poller::with(|poller| poller.send(self.watched.0, waits.take().unwrap_or_default()));
+        sent.unwrap_or_else(|| Err(waits.unwrap_or_default()))
+    }
+
+    /// What was to be sent together and has not left, and how many bytes of it have.
+    pub fn returned(&self) -> Option<(Vec<u8>, usize)> {
+        self.watched.settle();
+        poller::with(|poller| poller.take_returned(self.watched.0)).flatten()
     }
 
     /// Sends a range of a file without copying it through this process. `Ok(0)` means the file ends before `offset`.
     pub fn send_file(&self, file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<usize> {
-        self.stream.try_io(Interest::WRITABLE, || {
-            let mut at = offset;
-            Ok(rustix::fs::sendfile(self.stream.as_fd(), file, Some(&mut at), length)?)
-        })
+        self.may_write()?;
+        let mut at = offset;
+        self.written(rustix::fs::sendfile(self.fd.as_fd(), file, Some(&mut at), length))
     }
 
     /// No more will be sent; the peer sees the end of the stream after what was sent.
     pub fn finish_sending(&self) {
+        self.watched.settle();
         // Already gone is as good.
-        let _ = rustix::net::shutdown(self.stream.as_fd(), rustix::net::Shutdown::Write);
+        let _ = rustix::net::shutdown(self.fd.as_fd(), rustix::net::Shutdown::Write);
     }
 }

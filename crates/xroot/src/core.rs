@@ -575,7 +575,7 @@ mod tests {
     use super::*;
 
     /// What each of ten thousand connections costs, those that do nothing too. Under 1 KiB in all is promised: with this go
-    /// a task and a registration of the runtime (256 bytes each), who the client is, and an entry in two tables.
+    /// a task, the watch on its socket, who the client is, and an entry in two tables.
     #[test]
     fn an_idle_session_is_small() {
         assert!(size_of::<RefCell<Core>>() <= 192, "{}", size_of::<RefCell<Core>>());

@@ -212,8 +212,8 @@ fn join(
     streamid: StreamId,
     entry: Entry,
 ) {
-    let Ok(stream) = socket.release() else { return };
-    let received = input.bytes().to_vec();
+    let Ok((stream, more)) = socket.release() else { return };
+    let received = [input.bytes(), &more].concat();
     let home = entry.home.clone();
     let presence = home.enter();
     home.spawn(move || async move {
@@ -272,11 +272,12 @@ fn turn(
         state.news = false;
         state.stalled = matches!(flow, Flow::Full);
         let before = state.out.pending();
-        let flushed = match state.out.flush(socket, ROUND_BYTES) {
+        let together = !state.closing;
+        let flushed = match state.out.flush(socket, ROUND_BYTES, together) {
             Ok(flushed) => flushed,
             Err(_) => return Poll::Ready(End::Closed),
         };
-        let left = before - state.out.pending();
+        let left = before.saturating_sub(state.out.pending());
         let closing = state.closing;
         sent += left;
         core.hub.stats.bytes_out.add(left as u64);
@@ -290,7 +291,8 @@ fn turn(
         }
         let turn_over = matches!(flow, Flow::Turn) || flushed == Flushed::Turn || sent >= ROUND_BYTES;
         if turn_over {
-            go_on_later(context);
+            // Others first; then on.
+            context.waker().wake_by_ref();
             return Poll::Pending;
         }
         if moved {
@@ -307,16 +309,6 @@ fn turn(
             }
             Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
         }
-    }
-}
-
-/// Others first; then on. A task that just wakes itself comes back thousands of times before the runtime looks at its sockets
-/// again, and till then nobody hears of what has come on the others.
-fn go_on_later(context: &mut Context<'_>) {
-    // It leaves the waker with the runtime, to be woken after the next look; the future itself has done its work then.
-    let yielding = std::pin::pin!(tokio::task::yield_now()).poll(context);
-    if yielding.is_ready() {
-        context.waker().wake_by_ref();
     }
 }
 
@@ -419,7 +411,7 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// The runtime's task around it has 256 bytes then.
+    /// Ten thousand of them are to cost next to nothing.
     #[test]
     fn the_task_of_a_connection_is_small() {
         assert!(size_of::<Serving>() <= 112, "{}", size_of::<Serving>());

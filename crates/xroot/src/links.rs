@@ -38,7 +38,7 @@ impl Traffic {
     }
 }
 
-/// Traffics without anything on its way that a loop keeps for the next connections to wake; more are freed. Each holds the
+/// Traffics without anything on its way that a loop keeps for the next connections to wake; more are freed. Each may hold the
 /// buffer that replies gather in.
 const SPARE_TRAFFICS_MAX: usize = 16;
 

@@ -133,10 +133,9 @@ impl Outbox {
         }
     }
 
-    /// Is an empty one, with the buffer that it holds, of use for another link?
+    /// Is an empty one, with the buffer that it may hold, of use for another link?
     pub(crate) fn is_worth_keeping(&self) -> bool {
-        (1..=2 * MEDIUM_BYTES).contains(&self.tail.capacity())
-            && self.segments.capacity() <= KEPT_SEGMENTS_MAX
+        self.tail.capacity() <= 2 * MEDIUM_BYTES && self.segments.capacity() <= KEPT_SEGMENTS_MAX
     }
 
     fn seal(&mut self) {
@@ -154,10 +153,22 @@ impl Outbox {
         (self.sent, self.queued, self.lent) = (0, 0, 0);
     }
 
-    /// Sends what the socket takes, at most about `most` bytes. An error, also a file that has become shorter than what was
-    /// promised in a header, means that the connection cannot go on.
-    pub(crate) fn flush(&mut self, socket: &Socket, most: usize) -> io::Result<Flushed> {
+    /// Sends what the socket takes, at most about `most` bytes; replies that are all that waits may go `together` with those of
+    /// other connections, and what does not leave then is sent by the next flush. An error, also a file that has become
+    /// shorter than what was promised in a header, means that the connection cannot go on.
+    pub(crate) fn flush(&mut self, socket: &Socket, most: usize, together: bool) -> io::Result<Flushed> {
         let mut total = 0;
+        if let Some((buffer, sent)) = socket.returned() {
+            self.queued += buffer.len();
+            self.sent = sent;
+            self.segments.push_front(Segment::Small(buffer));
+        }
+        if together && self.segments.is_empty() && self.sent == 0 && !self.tail.is_empty() {
+            match socket.send_together(std::mem::take(&mut self.tail)) {
+                Ok(()) => return Ok(Flushed::All),
+                Err(tail) => self.tail = tail,
+            }
+        }
         loop {
             if self.is_empty() {
                 return Ok(Flushed::All);

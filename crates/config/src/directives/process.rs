@@ -70,7 +70,10 @@ pub(super) const SECTION: Section = Section {
             .example("json"),
         Directive::new(&["scalla.iouring"], Mark::Rare, "{on|off}", io_uring)
             .default("on")
-            .help("Reads that wait for a disk go through io_uring where the kernel allows it; off takes threads.")
+            .help(
+                "Reads that wait for a disk, and the system calls of many connections at once, go through io_uring where \
+                   the kernel allows it.",
+            )
             .example("off"),
         Directive::new(&["scalla.polling"], Mark::Rare, "{on|off}", polling)
             .default("off")

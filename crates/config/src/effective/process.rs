@@ -104,7 +104,7 @@ pub struct Process {
     pub drain: Setting<Duration>,
     /// `scalla.logformat`.
     pub log_format: Setting<LogFormat>,
-    /// `scalla.iouring`: reads that wait for a disk may go through io_uring.
+    /// `scalla.iouring`: reads that wait for a disk, and system calls of many connections at once, may go through io_uring.
     pub io_uring: Setting<bool>,
     /// `scalla.polling`: look for the next request for a moment before sleeping.
     pub polling: Setting<bool>,

@@ -1,33 +1,47 @@
-//! Gives each loop its io_uring, for reads that would wait, and wakes the loop when they have ended.
+//! Gives each loop its io_urings: for reads that would wait, whose end wakes the loop, and for the system calls of connections
+//! that are served together.
 
 use net::{LoopHandle, Wake};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::ring::{hold, install, release};
+use storage::ring::{Driver, hold, install, release};
 
-/// Installs a ring on each loop, and says once which way reads that wait go: where the kernel forbids io_uring, through the
-/// threads of each file system, which costs more.
+/// Gives each loop its rings, and says once whether they are used: where the kernel forbids io_uring, reads that wait go through
+/// the threads of each file system, and each connection has system calls of its own, which costs more.
 pub(crate) fn install_on(loops: &[LoopHandle]) {
     let told = Arc::new(AtomicBool::new(false));
     for handle in loops {
         let told = told.clone();
         handle.spawn(move || async move {
-            let ring = install().and_then(|driver| Ok((Wake::new(driver.event()?)?, driver)));
-            match ring {
+            match on_this_loop() {
                 Ok((wake, driver)) => {
                     net::around_rounds(hold, release);
                     if !told.swap(true, Ordering::Relaxed) {
-                        tracing::info!("reads that wait for a disk go through io_uring");
+                        tracing::info!(
+                            "io_uring is used: for reads that wait for a disk, and to receive from and send to \
+                             many connections at once"
+                        );
                     }
                     while wake.arrived().await {
                         driver.complete();
                     }
                 }
                 Err(error) if !told.swap(true, Ordering::Relaxed) => {
-                    tracing::info!("io_uring is refused ({error}); reads that wait for a disk take threads");
+                    tracing::info!(
+                        "io_uring is refused ({error}); reads that wait for a disk take threads, and each \
+                         connection its own system calls"
+                    );
                 }
                 Err(_) => {}
             }
         });
     }
+}
+
+/// Both or none: a kernel that allows one allows the other.
+fn on_this_loop() -> std::io::Result<(Wake, Driver)> {
+    let driver = install()?;
+    let wake = Wake::new(driver.event()?)?;
+    net::gather_calls()?;
+    Ok((wake, driver))
 }

@@ -44,7 +44,9 @@ impl Folder {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("scalla-xroot-{}-{number}", std::process::id()));
+        // `plain` has this module several times in one process.
+        let here = module_path!().replace("::", "-");
+        let path = std::env::temp_dir().join(format!("scalla-{here}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
     }
@@ -81,6 +83,8 @@ pub struct Wish {
     pub lock: bool,
     /// Reads that would wait go to the kernel, where it lets them.
     pub ring: bool,
+    /// Connections that are ready at once share system calls, where the kernel lets them.
+    pub together: bool,
 }
 
 impl Default for Wish {
@@ -94,6 +98,8 @@ impl Default for Wish {
             wrap: |logical| logical,
             lock: true,
             ring: false,
+            // The tests that stand in `plain` run the other way.
+            together: !module_path!().starts_with("plain"),
         }
     }
 }
@@ -142,6 +148,12 @@ impl Server {
         let loops = Arc::new(Loops::start(wish.loops).unwrap());
         if wish.ring {
             loops.handles().iter().for_each(install_ring);
+        }
+        if wish.together {
+            for handle in loops.handles() {
+                // Where the kernel forbids it, it is not so.
+                handle.run(|| net::gather_calls().unwrap_or_default());
+            }
         }
         let listener = Listener::bind(ListenerConfig {
             port: 0,
