@@ -74,9 +74,18 @@ struct Slot {
 #[derive(Default, Debug)]
 struct Now {
     channel: Option<Arc<Channel>>,
-    failed: Option<(Instant, Cause)>,
+    failed: Option<Failure>,
     /// The session of a connection that was lost: its files are locked until the server notices.
     lost_session: Option<SessionId>,
+}
+
+/// An attempt to connect that failed.
+#[derive(Debug)]
+struct Failure {
+    at: Instant,
+    /// How many rounds of attempts it took.
+    rounds: u64,
+    cause: Cause,
 }
 
 /// All connections of a client.
@@ -108,20 +117,20 @@ impl Pool {
         check(url, settings)?;
         let slot = self.slot(Key::of(url));
         let asked = Instant::now();
-        if let Some(found) = slot.look(asked, settings) {
+        if let Some(found) = slot.look(asked, rounds, settings) {
             return found;
         }
         let Ok(_connecting) = tokio::time::timeout_at(until, slot.connecting.lock()).await else {
             return Err(Cause::TimedOut(Instant::now().duration_since(asked).as_secs()));
         };
-        if let Some(found) = slot.look(asked, settings) {
+        if let Some(found) = slot.look(asked, rounds, settings) {
             return found;
         }
         let made = self.connect(url, &slot, settings, rounds, until).await;
         let mut now = slot.now();
         match &made {
             Ok(channel) => *now = Now { channel: Some(channel.clone()), ..Now::default() },
-            Err(cause) => now.failed = Some((Instant::now(), cause.clone())),
+            Err(cause) => now.failed = Some(Failure { at: Instant::now(), rounds, cause: cause.clone() }),
         }
         made
     }
@@ -195,8 +204,9 @@ impl Slot {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, or why there is none: what others found out since `asked`, or a moment before.
-    fn look(&self, asked: Instant, settings: &Settings) -> Option<Result<Arc<Channel>, Cause>> {
+    /// The connection, or why there is none: what others found out since `asked`, or a moment before, who were not less
+    /// patient.
+    fn look(&self, asked: Instant, rounds: u64, settings: &Settings) -> Option<Result<Arc<Channel>, Cause>> {
         let mut now = self.now();
         if let Some(channel) = &now.channel {
             if !channel.is_closed() {
@@ -206,12 +216,9 @@ impl Slot {
             now.channel = None;
         }
         let window = Duration::from_secs(settings.stream_error_window);
-        match &now.failed {
-            Some((at, cause)) if *at >= asked || asked.duration_since(*at) < window => {
-                Some(Err(cause.clone()))
-            }
-            _ => None,
-        }
+        let known = now.failed.as_ref().filter(|failure| failure.rounds >= rounds);
+        let recent = known.filter(|failure| failure.at >= asked || asked.duration_since(failure.at) < window);
+        recent.map(|failure| Err(failure.cause.clone()))
     }
 }
 

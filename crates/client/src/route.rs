@@ -187,8 +187,12 @@ impl Route {
         if final_word || Instant::now() >= self.end {
             return Err(self.error(name, cause));
         }
-        self.count(name)?;
-        self.elsewhere().then_some(()).ok_or_else(|| self.best_error(name, cause))
+        self.lost += 1;
+        let enough = self.lost > LOST_MAX + u32::try_from(self.spare.len()).unwrap_or(0);
+        if enough || !self.elsewhere() {
+            return Err(self.best_error(name, cause));
+        }
+        Ok(())
     }
 
     /// Goes to another server, if there is one.
@@ -249,14 +253,6 @@ impl Route {
         Ok(())
     }
 
-    fn count(&mut self, name: &'static str) -> Result<(), Error> {
-        self.lost += 1;
-        if self.lost > LOST_MAX + u32::try_from(self.spare.len()).unwrap_or(0) {
-            return Err(self.error(name, Cause::Lost("it was lost again and again".to_owned())));
-        }
-        Ok(())
-    }
-
     /// There was no answer.
     fn failed(&mut self, name: &'static str, repeatable: bool, failed: Failed) -> Result<(), Error> {
         let silent = matches!(failed, Failed::Lost { reason: Lost::Silent(_), .. });
@@ -266,13 +262,11 @@ impl Route {
             }
             Failed::Lost { reason, sent } => (Cause::Lost(reason.to_string()), sent),
             Failed::TimedOut(seconds) => {
-                let error = self.error(name, Cause::TimedOut(seconds));
                 self.uncertain |= !repeatable;
-                return if repeatable && self.return_to_balancer("srverr") {
-                    self.count(name)
-                } else {
-                    Err(error)
-                };
+                let error = self.error(name, Cause::TimedOut(seconds));
+                self.lost += 1;
+                let again = repeatable && self.lost <= LOST_MAX && self.return_to_balancer("srverr");
+                return if again { Ok(()) } else { Err(error) };
             }
         };
         self.uncertain |= sent && !repeatable;

@@ -340,3 +340,50 @@ async fn an_unused_connection_is_closed_and_made_again() {
     assert_eq!(server.connections.load(Ordering::SeqCst), 2);
     let _ = tokio::time::timeout(PATIENCE, server.stop()).await;
 }
+
+#[tokio::test]
+async fn a_server_that_is_restarted_is_waited_for() {
+    let serve = |asked: &support::Asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 4),
+        RequestCode::READ => ok(asked, b"data"),
+        _ => ok(asked, b""),
+    };
+    let server = Fake::start(PLAIN, serve).await;
+    let client = client(&[]);
+    let file = client.open(&server.url("/a"), &OpenWith::read()).await.unwrap();
+    let address = server.stop().await;
+    // Somebody less patient finds out first, which is not the reader's last word.
+    let url = Url::parse(&format!("root://{address}//a")).unwrap();
+    client.file_system(&url).stat("/a").await.unwrap_err();
+    let again = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Fake::listening(TcpListener::bind(address).await.unwrap(), PLAIN, serve)
+    };
+    let (read, _server) = tokio::join!(file.read(0, 4), again);
+    assert_eq!(read.unwrap(), &b"data"[..]);
+    assert_eq!(file.recoveries(), 1);
+}
+
+#[tokio::test]
+async fn a_dead_server_is_asked_once_for_all() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tries = Arc::new(AtomicU32::new(0));
+    let count = tries.clone();
+    tokio::spawn(async move {
+        loop {
+            drop(listener.accept().await.unwrap());
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    let url = Url::parse(&format!("root://{address}//a")).unwrap();
+    let client = client(&[]);
+    let mut all = tokio::task::JoinSet::new();
+    for number in 0..100 {
+        let files = client.file_system(&url);
+        all.spawn(async move { files.stat(&format!("/{number}")).await.unwrap_err() });
+    }
+    let errors = all.join_all().await;
+    assert!(errors.iter().all(|error| matches!(error.cause(), Cause::Lost(_))), "{}", errors[0]);
+    assert_eq!(tries.load(Ordering::SeqCst), 2);
+}
