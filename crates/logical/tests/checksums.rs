@@ -43,7 +43,7 @@ fn stored(server: &Server, name: &str, algorithm: Algorithm) -> Option<Record> {
 
 /// An old client, which cannot be answered later.
 fn impatient() -> Arc<Caller> {
-    Arc::new(Caller { identity: caller("old", 3).identity.clone(), takes_later: false, moves: false })
+    Arc::new(Caller::new(caller("old", 3).identity.clone(), false, false))
 }
 
 #[test]

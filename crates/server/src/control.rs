@@ -235,7 +235,7 @@ impl Watch {
         }
     }
 
-    /// Orders for this node are kept over restarts; those for a child hold as long as its place is kept.
+    /// Orders are kept over restarts, those for this node and those for a child.
     fn cluster_order(&self, order: Order, node: Option<String>) -> Response {
         let Some(cluster) = self.running.cluster() else { return Response::failed(ALONE) };
         let wanted = node.clone();
@@ -243,7 +243,7 @@ impl Watch {
             None => return Response::failed("the cluster's thread does not answer; see the log"),
             Some(Err(why)) => return Response::failed(why),
             Some(Ok(Whom::Child(slot, name))) => {
-                if cluster.look(move |engine| engine.order_child(order, slot)) != Some(true) {
+                if cluster.order_child(order, slot) != Some(true) {
                     return Response::failed(format!("{name} has left"));
                 }
                 name

@@ -46,7 +46,7 @@ impl Session {
         let identity = Identity::new(&told, pid, before.address, before.protocol);
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         let moves = m.ability.contains(Ability::READRDOK);
-        self.caller = Arc::new(Caller { identity, takes_later, moves });
+        self.caller = Arc::new(Caller::new(identity, takes_later, moves));
         self.stage = Stage::Active;
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(LinkId::CONTROL), id, body);

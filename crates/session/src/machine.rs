@@ -142,7 +142,7 @@ impl Session {
             id,
             settings,
             stage: Stage::Handshake,
-            caller: Arc::new(Caller { identity, takes_later: false, moves: false }),
+            caller: Arc::new(Caller::new(identity, false, false)),
             prepares: 0,
             verifier: Verifier::default(),
             engaged: None,
@@ -499,6 +499,7 @@ impl Session {
             return;
         }
         self.stage = Stage::Ending;
+        self.caller.leave();
         let open = self.engaged.as_ref().map_or_else(Vec::new, |engaged| engaged.files.indices());
         for index in open {
             let Some(handle) = self.any_handle(index) else { continue };

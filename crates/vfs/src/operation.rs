@@ -3,6 +3,7 @@
 use crate::{Listing, OpenFile};
 use base::{Cgi, Identity, LogicalPath};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// For whom an operation runs.
 #[derive(Debug)]
@@ -13,6 +14,24 @@ pub struct Caller {
     pub takes_later: bool,
     /// May it be sent elsewhere in the middle of a file it reads ([`crate::FileSystem::elsewhere`])?
     pub moves: bool,
+    left: AtomicBool,
+}
+
+impl Caller {
+    /// Somebody who is there.
+    pub fn new(identity: Identity, takes_later: bool, moves: bool) -> Self {
+        Self { identity, takes_later, moves, left: AtomicBool::new(false) }
+    }
+
+    /// It is not there any more: what it still waits for may be given up.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::Relaxed);
+    }
+
+    /// Is it not there any more?
+    pub fn has_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
 }
 
 /// A path with the opaque text that came with it.

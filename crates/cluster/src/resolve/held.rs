@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::queries::{WAITERS_MAX, Waiter, Wish};
+use super::queries::{Token, WAITERS_MAX, Waiter, Wish};
 use super::state::Heard;
 use super::{Action, PATIENCE, Resolver};
 use crate::request::{Answer, ErrorCode};
@@ -22,6 +22,20 @@ pub(super) struct Held {
 }
 
 impl Resolver {
+    /// Whether requests are held: see [`super::ResolveSettings::hold`].
+    pub fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Whoever asked with these tokens is gone: nothing is to be decided for them any more.
+    pub fn abandon(&mut self, mut gone: Vec<Token>) {
+        gone.sort_unstable();
+        if !gone.is_empty() {
+            self.held.retain(|held| gone.binary_search(&held.waiter.token).is_err());
+            self.queries.abandon(&gone);
+        }
+    }
+
     /// Holds a request until something changes; what the client is told at once if that cannot be.
     pub(super) fn hold(
         &mut self,

@@ -132,6 +132,15 @@ impl Queries {
         taken
     }
 
+    /// Those with these tokens, which are in order, do not wait any more. Looks at all queries.
+    pub(super) fn abandon(&mut self, gone: &[Token]) {
+        for (_, query) in &mut self.queries {
+            let before = query.waiters.len();
+            query.waiters.retain(|waiter| gone.binary_search(&waiter.token).is_err());
+            self.waiters -= before - query.waiters.len();
+        }
+    }
+
     pub(super) fn set_deadline(&mut self, id: usize, deadline: Duration) {
         if let Some(query) = self.queries.get_mut(id) {
             self.deadlines.remove(&(query.deadline, id));

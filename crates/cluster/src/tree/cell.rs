@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::identity::Identity;
-use super::limits::ALTERNATES_MAX;
+use super::limits::{ALTERNATES_MAX, RETURN};
 use super::link::LinkId;
 use super::member::Member;
 use crate::{CELL_SLOTS, Slot, SlotMask};
@@ -53,7 +53,7 @@ impl Default for Cell {
 
 impl Cell {
     /// Where a newcomer could go. Nothing changes.
-    pub fn place(&self, identity: &Identity, role: Role) -> Place {
+    pub fn place(&self, identity: &Identity, role: Role, now: Duration) -> Place {
         if let Some(slot) = self.find(identity) {
             return if self.online.contains(slot) { Place::Contested(slot) } else { Place::Return(slot) };
         }
@@ -65,7 +65,9 @@ impl Cell {
         }
         let servers = self.used - self.parents;
         let free = (!self.used).lowest().map(Place::Free);
-        let place = free.or_else(|| (servers - self.online).highest().map(Place::Displace));
+        let lost = |slot: &Slot| self.get(*slot).is_none_or(|member| now >= member.since + RETURN);
+        let lost: SlotMask = (servers - self.online).iter().filter(lost).collect();
+        let place = free.or_else(|| lost.highest().map(Place::Displace));
         let place = if role.has_children() {
             place
                 .or_else(|| servers.highest().map(Place::Displace))
@@ -166,6 +168,13 @@ impl Cell {
             .map(|(slot, _)| slot)
     }
 
+    /// When the next place of a lost server may be given away, if that is still to come.
+    pub fn next_lost(&self, now: Duration) -> Option<Duration> {
+        let lost = self.used - self.parents - self.online;
+        let due = lost.iter().filter_map(|slot| self.get(slot)).map(|member| member.since + RETURN);
+        due.filter(|due| *due > now).min()
+    }
+
     /// Slots that belong to somebody.
     pub fn used(&self) -> SlotMask {
         self.used
@@ -193,7 +202,7 @@ mod tests {
     use super::*;
 
     fn place(cell: &Cell, member: &Member) -> Place {
-        cell.place(&member.identity, member.role)
+        cell.place(&member.identity, member.role, RETURN)
     }
 
     fn join(cell: &mut Cell, name: &str, role: Role) -> Place {
@@ -233,6 +242,10 @@ mod tests {
         cell.lose(slot(7), Duration::ZERO);
         assert_eq!(place(&cell, &member("n7", Role::Server)), Place::Return(slot(7)));
         assert_eq!(place(&cell, &member("n8", Role::Server)), Place::Contested(slot(8)));
+        let late = member("late", Role::Server);
+        let early = RETURN - Duration::from_millis(1);
+        assert_eq!(cell.place(&late.identity, late.role, early), Place::None, "it is expected back");
+        assert_eq!((cell.next_lost(early), cell.next_lost(RETURN)), (Some(RETURN), None));
         assert_eq!(join(&mut cell, "late", Role::Server), Place::Displace(slot(7)));
         assert_eq!(place(&cell, &member("n7", Role::Server)), Place::None);
     }

@@ -113,6 +113,10 @@ pub const PAUSE_MAX: Duration = Duration::from_millis(800);
 /// A place kept for this long shows that it was good: the next pause is the shortest again.
 pub const STABLE: Duration = Duration::from_secs(5);
 
+/// So long the place of a server that was just lost is nobody else's, whoever knocks: after a pause of the network or of the
+/// parent itself all servers are lost at once, and come back in any order.
+pub const RETURN: Duration = Duration::from_secs(5);
+
 /// Pause after a manager refused a node by name (error EPERM): it will hardly change its mind soon.
 pub const PAUSE_REFUSED: Duration = Duration::from_secs(60);
 

@@ -514,6 +514,18 @@ impl Node {
         self.members.as_mut().is_some_and(|members| members.drain(slot, draining, out))
     }
 
+    /// Ids of nodes below that are out of use by order, as a driver keeps them over a restart.
+    pub fn drained(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().flat_map(Members::drained)
+    }
+
+    /// The same, as they were when this node ended.
+    pub fn set_drained(&mut self, ids: impl IntoIterator<Item = String>) {
+        if let Some(members) = &mut self.members {
+            members.set_drained(ids);
+        }
+    }
+
     /// Stops service of all below, or begins it again.
     pub fn suspend(&mut self, suspended: bool, now: Duration, out: &mut Vec<Action>) {
         let from = out.len();

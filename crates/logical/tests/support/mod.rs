@@ -137,11 +137,8 @@ pub fn target(text: &str) -> Target {
 }
 
 pub fn caller(user: &str, pid: u32) -> Arc<Caller> {
-    Arc::new(Caller {
-        identity: Identity::new(&Told { user, host: "localhost", ..Told::default() }, pid, None, "host"),
-        takes_later: true,
-        moves: false,
-    })
+    let told = Told { user, host: "localhost", ..Told::default() };
+    Arc::new(Caller::new(Identity::new(&told, pid, None, "host"), true, false))
 }
 
 pub fn reading() -> OpenRequest {

@@ -90,11 +90,11 @@ impl Redirector {
         Some(Started::Pending)
     }
 
-    fn select(&self, caller: &Caller, target: &Target, purpose: Purpose, reply: &ReplyTo) -> Started {
+    fn select(&self, caller: &Arc<Caller>, target: &Target, purpose: Purpose, reply: &ReplyTo) -> Started {
         let options = purpose.options(caller, &target.cgi);
         let tried = target.cgi.get("tried").unwrap_or_default();
         let path = target.path.as_bytes();
-        let answer = self.front.select(path, options, tried, || {
+        let answer = self.front.select(caller, path, options, tried, || {
             let reply = reply.defer();
             Box::new(move |answer| reply.send(told(answer)))
         });
@@ -103,7 +103,7 @@ impl Redirector {
 
     fn locate(
         &self,
-        caller: &Caller,
+        caller: &Arc<Caller>,
         target: Option<&Target>,
         wanted: vfs::LocateOptions,
         reply: &ReplyTo,
@@ -121,7 +121,7 @@ impl Redirector {
             path.push(b'*');
         }
         path.extend_from_slice(target.map_or(&b""[..], |target| target.path.as_bytes()));
-        let answer = self.front.locate(&path, options, || {
+        let answer = self.front.locate(caller, &path, options, || {
             let reply = reply.defer();
             Box::new(move |answer| reply.send(told(answer)))
         });

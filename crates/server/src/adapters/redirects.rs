@@ -237,7 +237,7 @@ mod tests {
     fn told(rules: Vec<Rule>, operation: Operation, address: &str) -> String {
         let told = Told { user: "u", host: address, named_host: "c.example.org", ..Told::default() };
         let identity = Identity::new(&told, 1, Some(address.parse().unwrap()), "host");
-        let caller = Arc::new(Caller { identity, takes_later: true, moves: false });
+        let caller = Arc::new(Caller::new(identity, true, false));
         let got = Arc::new(Got::default());
         let reply = ReplyTo::new(got.clone(), Token { owner: 1, call: 1 });
         let files = Redirects::before(Arc::new(Almost), rules, "vm.example.org");

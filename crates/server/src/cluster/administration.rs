@@ -1,11 +1,11 @@
 //! What an administrator orders over the admin socket: this node, or one below it, out of use and into it again.
 
-use super::engine::Engine;
+use super::engine::{Engine, aside};
 use super::status::ChildStatus;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// An order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -114,7 +114,23 @@ impl Engine {
         let Some(slot) = cluster::Slot::new(slot) else { return false };
         let mut done = false;
         self.drive(|node, _, out| done = node.drain(slot, order.takes_out(), out));
+        self.keep_drained();
         done
+    }
+
+    /// Keeps on disk which nodes are out of use: they are told again when this one was restarted.
+    fn keep_drained(&self) {
+        let Some(file) = self.settings.place_file.as_deref().map(drained_file) else { return };
+        let text: String = self.node.drained().map(|id| format!("{id}\n")).collect();
+        aside("cluster-drained", move || {
+            let new = file.with_extension("new");
+            if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, &file)) {
+                tracing::error!(
+                    "orders for nodes below are not kept over a restart: {}: {error}",
+                    file.display()
+                );
+            }
+        });
     }
 }
 
@@ -127,6 +143,17 @@ impl ChildStatus {
             || self.cluster_address.as_deref() == Some(name)
             || name.strip_prefix('#').is_some_and(|slot| slot == self.slot.to_string())
     }
+}
+
+/// Where a node with this place file keeps the ids of nodes below that are out of use.
+fn drained_file(place: &Path) -> PathBuf {
+    place.with_file_name("drained")
+}
+
+/// Ids of nodes that were out of use when the node with this place file ended.
+pub(super) fn drained(place: &Path) -> Vec<String> {
+    let text = fs::read_to_string(drained_file(place)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// The part of a system id that differs between nodes.

@@ -4,7 +4,9 @@ use super::orders::Order;
 use cluster::tree::LinkId;
 use cluster::{Answer, Token};
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
+use vfs::Caller;
 use wire::cms::StreamId;
 use wire::cms::response::MessageId;
 
@@ -17,7 +19,7 @@ pub(super) type Tell = Box<dyn FnOnce(Answer) + Send>;
 /// Who asked.
 pub(super) enum Asker {
     /// A client of this process.
-    Client(Tell),
+    Client(Arc<Caller>, Tell),
     /// A redirector, over a connection.
     Redirector {
         /// The connection.
@@ -101,11 +103,21 @@ impl Askers {
         self.parents.remove(&token.0)
     }
 
-    /// A connection is no more: parents ask again over the next. What a redirector was promised answers itself in vain.
+    /// A connection is no more: parents ask again over the next.
     pub(super) fn forget(&mut self, link: LinkId) {
         if !self.parents.is_empty() {
             self.parents.retain(|_, parent| parent.link != link);
         }
+    }
+
+    /// Those who are not there any more, this redirector's among them; they are forgotten.
+    pub(super) fn gone(&mut self, redirector: Option<LinkId>) -> Vec<Token> {
+        let gone = |_: &u64, asker: &mut Asker| match asker {
+            Asker::Client(caller, _) => caller.has_left(),
+            Asker::Redirector { link, .. } => Some(*link) == redirector,
+            Asker::Order(_) => false,
+        };
+        self.clients.extract_if(gone).map(|(token, _)| Token(token)).collect()
     }
 
     /// Lets go of questions that were answered by silence.

@@ -189,8 +189,12 @@ impl Engine {
     fn drop_line(&mut self, link: LinkId, by_peer: bool) -> bool {
         let Some(mut line) = self.lines.remove(&link) else { return false };
         self.parted(&mut line, by_peer);
+        let redirector = line.stage == Stage::Redirector;
         line.close();
         self.askers.forget(link);
+        if redirector {
+            self.abandon(Some(link));
+        }
         true
     }
 
@@ -295,6 +299,9 @@ impl Engine {
             self.drive(|node, now, out| node.tick(now, out));
         }
         let due = self.resolver.as_ref().and_then(Resolver::next_deadline).is_some_and(|due| due <= now);
+        if due {
+            self.abandon(None);
+        }
         if due || self.sweep_at <= now {
             self.sweep_at = now + SWEEP;
             self.resolve(|resolver, now, out| resolver.tick(now, out));
@@ -302,6 +309,15 @@ impl Engine {
         self.askers.expire(now);
         self.calm();
         self.settle();
+    }
+
+    /// Lets go of requests that are held for those who are not there any more: a file is not placed for nobody.
+    fn abandon(&mut self, redirector: Option<LinkId>) {
+        let Some(resolver) = self.resolver.as_mut() else { return };
+        // While nothing is held, what is asked is decided so soon that it costs more to look.
+        if resolver.holds() || redirector.is_some() {
+            resolver.abandon(self.askers.gone(redirector));
+        }
     }
 
     /// When [`Engine::tick`] has something to do.
@@ -479,6 +495,13 @@ impl Engine {
     fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {
         let member = self.node.members().and_then(|members| members.member(slot));
         let interfaces: Vec<Interface> = member.map(|member| self.interface(member)).into_iter().collect();
+        // What is below an inner node is told to it, not to parents that come later.
+        let unknown = member.filter(|member| {
+            let inner = member.role.has_children() && member.role != wire::cms::login::Role::Manager;
+            inner && member.extensions.contains(tree::Extensions::INVENTORY)
+        });
+        let wants = unknown.and_then(|member| member.link);
+        let wants = wants.filter(|_| matches!(change, ChildChange::Joined { fresh: true }));
         let Some(resolver) = &mut self.resolver else { return };
         let mut actions = std::mem::take(&mut self.file_actions);
         resolver.follow(slot, change, member, interfaces, now, &mut actions);
@@ -496,6 +519,9 @@ impl Engine {
             self.perform_about_files(action);
         }
         self.file_actions = actions;
+        if let Some(link) = wants {
+            self.want_inventory(link);
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use super::questions::Wish;
 use super::settings::Role;
 use cluster::tree::{Extensions, LinkId};
 use cluster::{Action, LocateOptions, SelectOptions, SlotMask, StateAsk, StateReply};
-use wire::cms::flags::{HaveModifier, StateModifier, StatsModifier};
-use wire::cms::message::{Gone, Have, NotHere, State};
+use wire::cms::flags::{HaveModifier, InventoryModifier, StateModifier, StatsModifier};
+use wire::cms::message::{Gone, Have, NotHere, PathBatch, State};
 use wire::cms::response::Answer as WireAnswer;
 use wire::cms::{ErrorCode, Frame, Message as Wire, StreamId};
 
@@ -21,6 +21,9 @@ impl Engine {
         if link.is_outward() {
             return match message {
                 Wire::State(state) => self.parent_asks(link, frame.header.streamid, state),
+                Wire::Inventory(inventory) if inventory.modifier.contains(InventoryModifier::WANTED) => {
+                    self.inventory_wanted(link);
+                }
                 message => self.order(link, frame, message),
             };
         }
@@ -38,7 +41,7 @@ impl Engine {
                 self.resolve(|resolver, now, out| resolver.not_here(slot, not_here.path, now, out));
             }
             Wire::Inventory(inventory) => {
-                let pending = inventory.modifier.contains(wire::cms::flags::InventoryModifier::PENDING);
+                let pending = inventory.modifier.contains(InventoryModifier::PENDING);
                 self.resolve(|resolver, now, out| {
                     inventory.paths().for_each(|path| resolver.inventory(slot, path, pending, now, out));
                 });
@@ -184,6 +187,27 @@ impl Engine {
                 Wire::State(State { modifier, path }).encode(streamid, peer, out)
             });
         }
+    }
+
+    /// Has whoever is at the end of this connection tell what is there.
+    pub(super) fn want_inventory(&mut self, link: LinkId) {
+        let nothing = PathBatch::default();
+        let message = Wire::Inventory(nothing.message(InventoryModifier::WANTED));
+        self.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));
+    }
+
+    /// A parent that did not know this node wants to know what is here: a server says it, an inner node has its children say it.
+    fn inventory_wanted(&mut self, link: LinkId) {
+        if self.resolver.is_none() {
+            return self.new_parent(link);
+        }
+        let members = self.node.members().into_iter().flat_map(|members| members.members());
+        let able = |link: &LinkId| {
+            self.lines.get(link).is_some_and(|line| line.extensions.contains(Extensions::INVENTORY))
+        };
+        let links: Vec<LinkId> = members.filter_map(|(_, member)| member.link).filter(able).collect();
+        links.into_iter().for_each(|link| self.want_inventory(link));
+        self.end_broken();
     }
 
     /// What a child has its parent's parents want to know too. It only saves questions: none waits for it.

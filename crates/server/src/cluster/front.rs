@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc;
+use vfs::Caller;
 
 /// Questions on their way to the cluster's thread; when there are more, clients are told to come again.
 pub(super) const COMMANDS_MAX: usize = 1 << 16;
@@ -18,7 +19,7 @@ pub(super) const COMMANDS_MAX: usize = 1 << 16;
 /// What the cluster's thread is to do.
 pub(super) enum Command {
     /// Answer a client.
-    Ask { path: Box<[u8]>, wish: Wish, tell: Tell },
+    Ask { path: Box<[u8]>, wish: Wish, caller: Arc<Caller>, tell: Tell },
     /// Let somebody look at the engine, or change it.
     With(Box<dyn FnOnce(&mut Engine) + Send>),
     /// End.
@@ -60,6 +61,7 @@ impl Front {
     /// Which node a client shall go to. The answer, or `None`: then `tell` brings it later, on another thread.
     pub(crate) fn select(
         &self,
+        caller: &Arc<Caller>,
         path: &[u8],
         options: SelectOptions,
         tried: &[u8],
@@ -70,12 +72,13 @@ impl Front {
         {
             return Some(answer);
         }
-        self.ask(path, Wish::Select { options, tried: tried.into() }, tell())
+        self.ask(caller, path, Wish::Select { options, tried: tried.into() }, tell())
     }
 
     /// Who has a path; `*` and `*<path>` as in the protocol.
     pub(crate) fn locate(
         &self,
+        caller: &Arc<Caller>,
         path: &[u8],
         options: LocateOptions,
         tell: impl FnOnce() -> Tell,
@@ -83,7 +86,7 @@ impl Front {
         if let Some(answer) = self.read(|reader, now, _| reader.locate(path, options, now)) {
             return Some(answer);
         }
-        self.ask(path, Wish::Locate(options), tell())
+        self.ask(caller, path, Wish::Locate(options), tell())
     }
 
     /// Passes a change of names on to all servers; `tell` hears whether that was done. `false`: nobody heard it.
@@ -100,8 +103,9 @@ impl Front {
         self.commands.try_send(Command::With(Box::new(work))).is_ok()
     }
 
-    fn ask(&self, path: &[u8], wish: Wish, tell: Tell) -> Option<Answer> {
-        match self.commands.try_send(Command::Ask { path: path.into(), wish, tell }) {
+    fn ask(&self, caller: &Arc<Caller>, path: &[u8], wish: Wish, tell: Tell) -> Option<Answer> {
+        let caller = caller.clone();
+        match self.commands.try_send(Command::Ask { path: path.into(), wish, caller, tell }) {
             Ok(()) => None,
             Err(mpsc::error::TrySendError::Full(Command::Ask { tell, .. })) => {
                 tell(Answer::Wait(self.busy));

@@ -94,8 +94,7 @@ impl Executor {
         local_root: PathBuf,
     ) -> Self {
         let told = Told { user: "manager", host: "cluster", ..Told::default() };
-        let caller =
-            Caller { identity: Identity::new(&told, 0, None, "host"), takes_later: true, moves: false };
+        let caller = Caller::new(Identity::new(&told, 0, None, "host"), true, false);
         let (pool, log) = (Pool::new("cluster-program", PROGRAMS_MAX), Arc::default());
         Self { files, caller: Arc::new(caller), programs, local_root, pool, log }
     }

@@ -83,7 +83,7 @@ impl Engine {
     /// Brings an answer to whoever asked.
     pub(super) fn deliver(&mut self, asker: Asker, answer: Answer) {
         match asker {
-            Asker::Client(tell) => tell(answer),
+            Asker::Client(_, tell) => tell(answer),
             Asker::Order(order) => self.ordered(*order, answer),
             Asker::Redirector { link, streamid, promised, .. } => {
                 self.respond(link, streamid, promised, &answer);

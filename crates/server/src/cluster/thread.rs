@@ -1,5 +1,6 @@
 //! The cluster's own thread: its start, its loop, its end.
 
+use super::administration::drained;
 use super::askers::Asker;
 use super::engine::{Engine, Machines, SharedEngine};
 use super::front::{COMMANDS_MAX, Command, Front, SystemLot};
@@ -160,6 +161,12 @@ impl Cluster {
         &self.moving
     }
 
+    /// Does what the administrator orders for the child in this slot, and keeps that over a restart. Whether there is one;
+    /// `None` when the thread does not answer.
+    pub fn order_child(&self, order: super::Order, slot: u8) -> Option<bool> {
+        self.look(move |engine| engine.order_child(order, slot))
+    }
+
     /// Does what the administrator orders for this node.
     pub(crate) fn order(&self, order: super::Order) {
         match order {
@@ -240,6 +247,7 @@ async fn run(parts: Parts) {
     let admission = settings.admission.take();
     let children = std::mem::take(&mut settings.children);
     let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
+    node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
     let (say, mut words) = mpsc::unbounded_channel();
     let executor = logical.clone().map(|logical| {
@@ -299,8 +307,8 @@ fn obey(engine: &SharedEngine, batch: &mut Vec<Command>) -> bool {
     let mut engine = engine.borrow_mut();
     for command in batch.drain(..) {
         match command {
-            Command::Ask { path, wish, tell } => {
-                guarded("a question", || engine.ask(&path, &wish, Asker::Client(tell)));
+            Command::Ask { path, wish, caller, tell } => {
+                guarded("a question", || engine.ask(&path, &wish, Asker::Client(caller, tell)));
             }
             Command::With(work) => guarded("a command", || {
                 work(&mut engine);

@@ -1,6 +1,6 @@
 //! How nodes feel and what follows: load, space, lists of nodes, draining, operations for all servers, silence.
 
-use super::site::{Client, Node, PATIENCE, Site};
+use super::site::{Client, Node, PATIENCE, Site, until};
 use super::{ITEM_EXISTS, NOT_FOUND};
 use base::LogicalPath;
 use client::xroot::FileHandle;
@@ -13,18 +13,9 @@ use server::cluster::{HealthSettings, ListFile, LoadSource, OperationProgram, Ro
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const NO_SPACE: u32 = 3009;
-
-/// Waits until something is so that no node of the test knows of.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < end, "still not: {what}");
-        std::thread::yield_now();
-    }
-}
 
 /// Old and new name with a blank between.
 fn mv(names: &str) -> Request<'_> {

@@ -11,6 +11,8 @@ mod wire_peer;
 use client::xroot::request::{Request, Rm};
 use server::cluster::Role;
 use site::{Site, place, places};
+use wire::cms::flags::SelectOptions;
+use wire_peer::Peer;
 
 const NOT_FOUND: u32 = 3011;
 const ITEM_EXISTS: u32 = 3018;
@@ -142,6 +144,77 @@ fn a_manager_that_comes_back_knows_where_files_are() {
     manager.until("the nodes told what they have", |engine| {
         engine.resolver().unwrap().stats().cache.locations >= 2
     });
+}
+
+#[test]
+fn a_manager_that_comes_back_above_supervisors_knows_what_is_below_them() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let server = site.server("a", &[&supervisor]);
+    server.put("/deep/f", "deep");
+    supervisor.has_children(1);
+    manager.has_children(1);
+    let (data, cluster) = (manager.running.address(), manager.cluster_address());
+    drop(manager);
+    let manager = site.manager_again("manager", data, cluster);
+    manager.until("the servers told what they have, though they had never left", |engine| {
+        engine.resolver().unwrap().stats().cache.locations >= 1
+    });
+    assert_eq!(manager.client().read("/deep/f").unwrap(), "deep");
+}
+
+#[test]
+fn what_a_redirector_asked_for_ends_with_it() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let mut redirector = Peer::redirector(&manager);
+    let options = SelectOptions::CREATE | SelectOptions::WRITE;
+    redirector.select_for(1, b"/new", options);
+    manager.until("it is held: no server is there", |engine| engine.resolver().unwrap().stats().held == 1);
+    drop(redirector);
+    let since = std::time::Instant::now();
+    manager.until("it is not held any more", |engine| engine.resolver().unwrap().stats().held == 0);
+    assert!(since.elapsed() < cluster::HOLD, "not only because it was held for long enough");
+}
+
+#[test]
+fn a_child_stays_out_of_use_when_its_manager_comes_back() {
+    let site = Site::new();
+    let place = |settings: &mut server::cluster::Settings| {
+        settings.place_file = Some(site.folder().join("place"));
+    };
+    let manager = site.node_with("manager", Role::Manager, &[], place);
+    let mut real = Peer::server(&manager, "s-real@there x", 1095);
+    let own = site.server("own", &[&manager]);
+    manager.has_children(2);
+    for slot in 0..2 {
+        assert!(
+            manager.running.cluster().unwrap().order_child(server::cluster::Order::Drain, slot) == Some(true)
+        );
+    }
+    let drained = |engine: &server::cluster::Engine| {
+        let members = engine.node().members().unwrap().members();
+        members.filter(|(_, member)| member.condition.draining && member.link.is_some()).count() == 2
+    };
+    manager.until("both are drained", drained);
+    let kept = site.folder().join("drained");
+    site::until("the orders are on disk", || {
+        std::fs::read_to_string(&kept).is_ok_and(|text| text.lines().count() == 2)
+    });
+    let (data, cluster) = (manager.running.address(), manager.cluster_address());
+    drop(manager);
+    while real.next(|_| ()).is_some() {}
+    let manager = site.manager_again_with("manager", data, cluster, place);
+    let _real = Peer::server(&manager, "s-real@there x", 1095);
+    manager.until("both are drained still", drained);
+    for slot in 0..2 {
+        assert!(
+            manager.running.cluster().unwrap().order_child(server::cluster::Order::Undrain, slot)
+                == Some(true)
+        );
+    }
+    site::until("the own one was told", || !own.look(|engine| engine.node().memberships()[0].is_draining()));
 }
 
 #[test]

@@ -144,8 +144,20 @@ impl Site {
 
     /// A manager at the ports of one that has ended.
     pub fn manager_again(&self, name: &str, data: SocketAddr, cluster: SocketAddr) -> Node {
+        self.manager_again_with(name, data, cluster, |_| {})
+    }
+
+    /// The same, of which something special is wanted.
+    pub fn manager_again_with(
+        &self,
+        name: &str,
+        data: SocketAddr,
+        cluster: SocketAddr,
+        change: impl FnOnce(&mut Settings),
+    ) -> Node {
         let (effective, folder) = self.effective(name, data.port());
         let mut settings = self.settings(name, Role::Manager, &[]);
+        change(&mut settings);
         settings.listen.port = cluster.port();
         let until = Instant::now() + PATIENCE;
         loop {
@@ -280,6 +292,15 @@ impl Client {
         let mut places: Vec<String> = text.split(' ').map(str::to_owned).collect();
         places.sort();
         Ok(places)
+    }
+}
+
+/// Waits until something is so that no node of the test knows of.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "still not: {what}");
+        std::thread::yield_now();
     }
 }
 

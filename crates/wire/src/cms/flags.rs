@@ -356,6 +356,7 @@ flags! {
 flags! {
     /// Modifier of `inventory`, one of our own messages.
     InventoryModifier(u8) {
+        WANTED = 0x01 "wanted", "from a parent, without paths: tell what is there";
         PENDING = 0x02 "pending", "these paths are being staged or written";
         FIRST = 0x04 "first", "starts an inventory";
         LAST = 0x08 "last", "ends it: the node has no other path";

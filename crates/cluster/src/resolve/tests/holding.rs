@@ -55,6 +55,26 @@ fn a_restarted_manager_serves_with_the_first_node_that_has_the_file() {
 }
 
 #[test]
+fn nothing_is_placed_for_whoever_is_gone() {
+    let mut stage = patient(1, false);
+    stage.machine.set_quorum(false);
+    assert_eq!(stage.intend(1, "/new", Intent::Create), None);
+    assert_eq!(stage.intend(2, "/other", Intent::Create), None);
+    stage.not_here(&[0], "/new");
+    assert_eq!((stage.machine.holds(), stage.machine.stats().waiters), (true, 1));
+    stage.machine.abandon(vec![Token(2), Token(1)]);
+    assert_eq!((stage.machine.holds(), stage.machine.stats().waiters), (false, 0));
+    stage.machine.set_quorum(true);
+    stage.turn();
+    stage.not_here(&[0], "/other");
+    assert_eq!(stage.answered(), []);
+    for path in ["/new", "/other"] {
+        let known = stage.machine.known(path.as_bytes(), stage.now);
+        assert_eq!(known.placed, None, "the next one who makes it is placed anew");
+    }
+}
+
+#[test]
 fn what_is_listed_or_said_unasked_ends_a_wait() {
     let mut stage = patient(2, false);
     stage.machine.set_quorum(false);

@@ -101,7 +101,7 @@ impl Members {
     /// Known, contested, standing by, or to be seated.
     fn receive(&mut self, member: Box<Member>, now: Duration, out: &mut Vec<Action>) {
         let Some(link) = member.link else { return };
-        match self.cell.place(&member.identity, member.role) {
+        match self.cell.place(&member.identity, member.role, now) {
             Place::Return(slot) => self.admit(slot, *member, now, out),
             Place::Contested(slot) => self.contest(slot, member, now, out),
             Place::Alternate(slot) => {
@@ -169,7 +169,7 @@ impl Members {
         let before = self.cell.get(slot);
         let fresh = before
             .is_none_or(|before| before.paths != member.paths || !before.identity.same(&member.identity));
-        member.condition.draining = before.is_some_and(|before| !fresh && before.condition.draining);
+        member.condition.draining = self.drained.contains(member.identity.id.as_str());
         let node = member.identity.id.digest();
         if member.role == Role::Supervisor || member.role == Role::ProxyManager {
             // One of our own reports in a moment; until then nobody is sent there.

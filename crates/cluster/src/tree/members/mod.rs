@@ -15,7 +15,7 @@ mod orders;
 mod reports;
 mod seating;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -95,6 +95,8 @@ pub struct Members {
     reporter: Reporter,
     standing: Standing,
     suspended_by_order: bool,
+    /// Ids of nodes that the administrator has taken out of use here.
+    drained: BTreeSet<String>,
     serves: bool,
     /// When a supervisor came last: for a while after it, places at the root are kept for more of them.
     last_parent: Duration,
@@ -144,6 +146,7 @@ impl Members {
             reporter: Reporter::new(alone),
             standing: if alone { Standing::Alone(now) } else { Standing::Near },
             suspended_by_order: false,
+            drained: BTreeSet::new(),
             serves: false,
             last_parent: now,
             last_arrival: now,

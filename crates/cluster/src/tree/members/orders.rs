@@ -48,7 +48,10 @@ impl Members {
     /// Takes a child out of use, or into it again: its clients move to others, nothing is cut. `false`: no such child.
     pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<Action>) -> bool {
         let Some(member) = self.cell.get_mut(slot) else { return false };
-        if member.condition.draining != draining {
+        let id = member.identity.id.as_str();
+        let news = if draining { self.drained.insert(id.to_owned()) } else { self.drained.remove(id) };
+        // One that had the order from elsewhere is told that it is over, too.
+        if news || member.condition.draining != draining || (member.condition.drains_itself && !draining) {
             member.condition.draining = draining;
             if let Some(link) = member.link.filter(|_| member.is_own()) {
                 // It moves the clients that it has, too.
@@ -58,6 +61,16 @@ impl Members {
             out.push(Action::Child { slot, change: ChildChange::Condition });
         }
         true
+    }
+
+    /// Ids of nodes that are out of use by order, here now or not.
+    pub fn drained(&self) -> impl Iterator<Item = &str> {
+        self.drained.iter().map(String::as_str)
+    }
+
+    /// Nodes that were out of use when this one ended: they are told again when they join.
+    pub fn set_drained(&mut self, ids: impl IntoIterator<Item = String>) {
+        self.drained = ids.into_iter().collect();
     }
 
     /// Stops service of all below, or begins it again.

@@ -49,7 +49,7 @@ impl Members {
     }
 
     fn find_seat(&self, member: &Member, returned: bool, now: Duration) -> Seat {
-        let place = self.cell.place(&member.identity, member.role);
+        let place = self.cell.place(&member.identity, member.role, now);
         let here = match place {
             Place::Free(slot) | Place::Displace(slot) | Place::Return(slot) => Some(slot),
             _ => None,
@@ -172,8 +172,9 @@ impl Members {
         self.releasing = false;
         self.warned_full = self.waiting() > 0;
         let relaxed = self.last_parent + SETTLE;
-        if self.warned_full && relaxed > now {
-            self.relax_at = Some(relaxed);
+        if self.warned_full {
+            let next = [Some(relaxed).filter(|at| *at > now), self.cell.next_lost(now)];
+            self.relax_at = next.into_iter().flatten().chain(self.relax_at).min();
         }
     }
 
@@ -191,7 +192,7 @@ impl Members {
 
     fn seat_or_contest(&mut self, parked: Parked, now: Duration, out: &mut Vec<Action>) {
         let Parked { member, returned, .. } = parked;
-        match self.cell.place(&member.identity, member.role) {
+        match self.cell.place(&member.identity, member.role, now) {
             Place::Contested(_) | Place::Alternate(_) => {
                 if let Some(link) = member.link {
                     self.turn_away(link, member.address.host(), RefusalReason::Twin, out);

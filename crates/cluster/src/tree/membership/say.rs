@@ -83,6 +83,11 @@ impl Membership {
         }
     }
 
+    /// Whether the node's clients are to move elsewhere.
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
     fn say_status(&self, drains: Option<bool>, out: &mut Vec<Action>) {
         for (link, peer) in self.parents() {
             let message = match self.status_message(peer) {

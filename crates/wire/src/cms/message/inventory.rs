@@ -7,7 +7,10 @@
 //! `first` and `last` the node sends its other messages as usual; a `gone` in between wins over what was told before
 //! it.
 //!
-//! So a manager that restarts knows where files are as soon as its nodes are back. Direction: node to parent, also of
+//! A parent that takes in an inner node it did not know sends one frame with the bit `wanted` and no path: the inner node hands
+//! it on to its children, and servers send what they have once more. (Their inner node has seen it, its new parent has not.)
+//!
+//! So a manager that restarts knows where files are as soon as its nodes are back. Direction: node to parent (`wanted`: parent to node), also of
 //! supervisors for what is below them. A real parent never gets it (see [`Extensions::INVENTORY`]), and would skip it.
 //!
 //! [`Extensions::INVENTORY`]: crate::cms::Extensions::INVENTORY
