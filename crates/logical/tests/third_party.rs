@@ -112,7 +112,7 @@ fn serving(settings: Settings) -> (Server, Arc<Hand>) {
 fn at(user: &str, pid: u32, address: &str) -> Arc<Caller> {
     let told = Told { user, host: address, ..Told::default() };
     let identity = Identity::new(&told, pid, address.parse().ok(), "host");
-    Arc::new(Caller { identity, takes_later: true })
+    Arc::new(Caller::new(identity, true, false))
 }
 
 fn client() -> Arc<Caller> {
