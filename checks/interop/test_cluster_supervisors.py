@@ -20,6 +20,12 @@ FULL = clusters.Plan("""
     s1 server man>sup
     s2 server man>sup
 """)
+BESIDE = clusters.Plan("""
+    man manager
+    sup supervisor man
+    s1 server man
+    s2 server sup
+""")
 MIXES = {
     "real": dict(rest="real"),
     "ours": dict(rest="ours"),
@@ -81,3 +87,16 @@ def test_full_manager_sends_servers_to_the_supervisor(makers, tmp_path):
         cluster.remove()
         if crowd:
             crowd.stop()
+
+
+def test_supervisor_without_servers_sends_clients_back(tmp_path):
+    """Whoever was on the way to it when the last of its servers went elsewhere is told where the cluster begins."""
+    (tmp_path / "source").write_bytes(data(100_000))
+    with clusters.Cluster(BESIDE, "ours") as cluster:
+        cluster.s2.kill()
+        area = clusters.Area(cluster)
+        path = area.put("file", b"beside it", "s1")
+        assert xrdfs(cluster.sup, "cat", path).ok().out == "beside it"
+        assert cluster.named(xrdfs(cluster.sup, "locate", path).ok().out) == ["s1"]
+        xrdcp(tmp_path / "source", cluster.sup.url(f"{path}-new")).ok()
+        assert area.get("file-new") == data(100_000)
