@@ -51,7 +51,16 @@ pub(crate) async fn connect(
     settings: &Settings,
     until: Instant,
 ) -> Result<LoggedIn, Cause> {
-    let mut left = resolve(host, port, settings, until).await?;
+    connect_any(resolve(host, port, settings, until).await?, login, settings, until).await
+}
+
+/// Connects to one of these addresses and logs in.
+async fn connect_any(
+    mut left: Vec<SocketAddr>,
+    login: &Login,
+    settings: &Settings,
+    until: Instant,
+) -> Result<LoggedIn, Cause> {
     let mut last = Cause::Unreachable("nothing was tried".to_owned());
     while !left.is_empty() {
         let (stream, peer) = race(&left, settings, until).await.map_err(|error| match error {
@@ -60,6 +69,7 @@ pub(crate) async fn connect(
             None => last.clone(),
         })?;
         left.retain(|address| *address != peer);
+        tracing::debug!(%peer, "connected");
         let now = Instant::now();
         let share = if left.is_empty() { until } else { now + until.duration_since(now) / LOGIN_SHARE };
         match timeout_at(share, log_in(&stream, Connection::new(login.clone()))).await {
@@ -278,6 +288,10 @@ fn unasked(input: &[u8]) -> ConnectionError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::xroot::StreamId;
+    use wire::xroot::flags::ServerFlags;
+    use wire::xroot::header::HandshakeReply;
+    use wire::xroot::reply::{self, ProtocolReply};
 
     fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
@@ -299,6 +313,51 @@ mod tests {
         assert_eq!(ipv4_first, ["1.1.1.1:1", "[::1]:1", "1.1.1.2:1", "1.1.1.3:1"]);
         assert_eq!(ordered(&all, |settings| settings.network_stack = "IPv6".into()), ["[::1]:1"]);
         assert_eq!(ordered(&all, |settings| settings.network_stack = "IPv4".into()).len(), 3);
+    }
+
+    /// A server that logs everybody in and says nothing more.
+    async fn server() -> SocketAddr {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut out =
+                    HandshakeReply { protover: 0x520, role: HandshakeReply::DATA_SERVER }.encode().to_vec();
+                let mut body = Vec::new();
+                let flags = ServerFlags::IS_SERVER;
+                ProtocolReply { pval: 0x520, flags, bind_interfaces: None, security: None }.encode(&mut body);
+                reply::ok(&mut out, StreamId::default(), &body);
+                reply::ok(&mut out, StreamId::default(), &[7; 16]);
+                stream.write_all(&out).await.unwrap();
+                tokio::spawn(async move { stream.read_to_end(&mut Vec::new()).await });
+            }
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn dead_addresses_cost_a_moment_and_not_the_connection() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let closed = listener.local_addr().unwrap();
+        drop(listener);
+        let good = server().await;
+        // One that nobody routes, one of a family that may be broken, one where nobody listens.
+        let all = [addresses(&["192.0.2.1:9", "[2001:db8::1]:9"]), vec![closed, good]].concat();
+        let until = Instant::now() + Duration::from_secs(60);
+        let login = Login::of_process("test");
+        let made = connect_any(all, &login, &Settings::default(), until).await.unwrap();
+        assert_eq!((made.peer, made.machine.is_ready()), (good, true));
+    }
+
+    #[tokio::test]
+    async fn an_address_that_says_nothing_is_passed_over() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let good = server().await;
+        let all = vec![silent.local_addr().unwrap(), good];
+        let until = Instant::now() + Duration::from_secs(2);
+        let login = Login::of_process("test");
+        let made = connect_any(all, &login, &Settings::default(), until).await.unwrap();
+        assert_eq!(made.peer, good);
     }
 
     #[test]

@@ -143,6 +143,7 @@ impl Route {
         }
         self.hops.push(self.at.authority());
         self.since_balancer.clear();
+        tracing::debug!(left = %self.at.authority(), reason, balancer = %next.authority(), "back to the balancer");
         self.at = next;
         true
     }
@@ -287,6 +288,8 @@ impl Route {
         if Instant::now() + pause > self.end {
             return Err(self.error(name, Cause::Expired { seconds: pause.as_secs(), text }));
         }
+        let at = self.at.authority();
+        tracing::debug!(operation = name, server = %at, seconds = pause.as_secs(), text, "asked to wait");
         tokio::time::sleep(pause).await;
         Ok(())
     }
@@ -319,6 +322,7 @@ impl Route {
         if *visits > VISITS_MAX {
             return Err(Cause::RedirectLoop);
         }
+        tracing::debug!(operation = name, from = %self.at.authority(), to = %next.authority(), "sent on");
         self.at = next;
         Ok(())
     }
@@ -377,7 +381,7 @@ fn append(list: &mut String, element: &str) {
 }
 
 /// Where a redirect leads, from `at`.
-fn target(at: &Url, port: i32, host: &[u8], only_tried: bool) -> Result<Url, Cause> {
+pub(crate) fn target(at: &Url, port: i32, host: &[u8], only_tried: bool) -> Result<Url, Cause> {
     let bad = || Cause::BadRedirect(String::from_utf8_lossy(host).into_owned());
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| bad());
     let redirect = Answer::redirect(port, host);

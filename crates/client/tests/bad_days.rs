@@ -387,3 +387,24 @@ async fn a_dead_server_is_asked_once_for_all() {
     assert!(errors.iter().all(|error| matches!(error.cause(), Cause::Lost(_))), "{}", errors[0]);
     assert_eq!(tries.load(Ordering::SeqCst), 2);
 }
+
+#[tokio::test]
+async fn a_reader_that_is_sent_on_in_mid_file_goes_there() {
+    let other = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 2, 4),
+        RequestCode::READ => ok(asked, b"data"),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let port = other.address.port();
+    let draining = Fake::start(PLAIN, move |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 4),
+        RequestCode::READ => redirect_to(asked, "127.0.0.1?tried=me", port),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&draining.url("/a?x=1"), &OpenWith::read()).await.unwrap();
+    assert_eq!(file.read(0, 4).await.unwrap(), &b"data"[..]);
+    assert_eq!((file.location().port, file.recoveries()), (port, 1));
+    assert_eq!(other.texts(RequestCode::OPEN), ["/a?tried=me&x=1"]);
+}

@@ -263,8 +263,9 @@ impl Driver {
     /// When there is something to look after.
     fn next_wake(&self) -> Instant {
         let silence = if self.book.is_empty() {
+            // With files open there is nothing to look after until somebody asks for something.
             let unused = self.shared.open_files.load(Ordering::Acquire) == 0;
-            self.active + if unused { self.patience.idle } else { self.patience.idle.max(FAR) }
+            if unused { self.active + self.patience.idle } else { Instant::now() + FAR }
         } else {
             self.pinged.map_or(self.active, |pinged| pinged.max(self.active)) + self.patience.silence / 2
         };

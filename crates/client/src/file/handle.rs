@@ -17,7 +17,7 @@ use super::{File, Opened, open};
 use crate::channel::{Answer, Channel, Failed, Lost, Received, Sink};
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
-use crate::route::{Balancer, Route};
+use crate::route::{Balancer, Route, target};
 use crate::settings::Settings;
 use crate::url::Url;
 
@@ -77,6 +77,7 @@ impl File {
             let current = self.current(name)?;
             let until = self.0.client.until(end);
             let asked = request(current.fhandle);
+            let mut to = None;
             let (cause, sent) = match current.channel.call(asked, payload.clone(), sink(), until).await {
                 Ok(Answer::Ok(received)) => return Ok(received),
                 Ok(Answer::Error { code, text }) => {
@@ -92,8 +93,12 @@ impl File {
                     tokio::time::sleep(pause).await;
                     continue;
                 }
-                Ok(Answer::Redirect { host, .. }) => {
-                    (Cause::BadRedirect(String::from_utf8_lossy(&host).into_owned()), false)
+                Ok(Answer::Redirect { port, host }) => {
+                    let at = self.opened().at.clone();
+                    let there = target(&at, port, &host, false).map_err(|cause| self.error(name, cause))?;
+                    let cause = Cause::BadRedirect(there.authority());
+                    to = Some(there);
+                    (cause, false)
                 }
                 Err(Failed::Lost { reason: Lost::Protocol(error), .. }) if !self.may_move() => {
                     return Err(self.error(name, error));
@@ -102,16 +107,17 @@ impl File {
                 Err(Failed::TimedOut(seconds)) => (Cause::TimedOut(seconds), true),
             };
             lost += 1;
-            let moved = matches!(cause, Cause::BadRedirect(_) | Cause::TimedOut(_));
-            if lost > LOST_MAX
-                || (sent && !repeatable)
-                || !self.may_recover()
-                || (moved && !self.may_move())
-                || Instant::now() >= end
-            {
+            let stays = match cause {
+                Cause::BadRedirect(_) => self.is_writable(),
+                Cause::TimedOut(_) => !self.may_move(),
+                _ => false,
+            };
+            let given_up = lost > LOST_MAX || stays || !self.may_recover() || Instant::now() >= end;
+            if given_up || (sent && !repeatable) {
                 return Err(self.error(name, cause).uncertain(sent && self.is_writable()));
             }
-            self.recover(name, current.generation, &cause, end).await?;
+            tracing::debug!(operation = name, file = %self.0.origin, %cause, "opening again");
+            self.recover(name, current.generation, &cause, to, end).await?;
         }
     }
 
@@ -128,12 +134,14 @@ impl File {
         Settings::is_on(switch) && !self.0.checkpoint.load(Ordering::Acquire)
     }
 
-    /// Opens the file again, unless somebody else has since `generation`.
+    /// Opens the file again, unless somebody else has since `generation`: where the server sends it (`to`), or where a
+    /// balancer does, or where it was.
     pub(super) async fn recover(
         &self,
         name: &'static str,
         generation: u64,
         lost: &Cause,
+        to: Option<Url>,
         end: Instant,
     ) -> Result<(), Error> {
         let _reopening = self.0.reopening.lock().await;
@@ -147,7 +155,10 @@ impl File {
         let place = at.authority();
         let end = end.min(Instant::now() + AGAIN_TIME);
         let mut opened = None;
-        if self.may_move() {
+        if let Some(to) = to {
+            let mut route = self.way_back(to, balancer.clone(), end);
+            opened = self.open_again(&mut route, generation).await.ok();
+        } else if self.may_move() {
             let mut route = self.way_back(at.clone(), balancer.clone(), end);
             route.return_to_balancer("srverr");
             // If the balancer knows no other server, the one that was lost may come back.
