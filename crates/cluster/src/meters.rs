@@ -103,6 +103,11 @@ impl Meters {
         self.at(slot).counter(kind).load(Ordering::Relaxed)
     }
 
+    /// How often the child was chosen, for whatever use; one that takes only a share counts as if it were more.
+    pub fn choices(&self, slot: Slot) -> u64 {
+        (self.count(slot, Use::Read) + self.count(slot, Use::Write)) / FULL_SHARE_COUNT
+    }
+
     /// The child was chosen. With a `share` of n percent it counts as if chosen 100/n times.
     pub fn chosen(&self, slot: Slot, kind: Use, share: Option<u8>) {
         let share = u64::from(share.unwrap_or(100).clamp(1, 100));

@@ -299,3 +299,18 @@ fn the_command_line_wins() {
     assert_eq!(effective.cluster.supervisor_port.value, Port::Number(7));
     assert_eq!(effective.storage.exports[0].prefix, "/", "a redirector without exports has all of them");
 }
+
+#[test]
+fn what_can_change_nothing_is_said_with_its_reason() {
+    let text = "cms.dfs lookup central limit 5 mdhold 2m qmax 10 retries 3\nofs.forward 3way local:1 mv\n\
+                cms.sched refreset 30m gshr 5 gsdflt 6\nall.role manager\nall.manager h:1213\nofs.authorize off\n";
+    let problems = read(text, None, Strictness::Strict).report.problems().to_vec();
+    let idle: Vec<_> = problems.iter().filter(|problem| problem.kind == ProblemKind::NoEffect).collect();
+    for word in ["lookup", "limit", "mdhold", "qmax", "3way"] {
+        let said = idle.iter().find(|problem| problem.what.contains(&format!("'{word}'")));
+        let said = said.unwrap_or_else(|| panic!("{word}: {problems:?}"));
+        assert!(said.what.ends_with("is accepted without effect") && !said.allowed.is_empty(), "{said}");
+    }
+    assert!(problems.iter().all(|problem| problem.kind != ProblemKind::NotYet), "{problems:?}");
+    assert!(!problems.iter().any(|problem| problem.what.contains("cms.sched")), "{problems:?}");
+}

@@ -198,6 +198,6 @@ fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
         cid: member.identity.id.cluster().into(),
         says_not_here: member.extensions.0 & not_here != 0,
         min_free_mb: member.space.minimum_mb,
-        share: None,
+        share: Some(member.share).filter(|share| *share > 0),
     }
 }

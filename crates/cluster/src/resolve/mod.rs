@@ -330,6 +330,7 @@ impl Resolver {
             self.time_is_up(id, now, actions);
         }
         self.shared.cache.sweep(now);
+        self.shared.chooser.refresh(&self.cell, now);
     }
 
     /// What is known of a path, [`Location::UNKNOWN`] if nothing.

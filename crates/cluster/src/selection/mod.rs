@@ -8,6 +8,7 @@ mod by_load;
 mod round_robin;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::Rng;
@@ -36,6 +37,13 @@ pub trait Selection: Send + Sync {
         false
     }
 }
+
+/// How often counts begin anew unless configured. Source: cms protocol 3, section "cms.sched".
+const RESET: Duration = Duration::from_secs(3600);
+
+/// Choices that are worth forgetting, for each that a writer may linger and one. Source: cms protocol 3, section "choice among
+/// candidates".
+const RESET_CHOICES: u64 = 192;
 
 /// What of a path makes equal paths equal for affinity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,6 +75,10 @@ pub struct Policy {
     pub fuzz: u8,
     /// With a higher load a child gets no clients.
     pub load_max: Option<u8>,
+    /// After so long the counts of who was chosen how often begin anew (`cms.sched refreset`).
+    pub reset: Duration,
+    /// The share of clients, in percent, of a child that says none (`cms.sched gsdflt`); of a meta manager.
+    pub share: Option<u8>,
     /// A writer stays with a child for so many uses more than another had (`cms.space linger`).
     pub linger: u32,
     /// Whether children are asked for their loads at all (`cms.ping usage`).
@@ -131,6 +143,8 @@ impl Default for Policy {
             weights: Weights::default(),
             fuzz: 20,
             load_max: None,
+            reset: RESET,
+            share: None,
             linger: 0,
             loads_known: true,
             randomized: false,
@@ -211,6 +225,8 @@ impl Excuses {
 pub struct Chooser {
     policy: Policy,
     selection: Box<dyn Selection>,
+    /// When counts began anew, in seconds.
+    refreshed: AtomicU64,
 }
 
 impl Chooser {
@@ -227,12 +243,12 @@ impl Chooser {
         } else {
             Box::new(RoundRobin { linger: policy.linger })
         };
-        Self { policy, selection }
+        Self { policy, selection, refreshed: AtomicU64::new(0) }
     }
 
     /// With another way of picking.
     pub fn with_selection(policy: Policy, selection: Box<dyn Selection>) -> Self {
-        Self { policy, selection }
+        Self { policy, selection, refreshed: AtomicU64::new(0) }
     }
 
     /// The rules.
@@ -276,8 +292,22 @@ impl Chooser {
 
     /// The choice is used.
     pub(crate) fn count(&self, cell: &Cell, slot: Slot, kind: Use) {
-        let share = cell.child(slot).and_then(|child| child.share);
+        let share = cell.child(slot).and_then(|child| child.share).or(self.policy.share);
         cell.meters().chosen(slot, kind, share);
+    }
+
+    /// Now and then lets all children start from equal counts, if they were chosen often enough for that to matter.
+    pub(crate) fn refresh(&self, cell: &Cell, now: Duration) {
+        let seconds = now.as_secs();
+        if seconds < self.refreshed.load(Ordering::Relaxed).saturating_add(self.policy.reset.as_secs()) {
+            return;
+        }
+        self.refreshed.store(seconds, Ordering::Relaxed);
+        let all: SlotMask = cell.children().map(|(slot, _)| slot).collect();
+        let counts = all.iter().map(|slot| cell.meters().choices(slot));
+        if counts.sum::<u64>() >= RESET_CHOICES * (u64::from(self.policy.linger) + 1) {
+            cell.meters().reset_counts(all);
+        }
     }
 
     fn fit(&self, cell: &Cell, among: SlotMask, need: Need, affinity: Affinity) -> (SlotMask, Excuses) {

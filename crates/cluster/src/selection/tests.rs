@@ -196,3 +196,28 @@ fn the_wish_of_a_client_is_heard_only_where_allowed() {
     assert_eq!((hears.affinity(wish), hears.affinity(None)), (Affinity::Strict, Affinity::Weak));
     assert!(hears.wants_all(Affinity::Strong) && !hears.wants_all(Affinity::Weak));
 }
+
+#[test]
+fn counts_begin_anew_when_it_is_time_and_there_is_something_to_forget() {
+    let cell = cell(2);
+    let policy = Policy { reset: Duration::from_secs(60), linger: 1, ..Policy::default() };
+    let chooser = Chooser::new(policy);
+    let choices = |count: usize| (0..count).for_each(|_| chooser.count(&cell, slot(0), Use::Write));
+    let counted = || cell.meters().choices(slot(0));
+    choices(383);
+    chooser.refresh(&cell, Duration::from_secs(60));
+    assert_eq!(counted(), 383, "192 for each");
+    choices(1);
+    chooser.refresh(&cell, Duration::from_secs(119));
+    assert_eq!(counted(), 384, "not yet");
+    chooser.refresh(&cell, Duration::from_secs(120));
+    assert_eq!(counted(), 0);
+}
+
+#[test]
+fn a_child_that_says_no_share_has_that_of_the_policy() {
+    let cell = cell(1);
+    let chooser = Chooser::new(Policy { share: Some(25), ..Policy::default() });
+    chooser.count(&cell, slot(0), Use::Read);
+    assert_eq!(cell.meters().choices(slot(0)), 4);
+}

@@ -108,6 +108,8 @@ pub struct Member {
     pub space: Space,
     /// Space of all nodes below it together, where it told.
     pub sums: Option<SpaceSums>,
+    /// The share of clients that it wants, in percent; 0: it did not say.
+    pub share: u8,
     /// Its load.
     pub load: Load,
     /// Its connection; `None` while it is away.

@@ -28,6 +28,7 @@ pub(super) fn member(name: &str, role: Role) -> Member {
         condition: Condition::default(),
         space: Space::default(),
         sums: None,
+        share: 0,
         load: Load::default(),
         link: Some(super::link::LinkId(0)),
         since: Duration::ZERO,

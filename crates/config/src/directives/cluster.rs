@@ -27,8 +27,9 @@ pub(super) const SECTION: Section = Section {
             .example("min 5% 20g"),
         Directive::new(&["cms.sched"], Mark::Common, "[cpu n] [io n] [runq n] [mem n] [pag n] [space n] [fuzz n] [maxload n] [refreset time] [gshr n] [gsdflt n] [affinity [default] {none|weak|strong|strict|randomized}] [affpath {all|first n|last n}] [tryhname {0|1}] [maxretries n[@host:port]] [nomultisrc[@host:port]]", waits::sched)
             .default("all weights 0 (servers take turns), fuzz 20, affinity none")
-            .help("How a server is chosen among those that have the file. `refreset` and `gsdflt` are not in force yet, \
-                   `tryhname` has no effect.")
+            .help("How a server is chosen among those that have the file. Counts of who was chosen begin \
+                   anew after `refreset`; `gshr` is the share a meta manager gives this cluster, `gsdflt` that of those \
+                   that say nothing. `tryhname` has no effect.")
             .example("cpu 50 io 50 fuzz 10"),
         Directive::new(&["cms.conwait"], Mark::Common, "time", waits::contact_wait)
             .default("10s")
@@ -48,7 +49,8 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["cms.dfs"], Mark::Common, "[lookup {central|distrib}] [redirect {immed|verify}] [limit [central] [=]n] [mdhold time] [qmax n] [retries n]", nodes::shared_files)
             .default("off; lookup distrib redirect verify retries 2")
             .help("All servers see the same files: one is asked for all, and clients are sent on without a look with \
-                   `redirect immed`. A manager does not look itself (`lookup central`).")
+                   `redirect immed`. `lookup central`, `limit`, `mdhold` and `qmax` are accepted without effect: \
+                   a manager has no file system of its own, and asks for each path once.")
             .example("redirect immed retries 3"),
         Directive::new(&["cms.allow"], Mark::Common, "{host|netgroup} name", nodes::allow)
             .default("everybody")

@@ -49,6 +49,17 @@ pub(crate) fn part_idle(arguments: &Arguments<'_>, token: &Token, draft: &mut Dr
     draft.note(ProblemKind::NoEffect, token, what, "");
 }
 
+/// A piece of a directive that is accepted and changes nothing, for a reason the administrator is told.
+pub(crate) fn part_without_effect(
+    arguments: &Arguments<'_>,
+    token: &Token,
+    why: &str,
+    draft: &mut Draft<'_>,
+) {
+    let what = format!("{}: '{}' is accepted without effect", arguments.name.text, token.text);
+    draft.note(ProblemKind::NoEffect, token, what, why);
+}
+
 /// Trace options: names, `-name`, `all`, `off`, `none`. Each directive starts from nothing.
 pub(crate) fn trace(
     arguments: &mut Arguments<'_>,

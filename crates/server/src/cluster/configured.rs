@@ -293,6 +293,9 @@ fn policy(cluster: &Cluster) -> Policy {
         weights: weights(cluster),
         fuzz: *sched.fuzz,
         load_max: *sched.load_max,
+        reset: *sched.reset,
+        share: Some(*sched.share_default)
+            .filter(|share| *share > 0 && *cluster.role == config::Role::MetaManager),
         linger: *cluster.space.linger,
         loads_known: *cluster.ping_usage > 0,
         randomized: sched.affinity.randomized,

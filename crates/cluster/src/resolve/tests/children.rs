@@ -160,6 +160,7 @@ fn member(link: Option<u64>) -> Member {
         condition: crate::tree::Condition::default(),
         space: crate::tree::Space { free_mb: 500, minimum_mb: 10, ..crate::tree::Space::default() },
         sums: None,
+        share: 0,
         load: crate::tree::Load::from_parts([1, 2, 3, 4, 5, 6]),
         link: link.map(LinkId),
         since: Duration::ZERO,

@@ -90,6 +90,7 @@ impl Members {
             },
             space: login.space,
             sums: None,
+            share: login.mode.share_percent(),
             load: Load::default(),
             link: Some(link),
             since: now,

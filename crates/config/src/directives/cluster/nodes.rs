@@ -1,7 +1,7 @@
 //! `cms.allow`, `cms.blacklist`, `cms.space`, `cms.perf`, `cms.dfs`, `cms.fsxeq`, names of nodes, `ofs.forward`.
 
 use super::super::libraries::{self, Purpose};
-use super::super::shared::{part_later, trace, unprotected};
+use super::super::shared::{part_without_effect, trace, unprotected};
 use super::super::{Arguments, Draft, Fault};
 use super::LONG;
 use crate::effective::{
@@ -210,7 +210,8 @@ pub(in crate::directives) fn shared_files(
             "lookup" => {
                 value.central = choice(arguments, "dfs lookup", ["distrib", "central"])?;
                 if value.central {
-                    part_later(arguments, token, draft);
+                    let why = "a redirector has no file system of its own: it asks one server for all";
+                    part_without_effect(arguments, token, why, draft);
                 }
             }
             "redirect" => value.unchecked = choice(arguments, "dfs redirect", ["verify", "immed"])?,
@@ -220,15 +221,18 @@ pub(in crate::directives) fn shared_files(
                 let text = number.text.trim_start_matches('=').to_owned();
                 let number = Token { text, position: number.position.clone() };
                 value.rate_max = values::count32(&number, "dfs limit", 0, 1_000_000)?;
-                part_later(arguments, token, draft);
+                let why = "each path is asked for once, at one server in turn, however many clients want it";
+                part_without_effect(arguments, token, why, draft);
             }
             "mdhold" => {
                 value.missing_hold = arguments.time("dfs mdhold", between(1, LONG))?;
-                part_later(arguments, token, draft);
+                let why = "what is missing is remembered as long as what is there (cms.fxhold)";
+                part_without_effect(arguments, token, why, draft);
             }
             "qmax" => {
                 value.queue_max = arguments.count("dfs qmax", 1, 1_000_000)?;
-                part_later(arguments, token, draft);
+                let why = "questions under way have one limit, whoever asks";
+                part_without_effect(arguments, token, why, draft);
             }
             "retries" => value.retries = arguments.count("dfs retries", 1, 1000)?,
             _ => draft.unknown_option(arguments, token),
@@ -366,8 +370,9 @@ pub(in crate::directives) fn forward(
             token = arguments.need("forward operation")?;
         }
         "3way" => {
-            // The further host kept a list of names; the operation itself is that of 1way.
-            part_later(arguments, token, draft);
+            // The operation itself is that of 1way.
+            let why = "the further host kept a list of names for programs that are no more; all servers make the change";
+            part_without_effect(arguments, token, why, draft);
             arguments.need("forward host")?;
             token = arguments.need("forward operation")?;
         }

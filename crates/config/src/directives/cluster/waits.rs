@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::shared::{part_idle, part_later, without_effect};
+use super::super::shared::{part_idle, without_effect};
 use super::super::{Arguments, Draft, Fault};
 use super::{DAY, LONG};
 use crate::effective::{Affinity, AffinityKind, AffinityPart, Cluster, Limit, Outside, Quorum, Wait};
@@ -144,9 +144,6 @@ fn sched_option(
         }
         "fuzz" | "maxload" | "gshr" | "gsdflt" => {
             let value = percent(arguments, &what)?;
-            if name == "gsdflt" {
-                part_later(arguments, token, draft);
-            }
             let sched = &mut draft.effective.cluster.sched;
             match name {
                 "fuzz" => sched.fuzz.set(value, origin),
@@ -158,7 +155,6 @@ fn sched_option(
         "refreset" => {
             let value = arguments.time(&what, between(1, LONG))?;
             draft.effective.cluster.sched.reset.set(value, origin);
-            part_later(arguments, token, draft);
         }
         "affinity" => {
             let value = affinity(arguments)?;
