@@ -523,6 +523,7 @@ fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration)
         condition: Condition::default(),
         space: Space::default(),
         sums: None,
+        share: 0,
         load: Load::default(),
         link: Some(guest.link),
         since: now,
