@@ -120,6 +120,13 @@ impl Route {
         route
     }
 
+    /// Goes to one of these hosts, in their order, instead of where it was to go.
+    pub(crate) fn among(mut self, mut hosts: Vec<Url>) -> Option<Self> {
+        self.at = hosts.pop_first()?;
+        self.spare = hosts;
+        Some(self)
+    }
+
     /// Tells the balancer about a host that would not do, and goes there. `false` when there is none but that host.
     pub(crate) fn return_to_balancer(&mut self, reason: &str) -> bool {
         let Some(balancer) = &self.balancer else { return false };
@@ -166,7 +173,9 @@ impl Route {
             let until = client.until(self.end);
             match channel.call(request, Bytes::new(), Sink::Body, until).await {
                 Ok(Answer::Ok(received)) => return Ok(Arrived { received, channel }),
-                Ok(Answer::Error { code, text }) => self.refused(client, ask.name, &channel, code, text)?,
+                Ok(Answer::Error { code, text }) => {
+                    self.refused(client, ask.name, &channel, ask.repeatable, (code, text))?
+                }
                 Ok(Answer::Redirect { port, host }) => {
                     let cause = self.redirected(client, ask.name, &channel, port, &host);
                     cause.map_err(|cause| self.error(ask.name, cause))?;
@@ -198,10 +207,15 @@ impl Route {
 
     /// Goes to another server, if there is one.
     fn elsewhere(&mut self) -> bool {
-        if self.return_to_balancer("srverr") {
-            return true;
+        self.return_to_balancer("srverr") || self.next_host()
+    }
+
+    /// Goes to the next host that the URL names, if there is one: each stands for all. What may have been done at one host
+    /// is not done at another.
+    fn next_host(&mut self) -> bool {
+        if self.uncertain {
+            return false;
         }
-        // A host of the URL's list stands for all.
         let Some(next) = self.spare.pop_first() else { return false };
         self.hops.push(self.at.authority());
         self.balancer = None;
@@ -225,8 +239,8 @@ impl Route {
         client: &Client,
         name: &'static str,
         channel: &Channel,
-        code: ErrorCode,
-        text: String,
+        repeatable: bool,
+        (code, text): (ErrorCode, String),
     ) -> Result<(), Error> {
         let cause = Cause::Server { code, text };
         if code == ErrorCode::NO_REPLICAS {
@@ -246,7 +260,10 @@ impl Route {
         }
         self.redirects += 1;
         let error = self.error(name, cause.clone());
-        if self.redirects > client.settings().redirect_limit || !self.return_to_balancer(reason(code)) {
+        let limit = client.settings().redirect_limit;
+        // What is not to be done twice is done at one host only.
+        let goes_on = self.return_to_balancer(reason(code)) || (repeatable && self.next_host());
+        if self.redirects > limit || !goes_on {
             return Err(error);
         }
         // The last word counts; it is told if the balancer knows no other server.
@@ -276,8 +293,10 @@ impl Route {
         if self.lost > LOST_MAX || Instant::now() >= self.end {
             return Err(self.error(name, cause));
         }
-        // Without another place to go to, the same one again: the connection may have been old.
-        self.return_to_balancer("srverr");
+        // Once more to the same place, if there is no balancer: the connection may have been old.
+        if !self.return_to_balancer("srverr") && self.lost > 1 {
+            self.next_host();
+        }
         Ok(())
     }
 

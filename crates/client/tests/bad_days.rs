@@ -408,3 +408,30 @@ async fn a_reader_that_is_sent_on_in_mid_file_goes_there() {
     assert_eq!((file.location().port, file.recoveries()), (port, 1));
     assert_eq!(other.texts(RequestCode::OPEN), ["/a?tried=me&x=1"]);
 }
+
+#[tokio::test]
+async fn a_reader_goes_on_at_another_host_of_its_url() {
+    let dies = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 4),
+        RequestCode::READ => close(),
+        RequestCode::ENDSESS => ok(asked, b""),
+        _ => send(|out| reply::error(out, asked.header.streamid, ErrorCode::NOT_FOUND, "not here")),
+    })
+    .await;
+    let good = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 2, 4),
+        RequestCode::READ => ok(asked, b"data"),
+        RequestCode::STAT => ok(asked, &stat_text(4)),
+        _ => send(|out| reply::error(out, asked.header.streamid, ErrorCode::NOT_FOUND, "not here either")),
+    })
+    .await;
+    let url = Url::parse(&format!("root://{},{}//a", dies.address, good.address)).unwrap();
+    let client = client(&[]);
+    let file = client.open(&url, &OpenWith::read()).await.unwrap();
+    assert_eq!(file.read(0, 4).await.unwrap(), &b"data"[..]);
+    assert_eq!(file.location().port, good.address.port());
+    // What one host does not have, another may; what is not to be done twice is asked of one.
+    assert_eq!(client.file_system(&url).stat("/a").await.unwrap().size, 4);
+    client.file_system(&url).rm("/a").await.unwrap_err();
+    assert_eq!(good.count(RequestCode::RM), 0);
+}

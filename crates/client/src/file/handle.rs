@@ -163,6 +163,11 @@ impl File {
             route.return_to_balancer("srverr");
             // If the balancer knows no other server, the one that was lost may come back.
             opened = self.open_again(&mut route, generation).await.ok();
+        } else if !self.is_writable() {
+            let others = self.0.origin.each().filter(|url| url.authority() != at.authority()).collect();
+            if let Some(mut route) = self.way_back(at.clone(), None, end).among(others) {
+                opened = self.open_again(&mut route, generation).await.ok();
+            }
         }
         let opened = match opened {
             Some(opened) => opened,
