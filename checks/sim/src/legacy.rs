@@ -348,7 +348,8 @@ impl Legacy {
         let member = member(guest, login, id, role, now);
         let reply = Reply { id: self.login.id.clone(), hold_ms: 178, ..Reply::default() };
         out.push(Action::Send { link, message: Message::Reply(reply) });
-        match cell.place(&member.identity, role) {
+        // It gives the place of one that was lost away at once.
+        match cell.place(&member.identity, role, Duration::MAX) {
             Place::Free(slot) | Place::Return(slot) => self.seat(slot, member),
             Place::Displace(slot) => {
                 let before = cell.get(slot).and_then(|member| member.link);
