@@ -124,21 +124,19 @@ impl<F: Future<Output = ()>> Future for Turn<'_, F> {
             }
             this.running.round();
             let pressing = this.called.any.load(Ordering::Relaxed) || this.running.has_ready();
-            let leave = match &this.waiting {
-                Waiting::Own => wait_own(&mut this.visits, pressing),
-                Waiting::Runtime(watched) => !wait_runtime(watched, context),
+            let (leave, back) = match &this.waiting {
+                Waiting::Own => (wait_own(&mut this.visits, pressing), true),
+                Waiting::Runtime(watched) => wait_runtime(watched, &mut this.visits, pressing, context),
             };
             if leave {
-                break;
+                if back {
+                    // The runtime looks after its own without sleeping.
+                    context.waker().wake_by_ref();
+                }
+                this.running.set_called(back);
+                return Poll::Pending;
             }
         }
-        let own = matches!(this.waiting, Waiting::Own);
-        if own || this.running.has_ready() {
-            // The runtime looks after its own without sleeping.
-            context.waker().wake_by_ref();
-        }
-        this.running.set_called(own);
-        Poll::Pending
     }
 }
 
@@ -174,16 +172,28 @@ fn look_until(until: Instant, limit: Duration) -> std::io::Result<Woken> {
     }
 }
 
-/// Looks at the sockets if the runtime says that there is something; `true` if there is.
-fn wait_runtime(watched: &AsyncFd<OwnedFd>, context: &mut Context<'_>) -> bool {
+/// Looks at the sockets. Is it the runtime's turn, and shall it come back at once? If not it does when sockets are ready.
+fn wait_runtime(
+    watched: &AsyncFd<OwnedFd>,
+    visits: &mut Visits,
+    pressing: bool,
+    context: &mut Context<'_>,
+) -> (bool, bool) {
+    let now = Instant::now();
+    if now >= visits.next {
+        visits.made(now);
+        return (true, true);
+    }
     let woken = poller::wait(Some(Duration::ZERO)).unwrap_or(Woken::Nothing);
-    if woken == Woken::Sources {
-        return true;
+    if woken == Woken::Sources || pressing {
+        return (false, false);
     }
     // Nothing was there: from now on the runtime tells.
-    if let Poll::Ready(Ok(mut ready)) = watched.poll_read_ready(context) {
-        ready.clear_ready();
-        return true;
+    match watched.poll_read_ready(context) {
+        Poll::Ready(Ok(mut ready)) => {
+            ready.clear_ready();
+            (false, false)
+        }
+        _ => (true, false),
     }
-    false
 }

@@ -8,11 +8,12 @@ use crate::crew;
 use crate::gather::{Fetched, Gather};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use rustix::io::Errno;
 use slab::Slab;
 use std::cell::RefCell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
@@ -145,6 +146,41 @@ impl Poller {
             gather.forget(key);
         }
         known
+    }
+
+    /// Is there what the bit says, or room for it? If not, the task is woken when there may be; what comes may be fetched before
+    /// it runs. Ready with `true` means that something was fetched already.
+    pub(crate) fn poll_ready(
+        &mut self,
+        key: usize,
+        bit: u16,
+        fetch: bool,
+        context: &Context<'_>,
+    ) -> Result<Poll<bool>, Errno> {
+        let source = self.sources.get_mut(key).ok_or(Errno::BADF)?;
+        if source.is(FAILED) {
+            return Err(Errno::CONNRESET);
+        }
+        let fetched = bit == READABLE && (source.fetched.is_some() || source.is(LEFT));
+        if fetched || source.is(bit) {
+            return Ok(Poll::Ready(fetched));
+        }
+        source.wait(bit, fetch, context);
+        Ok(Poll::Pending)
+    }
+
+    /// Copies what was fetched for a source, and tells how much; none means that the source is to be asked itself.
+    pub(crate) fn poll_receive(
+        &mut self,
+        key: usize,
+        into: &mut [MaybeUninit<u8>],
+        fetch: bool,
+        context: &Context<'_>,
+    ) -> Result<Poll<usize>, Errno> {
+        Ok(self.poll_ready(key, READABLE, fetch, context)?.map(|fetched| match fetched {
+            true => self.take_fetched(key, into),
+            false => 0,
+        }))
     }
 
     /// Copies what was fetched for a source: how much.
@@ -359,4 +395,18 @@ fn runtime_epoll(not: &OwnedFd) -> io::Result<Option<RawFd>> {
         unsafe { libc::epoll_ctl(*number, libc::EPOLL_CTL_MOD, descriptor, &raw mut event) == 0 }
     };
     Ok((0..=highest).find(knows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// If this fails after an upgrade of the runtime, loops still work, but each wait is one for the runtime first.
+    #[test]
+    fn a_loop_waits_at_its_own_instance_with_this_runtime() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        assert!(matches!(Poller::new(true), Ok((_, Waiting::Own))));
+        assert!(matches!(Poller::new(false), Ok((_, Waiting::Runtime(_)))));
+    }
 }

@@ -1,7 +1,7 @@
 //! One connection's socket: readiness from the loop, bytes by the calls that cost least.
 
 use crate::gather::PLACE_BYTES;
-use crate::poller::{self, FAILED, LEFT, READABLE, RETURNED, SENDING, WRITABLE};
+use crate::poller::{self, FAILED, READABLE, RETURNED, SENDING, WRITABLE};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -140,33 +140,23 @@ impl Socket {
         Ok(SocketAddr::try_from(address).map_err(|_| Errno::AFNOSUPPORT)?)
     }
 
-    fn poll_ready(&self, bit: u16, fetch: bool, context: &Context<'_>) -> Poll<io::Result<()>> {
-        let ready = poller::with(|poller| {
-            let Some(source) = poller.sources.get_mut(self.watched.0) else { return Err(Errno::BADF) };
-            if source.is(FAILED) {
-                return Err(Errno::CONNRESET);
-            }
-            if source.is(bit) || (bit == READABLE && (source.fetched.is_some() || source.is(LEFT))) {
-                return Ok(true);
-            }
-            source.wait(bit, fetch, context);
-            Ok(false)
-        });
-        match ready.unwrap_or(Err(Errno::BADF)) {
-            Ok(true) => Poll::Ready(Ok(())),
-            Ok(false) => Poll::Pending,
-            Err(error) => Poll::Ready(Err(error.into())),
+    fn poll_ready(&self, bit: u16, context: &Context<'_>) -> Poll<io::Result<()>> {
+        match poller::with(|poller| poller.poll_ready(self.watched.0, bit, false, context)) {
+            Some(Ok(Poll::Ready(_))) => Poll::Ready(Ok(())),
+            Some(Ok(Poll::Pending)) => Poll::Pending,
+            Some(Err(error)) => Poll::Ready(Err(error.into())),
+            None => Poll::Ready(Err(Errno::BADF.into())),
         }
     }
 
     /// Asks to be woken when there may be room to write.
     pub fn poll_writable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_ready(WRITABLE, false, context)
+        self.poll_ready(WRITABLE, context)
     }
 
     /// Asks to be woken when there may be something to read.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_ready(READABLE, false, context)
+        self.poll_ready(READABLE, context)
     }
 
     /// Reads into the spare capacity of `into`, at most `most` bytes, or asks to be woken when there is something. `Ok(0)` is
@@ -205,15 +195,15 @@ impl Socket {
         fetch: bool,
     ) -> Poll<io::Result<usize>> {
         loop {
-            match self.poll_ready(READABLE, fetch, context) {
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return Poll::Pending,
-            }
-            let fetched = poller::with(|poller| poller.take_fetched(self.watched.0, into)).unwrap_or(0);
-            if fetched > 0 {
-                crate::polling::arrived();
-                return Poll::Ready(Ok(fetched));
+            match poller::with(|poller| poller.poll_receive(self.watched.0, into, fetch, context)) {
+                Some(Ok(Poll::Ready(0))) => {}
+                Some(Ok(Poll::Ready(fetched))) => {
+                    crate::polling::arrived();
+                    return Poll::Ready(Ok(fetched));
+                }
+                Some(Ok(Poll::Pending)) => return Poll::Pending,
+                Some(Err(error)) => return Poll::Ready(Err(error.into())),
+                None => return Poll::Ready(Err(Errno::BADF.into())),
             }
             match rustix::net::recv(self.fd.as_fd(), &mut *into, RecvFlags::empty()) {
                 Ok(((filled, rest), _)) => {
@@ -279,6 +269,9 @@ impl Socket {
 
     /// What was to be sent together and has not left, and how many bytes of it have.
     pub fn returned(&self) -> Option<(Vec<u8>, usize)> {
+        if self.watched.bits() & (SENDING | RETURNED) == 0 {
+            return None;
+        }
         self.watched.settle();
         poller::with(|poller| poller.take_returned(self.watched.0)).flatten()
     }
