@@ -435,3 +435,22 @@ async fn a_reader_goes_on_at_another_host_of_its_url() {
     client.file_system(&url).rm("/a").await.unwrap_err();
     assert_eq!(good.count(RequestCode::RM), 0);
 }
+
+#[tokio::test]
+async fn another_file_of_the_same_name_is_no_copy() {
+    let dies = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 4),
+        RequestCode::READ => close(),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let other = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 1, 5),
+        _ => ok(asked, b"wrong"),
+    })
+    .await;
+    let url = Url::parse(&format!("root://{},{}//a", dies.address, other.address)).unwrap();
+    let file = client(&[]).open(&url, &OpenWith::read()).await.unwrap();
+    let error = file.read(0, 4).await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
+}

@@ -153,6 +153,7 @@ impl File {
             (opened.at.clone(), opened.balancer.clone(), opened.stat.clone())
         };
         let place = at.authority();
+        let was_at = place.clone();
         let end = end.min(Instant::now() + AGAIN_TIME);
         let mut opened = None;
         if let Some(to) = to {
@@ -180,7 +181,8 @@ impl File {
             }
         };
         let size = |stat: &Option<crate::answers::StatInfo>| stat.as_ref().map(|stat| stat.size);
-        self.same(size(&before), &opened).map_err(|cause| {
+        let moved = opened.at.authority() != was_at;
+        self.same(size(&before), &opened, moved).map_err(|cause| {
             let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
             opened.hold.channel().post(close);
             self.error(name, cause)
@@ -202,7 +204,7 @@ impl File {
     }
 
     /// Whether what was opened again is what was lost.
-    fn same(&self, before: Option<u64>, again: &Opened) -> Result<(), Cause> {
+    fn same(&self, before: Option<u64>, again: &Opened, moved: bool) -> Result<(), Cause> {
         let Some(now) = again.stat.as_ref().map(|stat| stat.size) else { return Ok(()) };
         let written_to = self.0.written_to.load(Ordering::Acquire);
         if self.is_writable() {
@@ -211,7 +213,8 @@ impl File {
                 return Err(Cause::Changed(text));
             }
         } else if let Some(before) = before
-            && now < before
+            // At its server a file may grow; another server's copy has to be the same.
+            && (now < before || (moved && now != before))
         {
             return Err(Cause::Changed(format!("it had {before} bytes and has {now}")));
         }
