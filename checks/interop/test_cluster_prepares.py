@@ -1,0 +1,47 @@
+"""Files prepared together through a manager of ours: each goes to the server that has it, real or ours, and nobody ends at it."""
+
+import pytest
+
+import clusters
+import tools
+
+PLAN = clusters.Plan("""
+    man manager
+    s1 server man
+    s2 server man
+""")
+MIXES = {"ours": dict(rest="ours"), "real-servers": dict(managers="ours", servers="real"),
+         "both": dict(man="ours", s1="ours", s2="real")}
+
+
+@pytest.fixture(scope="module", params=clusters.parameters("prepares", PLAN, MIXES))
+def cluster(request):
+    with clusters.Cluster(PLAN, request.param) as cluster:
+        yield cluster.answering()
+
+
+def xrdfs(cluster, *words):
+    return tools.xrdfs(cluster.man, *words)
+
+
+def test_several_files_on_different_servers(cluster):
+    area = clusters.Area(cluster)
+    paths = [area.put(f"on-{name}", b"content", name) for name in ("s1", "s2")]
+    said = xrdfs(cluster, "prepare", "-s", *paths).ok().out.strip()
+    assert said, "a request that stages has an id"
+    xrdfs(cluster, "query", "prepare", said, *paths).ok()
+    xrdfs(cluster, "prepare", "-f", *paths).ok()
+    xrdfs(cluster, "prepare", "-w", "-c", "-s", *paths).ok()
+    xrdfs(cluster, "prepare", "-e", *paths).ok()
+    xrdfs(cluster, "prepare", "-a", said).ok()
+    for path in paths:
+        assert xrdfs(cluster, "cat", path).ok().out == "content"
+    assert all(node.alive() for node in cluster.nodes.values())
+
+
+def test_files_nobody_has(cluster):
+    area = clusters.Area(cluster)
+    xrdfs(cluster, "prepare", "-s", area / "none", area / "neither").fails(54, "[3011]")
+    there = area.put("there", b"content", "s1")
+    xrdfs(cluster, "prepare", "-s", area / "nothing", there).ok()
+    assert all(node.alive() for node in cluster.nodes.values())
