@@ -134,6 +134,58 @@ class Crowd:
             link.socket.close()
 
 
+class Accepted(Bytes):
+    """A node that has connected to a `Parent` of ours."""
+
+    frame = Link.frame
+
+    def __init__(self, connection):
+        self.socket = connection
+        self.socket.settimeout(20)
+
+
+class Parent:
+    """A manager that does to every node that connects what `behave(link, login)` says; `login` is the frame it began with."""
+
+    def __init__(self, behave):
+        self.behave = behave
+        self.listener = socket.create_server(("localhost", 0))
+        self.port = self.listener.getsockname()[1]
+        self.visits = 0
+        self.links = []
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            link = Accepted(connection)
+            self.links.append(link)
+            threading.Thread(target=self.receive, args=(link,), daemon=True).start()
+
+    def receive(self, link):
+        try:
+            login_ = link.frame()
+            self.behave(link, login_)
+            self.visits += 1
+            while link.socket.recv(65536):
+                pass
+        except (Closed, OSError):
+            self.visits += 1
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for link in self.links:
+            link.socket.close()
+
+
 class Redirector(Link):
     """A redirector that has logged in; numbers its requests."""
 

@@ -239,6 +239,7 @@ impl Watch {
     fn cluster_order(&self, order: Order, node: Option<String>) -> Response {
         let Some(cluster) = self.running.cluster() else { return Response::failed(ALONE) };
         let wanted = node.clone();
+        let mut done = order;
         let name = match cluster.look(move |engine| engine.find(wanted.as_deref())) {
             None => return Response::failed("the cluster's thread does not answer; see the log"),
             Some(Err(why)) => return Response::failed(why),
@@ -246,6 +247,8 @@ impl Watch {
                 if cluster.order_child(order, slot) != Some(true) {
                     return Response::failed(format!("{name} has left"));
                 }
+                // A parent has one way to keep clients off a child.
+                done = if order.takes_out() { Order::Drain } else { Order::Undrain };
                 name
             }
             Some(Ok(Whom::Own)) => {
@@ -256,8 +259,8 @@ impl Watch {
                 node.unwrap_or_else(|| "this node".to_owned())
             }
         };
-        tracing::info!("cluster: by order of the administrator {name} {}", order.done());
-        Response::Ordered(OrderAnswer { node: name, state: order.done().to_owned() })
+        tracing::info!("cluster: by order of the administrator {name} {}", done.done());
+        Response::Ordered(OrderAnswer { node: name, state: done.done().to_owned() })
     }
 
     fn reload_and_log(&mut self) -> Response {

@@ -149,6 +149,10 @@ impl Case<'_> {
         let whole = if options.online { online } else { holders };
         let need = self.need(Use::Read, false);
         let excuses = match self.first_fit(&[online, whole], need, rng) {
+            // Somebody who stays may say that it has the file, too.
+            Ok(slot) if self.location.querying && self.cell.draining().contains(slot) => {
+                return Verdict::Await;
+            }
             Ok(slot) => return self.child(slot, Use::Read, false),
             Err(excuses) => excuses,
         };

@@ -57,6 +57,28 @@ fn silence_of_our_own_is_no_answer() {
 }
 
 #[test]
+fn the_word_of_a_child_that_is_drained_is_not_enough_while_others_are_asked() {
+    let mut stage = Stage::new(3);
+    stage.change(0, |child| child.state.draining = true);
+    assert_eq!(stage.read(1, "/both"), None);
+    stage.have(0, "/both");
+    assert_eq!(stage.answered(), []);
+    stage.have(2, "/both");
+    assert_eq!(sent_to(&stage.answer()), 2);
+    assert_eq!(stage.read(2, "/only"), None);
+    stage.have(0, "/only");
+    stage.not_here(&[1], "/only");
+    assert_eq!(stage.answered(), []);
+    stage.not_here(&[2], "/only");
+    assert_eq!(sent_to(&stage.answer()), 0, "nobody else has it");
+    // Whoever is silent does not keep clients from it.
+    assert_eq!(stage.read(3, "/silence"), None);
+    stage.have(0, "/silence");
+    stage.pass(10.0);
+    assert_eq!(sent_to(&stage.answer()), 0);
+}
+
+#[test]
 fn nobody_is_asked_for_a_path_nobody_exports() {
     let mut stage = Stage::with(Cell::new(&[]), Policy::default(), false);
     assert_eq!(code(&stage.read(1, "/f").unwrap()), 1);

@@ -1,0 +1,199 @@
+"""Nodes taken out of use by their administrator, each in a network namespace of its own, as command lines alone make them and in
+mixes: with clients at work, over a restart, and with the network cut meanwhile."""
+
+import json
+
+import pytest
+
+import clusters
+import places
+from test_cluster_faults import MIB, Steps, digest, url, xrdcp, xrdfs
+from tools import data, pattern, wait_until
+
+PLAN = clusters.Plan("""
+    man manager
+    sup supervisor man
+    s1 server sup
+    s2 server sup
+    s3 server man
+""")
+MIXES = {
+    "by-command-line": dict(rest="plain"),
+    "ours": dict(rest="ours"),
+    "our-servers-under-real": dict(servers="ours", rest="real"),
+    "real-servers-under-ours": dict(servers="real", rest="ours"),
+    "real-supervisor": dict(sup="real", rest="ours"),
+}
+
+
+@pytest.fixture(scope="module", params=clusters.parameters("drained", PLAN, MIXES))
+def running(request):
+    with places.Network() as network, clusters.Cluster(PLAN, request.param, places=network) as cluster:
+        network.name_hosts({"managers": [cluster.man.address]})
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running):
+    """All there and in use."""
+    for node in running.nodes.values():
+        node.place.heal()
+    running.complete()
+    for node in running.nodes.values():
+        if node.maker != "real":
+            node.scalla("undrain").ok()
+            for child in json.loads(node.scalla("status", "--here", "--json").ok().out)["children"]:
+                node.scalla("undrain", child["address"]).ok()
+    return running.complete().answering()
+
+
+@pytest.fixture
+def area(cluster):
+    return clusters.Area(cluster)
+
+
+def state(node, of):
+    """What `scalla cluster status` on a node says of itself or of its child."""
+    status = json.loads(node.scalla("status", "--here", "--json").ok().out)
+    if node is of:
+        return status["state"]
+    # A supervisor forgets a child that it loses.
+    return next((child["state"] for child in status["children"] if child["address"].startswith(f"{of.address}:")), "away")
+
+
+def drain(cluster, name):
+    """By an order at the node itself, or for a real one at its parent; returns where to take it back. Done when its parent, if
+    ours, says so, and a real one has heard of it."""
+    node = cluster[name]
+    parent = cluster[node.parents[0]]
+    at, words = (node, []) if node.maker != "real" else (parent, [node.host])
+    assert "new clients go elsewhere" in at.scalla("drain", *words).ok().out
+    if parent.maker != "real":
+        wait_until(lambda: state(parent, node) == "draining")
+    else:
+        wait_until(lambda: node.port not in parent.children())
+    return lambda: at.scalla("undrain", *words).ok()
+
+
+def goes_to(cluster, target, name):
+    """Clients are sent there. (A real supervisor that is asked again, which happens, may answer too late to be chosen once.)"""
+    if cluster.sup.maker == "real":
+        wait_until(lambda: opened_at(cluster, target) == name)
+    for _ in range(3):
+        assert cluster.sup.maker == "real" or opened_at(cluster, target) == name
+
+
+def opened_at(cluster, target):
+    with Steps(cluster) as steps:
+        steps("open", "read", target)
+        found = steps.server(cluster).name
+        steps("close")
+    return found
+
+
+@pytest.mark.parametrize("name", ["s1", "s3"])
+def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
+    """What is open stays open; new clients go elsewhere, and come back when it is over."""
+    content = pattern(2 * MIB)
+    other = "s3" if name == "s1" else "s2"
+    area.put("both", content, name, other)
+    area.put("only", content, name)
+    (tmp_path / "source").write_bytes(data(1000))
+    node, parent = cluster[name], cluster[cluster[name].parents[0]]
+    assert xrdfs(cluster, "locate", "-d", area / "both").ok().out.count("Server") == 2
+    with Steps(cluster) as reading, Steps(cluster) as writing:
+        reading("open", "read", url(area, "only"))
+        writing("open", "new", url(area, "written", node.host))
+        assert reading("read", 0, MIB) == digest(content[:MIB])
+        undrain = drain(cluster, name)
+        if parent is cluster.man:
+            # The manager does not know who is drained below a supervisor.
+            goes_to(cluster, url(area, "both"), other)
+        assert xrdcp(cluster, url(area, "both"), "-").ok().raw == content
+        for number in range(4):
+            xrdcp(cluster, tmp_path / "source", url(area, f"new{number}")).ok()
+            assert name not in area.holders(f"new{number}")
+        if node.maker != "real" and parent is cluster.man and parent.maker != "real":
+            # Who comes to it by itself is sent where another copy is.
+            goes_to(cluster, url(area, "both", node.host), other)
+        if all(one.maker != "real" for one in cluster.of("manager", "supervisor")):
+            # What nobody else has is still served. (A real parent lets clients wait.)
+            assert opened_at(cluster, url(area, "only")) == name
+        assert reading("read", MIB, MIB) == digest(content[MIB:])
+        writing("write", 0, len(content))
+        assert reading("close") == "" and writing("close") == ""
+    assert area.local(name, "written").read_bytes() == content
+    undrain()
+    cluster.formed()
+    if parent.maker != "real":
+        wait_until(lambda: state(parent, node) == "serving")
+    wait_until(lambda: xrdcp(cluster, url(area, "only"), "-").raw == content)
+
+
+@pytest.mark.parametrize("name", ["s1", "s3"])
+def test_drain_holds_over_a_restart_and_a_cut(cluster, area, name):
+    """The node itself remembers it; its parent hears of it again when the network is back."""
+    content = pattern(10_000)
+    other = "s3" if name == "s1" else "s2"
+    area.put("both", content, name, other)
+    node, parent = cluster[name], cluster[cluster[name].parents[0]]
+    if node.maker == "real":
+        return
+
+    def drained():
+        return state(parent, node) == "draining" if parent.maker != "real" else state(node, node) == "draining"
+
+    def elsewhere():
+        for _ in range(3):
+            assert xrdcp(cluster, url(area, "both"), "-").ok().raw == content
+        if parent is cluster.man:
+            goes_to(cluster, url(area, "both"), other)
+
+    undrain = drain(cluster, name)
+    node.kill()
+    node.start()
+    wait_until(drained)
+    elsewhere()
+    node.place.cut()
+    if parent.maker != "real":
+        wait_until(lambda: state(parent, node) == "away", 60)
+    elsewhere()
+    node.place.heal()
+    wait_until(drained, 60)
+    elsewhere()
+    undrain()
+    cluster.formed()
+    cluster[other].kill()
+    wait_until(lambda: xrdcp(cluster, url(area, "both"), "-").raw == content, 60)
+
+
+def test_supervisor_is_drained(cluster, area):
+    """With all that is below it: copies beside it are read, and what is only below it is still served."""
+    if cluster.sup.maker == "real" and cluster.man.maker == "real":
+        return
+    content = pattern(10_000)
+    area.put("both", content, "s1", "s3")
+    area.put("only", content, "s2")
+    undrain = drain(cluster, "sup")
+    for _ in range(4):
+        assert opened_at(cluster, url(area, "both")) == "s3"
+    assert opened_at(cluster, url(area, "only")) == "s2"
+    undrain()
+    wait_until(lambda: state(cluster.man, cluster.sup) == "serving")
+    cluster.s3.kill()
+    wait_until(lambda: xrdcp(cluster, url(area, "both"), "-").raw == content, 60)
+
+
+def test_suspended_by_its_manager(cluster, area):
+    """A parent has one way to keep clients off a child: what others have is read there."""
+    if cluster.man.maker == "real":
+        return
+    content = pattern(10_000)
+    area.put("both", content, "s1", "s3")
+    assert xrdfs(cluster, "locate", "-d", area / "both").ok().out.count("Server") == 2
+    assert "is drained" in cluster.man.scalla("suspend", cluster.s3.host).ok().out
+    assert state(cluster.man, cluster.s3) == "draining"
+    for _ in range(4):
+        assert opened_at(cluster, url(area, "both")) == "s1"
+    cluster.man.scalla("resume", cluster.s3.host).ok()
+    assert state(cluster.man, cluster.s3) == "serving"
