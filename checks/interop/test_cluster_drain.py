@@ -67,7 +67,7 @@ def drain(cluster, name):
     node = cluster[name]
     parent = cluster[node.parents[0]]
     at, words = (node, []) if node.maker != "real" else (parent, [node.host])
-    assert "new clients go elsewhere" in at.scalla("drain", *words).ok().out
+    assert "is drained" in at.scalla("drain", *words).ok().out
     if parent.maker != "real":
         wait_until(lambda: state(parent, node) == "draining")
     else:
