@@ -83,6 +83,11 @@ def goes_to(cluster, target, name):
         assert cluster.sup.maker == "real" or opened_at(cluster, target) == name
 
 
+def lets_wait(parent):
+    """A real supervisor lets clients wait for the one server below it that has the file and is suspended, whoever else has it."""
+    return parent.maker == "real" and parent.role == "supervisor"
+
+
 def opened_at(cluster, target):
     with Steps(cluster) as steps:
         steps("open", "read", target)
@@ -109,7 +114,8 @@ def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
         if parent is cluster.man:
             # The manager does not know who is drained below a supervisor.
             goes_to(cluster, url(area, "both"), other)
-        assert xrdcp(cluster, url(area, "both"), "-").ok().raw == content
+        if not lets_wait(parent):
+            assert xrdcp(cluster, url(area, "both"), "-").ok().raw == content
         for number in range(4):
             xrdcp(cluster, tmp_path / "source", url(area, f"new{number}")).ok()
             assert name not in area.holders(f"new{number}")
@@ -144,6 +150,8 @@ def test_drain_holds_over_a_restart_and_a_cut(cluster, area, name):
         return state(parent, node) == "draining" if parent.maker != "real" else state(node, node) == "draining"
 
     def elsewhere():
+        if lets_wait(parent):
+            return
         for _ in range(3):
             assert xrdcp(cluster, url(area, "both"), "-").ok().raw == content
         if parent is cluster.man:
