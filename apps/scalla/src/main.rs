@@ -10,8 +10,12 @@ mod links;
 mod personality;
 mod serve;
 mod stock;
+mod sums;
 mod version;
+mod xrdcp;
 mod xrdfs;
+mod xrdmapc;
+mod xrdprep;
 mod xrootd;
 
 fn main() -> std::process::ExitCode {

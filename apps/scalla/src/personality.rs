@@ -16,10 +16,16 @@ pub(crate) struct Personality {
 }
 
 /// Those that exist.
-pub(crate) const PERSONALITIES: [Personality; 3] = [
+pub(crate) const PERSONALITIES: [Personality; 9] = [
     Personality { name: "xrootd", run: crate::xrootd::run },
     Personality { name: "cmsd", run: crate::xrootd::stand_in },
+    Personality { name: "xrdcp", run: crate::xrdcp::run },
+    Personality { name: "xrdcopy", run: crate::xrdcp::run },
     Personality { name: "xrdfs", run: crate::xrdfs::run },
+    Personality { name: "xrdmapc", run: crate::xrdmapc::run },
+    Personality { name: "xrdprep", run: crate::xrdprep::run },
+    Personality { name: "xrdadler32", run: crate::sums::adler32 },
+    Personality { name: "xrdcrc32c", run: crate::sums::crc32c },
 ];
 
 /// Runs what the first argument names.

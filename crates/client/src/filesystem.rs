@@ -303,16 +303,16 @@ impl FileSystem {
     }
 
     /// The servers that have a path: every manager in the answer is asked in turn. What one of them does not know is left
-    /// out as long as any other knows some.
+    /// out as long as any other knows some. Servers of a nearer manager come first.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn locate_deep(&self, path: &str, options: LocateOptions) -> Result<Vec<Location>, Error> {
-        let mut open = self.locate(path, options).await?;
+        let mut open = std::collections::VecDeque::from(self.locate(path, options).await?);
         let mut seen = std::collections::HashSet::new();
         let mut servers = Vec::new();
         let mut failed = None;
-        while let Some(location) = open.pop() {
+        while let Some(location) = open.pop_front() {
             if seen.len() >= DEEP_LOCATE_MANAGERS_MAX || !seen.insert(location.address.clone()) {
                 continue;
             }

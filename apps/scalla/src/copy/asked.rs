@@ -4,7 +4,7 @@ use client::copy::{Against, ChecksumWish, Place};
 use client::digest::Algorithm;
 
 /// `TYPE`, `TYPE:print`, `TYPE:source`, `TYPE:VALUE`; the type may be `auto`.
-pub(super) fn checksum(text: &str) -> Result<ChecksumWish, String> {
+pub(crate) fn checksum(text: &str) -> Result<ChecksumWish, String> {
     let (kind, against) = text.split_once(':').map_or((text, None), |(kind, against)| (kind, Some(against)));
     let algorithm = match kind {
         "auto" => None,

@@ -7,9 +7,9 @@
 //! | `show` | progress on a terminal, lines of JSON, the summary |
 //! | `work` | the runtime, and what an interrupt does |
 
-mod asked;
+pub(crate) mod asked;
 mod cp;
 mod show;
-mod work;
+pub(crate) mod work;
 
 pub(crate) use cp::Cp;

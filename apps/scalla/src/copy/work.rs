@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(super) const INTERRUPTED: u8 = 130;
 
 /// Runs `work` to its end. The first interrupt stops `watch`, so that the copies clean up; the second ends at once.
-pub(super) fn run(
+pub(crate) fn run(
     watch: &Watch,
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {

@@ -3,8 +3,10 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `status` | [`Status`]: error texts and exit statuses |
+//! | `options` | command lines taken apart |
 //! | `text` | sizes, times and permissions as these programs print them |
 
+pub(crate) mod options;
 mod status;
 pub(crate) mod text;
 

@@ -18,6 +18,7 @@ pub(crate) mod code {
     pub(crate) const OS_ERROR: u16 = 12;
     pub(crate) const NOT_SUPPORTED: u16 = 13;
     pub(crate) const DATA_ERROR: u16 = 14;
+    pub(crate) const NO_REPLICAS: u16 = 16;
     pub(crate) const INVALID_ADDRESS: u16 = 101;
     pub(crate) const DISCONNECTED: u16 = 104;
     pub(crate) const CONNECTION_ERROR: u16 = 108;
@@ -26,8 +27,10 @@ pub(crate) mod code {
     pub(crate) const LOGIN_FAILED: u16 = 203;
     pub(crate) const AUTH_FAILED: u16 = 204;
     pub(crate) const OPERATION_EXPIRED: u16 = 206;
+    pub(crate) const INTERRUPTED: u16 = 212;
     pub(crate) const INVALID_REDIRECT: u16 = 208;
     pub(crate) const INVALID_RESPONSE: u16 = 209;
+    pub(crate) const CHECKSUM_ERROR: u16 = 305;
     pub(crate) const REDIRECT_LIMIT: u16 = 306;
     pub(crate) const ERROR_RESPONSE: u16 = 400;
     pub(crate) const LOCAL_ERROR: u16 = 402;
@@ -50,7 +53,7 @@ pub(crate) struct Status {
     fatal: bool,
     code: u16,
     /// The server's code, or the system's error number; 0 for none.
-    number: u32,
+    number: i32,
     message: String,
 }
 
@@ -74,8 +77,7 @@ impl Status {
 
     /// What the system said.
     pub(crate) fn of_system(code: u16, error: &std::io::Error) -> Self {
-        let number = error.raw_os_error().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
-        Self { number, ..Self::error(code) }
+        Self { number: error.raw_os_error().unwrap_or(0), ..Self::error(code) }
     }
 
     /// A file of this machine.
@@ -83,9 +85,14 @@ impl Status {
         Self::of_system(code::LOCAL_ERROR, error)
     }
 
+    /// The same by its number.
+    pub(crate) const fn local_number(number: i32) -> Self {
+        Self { fatal: false, code: code::LOCAL_ERROR, number, message: String::new() }
+    }
+
     /// A server's refusal.
     pub(crate) fn response(number: ErrorCode, message: impl Into<String>) -> Self {
-        Self { number: number.0, ..Self::error(code::ERROR_RESPONSE) }.saying(message)
+        Self { number: number.0.cast_signed(), ..Self::error(code::ERROR_RESPONSE) }.saying(message)
     }
 
     /// Says which end of a copy it was.
@@ -132,6 +139,7 @@ impl Status {
             code::OS_ERROR => "OS Error",
             code::NOT_SUPPORTED => "Operation not supported",
             code::DATA_ERROR => "Received corrupted data",
+            code::NO_REPLICAS => "No more replicas to try",
             code::INVALID_ADDRESS => "Invalid address",
             code::DISCONNECTED => "Socket disconnected",
             code::CONNECTION_ERROR => "Connection error",
@@ -140,8 +148,10 @@ impl Status {
             code::LOGIN_FAILED => "Login failed",
             code::AUTH_FAILED => "Auth failed",
             code::OPERATION_EXPIRED => "Operation expired",
+            code::INTERRUPTED => "Operation interrupted",
             code::INVALID_REDIRECT => "Invalid redirect URL",
             code::INVALID_RESPONSE => "Invalid response",
+            code::CHECKSUM_ERROR => "CheckSum error",
             code::REDIRECT_LIMIT => "Redirect limit has been reached",
             code::ERROR_RESPONSE => "Error response",
             code::LOCAL_ERROR => "Local error",
@@ -196,8 +206,8 @@ fn of_connection(error: &ConnectionError) -> Status {
 }
 
 /// The system's error number that these programs show for a code of the protocol.
-fn system_number(number: u32) -> u32 {
-    let errno = match ErrorCode(number) {
+fn system_number(number: i32) -> i32 {
+    match ErrorCode(number.cast_unsigned()) {
         ErrorCode::FILE_LOCKED => libc::EDEADLK,
         ErrorCode::FILE_NOT_OPEN => libc::EBADF,
         ErrorCode::ARG_TOO_LONG => libc::ENAMETOOLONG,
@@ -232,14 +242,12 @@ fn system_number(number: u32) -> u32 {
         ErrorCode::REQ_TIMED_OUT => libc::ETIMEDOUT,
         ErrorCode::TIMER_EXPIRED => libc::ETIME,
         _ => libc::EINVAL,
-    };
-    u32::try_from(errno).unwrap_or(0)
+    }
 }
 
 /// The system's words for an error number, beginning in lower case.
-pub(super) fn system_text(number: u32) -> String {
-    let text = i32::try_from(number).map(|number| std::io::Error::from_raw_os_error(number).to_string());
-    let text = text.unwrap_or_default();
+pub(super) fn system_text(number: i32) -> String {
+    let text = std::io::Error::from_raw_os_error(number).to_string();
     let words = text.split(" (os error").next().unwrap_or_default();
     let mut letters = words.chars();
     letters.next().map_or_else(String::new, |first| format!("{}{}", first.to_lowercase(), letters.as_str()))

@@ -76,6 +76,17 @@ pub(crate) fn mode_bits(text: &str) -> Option<u16> {
     })
 }
 
+/// The system's words for an error, beginning in lower case.
+pub(crate) fn system(error: &std::io::Error) -> String {
+    error.raw_os_error().map_or_else(|| error.to_string(), super::status::system_text)
+}
+
+/// A number without the zeros before it.
+pub(crate) fn without_zeros(digits: &str) -> &str {
+    let cut = digits.trim_start_matches('0');
+    if cut.is_empty() { "0" } else { cut }
+}
+
 /// The names of state flags, in the order in which they are shown.
 pub(crate) const FLAGS: [(&str, StatFlags); 8] = [
     ("XBitSet", StatFlags::XSET),

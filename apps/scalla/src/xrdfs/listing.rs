@@ -73,8 +73,9 @@ async fn everything(fs: FileSystem, path: String, how: How) -> Result<Found, Err
     let cgi = if cgi.is_empty() { String::new() } else { format!("?{cgi}") };
     let mut found = Found { lines: Vec::new(), partial: false };
     let first = directory(&fs, shown, &cgi, &how).await?;
-    // Below the root, names stand without the slash when everything is listed.
-    let base = if how.recursive && shown == "/" { String::new() } else { slashed(shown) };
+    // The real program writes names below the root of a server, but not of a cluster, without the slash when it lists everything.
+    let bare = how.recursive && shown == "/" && !fs.client().channel(fs.url()).await?.is_manager();
+    let base = if bare { String::new() } else { slashed(shown) };
     let mut level = vec![(base, first)];
     while !level.is_empty() {
         let mut folders = Vec::new();

@@ -21,7 +21,7 @@ const CMSD: &str = "cmsd";
 /// Exit status of a command line that makes no sense.
 const USAGE_STATUS: u8 = 1;
 
-const LICENCE: &str = "\
+pub(crate) const LICENCE: &str = "\
 Licensed under the Apache License, Version 2.0: you may use, change and pass on this program under
 its terms, which are at https://www.apache.org/licenses/LICENSE-2.0. There is no warranty.
 ";

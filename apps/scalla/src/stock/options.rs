@@ -1,0 +1,125 @@
+//! Options as XRootD's client programs take them: short ones that may stand together, long ones that may be cut short where
+//! that is clear, before and behind other words.
+
+use std::fmt;
+
+/// An option.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    /// Its letter, if it has one.
+    pub(crate) short: Option<char>,
+    pub(crate) long: &'static str,
+    /// Whether a value belongs to it.
+    pub(crate) value: bool,
+}
+
+impl Known {
+    pub(crate) const fn switch(short: Option<char>, long: &'static str) -> Self {
+        Self { short, long, value: false }
+    }
+
+    pub(crate) const fn valued(short: Option<char>, long: &'static str) -> Self {
+        Self { short, long, value: true }
+    }
+}
+
+/// Why a command line makes no sense.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Wrong {
+    Invalid(String),
+    NoValue(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid(option) => write!(f, "Invalid option, '{option}'."),
+            Self::NoValue(option) => write!(f, "'{option}' argument missing."),
+        }
+    }
+}
+
+/// A command line taken apart.
+#[derive(PartialEq, Eq, Default, Debug)]
+pub(crate) struct Parsed {
+    /// The long names of the options with their values, which are empty for those that have none.
+    pub(crate) options: Vec<(&'static str, String)>,
+    /// The other words.
+    pub(crate) words: Vec<String>,
+}
+
+/// Takes a command line apart. What follows `--` are words.
+pub(crate) fn parse(line: &[String], known: &[Known]) -> Result<Parsed, Wrong> {
+    let mut parsed = Parsed::default();
+    let mut left = line.iter();
+    while let Some(word) = left.next() {
+        if word == "--" {
+            parsed.words.extend(left.cloned());
+            break;
+        }
+        if let Some(name) = word.strip_prefix("--") {
+            let option = long(name, known).ok_or_else(|| Wrong::Invalid(word.clone()))?;
+            let value = if option.value { left.next().cloned() } else { Some(String::new()) };
+            let value = value.ok_or_else(|| Wrong::NoValue(format!("--{}", option.long)))?;
+            parsed.options.push((option.long, value));
+        } else if let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
+            let mut letters = letters.chars();
+            while let Some(letter) = letters.next() {
+                let shown = format!("-{letter}");
+                let option = known.iter().find(|option| option.short == Some(letter));
+                let option = option.ok_or_else(|| Wrong::Invalid(shown.clone()))?;
+                let mut value = String::new();
+                if option.value {
+                    value = letters.by_ref().collect();
+                    if value.is_empty() {
+                        value = left.next().cloned().ok_or(Wrong::NoValue(shown))?;
+                    }
+                }
+                parsed.options.push((option.long, value));
+            }
+        } else {
+            parsed.words.push(word.clone());
+        }
+    }
+    Ok(parsed)
+}
+
+/// The option of that name, or the only one that begins so.
+fn long<'a>(name: &str, known: &'a [Known]) -> Option<&'a Known> {
+    known.iter().find(|option| option.long == name).or_else(|| {
+        let mut begin = known.iter().filter(|option| option.long.starts_with(name) && !name.is_empty());
+        begin.next().filter(|_| begin.next().is_none())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_stand_anywhere_and_together() {
+        let known = [
+            Known::switch(Some('f'), "force"),
+            Known::switch(None, "forget"),
+            Known::valued(Some('l'), "list"),
+        ];
+        let parse = |line: &str| {
+            let line: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+            parse(&line, &known)
+        };
+        let parsed = parse("a -fl x --lis y - --force b -ly -- -f").unwrap();
+        let values: Vec<(&str, &str)> =
+            parsed.options.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        assert_eq!(values, [("force", ""), ("list", "x"), ("list", "y"), ("force", ""), ("list", "y")]);
+        assert_eq!(parsed.words, ["a", "-", "b", "-f"]);
+        let table = [
+            ("-fx", "Invalid option, '-x'."),
+            ("--for", "Invalid option, '--for'."),
+            ("--list", "'--list' argument missing."),
+            ("-l", "'-l' argument missing."),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parse(line).unwrap_err().to_string(), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Started under the names `xrdadler32` and `xrdcrc32c`: the checksum of a file, local or at a server.
+//!
+//! Output and exit statuses are those of the programs of these names of XRootD 5.5.3. `xrdcrc32c` takes URLs too.
+
+use crate::cli::{complain, print};
+use crate::stock::{self, Runtime, Status};
+use client::digest::{Algorithm, Checksum, RECORD_BYTES, Record, Running};
+use client::{Client, Error, OpenWith, Scheme, Url};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes that are read at once.
+const CHUNK: usize = 1 << 20;
+const PAGE: usize = 4096;
+/// Seconds that a file must have been left alone before a checksum is kept with it: its time tells seconds only, and a file
+/// that is changed again within the same second must not keep the checksum of what it was.
+const SETTLED: i64 = 2;
+
+const ADLER32_USAGE: &str = "\
+Usage: xrdadler32 file. Prints the adler32 checksum of a file.
+The file is a local one, standard input (if left out), or a root URL (also by XROOTD_VMP)
+";
+const CRC32C_USAGE: &str = "
+Usage: xrdcrc32c [opts] {<path> | -}
+
+<path> a file, local or at a root URL.
+-      standard input, as in: xrdcp <url> - | xrdcrc32c -
+
+opts: -d -h -n -s -x
+
+-d reads past the cache of the system.
+-h prints this.
+-n prints no newline at the end.
+-s prints the checksum without the path.
+-x prints the checksum without leading zeroes.
+";
+/// Exit statuses of `xrdcrc32c`: of a command line that makes no sense, and of a file that cannot be read.
+const USAGE_STATUS: u8 = 1;
+const FILE_STATUS: u8 = 3;
+
+/// Runs `xrdadler32` with what follows the name. A local file keeps its checksum in an extended attribute, as at servers;
+/// a server is asked for its own first.
+pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
+    let words = stock::words(arguments);
+    let name = words.first().map_or("-", String::as_str);
+    if name == "-h" {
+        print(ADLER32_USAGE);
+        return ExitCode::SUCCESS;
+    }
+    let mapped = mapped(name, &std::env::var("XROOTD_VMP").unwrap_or_default());
+    let remote = remote(mapped.as_deref().unwrap_or(name));
+    let sum = match (&remote, words.is_empty()) {
+        (_, true) => {
+            of_reader(Algorithm::Adler32, &mut std::io::stdin().lock()).map_err(|_| format!(" {name}"))
+        }
+        (Some(url), _) => of_server(Algorithm::Adler32, url, true).map_err(|_| format!(": {name}")),
+        (None, _) => kept(name).map_err(|_| format!(" {name}")),
+    };
+    match sum {
+        Ok(sum) => {
+            print(&format!("{sum} {name}\n"));
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            print(&format!("Error_accessing{text}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs `xrdcrc32c` with what follows the name.
+pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
+    let words = stock::words(arguments);
+    let refuse = |text: &str| {
+        complain(&format!("xrdcrc32c{text}\n{CRC32C_USAGE}"));
+        ExitCode::from(USAGE_STATUS)
+    };
+    let (mut direct, mut newline, mut bare, mut short) = (false, true, false, false);
+    let mut left = words.iter();
+    let mut path = None;
+    for word in left.by_ref() {
+        match word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
+            None => {
+                path = Some(word);
+                break;
+            }
+            Some(letters) => {
+                for letter in letters.chars() {
+                    match letter {
+                        'd' => direct = true,
+                        'h' => {
+                            complain(CRC32C_USAGE);
+                            return ExitCode::SUCCESS;
+                        }
+                        'n' => newline = false,
+                        's' => bare = true,
+                        'x' => short = true,
+                        other => return refuse(&format!("-{other} option is invalid")),
+                    }
+                }
+            }
+        }
+    }
+    let Some(path) = path else { return refuse("File path has not been specified.") };
+    let name = if path == "-" { "stdin" } else { path };
+    let sum = match remote(path) {
+        _ if path == "-" => of_reader(Algorithm::Crc32c, &mut std::io::stdin().lock())
+            .map_err(|error| format!("read stdin; {}", stock::text::system(&error))),
+        Some(url) => of_server(Algorithm::Crc32c, &url, false)
+            .map_err(|error| format!("read {path}; {}", Status::from(error).to_string().trim_end())),
+        None => of_file(path, direct),
+    };
+    match sum {
+        Ok(sum) => {
+            let sum = if short { stock::text::without_zeros(&sum).to_owned() } else { sum };
+            let name = if bare { String::new() } else { format!(" {name}") };
+            print(&format!("{sum}{name}{}", if newline { "\n" } else { "" }));
+            ExitCode::SUCCESS
+        }
+        Err(text) => {
+            complain(&format!("xrdcrc32c: Unable to {text}\n"));
+            ExitCode::from(FILE_STATUS)
+        }
+    }
+}
+
+/// The URL of a file at a server.
+fn remote(name: &str) -> Option<Url> {
+    let url = name.contains("://").then(|| Url::parse(name).ok())?;
+    url.filter(|url| matches!(url.scheme, Scheme::Root | Scheme::Roots))
+}
+
+/// The URL that a path stands for, by `host[:port]:/prefix[=[/other]] …`; the last that fits counts.
+fn mapped(path: &str, table: &str) -> Option<String> {
+    table.split_whitespace().rev().find_map(|entry| {
+        let (host, rule) = entry.split_once(":/")?;
+        let (prefix, other) = rule.split_once('=').unwrap_or((rule, ""));
+        let prefix = format!("/{prefix}");
+        let prefix = prefix.trim_end_matches('/');
+        // Without `=` the prefix stays.
+        let other = if rule.contains('=') { other } else { prefix };
+        let below = path.strip_prefix(prefix)?;
+        (below.is_empty() || below.starts_with('/')).then(|| format!("root://{host}/{other}{below}"))
+    })
+}
+
+fn of_reader(algorithm: Algorithm, reader: &mut impl Read) -> std::io::Result<String> {
+    let mut running = Running::new(algorithm);
+    // Reads past the cache need memory that begins at a page.
+    let mut memory = vec![0; CHUNK + PAGE];
+    let begin = memory.as_ptr().align_offset(PAGE).min(PAGE);
+    let buffer = memory.get_mut(begin..begin + CHUNK).unwrap_or_default();
+    loop {
+        let count = reader.read(buffer)?;
+        if count == 0 {
+            return Ok(running.finish().hex());
+        }
+        running.update(buffer.get(..count).unwrap_or_default());
+    }
+}
+
+/// What a server says, or what its bytes give.
+fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error> {
+    let client = Client::new(if ask { "xrdadler32" } else { "xrdcrc32c" });
+    let runtime = Runtime::new()
+        .map_err(|status| Error::new("start", url, client::Cause::Unsupported(status.to_string())))?;
+    runtime.wait(async {
+        if ask {
+            let answer = client.file_system(url).checksum(&url.path, Some(algorithm.name())).await;
+            if let Ok(sum) = answer
+                && sum.kind == algorithm.name()
+            {
+                return Ok(sum.value);
+            }
+        }
+        let file = client.open(url, &OpenWith::read()).await?;
+        let mut running = Running::new(algorithm);
+        let mut offset = 0;
+        loop {
+            let data = file.read_pages(offset, CHUNK).await?;
+            running.update(&data);
+            offset += data.len() as u64;
+            if data.len() < CHUNK {
+                file.close().await?;
+                return Ok(running.finish().hex());
+            }
+        }
+    })
+}
+
+/// The adler32 of a local file: the one kept with it if it has not changed since.
+fn kept(path: &str) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let before = file.metadata()?;
+    let attribute = Record::attribute(Algorithm::Adler32);
+    let mut value = vec![0; RECORD_BYTES + 1];
+    if let Ok(length) = rustix::fs::fgetxattr(&file, attribute.as_str(), &mut value)
+        && let Some(record) = value.get(..length).and_then(Record::decode)
+        && record.modified == before.mtime()
+    {
+        return Ok(record.checksum.hex());
+    }
+    let text = of_reader(Algorithm::Adler32, &mut file)?;
+    let after = file.metadata()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs().cast_signed());
+    let same = (after.mtime(), after.mtime_nsec(), after.len())
+        == (before.mtime(), before.mtime_nsec(), before.len());
+    if let Some(sum) = Checksum::from_hex(Algorithm::Adler32, &text)
+        && same
+        && now - after.mtime() >= SETTLED
+    {
+        let record = Record::new(sum, after.mtime(), now).encode();
+        // Not every file system and not every user can; then it is computed again the next time.
+        let _ = rustix::fs::fsetxattr(&file, attribute.as_str(), &record, rustix::fs::XattrFlags::empty());
+    }
+    Ok(text)
+}
+
+/// The crc32c of a local file. Where reads past the cache are refused, the cache is used.
+fn of_file(path: &str, direct: bool) -> Result<String, String> {
+    let told = |what: &str, error: &std::io::Error| format!("{what} {path}; {}", stock::text::system(error));
+    let mut options = std::fs::OpenOptions::new();
+    options.read(true);
+    let mut file = options.open(path).map_err(|error| told("open", &error))?;
+    if direct {
+        let flags = i32::try_from(rustix::fs::OFlags::DIRECT.bits()).unwrap_or(0);
+        if let Ok(mut file) = options.custom_flags(flags).open(path)
+            && let Ok(sum) = of_reader(Algorithm::Crc32c, &mut file)
+        {
+            return Ok(sum);
+        }
+    }
+    of_reader(Algorithm::Crc32c, &mut file).map_err(|error| told("read", &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_mapped_by_the_last_rule_that_fits() {
+        let table = "h1:1094:/xr=/data h2:/xr/deep h3:/cut= bad";
+        let cases = [
+            ("/xr/a", Some("root://h1:1094//data/a")),
+            ("/xr/deep/a", Some("root://h2//xr/deep/a")),
+            ("/cut/a", Some("root://h3//a")),
+            ("/xrx/a", None),
+            ("relative", None),
+        ];
+        assert_eq!(mapped("/a/b", "h:7:/").as_deref(), Some("root://h:7//a/b"));
+        for (path, expected) in cases {
+            assert_eq!(mapped(path, table).as_deref(), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The progress bar of `xrdcp`: on the error output, when the standard output is a terminal.
+
+use super::plan::Job;
+use crate::cli::complain;
+use crate::stock::text::size;
+use client::copy::Progress;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Signs of a full bar.
+const WIDTH: u64 = 50;
+/// Least time between two states of it.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The bar of one job after the other, or of several at once.
+pub(super) struct Bar {
+    shown: bool,
+    jobs: usize,
+    at_once: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    begun: Vec<Instant>,
+    so_far: Vec<Progress>,
+    last: Option<Instant>,
+}
+
+const NOTHING: Progress = Progress { done: 0, total: None };
+
+impl Bar {
+    pub(super) fn new(shown: bool, jobs: usize, at_once: bool) -> Self {
+        let state = State { begun: vec![Instant::now(); jobs], so_far: vec![NOTHING; jobs], last: None };
+        Self { shown, jobs, at_once: at_once && jobs > 1, state: Mutex::new(state) }
+    }
+
+    fn with(&self, change: impl FnOnce(&mut State)) {
+        if self.shown {
+            change(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        }
+    }
+
+    pub(super) fn begin(&self, index: usize, job: &Job) {
+        self.with(|state| {
+            if let Some(begun) = state.begun.get_mut(index) {
+                *begun = Instant::now();
+            }
+            if !self.at_once {
+                state.last = Some(Instant::now());
+            }
+            if self.jobs > 1 {
+                let (source, target) = (job.source_name(), job.target_name());
+                complain(&format!("Job: {}/{}\nSource: {source}\nTarget: {target}\n", index + 1, self.jobs));
+            }
+        });
+    }
+
+    pub(super) fn progress(&self, index: usize, progress: Progress) {
+        self.with(|state| {
+            if let Some(so_far) = state.so_far.get_mut(index) {
+                *so_far = progress;
+            }
+            let whole = progress.total.is_some_and(|total| progress.done >= total);
+            if whole || state.last.is_none_or(|last| last.elapsed() >= PAUSE) {
+                state.last = Some(Instant::now());
+                complain(&self.text(state, index));
+            }
+        });
+    }
+
+    pub(super) fn end(&self, index: usize) {
+        self.with(|state| {
+            complain(&self.text(state, index));
+            if !self.at_once {
+                complain("\n");
+            }
+        });
+    }
+
+    /// All jobs have ended.
+    pub(super) fn finish(&self) {
+        if self.at_once {
+            self.with(|_| complain("\n"));
+        }
+    }
+
+    fn text(&self, state: &State, index: usize) -> String {
+        let pair = |index: usize| {
+            let seconds = state.begun.get(index).map_or(0, |begun| begun.elapsed().as_secs());
+            (state.so_far.get(index).copied().unwrap_or(NOTHING), seconds)
+        };
+        if !self.at_once {
+            let (progress, seconds) = pair(index);
+            return one(progress, seconds);
+        }
+        let part = |index: usize| {
+            let (progress, seconds) = pair(index);
+            format!("[#{}: {}% {}/s] ", index + 1, percent(progress), size(progress.done / seconds.max(1)))
+        };
+        format!("\r{}        ", (0..self.jobs).map(part).collect::<String>())
+    }
+}
+
+fn percent(progress: Progress) -> u64 {
+    let total = progress.total.unwrap_or(progress.done).max(progress.done);
+    (u128::from(progress.done) * 100)
+        .checked_div(total.into())
+        .map_or(100, |part| u64::try_from(part).unwrap_or(100))
+}
+
+fn one(progress: Progress, seconds: u64) -> String {
+    let percent = percent(progress);
+    let filled = percent * WIDTH / 100;
+    let mut bar: String = (0..filled).map(|_| '=').collect();
+    if filled < WIDTH {
+        bar.push('>');
+    }
+    let (done, total) = (size(progress.done), size(progress.total.unwrap_or(progress.done)));
+    let (width, rate) = (usize::try_from(WIDTH).unwrap_or(0), size(progress.done / seconds.max(1)));
+    format!("\r[{done}/{total}][{percent:3}%][{bar:width$}][{rate}/s]  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_as_the_real_program_draws_it() {
+        let progress = Progress { done: 8 << 20, total: Some(25_000_000) };
+        let expected = "\r[8MB/23.84MB][ 33%][================>                                 ][8MB/s]  ";
+        assert_eq!(one(progress, 0), expected);
+        let full = format!("\r[0B/0B][100%][{}][0B/s]  ", "=".repeat(50));
+        assert_eq!(one(NOTHING, 0), full);
+    }
+}

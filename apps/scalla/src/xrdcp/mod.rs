@@ -1,0 +1,284 @@
+//! Started under the names `xrdcp` and `xrdcopy`: copies files to, from and between servers.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | jobs run, and how they ended |
+//! | `options` | the command line and the help |
+//! | `plan` | from words to jobs |
+//! | `bar` | the progress bar |
+//!
+//! Options, messages and exit statuses are those of the program of this name of XRootD 5.5.3; the copying itself is
+//! `client::copy`, as for `scalla cp`.
+
+mod bar;
+mod options;
+mod plan;
+
+use crate::cli::complain;
+use crate::copy::work;
+use crate::stock::{self, Side, Status, code};
+use bar::Bar;
+use client::copy::{Against, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, ThirdParty, Watch};
+use client::xroot::ErrorCode;
+use client::{Client, Settings};
+use options::{Instead, Order};
+use plan::Job;
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Exit status of a command line that makes no sense.
+const USAGE_STATUS: u8 = 22;
+/// And of what is asked for and cannot be.
+const UNSUPPORTED_STATUS: u8 = 50;
+
+/// Why nothing was copied.
+enum Refusal {
+    /// The command line makes no sense; the usage follows.
+    Usage(String),
+    /// A text, and the exit status.
+    Plain(String, u8),
+    Status(Status),
+    /// The same of the only job.
+    Run(Status),
+}
+
+fn refuse(text: String) -> Refusal {
+    Refusal::Usage(text)
+}
+
+/// Runs it with what follows the name.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let mut settings = Settings::of_process();
+    let order = match options::parse(stock::words(arguments), &mut settings) {
+        Ok(Ok(order)) => order,
+        Ok(Err(instead)) => {
+            complain(&match instead {
+                Instead::Help => format!("{}{}", options::USAGE, options::HELP),
+                Instead::Licence => crate::xrootd::LICENCE.to_owned(),
+                Instead::Version => format!("{}\n", server::VERSION),
+            });
+            return ExitCode::SUCCESS;
+        }
+        Err(refusal) => return told(&refusal),
+    };
+    let watch = Watch::default();
+    let work = work::run(&watch, async { Ok(copy(order, settings, &watch).await) });
+    work.unwrap_or_else(|error| {
+        complain(&format!("xrdcp: {error:#}\n"));
+        ExitCode::from(UNSUPPORTED_STATUS)
+    })
+}
+
+fn told(refusal: &Refusal) -> ExitCode {
+    let (text, exit) = match refusal {
+        Refusal::Usage(text) if text.is_empty() => (options::USAGE.to_owned(), ExitCode::from(USAGE_STATUS)),
+        Refusal::Usage(text) => (format!("xrdcp: {text}\n{}", options::USAGE), ExitCode::from(USAGE_STATUS)),
+        Refusal::Plain(text, status) => (text.clone(), ExitCode::from(*status)),
+        Refusal::Status(status) => (format!("{status}\n"), status.exit()),
+        Refusal::Run(status) => (format!("Run: {status}\n"), status.exit()),
+    };
+    complain(&text);
+    exit
+}
+
+async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
+    if order.proxy {
+        let text = "SOCKS Proxies are not yet supported\n".to_owned();
+        return told(&Refusal::Plain(text, UNSUPPORTED_STATUS));
+    }
+    let client = Client::with(settings, "xrdcp");
+    let planned = plan::jobs(&mut order, &client).await;
+    let jobs = match planned.and_then(|jobs| possible(&order, &jobs).map(|()| jobs)) {
+        Ok(jobs) => jobs,
+        Err(refusal) => return told(&refusal),
+    };
+    let mut options = CopyOptions::of(client.settings());
+    options.force = order.force;
+    options.resume = order.resume;
+    options.coerce = order.coerce;
+    options.persist_on_successful_close = order.posc;
+    options.checksums.clone_from(&order.checksums);
+    options.sources = order.sources.and_then(|sources| usize::try_from(sources).ok()).unwrap_or(1);
+    options.third_party = order.third_party;
+    options.zip_member.clone_from(&order.zip_member);
+    let shown = !order.no_progress && std::io::stdout().is_terminal();
+    let bar = Arc::new(Bar::new(shown, jobs.len(), order.parallel > 1));
+    let ended = all(&jobs, &order, &options, &Copier::new(&client), &bar, watch).await;
+    bar.finish();
+    summary(&ended)
+}
+
+/// What is known beforehand to be impossible.
+fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
+    let not_supported = |text: &str| Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).saying(text)));
+    if let Some(option) = order.missing {
+        return not_supported(option);
+    }
+    let is_local = |job: &Job| job.source.url().is_none() || job.target.url().is_none();
+    if order.third_party == ThirdParty::Only && jobs.iter().any(is_local) {
+        return not_supported("Cannot do a third-party-copy for local file.");
+    }
+    if order.sources.is_some_and(|sources| sources > 1) && jobs.iter().any(|job| job.source.url().is_none()) {
+        return Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
+    }
+    Ok(())
+}
+
+/// Runs all jobs, `--parallel` of them at once; how each ended, in their order.
+async fn all(
+    jobs: &[Job],
+    order: &Order,
+    options: &CopyOptions,
+    copier: &Copier,
+    bar: &Arc<Bar>,
+    watch: &Watch,
+) -> Vec<Result<(), Status>> {
+    let room = Arc::new(Semaphore::new(order.parallel.max(1)));
+    let mut running = JoinSet::new();
+    let mut ended: Vec<_> = jobs.iter().map(|_| Err(Status::error(code::INTERRUPTED))).collect();
+    for (index, job) in jobs.iter().enumerate() {
+        let Ok(place) = room.clone().acquire_owned().await else { break };
+        if watch.is_cancelled() {
+            break;
+        }
+        let (job, options, copier) = (job.clone(), options.clone(), copier.clone());
+        let (bar, watch, wishes) = (bar.clone(), watch.clone(), order.checksums.clone());
+        running.spawn(async move {
+            let result = one(index, &job, &options, &copier, &bar, &watch).await;
+            if let Ok(done) = &result {
+                let printed = |kind: &str| {
+                    wishes.iter().any(|wish| {
+                        matches!(wish.against, Against::PrintTarget | Against::PrintSource)
+                            && wish.algorithm.is_none_or(|algorithm| algorithm.name() == kind)
+                    })
+                };
+                complain(&checksums(done, printed));
+            }
+            drop(place);
+            (index, result.map(|_| ()).map_err(|error| status(&error, &job)))
+        });
+    }
+    while let Some(task) = running.join_next().await {
+        if let Ok((index, result)) = task
+            && let Some(place) = ended.get_mut(index)
+        {
+            *place = result;
+        }
+    }
+    ended
+}
+
+/// One job; whoever stops all of them stops it.
+async fn one(
+    index: usize,
+    job: &Job,
+    options: &CopyOptions,
+    copier: &Copier,
+    bar: &Arc<Bar>,
+    watch: &Watch,
+) -> Result<CopyDone, CopyError> {
+    bar.begin(index, job);
+    if let Place::Local(path) = &job.target
+        && let Some(folder) = path.parent()
+    {
+        // What cannot be made shows when the file is.
+        std::fs::create_dir_all(folder).ok();
+    }
+    let shown = bar.clone();
+    let own = Watch::new(move |progress| shown.progress(index, progress));
+    let copy = CopyJob { source: job.source.clone(), target: job.target.clone(), size: job.size };
+    let stop = async {
+        watch.cancelled().await;
+        own.cancel();
+        std::future::pending::<()>().await;
+    };
+    let result = tokio::select! {
+        result = copier.copy(&copy, options, &own) => result,
+        () = stop => Err(CopyError::Cancelled),
+    };
+    bar.end(index);
+    result
+}
+
+/// The lines of checksums that were asked for.
+fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> String {
+    let lines = done.checksums.iter().filter(|(_, checksum)| printed(&checksum.kind));
+    let line = |(place, checksum): &(Place, client::Checksum)| {
+        // Of these two the real program prints the number, of others the digits.
+        let value = match checksum.kind.as_str() {
+            "adler32" | "crc32" => stock::text::without_zeros(&checksum.value),
+            _ => &checksum.value,
+        };
+        format!("{}: {value} {} {}\n", checksum.kind, plan::told(place), done.size)
+    };
+    lines.map(line).collect()
+}
+
+/// Tells what failed; the exit status is that of the first failure.
+fn summary(ended: &[Result<(), Status>]) -> ExitCode {
+    let failed: Vec<(usize, &Status)> =
+        ended.iter().enumerate().filter_map(|(index, end)| Some((index + 1, end.as_ref().err()?))).collect();
+    let Some((_, first)) = failed.first() else { return ExitCode::SUCCESS };
+    if ended.len() == 1 {
+        return told(&Refusal::Run((*first).clone()));
+    }
+    for (number, status) in &failed {
+        complain(&format!("Job #{number}: {}\n", status.to_string().trim_end()));
+    }
+    complain(&format!("Jobs total: {0}, run: {0}, errors: {1}\n", ended.len(), failed.len()));
+    first.exit()
+}
+
+/// A failure in the words of these programs.
+fn status(error: &CopyError, job: &Job) -> Status {
+    let side_of = |name: &str| if name == job.source.to_string() { Side::Source } else { Side::Destination };
+    let of_url = |code: ErrorCode, did: &str, name: &str, why: &str| {
+        let place = if side_of(name) == Side::Source { &job.source } else { &job.target };
+        let path = place.url().map_or(name, |url| url.path.as_str());
+        Status::response(code, format!("Unable to {did} {path}; {why}")).at(side_of(name))
+    };
+    match error {
+        CopyError::Remote { side, error } => {
+            let side = if *side == client::copy::Side::Source { Side::Source } else { Side::Destination };
+            Status::from(error.clone()).at(side)
+        }
+        CopyError::Exists(name) if job.target.url().is_some() => {
+            of_url(ErrorCode::IT_EXISTS, "create", name, "file exists")
+        }
+        CopyError::Exists(_) => Status::local_number(libc::EEXIST).at(Side::Destination),
+        CopyError::IsDirectory(name) if name.contains("://") => {
+            of_url(ErrorCode::IS_DIRECTORY, "open", name, "is a directory")
+        }
+        CopyError::IsDirectory(name) => Status::local_number(libc::EISDIR).at(side_of(name)),
+        CopyError::Local { path, kind, .. } => Status::local_number(number(*kind)).at(side_of(path)),
+        CopyError::Short { .. } => Status::error(code::DATA_ERROR).saying(error.to_string()),
+        CopyError::NotContinued { why, .. } => Status::error(code::INVALID_OPERATION).saying(why),
+        CopyError::Checksum { .. } => Status::error(code::CHECKSUM_ERROR),
+        CopyError::Usage(text) => Status::error(code::NOT_SUPPORTED).saying(text),
+        CopyError::Cancelled => Status::error(code::INTERRUPTED),
+        CopyError::NoSource { .. } => Status::error(code::NO_REPLICAS),
+        other => Status::error(code::INTERNAL).saying(other.to_string()),
+    }
+}
+
+/// The system's number of a kind of error.
+fn number(kind: std::io::ErrorKind) -> i32 {
+    use std::io::ErrorKind;
+    match kind {
+        ErrorKind::NotFound => libc::ENOENT,
+        ErrorKind::PermissionDenied => libc::EACCES,
+        ErrorKind::AlreadyExists => libc::EEXIST,
+        ErrorKind::IsADirectory => libc::EISDIR,
+        ErrorKind::NotADirectory => libc::ENOTDIR,
+        ErrorKind::StorageFull => libc::ENOSPC,
+        ErrorKind::QuotaExceeded => libc::EDQUOT,
+        ErrorKind::ReadOnlyFilesystem => libc::EROFS,
+        ErrorKind::FileTooLarge => libc::EFBIG,
+        ErrorKind::BrokenPipe => libc::EPIPE,
+        _ => libc::EIO,
+    }
+}

@@ -1,0 +1,346 @@
+//! The command line of `xrdcp`.
+
+use super::{Refusal, refuse};
+use crate::copy::asked;
+use crate::stock::options::{self, Known};
+use client::copy::{Against, ChecksumWish, ThirdParty};
+use client::{Settings, Source};
+
+pub(super) const USAGE: &str = "
+Usage:   xrdcp [<options>] <src> [<src> [. . .]] <dest>
+
+Options: [--allow-http] [--cksum <args>] [--coerce] [--continue]
+         [--debug <lvl>] [--dynamic-src] [--force] [--help]
+         [--infiles <fn>] [--license] [--nopbar] [--notlsok]
+         [--parallel <n>] [--posc] [--proxy <host>:<port>]
+         [--recursive] [--retry <n>] [--retry-policy <force|continue>]
+         [--rm-bad-cksum] [--server] [--silent] [--sources <n>]
+         [--streams <n>] [--tlsmetalink] [--tlsnodata]
+         [--tpc [delegate] {first|only}] [--verbose] [--version]
+         [--xattr] [--xrate <rate>] [--xrate-threshold <rate>]
+         [--zip <file>] [--zip-append] [--zip-mtln-cksum]
+
+<src>:   [[x]root[s]://<host>[:<port>]/]<path> | -
+<dest>:  [[x]root[s]://<host>[:<port>]/]<path> | -
+";
+
+pub(super) const HELP: &str = "
+-A | --allow-http             takes HTTP URLs
+-C | --cksum <args>           <type>[:{<value>|print|source}], with <type> adler32, crc32,
+                              crc32c, md5, zcrc32 or auto: compares both ends, or the
+                              target with <value>, or prints that of the target or source
+-F | --coerce                 ignores locks
+     --continue               completes what an earlier copy left
+-d | --debug <lvl>            detail of messages, 0 to 3
+-Z | --dynamic-src            the source may change its size
+-f | --force                  overwrites
+-h | --help                   prints this
+-I | --infiles <fn>           also copies what the lines of this file name
+-H | --license                prints the licence
+-N | --nopbar                 shows no progress
+     --notlsok                goes on without TLS where a server has none
+     --parallel <n>           so many files at once
+-P | --posc                   the target stays only if it is closed successfully
+-D | --proxy <host>:<port>    uses a SOCKS4 proxy
+-r | --recursive              copies directories with everything below
+-t | --retry <n>              tries a failed copy so often again
+     --retry-policy <policy>  and then begins again (force) or goes on (continue)
+     --rm-bad-cksum           removes a target whose checksum is wrong
+     --server                 runs as part of a server
+-s | --silent                 prints nothing but errors
+-y | --sources <n>            reads from so many copies at once
+-S | --streams <n>            uses so many connections for the data
+     --tlsmetalink            uses TLS for what metalinks name
+-E | --tlsnodata              data goes without TLS
+-T | --tpc <args>             the servers copy from each other: first, or the copy fails: only
+-v | --verbose                prints more
+-V | --version                prints the version
+     --xattr                  keeps extended attributes
+-X | --xrate <rate>           copies no faster than that; k, m and g may follow
+     --xrate-threshold <rate> looks for another source below that
+-z | --zip <file>             copies this member of a ZIP archive
+     --zip-append             adds the file to a ZIP archive
+     --zip-mtln-cksum         takes the checksum of a metalink for a member
+
+Legacy options:     [-adler] [-DI<var> <val>] [-DS<var> <val>] [-np]
+                    [-md5] [-OD<cgi>] [-OS<cgi>] [-version] [-x]
+";
+
+const OPTIONS: [Known; 35] = [
+    Known::switch(Some('A'), "allow-http"),
+    Known::valued(Some('C'), "cksum"),
+    Known::switch(Some('F'), "coerce"),
+    Known::switch(None, "continue"),
+    Known::valued(Some('d'), "debug"),
+    Known::switch(Some('Z'), "dynamic-src"),
+    Known::switch(Some('f'), "force"),
+    Known::switch(Some('h'), "help"),
+    Known::valued(Some('I'), "infiles"),
+    Known::switch(Some('H'), "license"),
+    Known::switch(Some('N'), "nopbar"),
+    Known::switch(None, "notlsok"),
+    Known::valued(None, "parallel"),
+    Known::switch(Some('p'), "path"),
+    Known::switch(Some('P'), "posc"),
+    Known::valued(Some('D'), "proxy"),
+    Known::switch(Some('r'), "recursive"),
+    Known::valued(Some('t'), "retry"),
+    Known::valued(None, "retry-policy"),
+    Known::switch(None, "rm-bad-cksum"),
+    Known::switch(None, "server"),
+    Known::switch(Some('s'), "silent"),
+    Known::valued(Some('y'), "sources"),
+    Known::valued(Some('S'), "streams"),
+    Known::switch(None, "tlsmetalink"),
+    Known::switch(Some('E'), "tlsnodata"),
+    Known::valued(Some('T'), "tpc"),
+    Known::switch(Some('v'), "verbose"),
+    Known::switch(Some('V'), "version"),
+    Known::switch(None, "xattr"),
+    Known::valued(Some('X'), "xrate"),
+    Known::valued(None, "xrate-threshold"),
+    Known::valued(Some('z'), "zip"),
+    Known::switch(None, "zip-append"),
+    Known::switch(None, "zip-mtln-cksum"),
+];
+
+/// Least rate that can be asked for, bytes a second.
+const RATE_MIN: u64 = 10 << 10;
+/// Sources of `-x`.
+const SOURCES: u64 = 12;
+
+/// What a command line asks for.
+#[derive(Default)]
+pub(super) struct Order {
+    pub(super) words: Vec<String>,
+    /// A file that names sources.
+    pub(super) listed: Option<String>,
+    pub(super) checksums: Vec<ChecksumWish>,
+    pub(super) coerce: bool,
+    pub(super) resume: bool,
+    pub(super) force: bool,
+    pub(super) posc: bool,
+    pub(super) recursive: bool,
+    pub(super) no_progress: bool,
+    pub(super) parallel: usize,
+    pub(super) sources: Option<u64>,
+    pub(super) third_party: ThirdParty,
+    pub(super) zip_member: Option<String>,
+    /// cgi that is added to the URL of the source, and of the target.
+    pub(super) source_cgi: String,
+    pub(super) target_cgi: String,
+    pub(super) proxy: bool,
+    /// What was asked for and is not built.
+    pub(super) missing: Option<&'static str>,
+}
+
+/// What is printed instead of a copy.
+pub(super) enum Instead {
+    Help,
+    Licence,
+    Version,
+}
+
+/// Takes a command line apart; what it sets goes into the settings.
+pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Result<Order, Instead>, Refusal> {
+    let mut order = Order { parallel: 1, ..Order::default() };
+    let words = match legacy(words, &mut order, settings)? {
+        Ok(words) => words,
+        Err(instead) => return Ok(Err(instead)),
+    };
+    let parsed = options::parse(&words, &OPTIONS).map_err(|wrong| refuse(wrong.to_string()))?;
+    for (name, value) in parsed.options {
+        let mut set = |name: &str, value: &str| {
+            // A number out of range was refused before.
+            settings.set(name, value, Source::Option).ok();
+        };
+        match name {
+            "help" => return Ok(Err(Instead::Help)),
+            "license" => return Ok(Err(Instead::Licence)),
+            "version" => return Ok(Err(Instead::Version)),
+            "cksum" => order.checksums.push(checksum(&value)?),
+            "coerce" => order.coerce = true,
+            "continue" => order.resume = true,
+            "debug" => drop(number(&value, 0, 3)?),
+            "force" => order.force = true,
+            "infiles" => order.listed = Some(value),
+            "nopbar" | "silent" => order.no_progress = true,
+            "notlsok" => set("NoTlsOK", "1"),
+            "parallel" => order.parallel = usize::try_from(number(&value, 1, 128)?).unwrap_or(1),
+            "posc" | "rm-bad-cksum" => order.posc = true,
+            "proxy" => order.proxy = true,
+            "recursive" => order.recursive = true,
+            "retry" => set("CpRetry", &number(&value, 0, i64::MAX.cast_unsigned())?.to_string()),
+            "retry-policy" if matches!(value.as_str(), "force" | "continue") => set("CpRetryPolicy", &value),
+            "retry-policy" => return Err(Refusal::Usage(String::new())),
+            "sources" => order.sources = Some(number(&value, 1, 32)?),
+            // The connection that carries the requests is one more.
+            "streams" => set("SubStreamsPerChannel", &(number(&value, 1, 15)? + 1).to_string()),
+            "tlsmetalink" => set("TlsMetalink", "1"),
+            "tlsnodata" => set("TlsNoData", "1"),
+            "tpc" => {
+                order.third_party = match value.as_str() {
+                    "first" => ThirdParty::First,
+                    "only" => ThirdParty::Only,
+                    _ => return Err(refuse(format!("Invalid option, '-T {value}' "))),
+                }
+            }
+            "xattr" => order.missing = Some("--xattr"),
+            "xrate" => {
+                rate(&value)?;
+                order.missing = Some("--xrate");
+            }
+            "xrate-threshold" => set("XRateThreshold", &rate(&value)?.to_string()),
+            "zip" => order.zip_member = Some(value),
+            "zip-append" => order.missing = Some("--zip-append"),
+            "zip-mtln-cksum" => set("ZipMtlnCksum", "1"),
+            // What changes nothing here: --allow-http, --dynamic-src, --path, --server, --verbose.
+            _ => {}
+        }
+    }
+    order.words = parsed.words;
+    Ok(Ok(order))
+}
+
+/// Takes the options out that are older than the others and no letters.
+fn legacy(
+    words: Vec<String>,
+    order: &mut Order,
+    settings: &mut Settings,
+) -> Result<Result<Vec<String>, Instead>, Refusal> {
+    let mut rest = Vec::new();
+    let mut words = words.into_iter();
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "-version" => return Ok(Err(Instead::Version)),
+            "-force" => {
+                let text = "xrdcp: -force is no longer supported; use --retry instead!\n";
+                return Err(Refusal::Plain(text.to_owned(), super::USAGE_STATUS));
+            }
+            "-adler" => order.checksums.push(checksum("adler32:source")?),
+            "-md5" => order.checksums.push(checksum("md5:source")?),
+            "-np" => order.no_progress = true,
+            "-x" => order.sources = Some(SOURCES),
+            "-T" | "--tpc" => {
+                let mut mode = words.next();
+                if mode.as_deref() == Some("delegate") {
+                    let next = words.next().unwrap_or_default();
+                    if !matches!(next.as_str(), "first" | "only") {
+                        return Err(refuse(format!("Invalid option, 'delegate {next}' ")));
+                    }
+                    mode = Some(next);
+                }
+                rest.push(word);
+                rest.extend(mode);
+            }
+            word if word.starts_with("-DI") && word.len() > 3 => {
+                let value = words.next().ok_or_else(|| refuse(format!("'{word}' argument missing.")))?;
+                let wrong = || refuse(format!("'{word}' argument is not a number."));
+                value.parse::<i64>().map_err(|_| wrong())?;
+                set_variable(settings, word, &value);
+            }
+            word if word.starts_with("-DS") && word.len() > 3 => {
+                let value = words.next().ok_or_else(|| refuse(format!("'{word}' argument missing.")))?;
+                set_variable(settings, word, &value);
+            }
+            word if word.starts_with("-OD") => order.target_cgi = cgi(word),
+            word if word.starts_with("-OS") => order.source_cgi = cgi(word),
+            _ => rest.push(word),
+        }
+    }
+    Ok(Ok(rest))
+}
+
+/// Names that are no setting are those of others, and left alone.
+fn set_variable(settings: &mut Settings, word: &str, value: &str) {
+    settings.set(word.get(3..).unwrap_or_default(), value, Source::Option).ok();
+}
+
+fn cgi(word: &str) -> String {
+    word.get(3..).unwrap_or_default().trim_start_matches(['?', '&']).to_owned()
+}
+
+fn number(text: &str, least: u64, most: u64) -> Result<u64, Refusal> {
+    let value: i64 = text.parse().map_err(|_| refuse(format!("'{text}' argument is not a number.")))?;
+    match u64::try_from(value) {
+        Ok(value) if value > most => Err(refuse(format!("'{text}' argument must be <= {most}."))),
+        Ok(value) if value >= least => Ok(value),
+        _ => Err(refuse(format!("'{text}' argument must be >= {least}."))),
+    }
+}
+
+/// Bytes a second, with `k`, `m` or `g` behind it.
+fn rate(text: &str) -> Result<u64, Refusal> {
+    let (digits, shift) = match text.to_ascii_lowercase().pop() {
+        Some('k') => (1, 10),
+        Some('m') => (1, 20),
+        Some('g') => (1, 30),
+        _ => (0, 0),
+    };
+    let number = text.get(..text.len() - digits).unwrap_or_default().parse::<u64>();
+    let value = number.map_err(|_| refuse(format!("'{text}' argument is not a valid time.")))?;
+    let value = value.saturating_mul(1 << shift);
+    if value < RATE_MIN {
+        return Err(refuse(format!("'{text}' argument must be >= {RATE_MIN}.")));
+    }
+    Ok(value)
+}
+
+fn checksum(text: &str) -> Result<ChecksumWish, Refusal> {
+    let kind = text.split(':').next().unwrap_or_default();
+    let mut wish = asked::checksum(text).map_err(|_| refuse(format!("Invalid checksum type, '{kind}'.")))?;
+    if let (Against::Value(value), Some(algorithm)) = (&mut wish.against, wish.algorithm) {
+        // These programs print some values without the zeros before them.
+        *value = format!("{value:0>width$}", width = 2 * algorithm.bytes());
+    }
+    Ok(wish)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Result<Order, Instead>, String> {
+        let words = line.split_whitespace().map(str::to_owned).collect();
+        parse(words, &mut Settings::default()).map_err(|refusal| match refusal {
+            Refusal::Usage(text) | Refusal::Plain(text, _) => text,
+            Refusal::Status(status) | Refusal::Run(status) => status.to_string(),
+        })
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_as_by_the_real_program() {
+        let table = [
+            ("-q a b", "Invalid option, '-q'."),
+            ("--foo", "Invalid option, '--foo'."),
+            ("--cksum", "'--cksum' argument missing."),
+            ("--cksum foo:print a b", "Invalid checksum type, 'foo'."),
+            ("-d 9 a b", "'9' argument must be <= 3."),
+            ("-d x a b", "'x' argument is not a number."),
+            ("--parallel 0 a b", "'0' argument must be >= 1."),
+            ("-X 5 a b", "'5' argument must be >= 10240."),
+            ("-X 1x a b", "'1x' argument is not a valid time."),
+            ("-T foo a b", "Invalid option, '-T foo' "),
+            ("-T delegate a b", "Invalid option, 'delegate a' "),
+            ("-DICPChunkSize x a b", "'-DICPChunkSize' argument is not a number."),
+            ("-for a b", "Invalid option, '-o'."),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parsed(line).err().as_deref(), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn old_options_and_new_ones() {
+        let Ok(Ok(order)) = parsed("a -adler -ODx=1 -OS&y=2 -x -np --forc -T delegate only b") else {
+            panic!()
+        };
+        assert_eq!(order.words, ["a", "b"]);
+        assert_eq!((order.target_cgi.as_str(), order.source_cgi.as_str()), ("x=1", "y=2"));
+        assert!(order.force && order.no_progress && order.sources == Some(12));
+        assert_eq!((order.checksums.len(), order.third_party), (1, ThirdParty::Only));
+        assert!(matches!(parsed("-version"), Ok(Err(Instead::Version))));
+        let Ok(Ok(order)) = parsed("-C adler32:62c0215 a b") else { panic!() };
+        assert_eq!(order.checksums[0].against, Against::Value("062c0215".into()));
+    }
+}

@@ -1,0 +1,265 @@
+//! From words to jobs: what is copied, and under which name.
+
+use super::options::Order;
+use super::{Refusal, refuse};
+use crate::stock::{self, Side, Status, code};
+use client::copy::Place;
+use client::{Client, ListWith, Scheme, Url};
+use std::path::{Path, PathBuf};
+
+/// Exit status of local files that cannot be copied.
+const FILE_STATUS: u8 = 2;
+
+/// One file to copy.
+#[derive(Clone, Debug)]
+pub(super) struct Job {
+    pub(super) source: Place,
+    pub(super) target: Place,
+    pub(super) size: Option<u64>,
+}
+
+impl Job {
+    pub(super) fn source_name(&self) -> String {
+        name(&self.source, "//")
+    }
+
+    pub(super) fn target_name(&self) -> String {
+        name(&self.target, "//")
+    }
+}
+
+/// A place as checksum lines name it.
+pub(super) fn told(place: &Place) -> String {
+    match place {
+        Place::Local(path) => absolute(path).display().to_string(),
+        place => name(place, "/"),
+    }
+}
+
+fn name(place: &Place, slashes: &str) -> String {
+    match place {
+        Place::Local(path) => format!("file://localhost{}", absolute(path).display()),
+        Place::Remote(url) => {
+            let path = url.path.strip_prefix('/').unwrap_or(&url.path);
+            format!("{}://{}{slashes}{path}", url.scheme.name(), url.authority())
+        }
+        Place::Stream => "stdio://-".to_owned(),
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A source and its name below the target, which begins with the name of the folder that was named.
+struct Found {
+    place: Place,
+    below: Option<String>,
+    size: Option<u64>,
+}
+
+/// What there is to do.
+pub(super) async fn jobs(order: &mut Order, client: &Client) -> Result<Vec<Job>, Refusal> {
+    let (words, target) = split(order)?;
+    let mut target = place(&target, true, &order.target_cgi)?;
+    let mut found = Vec::new();
+    for word in &words {
+        let source = place(word, false, &order.source_cgi)?;
+        match &source {
+            Place::Local(path) => local(word, path, order.recursive, &mut found)?,
+            Place::Remote(url) => remote(url, order, client, &mut found).await?,
+            Place::Stream => found.push(Found { place: source, below: None, size: None }),
+        }
+    }
+    if order.resume && order.force {
+        let text = "Invalid argument combination: continue + force.\n";
+        return Err(Refusal::Plain(text.to_owned(), 50));
+    }
+    let several = order.recursive || found.len() > 1;
+    let into = match &mut target {
+        Place::Stream => false,
+        Place::Local(path) => {
+            let there = std::fs::metadata(&*path);
+            if several && !there.as_ref().is_ok_and(std::fs::Metadata::is_dir) {
+                return Err(match there {
+                    Err(error) if order.listed.is_none() => processing(&error, &path.display().to_string()),
+                    _ => Refusal::Plain(
+                        "xrdcp: Destination is neither remote nor a directory.\n".to_owned(),
+                        FILE_STATUS,
+                    ),
+                });
+            }
+            there.is_ok_and(|there| there.is_dir())
+        }
+        Place::Remote(url) => remote_target(url, several, order, client).await?,
+    };
+    let job = |found: Found| Job {
+        target: if into { join(&target, &found) } else { target.clone() },
+        source: found.place,
+        size: found.size,
+    };
+    Ok(found.into_iter().map(job).collect())
+}
+
+/// The sources and the target.
+fn split(order: &mut Order) -> Result<(Vec<String>, String), Refusal> {
+    let mut words = std::mem::take(&mut order.words);
+    if words.is_empty() && order.listed.is_none() {
+        return Err(refuse("No files specified.".to_owned()));
+    }
+    let target = words.pop().filter(|_| !words.is_empty() || order.listed.is_some());
+    let target = target.ok_or_else(|| refuse("Destination not specified.".to_owned()))?;
+    if let Some(file) = &order.listed {
+        let text = std::fs::read_to_string(file).map_err(|error| {
+            let why = stock::text::system(&error);
+            Refusal::Plain(format!("xrdcp: {why} opening infiles {file}\n"), FILE_STATUS)
+        })?;
+        words.extend(text.lines().filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    if words.is_empty() {
+        return Err(refuse("Source not specified.".to_owned()));
+    }
+    Ok((words, target))
+}
+
+fn processing(error: &std::io::Error, name: &str) -> Refusal {
+    Refusal::Plain(format!("xrdcp: {} processing {name}\n", stock::text::system(error)), FILE_STATUS)
+}
+
+/// What a word names: what is no URL of a known kind is a file of this machine.
+fn place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
+    if word == "-" {
+        return Ok(Place::Stream);
+    }
+    let local = || Ok(Place::Local(word.into()));
+    let Some((scheme, rest)) = word.split_once("://") else { return local() };
+    match scheme {
+        "file" => {
+            let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
+            return Ok(Place::Local(path.into()));
+        }
+        "http" | "https" | "dav" | "davs" => {
+            let name = if target { format!("{scheme}file") } else { format!("{scheme} file") };
+            let text = format!("xrdcp: {name} protocol is not supported.\n");
+            return Err(Refusal::Plain(text, super::USAGE_STATUS));
+        }
+        "root" | "xroot" | "roots" | "xroots" => {}
+        _ => return local(),
+    }
+    let side = if target { Side::Destination } else { Side::Source };
+    let mut url = Url::parse(word).map_err(|_| Refusal::Status(Status::invalid_address().at(side)))?;
+    url.merge_cgi(cgi);
+    Ok(Place::Remote(url))
+}
+
+/// A file of this machine, or with `recursive` those below a folder.
+fn local(word: &str, path: &Path, recursive: bool, found: &mut Vec<Found>) -> Result<(), Refusal> {
+    let there = std::fs::metadata(path).map_err(|error| processing(&error, word))?;
+    if !there.is_dir() {
+        let below = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        found.push(Found { place: Place::Local(path.to_owned()), below, size: Some(there.len()) });
+        return Ok(());
+    }
+    if !recursive {
+        return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
+    }
+    let name =
+        absolute(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let mut folders = std::collections::VecDeque::from([(path.to_owned(), name)]);
+    while let Some((folder, below)) = folders.pop_front() {
+        let shown = folder.display().to_string();
+        let read = std::fs::read_dir(&folder).map_err(|error| processing(&error, &shown))?;
+        let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
+        paths.sort();
+        for path in paths {
+            let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
+                continue;
+            };
+            let below = format!("{below}/{name}");
+            match std::fs::metadata(&path) {
+                Ok(there) if there.is_dir() => folders.push_back((path, below)),
+                Ok(there) if there.is_file() => {
+                    let (below, size) = (Some(below), Some(there.len()));
+                    found.push(Found { place: Place::Local(path), below, size });
+                }
+                // Links to nowhere, sockets and the like are nothing to copy.
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file of a server, or with `-r` those below a folder.
+async fn remote(
+    url: &Url,
+    order: &mut Order,
+    client: &Client,
+    found: &mut Vec<Found>,
+) -> Result<(), Refusal> {
+    let mut url = url.clone();
+    if let Some(member) = url.cgi.remove("xrdcl.unzip") {
+        order.zip_member.get_or_insert(member);
+    }
+    let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let member = order.zip_member.as_deref().and_then(|member| member.rsplit('/').next());
+    let below = member.unwrap_or(&named).to_owned();
+    let fs = client.file_system(&url);
+    let failed = |error: client::Error| Refusal::Status(Status::from(error));
+    if !order.recursive || !fs.is_dir(&url.path).await.map_err(failed)? {
+        found.push(Found { place: Place::Remote(url), below: Some(below), size: None });
+        return Ok(());
+    }
+    let mut folders = std::collections::VecDeque::from([(url.path.trim_end_matches('/').to_owned(), named)]);
+    let with = ListWith { stat: true, ..ListWith::default() };
+    let manager = client.channel(&url).await.map_err(failed)?.is_manager();
+    while let Some((folder, below)) = folders.pop_front() {
+        let listed = if manager { fs.list_all(&folder, &with).await } else { fs.list(&folder, &with).await };
+        let mut entries = listed.map_err(failed)?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in entries {
+            let (path, below) = (format!("{folder}/{}", entry.name), format!("{below}/{}", entry.name));
+            if entry.stat.as_ref().is_some_and(client::StatInfo::is_dir) {
+                folders.push_back((path, below));
+            } else {
+                let place = Place::Remote(Url { path, ..url.clone() });
+                found.push(Found { place, below: Some(below), size: entry.stat.map(|stat| stat.size) });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the target is a folder, which several sources need.
+async fn remote_target(url: &Url, several: bool, order: &Order, client: &Client) -> Result<bool, Refusal> {
+    if !matches!(url.scheme, Scheme::Root | Scheme::Roots) {
+        return Ok(false);
+    }
+    let written_as_folder = url.path.ends_with('/');
+    let there = client.file_system(url).find(&url.path).await;
+    match there.map_err(|error| Refusal::Status(Status::from(error)))? {
+        Some(there) if there.is_dir() => Ok(true),
+        Some(_) if !order.force && !order.resume => {
+            Err(Refusal::Run(Status::error(code::INVALID_OPERATION).saying("file exists")))
+        }
+        Some(_) if several => Err(no_folder()),
+        Some(_) => Ok(false),
+        None if several && !written_as_folder => Err(no_folder()),
+        None => Ok(written_as_folder),
+    }
+}
+
+fn no_folder() -> Refusal {
+    Refusal::Plain("Multiple sources were given but target is not a directory.\n".to_owned(), 50)
+}
+
+fn join(target: &Place, found: &Found) -> Place {
+    let below = found.below.as_deref().unwrap_or("-");
+    match target {
+        Place::Remote(url) => {
+            let path = format!("{}/{below}", url.path);
+            Place::Remote(Url { path, ..url.clone() })
+        }
+        target => target.join(below),
+    }
+}

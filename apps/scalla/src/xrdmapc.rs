@@ -1,0 +1,323 @@
+//! Started under the name `xrdmapc`: the tree of a cluster, and where in it a file is.
+//!
+//! Output and exit statuses are those of the program of this name of XRootD 5.5.3; `--format` is of later ones.
+
+use crate::cli::{complain, print};
+use crate::stock::options::{self, Known};
+use crate::stock::{self, Runtime, Status};
+use client::xroot::ErrorCode;
+use client::xroot::flags::LocateOptions;
+use client::{Cause, Client, Error, FileSystem, Location, Url};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::net::ToSocketAddrs;
+use std::process::ExitCode;
+use tokio::task::JoinSet;
+
+const USAGE: &str = "\
+Usage: xrdmapc [<opt>] <host>:<port> [<path>]
+<opt>: [--help] [--format {text|json}] [--list {all|m|s}] [--quiet] [--refresh] [--verify]
+";
+const HELP: &str = "\
+--format  | -f 'text' (default) or 'json'.
+--list    | -l 'all' shows managers and servers (default), 'm' managers alone, 's'
+               servers alone.
+--quiet   | -q no messages about errors beside the map, which shows them too.
+--refresh | -r the cluster looks for <path> anew.
+--verify  | -v every server is asked whether it has <path>.
+<path>         marks the servers to which <host>:<port> would send a client with it.
+";
+
+const OPTIONS: [Known; 6] = [
+    Known::switch(Some('h'), "help"),
+    Known::valued(Some('f'), "format"),
+    Known::valued(Some('l'), "list"),
+    Known::switch(Some('q'), "quiet"),
+    Known::switch(Some('r'), "refresh"),
+    Known::switch(Some('v'), "verify"),
+];
+
+/// Exit status of a command line that makes no sense, and of one whose words do not.
+const USAGE_STATUS: u8 = 1;
+const STATUS: u8 = 2;
+
+/// What was asked for.
+#[derive(Clone, Default)]
+struct How {
+    json: bool,
+    /// Which nodes are shown: `all`, `m` or `s`.
+    list: String,
+    quiet: bool,
+    refresh: bool,
+    verify: bool,
+    path: Option<String>,
+}
+
+/// A node as the one above it knows it.
+struct Node {
+    location: Location,
+    /// The one above would send clients there.
+    chosen: bool,
+    /// Whether it says that it has the file, if it was asked; `None` if it could not tell.
+    verified: Option<Option<bool>>,
+    /// What went wrong.
+    note: &'static str,
+    below: Vec<Node>,
+}
+
+/// Runs it with what follows the name.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let parsed = match options::parse(&stock::words(arguments), &OPTIONS) {
+        Ok(parsed) => parsed,
+        Err(wrong) => return refuse(STATUS, &format!("{wrong}\n")),
+    };
+    let mut how = How { list: "all".to_owned(), ..How::default() };
+    for (name, value) in parsed.options {
+        match name {
+            "help" => {
+                complain(&format!("{USAGE}{HELP}"));
+                return ExitCode::SUCCESS;
+            }
+            "format" if matches!(value.as_str(), "text" | "json") => how.json = value == "json",
+            "list" if matches!(value.as_str(), "all" | "m" | "s") => how.list = value,
+            "format" | "list" => return refuse(USAGE_STATUS, &format!("Invalid {name} argument.\n{USAGE}")),
+            "quiet" => how.quiet = true,
+            "refresh" => how.refresh = true,
+            _ => how.verify = true,
+        }
+    }
+    let mut words = parsed.words.into_iter();
+    let Some(place) = words.next() else {
+        return refuse(USAGE_STATUS, &format!("Initial node not specified.\n{USAGE}"));
+    };
+    how.path = words.next();
+    let url = match address(&place) {
+        Ok(url) => url,
+        Err(why) => return refuse(STATUS, &format!("Unable to validate initial node; {why}\n")),
+    };
+    let runtime = match Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(status) => return refuse(STATUS, &format!("{status}\n")),
+    };
+    let fs = Client::new("xrdmapc").file_system(&url);
+    let (note, nodes) = runtime.wait(map(&fs, &place, &how, &mut HashSet::new()));
+    print(&if how.json { json(&place, &nodes, &how) } else { text(&place, note, &nodes, &how) });
+    ExitCode::SUCCESS
+}
+
+fn refuse(status: u8, message: &str) -> ExitCode {
+    complain(&format!("xrdmapc: {message}"));
+    ExitCode::from(status)
+}
+
+/// The node to begin with: its port is always named.
+fn address(place: &str) -> Result<Url, String> {
+    let port = place.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+    port.ok_or("port not specified")?;
+    let url = Url::parse(&format!("root://{place}")).map_err(|error| match error {
+        client::UrlError::BadPort(_) => "invalid port number",
+        _ => "Name or service not known",
+    })?;
+    (url.host.as_str(), url.port).to_socket_addrs().map_err(|error| {
+        let text = error.to_string();
+        text.rsplit_once(": ").map_or(text.clone(), |(_, why)| why.to_owned())
+    })?;
+    Ok(url)
+}
+
+/// What is below a node, and what went wrong with it. A node that was seen before is not entered again.
+async fn map(
+    fs: &FileSystem,
+    name: &str,
+    how: &How,
+    seen: &mut HashSet<String>,
+) -> (&'static str, Vec<Node>) {
+    let told = |what: &str, error: &Error| {
+        if !how.quiet {
+            let status = Status::from(error.clone()).to_string();
+            complain(&format!("xrdmapc: Unable to {what}; {}\n", status.trim_end()));
+        }
+        note(error)
+    };
+    let all = match fs.locate("*", LocateOptions::NONE).await {
+        Ok(all) => all,
+        Err(error) => return (told(&format!("get {name} subscribers"), &error), Vec::new()),
+    };
+    let mut failed = "";
+    let mut chosen = HashSet::new();
+    if let Some(path) = &how.path {
+        let options = if how.refresh { LocateOptions::REFRESH } else { LocateOptions::NONE };
+        match fs.locate(path, options).await {
+            Ok(some) => chosen.extend(some.into_iter().map(|location| location.address)),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => failed = told(&format!("query {name} about path"), &error),
+        }
+    }
+    let node = |location: Location| Node {
+        chosen: chosen.contains(&location.address),
+        location,
+        verified: None,
+        note: "",
+        below: Vec::new(),
+    };
+    // Servers stand before managers, each kind from the last to the first of the answer.
+    let (managers, mut nodes): (Vec<Node>, Vec<Node>) =
+        all.into_iter().rev().map(node).partition(|node| node.location.is_manager);
+    if how.verify && failed.is_empty() {
+        verify(fs, &mut nodes, how).await;
+    }
+    // Where one is not told about the path, those below are not asked about it.
+    let how = &How { path: how.path.clone().filter(|_| failed.is_empty()), ..how.clone() };
+    for mut manager in managers {
+        if how.list != "s" && seen.insert(manager.location.address.clone()) {
+            let name = shown(&manager.location.address);
+            let below = fs.beside(&manager.location);
+            (manager.note, manager.below) = Box::pin(map(&below, &name, how, seen)).await;
+        }
+        nodes.push(manager);
+    }
+    (failed, nodes)
+}
+
+/// Asks servers whether they have the file, all at once.
+async fn verify(fs: &FileSystem, nodes: &mut [Node], how: &How) {
+    let Some(path) = &how.path else { return };
+    let mut tasks = JoinSet::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let (server, path) = (fs.beside(&node.location), path.clone());
+        tasks.spawn(async move { (index, server.find(&path).await) });
+    }
+    while let Some(Ok((index, found))) = tasks.join_next().await {
+        let Some(node) = nodes.get_mut(index) else { continue };
+        node.verified = Some(found.as_ref().map(Option::is_some).ok());
+        node.note = found.as_ref().err().map_or("", note);
+    }
+}
+
+fn note(error: &Error) -> &'static str {
+    match error.cause() {
+        Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::Lost(_) => "connect error",
+        Cause::TimedOut(_) | Cause::Expired { .. } => "op expired",
+        Cause::Server { code: ErrorCode::NOT_AUTHORIZED, .. } => "not authorized",
+        Cause::Server { code: ErrorCode::NOT_FOUND, .. } => "not found",
+        Cause::Connection(_) => "login error",
+        _ => "xroot error",
+    }
+}
+
+/// IPv4 addresses are written as mapped ones.
+fn shown(address: &str) -> String {
+    match address.strip_prefix("[::") {
+        Some(rest) if rest.split(']').next().is_some_and(|ip| ip.parse::<std::net::Ipv4Addr>().is_ok()) => {
+            format!("[::ffff:{rest}")
+        }
+        _ => address.to_owned(),
+    }
+}
+
+fn text(place: &str, note: &str, nodes: &[Node], how: &How) -> String {
+    let path = how.path.is_some();
+    let mark = |set: bool, letter: char| if set { letter } else { '*' };
+    let (asked, verified) = (mark(path, 'r'), mark(path && how.verify, 'v'));
+    let mut out = format!("0*{asked}{verified}* {place}{}\n", bracketed(note));
+    lines(&mut out, nodes, 1, how);
+    out
+}
+
+fn bracketed(note: &str) -> String {
+    if note.is_empty() { String::new() } else { format!(" [{note}]") }
+}
+
+/// The nodes of a level, and those below each manager.
+fn lines(out: &mut String, nodes: &[Node], level: usize, how: &How) {
+    let indent = 5 * (level - 1);
+    for node in nodes {
+        let manager = node.location.is_manager;
+        let left_out = if manager { "s" } else { "m" };
+        if how.list != left_out {
+            let depth = if manager { level.to_string() } else { " ".to_owned() };
+            let chosen = if node.chosen { '>' } else { ' ' };
+            let has = match node.verified {
+                None => ' ',
+                Some(None) => '?',
+                Some(Some(has)) => {
+                    if has {
+                        '+'
+                    } else {
+                        '-'
+                    }
+                }
+            };
+            let kind = if manager { "Man" } else { "Srv" };
+            let (name, note) = (shown(&node.location.address), bracketed(node.note));
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "{depth:<2}{chosen}{has}  {:indent$}{kind} {name}{note}", "");
+        }
+        lines(out, &node.below, level + 1, how);
+    }
+}
+
+fn json(place: &str, nodes: &[Node], how: &How) -> String {
+    let map = serde_json::json!({ "name": place, "type": "manager", "servers": servers(nodes, how) });
+    format!("{map}\n")
+}
+
+fn servers(nodes: &[Node], how: &How) -> Vec<serde_json::Value> {
+    let shown_here = |node: &&Node| how.list != if node.location.is_manager { "s" } else { "m" };
+    let value = |node: &Node| {
+        let mut value = serde_json::json!({ "name": shown(&node.location.address) });
+        if how.path.is_some() && !node.location.is_manager {
+            value["hasFile"] = node.verified.map_or(node.chosen, |has| has.unwrap_or(false)).into();
+        }
+        if node.location.is_manager {
+            value["type"] = "manager".into();
+            value["servers"] = servers(&node.below, how).into();
+        }
+        if !node.note.is_empty() {
+            value["error"] = node.note.into();
+        }
+        value
+    };
+    nodes.iter().filter(shown_here).map(value).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(address: &str, is_manager: bool, chosen: bool, below: Vec<Node>) -> Node {
+        let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
+        let verified = (!is_manager).then_some(Some(chosen));
+        Node { location, chosen, verified, note: "", below }
+    }
+
+    #[test]
+    fn a_map_as_the_real_program_draws_it() {
+        let deep = vec![node("[::127.0.0.1]:4", false, true, vec![])];
+        let mut nodes = vec![node("[::127.0.0.1]:2", false, false, vec![]), node("host:3", true, true, deep)];
+        let how = How { list: "all".into(), verify: true, path: Some("/a".into()), ..How::default() };
+        nodes[0].verified = Some(None);
+        nodes[0].note = "op expired";
+        let expected = "0*rv* localhost:1\n   ?  Srv [::ffff:127.0.0.1]:2 [op expired]\n1 >   Man host:3\n  >+       Srv [::ffff:127.0.0.1]:4\n";
+        assert_eq!(text("localhost:1", "", &nodes, &how), expected);
+        let managers = How { list: "m".into(), ..How::default() };
+        assert_eq!(
+            text("h:1", "connect error", &nodes, &managers),
+            "0**** h:1 [connect error]\n1 >   Man host:3\n"
+        );
+    }
+
+    #[test]
+    fn a_node_is_named_with_its_port() {
+        let table = [
+            ("localhost", "port not specified"),
+            ("[::1]", "port not specified"),
+            ("localhost:x", "invalid port number"),
+        ];
+        for (place, expected) in table {
+            assert_eq!(address(place).err().as_deref(), Some(expected), "{place}");
+        }
+        assert!(address("127.0.0.1:1").is_ok());
+    }
+}

@@ -1,0 +1,189 @@
+//! Started under the name `xrdprep`: prepares files, gives a prepare up, asks what became of one.
+
+use crate::cli::{complain, print};
+use crate::stock::options::{self, Known};
+use crate::stock::{self, Runtime, Status};
+use client::xroot::flags::PrepareOptions;
+use client::{Client, Url};
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: xrdprep [opts1] [prepare] host[:port] [path [...]]
+
+       xrdprep [opts2] {cancel | query} host[:port] handle [path [...]]
+
+Opts1: [-E] [-p prty] [-s] [-S] [-w] [opts2]
+
+Opts2: [-d n] [-f fn]
+
+-d   detail of messages, 0 to 3.
+-E   the files are no longer needed on disk.
+-f   a file with further paths, one in a line.
+-p   priority, 0 (lowest) to 3.
+-s   bring the files to disk.
+-S   bring the files to disk, all to the same place if possible.
+-w   the files will be written.
+";
+
+const OPTIONS: [Known; 8] = [
+    Known::valued(Some('d'), "debug"),
+    Known::switch(Some('E'), "evict"),
+    Known::valued(Some('f'), "file"),
+    Known::switch(Some('h'), "help"),
+    Known::valued(Some('p'), "prty"),
+    Known::switch(Some('s'), "stage"),
+    Known::switch(Some('S'), "sequence"),
+    Known::switch(Some('w'), "write"),
+];
+
+/// The highest priority, and the most detail of messages.
+const LEVEL_MAX: i64 = 3;
+
+/// What to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Task {
+    Prepare,
+    Cancel,
+    Query,
+}
+
+/// A command line, understood.
+#[derive(Debug)]
+struct Order {
+    task: Task,
+    url: Url,
+    /// Of the request that is to be given up or asked about.
+    handle: String,
+    paths: Vec<String>,
+    options: PrepareOptions,
+    priority: u8,
+    evict: bool,
+}
+
+/// Runs it with what follows the name.
+pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
+    let order = match order(&stock::words(arguments)) {
+        Ok(Some(order)) => order,
+        Ok(None) => {
+            print(USAGE);
+            return ExitCode::SUCCESS;
+        }
+        Err(why) => {
+            complain(&format!("xrdprep: {why}\n{USAGE}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match carry_out(&order) {
+        Ok(answer) => {
+            if !answer.is_empty() {
+                print(&format!("{}\n", answer.trim_end_matches('\n')));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(status) => {
+            complain(&format!("xrdprep: {}\n", status.to_string().trim_end()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a command line says; `None` when it asks for help.
+fn order(words: &[String]) -> Result<Option<Order>, String> {
+    let parsed = options::parse(words, &OPTIONS).map_err(|wrong| wrong.to_string())?;
+    let (mut options, mut priority, mut evict, mut more) = (PrepareOptions::NONE, 0, false, Vec::new());
+    let level = |value: &str| {
+        let level = value.parse().ok().filter(|level| (0..=LEVEL_MAX).contains(level));
+        level.and_then(|level| u8::try_from(level).ok()).ok_or(format!("'{value}' is not 0 to {LEVEL_MAX}."))
+    };
+    for (name, value) in parsed.options {
+        match name {
+            "help" => return Ok(None),
+            "debug" => drop(level(&value)?),
+            "evict" => evict = true,
+            "file" => {
+                let text = std::fs::read_to_string(&value)
+                    .map_err(|error| format!("Unable to open {value}; {}", stock::text::system(&error)))?;
+                more.extend(text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned));
+            }
+            "prty" => priority = level(&value)?,
+            "stage" => options |= PrepareOptions::STAGE,
+            "sequence" => options |= PrepareOptions::STAGE | PrepareOptions::COLOC,
+            _ => options |= PrepareOptions::WMODE,
+        }
+    }
+    let mut words = parsed.words.into_iter().peekable();
+    let task = match words.peek().map(String::as_str) {
+        Some("prepare") => Some(Task::Prepare),
+        Some("cancel") => Some(Task::Cancel),
+        Some("query") => Some(Task::Query),
+        _ => None,
+    };
+    if task.is_some() {
+        words.next();
+    }
+    let task = task.unwrap_or(Task::Prepare);
+    let host = words.next().ok_or("Host not specified.")?;
+    let url =
+        Url::parse(&format!("root://{host}")).map_err(|error| format!("Invalid host, '{host}'; {error}"))?;
+    let handle = match task {
+        Task::Prepare => String::new(),
+        _ => words.next().ok_or("Request handle not specified.")?,
+    };
+    let paths: Vec<String> = words.chain(more).collect();
+    if task == Task::Prepare && paths.is_empty() {
+        return Err("No paths specified.".to_owned());
+    }
+    Ok(Some(Order { task, url, handle, paths, options, priority, evict }))
+}
+
+/// Does it, and gives the server's answer.
+fn carry_out(order: &Order) -> Result<String, Status> {
+    let runtime = Runtime::new()?;
+    let fs = Client::new("xrdprep").file_system(&order.url);
+    let paths: Vec<&str> = order.paths.iter().map(String::as_str).collect();
+    let answer = runtime.wait(async {
+        match order.task {
+            Task::Prepare if order.evict => fs.evict(&paths).await.map(|()| String::new()),
+            Task::Prepare => fs.prepare(&paths, order.options, order.priority).await,
+            Task::Cancel => fs.cancel(&order.handle).await.map(|()| String::new()),
+            Task::Query => fs.prepare_status(&order.handle, &paths).await,
+        }
+    });
+    answer.map_err(Status::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Option<Order>, String> {
+        order(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn tasks_and_their_words() {
+        let Ok(Some(order)) = parse("-s -w -p 2 h:1 /a /b") else { panic!() };
+        assert_eq!((order.task, order.priority, order.paths.len()), (Task::Prepare, 2, 2));
+        assert_eq!(order.options, PrepareOptions::STAGE | PrepareOptions::WMODE);
+        let Ok(Some(order)) = parse("cancel h ID /a") else { panic!() };
+        assert_eq!((order.task, order.handle.as_str(), order.paths.len()), (Task::Cancel, "ID", 1));
+        assert!(matches!(parse("query h ID"), Ok(Some(Order { task: Task::Query, .. }))));
+        assert!(matches!(parse("-h"), Ok(None)));
+    }
+
+    #[test]
+    fn what_makes_no_sense() {
+        let table = [
+            ("", "Host not specified."),
+            ("prepare h", "No paths specified."),
+            ("query h", "Request handle not specified."),
+            ("-p 4 h /a", "'4' is not 0 to 3."),
+            ("-q h /a", "Invalid option, '-q'."),
+            ("-f /no/such/list h", "Unable to open /no/such/list; no such file or directory"),
+        ];
+        for (line, expected) in table {
+            assert_eq!(parse(line).err().as_deref(), Some(expected), "{line}");
+        }
+    }
+}
