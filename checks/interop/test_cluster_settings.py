@@ -1,0 +1,100 @@
+"""Directives that decide who belongs to a cluster and how its servers are seen, in mixes of real daemons and ours; each node in
+a network namespace of its own where hosts count."""
+
+import pytest
+
+import clusters
+import places
+from test_cluster_faults import xrdcp, xrdfs
+from tools import data, wait_until
+
+PAIR = clusters.Plan("""
+    man manager
+    s1 server man
+    s2 server man
+""")
+MIXES = {
+    "real": dict(rest="real"),
+    "ours": dict(rest="ours"),
+    "our-servers-under-real": dict(managers="real", servers="ours"),
+    "real-servers-under-ours": dict(managers="ours", servers="real"),
+}
+
+
+def addresses(cluster):
+    """Addresses of the nodes that the first manager could send a client to."""
+    return {word[2:].rpartition(":")[0].strip("[]:") for word in cluster.top.locate("*") or []}
+
+
+@pytest.fixture
+def start():
+    """A cluster in namespaces, made up by the test before it starts."""
+    entered = []
+
+    def begin(plan, makers, settings, **how):
+        network = places.Network()
+        entered.append(network)
+        cluster = clusters.Cluster(plan, makers, places=network, **how)
+        entered.append(cluster)
+        cluster.settings = settings(cluster)
+        network.name_hosts({"managers": [cluster.top.address]})
+        return cluster
+
+    yield begin
+    for one in reversed(entered):
+        one.remove()
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("allow", PAIR, MIXES))
+def test_only_hosts_that_are_allowed_join(start, makers):
+    cluster = start(PAIR, makers, lambda cluster: "".join(
+        f"if named man\ncms.allow host {host}\nfi\n" for host in (cluster.man.address, cluster.s1.address)))
+    cluster.s2.parents, parents = [], cluster.s2.parents
+    cluster.start()
+    area = clusters.Area(cluster)
+    area.put("file", b"allowed", "s1")
+    area.put("hidden", b"not allowed", "s2")
+    assert xrdfs(cluster, "cat", area / "file").ok().out == "allowed"
+    xrdfs(cluster, "stat", area / "hidden").fails(54, "[3011]")
+    assert addresses(cluster) == {cluster.s1.address}
+    if cluster.man.maker == "ours":
+        wait_until(lambda: f"{cluster.s2.address} is not allowed to join" in cluster.man.output())
+    cluster.s2.parents = parents
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("shared", PAIR, MIXES))
+def test_servers_that_share_their_files(start, makers, tmp_path):
+    """`cms.dfs`: both servers have one folder. Whoever is asked, the file is at both, and space counts as it does."""
+    cluster = start(PAIR, makers, lambda cluster: "cms.dfs lookup distrib redirect verify\n")
+    cluster.s2.tree = cluster.s1.tree
+    cluster.start()
+    (tmp_path / "source").write_bytes(data(10_000))
+    area = clusters.Area(cluster)
+    xrdcp(cluster, tmp_path / "source", f"root://managers:1094/{area / 'file'}").ok()
+    for _ in range(3):
+        assert xrdcp(cluster, f"root://managers:1094/{area / 'file'}", "-").ok().raw == data(10_000)
+    xrdfs(cluster, "mv", area / "file", area / "moved").ok()
+    wait_until(lambda: xrdcp(cluster, f"root://managers:1094/{area / 'moved'}", "-").raw == data(10_000))
+    # With one server gone the other has it all.
+    cluster.s1.kill()
+    wait_until(lambda: xrdcp(cluster, f"root://managers:1094/{area / 'moved'}", "-").raw == data(10_000), 60)
+    xrdfs(cluster, "rm", area / "moved").ok()
+    wait_until(lambda: xrdfs(cluster, "stat", area / "moved").status == 54)
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("named", PAIR, MIXES))
+def test_identity_by_configuration(start, makers):
+    """`cms.vnid`: a node that comes back at another address is the same node."""
+    cluster = start(PAIR, makers, lambda cluster: "".join(f"if named {name}\ncms.vnid =id-of-{name}\nfi\n" for name in cluster.nodes))
+    cluster.start()
+    area = clusters.Area(cluster)
+    area.put("file", b"the same", "s1")
+    assert xrdfs(cluster, "cat", area / "file").ok().out == "the same"
+    cluster.s1.kill()
+    cluster.s1.place = cluster.places.make("s1-moved")
+    cluster.s1.address, cluster.s1.port = cluster.s1.place.address, None
+    cluster.places.name_hosts({"managers": [cluster.man.address]})
+    cluster.s1.start()
+    cluster.formed()
+    wait_until(lambda: xrdfs(cluster, "cat", area / "file").out == "the same", 60)
+    assert addresses(cluster) == {cluster.s1.address, cluster.s2.address}
