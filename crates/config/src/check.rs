@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::effective::{CheckpointMode, Effective, Export, PersistMode, Port, RedirectWhen, Role};
+use crate::effective::{CheckpointMode, CopyScan, Effective, Export, PersistMode, Port, RedirectWhen, Role};
 use crate::report::{ProblemKind, Report, Strictness};
 use crate::setting::Origin;
 use crate::source::describe;
@@ -58,6 +58,7 @@ pub fn check(effective: &Effective, disk: &dyn Disk, strictness: Strictness) -> 
     check.folders();
     check.spaces();
     check.agreement();
+    check.copies();
     check.cluster();
     check.report
 }
@@ -109,6 +110,31 @@ impl Check<'_> {
                 self.doubtful(origin, what, "give the server's user access, or export it r/o");
             }
             Ok(Look::Directory { .. }) => {}
+        }
+    }
+
+    /// The program that copies is there, and nothing is said of one that is not.
+    fn copies(&mut self) {
+        let effective = self.effective;
+        let setting = &effective.logical.third_party;
+        let Some(copies) = &setting.value else { return };
+        match &copies.program {
+            Some(program) => {
+                if let Err(error) = self.disk.look(&program.path) {
+                    let what = format!("ofs.tpc pgm: {}: {}", program.path.display(), describe(&error));
+                    self.wrong(
+                        &setting.origin,
+                        what,
+                        "name a program, or leave it out: the client is built in",
+                    );
+                }
+            }
+            None if copies.echo || copies.scan != CopyScan::All => {
+                let what =
+                    "ofs.tpc: echo and scan are about the output of a program, and there is none".to_owned();
+                self.doubtful(&setting.origin, what, "leave them out, or name one with pgm");
+            }
+            None => {}
         }
     }
 

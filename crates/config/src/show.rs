@@ -1,6 +1,7 @@
 //! The effective configuration as text: every value as the directive that would set it, and where it came from.
 
 mod cluster;
+mod third_party;
 
 use std::fmt;
 use std::time::Duration;
@@ -182,6 +183,8 @@ fn logical(logical: &Logical, lines: &mut Lines) {
         let name_bytes_max = name_bytes_max + XATTR_PREFIX_BYTES;
         format!("maxnsz {name_bytes_max} maxvsz {} uset {on}", show_size((*value_bytes_max).into()))
     });
+    lines
+        .add(Reload::Restart, "ofs.tpc", &logical.third_party, |value| value.as_ref().map(third_party::show));
     lines.safe("ofs.trace", &logical.trace, trace);
 }
 

@@ -14,6 +14,7 @@ mod proxy;
 mod residency;
 mod security;
 mod shared;
+mod third_party;
 mod xrd;
 mod xrootd;
 

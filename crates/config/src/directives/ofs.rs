@@ -2,7 +2,7 @@
 
 use super::libraries::{self, Purpose};
 use super::shared::{part_idle, trace};
-use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster};
+use super::{Arguments, Directive, Draft, Fault, Mark, Section, Standing, cluster, third_party};
 use crate::effective::{
     CheckpointFailure, CheckpointMode, ChecksumKind, ModeRange, PersistMode, XATTR_PREFIX_BYTES,
 };
@@ -115,10 +115,13 @@ pub(super) const SECTION: Section = Section {
             .help("Prepare plug-in.")
             .example("libXrdOfsPrepGPI.so -run /usr/bin/prepare")
             .standing(Standing::NotYet),
-        Directive::later(&["ofs.tpc"], Mark::Most, "[options]")
-            .default("off")
-            .help("Third-party copy. Until it is in force such an open is refused, so its restrictions hold.")
-            .example("ttl 60 70 xfr 9 pgm /usr/bin/xrdcp --server"),
+        Directive::new(&["ofs.tpc"], Mark::Most, third_party::GRAMMAR, third_party::apply)
+            .default("off; ttl 7 15 xfr 9 streams 0,15")
+            .help("Copies between servers, as their source and as their destination; several of these directives add up. \
+                   Without `pgm` the built-in client copies. An unfinished copy is always removed (`autorm`). `allow`: who may \
+                   fetch from here; `require`: how they and clients must be authenticated, which nobody is but by `host` yet. \
+                   Credentials are not forwarded yet (`fcreds`, `fcpath`). `scan` and `echo` are about the output of `pgm`.")
+            .example("ttl 60 70 xfr 9 streams 4 restrict /data allow host *.example.org logok"),
         Directive::later(&["ofs.notify"], Mark::Common, "event… [msgs min [max]] {|program args|>fifo}")
             .default("none")
             .help("Events told to a program.")

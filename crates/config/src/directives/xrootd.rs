@@ -317,7 +317,8 @@ fn redirect(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), 
 }
 
 /// `host:port`, `[v6]:port`.
-fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<Target, Fault> {
+/// `host:port`, a server to send clients to.
+pub(super) fn target(token: &Token, text: &str, draft: &Draft<'_>) -> Result<Target, Fault> {
     let (host, port) = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(|| {
         Fault::at(token, format!("redirect target '{text}' is invalid"), "allowed: host:port, [address]:port")
     })?;

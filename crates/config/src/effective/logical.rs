@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::process::Trace;
+use super::third_party::ThirdPartyCopy;
 use crate::setting::Setting;
 
 /// What happens to a file whose checkpoint cannot be restored.
@@ -121,6 +122,8 @@ pub struct Logical {
     pub delay_max: Setting<Duration>,
     /// `ofs.xattr`.
     pub xattr: Setting<XattrLimits>,
+    /// `ofs.tpc`: copies between servers; `None` without any.
+    pub third_party: Setting<Option<ThirdPartyCopy>>,
     /// `ofs.trace`.
     pub trace: Setting<Trace>,
 }
@@ -149,6 +152,7 @@ impl Default for Logical {
                 value_bytes_max: 65_536,
                 enabled: true,
             }),
+            third_party: Setting::default_of(None),
             trace: Setting::default_of(Trace::default()),
         }
     }

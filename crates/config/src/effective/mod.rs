@@ -6,6 +6,7 @@ mod network;
 mod process;
 mod protocol;
 mod storage;
+mod third_party;
 
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,10 @@ pub use protocol::{
     SessionLog, Target,
 };
 pub use storage::{Allocation, Attributes, Export, MountCheck, Space, SpaceRule, Storage, Visibility};
+pub use third_party::{
+    COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyProgram, CopyRedirect, CopyRequire, CopyScan,
+    ThirdPartyCopy,
+};
 
 use crate::setting::{Origin, Position, Setting};
 

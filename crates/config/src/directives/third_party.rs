@@ -1,0 +1,179 @@
+//! `ofs.tpc`: copies between servers. Several of these directives add up.
+
+use super::shared::{part_idle, part_later};
+use super::xrootd::target;
+use super::{Arguments, Draft, Fault};
+use crate::effective::{
+    COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyProgram, CopyRedirect, CopyRequire,
+    CopyScan, HostPattern, ThirdPartyCopy,
+};
+use crate::language::Token;
+use crate::report::ProblemKind;
+use crate::values::{self, between};
+
+pub(super) const GRAMMAR: &str = "[allow {dn name|group name|host pattern|vo name}…] [autorm] [cksum type] [echo] \
+                                  [fcpath path] [fcreds [?]protocol =variable] [logok] [oids] \
+                                  [redirect [delegated|undelegated] host:port [?cgi]] \
+                                  [require {all|client|dest} protocol[+]] [restrict path] \
+                                  [scan {all|stderr|stdout}] [streams number[,max]] [ttl time [max]] \
+                                  [xfr number] [pgm path [argument…]]";
+
+/// Longest time a client's permission may hold, in seconds.
+const TTL_MAX: u64 = 86_400;
+
+pub(super) fn apply(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = draft.effective.logical.third_party.value.clone().unwrap_or_default();
+    while let Some(token) = arguments.next() {
+        match token.text.as_str() {
+            "allow" => value.allow.push(allow(arguments, token, draft)?),
+            "autorm" => part_idle(arguments, token, draft),
+            "cksum" => value.checksum = Some(checksum(arguments)?),
+            "echo" => value.echo = true,
+            "fcpath" => {
+                arguments.path("fcpath")?;
+                part_later(arguments, token, draft);
+            }
+            "fcreds" => credentials(arguments, token, draft)?,
+            "logok" => value.log_success = true,
+            "oids" => value.object_ids = true,
+            "redirect" => value.redirects.push(redirect(arguments, draft)?),
+            "require" => value.require.push(require(arguments)?),
+            "restrict" => value.restrict.push(arguments.path("restrict")?),
+            "scan" => {
+                let token = arguments.need("scan value")?;
+                value.scan = match token.text.as_str() {
+                    "all" => CopyScan::All,
+                    "stderr" => CopyScan::Stderr,
+                    "stdout" => CopyScan::Stdout,
+                    _ => return Err(arguments.invalid(token, "scan value")),
+                };
+            }
+            "streams" => (value.streams, value.streams_max) = streams(arguments.need("streams value")?)?,
+            "ttl" => ttl(arguments, &mut value)?,
+            "xfr" => value.jobs_max = arguments.count("xfr", 1, COPY_JOBS_MAX)?,
+            "pgm" => value.program = Some(program(arguments)?),
+            _ => draft.unknown_option(arguments, token),
+        }
+    }
+    draft.effective.logical.third_party.set(Some(value), arguments.origin());
+    Ok(())
+}
+
+fn allow(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>) -> Result<CopyAllow, Fault> {
+    let mut rule = CopyAllow::default();
+    while let Some("dn" | "group" | "host" | "vo") = arguments.peek() {
+        let Some(kind) = arguments.next() else { break };
+        let name = arguments.need(&format!("allow {} value", kind.text))?;
+        if kind.text == "host" {
+            let pattern = HostPattern::parse(&name.text).ok_or_else(|| {
+                Fault::at(name, format!("invalid host pattern '{}'", name.text), "allowed: at most one '*'")
+            })?;
+            rule.host = Some(pattern);
+        } else {
+            let what =
+                format!("tpc allow {}: nobody is known by that yet, so this rule admits nobody", kind.text);
+            draft.note(ProblemKind::Doubtful, kind, what, "allow a host");
+            rule.attributes.push((kind.text.clone(), name.text.clone()));
+        }
+    }
+    if rule == CopyAllow::default() {
+        return Err(Fault::at(at, "allow type not specified", "allowed: dn, group, host or vo, and a value"));
+    }
+    Ok(rule)
+}
+
+fn checksum(arguments: &mut Arguments<'_>) -> Result<ChecksumKind, Fault> {
+    let token = arguments.need("cksum type")?;
+    ChecksumKind::from_name(&token.text).ok_or_else(|| {
+        let names = ChecksumKind::ALL.map(ChecksumKind::name).join(" ");
+        Fault::at(token, format!("checksum '{}' is not built in", token.text), format!("allowed: {names}"))
+    })
+}
+
+/// `fcreds [?]protocol =variable`.
+fn credentials(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    if arguments.need("fcreds protocol")?.text == "?" {
+        arguments.need("fcreds protocol")?;
+    }
+    let variable = arguments.need("fcreds variable")?;
+    if !variable.text.starts_with('=') {
+        return Err(Fault::at(
+            variable,
+            format!("invalid fcreds variable '{}'", variable.text),
+            "allowed: =variable",
+        ));
+    }
+    part_later(arguments, at, draft);
+    Ok(())
+}
+
+fn redirect(arguments: &mut Arguments<'_>, draft: &Draft<'_>) -> Result<CopyRedirect, Fault> {
+    let (mut delegated, mut undelegated) = (true, true);
+    if arguments.take("delegated").is_some() {
+        undelegated = false;
+    } else if arguments.take("undelegated").is_some() {
+        delegated = false;
+    }
+    let token = arguments.need("redirect target")?;
+    let target = target(token, &token.text, draft)?;
+    let has_cgi = arguments.peek().is_some_and(|next| next.contains('='));
+    let cgi = if has_cgi { arguments.next() } else { None };
+    let cgi = cgi.map(|token| token.text.trim_start_matches('?').to_owned()).unwrap_or_default();
+    Ok(CopyRedirect { delegated, undelegated, target, cgi })
+}
+
+fn require(arguments: &mut Arguments<'_>) -> Result<CopyRequire, Fault> {
+    let who = arguments.need("require entity")?;
+    let (client, destination) = match who.text.as_str() {
+        "all" => (true, true),
+        "client" => (true, false),
+        "dest" => (false, true),
+        _ => return Err(arguments.invalid(who, "require entity")),
+    };
+    let token = arguments.need("require protocol")?;
+    let encrypted = token.text.ends_with('+');
+    let protocol = token.text.trim_end_matches('+').to_owned();
+    if protocol.is_empty() {
+        return Err(arguments.invalid(token, "require protocol"));
+    }
+    Ok(CopyRequire { client, destination, protocol, encrypted })
+}
+
+fn streams(token: &Token) -> Result<(u32, u32), Fault> {
+    let (usual, most) = token.text.split_once(',').unwrap_or((&token.text, ""));
+    let number = |text: &str| {
+        let number = text.parse::<u32>().ok().filter(|number| *number <= COPY_STREAMS_MAX);
+        number.ok_or_else(|| {
+            let what = format!("streams '{}' is invalid", token.text);
+            Fault::at(token, what, format!("allowed: number[,max], each at most {COPY_STREAMS_MAX}"))
+        })
+    };
+    let usual = number(usual)?;
+    let most = if most.is_empty() { COPY_STREAMS_MAX } else { number(most)? };
+    if usual > most {
+        let what = format!("streams '{}': more than the most", token.text);
+        return Err(Fault::at(token, what, "allowed: number[,max]"));
+    }
+    Ok((usual, most))
+}
+
+fn ttl(arguments: &mut Arguments<'_>, value: &mut ThirdPartyCopy) -> Result<(), Fault> {
+    value.ttl = arguments.time("ttl", between(1, TTL_MAX))?;
+    value.ttl_max = value.ttl_max.max(value.ttl);
+    let is_time = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
+    if arguments.peek().is_some_and(is_time)
+        && let Some(token) = arguments.next()
+    {
+        value.ttl_max = values::time(token, "ttl max", between(value.ttl.as_secs(), TTL_MAX))?;
+    }
+    Ok(())
+}
+
+fn program(arguments: &mut Arguments<'_>) -> Result<CopyProgram, Fault> {
+    let path = arguments.path("pgm")?.into();
+    let mut rest = Vec::new();
+    while let Some(token) = arguments.next() {
+        rest.push(token.text.clone());
+    }
+    Ok(CopyProgram { path, arguments: rest })
+}

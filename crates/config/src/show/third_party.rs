@@ -1,0 +1,50 @@
+//! The values of third-party copies as text.
+
+use super::time;
+use crate::effective::{COPY_STREAMS_MAX, CopyScan, ThirdPartyCopy};
+
+/// As one directive. The program stands last: everything behind it is its own.
+pub(super) fn show(value: &ThirdPartyCopy) -> String {
+    let mut words = vec![format!("ttl {} {}", time(&value.ttl), time(&value.ttl_max))];
+    words.push(format!("xfr {}", value.jobs_max));
+    let most =
+        if value.streams_max == COPY_STREAMS_MAX { String::new() } else { format!(",{}", value.streams_max) };
+    words.push(format!("streams {}{most}", value.streams));
+    words.extend(value.checksum.map(|kind| format!("cksum {}", kind.name())));
+    words.extend(value.restrict.iter().map(|path| format!("restrict {path}")));
+    for rule in &value.allow {
+        let host = rule.host.as_ref().map(|host| format!(" host {}", host.as_str())).unwrap_or_default();
+        let rest: String = rule.attributes.iter().map(|(kind, name)| format!(" {kind} {name}")).collect();
+        words.push(format!("allow{host}{rest}"));
+    }
+    for rule in &value.require {
+        let who = match (rule.client, rule.destination) {
+            (true, false) => "client",
+            (false, true) => "dest",
+            _ => "all",
+        };
+        words.push(format!("require {who} {}{}", rule.protocol, if rule.encrypted { "+" } else { "" }));
+    }
+    for rule in &value.redirects {
+        let which = match (rule.delegated, rule.undelegated) {
+            (true, false) => "delegated ",
+            (false, true) => "undelegated ",
+            _ => "",
+        };
+        let cgi = if rule.cgi.is_empty() { String::new() } else { format!(" ?{}", rule.cgi) };
+        words.push(format!("redirect {which}{}:{}{cgi}", rule.target.host, rule.target.port));
+    }
+    match value.scan {
+        CopyScan::All => {}
+        CopyScan::Stderr => words.push("scan stderr".to_owned()),
+        CopyScan::Stdout => words.push("scan stdout".to_owned()),
+    }
+    for (on, word) in [(value.echo, "echo"), (value.log_success, "logok"), (value.object_ids, "oids")] {
+        words.extend(on.then(|| word.to_owned()));
+    }
+    if let Some(program) = &value.program {
+        words.push(format!("pgm {}", program.path.display()));
+        words.extend(program.arguments.iter().cloned());
+    }
+    words.join(" ")
+}

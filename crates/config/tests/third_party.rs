@@ -1,0 +1,107 @@
+//! `ofs.tpc`: every option, what adds up, what is refused, and what is shown.
+
+use config::*;
+use std::time::Duration;
+
+fn load_text(text: &str) -> Loaded {
+    let request = Load { file: Some("f".to_owned()), ..Load::default() };
+    load(&request, &Memory::new().with("f", text))
+}
+
+fn value(text: &str) -> ThirdPartyCopy {
+    let loaded = load_text(text);
+    assert!(loaded.report.is_ok(), "{}", loaded.report);
+    loaded.effective.logical.third_party.value.expect("it is on")
+}
+
+#[test]
+fn it_is_off_until_it_is_named() {
+    assert_eq!(load_text("").effective.logical.third_party.value, None);
+    assert_eq!(value("ofs.tpc\n"), ThirdPartyCopy::default());
+}
+
+#[test]
+fn every_option_counts() {
+    let all = value(
+        "ofs.tpc ttl 60 2m xfr 4 streams 3,8 cksum adler32 echo logok oids scan stderr restrict /a restrict /b/c\n\
+         ofs.tpc allow host *.example.org allow dn /CN=x vo atlas require client gsi require dest krb5+ require all sss\n\
+         ofs.tpc redirect delegated d.example.org:1094 redirect undelegated [fd00::1]:2000 a=b\n\
+         ofs.tpc pgm /usr/bin/xrdcp --server -f\n",
+    );
+    assert_eq!((all.ttl, all.ttl_max), (Duration::from_secs(60), Duration::from_secs(120)));
+    assert_eq!((all.jobs_max, all.streams, all.streams_max), (4, 3, 8));
+    assert_eq!(all.checksum, Some(ChecksumKind::Adler32));
+    assert!(all.echo && all.log_success && all.object_ids && all.scan == CopyScan::Stderr);
+    assert_eq!(all.restrict, ["/a", "/b/c"]);
+    assert_eq!(all.allow[0].host.as_ref().map(HostPattern::as_str), Some("*.example.org"));
+    let attributes =
+        [("dn", "/CN=x"), ("vo", "atlas")].map(|(kind, name)| (kind.to_owned(), name.to_owned()));
+    assert_eq!((&all.allow[1].host, all.allow[1].attributes.as_slice()), (&None, attributes.as_slice()));
+    let rules: Vec<_> =
+        all.require.iter().map(|r| (r.client, r.destination, r.protocol.as_str(), r.encrypted)).collect();
+    assert_eq!(rules, [(true, false, "gsi", false), (false, true, "krb5", true), (true, true, "sss", false)]);
+    assert!(all.redirects[0].delegated && !all.redirects[0].undelegated);
+    assert_eq!((all.redirects[1].target.host.as_str(), all.redirects[1].cgi.as_str()), ("[fd00::1]", "a=b"));
+    let program = all.program.expect("a program");
+    assert_eq!(program.path.to_str(), Some("/usr/bin/xrdcp"));
+    assert_eq!(program.arguments, ["--server", "-f"]);
+}
+
+#[test]
+fn what_is_shown_means_the_same() {
+    for text in [
+        "ofs.tpc",
+        "ofs.tpc ttl 5 restrict /a cksum md5 streams 2,9 allow host a dn x require all gsi+ echo scan stdout pgm /x/y z",
+        "ofs.tpc redirect undelegated h:1 ?a=b redirect g:2 oids logok xfr 1",
+    ] {
+        let first = load_text(text);
+        let lines = show(&first.effective);
+        let line = lines.iter().find(|line| line.directive == "ofs.tpc").expect("it is shown");
+        let again = format!("ofs.tpc {}\n", line.value.as_deref().expect("a value"));
+        assert_eq!(value(&again), value(text), "{again}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused_where_it_stands() {
+    for (text, says) in [
+        ("ofs.tpc ttl x", "ttl"),
+        ("ofs.tpc ttl 20 10", "ttl max"),
+        ("ofs.tpc xfr 0", "xfr"),
+        ("ofs.tpc streams 16", "streams '16' is invalid"),
+        ("ofs.tpc streams 5,4", "more than the most"),
+        ("ofs.tpc cksum foo", "'foo' is not built in"),
+        ("ofs.tpc restrict data", "non-absolute"),
+        ("ofs.tpc allow", "allow type not specified"),
+        ("ofs.tpc allow host *a*", "invalid host pattern"),
+        ("ofs.tpc require server gsi", "require entity"),
+        ("ofs.tpc require all +", "require protocol"),
+        ("ofs.tpc scan err", "scan value"),
+        ("ofs.tpc pgm", "pgm path not specified"),
+        ("ofs.tpc redirect h", "redirect target"),
+        ("ofs.tpc fcreds gsi X", "fcreds variable"),
+        ("ofs.tpc restrcit /a", "unknown option"),
+    ] {
+        let loaded = load_text(text);
+        let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
+        assert!(
+            errors.len() == 1 && errors[0].starts_with("f:1:") && errors[0].contains(says),
+            "{text}: {errors:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_in_force_is_said() {
+    let kinds = |text: &str| -> Vec<ProblemKind> {
+        load_text(text).report.problems().iter().map(|problem| problem.kind).collect()
+    };
+    assert_eq!(
+        kinds("ofs.tpc fcreds ?gsi =X509_USER_PROXY fcpath /x\n"),
+        [ProblemKind::NotYet, ProblemKind::NotYet]
+    );
+    assert_eq!(kinds("ofs.tpc fcreds ? gsi =X\n"), [ProblemKind::NotYet]);
+    assert_eq!(kinds("ofs.tpc autorm\n"), [ProblemKind::NoEffect]);
+    assert_eq!(kinds("ofs.tpc allow group x\n"), [ProblemKind::Doubtful]);
+    assert!(kinds("ofs.tpc allow host x ttl 5 xfr 3 restrict /a require client host\n").is_empty());
+}
