@@ -297,6 +297,10 @@ impl OpenFile for Handle {
         }
     }
 
+    fn stays_here(&self) -> bool {
+        self.0.stays_here
+    }
+
     fn interrupt(&self) {
         if let Some(copy) = &self.0.copy {
             copy.cancel();

@@ -493,6 +493,7 @@ fn make_handle(
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
         copy: plan.copy.clone(),
+        stays_here: plan.cgi.get("tpc.key").is_some(),
     };
     Ok(Value::Opened(Opened { file: Handle::open(shared, new), stat: parts.stat }))
 }

@@ -29,6 +29,8 @@ pub(crate) struct NewFile {
     pub(crate) has_checksums: bool,
     /// It is the destination of this copy.
     pub(crate) copy: Option<Arc<Copy>>,
+    /// It was opened for a copy of which it is the source.
+    pub(crate) stays_here: bool,
 }
 
 /// The open file itself, which lives until its last operation has ended.
@@ -52,6 +54,7 @@ pub(crate) struct Open {
     growing: Growing,
     /// It is the destination of this copy, which alone writes it.
     pub(crate) copy: Option<Arc<Copy>>,
+    pub(crate) stays_here: bool,
     /// It was opened to grant it to a destination.
     grant: Mutex<Option<GrantNumber>>,
     lock: Mutex<Option<LockTicket>>,
@@ -85,6 +88,7 @@ impl Open {
             changed: AtomicBool::new(false),
             growing: Growing::new(growing),
             copy: new.copy,
+            stays_here: new.stays_here,
             grant: Mutex::default(),
             lock: Mutex::new(Some(new.lock)),
             flight: Mutex::default(),

@@ -36,7 +36,7 @@ impl Work {
     }
 
     fn done(self, bytes: u64) {
-        self.finish.done(Ok(Fetched { bytes, checksum: None }));
+        self.finish.done(Ok(Fetched { bytes, checksum: None, verified: false }));
     }
 }
 
@@ -380,7 +380,7 @@ fn checksums_are_compared() {
         // Out of order, as several streams bring it.
         work.write(3, b"45").unwrap();
         work.write(0, b"123").unwrap();
-        work.finish.done(Ok(Fetched { bytes: 5, checksum: theirs }));
+        work.finish.done(Ok(Fetched { bytes: 5, checksum: theirs, verified: false }));
         match result.answer() {
             Answer::Value(_) => assert!(good),
             Answer::Error(error) => assert!(!good && error.kind == ChecksumError, "{}", error.text),

@@ -1,12 +1,14 @@
 //! From configured values to what each room is told. One function per room, nothing else.
 
 use crate::VERSION;
+use crate::adapters::{Puller, Runner, SystemNames};
 use crate::cluster::Role;
 use base::LogicalPath;
 use config::{AddressFamily, ChecksumKind, Effective, KeepAlive};
 use digest::Algorithm;
 use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use wire::xroot::flags::ServerFlags;
 
 /// Descriptors kept for files, journals and ourselves: one in so many of all.
@@ -108,6 +110,9 @@ fn answers(effective: &Effective, role: Option<Role>) -> Vec<(String, String)> {
         ("version", VERSION.to_owned()),
         ("window", window(effective)),
     ];
+    if effective.logical.third_party.value.is_some() {
+        answers.push(("tpc", "1".to_owned()));
+    }
     let offered = &effective.protocol.checksums.offered;
     if !offered.is_empty() {
         let list: Vec<_> =
@@ -184,6 +189,42 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
     config.delay_max = *wanted.delay_max;
     config.own_address = own_address(&effective.host, port);
     config
+}
+
+/// What is told of third-party copies, and who carries them out.
+pub(crate) fn third_party(copies: &config::ThirdPartyCopy) -> logical::ThirdPartyParts {
+    let path = |text: &String| LogicalPath::parse(text.as_bytes()).ok();
+    let proofs = |counts: fn(&config::CopyRequire) -> bool| {
+        let rules = copies.require.iter().filter(|rule| counts(rule));
+        let proof = |rule: &config::CopyRequire| logical::ProofRule {
+            protocol: rule.protocol.clone(),
+            encrypted: rule.encrypted,
+        };
+        rules.map(proof).collect()
+    };
+    let host = |rule: &config::CopyAllow| logical::HostRule {
+        host: rule.host.clone(),
+        needs_attributes: !rule.attributes.is_empty(),
+    };
+    let settings = logical::ThirdPartySettings {
+        ttl: copies.ttl,
+        ttl_max: copies.ttl_max,
+        jobs_max: usize::try_from(copies.jobs_max).unwrap_or(1),
+        streams: copies.streams,
+        streams_max: copies.streams_max,
+        checksum: copies.checksum.map(algorithm),
+        restrict: copies.restrict.iter().filter_map(path).collect(),
+        allow: copies.allow.iter().map(host).collect(),
+        require_client: proofs(|rule| rule.client),
+        require_destination: proofs(|rule| rule.destination),
+        object_ids: copies.object_ids,
+        log_success: copies.log_success,
+    };
+    let fetcher: Arc<dyn logical::Fetcher> = match &copies.program {
+        Some(program) => Arc::new(Runner::new(program.clone(), copies.scan, copies.echo)),
+        None => Arc::new(Puller::default()),
+    };
+    logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }
 }
 
 /// The process's umask, which can be asked for without setting it only so; the usual one where it cannot be told.

@@ -2,7 +2,9 @@
 //!
 //! In-process tests start one with [`Running::listen`], on another storage with [`Running::listen_over`]; programs go through [`crate::daemon`].
 
-use crate::adapters::{Doorkeeper, Movable, Redirector, Redirects, SystemClock, SystemUsers, install_rings};
+use crate::adapters::{
+    Doorkeeper, Handoff, Movable, Redirector, Redirects, SystemClock, SystemUsers, install_rings,
+};
 use crate::assembly;
 use crate::cluster::{self, Cluster};
 use crate::error::StartError;
@@ -109,6 +111,9 @@ impl Running {
             _ => Some(logical(effective, address.port(), wrap)?),
         };
         if let Some(logical) = &logical {
+            if let Some(copies) = &effective.logical.third_party.value {
+                logical.copy_for_others(assembly::third_party(copies));
+            }
             logical.start_timer().map_err(system("a thread"))?;
         }
         let clock = Arc::new(SystemClock::new());
@@ -133,6 +138,8 @@ impl Running {
             loops.poll();
         }
         let rules = effective.protocol.redirects.iter().map(|rule| rule.value.clone()).collect();
+        let copies = effective.logical.third_party.value.as_ref();
+        let files = Handoff::before(files, copies.map(|copies| copies.redirects.clone()).unwrap_or_default());
         let files = Redirects::before(files, rules, &effective.host);
         let xroot = Arc::new(xroot::Door::new(assembly::door(effective, address.port(), role), files));
         let doors: Arc<[Arc<dyn Door>]> = Arc::new([xroot.clone() as Arc<dyn Door>]);

@@ -96,6 +96,11 @@ pub trait OpenFile: Send + Sync {
     /// Starts an operation on it; never blocks. Operations run concurrently: order is the session's.
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started;
 
+    /// Only this server serves it to this client: it must not be sent to another copy.
+    fn stays_here(&self) -> bool {
+        false
+    }
+
     /// The client asked for its close, or is gone, while operations on it are under way: those that only serve that client
     /// and may take long should end now. Never blocks; the close follows when they have ended.
     fn interrupt(&self) {}

@@ -39,6 +39,8 @@ pub struct Fetched {
     pub bytes: u64,
     /// The source's checksum, if it was asked for and could be had.
     pub checksum: Option<Checksum>,
+    /// The fetcher has compared the checksums itself.
+    pub verified: bool,
 }
 
 /// Pulls files from other servers.

@@ -153,12 +153,12 @@ async fn aside<T: Send + 'static>(question: impl FnOnce() -> T + Send + 'static)
     told.await.ok()
 }
 
-fn addresses_of(name: &str) -> Vec<IpAddr> {
+pub(super) fn addresses_of(name: &str) -> Vec<IpAddr> {
     dns_lookup::lookup_host(name).map(|found| found.map(|a| a.to_canonical()).collect()).unwrap_or_default()
 }
 
 /// The name of an address, if that name leads back to it.
-fn confirmed_name(address: IpAddr) -> Option<String> {
+pub(super) fn confirmed_name(address: IpAddr) -> Option<String> {
     let name = dns_lookup::lookup_addr(&address).ok()?;
     let back = dns_lookup::lookup_host(&name).ok()?;
     back.into_iter().any(|other| other.to_canonical() == address).then_some(name)

@@ -10,11 +10,19 @@
 //! | `scout` | whether somebody else has a file, asked as a client would |
 //! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: sends clients to nodes |
 //! | `redirects` | requests for another server, before the logical file system |
+//! | `fetcher` | files pulled from other servers with our client, for [`logical::Fetcher`] |
+//! | `copy_program` | the same with a program of the site |
+//! | `handoff` | third-party copies handed to another server, before any file system |
+//! | `hosts` | names and addresses of hosts, for [`logical::Names`] |
 //! | `host` | what this machine is called |
 
 mod admission;
 mod clock;
+mod copy_program;
+mod fetcher;
+mod handoff;
 mod host;
+mod hosts;
 mod moving;
 mod redirector;
 mod redirects;
@@ -24,7 +32,11 @@ mod users;
 
 pub(crate) use admission::Doorkeeper;
 pub use clock::SystemClock;
+pub(crate) use copy_program::Runner;
+pub(crate) use fetcher::Puller;
+pub(crate) use handoff::Handoff;
 pub use host::host_name;
+pub(crate) use hosts::SystemNames;
 pub(crate) use moving::{Movable, Moving};
 pub(crate) use redirector::Redirector;
 pub(crate) use redirects::Redirects;

@@ -210,11 +210,17 @@ impl Movable {
     }
 }
 
+/// An open that belongs to a third-party copy: the other side was told to come here.
+fn is_for_copy(cgi: &Cgi) -> bool {
+    cgi.get("tpc.key").is_some()
+}
+
 impl FileSystem for Movable {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match &operation {
             Operation::Open(target, request) if self.moving.opening.load(Ordering::Relaxed) => {
                 if !(request.write || request.new || request.delete)
+                    && !is_for_copy(&target.cgi)
                     && let Some(redirect) = self.moving.away(&caller.identity, &target.path.without_slash())
                 {
                     return Started::Done(Answer::Redirect(redirect));
@@ -232,7 +238,7 @@ impl FileSystem for Movable {
     }
 
     fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
-        if !self.moving.reading.load(Ordering::Relaxed) || file.is_writable() {
+        if !self.moving.reading.load(Ordering::Relaxed) || file.is_writable() || file.stays_here() {
             return None;
         }
         self.moving.elsewhere(&caller.identity, file.path(), file.size_now()?)

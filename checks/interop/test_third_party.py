@@ -1,0 +1,348 @@
+"""Third-party copies: ours and the real server as source and as destination, driven by the real client. On one machine the
+real server knows hosts by address only, so its URLs name addresses."""
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+import peers
+import raw
+import tools
+from tools import data, wait_until
+
+SETTINGS = peers.SETTINGS + "ofs.tpc ttl 10 20 logok{more}\n"
+PROGRAM = " pgm /usr/bin/xrdcp --server"
+SIZE = 5_000_000
+PAIRS = list(itertools.product(("ours", "theirs"), repeat=2))
+KINDS = {"ours": peers.Ours, "theirs": peers.Theirs}
+
+
+def settings(kind, more=""):
+    """The real server has no client built in."""
+    return SETTINGS.format(more=more + (PROGRAM if kind == "theirs" else ""))
+
+
+def url(port, path):
+    return f"root://127.0.0.1:{port}/{path}"
+
+
+def copy(source, target, *options, **environment):
+    return tools.xrdcp("-N", *options, source, target, **environment)
+
+
+@pytest.fixture
+def started():
+    """Starts servers for copies: `started(kind, more)`."""
+    servers = []
+
+    def start(kind, more=""):
+        server = KINDS[kind](settings=settings(kind, more))
+        servers.append(server)
+        return server.start()
+
+    yield start
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture(scope="module")
+def servers():
+    """Two servers of each kind that no test ill-treats."""
+    made = {}
+    try:
+        for kind, role in itertools.product(KINDS, ("source", "target")):
+            made[kind, role] = KINDS[kind](settings=settings(kind)).start()
+        yield made
+    finally:
+        for server in made.values():
+            server.remove()
+
+
+def put(server, name, content):
+    path = server.tree / name
+    path.write_bytes(content)
+    path.chmod(0o644)
+    peers.give(path)
+    return f"/{name}"
+
+
+def names(server):
+    return sorted(entry for entry in os.listdir(server.tree) if not entry.startswith("."))
+
+
+class Slow:
+    """A way to a server over which little goes: so much of a second copy, and an end to it when a test wants that."""
+
+    def __init__(self, server, rate=2_000_000):
+        self.to = server.port
+        self.rate = rate
+        self.sockets = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:
+                return
+            self.sockets += [near, far]
+            for source, sink, rate in ((near, far, None), (far, near, self.rate)):
+                threading.Thread(target=self._pass, args=(source, sink, rate), daemon=True).start()
+
+    def _pass(self, source, sink, rate):
+        try:
+            while part := source.recv(65536):
+                sink.sendall(part)
+                if rate:
+                    time.sleep(len(part) / rate)
+        except OSError:
+            pass
+        for one in (source, sink):
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def cut(self):
+        """Nothing goes any more, and nobody answers here."""
+        self.listener.close()
+        for one in self.sockets:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            one.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.cut()
+
+
+@pytest.mark.parametrize("source,target", PAIRS)
+@pytest.mark.parametrize("options", [
+    ["--tpc", "only"],
+    ["--tpc", "first", "-f"],
+    ["--tpc", "delegate", "only"],
+    ["--tpc", "only", "-S", "4", "--cksum", "adler32"],
+    ["--tpc", "only", "--posc", "--cksum", "crc32c"],
+], ids=lambda options: "".join(options).replace("--", "-"))
+def test_copies(servers, source, target, options):
+    source, target = servers[source, "source"], servers[target, "target"]
+    content = data(SIZE)
+    put(source, "file", content)
+    copy(url(source.port, "/file"), url(target.port, "/copies/new"), *options).ok()
+    path = target.tree / "copies" / "new"
+    assert path.read_bytes() == content
+    assert path.stat().st_mode & 0o7777 == 0o644
+    path.unlink()
+    path.parent.rmdir()
+
+
+@pytest.mark.parametrize("source,target", PAIRS)
+def test_an_empty_file(servers, source, target):
+    source, target = servers[source, "source"], servers[target, "target"]
+    put(source, "empty", b"")
+    copy(url(source.port, "/empty"), url(target.port, "/empty-copy"), "--tpc", "only", "-f").ok()
+    assert (target.tree / "empty-copy").read_bytes() == b""
+
+
+def test_hosts_may_be_named(servers):
+    """Where only the name of a host differs, it is found out."""
+    source, target = servers["ours", "source"], servers["ours", "target"]
+    content = data(100_000)
+    put(source, "named", content)
+    for one, other in ((source.url("/named"), target.url("/named")), (source.url("/named"), url(target.port, "/named")),
+                       (url(source.port, "/named"), target.url("/named"))):
+        copy(one, other, "--tpc", "only", "-f").ok()
+        assert (target.tree / "named").read_bytes() == content
+
+
+def test_a_program_of_the_site_copies(started):
+    source = started("ours")
+    target = started("ours", " cksum adler32 streams 2 scan stderr echo pgm /usr/bin/xrdcp --server")
+    content = data(SIZE)
+    put(source, "file", content)
+    copy(url(source.port, "/file"), url(target.port, "/file"), "--tpc", "only").ok()
+    assert (target.tree / "file").read_bytes() == content
+    (source.tree / "file").unlink()
+    # The source is gone between the client's look and the program's: its last words are the reason.
+    with raw.Connection(target) as client:
+        handle = client.open(f"/new?tpc.key=k&tpc.src=127.0.0.1:{source.port}&tpc.lfn=/file&tpc.stage=copy", raw.O_NEW | raw.O_UPDT)
+        client.sync(handle)
+        with pytest.raises(raw.Failed) as failed:
+            client.sync(handle)
+        assert "Unable to copy root://127.0.0.1" in failed.value.text and "3010" in failed.value.text
+        client.close(handle)
+    assert names(target) == ["file"]
+
+
+def test_a_source_that_does_not_permit_it(started):
+    """The ttl passes and nobody granted it: an error that names source and reason, and nothing is left."""
+    source, target = started("ours"), started("ours")
+    put(source, "file", b"x")
+    with raw.Connection(target) as client:
+        handle = client.open(f"/new?tpc.key=k&tpc.src=127.0.0.1:{source.port}&tpc.lfn=/file&tpc.stage=copy", raw.O_NEW | raw.O_UPDT)
+        client.sync(handle)
+        with pytest.raises(raw.Failed) as failed:
+            client.sync(handle)
+        assert failed.value.code == 3005
+        assert failed.value.text == f"Unable to copy root://127.0.0.1:{source.port}//file; open: tpc authorization expired"
+        client.close(handle)
+    assert names(target) == []
+
+
+@pytest.mark.parametrize("source", ["ours", "theirs"])
+def test_the_client_is_stopped(started, source):
+    """Ctrl-C: nothing is left at the destination, and the source hears no more of it."""
+    source, target = started(source), started("ours")
+    put(source, "file", data(SIZE * 8))
+    with Slow(source) as way:
+        client = subprocess.Popen(["timeout", "60", "xrdcp", "-N", "--tpc", "only", url(way.port, "/file"), url(target.port, "/new")],
+                                  env=peers.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        wait_until(lambda: names(target) == ["new"] and (target.tree / "new").stat().st_size > 0)
+        os.killpg(client.pid, signal.SIGINT)
+        client.wait(30)
+        wait_until(lambda: names(target) == [])
+    assert target.alive()
+
+
+@pytest.mark.parametrize("source", ["ours", "theirs"])
+def test_the_source_vanishes(started, source):
+    source, target = started(source), started("ours")
+    put(source, "file", data(SIZE * 8))
+    with Slow(source) as way:
+        client = subprocess.Popen(["timeout", "200", "xrdcp", "-N", "--tpc", "only", url(way.port, "/file"), url(target.port, "/new")],
+                                  env=peers.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: names(target) == ["new"] and (target.tree / "new").stat().st_size > 0)
+        source.kill()
+        way.cut()
+        _, errors = client.communicate(timeout=180)
+    assert client.returncode not in (0, 124)
+    assert f"Unable to copy root://127.0.0.1:{way.port}//file" in errors
+    wait_until(lambda: names(target) == [])
+
+
+def test_the_destination_is_killed(started):
+    """What is left bears the mark of an unfinished file, is not read as a whole one, and makes room for the next copy."""
+    source, target = started("ours"), started("ours")
+    content = data(SIZE * 4)
+    put(source, "file", content)
+    with Slow(source) as way:
+        client = subprocess.Popen(["timeout", "100", "xrdcp", "-N", "--tpc", "only", url(way.port, "/file"), url(target.port, "/new")],
+                                  env=peers.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        path = target.tree / "new"
+        wait_until(lambda: path.exists() and path.stat().st_size > 0)
+        target.kill()
+        assert path.stat().st_mode & 0o1000
+        client.kill()
+        client.wait()
+    target.start()
+    read = tools.xrdcp("-f", "-N", url(target.port, "/new"), os.devnull, XRD_REQUESTTIMEOUT="5")
+    assert read.status != 0
+    copy(url(source.port, "/file"), url(target.port, "/new"), "--tpc", "only", "-f").ok()
+    assert path.read_bytes() == content and not path.stat().st_mode & 0o1000
+
+
+def test_a_checksum_that_differs_is_refused(started):
+    """The source tells the checksum it has stored, which is not that of what it sends."""
+    source, target = started("ours"), started("ours", " cksum adler32")
+    put(source, "file", b"right")
+    tools.xrdfs(source.host, "query", "checksum", "/file").ok()
+    path = source.tree / "file"
+    times = path.stat()
+    path.write_bytes(b"wrong")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    done = copy(url(source.port, "/file"), url(target.port, "/new"), "--tpc", "only")
+    done.fails(54, "checksum of the source is 06340229", "that of the copy 06570237")
+    assert names(target) == []
+
+
+def test_progress_shows(started):
+    source, target = started("ours"), started("ours")
+    put(source, "file", data(SIZE))
+    sizes = set()
+    with Slow(source) as way, raw.Connection(target, pid=77) as client, raw.Connection(source, pid=77) as other:
+        handle = client.open(f"/new?tpc.key=k&tpc.src=127.0.0.1:{way.port}&tpc.lfn=/file&tpc.stage=copy", raw.O_NEW | raw.O_UPDT)
+        client.sync(handle)
+        other.open("/file?tpc.key=k&tpc.dst=127.0.0.1&tpc.stage=copy", raw.O_READ)
+        sync = client.start(raw.SYNC, handle)
+        assert client.frame().status == raw.WAITRESP
+        while True:
+            client.start(raw.STAT, bytes(12) + handle)
+            frame = client.frame()
+            if frame.status == raw.ATTN:
+                assert frame.body[8:12] == sync.to_bytes(2, "big") + b"\0\0"
+                break
+            sizes.add(int(frame.body.split()[1]))
+            time.sleep(0.05)
+    assert len(sizes) > 2 and max(sizes) <= SIZE
+
+
+def test_copies_wait_for_their_turn(started):
+    source, target = started("ours"), started("ours", " xfr 1")
+    contents = {f"file{n}": data(300_000, n) for n in range(6)}
+    for name, content in contents.items():
+        put(source, name, content)
+    clients = [subprocess.Popen(["timeout", "100", "xrdcp", "-N", "--tpc", "only", url(source.port, f"/{name}"), url(target.port, f"/{name}")],
+                                env=peers.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for name in contents]
+    assert [client.wait() for client in clients] == [0] * len(clients)
+    assert {name: (target.tree / name).read_bytes() for name in contents} == contents
+
+
+def test_without_the_directive_nothing_is_offered(ours, area_on):
+    area = area_on(ours)
+    area.put("file", b"x")
+    address = f"root://127.0.0.1:{ours.port}/"
+    copy(address + (area / "file"), address + (area / "new"), "--tpc", "only").fails(50, "Operation not supported")
+    copy(address + (area / "file"), address + (area / "new"), "--tpc", "first").ok()
+    assert area.get("new") == b"x"
+
+
+def test_rules_of_the_site(started):
+    server = started("ours", " restrict /open allow host 10.9.9.9 require client host")
+    put(server, "file", b"x")
+    (server.tree / "open").mkdir()
+    put(server, "open/file", b"x")
+    with raw.Connection(server, pid=5) as client:
+        for path, options, says in (
+            ("/file?tpc.key=k&tpc.dst=127.0.0.1", raw.O_READ, "tpc not allowed for path"),
+            ("/new?tpc.key=k&tpc.src=127.0.0.1:1&tpc.stage=copy", raw.O_NEW | raw.O_UPDT, "tpc not allowed for path"),
+            ("/open/file?tpc.key=k&tpc.org=tester.5@127.0.0.1", raw.O_READ, "dest not authorized for tpc"),
+        ):
+            with pytest.raises(raw.Failed) as failed:
+                open_later(client, path, options)
+            assert failed.value.code == 3010 and says in failed.value.text
+
+
+def open_later(client, path, options):
+    """Opens, and again as long as the server says that it is to be asked again at once."""
+    while True:
+        try:
+            return client.open(path, options)
+        except AssertionError as waits:
+            assert f"unexpected status {raw.WAIT}: {bytes(4)!r}" in str(waits)
+
+
+def test_python_client(servers):
+    """The newest client, from its wheel."""
+    client = pytest.importorskip("XRootD.client")
+    source, target = servers["ours", "source"], servers["ours", "target"]
+    content = data(SIZE)
+    put(source, "wheel", content)
+    process = client.CopyProcess()
+    process.add_job(url(source.port, "/wheel"), url(target.port, "/wheel"), force=True, thirdparty="only", tpctimeout=60)
+    assert process.prepare().ok
+    status, results = process.run()
+    assert status.ok, results
+    assert (target.tree / "wheel").read_bytes() == content

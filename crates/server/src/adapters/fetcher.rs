@@ -1,0 +1,297 @@
+//! Pulls files from other servers with our own client, for third-party copies.
+//!
+//! All pulls share a few threads, which begin with the first one. Pieces are read ahead and written in the order of the
+//! file, so that its checksum can be computed as it grows.
+
+use base::{Error, ErrorKind};
+use client::{Bytes, Cause, Client, File, OpenWith, Settings, Url};
+use digest::{Algorithm, Checksum};
+use logical::{Fetch, Fetched, Fetcher, Finish, Running, Sink};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// Threads that move bytes of pulls.
+const THREADS_MAX: usize = 4;
+/// Bytes of one read.
+const PIECE_BYTES: usize = 2 << 20;
+/// Reads under way on a connection with one stream, and how many more for each further stream.
+const READS_MIN: usize = 4;
+/// Reads under way at most, and as many writes.
+const PIECES_MAX: usize = 16;
+/// How long a source that may know the client under another name is waited for before that is tried.
+const ORIGIN_PATIENCE: Duration = Duration::from_secs(3);
+/// How long an open may take in all; a source lets one wait for the client no longer than minutes.
+const OPEN_PATIENCE: Duration = Duration::from_secs(300);
+/// How often a source that computes a checksum counts as alive.
+const ALIVE: Duration = Duration::from_secs(10);
+
+/// Pulls with our own client.
+#[derive(Default)]
+pub(crate) struct Puller {
+    threads: SharedThreads,
+}
+
+/// Threads that begin with the first pull.
+#[derive(Default)]
+pub(super) struct SharedThreads(OnceLock<Option<Threads>>);
+
+impl SharedThreads {
+    /// `None` if there can be none.
+    pub(super) fn get(&self) -> Option<&Handle> {
+        let start = || {
+            let started = Threads::start();
+            started.inspect_err(|error| tracing::error!("no threads for third-party copies: {error}")).ok()
+        };
+        self.0.get_or_init(start).as_ref().map(|threads| &threads.handle)
+    }
+}
+
+/// The threads, which end when this is dropped.
+struct Threads {
+    handle: Handle,
+    _running: oneshot::Sender<()>,
+}
+
+impl Threads {
+    fn start() -> std::io::Result<Self> {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(workers)
+            .thread_name("third-party")
+            .enable_all()
+            .build()?;
+        let handle = runtime.handle().clone();
+        let (running, ended) = oneshot::channel::<()>();
+        // A runtime must not be dropped by a thread of another one, so it lives in a thread of its own.
+        std::thread::Builder::new().name("third-party".to_owned()).spawn(move || {
+            runtime.block_on(ended).ok();
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { handle, _running: running })
+    }
+}
+
+/// A pull, to be cancelled.
+pub(super) struct Pull(pub(super) watch::Sender<bool>);
+
+impl Running for Pull {
+    fn cancel(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Fetcher for Puller {
+    fn start(&self, fetch: Fetch, sink: Arc<dyn Sink>, finish: Finish) -> Box<dyn Running> {
+        let (cancel, mut cancelled) = watch::channel(false);
+        let Some(threads) = self.threads.get() else {
+            finish.done(Err(Error::new(ErrorKind::NoMemory, "there are no threads for it")));
+            return Box::new(Pull(cancel));
+        };
+        threads.spawn(async move {
+            let writer = Writer::new(sink.clone());
+            let result = tokio::select! {
+                biased;
+                () = until_cancelled(&mut cancelled) => {
+                    Err(Error::new(ErrorKind::Cancelled, "cancelled"))
+                }
+                result = pull(&fetch, &writer, sink.as_ref()) => result,
+            };
+            // Whatever came of it: nothing may be written after the end is told.
+            let written = writer.drain().await;
+            finish.done(result.and_then(|fetched| written.map(|()| fetched)));
+        });
+        Box::new(Pull(cancel))
+    }
+}
+
+async fn pull(fetch: &Fetch, writer: &Writer, sink: &dyn Sink) -> Result<Fetched, Error> {
+    let client = Client::with(settings(fetch.streams), "scalla third-party copy");
+    let (url, file) = open(&client, fetch).await?;
+    let bytes = file.stat().await.map_err(|e| failed(&e))?.size;
+    // The source computes it while it is read: its pages are in memory then.
+    let checksum = fetch.checksum.map(|algorithm| Abort(tokio::spawn(ask_checksum(client, url, algorithm))));
+    read(&file, bytes, fetch.streams, writer).await?;
+    file.close().await.ok();
+    let checksum = match checksum {
+        Some(asked) => Some(patiently(asked, sink).await?),
+        None => None,
+    };
+    Ok(Fetched { bytes, checksum, verified: false })
+}
+
+/// A server's own: nothing of the environment it was started in counts.
+fn settings(streams: u32) -> Settings {
+    let mut settings = Settings::default();
+    settings.sub_streams_per_channel = u64::from(streams) + 1;
+    settings
+}
+
+/// Opens the source under each name that it may know the client by.
+async fn open(client: &Client, fetch: &Fetch) -> Result<(Url, File), Error> {
+    let bad = |error: client::UrlError| Error::new(ErrorKind::ArgInvalid, error.to_string());
+    let mut url = Url::parse(&format!("root://{}/{}", fetch.source, fetch.path)).map_err(bad)?;
+    url.merge_cgi(&fetch.cgi);
+    let plain = url.clone();
+    url.cgi.insert("tpc.key".to_owned(), fetch.key.clone());
+    let mut last = Error::new(ErrorKind::ServerError, "nobody arranged it");
+    let count = fetch.origins.len();
+    for (index, origin) in fetch.origins.iter().enumerate() {
+        url.cgi.insert("tpc.org".to_owned(), origin.clone());
+        let patience = if index + 1 < count { ORIGIN_PATIENCE } else { OPEN_PATIENCE };
+        let with = OpenWith::read();
+        match tokio::time::timeout(patience, client.open(&url, &with)).await {
+            Ok(Ok(file)) => return Ok((plain, file)),
+            Ok(Err(error)) => {
+                last = failed(&error);
+                // Anything but "nobody granted that" would be the same under another name.
+                if error.code() != Some(client::xroot::codes::ErrorCode::NOT_AUTHORIZED) {
+                    return Err(last);
+                }
+            }
+            Err(_) => {
+                let text = format!("open: no answer within {} s", patience.as_secs());
+                last = Error::new(ErrorKind::RequestTimedOut, text);
+            }
+        }
+    }
+    Err(last)
+}
+
+/// What a client's error says, without the target, which the reader of it knows.
+fn failed(error: &client::Error) -> Error {
+    let failure = error.failure();
+    let text = match &failure.cause {
+        Cause::Server { text, .. } => text.trim().to_owned(),
+        cause => cause.to_string(),
+    };
+    Error::new(ErrorKind::FsError, format!("{}: {text}", failure.operation))
+}
+
+async fn ask_checksum(client: Client, url: Url, algorithm: Algorithm) -> Result<Checksum, Error> {
+    let told = client.file_system(&url).checksum(&url.target(), Some(algorithm.name())).await;
+    let told = told.map_err(|e| failed(&e))?;
+    let parsed =
+        told.kind.eq_ignore_ascii_case(algorithm.name()).then(|| Checksum::from_hex(algorithm, &told.value));
+    parsed.flatten().ok_or_else(|| {
+        let text = format!("checksum: the source told `{} {}`", told.kind, told.value);
+        Error::new(ErrorKind::ChecksumError, text)
+    })
+}
+
+/// Waits for a checksum, and says now and then that something is going on.
+async fn patiently(mut asked: Abort<Result<Checksum, Error>>, sink: &dyn Sink) -> Result<Checksum, Error> {
+    loop {
+        match tokio::time::timeout(ALIVE, &mut asked.0).await {
+            Ok(told) => return told.map_err(|_| broken_off())?,
+            Err(_) => sink.moved(),
+        }
+    }
+}
+
+/// Returns when nobody wants the pull any more.
+pub(super) async fn until_cancelled(cancelled: &mut watch::Receiver<bool>) {
+    drop(cancelled.wait_for(|cancelled| *cancelled).await);
+}
+
+/// A piece of the work panicked.
+pub(super) fn broken_off() -> Error {
+    Error::new(ErrorKind::ServerError, "the work broke off; see the destination's log")
+}
+
+/// A task that ends with its owner.
+struct Abort<T>(JoinHandle<T>);
+
+impl<T> Drop for Abort<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Reads all of it, several pieces ahead.
+async fn read(file: &File, size: u64, streams: u32, writer: &Writer) -> Result<(), Error> {
+    let ahead = (READS_MIN + 2 * streams as usize).min(PIECES_MAX);
+    let mut reads: VecDeque<(u64, usize, Abort<Result<Bytes, client::Error>>)> = VecDeque::new();
+    let mut next = 0;
+    loop {
+        while reads.len() < ahead && next < size {
+            let length = usize::try_from(size - next).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+            let (file, offset) = (file.clone(), next);
+            let piece = tokio::spawn(async move { file.read_pages(offset, length).await });
+            reads.push_back((offset, length, Abort(piece)));
+            next += length as u64;
+        }
+        let Some((offset, length, mut piece)) = reads.pop_front() else { return Ok(()) };
+        let data = (&mut piece.0).await.map_err(|_| broken_off())?.map_err(|e| failed(&e))?;
+        if data.len() != length {
+            let text = format!("read: the file has {size} bytes, and ends at {}", offset + data.len() as u64);
+            return Err(Error::new(ErrorKind::FsError, text));
+        }
+        writer.write(offset, data).await?;
+    }
+}
+
+/// Writes, several pieces at a time.
+struct Writer {
+    sink: Arc<dyn Sink>,
+    places: Arc<Semaphore>,
+    failure: Arc<Mutex<Option<Error>>>,
+}
+
+impl Writer {
+    fn new(sink: Arc<dyn Sink>) -> Self {
+        Self { sink, places: Arc::new(Semaphore::new(PIECES_MAX)), failure: Arc::default() }
+    }
+
+    fn failure(&self) -> Result<(), Error> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Begins a write as soon as there is a place for it; an error is that of an earlier one.
+    async fn write(&self, offset: u64, data: Bytes) -> Result<(), Error> {
+        let place = self.places.clone().acquire_owned().await.map_err(|_| broken_off())?;
+        self.failure()?;
+        let slip = Slip { failure: self.failure.clone(), answered: false, _place: place };
+        self.sink.write(offset, Box::new(data), Box::new(move |result| slip.answer(result)));
+        Ok(())
+    }
+
+    /// Waits until all writes have ended.
+    async fn drain(&self) -> Result<(), Error> {
+        let all = u32::try_from(PIECES_MAX).unwrap_or(u32::MAX);
+        drop(self.places.acquire_many(all).await);
+        self.failure()
+    }
+}
+
+/// One write: its place is free when it was answered, or its answer is lost.
+struct Slip {
+    failure: Arc<Mutex<Option<Error>>>,
+    answered: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Slip {
+    fn answer(mut self, result: Result<(), Error>) {
+        self.answered = true;
+        if let Err(error) = result {
+            self.fail(error);
+        }
+    }
+
+    fn fail(&self, error: Error) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+impl Drop for Slip {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.fail(broken_off());
+        }
+    }
+}
