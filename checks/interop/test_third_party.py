@@ -16,7 +16,8 @@ import raw
 import tools
 from tools import data, wait_until
 
-SETTINGS = peers.SETTINGS + "ofs.tpc ttl 10 20 logok{more}\n"
+# Clients and servers may be stopped for a while by a busy machine; only what is about time has a short one.
+SETTINGS = peers.SETTINGS + "ofs.tpc ttl 90 120 logok{more}\n"
 PROGRAM = " pgm /usr/bin/xrdcp --server"
 SIZE = 5_000_000
 PAIRS = list(itertools.product(("ours", "theirs"), repeat=2))
@@ -169,7 +170,7 @@ def test_hosts_may_be_named(servers):
 
 
 def test_a_program_of_the_site_copies(started):
-    source = started("ours")
+    source = started("ours", " ttl 5 5")
     target = started("ours", " cksum adler32 streams 2 scan stderr echo pgm /usr/bin/xrdcp --server")
     content = data(SIZE)
     put(source, "file", content)
@@ -189,7 +190,7 @@ def test_a_program_of_the_site_copies(started):
 
 def test_a_source_that_does_not_permit_it(started):
     """The ttl passes and nobody granted it: an error that names source and reason, and nothing is left."""
-    source, target = started("ours"), started("ours")
+    source, target = started("ours", " ttl 2 2"), started("ours")
     put(source, "file", b"x")
     with raw.Connection(target) as client:
         handle = client.open(f"/new?tpc.key=k&tpc.src=127.0.0.1:{source.port}&tpc.lfn=/file&tpc.stage=copy", raw.O_NEW | raw.O_UPDT)
@@ -229,7 +230,8 @@ def test_the_source_vanishes(started, source):
         way.cut()
         _, errors = client.communicate(timeout=180)
     assert client.returncode not in (0, 124)
-    assert f"Unable to copy root://127.0.0.1:{way.port}//file" in errors
+    # The stock client writes addresses in its own way.
+    assert "Unable to copy root://" in errors and f":{way.port}//file; pgread: " in errors
     wait_until(lambda: names(target) == [])
 
 
@@ -258,13 +260,13 @@ def test_a_checksum_that_differs_is_refused(started):
     """The source tells the checksum it has stored, which is not that of what it sends."""
     source, target = started("ours"), started("ours", " cksum adler32")
     put(source, "file", b"right")
-    tools.xrdfs(source.host, "query", "checksum", "/file").ok()
+    tools.xrdfs(source, "query", "checksum", "/file").ok()
     path = source.tree / "file"
     times = path.stat()
     path.write_bytes(b"wrong")
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     done = copy(url(source.port, "/file"), url(target.port, "/new"), "--tpc", "only")
-    done.fails(54, "checksum of the source is 06340229", "that of the copy 06570237")
+    done.fails(54, "checksum of the source is 065c021f", "that of the copy 06b0022e")
     assert names(target) == []
 
 
@@ -304,7 +306,7 @@ def test_without_the_directive_nothing_is_offered(ours, area_on):
     area = area_on(ours)
     area.put("file", b"x")
     address = f"root://127.0.0.1:{ours.port}/"
-    copy(address + (area / "file"), address + (area / "new"), "--tpc", "only").fails(50, "Operation not supported")
+    copy(address + (area / "file"), address + (area / "new"), "--tpc", "only").fails(50, "not supported")
     copy(address + (area / "file"), address + (area / "new"), "--tpc", "first").ok()
     assert area.get("new") == b"x"
 

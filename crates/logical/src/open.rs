@@ -126,6 +126,10 @@ fn role(shared: &Shared, plan: &mut Plan) -> Result<Role, Error> {
         return Ok(Role::None);
     }
     let Some(third) = shared.third_party.get() else {
+        // One that only looks is ordinary: the client finds out what is not offered by asking, and copies otherwise.
+        if plan.cgi.get("tpc.key").is_none() && plan.cgi.get("tpc.src").is_none() {
+            return Ok(Role::None);
+        }
         return Err(third_party::refused(&plan.path, ErrorKind::Unsupported, "tpc not supported"));
     };
     let writes = plan.write || plan.request.write;

@@ -63,7 +63,6 @@ const NO_SOURCE: Wrong = (ErrorKind::ArgInvalid, "tpc source not specified");
 const NOT_ABSOLUTE: Wrong = (ErrorKind::ArgInvalid, "source lfn not absolute");
 const BAD_STREAMS: Wrong = (ErrorKind::ArgInvalid, "tpc streams value is invalid");
 const BAD_CHECKSUM: Wrong = (ErrorKind::ArgInvalid, "tpc checksum type is not known");
-const NO_CREDENTIALS: Wrong = (ErrorKind::NotAuthorized, "no delegated credentials for tpc");
 const NO_ENCRYPTION: Wrong = (ErrorKind::Unsupported, "tpc from an encrypted source is not supported");
 const NOT_CREATING: Wrong = (ErrorKind::ArgInvalid, "a tpc destination must be created or replaced");
 
@@ -115,9 +114,6 @@ fn pull(path: &LogicalPath, cgi: &Cgi, key: String, creates: bool, object_ids: b
     }
     let streams = text("tpc.str").map(|number| number.parse::<u32>().map_err(|_| BAD_STREAMS)).transpose()?;
     let checksum = text("tpc.cks").map(|name| Algorithm::from_name(name).ok_or(BAD_CHECKSUM)).transpose()?;
-    if text("tpc.dlgon").is_some_and(|on| on != "0") {
-        return Err(NO_CREDENTIALS);
-    }
     if text("tpc.spr").is_some_and(|protocol| protocol.ends_with('s')) {
         return Err(NO_ENCRYPTION);
     }
@@ -205,7 +201,6 @@ mod tests {
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.lfn=/f?x=1"), Err(NOT_ABSOLUTE));
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.str=many"), Err(BAD_STREAMS));
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.cks=foo"), Err(BAD_CHECKSUM));
-        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.dlgon=1"), Err(NO_CREDENTIALS));
         assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.spr=roots"), Err(NO_ENCRYPTION));
         assert_eq!(understood("tpc.src=h:1&tpc.stage=copy", true), Err(NO_KEY));
         assert_eq!(understood(&format!("tpc.dst=h&tpc.key={}", "k".repeat(257)), false), Err(BAD_KEY));
@@ -214,6 +209,13 @@ mod tests {
         assert_eq!(parse(&path, &cgi, true, false, false), Err(NOT_CREATING));
         let cgi = Cgi::new(b"tpc.key=k&tpc.src=h&tpc.lfn=object");
         assert!(parse(&path, &cgi, true, true, true).is_ok());
+    }
+
+    /// A client that could delegate says so before it asks whether this server can (`query config tpcdlg`), is told no,
+    /// and arranges the copy without.
+    #[test]
+    fn an_offer_of_credentials_is_no_reason_to_refuse() {
+        assert_eq!(pulled("tpc.key=k&tpc.src=h&tpc.dlgon=1"), pulled("tpc.key=k&tpc.src=h"));
     }
 
     #[test]

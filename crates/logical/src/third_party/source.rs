@@ -43,9 +43,11 @@ pub(crate) fn register(
     let (shared, inside) = (shared.clone(), third.clone());
     let look_up = move || {
         let mut destination = Host::named(&offer.destination);
-        destination
-            .addresses
-            .extend(inside.names.addresses(&offer.destination).iter().map(IpAddr::to_canonical));
+        // A name service asked for what is no name at all may take seconds to say so.
+        if destination.addresses.is_empty() {
+            let found = inside.names.addresses(&offer.destination);
+            destination.addresses.extend(found.iter().map(IpAddr::to_canonical));
+        }
         let pool = shared.backend.pool(&plan.path).clone();
         let open = move || {
             let answer = open_granted(&shared, &inside, &plan, &offer, destination);

@@ -211,21 +211,28 @@ impl<T> Drop for Abort<T> {
     }
 }
 
+/// A read under way.
+struct Piece {
+    offset: u64,
+    length: usize,
+    read: Abort<Result<Bytes, client::Error>>,
+}
+
 /// Reads all of it, several pieces ahead.
 async fn read(file: &File, size: u64, streams: u32, writer: &Writer) -> Result<(), Error> {
     let ahead = (READS_MIN + 2 * streams as usize).min(PIECES_MAX);
-    let mut reads: VecDeque<(u64, usize, Abort<Result<Bytes, client::Error>>)> = VecDeque::new();
+    let mut reads: VecDeque<Piece> = VecDeque::new();
     let mut next = 0;
     loop {
         while reads.len() < ahead && next < size {
             let length = usize::try_from(size - next).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
             let (file, offset) = (file.clone(), next);
             let piece = tokio::spawn(async move { file.read_pages(offset, length).await });
-            reads.push_back((offset, length, Abort(piece)));
+            reads.push_back(Piece { offset, length, read: Abort(piece) });
             next += length as u64;
         }
-        let Some((offset, length, mut piece)) = reads.pop_front() else { return Ok(()) };
-        let data = (&mut piece.0).await.map_err(|_| broken_off())?.map_err(|e| failed(&e))?;
+        let Some(Piece { offset, length, mut read }) = reads.pop_front() else { return Ok(()) };
+        let data = (&mut read.0).await.map_err(|_| broken_off())?.map_err(|e| failed(&e))?;
         if data.len() != length {
             let text = format!("read: the file has {size} bytes, and ends at {}", offset + data.len() as u64);
             return Err(Error::new(ErrorKind::FsError, text));

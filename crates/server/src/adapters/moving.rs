@@ -219,8 +219,7 @@ impl FileSystem for Movable {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match &operation {
             Operation::Open(target, request) if self.moving.opening.load(Ordering::Relaxed) => {
-                if !(request.write || request.new || request.delete)
-                    && !is_for_copy(&target.cgi)
+                if !(request.write || request.new || request.delete || is_for_copy(&target.cgi))
                     && let Some(redirect) = self.moving.away(&caller.identity, &target.path.without_slash())
                 {
                     return Started::Done(Answer::Redirect(redirect));
