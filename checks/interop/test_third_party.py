@@ -302,13 +302,22 @@ def test_copies_wait_for_their_turn(started):
     assert {name: (target.tree / name).read_bytes() for name in contents} == contents
 
 
-def test_without_the_directive_nothing_is_offered(ours, area_on):
-    area = area_on(ours)
+@pytest.mark.parametrize("mode", ["only", "first"])
+def test_without_the_directive_nothing_is_offered(mode, server, area):
+    """A destination refuses, and the stock client leaves it at that."""
     area.put("file", b"x")
-    address = f"root://127.0.0.1:{ours.port}/"
-    copy(address + (area / "file"), address + (area / "new"), "--tpc", "only").fails(50, "not supported")
-    copy(address + (area / "file"), address + (area / "new"), "--tpc", "first").ok()
-    assert area.get("new") == b"x"
+    address = f"root://127.0.0.1:{server.port}/"
+    refused = copy(address + (area / "file"), address + (area / "new"), "--tpc", mode)
+    refused.fails(54, f"[3013] Unable to open {area / 'new'}; tpc not supported")
+
+
+def test_a_source_without_the_directive_is_copied_through_the_client(ours, area_on, started):
+    area, target = area_on(ours), started("ours")
+    area.put("file", b"x")
+    source = f"root://127.0.0.1:{ours.port}/{area / 'file'}"
+    assert copy(source, url(target.port, "/new"), "--tpc", "only").status != 0
+    copy(source, url(target.port, "/new"), "--tpc", "first").ok()
+    assert (target.tree / "new").read_bytes() == b"x"
 
 
 def test_rules_of_the_site(started):
