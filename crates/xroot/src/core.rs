@@ -11,7 +11,9 @@ use crate::reads::Transfer;
 use crate::receipts::Receipt;
 use crate::registry::Entry;
 use crate::spare::{Spare, Table};
-use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
+use crate::{
+    ELEMENTS_WAITING_MAX, EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX,
+};
 use base::{Error, ErrorKind};
 use net::LoopHandle;
 use session::{CallId, LinkId, Session, Step, Todo};
@@ -63,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) jobs: Spare<Slab<Job>>,
     pub(crate) transfers: Spare<Slab<Transfer>>,
     pub(crate) receipts: Spare<Slab<Receipt>>,
+    /// Those of the vector reads among the transfers.
+    pub(crate) elements: usize,
     rare: Spare<Rare>,
     /// When, since the start of the loop.
     born: Moment,
@@ -102,6 +106,7 @@ impl Core {
             jobs: Spare::default(),
             transfers: Spare::default(),
             receipts: Spare::default(),
+            elements: 0,
             rare: Spare::default(),
             born: hub.now(),
             active: hub.tick(),
@@ -190,8 +195,10 @@ impl Core {
 
     /// May another request be taken?
     fn has_room(&mut self) -> bool {
-        let room =
-            self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.rare.parked.is_empty();
+        let room = self.session.has_room()
+            && self.transfers.len() < TRANSFERS_MAX
+            && self.elements < ELEMENTS_WAITING_MAX
+            && self.rare.parked.is_empty();
         room && self
             .links
             .iter_mut()
@@ -352,6 +359,7 @@ impl Core {
         }
         // A reply may be half made, and so may be what was to become one.
         core.transfers.clear();
+        core.elements = 0;
         core.receipts.clear();
         core.jobs.clear();
         core.rare.parked.clear();

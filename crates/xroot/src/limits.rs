@@ -28,6 +28,10 @@ pub const FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Large reads and vector reads under way in one connection; further requests wait.
 pub const TRANSFERS_MAX: usize = 256;
 
+/// Elements of vector reads under way in one connection from which on further requests wait: each takes memory until its data
+/// has been sent.
+pub const ELEMENTS_WAITING_MAX: usize = 4096;
+
 /// Pieces of payload of one request that are being written while the next is received.
 pub const PIECES_IN_FLIGHT_MAX: usize = 4;
 

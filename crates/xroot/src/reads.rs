@@ -388,6 +388,7 @@ impl Core {
         match self.transfers.try_remove(key).map(|transfer| transfer.work) {
             Some(Work::Range(range)) => self.session.read_ended(range.index),
             Some(Work::Vector(vector)) => {
+                self.elements = self.elements.saturating_sub(vector.elements());
                 vector.files.into_iter().for_each(|(index, _)| self.session.read_ended(index))
             }
             None => {}

@@ -69,6 +69,7 @@ impl Core {
                 self.session.read_began(element.file);
             }
         }
+        self.elements += task.elements.len();
         let vector =
             VectorRead { streamid: task.streamid, elements: task.elements, files, ..VectorRead::default() };
         // The path id of a vector read is ignored, as all servers do: the reply comes on the control link.
@@ -152,6 +153,11 @@ impl Core {
 }
 
 impl VectorRead {
+    /// How many elements were asked for.
+    pub(crate) fn elements(&self) -> usize {
+        self.elements.len()
+    }
+
     /// A file that was open when the request came; a close waits for the whole of it.
     fn file_of(&self, index: FileIndex) -> Result<Arc<dyn OpenFile>, Error> {
         let found = self.files.iter().find(|(known, _)| *known == index).map(|(_, file)| file.clone());

@@ -17,8 +17,8 @@ fn resident() -> usize {
 
 const CLIENTS: usize = 40;
 
-/// What one client may make the server hold: its output, and the frame of a reply beyond it, which a vector read fills.
-const EACH: usize = xroot::OUTPUT_HIGH_BYTES + xroot::FRAME_BYTES_MAX;
+/// What one client may make the server hold: its output, a reply beyond it, and what is being read for it.
+const EACH: usize = xroot::OUTPUT_HIGH_BYTES + 1024 * 1024;
 
 /// What moves a little in any process.
 const SLACK: usize = 32 * 1024 * 1024;
