@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+import clusters
 import peers
 import raw
 import tools
@@ -343,6 +344,20 @@ def open_later(client, path, options):
             return client.open(path, options)
         except AssertionError as waits:
             assert f"unexpected status {raw.WAIT}: {bytes(4)!r}" in str(waits)
+
+
+def test_through_clusters():
+    """Source and destination stand behind managers: the servers that were chosen arrange it among themselves."""
+    plan = clusters.Plan("man manager\none server man\ntwo server man")
+    content = data(SIZE)
+    with clusters.Cluster(plan, "ours", settings="ofs.tpc ttl 90 120\n") as source, \
+            clusters.Cluster(plan, "ours", settings="ofs.tpc ttl 90 120\n") as target:
+        source.complete()
+        target.complete()
+        put(source.two, "file", content)
+        copy(source.man.url("/file"), target.man.url("/new"), "--tpc", "only", "--posc").ok()
+        copies = [node.tree / "new" for node in target.servers if (node.tree / "new").exists()]
+        assert [path.read_bytes() for path in copies] == [content]
 
 
 def test_python_client(servers):
