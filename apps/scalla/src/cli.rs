@@ -23,6 +23,7 @@ enum Command {
     Admin(crate::admin::Admin),
     Cluster(crate::cluster::Cluster),
     Cp(crate::copy::Cp),
+    Sync(crate::copy::SyncCommand),
     Bench(crate::bench::Bench),
     Links(crate::links::Links),
     Version(crate::version::Version),
@@ -47,6 +48,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Admin(admin) => admin.run(),
         Command::Cluster(cluster) => cluster.run(),
         Command::Cp(cp) => cp.run(),
+        Command::Sync(sync) => sync.run(),
         Command::Bench(bench) => bench.run(),
         Command::Links(links) => links.run(),
         Command::Version(version) => version.run(),
@@ -90,6 +92,34 @@ mod tests {
     }
 
     #[test]
+    fn command_lines_of_copies() {
+        let good = [
+            "scalla cp root://h//a b",
+            "scalla cp -rfpP -S 4 a b root://h//c/ --checksum adler32 --checksum md5:print --parallel 8 --json",
+            "scalla cp -x root://h1,h2:7//a b",
+            "scalla cp --tpc only root://h1//a root://h2//a",
+            "scalla sync a root://h//b --delete -n --checksum md5",
+            "scalla cp --from list -c target --retry 3 -q",
+        ];
+        for line in good {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+        }
+        let bad = [
+            ("scalla cp", ErrorKind::MissingRequiredArgument),
+            ("scalla cp a b -c -f", ErrorKind::ArgumentConflict),
+            ("scalla cp a b --checksum foo", ErrorKind::ValueValidation),
+            ("scalla cp a b -S 16", ErrorKind::ValueValidation),
+            ("scalla cp a b --sources 33", ErrorKind::ValueValidation),
+            ("scalla cp a b --tpc maybe", ErrorKind::InvalidValue),
+            ("scalla sync a", ErrorKind::MissingRequiredArgument),
+            ("scalla cp gopher://h//a b", ErrorKind::ValueValidation),
+        ];
+        for (line, expected) in bad {
+            assert_eq!(parse(line).err(), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
     fn command_lines() {
         let good = [
             "scalla serve /data",
@@ -122,9 +152,6 @@ mod tests {
             "scalla bench pgwrite root://h//f --size 64k --file-size 1g --keep",
             "scalla bench open root://h//f%d --files 10000 --operations 5",
             "scalla bench idle root://h -c 10000",
-            "scalla cp root://h//a b",
-            "scalla cp -rfpP -S 4 a b root://h//c/ --checksum adler32 --checksum md5:print --parallel 8 --json",
-            "scalla cp --from list -c target --retry 3 -q",
             "scalla links /usr/local/bin",
             "scalla version --json",
         ];
@@ -147,11 +174,6 @@ mod tests {
             ("scalla bench read root://h//f -c 0", ErrorKind::ValueValidation),
             ("scalla bench read root://h//f --verify --discard", ErrorKind::ArgumentConflict),
             ("scalla bench readv root://h//f --segments 1025", ErrorKind::ValueValidation),
-            ("scalla cp", ErrorKind::MissingRequiredArgument),
-            ("scalla cp a b -c -f", ErrorKind::ArgumentConflict),
-            ("scalla cp a b --checksum foo", ErrorKind::ValueValidation),
-            ("scalla cp a b -S 16", ErrorKind::ValueValidation),
-            ("scalla cp gopher://h//a b", ErrorKind::ValueValidation),
             ("scalla config check", ErrorKind::MissingRequiredArgument),
             ("scalla config show --config x /data extra", ErrorKind::UnknownArgument),
             ("scalla --version", ErrorKind::DisplayVersion),

@@ -4,7 +4,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use client::copy::{ChecksumWish, Copier, CopyAll, CopyError, CopyOptions, Listener, PARALLEL, Place, Watch};
+use client::copy::{
+    ChecksumWish, Copier, CopyAll, CopyError, CopyOptions, Listener, PARALLEL, Place, SOURCES_MAX,
+    ThirdParty, Watch,
+};
 use client::{Client, Settings, Source};
 
 use super::asked;
@@ -41,6 +44,15 @@ pub(crate) struct Cp {
     /// Parallel connections for the data of each file.
     #[arg(long, short = 'S', value_name = "N", value_parser = clap::value_parser!(u64).range(1..=15))]
     streams: Option<u64>,
+    /// Read each file from as many servers that have it as there are, at most N at once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=SOURCES_MAX as i64))]
+    sources: Option<u8>,
+    /// Read from all servers that have the file: the same as --sources 32.
+    #[arg(short = 'x', conflicts_with = "sources")]
+    extreme: bool,
+    /// Servers copy from each other, the bytes do not pass through here: first where both can, only or not at all.
+    #[arg(long, value_name = "WHEN", conflicts_with_all = ["sources", "extreme", "resume"])]
+    tpc: Option<Tpc>,
     /// Most files at once.
     #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel)]
     parallel: usize,
@@ -73,7 +85,14 @@ pub(crate) struct Cp {
     json: bool,
 }
 
-fn parallel(text: &str) -> Result<usize, String> {
+/// Whether servers copy from each other.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Tpc {
+    First,
+    Only,
+}
+
+pub(super) fn parallel(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|number| (1..=1024).contains(number)).ok_or_else(|| "1 to 1024".to_owned())
 }
 
@@ -106,7 +125,17 @@ impl Cp {
         options.in_place = self.in_place;
         options.persist_on_successful_close = self.posc;
         options.coerce = self.coerce;
+        options.sources = match self.sources {
+            Some(sources) => usize::from(sources),
+            None if self.extreme => SOURCES_MAX,
+            None => 1,
+        };
         options.pages &= !self.no_verify;
+        options.third_party = match self.tpc {
+            None => ThirdParty::Never,
+            Some(Tpc::First) => ThirdParty::First,
+            Some(Tpc::Only) => ThirdParty::Only,
+        };
         options.checksums.clone_from(&self.checksum);
         options.retries = self.retry.unwrap_or(options.retries);
         options

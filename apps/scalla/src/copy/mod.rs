@@ -1,8 +1,9 @@
-//! `scalla cp` and what goes with it.
+//! `scalla cp` and `scalla sync`.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `cp` | [`Cp`]: the command line, and what is done for it |
+//! | `sync` | [`SyncCommand`]: the same for `scalla sync` |
 //! | `asked` | values of options |
 //! | `show` | progress on a terminal, lines of JSON, the summary |
 //! | `work` | the runtime, and what an interrupt does |
@@ -10,6 +11,8 @@
 pub(crate) mod asked;
 mod cp;
 mod show;
+mod sync;
 pub(crate) mod work;
 
 pub(crate) use cp::Cp;
+pub(crate) use sync::SyncCommand;

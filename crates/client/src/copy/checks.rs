@@ -26,20 +26,33 @@ impl Checks {
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
         let (mut wishes, mut asked) = (Vec::new(), Vec::new());
-        for ChecksumWish { algorithm, against } in &options.checksums {
-            let algorithm = match algorithm {
-                Some(algorithm) => *algorithm,
-                None => first_of(copier, source.or(target.url())).await,
-            };
+        for (algorithm, against) in Self::wishes(copier, source.or(target.url()), options).await {
             let wanted = matches!(against, Against::EachOther | Against::PrintSource);
             asked.push(source.filter(|_| wanted).map(|url| {
                 let files = copier.client.file_system(url);
                 let path = url.path.clone();
                 tokio::spawn(async move { files.checksum(&path, Some(algorithm.name())).await })
             }));
-            wishes.push((algorithm, against.clone()));
+            wishes.push((algorithm, against));
         }
         Ok(Self { wishes, asked })
+    }
+
+    /// What is wished, with the type that a server has for `auto`.
+    pub(super) async fn wishes(
+        copier: &Copier,
+        server: Option<&Url>,
+        options: &CopyOptions,
+    ) -> Vec<(Algorithm, Against)> {
+        let mut wishes = Vec::new();
+        for ChecksumWish { algorithm, against } in &options.checksums {
+            let algorithm = match algorithm {
+                Some(algorithm) => *algorithm,
+                None => first_of(copier, server).await,
+            };
+            wishes.push((algorithm, against.clone()));
+        }
+        wishes
     }
 
     /// Sums to compute while the bytes pass.
@@ -111,7 +124,12 @@ fn of(sum: &digest::Checksum) -> Checksum {
 }
 
 /// Leading zeros of the short ones do not count: some servers leave them out.
-fn compare(place: &Place, algorithm: Algorithm, found: &Checksum, expected: &str) -> Result<(), CopyError> {
+pub(super) fn compare(
+    place: &Place,
+    algorithm: Algorithm,
+    found: &Checksum,
+    expected: &str,
+) -> Result<(), CopyError> {
     let bare = |value: &str| {
         let lower = value.trim().to_ascii_lowercase();
         if algorithm.bytes() == 4 { lower.trim_start_matches('0').to_owned() } else { lower }

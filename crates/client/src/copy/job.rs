@@ -7,11 +7,12 @@ use super::Copier;
 use super::checks::Checks;
 use super::failure::CopyError;
 use super::local::LocalTarget;
-use super::options::{CopyDone, CopyJob, CopyOptions, Watch};
+use super::options::{CopyDone, CopyJob, CopyOptions, ThirdParty, Watch};
 use super::place::Place;
 use super::pump::Pump;
 use super::source::{From, Source};
 use super::target::{Target, unless_stopped};
+use super::third::Refused;
 use crate::answers::Checksum;
 
 impl Copier {
@@ -49,6 +50,19 @@ impl Copier {
         if matches!((&job.source, &job.target), (Place::Stream, _) | (_, Place::Stream)) && options.resume {
             return Err(CopyError::Usage("a stream cannot be continued".to_owned()));
         }
+        match options.third_party {
+            ThirdParty::Never => {}
+            ThirdParty::Only => {
+                return self.third_party(job, options, watch).await.map_err(Refused::into_error);
+            }
+            ThirdParty::First => match self.third_party(job, options, watch).await {
+                Ok(done) => return Ok(done),
+                Err(Refused::Failed(error)) => return Err(error),
+                // The bytes pass through here then.
+                Err(Refused::Cannot(CopyError::Cancelled)) => return Err(CopyError::Cancelled),
+                Err(Refused::Cannot(_)) => {}
+            },
+        }
         let source = unless_stopped(watch, Source::open(self, &job.source, options)).await?;
         if let (Some(size), Place::Local(path)) = (source.size, &job.target)
             && size <= options.chunk_bytes as u64
@@ -60,10 +74,7 @@ impl Copier {
                 if size == 0 { Bytes::new() } else { unless_stopped(watch, source.read(0, length)).await? };
             return self.small(source, path.clone(), data, options, watch).await;
         }
-        let at = match &source.from {
-            From::Remote { file, .. } => Some(file.location()),
-            _ => None,
-        };
+        let at = source.location();
         let begin = Checks::begin(self, at.as_ref(), &job.target, options);
         let mut checks = unless_stopped(watch, begin).await?;
         let opened = unless_stopped(watch, Target::open(self, &job.target, &source, options)).await;
@@ -105,12 +116,17 @@ impl Copier {
         checks: &mut Checks,
     ) -> Result<CopyDone, CopyError> {
         let (size, kept) = (source.size, source.kept.filter(|_| options.preserve));
-        let (into, ending) = target.into_flow(self, from, checks.sums(), options).await?;
+        let ordered = options.resume || !matches!(source.from, From::Many(_));
+        let (into, ending) = target.into_flow(self, from, checks.sums(), ordered, options).await?;
         let ends_with_hole = source.extents(from).await.last().map(|extent| extent.end) != size;
-        let pump = Pump::new(source, into, from, options.chunk_bytes, watch.clone()).await;
+        let pump = Pump::new(source, into, from, options, watch.clone()).await;
         let run = async {
             unless_stopped(watch, pump.sum_up(from)).await?;
-            pump.run(options.chunks).await
+            let lanes = match &pump.source.from {
+                From::Many(crowd) => crowd.lanes(),
+                _ => options.chunks,
+            };
+            pump.run(lanes).await
         };
         let size = match run.await {
             Ok(size) => size,
@@ -120,7 +136,11 @@ impl Copier {
             }
         };
         let copied = pump.copied();
-        let written = ending.written().await;
+        let shares = match &pump.source.from {
+            From::Many(crowd) => crowd.shares(),
+            _ => Vec::new(),
+        };
+        let written = ending.written(self, size).await?;
         let sums = written.sums.clone();
         let verified = unless_stopped(watch, checks.verify_source(&job.source, &sums)).await;
         let mut checksums = match verified {
@@ -141,11 +161,11 @@ impl Copier {
                 return Err(error);
             }
         }
-        Ok(CopyDone { checksums, ..done(size, copied) })
+        Ok(CopyDone { checksums, shares, ..done(size, copied) })
     }
 }
 
-fn done(size: u64, copied: u64) -> CopyDone {
+pub(super) fn done(size: u64, copied: u64) -> CopyDone {
     CopyDone {
         size,
         copied,

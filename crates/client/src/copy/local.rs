@@ -197,7 +197,7 @@ impl LocalTarget {
         let fail = |error| CopyError::local("create", &path, &error);
         if options.in_place {
             let mut how = OpenOptions::new();
-            how.write(true).create(true).truncate(true);
+            how.read(true).write(true).create(true).truncate(true);
             let file = how.open(&path).map_err(fail)?;
             return Ok((Self::over(file, path, None, options, true), None));
         }
@@ -218,7 +218,7 @@ impl LocalTarget {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let name = beside(&path, &format!(".{}-{number}.tmp", std::process::id()));
             let mut how = OpenOptions::new();
-            how.write(true).create_new(true);
+            how.read(true).write(true).create_new(true);
             match how.mode(there.map_or(0o666, fs::Metadata::mode)).open(&name) {
                 Ok(file) => return Ok((Self::over(file, path, Some(name), options, true), None)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -282,6 +282,22 @@ impl LocalTarget {
             at += length as u64;
         }
         Ok((self, sums))
+    }
+
+    /// The same of all there is, which may end in a hole.
+    pub(super) fn sum_up_all(
+        mut self,
+        size: u64,
+        sums: Vec<digest::Running>,
+    ) -> Result<(Self, Vec<digest::Running>), CopyError> {
+        if sums.is_empty() {
+            return Ok((self, sums));
+        }
+        if self.written_to != size {
+            self.file.set_len(size).map_err(|error| self.fail("truncate", &error))?;
+            self.written_to = size;
+        }
+        self.sum_up(size, sums)
     }
 
     /// Writes at a place; what is all zeros becomes a hole.

@@ -10,6 +10,8 @@
 //! |---|---|
 //! | `mod` | [`Copier`] |
 //! | `tree` | [`CopyAll`]: folders, patterns, several files at once |
+//! | `sync` | [`Sync`]: a folder becomes like another one |
+//! | `third` | copies from server to server |
 //! | `pattern` | wildcards |
 //! | `job` | one file from its opening to its name |
 //! | `checks` | checksums of both ends |
@@ -20,6 +22,7 @@
 //! | `local` | files of this machine: temporary names, holes, times |
 //! | `pump` | chunks on their way |
 //! | `sequence` | what has to be taken in the order of the file |
+//! | `many`, `shares` | several sources of one file, and which of them gives what |
 //! | `disk` | threads for calls that block |
 
 mod checks;
@@ -27,24 +30,30 @@ mod disk;
 mod failure;
 mod job;
 mod local;
+mod many;
 mod options;
 mod pattern;
 mod place;
 mod pump;
 mod sequence;
+mod shares;
 mod source;
+mod sync;
 mod target;
+mod third;
 mod tree;
 
 use crate::client::Client;
 use disk::Disk;
 
 pub use failure::{CopyError, Side};
+pub use many::SOURCES_MAX;
 pub use options::{
     Against, ChecksumWish, CopyDone, CopyJob, CopyOptions, Progress, Share, ThirdParty, Watch,
 };
 pub use pattern::{has_wildcard, matches};
 pub use place::Place;
+pub use sync::{Equal, Step, Sync};
 pub use tree::{CopyAll, Listener, PARALLEL, Tally};
 
 /// Copies files. Clones share connections, memory and threads.

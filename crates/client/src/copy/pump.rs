@@ -1,7 +1,8 @@
 //! Moves the bytes of one file: several chunks are on their way at once, each read and then written by the same lane.
 //!
-//! A target on this machine is written in the order of the file ([`Sequence`]); one at a server in any order, but no
-//! chunk is begun further than [`AHEAD_BYTES_MAX`] behind the first that is missing.
+//! A target on this machine is written in the order of the file ([`Sequence`]), but for one of many sources; one at a
+//! server in any order, but if it may have to be completed, no chunk is begun further than [`AHEAD_BYTES_MAX`] behind
+//! the first that is missing.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::failure::CopyError;
-use super::options::Watch;
+use super::options::{CopyOptions, Watch};
 use super::sequence::{Piece, Sequence};
 use super::source::Source;
 use crate::file::File;
@@ -34,6 +35,8 @@ pub(super) struct Pump {
     pub(super) into: Into,
     pub(super) chunk_bytes: usize,
     pub(super) watch: Watch,
+    /// How far a chunk may run ahead of one that is missing.
+    ahead: Option<u64>,
     plan: Mutex<Plan>,
     /// Told when a chunk is done.
     moved: Notify,
@@ -107,14 +110,18 @@ impl Pump {
         source: Source,
         into: Into,
         from: u64,
-        chunk_bytes: usize,
+        options: &CopyOptions,
         watch: Watch,
     ) -> Arc<Self> {
+        let chunk_bytes = options.chunk_bytes;
+        // Only who may have to complete the file has to know what can be missing in it.
+        let bounded = options.resume && matches!(into, Into::Remote { .. });
+        let ahead = bounded.then_some(AHEAD_BYTES_MAX);
         let extents = source.extents(from).await;
         let plan = Mutex::new(Plan::new(from, source.size, extents));
         watch.begin(from, source.size);
         let (moved, turn) = (Notify::new(), tokio::sync::Mutex::default());
-        Arc::new(Self { source, into, chunk_bytes, watch, plan, moved, turn })
+        Arc::new(Self { source, into, chunk_bytes, ahead, watch, plan, moved, turn })
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
@@ -205,11 +212,10 @@ impl Pump {
     }
 
     async fn step(&self) -> Step {
-        let ahead = matches!(self.into, Into::Remote { .. }).then_some(AHEAD_BYTES_MAX);
         loop {
             let mut moved = std::pin::pin!(self.moved.notified());
             moved.as_mut().enable();
-            let step = self.plan().step(self.chunk_bytes.max(1) as u64, ahead);
+            let step = self.plan().step(self.chunk_bytes.max(1) as u64, self.ahead);
             if step != Step::Pause {
                 return step;
             }

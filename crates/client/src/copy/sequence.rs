@@ -94,6 +94,7 @@ struct Waiting {
 struct State {
     /// Where the next piece begins.
     next: u64,
+    ordered: bool,
     waiting: BTreeMap<u64, Waiting>,
     /// Away while a thread of the disk takes pieces.
     taker: Option<Taker>,
@@ -112,9 +113,9 @@ struct Inner {
 }
 
 impl Sequence {
-    /// Begins at byte `next`.
-    pub(super) fn new(next: u64, taker: Taker, disk: Disk) -> Self {
-        let state = State { next, waiting: BTreeMap::new(), taker: Some(taker), failed: None };
+    /// Begins at byte `next`. Not `ordered`, it takes pieces as they come and sums nothing up.
+    pub(super) fn new(next: u64, ordered: bool, taker: Taker, disk: Disk) -> Self {
+        let state = State { next, ordered, waiting: BTreeMap::new(), taker: Some(taker), failed: None };
         Self(Arc::new(Inner { state: Mutex::new(state), idle: Notify::new(), disk }))
     }
 
@@ -131,7 +132,7 @@ impl Sequence {
                 return Err(error.clone());
             }
             state.waiting.insert(offset, Waiting { piece, taken });
-            if offset == state.next
+            if (offset == state.next || !state.ordered)
                 && let Some(taker) = state.taker.take()
             {
                 let this = self.clone();
@@ -161,10 +162,15 @@ impl Sequence {
     /// The next piece after `length` more bytes were taken; or the taker is put back.
     fn next(&self, taker: Taker, length: u64) -> Option<(Taker, u64, Waiting)> {
         let mut state = self.state();
-        state.next += length;
-        let offset = state.next;
-        match state.waiting.remove(&offset) {
-            Some(waiting) => Some((taker, offset, waiting)),
+        let found = if state.ordered {
+            state.next += length;
+            let offset = state.next;
+            state.waiting.remove(&offset).map(|waiting| (offset, waiting))
+        } else {
+            state.waiting.pop_first()
+        };
+        match found {
+            Some((offset, waiting)) => Some((taker, offset, waiting)),
             None => {
                 state.taker = Some(taker);
                 self.0.idle.notify_waiters();
@@ -211,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_are_taken_in_the_order_of_the_file() {
-        let sequence = Sequence::new(10, taker(), Disk::start());
+        let sequence = Sequence::new(10, true, taker(), Disk::start());
         let mut bringing = tokio::task::JoinSet::new();
         for (offset, data) in [(16, "ghi"), (13, "def"), (10, "abc")] {
             let sequence = sequence.clone();
@@ -232,7 +238,8 @@ mod tests {
         let path = std::path::Path::new("/dev/full");
         let options = super::super::CopyOptions::of(&crate::Settings::default());
         let (target, _) = LocalTarget::create(path, &options).unwrap();
-        let sequence = Sequence::new(0, Taker { sums: Vec::new(), out: Out::File(target) }, Disk::start());
+        let sequence =
+            Sequence::new(0, true, Taker { sums: Vec::new(), out: Out::File(target) }, Disk::start());
         let later = sequence.bring(3, Piece::Data("def".into()));
         let first = sequence.bring(0, Piece::Data("abc".into()));
         let (later, first) = tokio::join!(later, first);

@@ -12,11 +12,13 @@ use super::Copier;
 use super::disk::Disk;
 use super::failure::CopyError;
 use super::local::{Kept, LocalSource, read_stream};
+use super::many::Crowd;
 use super::options::CopyOptions;
 use super::place::Place;
 use crate::answers::StatInfo;
 use crate::blocks::Blocks;
 use crate::file::{File, OpenWith};
+use crate::url::Url;
 
 /// An open source.
 pub(super) struct Source {
@@ -36,6 +38,8 @@ pub(super) enum From {
         pages: bool,
     },
     Local(Arc<LocalSource>),
+    /// Several servers.
+    Many(Crowd),
     /// A small file, read when it was opened.
     Memory(Bytes),
     /// Standard input, a pipe or a device: the next bytes are all there is.
@@ -66,6 +70,11 @@ impl Source {
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
         let (size, kept, from) = match place {
+            Place::Remote(url) if options.sources > 1 || !url.others.is_empty() => {
+                let crowd = Crowd::open(copier, url, options).await?;
+                let stat = crowd.stat().clone();
+                (Some(stat.size), Some(kept(&stat)), From::Many(crowd))
+            }
             Place::Remote(url) => {
                 let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
                 let file = copier.client.open(url, &with).await.map_err(|error| match error.code() {
@@ -137,6 +146,7 @@ impl Source {
             From::Remote { file, pages: false } => {
                 file.read(offset, length).await.map_err(CopyError::source)?
             }
+            From::Many(crowd) => crowd.read(offset, length).await?,
             From::Local(source) => {
                 let (source, blocks) = (source.clone(), self.blocks.clone());
                 let read = self.disk.run(move || source.read(offset, length, &blocks)).await;
@@ -164,6 +174,15 @@ impl Source {
             Stream::Device(source) => source.read_next(length, &blocks),
         };
         self.disk.run(read).await.unwrap_or(Err(CopyError::Cancelled))
+    }
+
+    /// Where its server is asked about it.
+    pub(super) fn location(&self) -> Option<Url> {
+        match &self.from {
+            From::Remote { file, .. } => Some(file.location()),
+            From::Many(crowd) => crowd.location(),
+            _ => None,
+        }
     }
 
     /// Whether it has no places.

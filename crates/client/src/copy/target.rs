@@ -150,27 +150,34 @@ impl Target {
         copier: &Copier,
         from: u64,
         sums: Vec<digest::Running>,
+        ordered: bool,
         options: &CopyOptions,
     ) -> Result<(Into, Ending), CopyError> {
         let disk = copier.disk.clone();
-        let sequence = |next, out, sums| Sequence::new(next, Taker { sums, out }, disk);
+        let sequence = |next, ordered, out, sums| Sequence::new(next, ordered, Taker { sums, out }, disk);
         Ok(match self {
             Self::Local(target) => {
-                let read_back = move || target.sum_up(from, sums);
-                let summed = copier.disk.run(read_back).await;
-                let (target, sums) = summed.unwrap_or(Err(CopyError::Cancelled))?;
-                let sequence = sequence(from, Out::File(target), sums);
-                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None })
+                let (target, sums, late) = if ordered {
+                    let read_back = move || target.sum_up(from, sums);
+                    let summed = copier.disk.run(read_back).await;
+                    let (target, sums) = summed.unwrap_or(Err(CopyError::Cancelled))?;
+                    (target, sums, Vec::new())
+                } else {
+                    (target, Vec::new(), sums)
+                };
+                let sequence = sequence(from, ordered, Out::File(target), sums);
+                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None, late })
             }
             Self::Output => {
-                let sequence = sequence(from, Out::Stream, sums);
-                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None })
+                let sequence = sequence(from, true, Out::Stream, sums);
+                let late = Vec::new();
+                (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None, late })
             }
             Self::Remote { file, url, is_new } => {
-                let sequence = (!sums.is_empty()).then(|| sequence(0, Out::Nowhere, sums));
+                let sequence = (!sums.is_empty()).then(|| sequence(0, true, Out::Nowhere, sums));
                 let pages = options.pages && file.channel().has_page_io();
                 let into = Into::Remote { file: file.clone(), pages, sums: sequence.clone() };
-                (into, Ending { sequence, remote: Some(Remote { file, url, is_new }) })
+                (into, Ending { sequence, remote: Some(Remote { file, url, is_new }), late: Vec::new() })
             }
         })
     }
@@ -187,6 +194,8 @@ struct Remote {
 pub(super) struct Ending {
     sequence: Option<Sequence>,
     remote: Option<Remote>,
+    /// Sums of what came in no order, to be made in the end.
+    late: Vec<digest::Running>,
 }
 
 /// A target that has all its bytes, but not yet its name.
@@ -199,16 +208,24 @@ pub(super) struct Written {
 
 impl Ending {
     /// All bytes are there.
-    pub(super) async fn written(self) -> Written {
+    pub(super) async fn written(self, copier: &Copier, size: u64) -> Result<Written, CopyError> {
         let (mut local, mut sums) = (None, Vec::new());
         if let Some(sequence) = self.sequence {
             let (_, taker) = sequence.end().await;
-            sums = taker.sums.into_iter().map(digest::Running::finish).collect();
+            sums = taker.sums;
             if let Out::File(target) = taker.out {
                 local = Some(target);
             }
         }
-        Written { local, remote: self.remote, sums }
+        if let Some(target) = local.take() {
+            let late = self.late;
+            let summed = copier.disk.run(move || target.sum_up_all(size, late)).await;
+            let (target, late) = summed.unwrap_or(Err(CopyError::Cancelled))?;
+            sums.extend(late);
+            local = Some(target);
+        }
+        let sums = sums.into_iter().map(digest::Running::finish).collect();
+        Ok(Written { local, remote: self.remote, sums })
     }
 
     /// Something went wrong: nothing that looks whole stays. At a server everything is there up to `whole_to`.

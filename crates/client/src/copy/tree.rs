@@ -86,23 +86,36 @@ impl Copier {
         listener: Arc<dyn Listener>,
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
-        let (found, mut jobs) = mpsc::channel(KNOWN_MAX);
+        let (found, jobs) = mpsc::channel(KNOWN_MAX);
         let walk = Walk { copier: self.clone(), listener: listener.clone(), found, recursive: all.recursive };
-        let walking = tokio::spawn(walk.run(all.sources.clone(), all.target.clone()));
-        let walking = Aborted(walking);
+        let walking = Aborted(tokio::spawn(walk.run(all.sources.clone(), all.target.clone())));
+        let mut tally = self.copy_found(jobs, &all.options, all.parallel, listener, watch).await?;
+        tally.failed += walking.end().await?;
+        Ok(tally)
+    }
+
+    /// Copies files as they are found.
+    pub(super) async fn copy_found(
+        &self,
+        mut jobs: mpsc::Receiver<CopyJob>,
+        options: &CopyOptions,
+        parallel: usize,
+        listener: Arc<dyn Listener>,
+        watch: &Watch,
+    ) -> Result<Tally, CopyError> {
         let memory = Arc::new(Semaphore::new(MEMORY_BYTES / PERMIT_BYTES));
         let mut running = JoinSet::new();
         let mut tally = Tally::default();
         loop {
-            let room = running.len() < all.parallel.max(1);
+            let room = running.len() < parallel.max(1);
             tokio::select! {
                 biased;
                 () = watch.cancelled() => break,
                 Some(ended) = running.join_next(), if !running.is_empty() => tally.count(ended.ok()),
                 job = jobs.recv(), if room => match job {
                     Some(job) => {
-                        let work = self.clone().one(job, all.options.clone(), listener.clone(), watch.clone(), memory.clone());
-                        running.spawn(work);
+                        let (options, listener) = (options.clone(), listener.clone());
+                        running.spawn(self.clone().one(job, options, listener, watch.clone(), memory.clone()));
                     }
                     None => break,
                 },
@@ -111,11 +124,7 @@ impl Copier {
         while let Some(ended) = running.join_next().await {
             tally.count(ended.ok());
         }
-        if watch.is_cancelled() {
-            return Err(CopyError::Cancelled);
-        }
-        tally.failed += walking.end().await?;
-        Ok(tally)
+        if watch.is_cancelled() { Err(CopyError::Cancelled) } else { Ok(tally) }
     }
 
     /// Copies one file when there is memory for it.
@@ -206,6 +215,10 @@ impl Walk {
                 "{target} is not a directory, but several files were named; create it, or end it with /"
             );
             return Err(CopyError::Usage(text));
+        }
+        if !into && target.ends_with_slash() && !each.is_empty() {
+            // Servers make folders by themselves.
+            self.make_folder(&target, false).await?;
         }
         let several = each.len() > 1;
         for source in each {

@@ -1,0 +1,175 @@
+"""`scalla cp` from several servers at once, from server to server, and `scalla sync`."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+import peers
+import tools
+from tools import data, scalla
+
+MIB = 1024 * 1024
+TPC = peers.SETTINGS + "ofs.tpc ttl 10 20 pgm /usr/bin/xrdcp --server\n"
+
+
+@pytest.fixture
+def copies(ours, theirs, serve):
+    """Three servers with the same file of 40 MiB: ours, a real one, another of ours."""
+    servers = [ours, theirs, serve()]
+    content = data(40 * MIB + 5)
+    for server in servers:
+        path = server.tree / "many"
+        path.write_bytes(content)
+        path.chmod(0o644)
+        peers.give(path)
+    yield servers, content
+    for server in servers:
+        (server.tree / "many").unlink(missing_ok=True)
+
+
+def many(servers):
+    return f"root://{','.join(server.host for server in servers)}//many"
+
+
+def shares(result):
+    return {share["source"]: share for share in json.loads(result.out.splitlines()[0])["shares"]}
+
+
+def test_all_sources_take_part(copies, tmp_path):
+    servers, content = copies
+    told = scalla("cp", "--json", "--checksum", "adler32", many(servers), tmp_path / "out").ok()
+    assert (tmp_path / "out").read_bytes() == content
+    given = shares(told)
+    assert set(given) == {server.host for server in servers}
+    assert all(share["bytes"] > 0 and share["failed"] is None for share in given.values())
+    assert sum(share["bytes"] for share in given.values()) == len(content)
+
+
+def test_to_standard_output_and_to_a_server(copies, area_on):
+    servers, content = copies
+    assert scalla("cp", many(servers), "-").ok().raw == content
+    area = area_on(servers[0])
+    scalla("cp", many(servers[1:]), area.url("file")).ok()
+    assert area.get("file") == content
+
+
+def test_a_source_that_is_not_there_or_has_another_size_is_left_out(copies, tmp_path):
+    servers, content = copies
+    with open(servers[1].tree / "many", "ab") as file:
+        file.write(b"more")
+    (servers[2].tree / "many").unlink()
+    told = scalla("cp", "--json", f"root://localhost:{peers.free_port()},{many(servers)[7:]}", tmp_path / "out",
+                  XRD_CONNECTIONWINDOW="3").ok()
+    assert (tmp_path / "out").read_bytes() == content
+    assert set(shares(told)) == {servers[0].host}
+
+
+def test_a_source_that_dies_costs_its_share_only(copies, tmp_path):
+    servers, content = copies
+    small = dict(XRD_CPCHUNKSIZE="65536")
+    copying = subprocess.Popen([peers.program(), "cp", "--json", many(servers), tmp_path / "out"], stdout=subprocess.PIPE,
+                               env=peers.environment(**small))
+    # What is written grows block by block.
+    tools.wait_until(lambda: copying.poll() is not None or any(e.stat().st_blocks for e in os.scandir(tmp_path)))
+    servers[2].kill()
+    out, _ = copying.communicate(timeout=tools.PATIENCE_SECONDS)
+    assert copying.returncode == 0 and (tmp_path / "out").read_bytes() == content
+    given = {share["source"]: share for share in json.loads(out.splitlines()[0])["shares"]}
+    assert sum(share["bytes"] for share in given.values()) == len(content)
+
+
+def test_a_source_that_hangs_does_not_hold_up_the_end(copies, tmp_path):
+    """Its blocks are asked for elsewhere as soon as nothing else is left to do."""
+    servers, content = copies
+    small = dict(XRD_CPCHUNKSIZE="65536")
+    copying = subprocess.Popen([peers.program(), "cp", many(servers), tmp_path / "out"], env=peers.environment(**small))
+    tools.wait_until(lambda: copying.poll() is not None or any(e.stat().st_blocks for e in os.scandir(tmp_path)))
+    servers[2].process.send_signal(signal.SIGSTOP)
+    try:
+        assert copying.wait(tools.PATIENCE_SECONDS) == 0
+    finally:
+        servers[2].process.send_signal(signal.SIGCONT)
+    assert (tmp_path / "out").read_bytes() == content
+
+
+def test_no_source_is_left(copies, tmp_path):
+    servers, _ = copies
+    for server in servers:
+        (server.tree / "many").unlink()
+    scalla("cp", many(servers), tmp_path / "out").fails(1, "kXR_NotFound")
+    assert os.listdir(tmp_path) == []
+
+
+def test_third_party(area_on):
+    with peers.Theirs(settings=TPC) as source, peers.Theirs(settings=TPC) as target:
+        here, there = area_on(source), area_on(target)
+        # Both servers must see one host under one name: addresses are not looked up here.
+        here.url, there.url = (lambda name, url=area.url: url(name).replace("localhost", "127.0.0.1") for area in (here, there))
+        content = data(20 * MIB + 3)
+        here.put("file", content)
+        told = scalla("cp", "--tpc", "only", "--json", "--checksum", "adler32", here.url("file"), there.url("new")).ok()
+        assert there.get("new") == content and json.loads(told.out.splitlines()[0])["third_party"]
+        scalla("cp", "--tpc", "only", here.url("file"), there.url("new")).fails(1, "exists")
+        scalla("cp", "--tpc", "only", here.url("nope"), there.url("other")).fails(1, "kXR_NotFound")
+        assert os.listdir(there.local) == ["new"]
+
+
+def test_third_party_where_a_server_cannot(area, area_on, theirs, tmp_path):
+    """The real server here was not told to: the bytes pass through the client with `first`, not with `only`."""
+    here, there = area_on(theirs), area
+    here.put("file", b"content")
+    scalla("cp", "--tpc", "only", here.url("file"), there.url("new")).fails(1)
+    assert not (there.local / "new").exists()
+    scalla("cp", "--tpc", "first", here.url("file"), there.url("new")).ok()
+    assert there.get("new") == b"content"
+    scalla("cp", "--tpc", "only", here.url("file"), tmp_path / "out").fails(1, "only when both")
+
+
+def tree(folder):
+    """Names and contents of all files below, and the names of folders."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        found[str(path.relative_to(folder))] = path.read_bytes() if path.is_file() else None
+    return found
+
+
+@pytest.mark.parametrize("way", ["up", "down", "between"])
+def test_sync(area, area_on, ours, theirs, tmp_path, way):
+    other = area_on(theirs if area.server is ours else ours)
+    local = tmp_path / "local"
+    local.mkdir()
+    (source, here), (target, there) = dict(
+        up=((local, local), (area.url("t"), area.local / "t")),
+        down=((area.url("t"), area.local / "t"), (local, local)),
+        between=((area.url("t"), area.local / "t"), (other.url("t"), other.local / "t")),
+    )[way]
+
+    for name in ["a", "deep/b", "deep/er/c"]:
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_bytes(name.encode() * 100)
+        os.utime(here / name, (tools.AGED, tools.AGED))
+    (here / "empty").mkdir()
+    planned = scalla("sync", "--dry-run", source, target).ok().out.splitlines()
+    assert len(planned) == 3 and all(line.startswith("copy ") for line in planned)
+    assert not there.exists() or not os.listdir(there)
+    scalla("sync", source, target).ok()
+    assert tree(there) == tree(here)
+    # Nothing is left to do, by time and by checksum.
+    assert scalla("sync", "-v", source, target).ok().out == ""
+    assert scalla("sync", "-v", "--checksum", "adler32", source, target).ok().out == ""
+    # The same size, not newer, another content: only the checksum tells.
+    (here / "a").write_bytes(b"b" * 100)
+    os.utime(here / "a", (tools.AGED - 100, tools.AGED - 100))
+    (there / "surplus").mkdir()
+    (there / "surplus" / "x").write_bytes(b"x")
+    for path in [there / "surplus", there / "surplus" / "x"]:
+        peers.give(path)
+    assert scalla("sync", "-v", source, target).ok().out == ""
+    scalla("sync", "--checksum", "adler32", source, target).ok()
+    assert (there / "a").read_bytes() == b"b" * 100 and (there / "surplus" / "x").exists()
+    scalla("sync", "--delete", source, target).ok()
+    assert tree(there) == tree(here)
+    scalla("sync", area.url("none"), tmp_path / "x").fails(1, "no directory")

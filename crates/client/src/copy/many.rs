@@ -1,0 +1,395 @@
+//! One file from many sources at once.
+//!
+//! All copies that a deep locate finds, or that the URL names, are opened and take part as their rates allow
+//! ([`Shares`]). Blocks come with page checksums; a source that fails, lies about the size, or does not answer is given
+//! up, and its blocks are asked for elsewhere. Sources that appear later join.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use wire::xroot::flags::LocateOptions;
+
+use super::Copier;
+use super::failure::CopyError;
+use super::options::{CopyOptions, Share};
+use super::shares::{Attempt, Shares};
+use crate::answers::StatInfo;
+use crate::client::Client;
+use crate::failure::Error;
+use crate::file::{File, OpenWith};
+use crate::settings::Source as Setting;
+use crate::url::Url;
+
+/// Most sources of one copy.
+pub const SOURCES_MAX: usize = 32;
+/// Blocks on their way from one source.
+const PLACES: usize = 4;
+/// The same for each of several connections to it.
+const PLACES_OF_STREAM: usize = 2;
+/// How long others are waited for when the first source is open.
+const OTHERS_TIME: Duration = Duration::from_secs(2);
+/// Time between searches for more sources.
+const SEARCH_TIME: Duration = Duration::from_secs(5);
+/// How often it is looked whether a block should be asked for again elsewhere.
+const LOOK_TIME: Duration = Duration::from_millis(20);
+
+/// The sources of one file.
+pub(super) struct Crowd(Arc<Inner>);
+
+struct Inner {
+    /// Does not wait for servers that are lost: others have the same.
+    client: Client,
+    url: Url,
+    with: OpenWith,
+    pages: bool,
+    most: usize,
+    places: usize,
+    stat: StatInfo,
+    state: Mutex<State>,
+    /// Told when a place is free, a source has joined, or one has gone.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    shares: Shares,
+    members: Vec<Member>,
+    searching: Option<tokio::task::AbortHandle>,
+}
+
+/// A source; its number is that of [`Shares`].
+struct Member {
+    file: File,
+    at: String,
+    failed: Option<String>,
+}
+
+/// A source that is open.
+struct Opened {
+    file: File,
+    stat: StatInfo,
+}
+
+impl Crowd {
+    /// Finds and opens the sources.
+    pub(super) async fn open(copier: &Copier, url: &Url, options: &CopyOptions) -> Result<Self, CopyError> {
+        let most = options.sources.clamp(1, SOURCES_MAX).max(url.others.len() + 1).min(SOURCES_MAX);
+        let mut settings = copier.client.settings().clone();
+        for (name, value) in [("ReadRecovery", "false"), ("ConnectionRetry", "1")] {
+            // Names and values are good.
+            settings.set(name, value, Setting::Option).ok();
+        }
+        let streams = usize::try_from(settings.sub_streams_per_channel.clamp(1, 16)).unwrap_or(1);
+        let client = Client::with(settings, "scalla");
+        let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
+        let places = if url.others.is_empty() { find(&client, url).await } else { Ok(url.each().collect()) };
+        let places = places.map_err(CopyError::source)?;
+        let mut opened = open_all(&client, places, &with, most).await?;
+        // The size that most have; of equally many the first.
+        let sizes: Vec<u64> = opened.iter().map(|opened| opened.stat.size).collect();
+        let votes = |size: u64| sizes.iter().filter(|other| **other == size).count();
+        let size = sizes.iter().rev().copied().max_by_key(|size| votes(*size)).unwrap_or(0);
+        opened.retain(|opened| opened.stat.size == size);
+        let Some(first) = opened.first() else {
+            return Err(CopyError::NoSource { place: url.to_string(), reasons: Vec::new() });
+        };
+        let crowd = Arc::new(Inner {
+            stat: first.stat.clone(),
+            client,
+            url: url.clone(),
+            with,
+            pages: options.pages,
+            most,
+            places: PLACES.max(PLACES_OF_STREAM * streams),
+            state: Mutex::default(),
+            changed: Notify::new(),
+        });
+        opened.into_iter().for_each(|opened| crowd.join(opened));
+        let searching = tokio::spawn(search(Arc::downgrade(&crowd))).abort_handle();
+        crowd.state().searching = Some(searching);
+        Ok(Self(crowd))
+    }
+
+    /// The status that the sources agree on.
+    pub(super) fn stat(&self) -> &StatInfo {
+        &self.0.stat
+    }
+
+    /// Where the file is open at the moment, for questions about it.
+    pub(super) fn location(&self) -> Option<Url> {
+        let state = self.0.state();
+        let (_, member) = state.members.iter().enumerate().find(|(n, _)| state.shares.is_present(*n))?;
+        Some(member.file.location())
+    }
+
+    /// Requests that may be on their way at once.
+    pub(super) fn lanes(&self) -> usize {
+        self.0.places * self.0.most
+    }
+
+    /// What each source gave.
+    pub(super) fn shares(&self) -> Vec<Share> {
+        let state = self.0.state();
+        let share = |(number, member): (usize, &Member)| Share {
+            source: member.at.clone(),
+            bytes: state.shares.bytes(number),
+            failed: member.failed.clone(),
+        };
+        state.members.iter().enumerate().map(share).collect()
+    }
+
+    /// Reads a block from whoever gives it.
+    pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, CopyError> {
+        let mut running = JoinSet::new();
+        let mut asked: Vec<(Attempt, usize)> = Vec::new();
+        let result = self.race(offset, length, &mut running, &mut asked).await;
+        let mut state = self.0.state();
+        asked.iter().for_each(|(attempt, _)| state.shares.forget(*attempt));
+        drop(state);
+        self.0.changed.notify_waiters();
+        result
+    }
+
+    async fn race(
+        &self,
+        offset: u64,
+        length: usize,
+        running: &mut JoinSet<(Attempt, usize, Result<Bytes, Error>)>,
+        asked: &mut Vec<(Attempt, usize)>,
+    ) -> Result<Bytes, CopyError> {
+        loop {
+            if running.is_empty() {
+                let member = self.place().await?;
+                self.ask(member, offset, length, running, asked);
+            }
+            tokio::select! {
+                ended = running.join_next() => {
+                    let Some(Ok((attempt, member, read))) = ended else { return Err(CopyError::Cancelled) };
+                    asked.retain(|(other, _)| *other != attempt);
+                    match read {
+                        Ok(data) if data.len() == length => {
+                            self.0.state().shares.done(attempt, length as u64, Instant::now());
+                            return Ok(data);
+                        }
+                        Ok(data) => {
+                            let end = offset + data.len() as u64;
+                            self.0.give_up(attempt, member, format!("it ends at byte {end}"));
+                        }
+                        Err(error) => self.0.give_up(attempt, member, error.to_string()),
+                    }
+                }
+                () = tokio::time::sleep(LOOK_TIME) => self.look(offset, length, running, asked),
+            }
+        }
+    }
+
+    /// A free place at a source.
+    async fn place(&self) -> Result<usize, CopyError> {
+        self.0.state().shares.wait(true);
+        let found = self.next_place().await;
+        self.0.state().shares.wait(false);
+        found
+    }
+
+    async fn next_place(&self) -> Result<usize, CopyError> {
+        loop {
+            let mut changed = std::pin::pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            {
+                let state = self.0.state();
+                if let Some(member) = state.shares.place(&[]) {
+                    return Ok(member);
+                }
+                if state.shares.present() == 0 {
+                    let reason = |member: &Member| {
+                        let why = member.failed.as_deref().unwrap_or("given up");
+                        format!("{}: {why}", member.at)
+                    };
+                    let reasons = state.members.iter().map(reason).collect();
+                    return Err(CopyError::NoSource { place: self.0.url.to_string(), reasons });
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn ask(
+        &self,
+        member: usize,
+        offset: u64,
+        length: usize,
+        running: &mut JoinSet<(Attempt, usize, Result<Bytes, Error>)>,
+        asked: &mut Vec<(Attempt, usize)>,
+    ) {
+        let mut state = self.0.state();
+        let attempt = state.shares.begin(member, offset, Instant::now());
+        asked.push((attempt, member));
+        let Some(file) = state.members.get(member).map(|member| member.file.clone()) else { return };
+        let pages = self.0.pages;
+        running.spawn(async move {
+            let read =
+                if pages { file.read_pages(offset, length).await } else { file.read(offset, length).await };
+            (attempt, member, read)
+        });
+    }
+
+    /// Asks for the block elsewhere too, if it is time to.
+    fn look(
+        &self,
+        offset: u64,
+        length: usize,
+        running: &mut JoinSet<(Attempt, usize, Result<Bytes, Error>)>,
+        asked: &mut Vec<(Attempt, usize)>,
+    ) {
+        let now = Instant::now();
+        let not: Vec<usize> = asked.iter().map(|(_, member)| *member).collect();
+        let (second, overdue) = {
+            let state = self.0.state();
+            (state.shares.second(offset, &not, now), state.shares.overdue(now))
+        };
+        if let Some(member) = overdue {
+            self.0.leave(member, "it did not answer".to_owned());
+            if not == [member] {
+                // Its answer is not waited for any longer; another place is found for the block.
+                let mut state = self.0.state();
+                asked.drain(..).for_each(|(attempt, _)| state.shares.forget(attempt));
+                running.abort_all();
+                running.detach_all();
+            }
+        }
+        if let Some(member) = second {
+            self.ask(member, offset, length, running, asked);
+        }
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        if let Some(searching) = &self.0.state().searching {
+            searching.abort();
+        }
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A source takes part, unless it does already.
+    fn join(&self, Opened { file, stat }: Opened) {
+        let at = file.location().authority();
+        let mut state = self.state();
+        let known = state.members.iter().any(|member| member.at == at);
+        if known || stat.size != self.stat.size || state.shares.present() >= self.most {
+            return;
+        }
+        state.shares.join(self.places);
+        state.members.push(Member { file, at, failed: None });
+        drop(state);
+        self.changed.notify_waiters();
+    }
+
+    fn give_up(&self, attempt: Attempt, member: usize, why: String) {
+        self.state().shares.forget(attempt);
+        self.leave(member, why);
+    }
+
+    fn leave(&self, member: usize, why: String) {
+        let mut state = self.state();
+        state.shares.leave(member);
+        if let Some(member) = state.members.get_mut(member) {
+            member.failed.get_or_insert(why);
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+}
+
+/// Looks for sources that appear later.
+async fn search(crowd: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(SEARCH_TIME).await;
+        let Some(inner) = crowd.upgrade() else { return };
+        if inner.state().shares.present() >= inner.most {
+            continue;
+        }
+        let places = if inner.url.others.is_empty() {
+            find(&inner.client, &inner.url).await.unwrap_or_default()
+        } else {
+            inner.url.each().collect()
+        };
+        for place in places {
+            let known = inner.state().members.iter().any(|member| member.at == place.authority());
+            if known {
+                continue;
+            }
+            if let Ok(opened) = open(&inner.client, &place, &inner.with).await {
+                inner.join(opened);
+            }
+        }
+    }
+}
+
+/// Where the file is, its own host last: a manager would only send to one of the others.
+async fn find(client: &Client, url: &Url) -> Result<Vec<Url>, Error> {
+    let files = client.file_system(url);
+    let locations = files.locate_deep(&url.target(), LocateOptions::PREFNAME).await?;
+    let at = |location: &crate::answers::Location| files.beside(location).url().with_path(&url.path);
+    let mut places: Vec<Url> = locations.iter().filter(|location| !location.pending).map(at).collect();
+    if places.is_empty() {
+        places.push(url.clone());
+    }
+    Ok(places)
+}
+
+async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Opened, Error> {
+    let file = client.open(url, with).await?;
+    let stat = match file.stat_at_open() {
+        Some(stat) => stat,
+        None => file.stat().await?,
+    };
+    Ok(Opened { file, stat })
+}
+
+/// Opens at all places at once, and does not wait long for those that are slow to answer.
+async fn open_all(
+    client: &Client,
+    places: Vec<Url>,
+    with: &OpenWith,
+    most: usize,
+) -> Result<Vec<Opened>, CopyError> {
+    let mut opening = JoinSet::new();
+    for (number, place) in places.into_iter().take(most).enumerate() {
+        let (client, with) = (client.clone(), with.clone());
+        opening.spawn(async move { (number, open(&client, &place, &with).await) });
+    }
+    let (mut opened, mut failed) = (Vec::new(), None);
+    let mut until = None;
+    loop {
+        let next = async {
+            match until {
+                Some(until) => tokio::time::timeout_at(until, opening.join_next()).await.ok().flatten(),
+                None => opening.join_next().await,
+            }
+        };
+        match next.await {
+            Some(Ok((number, Ok(one)))) => {
+                until.get_or_insert_with(|| Instant::now() + OTHERS_TIME);
+                opened.push((number, one));
+            }
+            Some(Ok((_, Err(error)))) => failed = Some(error),
+            Some(Err(_)) => {}
+            None => break,
+        }
+    }
+    opened.sort_by_key(|(number, _)| *number);
+    match failed {
+        Some(error) if opened.is_empty() => Err(CopyError::source(error)),
+        _ => Ok(opened.into_iter().map(|(_, opened)| opened).collect()),
+    }
+}

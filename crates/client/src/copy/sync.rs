@@ -1,0 +1,367 @@
+//! Makes a folder like another one: copies what is missing or different, and removes what is too much when told to.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use digest::{Algorithm, Running};
+use tokio::sync::mpsc;
+
+use super::Copier;
+use super::failure::{CopyError, Side};
+use super::options::{CopyJob, CopyOptions, Watch};
+use super::place::Place;
+use super::tree::{Listener, Tally};
+use crate::filesystem::ListWith;
+
+/// When two files count as equal. Sizes are compared in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Equal {
+    /// The target is not older than the source.
+    #[default]
+    Time,
+    /// Their checksums are the same.
+    Checksum(Algorithm),
+    /// Nothing else counts.
+    Size,
+}
+
+/// What is to become like what.
+#[derive(Clone, Debug)]
+pub struct Sync {
+    /// The folder that is the model.
+    pub source: Place,
+    /// The folder that is to be like it.
+    pub target: Place,
+    /// When files count as equal.
+    pub equal: Equal,
+    /// What the source does not have is removed.
+    pub delete: bool,
+    /// Nothing is done, it is only said what would be.
+    pub dry_run: bool,
+    /// Most copies at once.
+    pub parallel: usize,
+    /// How files are copied.
+    pub options: CopyOptions,
+}
+
+/// What is done to one path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It is copied, of so many bytes: it is missing, or not equal.
+    Copy(Place, u64),
+    /// It is removed, as the source does not have it.
+    Remove(Place),
+    /// A folder is removed, which is empty by then.
+    RemoveFolder(Place),
+}
+
+/// A file or folder below one of the two.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Found {
+    is_folder: bool,
+    size: u64,
+    /// Seconds since the epoch.
+    modified: i64,
+}
+
+type Tree = BTreeMap<String, Found>;
+type Named = (String, Found);
+
+impl Copier {
+    /// Makes `sync.target` like `sync.source`. `tell` hears of each step before it is taken.
+    ///
+    /// # Errors
+    /// [`CopyError`] when one of the folders cannot be read, or it was stopped. Single failures are told to `listener`.
+    pub async fn sync(
+        &self,
+        sync: &Sync,
+        tell: impl Fn(&Step),
+        listener: Arc<dyn Listener>,
+        watch: &Watch,
+    ) -> Result<Tally, CopyError> {
+        let source = self.tree(&sync.source, Side::Source).await?;
+        let source = source.ok_or_else(|| {
+            CopyError::Usage(format!("{} is no directory; scalla cp copies single files", sync.source))
+        })?;
+        let target = self.tree(&sync.target, Side::Target).await?.unwrap_or_default();
+        let (copies, removals) = plan(&source, &target);
+        let mut jobs = Vec::new();
+        for (name, found) in copies {
+            let job = CopyJob {
+                source: sync.source.join(&name),
+                target: sync.target.join(&name),
+                size: Some(found.size),
+            };
+            let there = target.get(&name).copied();
+            if !self.is_equal(&job, found, there, sync.equal).await? {
+                tell(&Step::Copy(job.target.clone(), found.size));
+                jobs.push(job);
+            }
+        }
+        let mut tally = Tally::default();
+        if !sync.dry_run {
+            // What is there is older or different: it is replaced when the new one is whole.
+            let options = CopyOptions { force: true, preserve: true, ..sync.options.clone() };
+            let (found, queue) = mpsc::channel(jobs.len().max(1));
+            for job in jobs {
+                listener.found(&job);
+                // There is room for all of them.
+                found.try_send(job).ok();
+            }
+            drop(found);
+            self.make_folders(&sync.target, &source, &target, &listener, &mut tally).await;
+            let copied = self.copy_found(queue, &options, sync.parallel, listener.clone(), watch).await?;
+            tally = Tally { failed: tally.failed + copied.failed, ..copied };
+        }
+        if sync.delete {
+            self.remove(sync, &removals, &tell, &listener, watch, &mut tally).await?;
+        }
+        Ok(tally)
+    }
+
+    /// Folders that the target does not have, those above first: local ones are needed by the files in them, and those at
+    /// servers may be empty.
+    async fn make_folders(
+        &self,
+        root: &Place,
+        source: &Tree,
+        target: &Tree,
+        listener: &Arc<dyn Listener>,
+        tally: &mut Tally,
+    ) {
+        let missing = source.iter().filter(|(name, found)| found.is_folder && !target.contains_key(*name));
+        let places = missing.map(|(name, _)| root.join(name));
+        for place in std::iter::once(root.clone()).chain(places) {
+            let made = match &place {
+                Place::Local(path) => {
+                    let path = path.clone();
+                    let make = move || {
+                        let made = std::fs::create_dir_all(&path);
+                        made.map_err(|error| CopyError::local("mkdir", &path, &error))
+                    };
+                    self.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
+                }
+                Place::Remote(url) => {
+                    let made = self.client.file_system(url).mkdir(&url.path, 0o755, true).await;
+                    made.map_err(CopyError::target)
+                }
+                Place::Stream => Ok(()),
+            };
+            if let Err(error) = made {
+                listener.missed(&error);
+                tally.failed += 1;
+            }
+        }
+    }
+
+    async fn remove(
+        &self,
+        sync: &Sync,
+        removals: &[(String, Found)],
+        tell: &impl Fn(&Step),
+        listener: &Arc<dyn Listener>,
+        watch: &Watch,
+        tally: &mut Tally,
+    ) -> Result<(), CopyError> {
+        for (name, found) in removals {
+            if watch.is_cancelled() {
+                return Err(CopyError::Cancelled);
+            }
+            let place = sync.target.join(name);
+            let step =
+                if found.is_folder { Step::RemoveFolder(place.clone()) } else { Step::Remove(place.clone()) };
+            tell(&step);
+            if sync.dry_run {
+                continue;
+            }
+            if let Err(error) = self.remove_one(&place, found.is_folder).await {
+                listener.missed(&error);
+                tally.failed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_one(&self, place: &Place, is_folder: bool) -> Result<(), CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                let remove = move || {
+                    let removed =
+                        if is_folder { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
+                    removed.map_err(|error| CopyError::local("remove", &path, &error))
+                };
+                self.disk.run(remove).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let files = self.client.file_system(url);
+                let removed =
+                    if is_folder { files.rmdir(&url.path).await } else { files.rm(&url.path).await };
+                removed.map_err(CopyError::target)
+            }
+            Place::Stream => Ok(()),
+        }
+    }
+
+    async fn is_equal(
+        &self,
+        job: &CopyJob,
+        source: Found,
+        target: Option<Found>,
+        equal: Equal,
+    ) -> Result<bool, CopyError> {
+        let Some(target) = target.filter(|target| !target.is_folder && target.size == source.size) else {
+            return Ok(false);
+        };
+        match equal {
+            Equal::Size => Ok(true),
+            Equal::Time => Ok(target.modified >= source.modified),
+            Equal::Checksum(algorithm) => {
+                let (source, target) = tokio::try_join!(
+                    self.checksum_of(&job.source, algorithm, Side::Source),
+                    self.checksum_of(&job.target, algorithm, Side::Target),
+                )?;
+                Ok(source == target)
+            }
+        }
+    }
+
+    /// In lower-case hexadecimal.
+    async fn checksum_of(
+        &self,
+        place: &Place,
+        algorithm: Algorithm,
+        side: Side,
+    ) -> Result<String, CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                let sum = move || local_checksum(&path, algorithm);
+                self.disk.run(sum).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let sum = self.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await;
+                let sum = sum.map_err(|error| CopyError::Remote { side, error })?;
+                // Some servers leave leading zeros out.
+                Ok(format!("{:0>width$}", sum.value.to_ascii_lowercase(), width = algorithm.bytes() * 2))
+            }
+            Place::Stream => Ok(String::new()),
+        }
+    }
+
+    /// Everything below a folder by its path from there; `None` when there is no such folder.
+    async fn tree(&self, root: &Place, side: Side) -> Result<Option<Tree>, CopyError> {
+        let mut tree = Tree::new();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            let place = if folder.is_empty() { root.clone() } else { root.join(&folder) };
+            let Some(entries) = self.found(&place, side).await? else {
+                if folder.is_empty() {
+                    return Ok(None);
+                }
+                continue;
+            };
+            for (name, found) in entries {
+                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                if found.is_folder {
+                    folders.push(path.clone());
+                }
+                tree.insert(path, found);
+            }
+        }
+        Ok(Some(tree))
+    }
+
+    async fn found(&self, place: &Place, side: Side) -> Result<Option<Vec<(String, Found)>>, CopyError> {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                let list = move || local_found(&path);
+                self.disk.run(list).await.unwrap_or(Err(CopyError::Cancelled))
+            }
+            Place::Remote(url) => {
+                let with = ListWith { stat: true, ..ListWith::default() };
+                let listed = match self.client.file_system(url).list(&url.path, &with).await {
+                    Ok(listed) => listed,
+                    Err(error) if error.is_not_found() => return Ok(None),
+                    Err(error) => return Err(CopyError::Remote { side, error }),
+                };
+                let found = |entry: crate::answers::Entry| {
+                    let stat = entry.stat?;
+                    let found = Found { is_folder: stat.is_dir(), size: stat.size, modified: stat.mtime };
+                    Some((entry.name, found))
+                };
+                Ok(Some(listed.into_iter().filter_map(found).collect()))
+            }
+            Place::Stream => Ok(None),
+        }
+    }
+}
+
+/// Files of the source, in order; and what only the target has, contents before their folders. What is a folder on one
+/// side and a file on the other is left alone: the copy will say so.
+fn plan(source: &Tree, target: &Tree) -> (Vec<Named>, Vec<Named>) {
+    let files = source.iter().filter(|(_, found)| !found.is_folder);
+    let copies = files.map(|(name, found)| (name.clone(), *found)).collect();
+    let surplus = target.iter().filter(|(name, _)| !source.contains_key(*name));
+    let removals = surplus.rev().map(|(name, found)| (name.clone(), *found)).collect();
+    (copies, removals)
+}
+
+fn local_found(path: &std::path::Path) -> Result<Option<Vec<(String, Found)>>, CopyError> {
+    let fail = |error| CopyError::local("list", path, &error);
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(fail(error)),
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(fail)?;
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        // Links to files count as these; folders behind links are not walked.
+        let link = entry.file_type().map_err(fail)?.is_symlink();
+        let Ok(meta) = std::fs::metadata(entry.path()) else { continue };
+        if (link && meta.is_dir()) || !(meta.is_dir() || meta.is_file()) {
+            continue;
+        }
+        let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified = modified.and_then(|time| i64::try_from(time.as_secs()).ok()).unwrap_or(0);
+        found.push((name, Found { is_folder: meta.is_dir(), size: meta.len(), modified }));
+    }
+    Ok(Some(found))
+}
+
+fn local_checksum(path: &std::path::Path, algorithm: Algorithm) -> Result<String, CopyError> {
+    use std::io::Read;
+    let fail = |error| CopyError::local("read", path, &error);
+    let mut file = std::fs::File::open(path).map_err(fail)?;
+    let (mut running, mut buffer) = (Running::new(algorithm), vec![0; 1024 * 1024]);
+    loop {
+        match file.read(&mut buffer).map_err(fail)? {
+            0 => return Ok(running.finish().hex()),
+            count => running.update(buffer.get(..count).unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_copied_and_the_surplus_goes_from_the_leaves_on() {
+        let file = Found { is_folder: false, size: 1, modified: 0 };
+        let folder = Found { is_folder: true, ..file };
+        let tree = |entries: &[(&str, Found)]| -> Tree {
+            entries.iter().map(|(name, found)| ((*name).to_owned(), *found)).collect()
+        };
+        let source = tree(&[("a", file), ("d", folder), ("d/b", file)]);
+        let target = tree(&[("d", folder), ("d/old", folder), ("d/old/x", file), ("z", file)]);
+        let (copies, removals) = plan(&source, &target);
+        let names = |list: &[(String, Found)]| list.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&copies), ["a", "d/b"]);
+        assert_eq!(names(&removals), ["z", "d/old/x", "d/old"]);
+    }
+}

@@ -1,0 +1,290 @@
+//! Copies from server to server: the target's server fetches, we introduce both to each other and wait.
+//!
+//! The source is opened for a look, then the target with the key of the rendezvous; the first sync starts the job, the
+//! source is told who will come, and the second sync is answered when the job is done.
+//! Source: xroot protocol 5.2.0, section 4.3.
+
+use std::fmt::Write;
+use std::io::Read;
+use std::time::Duration;
+
+use wire::xroot::ErrorCode;
+use wire::xroot::codes::QueryType;
+
+use super::Copier;
+use super::checks::Checks;
+use super::failure::{CopyError, Side};
+use super::job::done;
+use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
+use super::place::Place;
+use super::target::unless_stopped;
+use crate::client::Client;
+use crate::failure::Error;
+use crate::file::{File, OpenWith};
+use crate::settings::Source;
+use crate::url::Url;
+
+/// Time between looks at how far it is.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+/// How long a server is asked to stop and to remove what there is.
+const REMOVE_TIME: Duration = Duration::from_secs(5);
+/// Bytes of a key: 24 hexadecimal digits.
+const KEY_BYTES: usize = 12;
+
+/// Why servers did not copy from each other.
+pub(super) enum Refused {
+    /// They cannot; nothing has happened, and the bytes can pass through here.
+    Cannot(CopyError),
+    /// It went wrong.
+    Failed(CopyError),
+}
+
+impl Refused {
+    pub(super) fn into_error(self) -> CopyError {
+        match self {
+            Self::Cannot(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// The source, looked at.
+struct Seen {
+    /// At the server that has it.
+    at: Url,
+    size: u64,
+}
+
+impl Copier {
+    /// Has the target's server fetch the file.
+    pub(super) async fn third_party(
+        &self,
+        job: &CopyJob,
+        options: &CopyOptions,
+        watch: &Watch,
+    ) -> Result<CopyDone, Refused> {
+        let (Place::Remote(source), Place::Remote(target)) = (&job.source, &job.target) else {
+            let text = "servers copy from each other only when both places are at servers";
+            return Err(Refused::Cannot(CopyError::Usage(text.to_owned())));
+        };
+        let client = steadfast(&self.client);
+        let seen = unless_stopped(watch, look(&client, source)).await.map_err(Refused::Cannot)?;
+        // Asked before anything is made: a refused open may leave an empty file.
+        let able_both = async {
+            able(&client, &seen.at, Side::Source).await?;
+            able(&client, target, Side::Target).await
+        };
+        unless_stopped(watch, able_both).await.map_err(Refused::Cannot)?;
+        let key = key().map_err(Refused::Cannot)?;
+        let opening = open_target(&client, target, &seen, &key, options);
+        let file = unless_stopped(watch, opening).await.map_err(|error| match &error {
+            CopyError::Remote { error: refused, .. } if cannot(refused) => Refused::Cannot(error),
+            _ => Refused::Failed(error),
+        })?;
+        let there = file.location();
+        if let Err(error) = unless_stopped(watch, able(&client, &there, Side::Target)).await {
+            clean(&client, &file).await;
+            return Err(Refused::Cannot(error));
+        }
+        watch.begin(0, Some(seen.size));
+        if let Err(error) = unless_stopped(watch, meet(&client, &file, &seen, &key, watch)).await {
+            clean(&client, &file).await;
+            return Err(Refused::Failed(error));
+        }
+        let at = file.location();
+        let closed = file.close().await.map_err(CopyError::target);
+        closed.map_err(Refused::Failed)?;
+        let checksums = self.compared(job, options, &seen, &at).await.map_err(Refused::Failed)?;
+        Ok(CopyDone { third_party: true, checksums, ..done(seen.size, seen.size) })
+    }
+
+    /// Compares what both servers say.
+    async fn compared(
+        &self,
+        job: &CopyJob,
+        options: &CopyOptions,
+        seen: &Seen,
+        at: &Url,
+    ) -> Result<Vec<(Place, crate::answers::Checksum)>, CopyError> {
+        let has = self.client.file_system(at).find(&at.path).await.map_err(CopyError::target)?;
+        let has = has.map_or(0, |stat| stat.size);
+        if has != seen.size {
+            let place = job.target.to_string();
+            return Err(CopyError::Short { place, at: has, size: seen.size });
+        }
+        let mut told = Vec::new();
+        for wish in Checks::wishes(self, Some(&seen.at), options).await {
+            let (algorithm, against) = wish;
+            let ask = async |url: &Url| {
+                self.client.file_system(url).checksum(&url.path, Some(algorithm.name())).await
+            };
+            let (of_source, of_target) = match against {
+                Against::PrintSource => (Some(ask(&seen.at).await.map_err(CopyError::source)?), None),
+                Against::EachOther => {
+                    let both = tokio::join!(ask(&seen.at), ask(at));
+                    (Some(both.0.map_err(CopyError::source)?), Some(both.1.map_err(CopyError::target)?))
+                }
+                Against::PrintTarget | Against::Value(_) => {
+                    (None, Some(ask(at).await.map_err(CopyError::target)?))
+                }
+            };
+            let expected = match &against {
+                Against::Value(value) => Some(value.clone()),
+                Against::EachOther => of_source.as_ref().map(|sum| sum.value.clone()),
+                _ => None,
+            };
+            if let (Some(expected), Some(found)) = (expected, &of_target) {
+                let compared = super::checks::compare(&job.target, algorithm, found, &expected);
+                if let Err(error) = compared {
+                    self.client.file_system(at).rm(&at.path).await.ok();
+                    return Err(error);
+                }
+            }
+            match (of_target, of_source) {
+                (Some(sum), _) => told.push((job.target.clone(), sum)),
+                (None, Some(sum)) => told.push((job.source.clone(), sum)),
+                _ => {}
+            }
+        }
+        Ok(told)
+    }
+}
+
+/// A client that does not open files again when their connection is lost: the rendezvous would be lost with it.
+fn steadfast(client: &Client) -> Client {
+    let mut settings = client.settings().clone();
+    for name in ["ReadRecovery", "WriteRecovery"] {
+        // Names and values are good.
+        settings.set(name, "false", Source::Option).ok();
+    }
+    if !settings.is_set("RequestTimeout") {
+        let seconds = settings.cp_tpc_timeout.to_string();
+        settings.set("RequestTimeout", &seconds, Source::Option).ok();
+    }
+    Client::with(settings, "scalla")
+}
+
+fn with_cgi(url: &Url, elements: &str) -> Url {
+    let mut url = url.clone();
+    url.merge_cgi(elements);
+    url
+}
+
+async fn look(client: &Client, source: &Url) -> Result<Seen, CopyError> {
+    let url = with_cgi(source, "tpc.stage=placement");
+    let file = client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?;
+    let stat = match file.stat_at_open() {
+        Some(stat) => stat,
+        None => file.stat().await.map_err(CopyError::source)?,
+    };
+    let mut at = file.location();
+    at.cgi.remove("tpc.stage");
+    file.close().await.ok();
+    Ok(Seen { at, size: stat.size })
+}
+
+async fn open_target(
+    client: &Client,
+    target: &Url,
+    seen: &Seen,
+    key: &str,
+    options: &CopyOptions,
+) -> Result<File, CopyError> {
+    let place = seen.at.authority();
+    let (lfn, scheme) = (&seen.at.path, seen.at.scheme.name());
+    let mut cgi = format!(
+        "tpc.dlg={place}&tpc.dlgon=0&tpc.key={key}&tpc.lfn={lfn}&tpc.spr={scheme}&tpc.src={place}&tpc.stage=copy&tpc.tpr={}",
+        target.scheme.name()
+    );
+    let streams = client.settings().sub_streams_per_channel.saturating_sub(1).min(15);
+    if streams > 0 {
+        // Writing to a text cannot fail.
+        write!(cgi, "&tpc.str={streams}").ok();
+    }
+    let own: Vec<String> = seen.at.cgi.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    if !own.is_empty() {
+        write!(cgi, "&tpc.scgi={}", own.join("\t")).ok();
+    }
+    let mut with = if options.force { OpenWith::overwrite() } else { OpenWith::create() };
+    with = with.make_path().expected_size(seen.size);
+    if options.persist_on_successful_close {
+        with = with.persist_on_successful_close();
+    }
+    let url = with_cgi(target, &cgi);
+    client.open(&url, &with).await.map_err(|error| match error.code() {
+        Some(ErrorCode::IT_EXISTS) => CopyError::Exists(target.to_string()),
+        Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(target.to_string()),
+        _ => CopyError::target(error),
+    })
+}
+
+/// Whether a refusal says that the server has no part in such copies.
+fn cannot(error: &Error) -> bool {
+    matches!(error.code(), Some(ErrorCode::UNSUPPORTED | ErrorCode::NOT_AUTHORIZED | ErrorCode::TLS_REQUIRED))
+}
+
+/// Whether servers say that they can. A manager cannot say it for the servers behind it.
+async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
+    let refused = |error| CopyError::Remote { side, error };
+    if client.channel(url).await.map_err(refused)?.is_manager() {
+        return Ok(());
+    }
+    let says = client.file_system(url).config(&["tpc", "tpcdlg"]).await.map_err(refused)?;
+    let says = says.into_iter().next().flatten().unwrap_or_default();
+    if says.trim_start().bytes().next().is_some_and(|byte| byte.is_ascii_digit() && byte != b'0') {
+        return Ok(());
+    }
+    let server = url.authority();
+    let text = format!(
+        "{server} ({side}) does not copy from server to server; leave --tpc away, or use --tpc first"
+    );
+    Err(CopyError::Usage(text))
+}
+
+/// Starts the job, introduces the servers, and waits.
+async fn meet(client: &Client, file: &File, seen: &Seen, key: &str, watch: &Watch) -> Result<(), CopyError> {
+    file.sync().await.map_err(CopyError::target)?;
+    let who = file.location().host;
+    let url = with_cgi(&seen.at, &format!("tpc.dst={who}&tpc.key={key}&tpc.stage=copy"));
+    // The handle is the permission: it is held until the end.
+    let permission = client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?;
+    let looking = async {
+        let mut before = 0;
+        loop {
+            tokio::time::sleep(LOOK_TIME).await;
+            if let Ok(stat) = file.stat().await {
+                let now = stat.size.min(seen.size);
+                watch.advance(now.saturating_sub(before), Some(seen.size));
+                before = now.max(before);
+            }
+        }
+    };
+    let result = tokio::select! {
+        result = file.sync() => result.map_err(CopyError::target),
+        () = looking => Ok(()),
+    };
+    permission.close().await.ok();
+    result
+}
+
+/// Stops the job, and leaves nothing.
+async fn clean(client: &Client, file: &File) {
+    let work = async {
+        file.query(QueryType::OPAQUG, b"ofs.tpc cancel\0").await.ok();
+        let at = file.location();
+        file.close().await.ok();
+        client.file_system(&at.with_path(&at.path)).rm(&at.path).await.ok();
+    };
+    tokio::time::timeout(REMOVE_TIME, work).await.ok();
+}
+
+/// A secret that nobody guesses.
+fn key() -> Result<String, CopyError> {
+    let mut bytes = [0; KEY_BYTES];
+    let source = "/dev/urandom";
+    let read = std::fs::File::open(source).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|error| CopyError::local("read", source, &error))?;
+    Ok(bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").ok();
+        text
+    }))
+}
