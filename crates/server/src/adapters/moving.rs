@@ -99,8 +99,7 @@ impl Moving {
         let mut state = self.state();
         let key = state.key(who, path);
         if state.away.remove(&key).is_some_and(|left| left.elapsed() < BACK) {
-            // It was sent here again, whatever was said of other copies.
-            state.learn(path.clone(), Copy::Known { found: None, until: Instant::now() + BACK });
+            state.came_back(path);
             return None;
         }
         state.leave(key)
@@ -112,7 +111,7 @@ impl Moving {
         match state.files.get(path) {
             Some(Copy::Known { found, until }) if *until > Instant::now() => {
                 let found = found.as_ref().filter(|found| found.size == size)?;
-                let at = found.at.clone();
+                let at = found.direct.then(|| found.at.clone());
                 let key = state.key(who, path);
                 let door = state.leave(key)?;
                 Some(match at {
@@ -182,6 +181,18 @@ impl State {
         let host = door.host();
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         Some(Redirect { host, port: door.port().into(), cgi: String::new() })
+    }
+
+    /// A client was sent here again. If another copy was found, the door does not lead everybody there: the next ones go to
+    /// that server itself. Else, and when that has been tried, it is left in peace for a while.
+    fn came_back(&mut self, path: &LogicalPath) {
+        if let Some(Copy::Known { found: Some(found), .. }) = self.files.get_mut(path)
+            && !found.direct
+        {
+            found.direct = true;
+            return;
+        }
+        self.learn(path.clone(), Copy::Known { found: None, until: Instant::now() + BACK });
     }
 
     fn learn(&mut self, path: LogicalPath, copy: Copy) {
@@ -281,12 +292,12 @@ mod tests {
         let (moving, asked, answer) = moving();
         let door = Address::new("::1", 1094);
         moving.set(true, false, Some(door.clone()));
-        let far = Some(("there".to_owned(), 7));
+        let found = |size, direct| Some(Found { size, at: ("there".to_owned(), 7), direct });
         let files = [
-            (path("/both"), Some(Found { size: 10, at: None })),
-            (path("/other"), Some(Found { size: 11, at: None })),
+            (path("/both"), found(10, false)),
+            (path("/other"), found(11, false)),
             (path("/only"), None),
-            (path("/far"), Some(Found { size: 10, at: far })),
+            (path("/far"), found(10, true)),
         ];
         for (file, found) in &files {
             assert_eq!(moving.elsewhere(&who(1), file, 10), None, "it is not known yet");
@@ -312,10 +323,13 @@ mod tests {
         moving.set(false, true, Some(Address::new("m", 1094)));
         let file = path("/f");
         moving.elsewhere(&who(1), &file, 10);
-        answer.send(Some(Found { size: 10, at: None })).unwrap();
+        answer.send(Some(Found { size: 10, at: ("there".to_owned(), 7), direct: false })).unwrap();
         settled(&moving);
-        assert!(moving.elsewhere(&who(1), &file, 10).is_some());
-        assert_eq!(moving.away(&who(1), &file), None, "it is back");
+        let sent = |moving: &Arc<Moving>| moving.elsewhere(&who(1), &file, 10).map(|to| to.host);
+        assert_eq!(sent(&moving).as_deref(), Some("m"));
+        assert_eq!(moving.away(&who(1), &file), None, "it is back: the door leads here, too");
+        assert_eq!(sent(&moving).as_deref(), Some("there"), "so it goes to that server itself");
+        assert_eq!(moving.away(&who(1), &file), None, "it is back again");
         assert_eq!(moving.elsewhere(&who(1), &file, 10), None, "and stays");
         assert_eq!(moving.elsewhere(&who(2), &file, 10), None, "as would others");
     }

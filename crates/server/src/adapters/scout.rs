@@ -25,8 +25,10 @@ const CELLS_MAX: usize = 8;
 pub(super) struct Found {
     /// Its size in bytes.
     pub(super) size: u64,
-    /// The server that has it, as a redirect named it; `None`: whoever begins where all do finds it.
-    pub(super) at: Option<(String, u16)>,
+    /// The server that has it, as a redirect named it.
+    pub(super) at: (String, u16),
+    /// Whoever begins where all do may be led back: clients are to go to that server itself.
+    pub(super) direct: bool,
 }
 
 /// Whom a question led to.
@@ -56,7 +58,7 @@ pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Fou
         let Way { hops, answer } = follow(door, &target);
         match (answer, hops.as_slice()) {
             (Ok(Some(size)), [.., last]) => {
-                return Some(Found { size, at: (!tried.is_empty()).then(|| last.clone()) });
+                return Some(Found { size, at: last.clone(), direct: !tried.is_empty() });
             }
             (Err(SessionError::Failed { .. }), [inner, _, ..]) => {
                 tried.push(format!("{}:{}", inner.0, inner.1))
