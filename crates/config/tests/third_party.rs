@@ -80,7 +80,7 @@ fn nonsense_is_refused_where_it_stands() {
         ("ofs.tpc pgm", "pgm path not specified"),
         ("ofs.tpc redirect h", "redirect target"),
         ("ofs.tpc fcreds gsi X", "fcreds variable"),
-        ("ofs.tpc restrcit /a", "unknown option"),
+        ("ofs.tpc logko", "unknown option"),
     ] {
         let loaded = load_text(text);
         let errors: Vec<String> = loaded.report.errors().map(ToString::to_string).collect();
