@@ -1,6 +1,6 @@
 //! What an administrator orders over the admin socket: this node, or one below it, out of use and into it again.
 
-use super::engine::{Engine, aside};
+use super::engine::Engine;
 use super::status::ChildStatus;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -114,23 +114,9 @@ impl Engine {
         let Some(slot) = cluster::Slot::new(slot) else { return false };
         let mut done = false;
         self.drive(|node, _, out| done = node.drain(slot, order.takes_out(), out));
-        self.keep_drained();
+        let drained: String = self.node.drained().map(|id| format!("{id}\n")).collect();
+        self.out_of_use.keep(Some(drained));
         done
-    }
-
-    /// Keeps on disk which nodes are out of use: they are told again when this one was restarted.
-    fn keep_drained(&self) {
-        let Some(file) = self.settings.place_file.as_deref().map(drained_file) else { return };
-        let text: String = self.node.drained().map(|id| format!("{id}\n")).collect();
-        aside("cluster-drained", move || {
-            let new = file.with_extension("new");
-            if let Err(error) = fs::write(&new, text).and_then(|()| fs::rename(&new, &file)) {
-                tracing::error!(
-                    "orders for nodes below are not kept over a restart: {}: {error}",
-                    file.display()
-                );
-            }
-        });
     }
 }
 
@@ -146,7 +132,7 @@ impl ChildStatus {
 }
 
 /// Where a node with this place file keeps the ids of nodes below that are out of use.
-fn drained_file(place: &Path) -> PathBuf {
+pub(super) fn drained_file(place: &Path) -> PathBuf {
     place.with_file_name("drained")
 }
 

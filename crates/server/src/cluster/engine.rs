@@ -10,8 +10,10 @@
 //!
 //! It decides nothing itself. One thread, so everything here is borrowed for a moment and never across a wait.
 
+use super::administration::drained_file;
 use super::askers::Askers;
 use super::holdings::Holdings;
+use super::kept::Kept;
 use super::line::{Line, Stage};
 use super::operations::Executor;
 use super::settings::{Role, Settings};
@@ -66,6 +68,10 @@ pub struct Engine {
     pub(super) draining: bool,
     /// The clients here are to move elsewhere: he wants it, or a parent does.
     pub(super) drained: bool,
+    /// Where this node has its place.
+    place: Kept,
+    /// Which nodes below are out of use: they are told again when this one was restarted.
+    pub(super) out_of_use: Kept,
     sweep_at: Duration,
     wake_at: Option<Duration>,
     /// The time to wake up may be earlier than it was.
@@ -84,6 +90,8 @@ pub(super) struct Machines {
 impl Engine {
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>, machines: Machines) -> SharedEngine {
         let sweep_at = clock.now() + SWEEP;
+        let place = Kept::new(settings.place_file.clone());
+        let out_of_use = Kept::new(settings.place_file.as_deref().map(drained_file));
         Rc::new_cyclic(|me| {
             RefCell::new(Self {
                 settings,
@@ -105,6 +113,8 @@ impl Engine {
                 suspended: false,
                 draining: false,
                 drained: false,
+                place,
+                out_of_use,
                 sweep_at,
                 wake_at: None,
                 rearm: Rc::default(),
@@ -477,19 +487,7 @@ impl Engine {
 
     /// Keeps on disk where this node has its place.
     fn remember(&self, cell: Option<&tree::Address>) {
-        let Some(file) = self.settings.place_file.clone() else { return };
-        let text = cell.map(|address| format!("{} {}\n", address.host(), address.port()));
-        aside("cluster-place", move || {
-            let kept = match text {
-                Some(text) => std::fs::write(&file, text),
-                None => std::fs::remove_file(&file).or_else(|error| {
-                    if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
-                }),
-            };
-            if let Err(error) = kept {
-                tracing::debug!("{}: {error}", file.display());
-            }
-        });
+        self.place.keep(cell.map(|address| format!("{} {}\n", address.host(), address.port())));
     }
 
     fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {

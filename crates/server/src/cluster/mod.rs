@@ -6,6 +6,7 @@
 //! | `forward` | operations on names on their way down |
 //! | `configured` | from the configuration to what it is told |
 //! | `identity` | who it is, over restarts |
+//! | `kept` | what a node keeps on disk while it runs |
 //! | `health` | load, space and the list of who may join, measured beside all this |
 //! | `operations` | operations on names that a parent passes on, done here |
 //! | `settings` | [`Settings`]: what it is told |
@@ -33,6 +34,7 @@ mod front;
 mod health;
 mod holdings;
 mod identity;
+mod kept;
 mod line;
 mod operations;
 mod orders;
