@@ -133,6 +133,6 @@ def test_new_folder_for_several_sources(sides):
 
 
 def test_what_is_not_built_is_refused(sides):
-    for line in ("--xattr small @/x", "-X 1m small @/x", "--zip-append small @/x", "-z member @/there x", "@/there?xrdcl.unzip=member x", "--tpc only @/there @/x"):
+    for line in ("--xattr small @/x", "-X 1m small @/x", "--zip-append small @/x", "-z member @/there x", "@/there?xrdcl.unzip=member x"):
         assert sides[1].run(line).startswith("--- Run: [ERROR] Operation not supported: -"), line
     assert not (sides[1].local / "x").exists() and not (sides[1].area.local / "x").exists()

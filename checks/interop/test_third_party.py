@@ -152,6 +152,17 @@ def test_copies(servers, source, target, options):
 
 
 @pytest.mark.parametrize("source,target", PAIRS)
+@pytest.mark.parametrize("when", ["only", "first"])
+def test_our_client_by_the_name_of_theirs(servers, source, target, when):
+    source, target = servers[source, "source"], servers[target, "target"]
+    content = data(SIZE)
+    put(source, "ours", content)
+    order = [peers.link("xrdcp"), "-N", "-f", "--tpc", when, "--cksum", "adler32"]
+    tools.run([*order, url(source.port, "/ours"), url(target.port, "/ours-copy")]).ok()
+    assert (target.tree / "ours-copy").read_bytes() == content
+
+
+@pytest.mark.parametrize("source,target", PAIRS)
 def test_an_empty_file(servers, source, target):
     source, target = servers[source, "source"], servers[target, "target"]
     put(source, "empty", b"")

@@ -122,12 +122,9 @@ fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
     if order.third_party == ThirdParty::Only && jobs.iter().any(is_local) {
         return not_supported("Cannot do a third-party-copy for local file.");
     }
-    // The copy engine has neither yet. A copy of the whole archive, or one through here, is not what was asked for.
+    // The copy engine cannot yet. A copy of the whole archive is not what was asked for.
     if order.zip_member.is_some() {
         return not_supported("--zip");
-    }
-    if order.third_party == ThirdParty::Only {
-        return not_supported("--tpc only");
     }
     if order.sources.is_some_and(|sources| sources > 1) && jobs.iter().any(|job| job.source.url().is_none()) {
         return Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
