@@ -78,7 +78,8 @@ def test_one_byte_at_a_time(calm_ours, area_on):
         for byte in session_start() + request(2, raw.STAT, payload=path) + request(3, raw.PING):
             connection.send(bytes([byte]))
         connection.receive(16)
-        assert [connection.frame()[:2] for _ in range(4)] == [(stream, raw.OK) for stream in (0, 1, 2, 3)]
+        # A status whose owner's name has to be looked up may be overtaken.
+        assert sorted(connection.frame()[:2] for _ in range(4)) == [(stream, raw.OK) for stream in (0, 1, 2, 3)]
 
 
 def frames_of_each_kind(path, handle):
