@@ -17,6 +17,7 @@ MASKS = [
     (re.compile(r"(oss\.(?:space|free|maxf|used|mt|ct|at)=)\d+"), r"\1NUMBER"),
     (re.compile(r"^v?\d+\.\d+\.\d+\S*$", re.M), "VERSION"),
     (re.compile(r"^\d{6}:\d{6}\.\d$", re.M), "START"),
+    (re.compile(r'tod="\d+"'), 'tod="TIME"'),
     # A request id of prepare names the server and a counter.
     (re.compile(r"^(?:[0-9a-f]+:[0-9a-f]+\.[0-9a-f]+:\d+|scalla[0-9a-f.]+)$", re.M), "REQUEST"),
     (re.compile(r"^\S+ \S*localhost$", re.M), "SYSTEM"),
