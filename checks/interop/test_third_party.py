@@ -81,9 +81,11 @@ def names(server):
 class Slow:
     """A way to a server over which little goes: so much of a second copy, and an end to it when a test wants that."""
 
-    def __init__(self, server, rate=2_000_000):
+    def __init__(self, server, rate=2_000_000, stops_after=None):
         self.to = server.port
         self.rate = rate
+        self.left = stops_after
+        self.go_on = threading.Event()
         self.sockets = []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -106,6 +108,7 @@ class Slow:
                 sink.sendall(part)
                 if rate:
                     time.sleep(len(part) / rate)
+                    self._gate(len(part))
         except OSError:
             pass
         for one in (source, sink):
@@ -114,9 +117,17 @@ class Slow:
             except OSError:
                 pass
 
+    def _gate(self, passed):
+        """Waits for `go_on` when so much has passed that nothing more is to pass without it."""
+        if self.left is not None:
+            self.left -= passed
+            if self.left <= 0:
+                self.go_on.wait()
+
     def cut(self):
         """Nothing goes any more, and nobody answers here."""
         self.listener.close()
+        self.go_on.set()
         for one in self.sockets:
             try:
                 one.shutdown(socket.SHUT_RDWR)
@@ -283,24 +294,27 @@ def test_a_checksum_that_differs_is_refused(started):
 
 
 def test_progress_shows(started):
+    """While a copy stands still in its middle its target shows a part, and does not take it for the whole."""
     source, target = started("ours"), started("ours")
     put(source, "file", data(SIZE))
-    sizes = set()
-    with Slow(source) as way, raw.Connection(target, pid=77) as client, raw.Connection(source, pid=77) as other:
+    with Slow(source, stops_after=SIZE * 3 // 4) as way, raw.Connection(target, pid=77) as client, raw.Connection(source, pid=77) as other:
         handle = client.open(f"/new?tpc.key=k&tpc.src=127.0.0.1:{way.port}&tpc.lfn=/file&tpc.stage=copy", raw.O_NEW | raw.O_UPDT)
         client.sync(handle)
         other.open("/file?tpc.key=k&tpc.dst=127.0.0.1&tpc.stage=copy", raw.O_READ)
         sync = client.start(raw.SYNC, handle)
         assert client.frame().status == raw.WAITRESP
-        while True:
+
+        def size():
             client.start(raw.STAT, bytes(12) + handle)
             frame = client.frame()
-            if frame.status == raw.ATTN:
-                assert frame.body[8:12] == sync.to_bytes(2, "big") + b"\0\0"
-                break
-            sizes.add(int(frame.body.split()[1]))
-            time.sleep(0.05)
-    assert len(sizes) > 2 and max(sizes) <= SIZE
+            assert frame.status == raw.OK
+            return int(frame.body.split()[1])
+
+        wait_until(lambda: 0 < size() < SIZE)
+        way.go_on.set()
+        end = client.frame()
+        assert end.status == raw.ATTN and end.body[8:12] == sync.to_bytes(2, "big") + b"\0\0"
+        assert size() == SIZE
 
 
 def test_copies_wait_for_their_turn(started):
