@@ -2,8 +2,10 @@
 programs are there. `SCALLA_INTEROP_ONLY=theirs` (or `ours`) leaves out the other server."""
 
 import os
-import shutil
 import itertools
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -173,6 +175,32 @@ def source(tmp_path):
     path = tmp_path / "source"
     path.write_bytes(tools.data(300_000))
     return path
+
+
+@pytest.fixture
+def local(tmp_path):
+    """A local file with content: `local(name, size)`."""
+
+    def make(name="source", size=100_000, seed=1):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tools.data(size, seed))
+        return path
+
+    return make
+
+
+@pytest.fixture
+def small_disk():
+    """A file system of 8 MiB."""
+    folder = Path(tempfile.mkdtemp(prefix="scalla-disk-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, text=True)
+    assert done.returncode == 0, f"a small file system cannot be mounted here, run as root: {done.stderr}"
+    peers.give(folder)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+    folder.rmdir()
 
 
 @pytest.fixture

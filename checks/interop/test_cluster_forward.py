@@ -3,7 +3,6 @@
 import pytest
 
 import clusters
-from test_days import small_disk  # noqa: F401 (a fixture)
 from tools import data, wait_until, xrdcp, xrdfs
 
 PLAN = clusters.Plan("""
@@ -61,7 +60,7 @@ def test_forwarded(forwarding, area):
 
 
 @pytest.fixture(params=clusters.parameters("space", PLAN, MIXES))
-def tight(request, small_disk):  # noqa: F811
+def tight(request, small_disk):
     """The disk of s1 is smaller than the space a server must have to be given new files."""
     timing = clusters.TIMING.replace("cms.space min 1m 2m", "cms.space min 20m 30m")
     with clusters.Cluster(PLAN, request.param, timing=timing, trees={"s1": small_disk}) as cluster:
@@ -96,7 +95,7 @@ def test_disk_that_fills_up_while_clients_write(small, tmp_path):
 
 
 @pytest.fixture(params=clusters.parameters("space", PLAN, MIXES))
-def small(request, small_disk):  # noqa: F811
+def small(request, small_disk):
     """The disk of s1 has room for a few files."""
     with clusters.Cluster(PLAN, request.param, trees={"s1": small_disk}) as cluster:
         yield cluster

@@ -118,19 +118,6 @@ def test_writer_that_stops_writing(area):
         assert area.get("file") == content
 
 
-@pytest.fixture
-def small_disk(tmp_path_factory, request):
-    """A file system of 8 MiB."""
-    folder = peers.Path(peers.tempfile.mkdtemp(prefix="scalla-disk-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", folder], capture_output=True, text=True)
-    assert done.returncode == 0, f"a small file system cannot be mounted here, run as root: {done.stderr}"
-    peers.give(folder)
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
-    folder.rmdir()
-
-
 def test_disk_full_in_the_middle_of_a_write(launch, small_disk):
     """3009, the connection in step, and room again after removing the file."""
     server = launch(tree=small_disk)

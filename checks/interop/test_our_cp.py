@@ -15,19 +15,6 @@ MIB = 1024 * 1024
 SIZES = [0, 1, 4095, 4097, 2 * MIB - 1, 2 * MIB + 1, 33 * MIB + 5]
 
 
-@pytest.fixture
-def local(tmp_path):
-    """A local file with content: `local(name, size)`."""
-
-    def make(name="source", size=100_000, seed=1):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data(size, seed))
-        return path
-
-    return make
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("more", [[], ["--no-verify"]], ids=["pages", "plain"])
 def test_upload_and_download(area, local, tmp_path, size, more):
