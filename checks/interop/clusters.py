@@ -101,17 +101,25 @@ class Node:
     # Processes.
 
     def launch(self, command, log, **more):
-        """Starts a program as the servers' user, in its own process group and, where there is one, in its namespace."""
+        """Starts a program as the servers' user, in its own process group and, where there is one, in its namespace. What it has
+        written since then is what the returned function returns."""
         prefix = self.place.prefix() if self.place else []
         if os.geteuid() == 0:
             uid, gid = peers.unprivileged()
             prefix = [*prefix, "/usr/bin/setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--pdeathsig=KILL", "--"]
         with open(log, "ab") as out:
+            mark = out.tell()
             process = subprocess.Popen([*prefix, *map(str, command)], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                        cwd=self.cluster.work, start_new_session=True, preexec_fn=peers._die_with_parent,
                                        env=peers.environment(**more))
         self.processes.append(process)
-        return process
+
+        def said():
+            with open(log, "rb") as written:
+                written.seek(mark)
+                return written.read().decode(errors="replace")
+
+        return said
 
     def start(self):
         """Starts it; returns when its ports are open."""
@@ -231,30 +239,17 @@ class Real(Node):
 
     def start_cmsd(self):
         """The first of the two: an xrootd that finds no cmsd looks again only 10 s later."""
-        self.admin = self.cluster.work / "admin" / self.name / ".olb"
-        shutil.rmtree(self.admin, ignore_errors=True)
-        log, mark = self.logs()[0], 0
-        if log.is_file():
-            mark = log.stat().st_size
-        self.cmsd = self.launch([CMSD, *self.arguments()], log)
-        self.await_(lambda: "initialization completed" in log.read_text(errors="replace")[mark:].rpartition("------ cmsd")[2], "cmsd")
+        shutil.rmtree(self.cluster.work / "admin" / self.name / ".olb", ignore_errors=True)
+        said = self.launch([CMSD, *self.arguments()], self.logs()[0])
+        self.await_(lambda: "initialization completed" in said().rpartition("------ cmsd")[2], "cmsd")
         if self.is_parent:
             self.await_(lambda: self.answers(self.cms_port), "cms port")
 
     def start_xrootd(self):
-        mark = self.log.stat().st_size if self.log.is_file() else 0
         port = ["-p", str(self.port)] if self.port else []
-        self.xrootd = self.launch([XROOTD, *self.arguments(), *port], self.log)
-        found = self.await_(lambda: re.search(r"xrootd \S+:(\d+) initialization completed", self.log.read_text(errors="replace")[mark:]),
-                            "xrootd")
+        said = self.launch([XROOTD, *self.arguments(), *port], self.log)
+        found = self.await_(lambda: re.search(r"xrootd \S+:(\d+) initialization completed", said()), "xrootd")
         self.port = int(found.group(1))
-
-    def restart_cmsd(self):
-        """Only the cluster half, as operators do."""
-        self.processes.remove(self.cmsd)
-        self.cmsd.kill()
-        self.cmsd.wait()
-        self.start_cmsd()
 
 
 class Ours(Node):
@@ -265,13 +260,12 @@ class Ours(Node):
         return [peers.link("xrootd"), "-c", self.cluster.configuration, "-n", self.name, *port]
 
     def start(self):
-        mark = self.log.stat().st_size if self.log.is_file() else 0
-        self.launch(self.command(), self.log)
+        said = self.launch(self.command(), self.log)
         find = re.compile(r"(?:listening on \S*?|xrootd \S+):(\d+)[ ,]")
         if self.is_parent:
             self.await_(lambda: self.answers(self.port) and self.answers(self.cms_port), "open ports")
         else:
-            found = self.await_(lambda: find.search(self.log.read_text(errors="replace")[mark:]), "port")
+            found = self.await_(lambda: find.search(said()), "port")
             self.port = int(found.group(1))
         return self
 

@@ -16,8 +16,6 @@ RAW = 0x20
 ONLINE, PENDING = 1, 2
 RESUME, SUSPEND = 4, 8
 MODE_DIRECTOR, MODE_MANAGER, MODE_SERVER, MODE_REDIRECT = 0x1, 0x2, 0x8, 0x40
-FRAME_MAX = 16384
-LOGIN_MAX = 4096
 
 Frame = namedtuple("Frame", "stream code modifier data")
 
@@ -78,7 +76,6 @@ class Child(Link):
         assert self.reply.code == LOGIN, self.reply
         if resume:
             self.send(status(RESUME, port))
-
 
     def __exit__(self, *_):
         """Leaves in good order, if it is still in."""

@@ -7,7 +7,7 @@ import pytest
 
 import clusters
 import places
-from test_cluster_faults import MIB, Steps, digest, url, xrdcp, xrdfs
+from clients import Steps, digest, url, xrdcp, xrdfs
 from tools import data, pattern, wait_until
 
 PLAN = clusters.Plan("""
@@ -24,6 +24,7 @@ MIXES = {
     "real-servers-under-ours": dict(servers="real", rest="ours"),
     "real-supervisor": dict(sup="real", rest="ours"),
 }
+MIB = 1 << 20
 
 
 @pytest.fixture(scope="module", params=clusters.parameters("drained", PLAN, MIXES))

@@ -1,17 +1,14 @@
 """What breaks: servers, managers and networks of clusters in all mixes, each node in a network namespace of its own, under
 the real `xrdcp` and a Python client. Never a wrong byte, never a hang, never an error the client could have been spared."""
 
-import hashlib
 import signal
-import subprocess
-import time
 
 import pytest
 
 import clusters
-import peers
 import places
 import tools
+from clients import Steps, digest, start, url, xrdcp, xrdfs
 from tools import data, pattern, wait_until
 
 # Two managers that share two servers: every node logs in to both.
@@ -29,10 +26,6 @@ MIXES = {
     "both": dict(m1="ours", m2="real", s1="ours", s2="real"),
 }
 MIB = 1 << 20
-NOT_FOUND = "[3011]"
-# What a client is told about patience: a lost server is noticed in seconds.
-PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="2", XRD_STREAMTIMEOUT="4", XRD_STREAMERRORWINDOW="0",
-                XRD_TIMEOUTRESOLUTION="1", XRD_REQUESTTIMEOUT="60")
 
 
 @pytest.fixture(scope="module", params=clusters.parameters("twins", TWINS, MIXES))
@@ -55,69 +48,6 @@ def cluster(running):
 @pytest.fixture
 def area(cluster):
     return clusters.Area(cluster)
-
-
-def start(cluster, *command, **environment):
-    """A client's program, running in the clients' namespace."""
-    return subprocess.Popen([*cluster.places.prefix(), *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.STDOUT, env=peers.environment(**{**PATIENCE, **environment}), text=True)
-
-
-def xrdcp(cluster, *arguments):
-    return tools.run([*cluster.places.prefix(), tools.XRDCP, "--nopbar", *arguments], **PATIENCE)
-
-
-def xrdfs(cluster, *words, host="managers:1094"):
-    return tools.run([*cluster.places.prefix(), tools.XRDFS, host, *words], **PATIENCE)
-
-
-def url(area, name, host="managers:1094"):
-    return f"root://{host}/{area / name}"
-
-
-class Steps:
-    """A Python client that goes on when it is told to."""
-
-    def __init__(self, cluster, python=clusters.PYTHONS[0], **environment):
-        self.process = start(cluster, python, peers.REPOSITORY / "checks/interop" / "python_steps.py", **environment)
-
-    def begin(self, *words):
-        self.process.stdin.write(" ".join(map(str, words)) + "\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        word, _, text = self.process.stdout.readline().strip().partition(" ")
-        return word, text
-
-    def __call__(self, *words):
-        self.begin(*words)
-        word, text = self.end()
-        assert word == "ok", f"{words}: {word} {text}"
-        return text
-
-    def fails(self, *words):
-        self.begin(*words)
-        word, text = self.end()
-        assert word == "error", f"{words}: {word} {text}"
-        return text
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-    def server(self, cluster):
-        """The node that the open file lies on."""
-        address = self("server").rpartition(":")[0].strip("[]").rpartition(":")[2]
-        return next(node for node in cluster.servers if node.address == address or node.place.host == address)
-
-
-def digest(content):
-    return hashlib.sha256(content).hexdigest()
 
 
 @pytest.mark.parametrize("way, python", [("killed", 0), ("killed", 1), ("cut off", 0), ("frozen", 1)],

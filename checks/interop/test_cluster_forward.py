@@ -16,7 +16,6 @@ MIXES = {
     "our-servers-under-real": dict(man="real", rest="ours"),
     "real-servers-under-ours": dict(man="ours", rest="real"),
 }
-NOT_FOUND = "[3011]"
 MIB = 1 << 20
 
 

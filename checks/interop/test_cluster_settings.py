@@ -5,7 +5,7 @@ import pytest
 
 import clusters
 import places
-from test_cluster_faults import xrdcp, xrdfs
+from clients import xrdcp, xrdfs
 from tools import data, wait_until
 
 PAIR = clusters.Plan("""

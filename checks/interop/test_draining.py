@@ -10,7 +10,7 @@ import clusters
 import peers
 import places
 import tools
-from test_cluster_faults import Steps, digest, start, url
+from clients import Steps, digest, start, url
 from tools import pattern, wait_until
 
 FLAT = clusters.Plan("""

@@ -1,0 +1,76 @@
+"""Clients of clusters whose nodes have namespaces of their own: they run in the clients' namespace, and know all managers by one
+name, `managers`, which a test gives its meaning with `Network.name_hosts`."""
+
+import hashlib
+import subprocess
+
+import clusters
+import peers
+import tools
+
+# What a client is told about patience: a lost server is noticed in seconds.
+PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="2", XRD_STREAMTIMEOUT="4", XRD_STREAMERRORWINDOW="0",
+                XRD_TIMEOUTRESOLUTION="1", XRD_REQUESTTIMEOUT="60")
+
+
+def start(cluster, *command, **environment):
+    """A client's program, running in the clients' namespace."""
+    return subprocess.Popen([*cluster.places.prefix(), *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, env=peers.environment(**{**PATIENCE, **environment}), text=True)
+
+
+def xrdcp(cluster, *arguments):
+    return tools.run([*cluster.places.prefix(), tools.XRDCP, "--nopbar", *arguments], **PATIENCE)
+
+
+def xrdfs(cluster, *words, host="managers:1094"):
+    return tools.run([*cluster.places.prefix(), tools.XRDFS, host, *words], **PATIENCE)
+
+
+def url(area, name, host="managers:1094"):
+    return f"root://{host}/{area / name}"
+
+
+class Steps:
+    """A Python client that goes on when it is told to."""
+
+    def __init__(self, cluster, python=clusters.PYTHONS[0], **environment):
+        self.process = start(cluster, python, peers.REPOSITORY / "checks/interop" / "python_steps.py", **environment)
+
+    def begin(self, *words):
+        self.process.stdin.write(" ".join(map(str, words)) + "\n")
+        self.process.stdin.flush()
+
+    def end(self):
+        word, _, text = self.process.stdout.readline().strip().partition(" ")
+        return word, text
+
+    def __call__(self, *words):
+        self.begin(*words)
+        word, text = self.end()
+        assert word == "ok", f"{words}: {word} {text}"
+        return text
+
+    def fails(self, *words):
+        self.begin(*words)
+        word, text = self.end()
+        assert word == "error", f"{words}: {word} {text}"
+        return text
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+    def server(self, cluster):
+        """The node that the open file lies on."""
+        address = self("server").rpartition(":")[0].strip("[]").rpartition(":")[2]
+        return next(node for node in cluster.servers if node.address == address or node.place.host == address)
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()
