@@ -160,6 +160,10 @@ class Node:
         self.kill()
         return self.start()
 
+    def memory(self):
+        """Resident bytes of all its processes."""
+        return sum(peers.process_status(process.pid, "VmRSS") * 1024 for process in self.processes)
+
     def output(self):
         return "\n".join(path.read_text(errors="replace") for path in self.logs() if path.is_file())
 
@@ -464,10 +468,7 @@ class Area:
         """Places a file by hand on servers; returns the path as clients name it."""
         for server in servers:
             self.folder(server)
-            local = self.local(server, name)
-            local.write_bytes(data)
-            local.chmod(0o644)
-            peers.give(local)
+            peers.place(self.local(server, name), data)
         return self / name
 
     def folder(self, *servers):

@@ -136,9 +136,7 @@ class Area:
         for folder in reversed(local.relative_to(self.local).parents):
             if not (self.local / folder).is_dir():
                 self.mkdir(folder)
-        local.write_bytes(data)
-        local.chmod(0o644)
-        peers.give(local)
+        peers.place(local, data)
         return self / name
 
     def mkdir(self, name):

@@ -47,6 +47,22 @@ def give(path):
     return path
 
 
+def place(path, content):
+    """Writes a file by hand that belongs to the user the servers run as."""
+    path.write_bytes(content)
+    path.chmod(0o644)
+    return give(path)
+
+
+def process_status(pid, field):
+    """A number of /proc/PID/status."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0])
+    raise KeyError(field)
+
+
 def _die_with_parent():
     # A test run that is killed must not leave servers behind. 1 is PR_SET_PDEATHSIG.
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -196,15 +212,7 @@ class Server:
 
     def memory(self):
         """Resident bytes of the process."""
-        return self.status("VmRSS") * 1024
-
-    def status(self, field):
-        """A number of /proc/PID/status."""
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == field:
-                return int(value.split()[0])
-        raise KeyError(field)
+        return process_status(self.process.pid, "VmRSS") * 1024
 
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))

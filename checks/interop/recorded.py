@@ -127,7 +127,7 @@ def plant(tree):
         folder.chmod(0o755)
         peers.give(folder)
     for name, size in FILES.items():
-        place(data / name, pattern(size))
+        peers.place(data / name, pattern(size))
 
 
 def plant_uploads(tree):
@@ -138,10 +138,10 @@ def plant_uploads(tree):
         folder.mkdir()
         folder.chmod(0o775)
         peers.give(folder)
-    place(data / "newdir/a/b/f", b"")
+    peers.place(data / "newdir/a/b/f", b"")
     for number in range(1, 7):
-        place(data / f"up{number}", pattern(5_000_000 if number == 5 else 10_000))
-    place(data / "arch.zip", bytes(288))
+        peers.place(data / f"up{number}", pattern(5_000_000 if number == 5 else 10_000))
+    peers.place(data / "arch.zip", bytes(288))
 
 
 def plant_many(tree):
@@ -150,13 +150,7 @@ def plant_many(tree):
     folder.mkdir()
     peers.give(folder)
     for number in range(1, 401):
-        place(folder / f"file_with_a_longer_name_{number}", b"")
-
-
-def place(path, content):
-    path.write_bytes(content)
-    path.chmod(0o644)
-    peers.give(path)
+        peers.place(folder / f"file_with_a_longer_name_{number}", b"")
 
 
 class Replay:

@@ -225,22 +225,12 @@ def test_node_that_reads_nothing(cluster):
 
 def test_haves_that_nobody_asked_for(cluster):
     """A hundred thousand of them: they cost no memory, and the questions of others are answered meanwhile."""
-    before = memory(cluster.man)
+    before = cluster.man.memory()
     with cms.Child(cluster.man, sid="s-talker@nowhere nowhere", port=9) as talker:
         talker.send(b"".join(cms.have(f"/talk/{number}", 0) for number in range(100_000)))
         talker.send(b"".join(cms.gone(f"/talk/{number}") for number in range(100_000)))
         served(cluster)
-    assert memory(cluster.man) - before < 64 << 20
-
-
-def memory(node):
-    """Resident bytes of all its processes."""
-    total = 0
-    for process in node.processes:
-        for line in clusters.Path(f"/proc/{process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                total += int(line.split()[1]) << 10
-    return total
+    assert cluster.man.memory() - before < 64 << 20
 
 
 # Floods.

@@ -21,10 +21,7 @@ def copies(ours, theirs, serve):
     servers = [ours, theirs, serve()]
     content = data(40 * MIB + 5)
     for server in servers:
-        path = server.tree / "many"
-        path.write_bytes(content)
-        path.chmod(0o644)
-        peers.give(path)
+        peers.place(server.tree / "many", content)
     yield servers, content
     for server in servers:
         (server.tree / "many").unlink(missing_ok=True)

@@ -36,14 +36,9 @@ def same(name, *words, **more):
 def running(request):
     with clusters.Cluster(PLAN, request.param) as cluster:
         for node in cluster.servers:
-            peers.give(placed(node.tree / "all", b"all"))
-        peers.give(placed(cluster.s1.tree / "deep", b"deep"))
+            peers.place(node.tree / "all", b"all")
+        peers.place(cluster.s1.tree / "deep", b"deep")
         yield cluster
-
-
-def placed(path, data):
-    path.write_bytes(data)
-    return path
 
 
 @pytest.fixture

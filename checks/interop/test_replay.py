@@ -133,7 +133,7 @@ def test_recorded_exchange(fresh, name):
     scenario = recorded.Scenario(name)
     for path, content in scenario.files_read().items():
         if path.startswith("/data/") and not (fresh.tree / path[1:]).exists():
-            recorded.place(fresh.tree / path[1:], content)
+            peers.place(fresh.tree / path[1:], content)
     if name == "raw_dirlist":
         recorded.plant_many(fresh.tree)
     if name.startswith("fs_"):

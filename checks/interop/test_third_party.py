@@ -67,10 +67,7 @@ def servers():
 
 
 def put(server, name, content):
-    path = server.tree / name
-    path.write_bytes(content)
-    path.chmod(0o644)
-    peers.give(path)
+    peers.place(server.tree / name, content)
     return f"/{name}"
 
 
