@@ -194,18 +194,13 @@ class Node:
         try:
             with self.connect(timeout=20) as connection:
                 stream = connection.start(raw.LOCATE, struct.pack(">H14x", options), path.encode())
-                frame = connection.frame()
+                frame = connection.answer()
                 if frame.status == raw.WAITRESP:
-                    frame = connection.frame()
-                    return self._words(struct.unpack(">HHi", frame.body[8:16])[1], frame.body[16:])
+                    frame = connection.answer()
                 assert frame.stream == stream
-                return self._words(frame.status, frame.body)
+                return frame.body.rstrip(b"\0").decode().split() if frame.status == raw.OK else None
         except (OSError, raw.Closed):
             return None
-
-    @staticmethod
-    def _words(status, body):
-        return body.rstrip(b"\0").decode().split() if status == raw.OK else None
 
     def scalla(self, *words):
         """`scalla cluster …` for this node, which is one of ours, on its host."""
@@ -518,13 +513,10 @@ def parameters(name, plan, mixes, plan_in=False):
 def redirected(connection, stream, path, deferred=True):
     """The port that an open is redirected to, after whatever waits the manager asks for."""
     while True:
-        frame = connection.frame()
+        frame = connection.answer()
         if frame.status == raw.WAITRESP:
             assert deferred, "a deferred answer to a client that knows none"
             continue
-        if frame.status == raw.ATTN:
-            inner, status, _ = struct.unpack(">HHi", frame.body[8:16])
-            frame = raw.Frame(inner, status, frame.body[16:], b"")
         assert frame.stream == stream
         if frame.status == raw.WAIT:
             time.sleep(struct.unpack(">i", frame.body[:4])[0])

@@ -8,6 +8,7 @@ AUTH, QUERY, CHMOD, CLOSE, DIRLIST, GPFILE, PROTOCOL, LOGIN, MKDIR, MV, OPEN, PI
     FATTR, PREPARE, STATX, ENDSESS, BIND, READV, PGWRITE, LOCATE, TRUNCATE, SIGVER, PGREAD, WRITEV, CLONE = range(3000, 3033)
 
 OK, OKSOFAR, ATTN, AUTHMORE, ERROR, REDIRECT, WAIT, WAITRESP, STATUS = 0, *range(4000, 4008)
+ASYNCRESP = 5008
 
 O_DELETE, O_FORCE, O_NEW, O_READ, O_UPDT, O_MKPATH, O_APND, O_RETSTAT, O_POSC, O_WRTO = \
     0x2, 0x4, 0x8, 0x10, 0x20, 0x100, 0x200, 0x400, 0x1000, 0x8000
@@ -112,6 +113,14 @@ class Connection(Bytes):
             data = self.receive(struct.unpack(">i", body[12:16])[0])
         return Frame(stream, status, body, data)
 
+    def answer(self):
+        """The next response, where a deferred one comes as what it carries."""
+        frame = self.frame()
+        if frame.status == ATTN and struct.unpack(">i", frame.body[:4])[0] == ASYNCRESP:
+            stream, status, _ = struct.unpack(">HHi", frame.body[8:16])
+            return Frame(stream, status, frame.body[16:], b"")
+        return frame
+
     # Requests.
 
     def hello(self, expect=3, version=0x520):
@@ -135,10 +144,7 @@ class Connection(Bytes):
         """The whole answer to a request: oksofar parts joined, data of kXR_status joined; deferred answers awaited."""
         body = b""
         while True:
-            frame = self.frame()
-            if frame.status == ATTN and struct.unpack(">i", frame.body[:4])[0] == 5008:
-                inner, status, length = struct.unpack(">HHi", frame.body[8:16])
-                frame = Frame(inner, status, frame.body[16:], b"")
+            frame = self.answer()
             assert frame.stream == stream, f"answer to {frame.stream} while waiting for {stream}"
             if frame.status == WAITRESP:
                 continue

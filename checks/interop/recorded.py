@@ -202,10 +202,7 @@ class Replay:
 
     def wait_for(self, exchange):
         while exchange.number not in self.answers:
-            frame = self.connection.frame()
-            if frame.status == raw.ATTN:
-                inner, status, _ = struct.unpack(">HHi", frame.body[8:16])
-                frame = raw.Frame(inner, status, frame.body[16:], b"")
+            frame = self.connection.answer()
             asked = [other for other in self.dialogue.exchanges if other.stream == frame.stream and other.number not in self.answers]
             assert asked, f"an answer nobody waits for: {frame}"
             question = asked[0]
