@@ -57,6 +57,31 @@ class Plan:
         return [name for name, role, _ in self.nodes if role in roles]
 
 
+# One manager of two servers.
+PAIR = Plan("""
+    man manager
+    s1 server man
+    s2 server man
+""")
+# Mixes of managers and servers, each of one kind.
+SIDES = {
+    "real": dict(rest="real"),
+    "ours": dict(rest="ours"),
+    "our-servers-under-real": dict(managers="real", servers="ours"),
+    "real-servers-under-ours": dict(managers="ours", servers="real"),
+}
+# Mixes of a manager, supervisors and servers: all of one kind, or one level of another.
+LEVELS = {
+    "real": dict(rest="real"),
+    "ours": dict(rest="ours"),
+    "by-command-line": dict(rest="plain"),
+    "our-supervisors": dict(supervisors="ours", rest="real"),
+    "real-supervisors": dict(supervisors="real", rest="ours"),
+    "our-manager": dict(man="ours", rest="real"),
+    "real-manager": dict(man="real", rest="ours"),
+}
+
+
 class Node:
     """One node: its role, who made it, its processes and its files. Speaks for its redirector or data server in `host` and
     `port`, as a `peers.Server` does."""

@@ -19,10 +19,7 @@ TWINS = clusters.Plan("""
     s2 server m1 m2
 """)
 MIXES = {
-    "real": dict(rest="real"),
-    "ours": dict(rest="ours"),
-    "our-servers-under-real": dict(managers="real", servers="ours"),
-    "real-servers-under-ours": dict(managers="ours", servers="real"),
+    **clusters.SIDES,
     "both": dict(m1="ours", m2="real", s1="ours", s2="real"),
 }
 MIB = 1 << 20

@@ -5,23 +5,12 @@ import pytest
 import clusters
 from tools import data, wait_until, xrdcp, xrdfs
 
-PLAN = clusters.Plan("""
-    man manager
-    s1 server man
-    s2 server man
-""")
-MIXES = {
-    "real": dict(rest="real"),
-    "ours": dict(rest="ours"),
-    "our-servers-under-real": dict(man="real", rest="ours"),
-    "real-servers-under-ours": dict(man="ours", rest="real"),
-}
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module", params=clusters.parameters("forward", PLAN, MIXES))
+@pytest.fixture(scope="module", params=clusters.parameters("forward", clusters.PAIR, clusters.SIDES))
 def forwarding(request):
-    cluster = clusters.Cluster(PLAN, request.param)
+    cluster = clusters.Cluster(clusters.PAIR, request.param)
     operations = "ofs.forward 1way mkdir mv rm rmdir chmod trunc\n"
     if cluster.man.maker == "real":
         # A real redirector forwards only where requests are authorized; the table allows everything.
@@ -58,11 +47,11 @@ def test_forwarded(forwarding, area):
     wait_until(lambda: area.holders("made") == [])
 
 
-@pytest.fixture(params=clusters.parameters("space", PLAN, MIXES))
+@pytest.fixture(params=clusters.parameters("space", clusters.PAIR, clusters.SIDES))
 def tight(request, small_disk):
     """The disk of s1 is smaller than the space a server must have to be given new files."""
     timing = clusters.TIMING.replace("cms.space min 1m 2m", "cms.space min 20m 30m")
-    with clusters.Cluster(PLAN, request.param, timing=timing, trees={"s1": small_disk}) as cluster:
+    with clusters.Cluster(clusters.PAIR, request.param, timing=timing, trees={"s1": small_disk}) as cluster:
         yield cluster
 
 
@@ -93,8 +82,8 @@ def test_disk_that_fills_up_while_clients_write(small, tmp_path):
     assert told == {0, 54}
 
 
-@pytest.fixture(params=clusters.parameters("space", PLAN, MIXES))
+@pytest.fixture(params=clusters.parameters("space", clusters.PAIR, clusters.SIDES))
 def small(request, small_disk):
     """The disk of s1 has room for a few files."""
-    with clusters.Cluster(PLAN, request.param, trees={"s1": small_disk}) as cluster:
+    with clusters.Cluster(clusters.PAIR, request.param, trees={"s1": small_disk}) as cluster:
         yield cluster

@@ -13,17 +13,11 @@ import cms
 import peers
 from tools import wait_until, xrdcp, xrdfs
 
-PLAN = clusters.Plan("""
-    man manager
-    s1 server man
-    s2 server man
-""")
 
-
-@pytest.fixture(scope="module", params=clusters.parameters("hostile", PLAN, {
-    "ours": dict(rest="ours"), "real-servers-under-ours": dict(man="ours", rest="real")}))
+@pytest.fixture(scope="module", params=clusters.parameters("hostile", clusters.PAIR, {
+    mix: clusters.SIDES[mix] for mix in ("ours", "real-servers-under-ours")}))
 def running(request):
-    with clusters.Cluster(PLAN, request.param) as cluster:
+    with clusters.Cluster(clusters.PAIR, request.param) as cluster:
         yield cluster
 
 

@@ -5,18 +5,13 @@ import pytest
 import clusters
 import tools
 
-PLAN = clusters.Plan("""
-    man manager
-    s1 server man
-    s2 server man
-""")
 MIXES = {"ours": dict(rest="ours"), "real-servers": dict(managers="ours", servers="real"),
          "both": dict(man="ours", s1="ours", s2="real")}
 
 
-@pytest.fixture(scope="module", params=clusters.parameters("prepares", PLAN, MIXES))
+@pytest.fixture(scope="module", params=clusters.parameters("prepares", clusters.PAIR, MIXES))
 def cluster(request):
-    with clusters.Cluster(PLAN, request.param) as cluster:
+    with clusters.Cluster(clusters.PAIR, request.param) as cluster:
         yield cluster.answering()
 
 

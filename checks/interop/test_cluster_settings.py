@@ -8,18 +8,6 @@ import places
 from clients import xrdcp, xrdfs
 from tools import data, wait_until
 
-PAIR = clusters.Plan("""
-    man manager
-    s1 server man
-    s2 server man
-""")
-MIXES = {
-    "real": dict(rest="real"),
-    "ours": dict(rest="ours"),
-    "our-servers-under-real": dict(managers="real", servers="ours"),
-    "real-servers-under-ours": dict(managers="ours", servers="real"),
-}
-
 
 def addresses(cluster):
     """Addresses of the nodes that the first manager could send a client to."""
@@ -45,9 +33,9 @@ def start():
         one.remove()
 
 
-@pytest.mark.parametrize("makers", clusters.parameters("allow", PAIR, MIXES))
+@pytest.mark.parametrize("makers", clusters.parameters("allow", clusters.PAIR, clusters.SIDES))
 def test_only_hosts_that_are_allowed_join(start, makers):
-    cluster = start(PAIR, makers, lambda cluster: "".join(
+    cluster = start(clusters.PAIR, makers, lambda cluster: "".join(
         f"if named man\ncms.allow host {host}\nfi\n" for host in (cluster.man.address, cluster.s1.address)))
     cluster.s2.parents, parents = [], cluster.s2.parents
     cluster.start()
@@ -62,10 +50,10 @@ def test_only_hosts_that_are_allowed_join(start, makers):
     cluster.s2.parents = parents
 
 
-@pytest.mark.parametrize("makers", clusters.parameters("shared", PAIR, MIXES))
+@pytest.mark.parametrize("makers", clusters.parameters("shared", clusters.PAIR, clusters.SIDES))
 def test_servers_that_share_their_files(start, makers, tmp_path):
     """`cms.dfs`: both servers have one folder. Whoever is asked, the file is at both, and space counts as it does."""
-    cluster = start(PAIR, makers, lambda cluster: "cms.dfs lookup distrib redirect verify\n")
+    cluster = start(clusters.PAIR, makers, lambda cluster: "cms.dfs lookup distrib redirect verify\n")
     cluster.s2.tree = cluster.s1.tree
     cluster.start()
     (tmp_path / "source").write_bytes(data(10_000))
@@ -82,10 +70,10 @@ def test_servers_that_share_their_files(start, makers, tmp_path):
     wait_until(lambda: xrdfs(cluster, "stat", area / "moved").status == 54)
 
 
-@pytest.mark.parametrize("makers", clusters.parameters("named", PAIR, MIXES))
+@pytest.mark.parametrize("makers", clusters.parameters("named", clusters.PAIR, clusters.SIDES))
 def test_identity_by_configuration(start, makers):
     """`cms.vnid`: a node that comes back at another address is the same node."""
-    cluster = start(PAIR, makers, lambda cluster: "".join(f"if named {name}\ncms.vnid =id-of-{name}\nfi\n" for name in cluster.nodes))
+    cluster = start(clusters.PAIR, makers, lambda cluster: "".join(f"if named {name}\ncms.vnid =id-of-{name}\nfi\n" for name in cluster.nodes))
     cluster.start()
     area = clusters.Area(cluster)
     area.put("file", b"the same", "s1")

@@ -8,31 +8,20 @@ import signal
 import pytest
 
 import clusters
-from test_cluster_flat import FLAT
-from test_cluster_trees import FEDERATION, SUPERVISED
+from test_cluster_flat import FLAT, MIXES
+from test_cluster_trees import FEDERATION, SITES, SUPERVISED
 from tools import wait_until, xrdfs
 
+
+def shapes(name, plan, mixes):
+    """Without those of one kind: the real ones have no such status, and ours are made by command line."""
+    return clusters.parameters(name, plan, {mix: mixes[mix] for mix in mixes if mix not in ("real", "ours")}, plan_in=True)
+
+
 SHAPES = [
-    *clusters.parameters("flat", FLAT, {
-        "by-command-line": dict(rest="plain"),
-        "our-servers-under-real": dict(man="real", rest="ours"),
-        "real-servers-under-ours": dict(man="ours", rest="real"),
-        "both-under-real": dict(man="real", s1="ours", s2="real", s3="ours"),
-        "both-under-ours": dict(man="ours", s1="real", s2="ours", s3="real"),
-    }, plan_in=True),
-    *clusters.parameters("supervised", SUPERVISED, {
-        "by-command-line": dict(rest="plain"),
-        "our-supervisor": dict(sup="ours", rest="real"),
-        "real-supervisor": dict(sup="real", rest="ours"),
-        "our-manager": dict(man="ours", rest="real"),
-        "real-manager": dict(man="real", rest="ours"),
-    }, plan_in=True),
-    *clusters.parameters("federation", FEDERATION, {
-        "by-command-line": dict(rest="plain"),
-        "our-top": dict(top="ours", rest="real"),
-        "real-top": dict(top="real", rest="ours"),
-        "mixed-under-ours": dict(top="ours", m1="real", s1="ours", m2="ours", s2="real", s3="ours"),
-    }, plan_in=True),
+    *shapes("flat", FLAT, MIXES),
+    *shapes("supervised", SUPERVISED, clusters.LEVELS),
+    *shapes("federation", FEDERATION, SITES),
 ]
 ROLES = {"meta": "meta manager"}
 LINE = re.compile(r"^([│├└─ ]*)(meta manager|manager|supervisor|server)( [^ ,]+)?(, nodes at ([^ ]+))? ")

@@ -26,19 +26,10 @@ BESIDE = clusters.Plan("""
     s1 server man
     s2 server sup
 """)
-MIXES = {
-    "real": dict(rest="real"),
-    "ours": dict(rest="ours"),
-    "by-command-line": dict(rest="plain"),
-    "our-supervisors": dict(supervisors="ours", rest="real"),
-    "real-supervisors": dict(supervisors="real", rest="ours"),
-    "our-manager": dict(man="ours", rest="real"),
-    "real-manager": dict(man="real", rest="ours"),
-}
 SLOTS = 64
 
 
-@pytest.fixture(params=clusters.parameters("pair", PAIR, MIXES))
+@pytest.fixture(params=clusters.parameters("pair", PAIR, clusters.LEVELS))
 def pair(request):
     with clusters.Cluster(PAIR, request.param) as cluster:
         yield cluster
@@ -63,7 +54,7 @@ def test_supervisor_killed(pair, tmp_path):
     assert area.get("new") == data(100_000)
 
 
-@pytest.mark.parametrize("makers", clusters.parameters("full", FULL, MIXES))
+@pytest.mark.parametrize("makers", clusters.parameters("full", FULL, clusters.LEVELS))
 def test_full_manager_sends_servers_to_the_supervisor(makers, tmp_path):
     """Its 64 places are taken by 63 servers that have nothing and the supervisor."""
     crowd = None

@@ -24,24 +24,17 @@ FEDERATION = clusters.Plan("""
     s2 server m2
     s3 server m2
 """)
+SITES = {
+    "real": dict(rest="real"),
+    "ours": dict(rest="ours"),
+    "by-command-line": dict(rest="plain"),
+    "our-top": dict(top="ours", rest="real"),
+    "real-top": dict(top="real", rest="ours"),
+    "mixed-under-ours": dict(top="ours", m1="real", s1="ours", m2="ours", s2="real", s3="ours"),
+}
 SHAPES = [
-    *clusters.parameters("supervised", SUPERVISED, {
-        "real": dict(rest="real"),
-        "ours": dict(rest="ours"),
-        "by-command-line": dict(rest="plain"),
-        "our-supervisor": dict(sup="ours", rest="real"),
-        "real-supervisor": dict(sup="real", rest="ours"),
-        "our-manager": dict(man="ours", rest="real"),
-        "real-manager": dict(man="real", rest="ours"),
-    }, plan_in=True),
-    *clusters.parameters("federation", FEDERATION, {
-        "real": dict(rest="real"),
-        "ours": dict(rest="ours"),
-        "by-command-line": dict(rest="plain"),
-        "our-top": dict(top="ours", rest="real"),
-        "real-top": dict(top="real", rest="ours"),
-        "mixed-under-ours": dict(top="ours", m1="real", s1="ours", m2="ours", s2="real", s3="ours"),
-    }, plan_in=True),
+    *clusters.parameters("supervised", SUPERVISED, clusters.LEVELS, plan_in=True),
+    *clusters.parameters("federation", FEDERATION, SITES, plan_in=True),
 ]
 NOT_FOUND = "[3011]"
 
