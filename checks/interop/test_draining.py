@@ -7,7 +7,6 @@ import time
 import pytest
 
 import clusters
-import peers
 import places
 import tools
 from clients import Steps, digest, start, url
@@ -40,8 +39,8 @@ def running(request):
 def cluster(running):
     for node in running.nodes.values():
         if node.maker == "ours":
-            ordered(node, "undrain")
-            ordered(node, "resume")
+            node.scalla("undrain").ok()
+            node.scalla("resume").ok()
     return running.complete().answering()
 
 
@@ -50,16 +49,9 @@ def area(cluster):
     return clusters.Area(cluster)
 
 
-def admin(node, *words):
-    return tools.run([peers.program(), *words, "--admin-path", node.cluster.work / "admin", "--instance", node.name])
-
-
-def ordered(node, order, *names):
-    return admin(node, "cluster", order, *names).ok()
-
-
 def open_files(node):
-    return json.loads(admin(node, "admin", "status", "--json").ok().out)["open_files"]
+    told = tools.scalla("admin", "status", "--json", "--admin-path", node.cluster.work / "admin", "--instance", node.name)
+    return json.loads(told.ok().out)["open_files"]
 
 
 def at(steps, cluster):
@@ -86,9 +78,9 @@ def test_a_reader_goes_on_elsewhere(cluster, area, python, order):
     with Steps(cluster, clusters.PYTHONS[python]) as steps:
         begun(steps, cluster, area, "file", content)
         if order == "by its manager":
-            ordered(cluster[cluster.s1.parents[0]], "drain", f"{cluster.s1.address}:{cluster.s1.port}")
+            cluster[cluster.s1.parents[0]].scalla("drain", cluster.s1.host).ok()
         else:
-            ordered(cluster.s1, order)
+            cluster.s1.scalla(order).ok()
 
         def moved():
             assert steps("read", MIB, MIB) == digest(content[MIB:2 * MIB])
@@ -102,7 +94,7 @@ def test_a_reader_goes_on_elsewhere(cluster, area, python, order):
         assert steps("read", 3 * MIB, MIB) == digest(content[3 * MIB:])
         steps("close")
     if order == "by its manager":
-        ordered(cluster[cluster.s1.parents[0]], "undrain", f"{cluster.s1.address}:{cluster.s1.port}")
+        cluster[cluster.s1.parents[0]].scalla("undrain", cluster.s1.host).ok()
 
 
 @pytest.mark.parametrize("python", [0, 1], ids=["newest", "5.5.3"])
@@ -111,7 +103,7 @@ def test_vector_reads_move_too(cluster, area, python):
     area.put("file", content, "s1", "s2")
     with Steps(cluster, clusters.PYTHONS[python]) as steps:
         begun(steps, cluster, area, "file", content)
-        ordered(cluster.s1, "drain")
+        cluster.s1.scalla("drain").ok()
 
         def moved():
             assert steps("readv", "10,1000", f"{MIB},2000") == digest(content[10:1010] + content[MIB:MIB + 2000])
@@ -131,8 +123,7 @@ def test_whoever_finds_nothing_elsewhere_stays(cluster, area):
         begun(only, cluster, area, "only", content)
         begun(other, cluster, area, "other", content)
         writer("open", "update", url(area, "written"))
-        left = admin(cluster.s1, "cluster", "drain", "--wait", "1")
-        left.fails(1, "3 files are still open, 1 of them for writing")
+        cluster.s1.scalla("drain", "--wait", "1").fails(1, "3 files are still open, 1 of them for writing")
         for _ in range(20):
             assert only("read", MIB, MIB) == digest(content[MIB:])
             assert other("read", MIB, MIB) == digest(content[MIB:])
@@ -141,7 +132,7 @@ def test_whoever_finds_nothing_elsewhere_stays(cluster, area):
         assert (at(only, cluster), at(other, cluster), at(writer, cluster)) == ("s1", "s1", "s1")
         for steps in (only, other, writer):
             steps("close")
-    ordered(cluster.s1, "drain", "--wait", "1m")
+    cluster.s1.scalla("drain", "--wait", "1m").ok()
     assert open_files(cluster.s1) == 0
 
 
@@ -158,7 +149,7 @@ def test_a_slow_copy_goes_on_elsewhere(cluster, area, way, paged):
                 assert out.read(MIB) == content[:MIB]
                 if not open_files(cluster.s1):
                     continue
-                ordered(cluster.s1, "drain")
+                cluster.s1.scalla("drain").ok()
                 for position in range(MIB, len(content), MIB):
                     assert out.read(MIB) == content[position:position + MIB], f"at {position}"
                     if open_files(cluster.s1) == 0:
