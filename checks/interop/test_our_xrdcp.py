@@ -96,14 +96,14 @@ def test_copies(sides, name):
                                   "http://h/x b", "small http://h/x"])
 def test_wrong_use(line):
     """The first line is the same; the usage follows it."""
-    theirs, ours = (tools.run([program, *line.split()], **PATIENCE) for program in ("/usr/bin/xrdcp", peers.link("xrdcp")))
+    theirs, ours = tools.both("xrdcp", *line.split(), **PATIENCE)
     first = [[text for text in result.err.splitlines() if "xrdcpCksMan" not in text][:5] for result in (theirs, ours)]
     assert (ours.status, ours.out, first[1]) == (theirs.status, theirs.out, first[0])
 
 
 @pytest.mark.parametrize("name", ["xrdcp", "xrdcopy"])
 def test_help_and_version(name):
-    theirs, ours = (tools.run([program, "-h"]) for program in (f"/usr/bin/{name}", peers.link(name)))
+    theirs, ours = tools.both(name, "-h")
     assert (ours.status, ours.out) == (theirs.status, theirs.out)
     options = [set(re.findall(r"--[a-z-]+", result.err)) for result in (theirs, ours)]
     assert options[0] <= options[1]

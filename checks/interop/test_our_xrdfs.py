@@ -106,14 +106,14 @@ def test_cat_to_a_file(pair, tmp_path):
                                    "localhost:99999 ls /", "http://localhost:1 ls /", "xyz://h ls /", "/tmp ls /", "- ls",
                                    "--foo localhost:1 ls"])
 def test_servers_that_are_none(words):
-    theirs, ours = (tools.run([program, *words.split()]) for program in (tools.XRDFS, peers.link("xrdfs")))
+    theirs, ours = tools.both("xrdfs", *words.split())
     assert (ours.status, ours.out, ours.err) == (theirs.status, theirs.out, theirs.err)
 
 
 @pytest.mark.parametrize("words", ["", "-h", "--help", ":::: ls", "localhost:1 help", "localhost:x ls"])
 def test_help_is_printed_and_ends_alike(words):
     """The words are ours; each command has its line."""
-    theirs, ours = (tools.run([program, *words.split()]) for program in (tools.XRDFS, peers.link("xrdfs")))
+    theirs, ours = tools.both("xrdfs", *words.split())
     assert (ours.status, ours.err) == (theirs.status, theirs.err)
     names = [{line.split()[0] for line in result.out.splitlines() if line.startswith("   ") and line[3:4].isalpha()} for result in (theirs, ours)]
     assert names[0] <= names[1]

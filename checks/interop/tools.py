@@ -62,6 +62,11 @@ def scalla(*arguments, input=None, cwd=None, **environment):
     return run([peers.program(), *arguments], input=input, cwd=cwd, **environment)
 
 
+def both(name, *words, input=None, cwd=None, **environment):
+    """The results of the real program of a name and of ours."""
+    return [run([program, *words], input=input, cwd=cwd, **environment) for program in (f"/usr/bin/{name}", peers.link(name))]
+
+
 def xrdfs(server, *words, input=None, cwd=None, program=XRDFS, **environment):
     """One command in batch mode."""
     return run([program, server.host, *words], input=input, cwd=cwd, **environment)
