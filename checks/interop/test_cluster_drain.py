@@ -145,10 +145,10 @@ def test_drain_holds_over_a_restart_and_a_cut(cluster, area, name):
     area.put("both", content, name, other)
     node, parent = cluster[name], cluster[cluster[name].parents[0]]
     if node.maker == "real":
-        return
+        pytest.skip("a real node does not remember it")
 
     def drained():
-        return state(parent, node) == "draining" if parent.maker != "real" else state(node, node) == "draining"
+        return state(parent if parent.maker != "real" else node, node) == "draining"
 
     def elsewhere():
         if lets_wait(parent):
@@ -179,7 +179,7 @@ def test_drain_holds_over_a_restart_and_a_cut(cluster, area, name):
 def test_supervisor_is_drained(cluster, area):
     """With all that is below it: copies beside it are read, and what is only below it is still served."""
     if cluster.sup.maker == "real" and cluster.man.maker == "real":
-        return
+        pytest.skip("there is nobody to give the order to")
     content = pattern(10_000)
     area.put("both", content, "s1", "s3")
     area.put("only", content, "s2")
@@ -196,7 +196,7 @@ def test_supervisor_is_drained(cluster, area):
 def test_suspended_by_its_manager(cluster, area):
     """A parent has one way to keep clients off a child: what others have is read there."""
     if cluster.man.maker == "real":
-        return
+        pytest.skip("a real manager has no such order")
     content = pattern(10_000)
     area.put("both", content, "s1", "s3")
     assert xrdfs(cluster, "locate", "-d", area / "both").ok().out.count("Server") == 2

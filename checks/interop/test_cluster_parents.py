@@ -95,7 +95,7 @@ STRANGE = {
     "names nobody": sent_on(),
     "names blanks": sent_on(" " * 16_000),
     "names many": sent_on(*(f"10.255.255.{number}:1" for number in range(200))),
-    "names nonsense": sent_on("[::", ":", "x:y", "a b", "\xff".encode("latin1").decode("latin1"), "localhost:99999"),
+    "names nonsense": sent_on("[::", ":", "x:y", "a b", "\xff", "localhost:99999"),
 }
 
 
@@ -155,4 +155,4 @@ def test_sent_to_itself_and_in_a_ring(cluster):
                 assert xrdfs(server, "cat", path).ok().out == "served"
             # No storm: pauses grow to most of a second, and there are eight hops in a ring.
             assert first.visits + second.visits - before < 1000
-            assert "looking for a parent" in server.scalla("status", "--here").ok().out or server.alive()
+            assert "looking for a parent" in server.scalla("status", "--here").ok().out

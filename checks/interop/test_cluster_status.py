@@ -165,10 +165,10 @@ def test_here(cluster):
 
 
 def test_cache_is_counted(cluster):
+    if cluster.top.maker == "real":
+        pytest.skip("a real node does not say what it knows")
     area = clusters.Area(cluster)
     path = area.put("file", b"x", cluster.servers[0].name)
-    if cluster.top.maker == "real":
-        return
 
     def cache():
         return json.loads(cluster.top.scalla("status", "--json").ok().out)["cache"]
@@ -202,11 +202,11 @@ def test_lost_server(cluster):
 def test_inner_node_that_does_not_answer(cluster):
     """It is named, with the reason, and everything else is shown."""
     if cluster.plan is FLAT:
-        return
+        pytest.skip("no inner node below the top")
     inner = cluster[cluster.s1.parents[0]]
     asker = next((node for node in ours(cluster) if node not in (inner, cluster.s1, cluster.s2) and inner.name in expected_names(node)), None)
     if asker is None:
-        return
+        pytest.skip("no node of ours sees it from elsewhere")
     inner.signal(signal.SIGSTOP)
     seen = asker.scalla("status").ok()
     inner.signal(signal.SIGCONT)

@@ -31,15 +31,16 @@ def many(servers):
     return f"root://{','.join(server.host for server in servers)}//many"
 
 
-def shares(result):
-    return {share["source"]: share for share in json.loads(result.out.splitlines()[0])["shares"]}
+def shares(out):
+    """What each source gave, from the output of `--json`."""
+    return {share["source"]: share for share in json.loads(out.splitlines()[0])["shares"]}
 
 
 def test_all_sources_take_part(copies, tmp_path):
     servers, content = copies
     told = scalla("cp", "--json", "--checksum", "adler32", many(servers), tmp_path / "out").ok()
     assert (tmp_path / "out").read_bytes() == content
-    given = shares(told)
+    given = shares(told.out)
     assert set(given) == {server.host for server in servers}
     assert all(share["bytes"] > 0 and share["failed"] is None for share in given.values())
     assert sum(share["bytes"] for share in given.values()) == len(content)
@@ -61,7 +62,7 @@ def test_a_source_that_is_not_there_or_has_another_size_is_left_out(copies, tmp_
     told = scalla("cp", "--json", f"root://localhost:{peers.free_port()},{many(servers)[7:]}", tmp_path / "out",
                   XRD_CONNECTIONWINDOW="3").ok()
     assert (tmp_path / "out").read_bytes() == content
-    assert set(shares(told)) == {servers[0].host}
+    assert set(shares(told.out)) == {servers[0].host}
 
 
 def test_a_source_that_dies_costs_its_share_only(copies, tmp_path):
@@ -74,7 +75,7 @@ def test_a_source_that_dies_costs_its_share_only(copies, tmp_path):
     servers[2].kill()
     out, _ = copying.communicate(timeout=tools.PATIENCE_SECONDS)
     assert copying.returncode == 0 and (tmp_path / "out").read_bytes() == content
-    given = {share["source"]: share for share in json.loads(out.splitlines()[0])["shares"]}
+    given = shares(out)
     assert sum(share["bytes"] for share in given.values()) == len(content)
 
 

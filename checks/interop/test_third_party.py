@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+from XRootD.client import CopyProcess
 
 import clusters
 import peers
@@ -374,8 +375,6 @@ def test_through_clusters():
     content = data(SIZE)
     with clusters.Cluster(plan, "ours", settings="ofs.tpc ttl 90 120\n") as source, \
             clusters.Cluster(plan, "ours", settings="ofs.tpc ttl 90 120\n") as target:
-        source.complete()
-        target.complete()
         put(source.two, "file", content)
         copy(source.man.url("/file"), target.man.url("/new"), "--tpc", "only", "--posc").ok()
         copies = [node.tree / "new" for node in target.servers if (node.tree / "new").exists()]
@@ -384,11 +383,10 @@ def test_through_clusters():
 
 def test_python_client(servers):
     """The newest client, from its wheel."""
-    client = pytest.importorskip("XRootD.client")
     source, target = servers["ours", "source"], servers["ours", "target"]
     content = data(SIZE)
     put(source, "wheel", content)
-    process = client.CopyProcess()
+    process = CopyProcess()
     process.add_job(url(source.port, "/wheel"), url(target.port, "/wheel"), force=True, thirdparty="only", tpctimeout=60)
     assert process.prepare().ok
     status, results = process.run()
