@@ -1,6 +1,6 @@
 //! `scalla` and its subcommands.
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -26,7 +26,14 @@ enum Command {
     Sync(crate::copy::SyncCommand),
     Bench(crate::bench::Bench),
     Links(crate::links::Links),
+    Completions(crate::completions::Completions),
+    Man(crate::man::Man),
     Version(crate::version::Version),
+}
+
+/// The command line as it is defined, for what is made from it.
+pub(crate) fn definition() -> clap::Command {
+    Arguments::command()
 }
 
 /// Runs a command line, the program's name first.
@@ -51,6 +58,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Sync(sync) => sync.run(),
         Command::Bench(bench) => bench.run(),
         Command::Links(links) => links.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
         Command::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
@@ -78,7 +87,6 @@ pub(crate) fn absolute(path: &std::path::Path) -> anyhow::Result<std::path::Path
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use clap::error::ErrorKind;
 
     fn parse(line: &str) -> Result<Command, ErrorKind> {
@@ -154,6 +162,9 @@ mod tests {
             "scalla bench idle root://h -c 10000",
             "scalla links /usr/local/bin",
             "scalla version --json",
+            "scalla completions bash",
+            "scalla man",
+            "scalla man /usr/share/man/man1",
         ];
         for line in good {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
@@ -167,6 +178,7 @@ mod tests {
             ("scalla serve /data --manager h:0", ErrorKind::ValueValidation),
             ("scalla supervisor", ErrorKind::MissingRequiredArgument),
             ("scalla serve /data --keep 7", ErrorKind::MissingRequiredArgument),
+            ("scalla completions tcsh", ErrorKind::InvalidValue),
             ("scalla cluster", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("scalla bench", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("scalla bench read", ErrorKind::MissingRequiredArgument),
