@@ -5,13 +5,15 @@
 #   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options, BENCH=--write-docs
 #                puts the last results into docs/performance.md
 #   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
+#   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30)
 #   make sim     trees of up to 65,536 nodes form on virtual time, then SEEDS (10000) bad minutes with faults of all kinds
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
 FUZZ_MINUTES ?= 40
 SEEDS ?= 10000
+SOAK_MINUTES ?= 30
 
-.PHONY: build demo test bench fuzz sim peers clean-peers
+.PHONY: build demo test bench fuzz soak sim peers clean-peers
 
 build:
 	cargo build --release --package scalla
@@ -24,6 +26,10 @@ test: peers
 
 fuzz:
 	checks/fuzz/run $(FUZZ_MINUTES)
+
+soak: peers
+	cargo build --release --package scalla
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/soak.py $(SOAK_MINUTES)
 
 sim:
 	cargo build --release --package sim
