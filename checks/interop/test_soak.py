@@ -1,0 +1,13 @@
+"""A short run of what `make soak` does for as long as wanted."""
+
+import clusters
+import soak
+
+SECONDS = 20
+
+
+def test_nothing_breaks_while_nodes_are_killed():
+    with clusters.Cluster(soak.PLAN, "ours") as cluster:
+        run = soak.Soak(cluster, SECONDS)
+        assert run.run(), run.broken
+        assert run.kills and sum(run.done.values())
