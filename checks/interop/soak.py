@@ -46,7 +46,7 @@ def digest(content):
 
 
 class Soak:
-    def __init__(self, cluster, seconds):
+    def __init__(self, cluster, seconds, quiet=QUIET_SECONDS):
         self.cluster = cluster
         self.area = clusters.Area(cluster)
         self.deadline = time.monotonic() + seconds
@@ -56,6 +56,7 @@ class Soak:
         self.numbers = itertools.count(1)
         self.files = {}
         self.memory = {}
+        self.quiet = quiet
         self.kills = 0
 
     def over(self):
@@ -160,7 +161,7 @@ class Soak:
         random_ = random.Random(0)
         nodes = list(self.cluster.nodes.values())
         while not self.over():
-            self.wait(random_.uniform(*QUIET_SECONDS))
+            self.wait(random_.uniform(*self.quiet))
             node = random_.choice(nodes)
             if not node.alive():
                 self.say_broken(f"{node.name} ended by itself", node.output()[-1500:])
