@@ -49,7 +49,8 @@ class Soak:
     def __init__(self, cluster, seconds, quiet=QUIET_SECONDS):
         self.cluster = cluster
         self.area = clusters.Area(cluster)
-        self.deadline = time.monotonic() + seconds
+        self.seconds = seconds
+        self.deadline = None
         self.scratch = Path(tempfile.mkdtemp(prefix="scalla-soak-", dir="/var/tmp"))
         self.done = Counter()
         self.broken = []
@@ -201,6 +202,7 @@ class Soak:
 
     def run(self):
         self.fill()
+        self.deadline = time.monotonic() + self.seconds
         threads = [threading.Thread(target=self.client, args=(number,)) for number in range(WORKERS)]
         threads.append(threading.Thread(target=self.watch))
         for thread in threads:
