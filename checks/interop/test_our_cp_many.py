@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import zlib
 
 import pytest
 
@@ -91,6 +92,54 @@ def test_a_source_that_hangs_does_not_hold_up_the_end(copies, tmp_path):
     finally:
         servers[2].process.send_signal(signal.SIGCONT)
     assert (tmp_path / "out").read_bytes() == content
+
+
+def damage(server, spots):
+    """Flips a bit at each of these bytes; the time of the file stays, and so does what the server knows of it."""
+    path = server.tree / "many"
+    stat = os.stat(path)
+    with open(path, "r+b") as file:
+        for spot in spots:
+            file.seek(spot)
+            byte = file.read(1)[0] ^ 1
+            file.seek(spot)
+            file.write(bytes([byte]))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def test_another_file_of_the_same_size_is_left_out(copies, tmp_path):
+    """Its pages are consistent, but they are not what the others have."""
+    servers, content = copies
+    (servers[1].tree / "many").write_bytes(data(len(content), seed=2))
+    told = scalla("cp", "--json", many(servers), tmp_path / "out").ok()
+    assert (tmp_path / "out").read_bytes() == content
+    given = shares(told)
+    assert given[servers[1].host]["bytes"] == 0 and "not that of the other" in given[servers[1].host]["failed"]
+    assert all(given[server.host]["failed"] is None for server in (servers[0], servers[2]))
+
+
+@pytest.mark.parametrize("to", ["local", "server"])
+@pytest.mark.parametrize("liar", [0, 1, 2])
+def test_what_a_lying_source_gave_is_replaced(copies, area_on, tmp_path, liar, to):
+    """One bit in every block, damaged after the checksums were computed: the server itself does not know."""
+    servers, content = copies
+    expected = f"{zlib.adler32(content):08x}"
+    assert expected in scalla("cp", "--checksum", "adler32:source", servers[liar].url("/many"), "/dev/null").ok().err
+    damage(servers[liar], range(5 * 4096 + 1, len(content), 65536))
+    area = area_on(servers[0])
+    target = tmp_path / "out" if to == "local" else area.url("out")
+    told = scalla("cp", "--json", "--checksum", f"adler32:{expected}", many(servers), target, XRD_CPCHUNKSIZE="1048576").ok()
+    assert (tmp_path / "out" if to == "local" else area.local / "out").read_bytes() == content
+    failed = {server.host: shares(told)[server.host]["failed"] for server in servers}
+    assert [host for host, why in failed.items() if why] == [servers[liar].host], failed
+
+
+def test_all_sources_lie(copies, tmp_path):
+    servers, content = copies
+    for number, server in enumerate(servers):
+        damage(server, range((2 * number + 1) * 8192 + 1, len(content), 65536))
+    scalla("cp", "--checksum", f"adler32:{zlib.adler32(content):08x}", many(servers), tmp_path / "out").fails(1, "adler32")
+    assert os.listdir(tmp_path) == []
 
 
 def test_no_source_is_left(copies, tmp_path):

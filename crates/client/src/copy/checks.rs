@@ -1,41 +1,53 @@
 //! Checksums of both ends of a copy.
 
 use digest::{Algorithm, Running};
+use tokio::task::JoinSet;
 
 use super::Copier;
-use super::failure::{CopyError, Side};
+use super::failure::CopyError;
 use super::options::{Against, ChecksumWish, CopyOptions};
 use super::place::Place;
+use super::source::{From, Source};
 use crate::answers::Checksum;
-use crate::failure::Error;
 use crate::url::Url;
 
 /// What is computed and asked for one copy.
 pub(super) struct Checks {
     wishes: Vec<(Algorithm, Against)>,
     /// Answers of the source's server, in the order of the wishes; asked while the bytes are on their way.
-    asked: Vec<Option<tokio::task::JoinHandle<Result<Checksum, Error>>>>,
+    asked: Vec<Option<JoinSet<Result<Checksum, CopyError>>>>,
+    /// What they were, when they have come.
+    heard: Vec<Option<Checksum>>,
 }
 
 impl Checks {
     /// Asks what can be asked at the beginning.
     pub(super) async fn begin(
         copier: &Copier,
-        source: Option<&Url>,
+        source: &Source,
         target: &Place,
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
         let (mut wishes, mut asked) = (Vec::new(), Vec::new());
-        for (algorithm, against) in Self::wishes(copier, source.or(target.url()), options).await {
+        let at = source.location();
+        for (algorithm, against) in Self::wishes(copier, at.as_ref().or(target.url()), options).await {
             let wanted = matches!(against, Against::EachOther | Against::PrintSource);
-            asked.push(source.filter(|_| wanted).map(|url| {
-                let files = copier.client.file_system(url);
-                let path = url.path.clone();
-                tokio::spawn(async move { files.checksum(&path, Some(algorithm.name())).await })
+            asked.push(at.as_ref().filter(|_| wanted).map(|url| {
+                let mut asking = JoinSet::new();
+                if let From::Many(crowd) = &source.from {
+                    let crowd = crowd.clone();
+                    asking.spawn(async move { crowd.ask_sums(algorithm, None).await });
+                } else {
+                    let (files, path) = (copier.client.file_system(url), url.path.clone());
+                    asking.spawn(async move {
+                        files.checksum(&path, Some(algorithm.name())).await.map_err(CopyError::source)
+                    });
+                }
+                asking
             }));
             wishes.push((algorithm, against));
         }
-        Ok(Self { wishes, asked })
+        Ok(Self { wishes, asked, heard: Vec::new() })
     }
 
     /// What is wished, with the type that a server has for `auto`.
@@ -60,31 +72,49 @@ impl Checks {
         self.wishes.iter().map(|(algorithm, _)| Running::new(*algorithm)).collect()
     }
 
+    /// Waits for what the source's server says.
+    pub(super) async fn hear(&mut self) -> Result<(), CopyError> {
+        for asked in std::mem::take(&mut self.asked) {
+            self.heard.push(match asked {
+                Some(mut asked) => match asked.join_next().await {
+                    Some(Ok(told)) => Some(told?),
+                    _ => return Err(CopyError::Cancelled),
+                },
+                None => None,
+            });
+        }
+        Ok(())
+    }
+
     /// Compares what the bytes add up to with what the source's server says, or with a value.
-    pub(super) async fn verify_source(
-        &mut self,
+    pub(super) fn verify_source(
+        &self,
         source: &Place,
         sums: &[digest::Checksum],
     ) -> Result<Vec<(Place, Checksum)>, CopyError> {
         let mut told = Vec::new();
-        for (((algorithm, against), asked), sum) in self.wishes.iter().zip(&mut self.asked).zip(sums) {
+        for (((algorithm, against), theirs), sum) in self.wishes.iter().zip(&self.heard).zip(sums) {
             let computed = of(sum);
-            let theirs = match asked.take() {
-                Some(asked) => match asked.await {
-                    Ok(Ok(theirs)) => Some(theirs),
-                    Ok(Err(error)) => return Err(CopyError::Remote { side: Side::Source, error }),
-                    Err(_) => return Err(CopyError::Cancelled),
-                },
-                None => None,
-            };
             match (against, theirs) {
                 (Against::EachOther, Some(theirs)) => compare(source, *algorithm, &computed, &theirs.value)?,
                 (Against::Value(value), _) => compare(source, *algorithm, &computed, value)?,
-                (Against::PrintSource, theirs) => told.push((source.clone(), theirs.unwrap_or(computed))),
+                (Against::PrintSource, theirs) => {
+                    told.push((source.clone(), theirs.clone().unwrap_or(computed)));
+                }
                 _ => {}
             }
         }
         Ok(told)
+    }
+
+    /// A value that was given and that the bytes do not add up to: the type, the value, and what they add up to.
+    pub(super) fn wrong_value(&self, sums: &[digest::Checksum]) -> Option<(Algorithm, &str, String)> {
+        self.wishes.iter().zip(sums).find_map(|((algorithm, against), sum)| match against {
+            Against::Value(value) if !same(*algorithm, &sum.hex(), value) => {
+                Some((*algorithm, value.as_str(), sum.hex()))
+            }
+            _ => None,
+        })
     }
 
     /// Compares what the target's server has with what the bytes add up to.
@@ -123,18 +153,23 @@ fn of(sum: &digest::Checksum) -> Checksum {
     Checksum { kind: sum.algorithm().name().to_owned(), value: sum.hex() }
 }
 
-/// Leading zeros of the short ones do not count: some servers leave them out.
+/// Whether two values are the same. Leading zeros of the short ones do not count: some servers leave them out.
+pub(super) fn same(algorithm: Algorithm, one: &str, other: &str) -> bool {
+    let bare = |value: &str| {
+        let lower = value.trim().to_ascii_lowercase();
+        if algorithm.bytes() == 4 { lower.trim_start_matches('0').to_owned() } else { lower }
+    };
+    bare(one) == bare(other)
+}
+
+/// An error where a value is not what it should be.
 pub(super) fn compare(
     place: &Place,
     algorithm: Algorithm,
     found: &Checksum,
     expected: &str,
 ) -> Result<(), CopyError> {
-    let bare = |value: &str| {
-        let lower = value.trim().to_ascii_lowercase();
-        if algorithm.bytes() == 4 { lower.trim_start_matches('0').to_owned() } else { lower }
-    };
-    if bare(&found.value) == bare(expected) {
+    if same(algorithm, &found.value, expected) {
         return Ok(());
     }
     Err(CopyError::Checksum {

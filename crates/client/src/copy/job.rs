@@ -10,6 +10,7 @@ use super::local::LocalTarget;
 use super::options::{CopyDone, CopyJob, CopyOptions, ThirdParty, Watch};
 use super::place::Place;
 use super::pump::Pump;
+use super::repair::Repair;
 use super::source::{From, Source};
 use super::target::{Target, unless_stopped};
 use super::third::Refused;
@@ -74,8 +75,7 @@ impl Copier {
                 if size == 0 { Bytes::new() } else { unless_stopped(watch, source.read(0, length)).await? };
             return self.small(source, path.clone(), data, options, watch).await;
         }
-        let at = source.location();
-        let begin = Checks::begin(self, at.as_ref(), &job.target, options);
+        let begin = Checks::begin(self, &source, &job.target, options);
         let mut checks = unless_stopped(watch, begin).await?;
         let opened = unless_stopped(watch, Target::open(self, &job.target, &source, options)).await;
         let (target, from) = opened?;
@@ -136,20 +136,28 @@ impl Copier {
             }
         };
         let copied = pump.copied();
-        let shares = match &pump.source.from {
-            From::Many(crowd) => crowd.shares(),
-            _ => Vec::new(),
+        let mut written = ending.written(self, size).await?;
+        let verified = async {
+            checks.hear().await?;
+            let From::Many(crowd) = &pump.source.from else {
+                return checks.verify_source(&job.source, &written.sums);
+            };
+            let (source, chunk_bytes) = (&job.source, options.chunk_bytes);
+            let repair = Repair { copier: self, crowd, checks, source, size, chunk_bytes };
+            repair.verify(&mut written).await
         };
-        let written = ending.written(self, size).await?;
-        let sums = written.sums.clone();
-        let verified = unless_stopped(watch, checks.verify_source(&job.source, &sums)).await;
-        let mut checksums = match verified {
+        let mut checksums = match unless_stopped(watch, verified).await {
             Ok(told) => told,
             Err(error) => {
                 written.discard(self, options).await;
                 return Err(error);
             }
         };
+        let shares = match &pump.source.from {
+            From::Many(crowd) => crowd.shares(),
+            _ => Vec::new(),
+        };
+        let sums = written.sums.clone();
         let at = written.finish(self, size, ends_with_hole, kept).await?;
         let verified = checks.verify_target(self, &job.target, at.as_ref(), &sums);
         match unless_stopped(watch, verified).await {

@@ -321,6 +321,18 @@ impl LocalTarget {
         Ok(())
     }
 
+    /// Writes at a place again, where something else may lie.
+    pub(super) fn rewrite(&mut self, offset: u64, data: &[u8]) -> Result<(), CopyError> {
+        self.file.write_all_at(data, offset).map_err(|error| self.fail("write", &error))?;
+        self.written_to = self.written_to.max(offset + data.len() as u64);
+        Ok(())
+    }
+
+    /// Whether it is a file, not a device or a pipe.
+    pub(super) fn is_regular(&self) -> bool {
+        self.regular
+    }
+
     /// Gives it its size, its times, and its name.
     pub(super) fn finish(mut self, size: u64, kept: Option<Kept>) -> Result<(), CopyError> {
         if self.regular {

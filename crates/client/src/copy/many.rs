@@ -3,7 +3,11 @@
 //! All copies that a deep locate finds, or that the URL names, are opened and take part as their rates allow
 //! ([`Shares`]). Blocks come with page checksums; a source that fails, lies about the size, or does not answer is given
 //! up, and its blocks are asked for elsewhere. Sources that appear later join.
+//!
+//! A source whose [`sample`] is not that of most others, or that is accused later, is a liar: nothing more is taken from it,
+//! and what it gave can be replaced ([`Crowd::suspects`]).
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -15,7 +19,9 @@ use wire::xroot::flags::LocateOptions;
 
 use super::Copier;
 use super::failure::CopyError;
+use super::given::Given;
 use super::options::{CopyOptions, Share};
+use super::sample::{self, Sample, most};
 use super::shares::{Attempt, Shares};
 use crate::answers::StatInfo;
 use crate::client::Client;
@@ -37,7 +43,11 @@ const SEARCH_TIME: Duration = Duration::from_secs(5);
 /// How often it is looked whether a block should be asked for again elsewhere.
 const LOOK_TIME: Duration = Duration::from_millis(20);
 
-/// The sources of one file.
+/// Why a source is given up.
+const DIFFERS: &str = "its content is not that of the other sources";
+
+/// The sources of one file. Clones are the same.
+#[derive(Clone)]
 pub(super) struct Crowd(Arc<Inner>);
 
 struct Inner {
@@ -49,6 +59,8 @@ struct Inner {
     most: usize,
     places: usize,
     stat: StatInfo,
+    /// What a file must hold that joins; not read while there is one source.
+    sample: tokio::sync::OnceCell<Sample>,
     state: Mutex<State>,
     /// Told when a place is free, a source has joined, or one has gone.
     changed: Notify,
@@ -58,7 +70,16 @@ struct Inner {
 struct State {
     shares: Shares,
     members: Vec<Member>,
+    given: Given,
     searching: Option<tokio::task::AbortHandle>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(searching) = &self.state().searching {
+            searching.abort();
+        }
+    }
 }
 
 /// A source; its number is that of [`Shares`].
@@ -66,6 +87,8 @@ struct Member {
     file: File,
     at: String,
     failed: Option<String>,
+    /// It gave what it should not have given.
+    lies: bool,
 }
 
 /// A source that is open.
@@ -77,7 +100,7 @@ struct Opened {
 impl Crowd {
     /// Finds and opens the sources.
     pub(super) async fn open(copier: &Copier, url: &Url, options: &CopyOptions) -> Result<Self, CopyError> {
-        let most = options.sources.clamp(1, SOURCES_MAX).max(url.others.len() + 1).min(SOURCES_MAX);
+        let limit = options.sources.clamp(1, SOURCES_MAX).max(url.others.len() + 1).min(SOURCES_MAX);
         let mut settings = copier.client.settings().clone();
         for (name, value) in [("ReadRecovery", "false"), ("ConnectionRetry", "1")] {
             // Names and values are good.
@@ -88,27 +111,29 @@ impl Crowd {
         let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
         let places = if url.others.is_empty() { find(&client, url).await } else { Ok(url.each().collect()) };
         let places = places.map_err(CopyError::source)?;
-        let mut opened = open_all(&client, places, &with, most).await?;
+        let mut opened = open_all(&client, places, &with, limit).await?;
         // The size that most have; of equally many the first.
         let sizes: Vec<u64> = opened.iter().map(|opened| opened.stat.size).collect();
-        let votes = |size: u64| sizes.iter().filter(|other| **other == size).count();
-        let size = sizes.iter().rev().copied().max_by_key(|size| votes(*size)).unwrap_or(0);
+        let size = most(&sizes, u64::eq).and_then(|index| sizes.get(index)).copied().unwrap_or(0);
         opened.retain(|opened| opened.stat.size == size);
-        let Some(first) = opened.first() else {
+        let compared = compare(opened, size, options.pages).await;
+        let Some(first) = compared.agree.first() else {
             return Err(CopyError::NoSource { place: url.to_string(), reasons: Vec::new() });
         };
         let crowd = Arc::new(Inner {
             stat: first.stat.clone(),
+            sample: tokio::sync::OnceCell::new_with(compared.sample),
             client,
             url: url.clone(),
             with,
             pages: options.pages,
-            most,
+            most: limit,
             places: PLACES.max(PLACES_OF_STREAM * streams),
             state: Mutex::default(),
             changed: Notify::new(),
         });
-        opened.into_iter().for_each(|opened| crowd.join(opened));
+        compared.agree.into_iter().for_each(|opened| crowd.join(opened, None));
+        compared.differ.into_iter().for_each(|(opened, why)| crowd.join(opened, Some(why)));
         let searching = tokio::spawn(search(Arc::downgrade(&crowd))).abort_handle();
         crowd.state().searching = Some(searching);
         Ok(Self(crowd))
@@ -124,6 +149,65 @@ impl Crowd {
         let state = self.0.state();
         let (_, member) = state.members.iter().enumerate().find(|(n, _)| state.shares.is_present(*n))?;
         Some(member.file.location())
+    }
+
+    /// Its sources that are not given up: number and file.
+    pub(super) fn present(&self) -> Vec<(usize, File)> {
+        let state = self.0.state();
+        let present = state.members.iter().enumerate().filter(|(number, _)| state.shares.is_present(*number));
+        present.map(|(number, member)| (number, member.file.clone())).collect()
+    }
+
+    /// Whom to ask about the sources: does not wait for servers that are lost.
+    pub(super) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Nothing more is taken from a source, and what it gave is suspect.
+    pub(super) fn accuse(&self, member: usize, why: String) {
+        if let Some(member) = self.0.state().members.get_mut(member) {
+            member.lies = true;
+        }
+        self.0.leave(member, why);
+    }
+
+    /// Parts that liars gave.
+    pub(super) fn suspects(&self) -> Vec<Range<u64>> {
+        let state = self.0.state();
+        let lies = |source: usize| state.members.get(source).is_some_and(|member| member.lies);
+        state.given.all().into_iter().filter(|(_, source)| lies(*source)).map(|(part, _)| part).collect()
+    }
+
+    /// Who gave which part.
+    pub(super) fn given(&self) -> Vec<(Range<u64>, usize)> {
+        self.0.state().given.all()
+    }
+
+    /// A part is now as a source has it.
+    pub(super) fn credit(&self, part: Range<u64>, member: usize) {
+        self.0.state().given.set(part, member);
+    }
+
+    /// That no source is left.
+    pub(super) fn nobody(&self) -> CopyError {
+        nobody(&self.0.url, &self.0.state())
+    }
+
+    /// Reads a block from this source, which is given up when it cannot.
+    pub(super) async fn read_of(&self, member: usize, offset: u64, length: usize) -> Option<Bytes> {
+        let file = self.0.state().members.get(member).map(|member| member.file.clone())?;
+        let read = if self.0.pages {
+            file.read_pages(offset, length).await
+        } else {
+            file.read(offset, length).await
+        };
+        let why = match read {
+            Ok(data) if data.len() == length => return Some(data),
+            Ok(data) => format!("it ends at byte {}", offset + data.len() as u64),
+            Err(error) => error.to_string(),
+        };
+        self.0.leave(member, why);
+        None
     }
 
     /// Requests that may be on their way at once.
@@ -172,8 +256,9 @@ impl Crowd {
                     asked.retain(|(other, _)| *other != attempt);
                     match read {
                         Ok(data) if data.len() == length => {
-                            self.0.state().shares.done(attempt, length as u64, Instant::now());
-                            return Ok(data);
+                            if self.0.accept(attempt, member, offset..offset + length as u64) {
+                                return Ok(data);
+                            }
                         }
                         Ok(data) => {
                             let end = offset + data.len() as u64;
@@ -205,12 +290,7 @@ impl Crowd {
                     return Ok(member);
                 }
                 if state.shares.present() == 0 {
-                    let reason = |member: &Member| {
-                        let why = member.failed.as_deref().unwrap_or("given up");
-                        format!("{}: {why}", member.at)
-                    };
-                    let reasons = state.members.iter().map(reason).collect();
-                    return Err(CopyError::NoSource { place: self.0.url.to_string(), reasons });
+                    return Err(nobody(&self.0.url, &state));
                 }
             }
             changed.await;
@@ -267,31 +347,60 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
-    fn drop(&mut self) {
-        if let Some(searching) = &self.0.state().searching {
-            searching.abort();
-        }
-    }
-}
-
 impl Inner {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A source takes part, unless it does already.
-    fn join(&self, Opened { file, stat }: Opened) {
+    /// A source takes part, unless it does already; with a reason it is only known to be of no use.
+    fn join(&self, Opened { file, stat }: Opened, not: Option<String>) {
         let at = file.location().authority();
         let mut state = self.state();
         let known = state.members.iter().any(|member| member.at == at);
-        if known || stat.size != self.stat.size || state.shares.present() >= self.most {
+        let surplus = not.is_none() && state.shares.present() >= self.most;
+        if known || stat.size != self.stat.size || surplus {
             return;
         }
-        state.shares.join(self.places);
-        state.members.push(Member { file, at, failed: None });
+        let number = state.shares.join(self.places);
+        if not.is_some() {
+            state.shares.leave(number);
+        }
+        state.members.push(Member { file, at, lies: not.is_some(), failed: not });
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// One that came later takes part if it has the same file.
+    async fn join_later(&self, opened: Opened) {
+        if opened.stat.size != self.stat.size {
+            return;
+        }
+        let size = self.stat.size;
+        let ours = self.sample.get_or_try_init(async || {
+            let first = {
+                let state = self.state();
+                let present = state.members.iter().enumerate().find(|(n, _)| state.shares.is_present(*n));
+                present.map(|(_, member)| member.file.clone()).ok_or(())?
+            };
+            sample::take(&first, size, self.pages).await.map_err(|_| ())
+        });
+        let (Ok(ours), Ok(theirs)) = (ours.await, sample::take(&opened.file, size, self.pages).await) else {
+            return;
+        };
+        let not = (*ours != theirs).then(|| DIFFERS.to_owned());
+        self.join(opened, not);
+    }
+
+    /// Whether an answer counts, which it does not from a liar.
+    fn accept(&self, attempt: Attempt, member: usize, part: Range<u64>) -> bool {
+        let mut state = self.state();
+        if state.members.get(member).is_none_or(|member| member.lies) {
+            state.shares.forget(attempt);
+            return false;
+        }
+        state.shares.done(attempt, part.end - part.start, Instant::now());
+        state.given.set(part, member);
+        true
     }
 
     fn give_up(&self, attempt: Attempt, member: usize, why: String) {
@@ -308,6 +417,14 @@ impl Inner {
         drop(state);
         self.changed.notify_waiters();
     }
+}
+
+fn nobody(url: &Url, state: &State) -> CopyError {
+    let reason = |member: &Member| {
+        let why = member.failed.as_deref().unwrap_or("given up");
+        format!("{}: {why}", member.at)
+    };
+    CopyError::NoSource { place: url.to_string(), reasons: state.members.iter().map(reason).collect() }
 }
 
 /// Looks for sources that appear later.
@@ -329,7 +446,7 @@ async fn search(crowd: Weak<Inner>) {
                 continue;
             }
             if let Ok(opened) = open(&inner.client, &place, &inner.with).await {
-                inner.join(opened);
+                inner.join_later(opened).await;
             }
         }
     }
@@ -354,6 +471,58 @@ async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Opened, Err
         None => file.stat().await?,
     };
     Ok(Opened { file, stat })
+}
+
+/// What comes of comparing the samples of sources.
+struct Compared {
+    agree: Vec<Opened>,
+    /// And why each is of no use.
+    differ: Vec<(Opened, String)>,
+    /// That of those that agree, if there was something to compare.
+    sample: Option<Sample>,
+}
+
+/// Compares what the sources have; those that are slow to answer are left out.
+async fn compare(opened: Vec<Opened>, size: u64, pages: bool) -> Compared {
+    if opened.len() < 2 {
+        return Compared { agree: opened, differ: Vec::new(), sample: None };
+    }
+    let mut taking = JoinSet::new();
+    for (number, one) in opened.iter().enumerate() {
+        let file = one.file.clone();
+        taking.spawn(async move { (number, sample::take(&file, size, pages).await) });
+    }
+    let mut told: Vec<Option<Result<Sample, Error>>> = opened.iter().map(|_| None).collect();
+    let mut until = None;
+    loop {
+        let next = async {
+            match until {
+                Some(until) => tokio::time::timeout_at(until, taking.join_next()).await.ok().flatten(),
+                None => taking.join_next().await,
+            }
+        };
+        let Some(ended) = next.await else { break };
+        let Ok((number, taken)) = ended else { continue };
+        if taken.is_ok() {
+            until.get_or_insert_with(|| Instant::now() + OTHERS_TIME);
+        }
+        if let Some(place) = told.get_mut(number) {
+            *place = Some(taken);
+        }
+    }
+    let samples: Vec<&Sample> = told.iter().flatten().filter_map(|taken| taken.as_ref().ok()).collect();
+    let sample =
+        most(&samples, |a, b| a == b).and_then(|index| samples.get(index)).map(|sample| (*sample).clone());
+    let mut compared = Compared { agree: Vec::new(), differ: Vec::new(), sample };
+    for (one, told) in opened.into_iter().zip(told) {
+        match told {
+            Some(Ok(told)) if Some(&told) == compared.sample.as_ref() => compared.agree.push(one),
+            Some(Ok(_)) => compared.differ.push((one, DIFFERS.to_owned())),
+            Some(Err(error)) => compared.differ.push((one, error.to_string())),
+            None => {}
+        }
+    }
+    compared
 }
 
 /// Opens at all places at once, and does not wait long for those that are slow to answer.

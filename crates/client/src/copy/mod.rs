@@ -23,11 +23,13 @@
 //! | `pump` | chunks on their way |
 //! | `sequence` | what has to be taken in the order of the file |
 //! | `many`, `shares` | several sources of one file, and which of them gives what |
+//! | `given`, `sample`, `witness`, `repair` | sources that lie: who gave what, who disagrees, what is replaced |
 //! | `disk` | threads for calls that block |
 
 mod checks;
 mod disk;
 mod failure;
+mod given;
 mod job;
 mod local;
 mod many;
@@ -35,6 +37,8 @@ mod options;
 mod pattern;
 mod place;
 mod pump;
+mod repair;
+mod sample;
 mod sequence;
 mod shares;
 mod source;
@@ -42,6 +46,7 @@ mod sync;
 mod target;
 mod third;
 mod tree;
+mod witness;
 
 use crate::client::Client;
 use disk::Disk;

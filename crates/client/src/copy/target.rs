@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use wire::xroot::ErrorCode;
 
 use super::Copier;
@@ -17,6 +18,8 @@ use crate::url::Url;
 
 /// Bytes in front of the place where a copy goes on that are compared with the source.
 const COMPARED_BYTES: u64 = 1024 * 1024;
+/// Bytes that are read back at once from a server.
+const SUM_BYTES: usize = 4 * 1024 * 1024;
 /// How long a server is asked to remove what is of no use.
 const REMOVE_TIME: Duration = Duration::from_secs(5);
 
@@ -157,6 +160,8 @@ impl Target {
         let sequence = |next, ordered, out, sums| Sequence::new(next, ordered, Taker { sums, out }, disk);
         Ok(match self {
             Self::Local(target) => {
+                // A pipe or a device has no places.
+                let ordered = ordered || !target.is_regular();
                 let (target, sums, late) = if ordered {
                     let read_back = move || target.sum_up(from, sums);
                     let summed = copier.disk.run(read_back).await;
@@ -269,6 +274,85 @@ impl Remote {
 }
 
 impl Written {
+    /// Whether parts of it can be replaced.
+    pub(super) fn is_repairable(&self) -> bool {
+        self.remote.is_some() || self.local.as_ref().is_some_and(LocalTarget::is_regular)
+    }
+
+    /// Reads a part back, which may be shorter than asked for where the file ends in a hole.
+    pub(super) async fn read_back(
+        &mut self,
+        copier: &Copier,
+        at: u64,
+        length: usize,
+    ) -> Result<Bytes, CopyError> {
+        if let Some(remote) = &self.remote {
+            return remote.file.read_pages(at, length).await.map_err(CopyError::target);
+        }
+        let mut block = copier.client.blocks().take(length);
+        self.on_disk(copier, move |target| {
+            block.data().resize(length, 0);
+            let got = target.read_back(at, block.data())?;
+            block.data().truncate(got);
+            Ok(block.into_bytes())
+        })
+        .await
+    }
+
+    /// Writes a part anew.
+    pub(super) async fn rewrite(&mut self, copier: &Copier, at: u64, data: Bytes) -> Result<(), CopyError> {
+        if let Some(remote) = &self.remote {
+            return remote.file.write_pages(at, data).await.map_err(CopyError::target);
+        }
+        self.on_disk(copier, move |target| target.rewrite(at, &data)).await
+    }
+
+    /// Computes its sums again from what it holds now.
+    pub(super) async fn sum_up_again(
+        &mut self,
+        copier: &Copier,
+        size: u64,
+        mut sums: Vec<digest::Running>,
+    ) -> Result<(), CopyError> {
+        if sums.is_empty() {
+            return Ok(());
+        }
+        if let Some(target) = self.local.take() {
+            let summed = copier.disk.run(move || target.sum_up_all(size, sums)).await;
+            let (target, summed) = summed.unwrap_or(Err(CopyError::Cancelled))?;
+            (self.local, sums) = (Some(target), summed);
+        } else {
+            let mut at = 0;
+            while at < size {
+                let length = usize::try_from(size - at).unwrap_or(usize::MAX).min(SUM_BYTES);
+                let data = self.read_back(copier, at, length).await?;
+                if data.is_empty() {
+                    let place = self.remote.as_ref().map(|remote| remote.url.to_string()).unwrap_or_default();
+                    return Err(CopyError::Short { place, at, size });
+                }
+                sums.iter_mut().for_each(|sum| sum.update(&data));
+                at += data.len() as u64;
+            }
+        }
+        self.sums = sums.into_iter().map(digest::Running::finish).collect();
+        Ok(())
+    }
+
+    async fn on_disk<T: Send + 'static>(
+        &mut self,
+        copier: &Copier,
+        work: impl FnOnce(&mut LocalTarget) -> Result<T, CopyError> + Send + 'static,
+    ) -> Result<T, CopyError> {
+        let Some(mut target) = self.local.take() else { return Err(CopyError::Cancelled) };
+        let done = copier.disk.run(move || {
+            let done = work(&mut target);
+            (target, done)
+        });
+        let (target, done) = done.await.ok_or(CopyError::Cancelled)?;
+        self.local = Some(target);
+        done
+    }
+
     /// Sets size and times, closes it, and gives it its name.
     pub(super) async fn finish(
         self,

@@ -1,0 +1,100 @@
+//! [`Given`]: which of several sources gave which bytes, so that what a liar gave can be replaced.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Parts of a file and who gave them. Neighbouring parts of one source are one entry.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    /// Begin to end and source.
+    parts: BTreeMap<u64, (u64, usize)>,
+}
+
+impl Given {
+    /// A source gave a part; whoever gave it before does not count any more.
+    pub(super) fn set(&mut self, part: Range<u64>, source: usize) {
+        if part.is_empty() {
+            return;
+        }
+        self.cut(part.start);
+        self.cut(part.end);
+        let covered: Vec<u64> = self.parts.range(part.clone()).map(|(start, _)| *start).collect();
+        covered.iter().for_each(|start| {
+            self.parts.remove(start);
+        });
+        let (mut start, mut end) = (part.start, part.end);
+        if let Some((before, (its_end, its_source))) = self.parts.range(..start).next_back()
+            && (*its_end, *its_source) == (start, source)
+        {
+            start = *before;
+        }
+        if let Some((its_end, its_source)) = self.parts.get(&end).copied()
+            && its_source == source
+        {
+            self.parts.remove(&end);
+            end = its_end;
+        }
+        self.parts.insert(start, (end, source));
+    }
+
+    /// Makes two of the part in which `at` lies.
+    fn cut(&mut self, at: u64) {
+        if let Some((_, (end, source))) = self.parts.range_mut(..at).next_back()
+            && *end > at
+        {
+            let rest = (*end, *source);
+            *end = at;
+            self.parts.insert(at, rest);
+        }
+    }
+
+    /// All parts in the order of the file, and who gave each.
+    pub(super) fn all(&self) -> Vec<(Range<u64>, usize)> {
+        self.parts.iter().map(|(start, (end, source))| (*start..*end, *source)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_who_gave_a_part_counts() {
+        let mut given = Given::default();
+        given.set(0..10, 0);
+        given.set(10..20, 1);
+        given.set(20..30, 0);
+        assert_eq!(given.all(), [(0..10, 0), (10..20, 1), (20..30, 0)]);
+        given.set(5..25, 2);
+        assert_eq!(given.all(), [(0..5, 0), (5..25, 2), (25..30, 0)]);
+        given.set(10..12, 0);
+        given.set(7..7, 0);
+        assert_eq!(given.all(), [(0..5, 0), (5..10, 2), (10..12, 0), (12..25, 2), (25..30, 0)]);
+        given.set(5..25, 0);
+        assert_eq!(given.all(), [(0..30, 0)]);
+    }
+
+    #[test]
+    fn it_is_what_a_map_of_all_bytes_says() {
+        let (mut given, mut bytes) = (Given::default(), [None; 60]);
+        let mut seed = 7_u64;
+        let mut next = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for _ in 0..500 {
+            let (start, length, source) = (next(50), next(11), next(3) as usize);
+            given.set(start..start + length, source);
+            bytes[start as usize..(start + length) as usize].fill(Some(source));
+            let mut told = [None; 60];
+            let all = given.all();
+            for (part, source) in &all {
+                told[part.start as usize..part.end as usize].fill(Some(*source));
+            }
+            assert_eq!(told, bytes);
+            let apart =
+                |pair: &[(Range<u64>, usize)]| pair[0].0.end < pair[1].0.start || pair[0].1 != pair[1].1;
+            assert!(all.windows(2).all(apart), "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Replaces what liars gave of a file that came from several sources, and finds out who lied when its checksum is wrong.
+//!
+//! First goes what sources gave that are known to lie. When the checksum is wrong still, each part is compared with what
+//! another source has: of three, two decide; where there are only two, each is disbelieved in turn, and the checksum
+//! decides. At most the file is read twice more from each of the sources.
+
+use bytes::Bytes;
+use tokio::task::JoinSet;
+
+use super::Copier;
+use super::checks::{Checks, same};
+use super::failure::CopyError;
+use super::many::Crowd;
+use super::place::Place;
+use super::target::Written;
+use crate::answers::Checksum;
+
+/// Blocks that are replaced at once.
+const LANES: usize = 8;
+/// Why a source is accused.
+const LIED: &str = "what it gave is not what the file holds";
+
+/// A block of which two sources say different things, and nobody else can tell.
+#[derive(Clone, Copy)]
+struct Doubt {
+    at: u64,
+    length: usize,
+    /// Who gave it, and who contradicts.
+    sides: [usize; 2],
+}
+
+/// What is done about one file.
+pub(super) struct Repair<'a> {
+    pub(super) copier: &'a Copier,
+    pub(super) crowd: &'a Crowd,
+    pub(super) checks: &'a Checks,
+    pub(super) source: &'a Place,
+    /// Of the file.
+    pub(super) size: u64,
+    pub(super) chunk_bytes: usize,
+}
+
+impl Repair<'_> {
+    /// Compares the file with its checksums, after replacing what has to be replaced.
+    pub(super) async fn verify(&self, written: &mut Written) -> Result<Vec<(Place, Checksum)>, CopyError> {
+        if !written.is_repairable() {
+            if !self.crowd.suspects().is_empty() {
+                let (place, reason) = (self.source.to_string(), LIED.to_owned());
+                return Err(CopyError::NoSource { place, reasons: vec![reason] });
+            }
+            return self.checks.verify_source(self.source, &written.sums);
+        }
+        self.replace_and_sum_up(written).await?;
+        let error = match self.checks.verify_source(self.source, &written.sums) {
+            Err(error @ CopyError::Checksum { .. }) => error,
+            verified => return verified,
+        };
+        if self.is_another_file(written).await {
+            return Err(error);
+        }
+        self.replace_and_sum_up(written).await?;
+        if let Ok(told) = self.checks.verify_source(self.source, &written.sums) {
+            return Ok(told);
+        }
+        let doubts = self.audit(written).await?;
+        self.replace(written).await?;
+        self.sum_up(written).await?;
+        match self.checks.verify_source(self.source, &written.sums) {
+            Ok(told) => Ok(told),
+            Err(_) => self.settle(written, &doubts).await,
+        }
+    }
+
+    /// Whether the sources agree that the file is what came, so that it is not the one that was asked for.
+    async fn is_another_file(&self, written: &Written) -> bool {
+        let Some((algorithm, value, computed)) = self.checks.wrong_value(&written.sums) else { return false };
+        let said = self.crowd.ask_sums(algorithm, Some(value)).await;
+        said.is_ok_and(|said| !same(algorithm, &said.value, value) && same(algorithm, &said.value, &computed))
+    }
+
+    async fn sum_up(&self, written: &mut Written) -> Result<(), CopyError> {
+        written.sum_up_again(self.copier, self.size, self.checks.sums()).await
+    }
+
+    async fn replace_and_sum_up(&self, written: &mut Written) -> Result<(), CopyError> {
+        if self.replace(written).await? { self.sum_up(written).await } else { Ok(()) }
+    }
+
+    /// Replaces what liars gave; whether there was anything.
+    async fn replace(&self, written: &mut Written) -> Result<bool, CopyError> {
+        let mut any = false;
+        loop {
+            // Whoever is accused meanwhile has given something too.
+            let blocks: Vec<_> =
+                self.crowd.suspects().into_iter().flat_map(|part| self.blocks(part)).collect();
+            if blocks.is_empty() {
+                return Ok(any);
+            }
+            any = true;
+            let mut left = blocks.into_iter();
+            let mut reading = JoinSet::new();
+            loop {
+                while reading.len() < LANES
+                    && let Some((at, length)) = left.next()
+                {
+                    let crowd = self.crowd.clone();
+                    reading.spawn(async move { (at, crowd.read(at, length).await) });
+                }
+                let Some(read) = reading.join_next().await else { break };
+                let (at, data) = read.map_err(|_| CopyError::Cancelled)?;
+                written.rewrite(self.copier, at, data?).await?;
+            }
+        }
+    }
+
+    fn blocks(&self, part: std::ops::Range<u64>) -> impl Iterator<Item = (u64, usize)> {
+        let chunk = self.chunk_bytes.max(1);
+        let starts = (part.start..part.end).step_by(chunk);
+        starts.map(move |at| (at, usize::try_from(part.end - at).unwrap_or(chunk).min(chunk)))
+    }
+
+    /// Compares each block with what another source has, and returns those that nobody could decide.
+    async fn audit(&self, written: &mut Written) -> Result<Vec<Doubt>, CopyError> {
+        let mut doubts = Vec::new();
+        for (part, giver) in self.crowd.given() {
+            for (at, length) in self.blocks(part) {
+                let have = written.read_back(self.copier, at, length).await?;
+                let mut theirs: Option<(usize, Bytes)> = None;
+                let mut decided = false;
+                for (other, _) in self.crowd.present() {
+                    if other == giver {
+                        continue;
+                    }
+                    let Some(data) = self.crowd.read_of(other, at, length).await else { continue };
+                    if data == have {
+                        // Whoever said something else is alone.
+                        if let Some((liar, _)) = theirs {
+                            self.crowd.accuse(liar, LIED.to_owned());
+                        }
+                        decided = true;
+                        break;
+                    }
+                    match theirs.take() {
+                        Some((_, same)) if same == data => {
+                            self.convict(giver, at, length, &data).await;
+                            written.rewrite(self.copier, at, data).await?;
+                            self.crowd.credit(at..at + length as u64, other);
+                            decided = true;
+                            break;
+                        }
+                        Some(before) => theirs = Some(before),
+                        None => theirs = Some((other, data)),
+                    }
+                }
+                if let (false, Some((other, _))) = (decided, theirs) {
+                    doubts.push(Doubt { at, length, sides: [giver, other] });
+                }
+            }
+        }
+        Ok(doubts)
+    }
+
+    /// Accuses who gave a wrong block, unless it has the right one: then the block was damaged on its way.
+    async fn convict(&self, giver: usize, at: u64, length: usize, right: &Bytes) {
+        let again = self.crowd.read_of(giver, at, length).await;
+        if again.is_some_and(|again| again != *right) {
+            self.crowd.accuse(giver, LIED.to_owned());
+        }
+    }
+
+    /// Disbelieves one source after the other until the checksum is right.
+    async fn settle(
+        &self,
+        written: &mut Written,
+        doubts: &[Doubt],
+    ) -> Result<Vec<(Place, Checksum)>, CopyError> {
+        let mut sources: Vec<usize> = doubts.iter().flat_map(|doubt| doubt.sides).collect();
+        sources.sort_unstable();
+        sources.dedup();
+        let mut result = self.checks.verify_source(self.source, &written.sums);
+        for liar in sources {
+            for Doubt { at, length, sides: [giver, other] } in doubts.iter().copied() {
+                let right = if giver == liar { other } else { giver };
+                let Some(data) = self.crowd.read_of(right, at, length).await else { return result };
+                written.rewrite(self.copier, at, data).await?;
+                self.crowd.credit(at..at + length as u64, right);
+            }
+            self.sum_up(written).await?;
+            result = self.checks.verify_source(self.source, &written.sums);
+            if result.is_ok() {
+                self.crowd.accuse(liar, LIED.to_owned());
+                break;
+            }
+        }
+        result
+    }
+}

@@ -1,0 +1,74 @@
+//! What the sources of a file say its checksum is: who disagrees with most of them, or with what is known, is a liar.
+
+use std::time::Duration;
+
+use digest::Algorithm;
+use tokio::task::JoinSet;
+
+use super::checks::same;
+use super::failure::CopyError;
+use super::many::Crowd;
+use super::sample::most;
+use crate::answers::Checksum;
+
+/// How often it is looked whether somebody who was asked has gone meanwhile.
+const LOOK_TIME: Duration = Duration::from_millis(500);
+
+impl Crowd {
+    /// Asks all sources for a checksum, accuses those that are wrong, and returns the right one: `known` if that is what
+    /// any of them says, else what most say.
+    ///
+    /// # Errors
+    /// Why it could not be told, when nobody did.
+    pub(super) async fn ask_sums(
+        &self,
+        algorithm: Algorithm,
+        known: Option<&str>,
+    ) -> Result<Checksum, CopyError> {
+        let mut asking = JoinSet::new();
+        let mut open = Vec::new();
+        let (mut told, mut failed): (Vec<(usize, Checksum)>, _) = (Vec::new(), None);
+        for (number, file) in self.present() {
+            let (files, path) = (self.client().file_system(&file.location()), file.url().path.clone());
+            open.push(number);
+            asking.spawn(async move { (number, files.checksum(&path, Some(algorithm.name())).await) });
+        }
+        let all = open.len();
+        let agree = |a: &Checksum, b: &Checksum| same(algorithm, &a.value, &b.value);
+        while !open.is_empty() {
+            let ended = match tokio::time::timeout(LOOK_TIME, asking.join_next()).await {
+                Ok(Some(ended)) => ended,
+                Ok(None) => break,
+                Err(_) => {
+                    // Of those that were given up nothing is expected any more.
+                    let present = self.present();
+                    open.retain(|number| present.iter().any(|(other, _)| other == number));
+                    continue;
+                }
+            };
+            let Ok((number, answer)) = ended else { continue };
+            open.retain(|other| *other != number);
+            match answer {
+                Ok(sum) => told.push((number, sum)),
+                Err(error) => failed = Some(error),
+            }
+            // The others cannot outvote these.
+            let votes = |one: &Checksum| told.iter().filter(|(_, other)| agree(one, other)).count();
+            if known.is_none() && told.iter().any(|(_, one)| votes(one) * 2 > all) {
+                break;
+            }
+        }
+        told.sort_by_key(|(number, _)| *number);
+        let sums: Vec<Checksum> = told.iter().map(|(_, sum)| sum.clone()).collect();
+        let right = known.and_then(|known| sums.iter().find(|sum| same(algorithm, &sum.value, known)));
+        let right = right.or_else(|| most(&sums, agree).and_then(|index| sums.get(index))).cloned();
+        let Some(right) = right else {
+            return Err(failed.map_or_else(|| self.nobody(), CopyError::source));
+        };
+        for (number, sum) in told.iter().filter(|(_, sum)| !agree(sum, &right)) {
+            let (kind, value) = (algorithm.name(), &sum.value);
+            self.accuse(*number, format!("its {kind} is {value}, that of the file is {}", right.value));
+        }
+        Ok(right)
+    }
+}
