@@ -2,7 +2,7 @@
 
 use config::CopyRedirect;
 use std::sync::Arc;
-use vfs::{Answer, Caller, FileSystem, Operation, Redirect, ReplyTo, Started, Target};
+use vfs::{Answer, Caller, FileSystem, OpenFile, Operation, Redirect, ReplyTo, Started, Target};
 
 /// The key of copies whose client has delegated credentials to the destination, by which servers hand them on.
 const DELEGATED_KEY: &str = "delegate";
@@ -41,19 +41,85 @@ impl FileSystem for Handoff {
         }
         self.behind.start(caller, operation, reply)
     }
+
+    fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+        self.behind.elsewhere(caller, file)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Cgi, LogicalPath};
+    use base::{Cgi, Identity, LogicalPath, Told};
     use config::Target as Address;
+    use std::os::fd::BorrowedFd;
+    use vfs::{FileOperation, Spot};
 
-    struct Nothing;
-    impl FileSystem for Nothing {
+    /// Sends those who read elsewhere.
+    struct Draining;
+    impl FileSystem for Draining {
         fn start(&self, _: &Arc<Caller>, _: Operation, _: &ReplyTo) -> Started {
             Started::Pending
         }
+
+        fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
+            Some(Redirect { host: file.path().to_string(), port: 1094, cgi: String::new() })
+        }
+    }
+
+    struct Nothing(LogicalPath);
+    impl OpenFile for Nothing {
+        fn path(&self) -> &LogicalPath {
+            &self.0
+        }
+
+        fn is_writable(&self) -> bool {
+            false
+        }
+
+        fn read_now(&self, _: u64, _: &mut [u8]) -> Spot<usize> {
+            Spot::WouldBlock
+        }
+
+        fn write_now(&self, _: u64, _: &[u8]) -> Spot<()> {
+            Spot::WouldBlock
+        }
+
+        fn lend(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn is_resident(&self, _: u64, _: usize) -> bool {
+            false
+        }
+
+        fn size_now(&self) -> Option<u64> {
+            None
+        }
+
+        fn prefetch(&self, _: u64, _: u64) {}
+
+        fn start(&self, _: FileOperation, _: &ReplyTo) -> Started {
+            Started::Pending
+        }
+
+        fn as_any(&self) -> &dyn std::any::Any {
+            self
+        }
+    }
+
+    #[test]
+    fn readers_move_behind_it() {
+        let rule = CopyRedirect {
+            delegated: true,
+            undelegated: true,
+            target: Address { host: "h".to_owned(), port: 1094 },
+            cgi: String::new(),
+        };
+        let files = Handoff::before(Arc::new(Draining), vec![rule]);
+        let caller = Caller::new(Identity::new(&Told::default(), 1, None, "host"), true, true);
+        let to = files.elsewhere(&caller, &Nothing(LogicalPath::parse(b"/f").unwrap()));
+        assert_eq!(to.map(|to| to.host).as_deref(), Some("/f"));
     }
 
     #[test]
@@ -65,7 +131,7 @@ mod tests {
             cgi: "a=1".to_owned(),
         };
         let rules = vec![rule(true, false, "with"), rule(false, true, "without")];
-        let handoff = Handoff { behind: Arc::new(Nothing), rules };
+        let handoff = Handoff { behind: Arc::new(Draining), rules };
         let goes = |cgi: &str| {
             let path = LogicalPath::parse(b"/f").unwrap();
             handoff.redirect(&Target { path, cgi: Cgi::new(cgi.as_bytes()) }).map(|to| (to.host, to.cgi))
