@@ -82,7 +82,7 @@ impl Resolver {
             return None;
         }
         let door = self.door.as_ref()?;
-        Some(Answer::Redirect { slot: None, host: door.host().into(), port: door.port() })
+        Some(Answer::Redirect { slot: None, host: door.written_host().into(), port: door.port() })
     }
 
     /// Where clients of the cluster begin, as the parents of a supervisor say.

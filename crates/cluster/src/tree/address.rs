@@ -1,5 +1,6 @@
 //! Where a node of the cluster listens: a host and a port, as a `try` names it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,6 +22,11 @@ impl Address {
         &self.host
     }
 
+    /// The host as it stands before a port: an address of version 6 in brackets.
+    pub fn written_host(&self) -> Cow<'_, str> {
+        if self.host.contains(':') { format!("[{}]", self.host).into() } else { Cow::Borrowed(&self.host) }
+    }
+
     /// The port.
     pub fn port(&self) -> u16 {
         self.port
@@ -29,11 +35,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
-        }
+        write!(f, "{}:{}", self.written_host(), self.port)
     }
 }
 

@@ -152,7 +152,7 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
 fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut env = Vec::new();
     let site = reply.site.as_deref().map(str::as_bytes);
-    let door = reply.door.as_ref().map(|door| format!("{}:{}", bracketed(door.host()), door.port()));
+    let door = reply.door.as_ref().map(Address::to_string);
     let door = door.as_ref().map(String::as_bytes);
     Env { site, door, extensions: reply.extensions, ..Env::default() }.encode(&mut env);
     let message = LoginReply {
@@ -163,10 +163,6 @@ fn encode_reply(reply: &Reply, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         env: (!env.is_empty()).then_some(&env),
     };
     LoginAnswer::Accepted(message).encode(out)
-}
-
-fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
 }
 
 fn from_door(text: &[u8]) -> Option<Address> {

@@ -178,8 +178,7 @@ impl State {
             self.away.clear();
         }
         self.away.insert(key, Instant::now());
-        let host = door.host();
-        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        let host = door.written_host().into_owned();
         Some(Redirect { host, port: door.port().into(), cgi: String::new() })
     }
 

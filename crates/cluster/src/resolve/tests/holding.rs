@@ -137,6 +137,9 @@ fn a_supervisor_without_anybody_below_sends_clients_back() {
     assert_eq!(stage.intend(2, "/new", Intent::Create), Some(back.clone()));
     let locate = LocateOptions::default();
     assert_eq!(stage.machine.locate(Token(3), b"/f", locate, stage.now, &mut stage.actions), Some(back));
+    stage.machine.set_door(Some(&Address::new("::1", 1094)));
+    let written = Answer::Redirect { slot: None, host: "[::1]".into(), port: 1094 };
+    assert_eq!(stage.read(5, "/f"), Some(written), "as it stands before a port");
     // As soon as somebody is there it serves.
     stage.join(0);
     assert_eq!(stage.read(4, "/f"), None);
