@@ -189,7 +189,7 @@ fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
         state: ChildState {
             connected: member.is_online(),
             suspended: member.condition.suspended,
-            draining: member.condition.draining || member.condition.drains_itself,
+            draining: member.condition.drains(),
             nostage: member.condition.nostage,
             ..ChildState::default()
         },

@@ -79,6 +79,13 @@ pub struct Condition {
     pub drains_itself: bool,
 }
 
+impl Condition {
+    /// Whether its clients move away, by whosever order.
+    pub fn drains(self) -> bool {
+        self.draining || self.drains_itself
+    }
+}
+
 /// A child, connected or remembered.
 #[derive(Clone, Debug)]
 pub struct Member {

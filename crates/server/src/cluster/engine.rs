@@ -172,8 +172,7 @@ impl Engine {
     /// The address clients are sent to. One that logged in over the loopback is on this host, whose address others can use.
     fn interface(&self, member: &tree::Member) -> Interface {
         let ip = member.identity.ip;
-        let host = member.data.host();
-        let host = if host.contains(':') { format!("[{host}]").into() } else { Arc::from(host) };
+        let host = member.data.written_host().into();
         let named = ip.is_loopback() && self.settings.own_name.is_some();
         let own = self.settings.own_addresses.iter().map(SocketAddr::ip).find(|own| !own.is_loopback());
         Interface { host, ip: own.filter(|_| named).unwrap_or(ip), private: false }
@@ -181,6 +180,11 @@ impl Engine {
 
     pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
         self.lines.get_mut(&link)
+    }
+
+    /// The connection of the child in a slot; `None` when there is none, or it is away.
+    pub(super) fn link_of(&self, slot: Slot) -> Option<LinkId> {
+        self.node.members()?.member(slot)?.link
     }
 
     /// How far a connection is; `None` when it is none any more.

@@ -179,8 +179,7 @@ impl Engine {
         }
         let streamid = StreamId::of_path(path);
         for slot in to {
-            let link = self.node.members().and_then(|members| members.member(slot)?.link);
-            let Some(link) = link else { continue };
+            let Some(link) = self.link_of(slot) else { continue };
             self.put(link, |peer, out| {
                 let definite = peer.contains(Extensions::NOT_HERE);
                 let modifier = if definite { modifier | StateModifier::DEFINITE } else { modifier };

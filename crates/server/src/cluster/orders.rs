@@ -43,9 +43,11 @@ impl Engine {
     pub(super) fn order(&mut self, link: LinkId, frame: &Frame<'_>, message: &Wire<'_>) {
         let streamid = frame.header.streamid;
         let redirector = self.stage(link) == Some(Stage::Redirector);
+        let unknown =
+            || tracing::debug!("{} orders what nobody here does: {}", self.name_of(link), message.code());
         if let Some(executor) = &self.executor {
             if !executor.run(message) {
-                tracing::debug!("{} orders what nobody here does: {}", self.name_of(link), message.code());
+                unknown();
             }
             return;
         }
@@ -61,13 +63,7 @@ impl Engine {
                     self.change_names(forward, client);
                 }
                 None if redirector => self.refuse_request(link, streamid),
-                None => {
-                    tracing::debug!(
-                        "{} orders what nobody here does: {}",
-                        self.name_of(link),
-                        message.code()
-                    );
-                }
+                None => unknown(),
             },
         }
     }
@@ -132,8 +128,7 @@ impl Engine {
     /// Sends a frame to children.
     pub(super) fn send_down(&mut self, slots: SlotMask, frame: &[u8], own_only: bool) {
         for slot in slots {
-            let link = self.node.members().and_then(|members| members.member(slot)?.link);
-            let Some(link) = link else { continue };
+            let Some(link) = self.link_of(slot) else { continue };
             if own_only && !self.lines.get(&link).is_some_and(|line| line.extensions.is_own()) {
                 continue;
             }

@@ -3,7 +3,7 @@
 
 use super::askers::Asker;
 use super::engine::Engine;
-use super::orders::Order;
+use super::orders::{Order, Tell};
 use super::questions::Wish;
 use cluster::{Answer, ErrorCode, SelectOptions, Slot};
 use std::cell::RefCell;
@@ -12,9 +12,6 @@ use vfs::PrepareRequest;
 use wire::cms::flags::{PrepaddModifier, StateModifier};
 use wire::cms::message::{Prepadd, State};
 use wire::cms::{Extensions, Message as Wire, StreamId};
-
-/// Brings the outcome to the client that gave the paths.
-type Tell = Box<dyn FnOnce(Result<(), Answer>) + Send>;
 
 /// Paths that a client named together: it is told once, when all are with a server or are not.
 pub(super) struct Batch {
@@ -134,8 +131,7 @@ impl Engine {
 
     /// A question that wants no answer renews the access time.
     fn freshen(&mut self, slot: Slot, path: &[u8]) {
-        let link = self.node.members().and_then(|members| members.member(slot)?.link);
-        if let Some(link) = link {
+        if let Some(link) = self.link_of(slot) {
             let state = Wire::State(State { modifier: StateModifier::NO_REPLY, path });
             self.put(link, |peer, out| state.encode(StreamId::NONE, peer, out));
             self.end_broken();

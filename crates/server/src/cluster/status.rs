@@ -231,7 +231,7 @@ impl Engine {
     fn child(&self, slot: u8, member: &Member, stands_by: bool) -> ChildStatus {
         let state = match () {
             () if !member.is_online() => "away",
-            () if member.condition.draining || member.condition.drains_itself => "draining",
+            () if member.condition.drains() => "draining",
             () if member.condition.suspended => "suspended",
             () if stands_by => "standing by",
             () => "serving",

@@ -72,9 +72,9 @@ impl AdminFolder {
             let path = path.to_owned();
             move |error| FolderError::Failed(path, error)
         };
-        make(folder, mode).map_err(failed(folder))?;
+        make_folder(folder, mode).map_err(failed(folder))?;
         let control = control_folder(folder);
-        make(&control, 0o700).map_err(failed(&control))?;
+        make_folder(&control, 0o700).map_err(failed(&control))?;
         let metadata = fs::symlink_metadata(&control).map_err(failed(&control))?;
         if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
             return Err(FolderError::NotOurs(control));
@@ -138,10 +138,6 @@ fn socket_in(control: &Path, program: &str) -> PathBuf {
 /// # Errors
 /// What the system says.
 pub fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
-    make(folder, mode)
-}
-
-fn make(folder: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -165,7 +161,7 @@ pub fn enter_home(home: Option<&Folder>, instance: Option<&str>) -> Result<PathB
         return Ok(here());
     };
     let (path, mode) = folder;
-    make(&path, mode)
+    make_folder(&path, mode)
         .and_then(|()| std::env::set_current_dir(&path))
         .map_err(|error| FolderError::Failed(path.clone(), error))?;
     Ok(path)
@@ -182,7 +178,7 @@ pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBu
     if let Some(user) = user.filter(|_| User::is_root()) {
         let failed = |error| FolderError::Failed(folder.clone(), error);
         DirBuilder::new().recursive(true).mode(0o755).create(state_base()).map_err(failed)?;
-        make(&folder, 0o700).map_err(failed)?;
+        make_folder(&folder, 0o700).map_err(failed)?;
         std::os::unix::fs::chown(&folder, Some(user.uid()), Some(user.gid())).map_err(failed)?;
     }
     Ok(folder)

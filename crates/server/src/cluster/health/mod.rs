@@ -288,7 +288,8 @@ impl<R: Fn(Report)> Watch<R> {
 
     fn loaded(&mut self, load: Load) {
         self.load = Load { disk: self.load.disk, ..load };
-        let tell = self.told_load.is_none_or(|told| differs(told, self.load, self.fuzz));
+        // What differs by no more than that counts as equal to parents.
+        let tell = self.told_load.is_none_or(|told| told.differs(self.load, self.fuzz));
         if tell {
             self.told_load = Some(self.load);
         }
@@ -320,11 +321,6 @@ impl<R: Fn(Report)> Watch<R> {
         }
         (self.report)(Report::Space { space: judged.space, full: judged.full, tell });
     }
-}
-
-/// Whether parents should hear of the new load: one figure differs by more than what counts as equal to them.
-fn differs(told: Load, now: Load, fuzz: u8) -> bool {
-    told.parts().into_iter().zip(now.parts()).take(5).any(|(told, now)| told.abs_diff(now) > fuzz)
 }
 
 /// Whether parents should hear of the new space: it changed by a percent, or the node became full or fit.
