@@ -132,10 +132,7 @@ impl Site {
 
     /// A manager that bears little waiting for a slow node.
     pub fn small_outboxes(&self, name: &str) -> Node {
-        let (effective, data) = self.effective(name, 0);
-        let mut settings = self.settings(name, Role::Manager, &[]);
-        settings.outbox_bytes_max = 64 * 1024;
-        Node { running: Running::listen_in_cluster(&effective, settings).unwrap(), data }
+        self.node_with(name, Role::Manager, &[], |settings| settings.outbox_bytes_max = 64 * 1024)
     }
 
     pub fn server(&self, name: &str, parents: &[&Node]) -> Node {
@@ -186,15 +183,10 @@ impl Node {
 
     /// Waits until the node sees things so.
     pub fn until(&self, what: &str, is_so: impl Fn(&Engine) -> bool + Send + Clone + 'static) {
-        let until = Instant::now() + PATIENCE;
-        loop {
+        until(what, || {
             let is_so = is_so.clone();
-            if self.look(move |engine| is_so(engine)) {
-                return;
-            }
-            assert!(Instant::now() < until, "still not: {what}");
-            std::thread::yield_now();
-        }
+            self.look(move |engine| is_so(engine))
+        });
     }
 
     /// Waits until so many children serve, and the cluster has settled.
