@@ -2,6 +2,9 @@
 //! quick succession, clocks that drift, nodes that lie, storms of logins, and clients who want their files all the while. Then
 //! the weather clears, and everybody must be in the tree again without an administrator, and everything be found.
 
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::counts::Counts;
@@ -79,6 +82,51 @@ pub fn run(seed: u64) -> Result<Outcome, String> {
     let formation = draw(&mut lot);
     let failed = |error| format!("seed {seed}: {error} ({formation:?})");
     Minute::new(seed, formation, lot).run().map_err(failed)
+}
+
+/// The seeds that `SIM_SEEDS` asks for (`17,18`); empty: none in particular.
+pub fn chosen() -> Vec<u64> {
+    let list = std::env::var("SIM_SEEDS").unwrap_or_default();
+    list.split(',').filter_map(|seed| seed.parse().ok()).collect()
+}
+
+/// What became of the minutes of many seeds.
+#[derive(Clone, Debug, Default)]
+pub struct Minutes {
+    /// Why those failed that did.
+    pub failed: Vec<String>,
+    /// What befell the others together; `None` when all failed.
+    pub occurred: Option<Occurred>,
+    /// The slowest healing.
+    pub slowest: Duration,
+}
+
+/// Runs the minutes of these seeds on all processors; `tell` hears of each when it is over.
+pub fn run_all(seeds: &[u64], tell: impl Fn(&Result<Outcome, String>) + Sync) -> Minutes {
+    let (next, minutes) = (AtomicUsize::new(0), Mutex::new(Minutes::default()));
+    let work = || {
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let end = catch_unwind(|| run(*seed)).unwrap_or_else(|_| Err(format!("seed {seed}: panic")));
+            tell(&end);
+            let minutes = &mut *minutes.lock().unwrap_or_else(PoisonError::into_inner);
+            match end {
+                Ok(outcome) => {
+                    minutes.slowest = minutes.slowest.max(outcome.healed);
+                    match &mut minutes.occurred {
+                        Some(all) => all.add(&outcome.occurred),
+                        none => *none = Some(outcome.occurred),
+                    }
+                }
+                Err(error) => minutes.failed.push(error),
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    minutes.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the minute of this seed with nodes of our own alone, some of which do something wrong on purpose, for tests of the

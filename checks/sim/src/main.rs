@@ -4,14 +4,11 @@
 //! `SIM_TRACE=/path` tells all that was said about a file.
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sim::faults;
 use sim::formation::{self, Formation};
 use sim::location;
-use sim::occurred::Occurred;
 
 /// Servers and supervisors: the supervisors that are needed and about a tenth more.
 const SIZES: [(usize, usize); 4] = [(280, 5), (890, 16), (10_000, 180), (65_536, 1_100)];
@@ -23,9 +20,7 @@ const ENOUGH: usize = 200;
 const MEMORY_KIB_MAX: u64 = 4 * 1024 * 1024;
 
 fn main() -> ExitCode {
-    let seeds = std::env::var("SIM_SEEDS").ok();
-    let chosen: Vec<u64> =
-        seeds.iter().flat_map(|list| list.split(',')).filter_map(|seed| seed.parse().ok()).collect();
+    let chosen = faults::chosen();
     if !chosen.is_empty() {
         return verdict(minutes(&chosen));
     }
@@ -117,50 +112,22 @@ fn memory_kib() -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()).and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Runs the bad minutes of all seeds on all processors; whether all ended well, and each kind of fault occurred in so many.
+/// Runs the bad minutes of all seeds; whether all ended well, and each kind of fault occurred in so many.
 fn minutes(seeds: &[u64]) -> bool {
-    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let occurred: Mutex<Option<Occurred>> = Mutex::new(None);
-    let together = || occurred.lock().unwrap_or_else(PoisonError::into_inner);
-    let slowest = AtomicU64::new(0);
     let start = Instant::now();
-    let work = || {
-        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
-            match std::panic::catch_unwind(|| faults::run(*seed)) {
-                Ok(Ok(outcome)) => {
-                    slowest.fetch_max(outcome.healed.as_millis() as u64, Ordering::Relaxed);
-                    match &mut *together() {
-                        Some(all) => all.add(&outcome.occurred),
-                        none => *none = Some(outcome.occurred.clone()),
-                    }
-                    if seeds.len() < 10 {
-                        println!("{outcome:?}");
-                    }
-                }
-                Ok(Err(error)) => {
-                    println!("{error}");
-                    failed.fetch_add(1, Ordering::Relaxed);
-                }
-                Err(_) => {
-                    println!("seed {seed}: panic");
-                    failed.fetch_add(1, Ordering::Relaxed);
-                }
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(work);
-        }
+    let minutes = faults::run_all(seeds, |end| match end {
+        Ok(outcome) if seeds.len() < 10 => println!("{outcome:?}"),
+        Ok(_) => {}
+        Err(error) => println!("{error}"),
     });
-    let failed = failed.into_inner();
+    let failed = minutes.failed.len();
     println!(
         "{} seeds, {failed} failed, slowest healing {:.1} s; {:.1} s real; SIM_SEEDS=<seed>,… repeats some",
         seeds.len(),
-        slowest.into_inner() as f64 / 1000.0,
+        minutes.slowest.as_secs_f64(),
         start.elapsed().as_secs_f64(),
     );
-    let never = together().as_ref().map_or_else(Vec::new, |all| {
+    let never = minutes.occurred.map_or_else(Vec::new, |all| {
         println!("{all}");
         all.never()
     });

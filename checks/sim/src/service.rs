@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::client::{End, Operation, Step};
+use crate::client::{Operation, Step};
 use crate::host::{Kind, Machine};
 use crate::own::Manner;
 use crate::talk::{Name, Told, Wish};
@@ -313,14 +313,9 @@ impl World {
         )
     }
 
-    /// Operations that have ended as they should, and those that have not.
+    /// Operations that have not ended.
     pub fn unfinished(&self) -> impl Iterator<Item = &Operation> {
         self.operations.iter().filter(|operation| operation.end.is_none())
-    }
-
-    /// Those that ran in circles.
-    pub fn loops(&self) -> impl Iterator<Item = &Operation> {
-        self.operations.iter().filter(|operation| matches!(operation.end, Some((_, End::Loop))))
     }
 }
 
