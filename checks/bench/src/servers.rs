@@ -135,7 +135,7 @@ impl<'d> Fleet<'d> {
         );
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         // It cannot say which port the kernel gave it.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let port = free_port()?;
         let mut command = pinned(Path::new(XROOTD), SERVER_CPU);
         command.arg("-c").arg(&file).args(["-p", &port.to_string()]).current_dir(&folder);
         let mut running = Running::start(command, &log, true).context("their server")?;
@@ -180,4 +180,9 @@ impl<'d> Fleet<'d> {
         let port = running.wait_for(&log, |text| text.strip_prefix("port ")?.lines().next()?.parse().ok())?;
         Ok(Server::alone(running, port, side))
     }
+}
+
+/// A port that was free a moment ago, for programs that do not say which one the kernel gave them.
+pub(crate) fn free_port() -> anyhow::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use client::xroot::flags::OpenOptions;
 use client::{Login, Session, SessionError};
 use std::fs;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::children::{Running, SERVER_CPU, pinned, run};
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
-use crate::servers::{Server, Side, XROOTD};
+use crate::servers::{Server, Side, XROOTD, free_port};
 
 const CMSD: &str = "/usr/bin/cmsd";
 
@@ -170,10 +170,6 @@ fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<Running>
         pair.push(running);
     }
     Ok(pair)
-}
-
-fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Waits until every server is in the manager's list.
