@@ -24,6 +24,8 @@ enum Command {
     Cluster(crate::cluster::Cluster),
     Cp(crate::copy::Cp),
     Sync(crate::copy::SyncCommand),
+    #[command(flatten)]
+    Files(crate::files::Files),
     Bench(crate::bench::Bench),
     Links(crate::links::Links),
     Completions(crate::completions::Completions),
@@ -56,6 +58,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Cluster(cluster) => cluster.run(),
         Command::Cp(cp) => cp.run(),
         Command::Sync(sync) => sync.run(),
+        Command::Files(files) => files.start(),
         Command::Bench(bench) => bench.run(),
         Command::Links(links) => links.run(),
         Command::Completions(completions) => completions.run(),
@@ -121,6 +124,73 @@ mod tests {
             ("scalla cp a b --tpc maybe", ErrorKind::InvalidValue),
             ("scalla sync a", ErrorKind::MissingRequiredArgument),
             ("scalla cp gopher://h//a b", ErrorKind::ValueValidation),
+        ];
+        for (line, expected) in bad {
+            assert_eq!(parse(line).err(), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn command_lines_of_files() {
+        let good = [
+            "scalla ls root://h//a -laR1hBtr",
+            "scalla ls -S --json root://h//a root://h//b",
+            "scalla ls",
+            "scalla stat --checksum=md5 root://h//a",
+            "scalla stat --checksum root://h//a",
+            "scalla cat root://h//a root://h//b",
+            "scalla head -n 3 root://h//a",
+            "scalla tail -c 2k -f root://h//a",
+            "scalla mkdir -p -m rwxr-x--- root://h//a",
+            "scalla mv -n root://h//a root://h//b root://h//c/",
+            "scalla rm -rfv root://h//a",
+            "scalla rmdir root://h//a",
+            "scalla chmod -R u+w,go-rwx root://h//a",
+            "scalla chmod -x root://h//a",
+            "scalla truncate -s 1k root://h//a",
+            "scalla locate -ar root://h//a --json",
+            "scalla checksum -t md5 --read root://h//a",
+            "scalla checksum --check list root://h//a -q",
+            "scalla xattr set root://h//a a=1 b=2 --new",
+            "scalla xattr get root://h//a n --raw",
+            "scalla xattr list root://h//a --json",
+            "scalla xattr rm root://h//a n",
+            "scalla prepare stage -p 3 -w --wait --timeout 9 root://h//a",
+            "scalla prepare evict root://h//a",
+            "scalla prepare cancel root://h ID",
+            "scalla prepare status root://h ID root://h//a",
+            "scalla query config root://h version role --json",
+            "scalla query stats root://h ai",
+            "scalla query opaque root://h what",
+            "scalla space -B root://h",
+            "scalla du -d 2 -h root://h//a",
+            "scalla find root://h//a --name *.root -t f,d --size +1M --size -2G --mtime -7 -0",
+            "scalla find root://h//a --newer 2026-11-20 --maxdepth 3",
+            "scalla tree -L 2 -h root://h//a",
+        ];
+        for line in good {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+        }
+        let bad = [
+            ("scalla ls -tS root://h//a", ErrorKind::ArgumentConflict),
+            ("scalla ls --help", ErrorKind::DisplayHelp),
+            ("scalla stat", ErrorKind::MissingRequiredArgument),
+            ("scalla head -n x root://h//a", ErrorKind::ValueValidation),
+            ("scalla tail -n 1 -c 1 root://h//a", ErrorKind::ArgumentConflict),
+            ("scalla mkdir -m 999 root://h//a", ErrorKind::ValueValidation),
+            ("scalla mv root://h//a", ErrorKind::TooFewValues),
+            ("scalla chmod u~w root://h//a", ErrorKind::ValueValidation),
+            ("scalla truncate root://h//a", ErrorKind::MissingRequiredArgument),
+            ("scalla checksum", ErrorKind::MissingRequiredArgument),
+            ("scalla checksum --read root://h//a", ErrorKind::MissingRequiredArgument),
+            ("scalla xattr", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
+            ("scalla xattr get root://h//a", ErrorKind::MissingRequiredArgument),
+            ("scalla prepare stage -p 4 root://h//a", ErrorKind::ValueValidation),
+            ("scalla prepare stage --timeout 1 root://h//a", ErrorKind::MissingRequiredArgument),
+            ("scalla find root://h//a -t x", ErrorKind::InvalidValue),
+            ("scalla find root://h//a --size 1x", ErrorKind::ValueValidation),
+            ("scalla find root://h//a -0 --json", ErrorKind::ArgumentConflict),
+            ("scalla tree -L 0 root://h//a", ErrorKind::ValueValidation),
         ];
         for (line, expected) in bad {
             assert_eq!(parse(line).err(), Some(expected), "{line}");

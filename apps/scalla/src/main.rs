@@ -7,6 +7,7 @@ mod cluster;
 mod completions;
 mod config;
 mod copy;
+mod files;
 mod links;
 mod man;
 mod personality;

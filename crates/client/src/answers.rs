@@ -148,6 +148,14 @@ pub(crate) fn listing(body: &[u8]) -> Result<(Vec<Entry>, bool), Cause> {
     let mut entries = Vec::new();
     for entry in listing {
         let entry = entry?;
+        // Such a name would lead out of the directory whoever walks it, to remove or to write.
+        match entry.name {
+            b"." | b".." => continue,
+            name if name.contains(&b'/') => {
+                return Err(Cause::BadAnswer(format!("`{}` is no name of an entry", text(name))));
+            }
+            _ => {}
+        }
         let checksum = entry
             .checksum
             .and_then(|checksum| Some(Checksum { kind: text(checksum.kind), value: text(checksum.value?) }));
@@ -219,4 +227,21 @@ pub struct Attribute {
     pub name: String,
     /// Its value.
     pub value: Vec<u8>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_a_listing_stay_in_the_directory() {
+        let names = |body: &[u8]| {
+            let entries = listing(body).map(|(entries, _)| entries);
+            entries.map(|entries| entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(b".\na\n..\n...\0"), Ok(vec!["a".to_owned(), "...".to_owned()]));
+        for bad in [&b"a\n../b\0"[..], b"/etc\0", b"a/b\0"] {
+            assert!(matches!(names(bad), Err(Cause::BadAnswer(_))), "{bad:?}");
+        }
+    }
 }

@@ -185,30 +185,13 @@ impl FileSystem {
         Ok(entries)
     }
 
-    /// The entries of a directory on all servers of a cluster, each name once. For managers that list nothing themselves.
+    /// The entries of a directory on all servers of a cluster, each name once; servers that fail are left out.
+    /// [`FileSystem::list_everywhere`] tells which those are.
     ///
     /// # Errors
     /// [`Error`]: of the locate, or of every server.
     pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
-        let all = self.locate_deep(&format!("*{path}"), LocateOptions::PREFNAME).await?;
-        let mut found = std::collections::BTreeMap::new();
-        let mut failed = None;
-        let mut answered = all.is_empty();
-        for location in all {
-            match self.beside(&location).list(path, with).await {
-                Ok(entries) => {
-                    answered = true;
-                    for entry in entries {
-                        found.entry(entry.name.clone()).or_insert(entry);
-                    }
-                }
-                Err(error) => failed = Some(error),
-            }
-        }
-        match failed {
-            Some(error) if !answered => Err(error),
-            _ => Ok(found.into_values().collect()),
-        }
+        Ok(self.list_everywhere(path, with).await?.entries)
     }
 
     /// The same name space at one location.

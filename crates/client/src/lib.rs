@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `client` | [`Client`]: settings, connections and memory that operations share |
 //! | `filesystem` | [`FileSystem`]: everything that can be done with paths |
+//! | `everywhere` | [`Merged`]: directories of all servers of a cluster as one; wildcards |
 //! | `attributes` | extended attributes of paths and files |
 //! | `file` | [`File`], [`OpenWith`]: an open file; it outlives its connection and its server |
 //! | `reader` | [`Reader`], [`Caching`]: a file with memory: read-ahead, blocks, whole vectors; with statistics |
@@ -58,6 +59,7 @@ mod connection;
 pub mod copy;
 mod encoded;
 mod error;
+mod everywhere;
 mod failure;
 mod file;
 mod filesystem;
@@ -91,6 +93,7 @@ pub use client::Client;
 pub use connection::{Connection, Event, Outcome, REQUESTS_IN_FLIGHT_MAX, ServerInfo};
 pub use encoded::Encoded;
 pub use error::{ConnectionError, Demand, SessionError, SubmitError, UrlError};
+pub use everywhere::{Merged, list_each, list_merged, together};
 pub use failure::{Cause, Error, Failure};
 pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};
 pub use filesystem::{FileSystem, ListWith};

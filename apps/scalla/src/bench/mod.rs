@@ -19,7 +19,7 @@ mod options;
 mod pattern;
 mod plan;
 mod process;
-mod quantity;
+pub(crate) mod quantity;
 mod report;
 mod resources;
 mod tally;

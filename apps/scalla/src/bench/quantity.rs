@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Parses a number of bytes: `24`, `2k`, `64KiB`, `1M`, `2g`. Prefixes are powers of 1024.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let shift = match unit.to_ascii_lowercase().as_str() {

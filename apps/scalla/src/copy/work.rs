@@ -6,7 +6,7 @@ use client::copy::Watch;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// What shells expect of a program that was interrupted.
-pub(super) const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Runs `work` to its end. The first interrupt stops `watch`, so that the copies clean up; the second ends at once.
 pub(crate) fn run(

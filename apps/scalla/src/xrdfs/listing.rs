@@ -4,8 +4,7 @@ use super::{Shell, flags};
 use crate::cli::{complain, print};
 use crate::stock::{Status, text};
 use client::xroot::codes::QueryType;
-use client::xroot::flags::LocateOptions;
-use client::{Checksum, Entry, Error, FileSystem, ListWith, StatInfo};
+use client::{Checksum, Entry, Error, FileSystem, ListWith, StatInfo, together};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tokio::task::JoinSet;
@@ -131,31 +130,20 @@ fn slashed(path: &str) -> String {
 /// them failed.
 async fn directory(fs: &FileSystem, path: &str, cgi: &str, how: &How) -> Result<(Vec<Line>, bool), Error> {
     let named = format!("{path}{cgi}");
-    let mut partial = false;
-    let mut lines = Vec::new();
-    if fs.client().channel(fs.url()).await?.is_manager() {
-        let options = LocateOptions::PREFNAME | LocateOptions::FOR_DIRLIST | LocateOptions::COMPRESS;
-        let mut tasks = JoinSet::new();
-        for location in fs.locate_deep(&format!("*{named}"), options).await? {
-            let (server, named, how) = (fs.beside(&location), named.clone(), how.clone());
-            tasks.spawn(async move { of_server(&server, &named, &how).await });
+    let list = |server: FileSystem| {
+        let (named, how) = (named.clone(), how.clone());
+        async move { of_server(&server, &named, &how).await }
+    };
+    let (mut lines, mut failed) = (Vec::new(), None);
+    for listed in together(fs.servers(&named).await?, list).await {
+        match listed {
+            Ok(some) => lines.extend(some),
+            Err(error) => failed = Some(error),
         }
-        let mut failed = None;
-        while let Some(task) = tasks.join_next().await {
-            match task {
-                Ok(Ok(some)) => lines.extend(some),
-                Ok(Err(error)) => failed = Some(error),
-                Err(_) => partial = true,
-            }
-        }
-        if let Some(error) = failed {
-            if lines.is_empty() {
-                return Err(error);
-            }
-            partial = true;
-        }
-    } else {
-        lines = of_server(fs, &named, how).await?;
+    }
+    let partial = failed.is_some();
+    if let Some(error) = failed.filter(|_| lines.is_empty()) {
+        return Err(error);
     }
     if !how.apart {
         lines.sort_by(|a, b| a.path.cmp(&b.path));

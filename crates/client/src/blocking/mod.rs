@@ -181,6 +181,7 @@ impl FileSystem {
         stat_many(paths: &[&str]) -> Vec<(bool, bool)>;
         list(path: &str, with: &ListWith) -> Vec<Entry>;
         list_all(path: &str, with: &ListWith) -> Vec<Entry>;
+        matching(path: &str) -> Vec<String>;
         is_dir(path: &str) -> bool;
         mkdir(path: &str, mode: u16, parents: bool) -> ();
         rm(path: &str) -> ();

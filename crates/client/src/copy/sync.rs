@@ -282,17 +282,21 @@ impl Copier {
             }
             Place::Remote(url) => {
                 let with = ListWith { stat: true, ..ListWith::default() };
-                let listed = match self.client.file_system(url).list(&url.path, &with).await {
+                let listed = match self.client.file_system(url).list_everywhere(&url.path, &with).await {
                     Ok(listed) => listed,
                     Err(error) if error.is_not_found() => return Ok(None),
                     Err(error) => return Err(CopyError::Remote { side, error }),
                 };
+                // What a server that cannot be asked has must not look as if it were not there: it might be removed.
+                if let Some(error) = listed.failed.into_iter().next() {
+                    return Err(CopyError::Remote { side, error });
+                }
                 let found = |entry: crate::answers::Entry| {
                     let stat = entry.stat?;
                     let found = Found { is_folder: stat.is_dir(), size: stat.size, modified: stat.mtime };
                     Some((entry.name, found))
                 };
-                Ok(Some(listed.into_iter().filter_map(found).collect()))
+                Ok(Some(listed.entries.into_iter().filter_map(found).collect()))
             }
             Place::Stream => Ok(None),
         }

@@ -9,14 +9,11 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
-use wire::xroot::ErrorCode;
 
 use super::Copier;
-use super::failure::{CopyError, Side};
+use super::failure::CopyError;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
-use super::pattern::{has_wildcard, matches};
 use super::place::Place;
-use crate::failure::Error;
 use crate::filesystem::ListWith;
 use crate::url::Url;
 
@@ -300,12 +297,15 @@ impl Walk {
             Place::Remote(url) => {
                 let with = ListWith { stat: true, ..ListWith::default() };
                 let files = self.copier.client.file_system(url);
-                let entries = files.list(&url.path, &with).await.map_err(CopyError::source)?;
+                let listed = files.list_everywhere(&url.path, &with).await.map_err(CopyError::source)?;
+                for error in listed.failed {
+                    self.listener.missed(&CopyError::source(error));
+                }
                 let kind = |entry: crate::answers::Entry| match entry.stat {
                     Some(stat) if stat.is_dir() => (entry.name, Kind::Folder),
                     stat => (entry.name, Kind::File(stat.map(|stat| stat.size))),
                 };
-                Ok(entries.into_iter().map(kind).collect())
+                Ok(listed.entries.into_iter().map(kind).collect())
             }
             Place::Stream => Ok(Vec::new()),
         }
@@ -366,47 +366,9 @@ impl Walk {
     /// What a path with wildcards stands for.
     async fn expand(&self, place: Place) -> Result<Vec<Place>, CopyError> {
         let Place::Remote(url) = &place else { return Ok(vec![place]) };
-        if !has_wildcard(&url.path) {
-            return Ok(vec![place]);
-        }
-        let mut found = vec![String::new()];
-        let last = url.path.split('/').count() - 1;
-        for (index, part) in url.path.split('/').enumerate() {
-            if index == 0 && part.is_empty() {
-                continue;
-            }
-            let mut next = Vec::new();
-            for folder in found {
-                if !has_wildcard(part) {
-                    next.push(format!("{folder}/{part}"));
-                    continue;
-                }
-                for (name, kind) in self.list(url, &folder).await? {
-                    if matches(part, &name) && (index == last || matches!(kind, Kind::Folder)) {
-                        next.push(format!("{folder}/{name}"));
-                    }
-                }
-            }
-            next.sort();
-            found = next;
-        }
-        if found.is_empty() {
-            let cause = crate::failure::Cause::Server {
-                code: ErrorCode::NOT_FOUND,
-                text: "nothing matches the pattern".to_owned(),
-            };
-            return Err(CopyError::Remote { side: Side::Source, error: Error::new("list", url, cause) });
-        }
+        let found =
+            self.copier.client.file_system(url).matching(&url.path).await.map_err(CopyError::source)?;
         Ok(found.into_iter().map(|path| Place::Remote(Url { path, ..url.clone() })).collect())
-    }
-
-    async fn list(&self, url: &Url, folder: &str) -> Result<Vec<(String, Kind)>, CopyError> {
-        let path = if folder.is_empty() { "/" } else { folder };
-        match self.entries(&Place::Remote(Url { path: path.to_owned(), ..url.clone() })).await {
-            // A component before the wildcard that is not there in one of several folders.
-            Err(CopyError::Remote { error, .. }) if error.is_not_found() => Ok(Vec::new()),
-            entries => entries,
-        }
     }
 }
 

@@ -1,0 +1,124 @@
+//! `scalla mv` and `truncate`.
+
+use client::{Error, FileSystem, Url, together};
+
+use super::console::Console;
+use super::context::{Context, Usage, at, below, is_root, last};
+use super::make::settle;
+use super::text;
+
+/// Rename or move within a server.
+///
+/// What is of the new name is replaced. Between servers, use scalla cp and scalla rm.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Mv {
+    /// What to move, which may have wildcards, and last where to: a new name, or a directory.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, num_args = 2.., required = true)]
+    urls: Vec<String>,
+    /// Replace nothing.
+    #[arg(long, short)]
+    no_clobber: bool,
+}
+
+impl Mv {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let Some((target, sources)) = self.urls.split_last() else { return Ok(()) };
+        let target = context.url(target)?;
+        for source in sources {
+            let source = context.url(source)?;
+            if source.authority() != target.authority() {
+                let why = format!(
+                    "{source} and {target} are on different servers; copy with `scalla cp`, then remove with `scalla rm`"
+                );
+                return Err(Usage(why).into());
+            }
+            if is_root(&source.path) {
+                return Err(Usage(format!("{source}: the root has no other name")).into());
+            }
+        }
+        let urls = context.expand(console, sources).await?;
+        let files = context.files(&target);
+        let into = match files.is_dir(&target.path).await {
+            Ok(into) => into,
+            Err(error) => {
+                console.fail(&target, &error);
+                return Ok(());
+            }
+        };
+        if urls.len() > 1 && !into {
+            return Err(Usage(format!("{target} is no directory, but several files go there")).into());
+        }
+        for url in urls {
+            let new = if into { below(&target.path, last(&url.path)) } else { target.path.clone() };
+            let done = async {
+                if self.no_clobber && files.find(&new).await?.is_some() {
+                    let text = "it exists already".to_owned();
+                    let cause = client::Cause::Server { code: client::xroot::ErrorCode::IT_EXISTS, text };
+                    return Err(Error::new("mv", at(&target, new.clone()), cause));
+                }
+                rename(&context.files(&url), &url.path, &new).await
+            };
+            if let Err(error) = done.await {
+                console.fail(&url, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Renames at all servers that have it.
+async fn rename(files: &FileSystem, old: &str, new: &str) -> Result<(), Error> {
+    at_holders(files, old, |server, old| {
+        let new = new.to_owned();
+        async move { server.mv(&old, &new).await }
+    })
+    .await
+}
+
+/// Does something with a path at all servers that have it.
+pub(super) async fn at_holders<F>(
+    files: &FileSystem,
+    path: &str,
+    work: impl Fn(FileSystem, String) -> F,
+) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    let holders = files.holders(path).await?;
+    settle(together(holders, |server| work(server, path.to_owned())).await)
+}
+
+/// Set the size of files.
+///
+/// What is cut off is lost; what is added reads as zeros.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Truncate {
+    /// What to change; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    /// The new size in bytes; k, M, G and T go too.
+    #[arg(long, short, value_name = "SIZE", value_parser = text::bytes)]
+    size: u64,
+}
+
+impl Truncate {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let size = self.size;
+        let cut = |url: Url| {
+            let files = context.files(&url);
+            async move {
+                let cut =
+                    |server: FileSystem, path: String| async move { server.truncate(&path, size).await };
+                let done = at_holders(&files, &url.path, cut).await;
+                (url, done)
+            }
+        };
+        let urls = context.expand(console, &self.urls).await?;
+        for (url, done) in together(urls, cut).await {
+            if let Err(error) = done {
+                console.fail(&url, &error);
+            }
+        }
+        Ok(())
+    }
+}

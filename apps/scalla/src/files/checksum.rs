@@ -1,0 +1,181 @@
+//! `scalla checksum`.
+
+use anyhow::Context as _;
+use client::digest::{Algorithm, Running};
+use client::{Checksum as Told, Error, Url, together};
+use serde_json::json;
+
+use super::console::Console;
+use super::content::{CHUNK, open};
+use super::context::{Context, Usage, below};
+
+/// Tell checksums of files, or compare files with a list of them.
+///
+/// The server is asked; it may have to compute what it has not kept. A list has lines of TYPE:VALUE or VALUE, blanks, and a
+/// URL or a path below the URL that is named: what this command prints, and what sha256sum and the like do.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Checksum {
+    /// Files, which may have wildcards; with --check, the directory in which its paths begin.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required_unless_present = "check")]
+    urls: Vec<String>,
+    /// Type: adler32, crc32, crc32c, zcrc32, md5, sha1, sha256, or what else the server has; its first, if not told.
+    #[arg(long = "type", short = 't', value_name = "TYPE")]
+    kind: Option<String>,
+    /// Read the files and compute it here.
+    #[arg(long, requires = "kind")]
+    read: bool,
+    /// Compare with the lines of this file (- is standard input).
+    #[arg(long, short, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    check: Option<String>,
+    /// Of those that are compared, name only what is wrong.
+    #[arg(long, short, requires = "check")]
+    quiet: bool,
+    /// Tell each as a line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A line of a list.
+struct Expected {
+    url: Url,
+    kind: String,
+    value: String,
+}
+
+impl Checksum {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        if self.read && self.kind.as_deref().is_some_and(|kind| Algorithm::from_name(kind).is_none()) {
+            return Err(Usage("with --read the type is one of those that --help names".to_owned()).into());
+        }
+        if let Some(list) = &self.check {
+            return self.compare(context, console, list).await;
+        }
+        let urls = context.expand(console, &self.urls).await?;
+        for some in urls.chunks(256) {
+            let sum = |url: Url| {
+                let (context, kind, read) = (context.clone(), self.kind.clone(), self.read);
+                async move {
+                    let sum = of(&context, &url, kind.as_deref(), read).await;
+                    (url, sum)
+                }
+            };
+            for (url, sum) in together(some.to_vec(), sum).await {
+                match sum {
+                    Ok(Told { kind, value }) if self.json => {
+                        console.put_json(&json!({ "url": url.to_string(), "type": kind, "value": value }));
+                    }
+                    Ok(Told { kind, value }) => {
+                        console.put(&format!("{kind}:{value}  {}\n", context.name(&url)));
+                    }
+                    Err(error) => console.fail(&url, &error),
+                }
+            }
+            console.pass().await?;
+        }
+        Ok(())
+    }
+
+    async fn compare(&self, context: &Context, console: &Console, list: &str) -> anyhow::Result<()> {
+        let text = if list == "-" {
+            std::io::read_to_string(std::io::stdin())
+        } else {
+            std::fs::read_to_string(list)
+        };
+        let text = text.with_context(|| format!("cannot read {list}"))?;
+        let base = match self.urls.as_slice() {
+            [] => context.base.clone(),
+            [base] => Some(context.url(base)?),
+            _ => return Err(Usage("--check takes one directory".to_owned()).into()),
+        };
+        let within = Context { client: context.client.clone(), base };
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        let expected: Result<Vec<Expected>, Usage> = lines
+            .map(|(index, line)| self.expected(&within, line, &format!("{list}:{}", index + 1)))
+            .collect();
+        let sum = |expected: Expected| {
+            let (context, read) = (context.clone(), self.read);
+            async move {
+                let sum = of(&context, &expected.url, Some(&expected.kind), read).await;
+                (expected, sum)
+            }
+        };
+        for (Expected { url, kind, value }, sum) in together(expected?, sum).await {
+            let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
+            match sum {
+                // Zeros in front are left out by some servers and programs.
+                Ok(sum) if sum.kind == kind && bare(&sum.value) == bare(&value) => {
+                    if self.json {
+                        console.put_json(
+                            &json!({ "url": url.to_string(), "type": kind, "value": value, "ok": true }),
+                        );
+                    } else if !self.quiet {
+                        console.put(&format!("{}: ok\n", context.name(&url)));
+                    }
+                }
+                Ok(sum) => {
+                    let Told { kind: other, value: found } = sum;
+                    let text = format!("{url}: {other} is {found}, but should be {kind}:{value}");
+                    console.fail_with(&facts, &text);
+                }
+                Err(error) => console.fail(&url, &error),
+            }
+            console.pass().await?;
+        }
+        Ok(())
+    }
+
+    fn expected(&self, within: &Context, line: &str, place: &str) -> Result<Expected, Usage> {
+        let wrong = |why: &str| Usage(format!("{place}: {why}"));
+        let (sum, name) = line
+            .trim_end_matches('\r')
+            .split_once(char::is_whitespace)
+            .ok_or_else(|| wrong("a line has a checksum, blanks, and a name"))?;
+        // Lists of binary files have a star in front of the name.
+        let name = name.strip_prefix([' ', '*']).unwrap_or(name);
+        let (kind, value) = match sum.split_once(':') {
+            Some((kind, value)) => (Some(kind.to_ascii_lowercase()), value),
+            None => (None, sum),
+        };
+        let known = match value.len() {
+            32 => Some("md5"),
+            40 => Some("sha1"),
+            64 => Some("sha256"),
+            _ => None,
+        };
+        let kind = kind.or_else(|| self.kind.clone()).or_else(|| known.map(str::to_owned));
+        let kind =
+            kind.ok_or_else(|| wrong("of what type the checksum is cannot be seen; name it with --type"))?;
+        if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(wrong("there is no checksum"));
+        }
+        let url = match (&within.base, name.contains("://")) {
+            // Paths of a list are below its directory, even those that begin with a slash.
+            (Some(base), false) => super::context::at(base, below(&base.path, name.trim_start_matches("./"))),
+            _ => within.url(name).map_err(|Usage(why)| wrong(&why))?,
+        };
+        Ok(Expected { url, kind, value: value.to_ascii_lowercase() })
+    }
+}
+
+fn bare(value: &str) -> &str {
+    crate::stock::text::without_zeros(value)
+}
+
+/// What the server says, or what the bytes give.
+async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool) -> Result<Told, Error> {
+    let Some(algorithm) = kind.and_then(Algorithm::from_name).filter(|_| read) else {
+        return context.files(url).checksum(&url.path, kind).await;
+    };
+    let reader = open(context, url).await?;
+    let mut running = Running::new(algorithm);
+    let mut offset = 0;
+    loop {
+        let data = reader.read(offset, CHUNK).await?;
+        running.update(&data);
+        offset += data.len() as u64;
+        if data.len() < CHUNK {
+            reader.file().close().await?;
+            return Ok(Told { kind: algorithm.name().to_owned(), value: running.finish().hex() });
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! `scalla chmod`.
+
+use client::{Cause, Error, FileSystem, StatInfo, Url, together};
+
+use super::change::at_holders;
+use super::console::Console;
+use super::context::Context;
+use super::make::permissions;
+use super::walk::Walk;
+
+/// Set permissions.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Chmod {
+    /// 644, rw-r--r--, or changes: u+w, go-rwx, a=rX, several with commas.
+    #[arg(value_name = "MODE", value_parser = mode, allow_hyphen_values = true)]
+    mode: Mode,
+    /// What to change; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    /// Directories with everything in them.
+    #[arg(long, short = 'R')]
+    recursive: bool,
+}
+
+/// The permissions that something gets.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Mode {
+    These(u16),
+    Changed(Vec<Change>),
+}
+
+/// A change of permissions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Change {
+    /// Bits of those whom it concerns.
+    who: u16,
+    sign: char,
+    /// `rwx` for each of owner, group and others.
+    bits: u16,
+    /// Also execution, of directories and of what somebody may execute already.
+    search: bool,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    if let Ok(mode) = permissions(text) {
+        return Ok(Mode::These(mode));
+    }
+    let changes: Option<Vec<Change>> = text.split(',').map(change).collect();
+    changes
+        .map(Mode::Changed)
+        .ok_or_else(|| "no permissions: write 644, rw-r--r--, or changes such as u+w,go-rwx".to_owned())
+}
+
+fn change(text: &str) -> Option<Change> {
+    let at = text.find(['+', '-', '='])?;
+    let (who, rest) = text.split_at(at);
+    let mut letters = rest.chars();
+    let sign = letters.next()?;
+    let mut mask = 0;
+    for letter in who.chars() {
+        mask |= match letter {
+            'u' => 0o700,
+            'g' => 0o070,
+            'o' => 0o007,
+            'a' => 0o777,
+            _ => return None,
+        };
+    }
+    let (mut bits, mut search) = (0, false);
+    for letter in letters {
+        match letter {
+            'r' => bits |= 0o444,
+            'w' => bits |= 0o222,
+            'x' => bits |= 0o111,
+            'X' => search = true,
+            _ => return None,
+        }
+    }
+    Some(Change { who: if mask == 0 { 0o777 } else { mask }, sign, bits, search })
+}
+
+impl Mode {
+    /// The permissions of something that has `old`.
+    fn of(&self, old: u16, is_dir: bool) -> u16 {
+        let changes = match self {
+            Self::These(mode) => return *mode,
+            Self::Changed(changes) => changes,
+        };
+        changes.iter().fold(old & 0o777, |mode, change| {
+            let search = if change.search && (is_dir || mode & 0o111 != 0) { 0o111 } else { 0 };
+            let bits = (change.bits | search) & change.who;
+            match change.sign {
+                '+' => mode | bits,
+                '-' => mode & !bits,
+                _ => (mode & !change.who) | bits,
+            }
+        })
+    }
+
+    /// The same for something of this status.
+    fn for_stat(&self, url: &Url, stat: &StatInfo) -> Result<u16, Error> {
+        match (self, &stat.more) {
+            (Self::These(mode), _) => Ok(*mode),
+            (Self::Changed(_), Some(more)) => {
+                Ok(self.of(u16::try_from(more.mode & 0o777).unwrap_or(0), stat.is_dir()))
+            }
+            (Self::Changed(_), None) => {
+                let text = "the server does not tell what the permissions are; name all of them, such as 644";
+                Err(Error::new("chmod", url, Cause::BadArgument(text.to_owned())))
+            }
+        }
+    }
+}
+
+impl Chmod {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let urls = context.expand(console, &self.urls).await?;
+        let known = urls.iter().map(|url| (url.clone(), None)).collect();
+        self.change(context, console, known).await;
+        for url in urls.iter().filter(|_| self.recursive) {
+            // What failed above is told already; a file has nothing below it.
+            if !context.files(url).is_dir(&url.path).await.unwrap_or(false) {
+                continue;
+            }
+            let mut walk = match Walk::begin(&context.files(url), url).await {
+                Ok(walk) => walk,
+                Err(error) => {
+                    console.fail(url, &error);
+                    continue;
+                }
+            };
+            while let Some(folder) = walk.next().await {
+                folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
+                let known =
+                    folder.entries.iter().map(|entry| (folder.child(entry), entry.stat.clone())).collect();
+                walk.enter(&folder, folder.folders());
+                self.change(context, console, known).await;
+                console.pass().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn change(&self, context: &Context, console: &Console, known: Vec<(Url, Option<StatInfo>)>) {
+        let set = |(url, stat): (Url, Option<StatInfo>)| {
+            let (files, mode) = (context.files(&url), self.mode.clone());
+            async move {
+                let done = set(&files, &url, stat, &mode).await;
+                (url, done)
+            }
+        };
+        for (url, done) in together(known, set).await {
+            if let Err(error) = done {
+                console.fail(&url, &error);
+            }
+        }
+    }
+}
+
+async fn set(files: &FileSystem, url: &Url, stat: Option<StatInfo>, mode: &Mode) -> Result<(), Error> {
+    let mode = match (mode, stat) {
+        (Mode::These(mode), _) => *mode,
+        (mode, Some(stat)) => mode.for_stat(url, &stat)?,
+        (mode, None) => mode.for_stat(url, &files.stat(&url.path).await?)?,
+    };
+    let set = |server: FileSystem, path: String| async move { server.chmod(&path, mode).await };
+    at_holders(files, &url.path, set).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_and_changes_of_them() {
+        let table = [
+            ("640", 0o777, false, 0o640),
+            ("rwxr-xr-x", 0, true, 0o755),
+            ("u+w", 0o444, false, 0o644),
+            ("+x", 0o644, false, 0o755),
+            ("go-rwx", 0o755, false, 0o700),
+            ("a=rX", 0o600, false, 0o444),
+            ("a=rX", 0o700, false, 0o555),
+            ("a=rX", 0o600, true, 0o555),
+            ("u=rw,go=", 0o777, false, 0o600),
+            ("-w", 0o666, false, 0o444),
+        ];
+        for (text, old, is_dir, new) in table {
+            assert_eq!(mode(text).map(|mode| mode.of(old, is_dir)), Ok(new), "{text} {old:o}");
+        }
+        for bad in ["", "u", "z+w", "u+z", "u~w", "u+w,", "1777", "8"] {
+            assert!(mode(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! `scalla cat`: what is in files.
+
+use client::{Caching, Error, OpenWith, Reader, Url};
+
+use super::console::Console;
+use super::context::Context;
+
+/// Bytes that are asked for at once.
+pub(super) const CHUNK: usize = 1 << 20;
+
+/// Print files.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Cat {
+    /// What to print; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+}
+
+impl Cat {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        for url in context.expand(console, &self.urls).await? {
+            if let Err(error) = pour(context, console, &url).await? {
+                console.fail(&url, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Prints all of a file, reading ahead.
+async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result<Result<(), Error>> {
+    let reader = match open(context, url).await {
+        Ok(reader) => reader,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut offset = 0;
+    loop {
+        let data = match reader.read(offset, CHUNK).await {
+            Ok(data) => data,
+            Err(error) => return Ok(Err(error)),
+        };
+        console.put_bytes(&data);
+        console.pass().await?;
+        offset += data.len() as u64;
+        if data.len() < CHUNK {
+            return Ok(reader.file().close().await);
+        }
+    }
+}
+
+/// A file to be read from one end to the other.
+pub(super) async fn open(context: &Context, url: &Url) -> Result<Reader, Error> {
+    let file = context.client.open(url, &OpenWith::read()).await?;
+    Ok(Reader::new(file, Caching::READ_AHEAD, true))
+}

@@ -1,0 +1,133 @@
+//! `scalla du`.
+
+use client::{StatInfo, Url};
+use serde_json::json;
+
+use super::console::Console;
+use super::context::{Context, at};
+use super::text;
+use super::walk::{Walk, is_dir};
+
+/// Tell how much is in directories.
+///
+/// Sizes are those of the files, added up; of a cluster each file counts once.
+#[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Du {
+    /// What to add up; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+    urls: Vec<String>,
+    /// Only the sum of each argument.
+    #[arg(long, short, conflicts_with = "max_depth")]
+    summarize: bool,
+    /// Sizes as people read them, which is the default.
+    #[arg(long, short = 'h', overrides_with = "bytes")]
+    human: bool,
+    /// Sizes in bytes.
+    #[arg(long, short = 'B', overrides_with = "human")]
+    bytes: bool,
+    /// Tell directories no further down than that.
+    #[arg(long, short = 'd', value_name = "N")]
+    max_depth: Option<usize>,
+    /// Tell each as a line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// A folder that is being added up.
+struct Sum {
+    path: String,
+    bytes: u64,
+    files: u64,
+    folders: u64,
+}
+
+impl Du {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let texts = context.urls_or_base(&self.urls)?;
+        for url in context.expand(console, &texts).await? {
+            match context.files(&url).stat(&url.path).await {
+                Ok(stat) if !stat.is_dir() => {
+                    self.tell(
+                        context,
+                        console,
+                        &url,
+                        &Sum { path: url.path.clone(), bytes: stat.size, files: 1, folders: 0 },
+                    );
+                }
+                Ok(_) => self.folder(context, console, &url).await?,
+                Err(error) => console.fail(&url, &error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Folders are told when everything below them is known, each behind those in it.
+    async fn folder(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
+        let mut walk = match Walk::begin(&context.files(url), url).await {
+            Ok(walk) => walk,
+            Err(error) => {
+                console.fail(url, &error);
+                return Ok(());
+            }
+        };
+        let mut open: Vec<Sum> = Vec::new();
+        let mut seen = 0_u64;
+        while let Some(folder) = walk.next().await {
+            folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
+            walk.enter(&folder, folder.folders());
+            self.close(context, console, url, &mut open, folder.depth);
+            let files: Vec<&StatInfo> = folder
+                .entries
+                .iter()
+                .filter(|entry| !is_dir(entry))
+                .filter_map(|entry| entry.stat.as_ref())
+                .collect();
+            open.push(Sum {
+                path: folder.url.path,
+                bytes: files.iter().map(|stat| stat.size).sum(),
+                files: files.len() as u64,
+                folders: 1,
+            });
+            seen += 1;
+            if seen.is_multiple_of(100) {
+                console.progress(|| format!("{seen} directories"));
+            }
+            console.pass().await?;
+        }
+        self.close(context, console, url, &mut open, 0);
+        Ok(())
+    }
+
+    /// Ends the folders that are open from a depth on.
+    fn close(&self, context: &Context, console: &Console, url: &Url, open: &mut Vec<Sum>, depth: usize) {
+        while open.len() > depth
+            && let Some(sum) = open.pop()
+        {
+            if let Some(above) = open.last_mut() {
+                above.bytes += sum.bytes;
+                above.files += sum.files;
+                above.folders += sum.folders;
+            }
+            let most = if self.summarize { 0 } else { self.max_depth.unwrap_or(usize::MAX) };
+            if open.len() <= most {
+                self.tell(context, console, &at(url, sum.path.clone()), &sum);
+            }
+        }
+    }
+
+    fn tell(&self, context: &Context, console: &Console, url: &Url, sum: &Sum) {
+        let Sum { bytes, files, folders, .. } = sum;
+        if self.json {
+            console.put_json(&json!({
+                "url": url.to_string(), "bytes": bytes, "files": files, "directories": folders,
+            }));
+        } else {
+            let (size, name) = (text::size(*bytes, self.bytes), context.name(url));
+            console.put(&format!("{size}\t{}\n", text::name(&name, console.is_terminal())));
+        }
+    }
+}

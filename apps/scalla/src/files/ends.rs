@@ -1,0 +1,224 @@
+//! `scalla head` and `tail`: the ends of files.
+
+use std::time::Duration;
+
+use client::{Bytes, Error, Reader, Url};
+
+use super::console::Console;
+use super::content::{CHUNK, open};
+use super::context::Context;
+use super::text;
+
+/// Lines that are shown unless told otherwise.
+const LINES: u64 = 10;
+/// Bytes that are read at once to find the last lines.
+const BLOCK: u64 = 64 * 1024;
+/// Between looks at a file that grows.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// How much of a file.
+#[derive(clap::Args, Clone, Copy, Debug)]
+struct Amount {
+    /// So many lines.
+    #[arg(long, short = 'n', value_name = "N", default_value_t = LINES)]
+    lines: u64,
+    /// So many bytes; k, M and G go too.
+    #[arg(long, short = 'c', value_name = "SIZE", value_parser = text::bytes, conflicts_with = "lines")]
+    bytes: Option<u64>,
+}
+
+/// Print the beginning of files.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Head {
+    /// What to print; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    #[command(flatten)]
+    amount: Amount,
+}
+
+/// Print the end of files.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Tail {
+    /// What to print; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    #[command(flatten)]
+    amount: Amount,
+    /// Go on with what is appended, until interrupted. Takes one file.
+    #[arg(long, short)]
+    follow: bool,
+}
+
+impl Head {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let urls = context.expand(console, &self.urls).await?;
+        for (index, url) in urls.iter().enumerate() {
+            heading(context, console, urls.len(), index, url);
+            if let Err(error) = head(context, console, url, self.amount).await? {
+                console.fail(url, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tail {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let urls = context.expand(console, &self.urls).await?;
+        if self.follow && urls.len() > 1 {
+            return Err(super::context::Usage("--follow takes one file".to_owned()).into());
+        }
+        for (index, url) in urls.iter().enumerate() {
+            heading(context, console, urls.len(), index, url);
+            if let Err(error) = tail(context, console, url, self.amount, self.follow).await? {
+                console.fail(url, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn heading(context: &Context, console: &Console, files: usize, index: usize, url: &Url) {
+    if files > 1 {
+        let gap = if index == 0 { "" } else { "\n" };
+        let name = context.name(url);
+        console.put(&format!("{gap}==> {} <==\n", text::name(&name, console.is_terminal())));
+    }
+}
+
+async fn head(
+    context: &Context,
+    console: &Console,
+    url: &Url,
+    amount: Amount,
+) -> anyhow::Result<Result<(), Error>> {
+    let reader = match open(context, url).await {
+        Ok(reader) => reader,
+        Err(error) => return Ok(Err(error)),
+    };
+    let (mut offset, mut lines) = (0, amount.lines);
+    // What is needed is mostly little.
+    let mut length = BLOCK as usize;
+    loop {
+        let left = amount.bytes.map_or(u64::MAX, |bytes| bytes - offset);
+        length = usize::try_from(left).unwrap_or(usize::MAX).min(length);
+        if length == 0 || lines == 0 {
+            break;
+        }
+        let data = match reader.read(offset, length).await {
+            Ok(data) => data,
+            Err(error) => return Ok(Err(error)),
+        };
+        offset += data.len() as u64;
+        let wanted = if amount.bytes.is_some() { data.len() } else { first_lines(&data, &mut lines) };
+        console.put_bytes(data.get(..wanted).unwrap_or_default());
+        console.pass().await?;
+        if data.len() < length {
+            break;
+        }
+        length = CHUNK;
+    }
+    Ok(reader.file().close().await)
+}
+
+/// Length of the first `lines` lines; counts those that were found.
+fn first_lines(data: &[u8], lines: &mut u64) -> usize {
+    for (index, byte) in data.iter().enumerate() {
+        if *byte == b'\n' {
+            *lines -= 1;
+            if *lines == 0 {
+                return index + 1;
+            }
+        }
+    }
+    data.len()
+}
+
+async fn tail(
+    context: &Context,
+    console: &Console,
+    url: &Url,
+    amount: Amount,
+    follow: bool,
+) -> anyhow::Result<Result<(), Error>> {
+    let begun = async {
+        let reader = open(context, url).await?;
+        let size = reader.file().stat().await?.size;
+        let offset = match amount.bytes {
+            Some(bytes) => size.saturating_sub(bytes),
+            None => last_lines(&reader, size, amount.lines).await?,
+        };
+        Ok((reader, offset))
+    };
+    let (reader, mut offset) = match begun.await {
+        Ok(begun) => begun,
+        Err(error) => return Ok(Err(error)),
+    };
+    loop {
+        // Not through the reader's memory, which knows the file as it was when it was opened.
+        let data: Bytes = match reader.file().read_pages(offset, CHUNK).await {
+            Ok(data) => data,
+            Err(error) => return Ok(Err(error)),
+        };
+        console.put_bytes(&data);
+        offset += data.len() as u64;
+        if data.len() == CHUNK {
+            console.pass().await?;
+            continue;
+        }
+        if !follow {
+            return Ok(reader.file().close().await);
+        }
+        console.flush().await?;
+        tokio::time::sleep(LOOK_AGAIN).await;
+        match reader.file().stat().await {
+            Ok(stat) if stat.size < offset => {
+                console.complain(&format!("scalla: {url} was cut to {} bytes\n", stat.size));
+                offset = stat.size;
+            }
+            Ok(_) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+}
+
+/// Where the last lines begin.
+async fn last_lines(reader: &Reader, size: u64, lines: u64) -> Result<u64, Error> {
+    if lines == 0 {
+        return Ok(size);
+    }
+    let mut end = size;
+    // The one that ends the file begins no line.
+    let mut left = lines;
+    while end > 0 {
+        let from = end.saturating_sub(BLOCK);
+        let length = usize::try_from(end - from).unwrap_or(0);
+        let data = reader.file().read_pages(from, length).await?;
+        for (index, byte) in data.iter().enumerate().rev() {
+            let after = from + index as u64 + 1;
+            if *byte == b'\n' && after < size {
+                left -= 1;
+                if left == 0 {
+                    return Ok(after);
+                }
+            }
+        }
+        end = from;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_over_pieces() {
+        let mut lines = 3;
+        assert_eq!(first_lines(b"a\nb", &mut lines), 3);
+        assert_eq!(lines, 2);
+        assert_eq!(first_lines(b"c\nd\ne\n", &mut lines), 4);
+        assert_eq!(lines, 0);
+    }
+}

@@ -1,0 +1,294 @@
+//! `scalla find`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use client::copy::matches;
+use client::{Entry, Error, StatInfo, Url};
+
+use super::console::Console;
+use super::context::{Context, Usage, last};
+use super::text;
+use super::walk::Walk;
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+
+/// Find files and directories.
+///
+/// What fits all that is asked for is printed, one a line. Where several names or types are given, one of them will do.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Find {
+    /// Where to look; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+    urls: Vec<String>,
+    /// Whose name fits this pattern (*, ?, [a-z]).
+    #[arg(long, short, value_name = "PATTERN")]
+    name: Vec<String>,
+    /// The same, whatever the case of its letters.
+    #[arg(long, value_name = "PATTERN")]
+    iname: Vec<String>,
+    /// f files, d directories, o what is neither.
+    #[arg(long = "type", short = 't', value_name = "TYPE", value_delimiter = ',')]
+    kind: Vec<Kind>,
+    /// Files of more (+1M), less (-1M), or exactly so many bytes; may be repeated.
+    #[arg(long, short, value_name = "[+-]SIZE", value_parser = size, allow_hyphen_values = true)]
+    size: Vec<Bound>,
+    /// Changed after this file, or after this time (2026-11-20 or 2026-11-20T15:24).
+    #[arg(long, value_name = "URL|TIME")]
+    newer: Option<String>,
+    /// Changed less (-7), more (+7), or exactly so many days ago; may be repeated.
+    #[arg(long, value_name = "[+-]DAYS", value_parser = days, allow_hyphen_values = true)]
+    mtime: Vec<Bound>,
+    /// No further down than that; 0 are the arguments themselves.
+    #[arg(long, alias = "maxdepth", short = 'd', value_name = "N")]
+    max_depth: Option<usize>,
+    /// From so far down on.
+    #[arg(long, alias = "mindepth", value_name = "N", default_value_t = 0)]
+    min_depth: usize,
+    /// A zero byte behind each instead of the end of the line.
+    #[arg(long = "print0", short = '0', conflicts_with = "json")]
+    zero: bool,
+    /// Tell each as a line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// What something is.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    #[value(name = "f", alias = "file")]
+    File,
+    #[value(name = "d", alias = "directory")]
+    Directory,
+    #[value(name = "o", alias = "other")]
+    Other,
+}
+
+impl Kind {
+    const fn of(stat: &StatInfo) -> Self {
+        match (stat.is_dir(), stat.is_file()) {
+            (true, _) => Self::Directory,
+            (_, true) => Self::File,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// A number with the side of it that is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Bound {
+    More(u64),
+    Less(u64),
+    Exactly(u64),
+}
+
+impl Bound {
+    fn parse(text: &str, number: impl Fn(&str) -> Result<u64, String>) -> Result<Self, String> {
+        match (text.strip_prefix('+'), text.strip_prefix('-')) {
+            (Some(more), _) => number(more).map(Self::More),
+            (_, Some(less)) => number(less).map(Self::Less),
+            _ => number(text).map(Self::Exactly),
+        }
+    }
+
+    const fn holds(self, number: u64) -> bool {
+        match self {
+            Self::More(than) => number > than,
+            Self::Less(than) => number < than,
+            Self::Exactly(same) => number == same,
+        }
+    }
+}
+
+fn size(text: &str) -> Result<Bound, String> {
+    Bound::parse(text, text::bytes)
+}
+
+fn days(text: &str) -> Result<Bound, String> {
+    Bound::parse(text, |days| days.parse().map_err(|_| "not a number of days".to_owned()))
+}
+
+/// What is asked for, with everything looked up.
+struct Asked<'a> {
+    find: &'a Find,
+    inames: Vec<String>,
+    /// Seconds since the epoch.
+    now: i64,
+    after: Option<i64>,
+}
+
+impl Find {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let texts = context.urls_or_base(&self.urls)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs().cast_signed());
+        let after = match &self.newer {
+            Some(text) => match self.after(context, text).await? {
+                Ok(time) => Some(time),
+                Err((url, error)) => {
+                    console.fail(&url, &error);
+                    return Ok(());
+                }
+            },
+            None => None,
+        };
+        let inames = self.iname.iter().map(|name| name.to_lowercase()).collect();
+        let asked = Asked { find: &self, inames, now, after };
+        for url in context.expand(console, &texts).await? {
+            match context.files(&url).stat(&url.path).await {
+                Ok(stat) => {
+                    asked.tell(context, console, &url, last(&url.path), Some(&stat), 0);
+                    if stat.is_dir() && self.max_depth != Some(0) {
+                        self.below(context, console, &url, &asked).await?;
+                    }
+                }
+                Err(error) => console.fail(&url, &error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn below(
+        &self,
+        context: &Context,
+        console: &Console,
+        url: &Url,
+        asked: &Asked<'_>,
+    ) -> anyhow::Result<()> {
+        let mut walk = match Walk::begin(&context.files(url), url).await {
+            Ok(walk) => walk,
+            Err(error) => {
+                console.fail(url, &error);
+                return Ok(());
+            }
+        };
+        while let Some(folder) = walk.next().await {
+            folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
+            let depth = folder.depth + 1;
+            if self.max_depth.is_none_or(|most| depth < most) {
+                walk.enter(&folder, folder.folders());
+            }
+            for entry in &folder.entries {
+                let Entry { name, stat, .. } = entry;
+                asked.tell(context, console, &folder.child(entry), name, stat.as_ref(), depth);
+            }
+            console.pass().await?;
+        }
+        Ok(())
+    }
+
+    /// The time after which something must have changed.
+    async fn after(&self, context: &Context, text: &str) -> Result<Result<i64, (Url, Error)>, Usage> {
+        if let Some(time) = time(text) {
+            return Ok(Ok(time));
+        }
+        let url = context
+            .url(text)
+            .map_err(|Usage(why)| Usage(format!("{why}; or name a time, such as 2026-11-20")))?;
+        let stat = context.files(&url).stat(&url.path).await;
+        Ok(stat.map(|stat| stat.mtime).map_err(|error| (url, error)))
+    }
+}
+
+/// A day or a time of a day, here, or at a zone that it names.
+fn time(text: &str) -> Option<i64> {
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Some(time.as_second());
+    }
+    let civil: jiff::civil::DateTime = text.parse().ok()?;
+    civil.to_zoned(jiff::tz::TimeZone::system()).ok().map(|time| time.timestamp().as_second())
+}
+
+impl Asked<'_> {
+    fn fits(&self, name: &str, stat: Option<&StatInfo>, depth: usize) -> bool {
+        let find = self.find;
+        if depth < find.min_depth {
+            return false;
+        }
+        // Also names that begin with a dot: who looks for something wants all of it.
+        let like = |pattern: &str, name: &str| matches(pattern, name) || dotted(pattern, name);
+        let named = find.name.is_empty() && find.iname.is_empty()
+            || find.name.iter().any(|pattern| like(pattern, name))
+            || self.inames.iter().any(|pattern| like(pattern, &name.to_lowercase()));
+        let needs_stat =
+            !find.kind.is_empty() || !find.size.is_empty() || !find.mtime.is_empty() || self.after.is_some();
+        named
+            && match stat {
+                None => !needs_stat,
+                Some(stat) => {
+                    let days = u64::try_from(self.now.saturating_sub(stat.mtime) / DAY).unwrap_or(0);
+                    (find.kind.is_empty() || find.kind.contains(&Kind::of(stat)))
+                        && (find.size.is_empty()
+                            || !stat.is_dir() && find.size.iter().all(|bound| bound.holds(stat.size)))
+                        && find.mtime.iter().all(|bound| bound.holds(days))
+                        && self.after.is_none_or(|after| stat.mtime > after)
+                }
+            }
+    }
+
+    fn tell(
+        &self,
+        context: &Context,
+        console: &Console,
+        url: &Url,
+        name: &str,
+        stat: Option<&StatInfo>,
+        depth: usize,
+    ) {
+        if !self.fits(name, stat, depth) {
+            return;
+        }
+        if self.find.json {
+            console.put_json(&text::facts(url, stat).into());
+        } else if self.find.zero {
+            console.put(&format!("{}\0", context.name(url)));
+        } else {
+            let name = context.name(url);
+            console.put(&format!("{}\n", text::name(&name, console.is_terminal())));
+        }
+    }
+}
+
+/// Whether a pattern that does not begin with a dot fits a name that does.
+fn dotted(pattern: &str, name: &str) -> bool {
+    // A class of one sign is that sign, and none that is looked at in front of all others.
+    name.strip_prefix('.').is_some_and(|rest| {
+        pattern.strip_prefix('?').is_some_and(|pattern| matches(pattern, rest))
+            || pattern.starts_with('*') && (matches(pattern, rest) || matches(pattern, &format!("x.{rest}")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds() {
+        assert_eq!(size("+1M"), Ok(Bound::More(1 << 20)));
+        assert_eq!(size("-2k"), Ok(Bound::Less(2048)));
+        assert_eq!(size("7"), Ok(Bound::Exactly(7)));
+        assert!(size("++1").is_err() && size("x").is_err() && days("1k").is_err());
+        assert!(Bound::More(1).holds(2) && !Bound::More(1).holds(1) && Bound::Less(1).holds(0));
+    }
+
+    #[test]
+    fn names_that_begin_with_a_dot_are_found_too() {
+        let table = [
+            ("*", ".a", true),
+            ("*.root", ".x.root", true),
+            ("*.root", ".root", true),
+            ("?a", ".a", true),
+            ("*b", ".a", false),
+            ("a*", ".a", false),
+        ];
+        for (pattern, name, expected) in table {
+            assert_eq!(dotted(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn times_as_people_write_them() {
+        assert_eq!(time("1970-01-02T00:00:00Z"), Some(DAY));
+        assert!(time("2026-11-20").is_some() && time("2026-11-20T15:24").is_some());
+        assert!(time("root://h//a").is_none() && time("yesterday").is_none());
+    }
+}

@@ -1,0 +1,102 @@
+//! `scalla locate`.
+
+use client::xroot::flags::LocateOptions;
+use client::{Error, Location, Url, together};
+use serde_json::json;
+
+use super::columns::{self, Align};
+use super::console::Console;
+use super::context::{Context, at};
+
+/// Tell which servers have files.
+///
+/// Each is told by the URL at the server itself.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Locate {
+    /// What to look for; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    /// All servers that may have it, whether they have it or not.
+    #[arg(long, short)]
+    all: bool,
+    /// Managers forget what they know of it and ask again.
+    #[arg(long, short)]
+    refresh: bool,
+    /// Who knows more is told too, not asked.
+    #[arg(long, short, conflicts_with = "all")]
+    near: bool,
+    /// Tell each place as a line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A place, and whether the file is there if that was asked.
+type Found = (Url, Location, Option<bool>);
+
+impl Locate {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let urls = context.expand(console, &self.urls).await?;
+        let several = urls.len() > 1;
+        for (index, url) in urls.iter().enumerate() {
+            match self.places(context, url).await {
+                Ok(found) => {
+                    if several && !self.json {
+                        console.put(&format!(
+                            "{}{}:\n",
+                            if index > 0 { "\n" } else { "" },
+                            context.name(url)
+                        ));
+                    }
+                    self.show(console, url, &found);
+                }
+                Err(error) => console.fail(url, &error),
+            }
+            console.pass().await?;
+        }
+        Ok(())
+    }
+
+    async fn places(&self, context: &Context, url: &Url) -> Result<Vec<Found>, Error> {
+        let files = context.files(url);
+        let mut options = LocateOptions::PREFNAME;
+        if self.refresh {
+            options |= LocateOptions::REFRESH;
+        }
+        let locations = match (self.all, self.near) {
+            (true, _) => files.locate_deep(&format!("*{}", url.path), options).await?,
+            (_, true) => files.locate(&url.path, options).await?,
+            _ => files.locate_deep(&url.path, options).await?,
+        };
+        let look = |location: Location| {
+            let (server, path, all) = (files.beside(&location), url.path.clone(), self.all);
+            async move {
+                let there = if all { Some(server.find(&path).await?.is_some()) } else { None };
+                Ok((at(server.url(), path), location, there))
+            }
+        };
+        together(locations, look).await.into_iter().collect()
+    }
+
+    fn show(&self, console: &Console, url: &Url, found: &[Found]) {
+        let mut rows = Vec::new();
+        for (place, location, there) in found {
+            let role = if location.is_manager { "manager" } else { "server" };
+            if self.json {
+                console.put_json(&json!({
+                    "url": url.to_string(), "place": place.to_string(), "server": place.authority(), "role": role,
+                    "writable": location.writable, "pending": location.pending, "present": there.unwrap_or(true),
+                }));
+                continue;
+            }
+            let access = if location.writable { "read-write" } else { "read-only" };
+            let state = match (location.pending, there) {
+                (true, _) => "being staged",
+                (_, Some(false)) => "not there",
+                _ => "",
+            };
+            let cells = [place.to_string(), role.to_owned(), access.to_owned(), state.to_owned()];
+            rows.push(cells.into_iter().filter(|cell| !cell.is_empty()).collect());
+        }
+        console.put(&columns::table(&[Align::Left; 4], &rows));
+    }
+}

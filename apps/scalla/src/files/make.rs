@@ -1,0 +1,113 @@
+//! `scalla mkdir` and `rmdir`.
+
+use client::{Cause, Error, Url, together};
+
+use super::console::Console;
+use super::context::{Context, is_root};
+use crate::stock;
+
+/// Make directories.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Mkdir {
+    /// What to make.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    /// Also those above; what is there already is no failure.
+    #[arg(long, short)]
+    parents: bool,
+    /// Permissions: 755 or rwxr-xr-x.
+    #[arg(long, short, value_name = "MODE", value_parser = permissions, default_value = "755")]
+    mode: u16,
+}
+
+impl Mkdir {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        for text in &self.urls {
+            let url = context.url(text)?;
+            let made =
+                context.files(&url).mkdir(url.path.trim_end_matches('/'), self.mode, self.parents).await;
+            if let Err(error) = made {
+                console.fail(&url, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Remove empty directories.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Rmdir {
+    /// What to remove; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+}
+
+impl Rmdir {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        for url in context.expand(console, &self.urls).await? {
+            if is_root(&url.path) {
+                console.fail_with(&[("url", url.to_string().into())], &format!("{url}: the root stays"));
+            } else if let Err(error) = remove_folder(context, &url).await {
+                console.fail(&url, &error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes an empty folder, at all servers that have it.
+async fn remove_folder(context: &Context, url: &Url) -> Result<(), Error> {
+    let servers = context.files(url).servers(&url.path).await?;
+    let path = &url.path;
+    let remove = |server: client::FileSystem| {
+        let path = path.clone();
+        async move {
+            // Some servers are content when there is none.
+            if !server.stat(&path).await?.is_dir() {
+                let cause = Cause::BadArgument("it is no directory; remove it with scalla rm".to_owned());
+                return Err(Error::new("rmdir", server.url().with_path(&path), cause));
+            }
+            server.rmdir(&path).await
+        }
+    };
+    settle(together(servers, remove).await)
+}
+
+/// What comes of doing something at all servers that may have a path: those that have not do not count, unless all are.
+pub(super) fn settle(results: Vec<Result<(), Error>>) -> Result<(), Error> {
+    let (mut missing, mut done) = (None, false);
+    for result in results {
+        match result {
+            Ok(()) => done = true,
+            Err(error) if error.is_not_found() => missing = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    match missing {
+        Some(error) if !done => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Permission bits: `755` or `rwxr-xr-x`.
+pub(super) fn permissions(text: &str) -> Result<u16, String> {
+    let octal = u16::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o777 && !text.starts_with('+'));
+    octal
+        .or_else(|| stock::text::mode_bits(text))
+        .ok_or_else(|| "no permissions: write 755 or rwxr-xr-x".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_as_people_write_them() {
+        for (text, mode) in [("755", 0o755), ("0640", 0o640), ("rwxr-x---", 0o750), ("0", 0)] {
+            assert_eq!(permissions(text), Ok(mode), "{text}");
+        }
+        for bad in ["", "888", "1777", "+7", "rwx", "u+x"] {
+            assert!(permissions(bad).is_err(), "{bad}");
+        }
+    }
+}

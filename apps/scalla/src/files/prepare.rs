@@ -1,0 +1,221 @@
+//! `scalla prepare`.
+
+use std::time::Duration;
+
+use client::xroot::flags::PrepareOptions;
+use client::{Error, Url, together};
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::console::Console;
+use super::context::{Context, Usage};
+
+/// Between looks at files that are being staged.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// The highest priority.
+const PRIORITY_MAX: i64 = 3;
+
+/// Bring files to disk before they are needed, or let them go.
+#[derive(clap::Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Prepare {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Task {
+    /// Bring files to disk; prints the id of the request.
+    Stage(Stage),
+    /// Say that files are no longer needed on disk.
+    Evict {
+        /// Which; may have wildcards.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+        urls: Vec<String>,
+    },
+    /// Give a request up.
+    Cancel {
+        /// The server that took it.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+        url: String,
+        /// Its id.
+        id: String,
+    },
+    /// Tell what became of a request, in the server's words.
+    Status {
+        /// The server that took it, or a file of it.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+        url: String,
+        /// Its id.
+        id: String,
+        /// More of its files.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+        urls: Vec<String>,
+    },
+}
+
+/// The arguments of `stage`.
+#[derive(clap::Args, Debug)]
+struct Stage {
+    /// Which; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    /// 0 (whenever) to 3 (at once).
+    #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=PRIORITY_MAX))]
+    priority: u8,
+    /// They will be written.
+    #[arg(long, short)]
+    write: bool,
+    /// All to one place, if possible.
+    #[arg(long)]
+    together: bool,
+    /// Their time of access becomes now.
+    #[arg(long)]
+    fresh: bool,
+    /// Return when all of them are on disk.
+    #[arg(long)]
+    wait: bool,
+    /// Wait no longer than so many seconds.
+    #[arg(long, value_name = "SECONDS", requires = "wait")]
+    timeout: Option<u64>,
+    /// Tell each request as a line of JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Prepare {
+    pub(super) const fn is_json(&self) -> bool {
+        matches!(&self.task, Task::Stage(stage) if stage.json)
+    }
+
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        match &self.task {
+            Task::Stage(stage) => stage.run(context, console).await,
+            Task::Evict { urls } => {
+                for some in by_server(context.expand(console, urls).await?) {
+                    let (Some(first), paths) = (some.first(), paths(&some)) else { continue };
+                    let checked = one_line(&some).map(|()| context.files(first));
+                    if let Err(error) = checked?.evict(&paths).await {
+                        console.fail(first, &error);
+                    }
+                }
+                Ok(())
+            }
+            Task::Cancel { url, id } => {
+                let url = context.url(url)?;
+                if let Err(error) = context.files(&url).cancel(id).await {
+                    console.fail(&url, &error);
+                }
+                Ok(())
+            }
+            Task::Status { url, id, urls } => {
+                let url = context.url(url)?;
+                let mut all: Vec<Url> = (url.path != "/").then(|| url.clone()).into_iter().collect();
+                for more in urls {
+                    all.push(context.url(more)?);
+                }
+                one_line(&all)?;
+                match context.files(&url).prepare_status(id, &paths(&all)).await {
+                    Ok(answer) => console.put(&format!("{}\n", answer.trim_end())),
+                    Err(error) => console.fail(&url, &error),
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Stage {
+    async fn run(&self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let urls = context.expand(console, &self.urls).await?;
+        one_line(&urls)?;
+        let mut options = PrepareOptions::STAGE;
+        let flags = [
+            (self.write, PrepareOptions::WMODE),
+            (self.together, PrepareOptions::COLOC),
+            (self.fresh, PrepareOptions::FRESH),
+        ];
+        for (_, flag) in flags.into_iter().filter(|(wanted, _)| *wanted) {
+            options |= flag;
+        }
+        let mut taken = Vec::new();
+        for some in by_server(urls) {
+            let Some(first) = some.first().cloned() else { continue };
+            match context.files(&first).prepare(&paths(&some), options, self.priority).await {
+                Ok(id) if self.json => {
+                    console.put_json(&json!({ "server": first.authority(), "id": id, "files": some.len() }));
+                }
+                Ok(id) => console.put(&format!("{id}\n")),
+                Err(error) => {
+                    console.fail(&first, &error);
+                    continue;
+                }
+            }
+            taken.extend(some);
+        }
+        if self.wait { self.wait(context, console, taken).await } else { Ok(()) }
+    }
+
+    /// Looks until no file has to be staged any more.
+    async fn wait(&self, context: &Context, console: &Console, mut left: Vec<Url>) -> anyhow::Result<()> {
+        let until = self.timeout.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let all = left.len();
+        loop {
+            let look = |url: Url| {
+                let files = context.files(&url);
+                async move {
+                    let offline = files.stat(&url.path).await.map(|stat| stat.is_offline());
+                    (url, offline)
+                }
+            };
+            let looked: Vec<(Url, Result<bool, Error>)> = together(left, look).await;
+            left = Vec::new();
+            for (url, offline) in looked {
+                match offline {
+                    Ok(false) => {}
+                    Ok(true) => left.push(url),
+                    Err(error) => console.fail(&url, &error),
+                }
+            }
+            if left.is_empty() {
+                return Ok(());
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                for url in &left {
+                    let text = format!("{url} is still not on disk; the request goes on");
+                    console.fail_with(&[("url", url.to_string().into())], &text);
+                }
+                return Ok(());
+            }
+            console.flush().await?;
+            console.progress(|| format!("{} of {all} on disk", all - left.len()));
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+/// URLs of one server together, in their order.
+fn by_server(urls: Vec<Url>) -> Vec<Vec<Url>> {
+    let mut groups: Vec<Vec<Url>> = Vec::new();
+    for url in urls {
+        let same =
+            |group: &&mut Vec<Url>| group.first().is_some_and(|first| first.authority() == url.authority());
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(url),
+            None => groups.push(vec![url]),
+        }
+    }
+    groups
+}
+
+fn paths(urls: &[Url]) -> Vec<&str> {
+    urls.iter().map(|url| url.path.as_str()).collect()
+}
+
+/// The protocol separates paths by line ends here.
+fn one_line(urls: &[Url]) -> Result<(), Usage> {
+    match urls.iter().find(|url| url.path.contains('\n')) {
+        Some(url) => Err(Usage(format!("{:?}: a path with a line end cannot be prepared", url.path))),
+        None => Ok(()),
+    }
+}

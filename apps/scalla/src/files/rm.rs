@@ -1,0 +1,230 @@
+//! `scalla rm`.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+
+use client::{Cause, Error, FileSystem, StatInfo, Url, together};
+
+use super::console::Console;
+use super::context::{Context, Usage, at, is_root};
+use super::make::settle;
+use super::walk::{Walk, is_dir};
+
+/// Remove files, and directories with everything in them.
+///
+/// Of a cluster, at all servers that have them.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Rm {
+    /// What to remove; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    /// Directories with everything in them.
+    #[arg(long, short)]
+    recursive: bool,
+    /// What is not there is no failure, and nothing is asked.
+    #[arg(long, short, overrides_with = "interactive")]
+    force: bool,
+    /// Ask before each.
+    #[arg(long, short, overrides_with = "force")]
+    interactive: bool,
+    /// Name what is removed.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+impl Rm {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        if self.interactive && !std::io::stdin().is_terminal() {
+            return Err(Usage("--interactive needs a terminal".to_owned()).into());
+        }
+        let named: Result<Vec<Url>, Usage> = self.urls.iter().map(|text| context.url(text)).collect();
+        if let Some(root) = named?.iter().find(|url| is_root(&url.path)) {
+            let why = "that is everything the server has; name the directories in it";
+            return Err(Usage(format!("{root} is not removed: {why}")).into());
+        }
+        let mut urls = Vec::new();
+        for text in &self.urls {
+            // With force what a pattern does not find is no failure either.
+            let url = context.url(text)?;
+            match context.files(&url).matching(&url.path).await {
+                Ok(paths) => urls.extend(paths.into_iter().map(|path| at(&url, path))),
+                Err(error) => self.failed(console, &url, &error),
+            }
+        }
+        if self.recursive {
+            for url in &urls {
+                self.tree(context, console, url).await?;
+            }
+            return Ok(());
+        }
+        let mut removed = 0;
+        for some in urls.chunks(256) {
+            let mut wanted = Vec::new();
+            for url in some {
+                if !self.interactive || ask(&format!("remove {url}?")).await? {
+                    wanted.push(url.clone());
+                }
+            }
+            self.files(context, console, wanted, false, &mut removed).await?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, console: &Console, url: &Url, error: &Error) {
+        if !self.force || !error.is_not_found() {
+            console.fail(url, error);
+        }
+    }
+
+    fn told(&self, context: &Context, console: &Console, url: &Url, removed: &mut u64) {
+        *removed += 1;
+        if self.verbose {
+            console.put(&format!("removed {}\n", context.name(url)));
+        } else if removed.is_multiple_of(100) {
+            console.progress(|| format!("{removed} removed"));
+        }
+    }
+
+    /// Removes files, several at once; `known`: they are files, at servers.
+    async fn files(
+        &self,
+        context: &Context,
+        console: &Console,
+        urls: Vec<Url>,
+        known: bool,
+        removed: &mut u64,
+    ) -> anyhow::Result<()> {
+        let remove = |url: Url| {
+            let files = context.files(&url);
+            async move {
+                let done =
+                    if known { files.rm(&url.path).await } else { remove_file(&files, &url.path).await };
+                (url, done)
+            }
+        };
+        for (url, done) in together(urls, remove).await {
+            match done {
+                Ok(()) => self.told(context, console, &url, removed),
+                Err(error) => self.failed(console, &url, &error),
+            }
+        }
+        console.pass().await
+    }
+
+    /// Removes a file, or a folder with everything in it, at each server that has it.
+    async fn tree(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
+        let servers = match context.files(url).servers(&url.path).await {
+            Ok(servers) => servers,
+            Err(error) => {
+                self.failed(console, url, &error);
+                return Ok(());
+            }
+        };
+        let (mut removed, mut missing, mut present) = (0, None, false);
+        for server in servers {
+            match server.stat(&url.path).await {
+                Ok(stat) => {
+                    present = true;
+                    // The names that are shown are those at the server: what is removed where can be seen.
+                    let url = at(server.url(), url.path.clone());
+                    self.at_server(context, console, &url, &stat, &mut removed).await?;
+                }
+                Err(error) if error.is_not_found() => missing = Some(error),
+                Err(error) => {
+                    present = true;
+                    console.fail(url, &error);
+                }
+            }
+        }
+        if let Some(error) = missing.filter(|_| !present) {
+            self.failed(console, url, &error);
+        }
+        Ok(())
+    }
+
+    async fn at_server(
+        &self,
+        context: &Context,
+        console: &Console,
+        url: &Url,
+        stat: &StatInfo,
+        removed: &mut u64,
+    ) -> anyhow::Result<()> {
+        if self.interactive
+            && !ask(&format!("remove {url}{}?", if stat.is_dir() { " and all in it" } else { "" })).await?
+        {
+            return Ok(());
+        }
+        if !stat.is_dir() {
+            return self.files(context, console, vec![url.clone()], true, removed).await;
+        }
+        let mut walk = match Walk::begin(&context.files(url), url).await {
+            Ok(walk) => walk,
+            Err(error) => {
+                self.failed(console, url, &error);
+                return Ok(());
+            }
+        };
+        // Folders by depth: the deepest go first, when nothing is in them any more.
+        let mut folders: BTreeMap<usize, Vec<Url>> = BTreeMap::new();
+        while let Some(folder) = walk.next().await {
+            folder.failed.iter().for_each(|error| self.failed(console, &folder.url, error));
+            walk.enter(&folder, folder.folders());
+            let files: Vec<Url> = folder
+                .entries
+                .iter()
+                .filter(|entry| !is_dir(entry))
+                .map(|entry| folder.child(entry))
+                .collect();
+            for some in files.chunks(1024) {
+                self.files(context, console, some.to_vec(), true, removed).await?;
+            }
+            folders.entry(folder.depth).or_default().push(folder.url);
+        }
+        for (_, level) in folders.into_iter().rev() {
+            let remove = |url: Url| {
+                let files = context.files(&url);
+                async move {
+                    let done = files.rmdir(&url.path).await;
+                    (url, done)
+                }
+            };
+            for (url, done) in together(level, remove).await {
+                match done {
+                    Ok(()) => self.told(context, console, &url, removed),
+                    Err(error) => self.failed(console, &url, &error),
+                }
+            }
+            console.pass().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Removes a file: at a manager, all copies of it.
+async fn remove_file(files: &FileSystem, path: &str) -> Result<(), Error> {
+    // Servers take a request to remove a file for one to remove an empty directory.
+    if files.stat(path).await?.is_dir() {
+        let cause =
+            Cause::BadArgument("it is a directory; remove it with --recursive, or scalla rmdir".to_owned());
+        return Err(Error::new("rm", files.url().with_path(path), cause));
+    }
+    let holders = files.holders(path).await?;
+    let remove = |server: FileSystem| {
+        let path = path.to_owned();
+        async move { server.rm(&path).await }
+    };
+    settle(together(holders, remove).await)
+}
+
+/// Asks a person; connections are driven meanwhile.
+async fn ask(question: &str) -> anyhow::Result<bool> {
+    crate::cli::complain(&format!("{question} [y/N] "));
+    let (done, answer) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).ok();
+        done.send(matches!(line.trim(), "y" | "Y" | "yes")).ok();
+    });
+    Ok(answer.await.unwrap_or(false))
+}

@@ -1,0 +1,102 @@
+//! `scalla stat`.
+
+use std::fmt::Write;
+
+use client::{Checksum, Error, StatInfo, Url, together};
+use serde_json::json;
+
+use super::console::Console;
+use super::context::Context;
+use super::text;
+use crate::stock;
+
+/// Tell all that servers know of files and directories.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Stat {
+    /// What to look at; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+    urls: Vec<String>,
+    /// With the checksum, of this type or the server's first; the server may have to compute it.
+    #[arg(long, value_name = "TYPE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    checksum: Option<String>,
+    /// Tell each as a line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl Stat {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let urls = context.expand(console, &self.urls).await?;
+        let look = |url: Url| {
+            let (files, kind) = (context.files(&url), self.checksum.clone());
+            async move {
+                let stat = files.stat(&url.path).await;
+                let sum = match (&stat, kind) {
+                    (Ok(stat), Some(kind)) if !stat.is_dir() => Some(
+                        files.checksum(&url.path, Some(kind.as_str()).filter(|kind| !kind.is_empty())).await,
+                    ),
+                    _ => None,
+                };
+                (url, stat, sum)
+            }
+        };
+        let mut gap = "";
+        for (url, stat, sum) in together(urls, look).await {
+            let stat = match stat {
+                Ok(stat) => stat,
+                Err(error) => {
+                    console.fail(&url, &error);
+                    continue;
+                }
+            };
+            self.tell(context, console, &url, &stat, sum, gap);
+            gap = "\n";
+            console.pass().await?;
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &self,
+        context: &Context,
+        console: &Console,
+        url: &Url,
+        stat: &StatInfo,
+        sum: Option<Result<Checksum, Error>>,
+        gap: &str,
+    ) {
+        let sum = sum.and_then(|sum| sum.map_err(|error| console.fail(url, &error)).ok());
+        if self.json {
+            let mut facts = text::facts(url, Some(stat));
+            facts.insert("id".to_owned(), stat.id.into());
+            if let Some(Checksum { kind, value }) = sum {
+                facts.insert("checksum".to_owned(), json!({ "type": kind, "value": value }));
+            }
+            console.put_json(&facts.into());
+            return;
+        }
+        let name = context.name(url);
+        let mut out = format!("{gap}{}\n", text::name(&name, console.is_terminal()));
+        let mut line = |name: &str, value: &str| {
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "  {name:<9} {value}");
+        };
+        line("type", text::kind(stat));
+        line("size", &format!("{} bytes ({})", stat.size, text::human(stat.size)));
+        if let Some(more) = &stat.more {
+            line("mode", &format!("{:04o} ({})", more.mode & 0o7777, stock::text::mode(stat)));
+            line("owner", &format!("{}:{}", more.owner, more.group));
+        }
+        line("modified", &text::exact_time(stat.mtime));
+        if let Some(more) = &stat.more {
+            line("changed", &text::exact_time(more.ctime));
+            line("accessed", &text::exact_time(more.atime));
+        }
+        line("state", &text::states(stat.flags).join(", "));
+        line("id", &stat.id.to_string());
+        if let Some(Checksum { kind, value }) = sum {
+            line("checksum", &format!("{kind} {value}"));
+        }
+        console.put(&out);
+    }
+}

@@ -1,0 +1,154 @@
+//! Sizes, times, names and status as people and programs read them.
+
+use std::borrow::Cow;
+
+use client::xroot::flags::StatFlags;
+use client::{StatInfo, Url};
+use jiff::tz::TimeZone;
+use serde_json::{Map, Value, json};
+
+/// What is known of state flags, by the names that `--json` uses.
+const STATES: [(&str, StatFlags); 6] = [
+    ("executable", StatFlags::XSET),
+    ("offline", StatFlags::OFFLINE),
+    ("unfinished", StatFlags::POSCPEND),
+    ("readable", StatFlags::READABLE),
+    ("writable", StatFlags::WRITABLE),
+    ("backed up", StatFlags::BKPEXIST),
+];
+
+/// `0`, `999`, `1.2K`, `35M`: at most four signs, in units of 1024, never less than there is.
+pub(super) fn human(bytes: u64) -> String {
+    if bytes < 1024 {
+        return bytes.to_string();
+    }
+    let (mut unit, mut shift) = (0, 10);
+    // 1023.5K is 1.0M already.
+    while unit < 4 && bytes.div_ceil(1 << shift) >= 1024 {
+        unit += 1;
+        shift += 10;
+    }
+    let letter = ["K", "M", "G", "T", "P"].get(unit).copied().unwrap_or_default();
+    let tenths = (u128::from(bytes) * 10).div_ceil(1 << shift);
+    if tenths < 100 {
+        format!("{}.{}{letter}", tenths / 10, tenths % 10)
+    } else {
+        format!("{}{letter}", bytes.div_ceil(1 << shift))
+    }
+}
+
+/// A size for people, or all of its digits.
+pub(super) fn size(bytes: u64, exact: bool) -> String {
+    if exact { bytes.to_string() } else { human(bytes) }
+}
+
+/// `2026-11-20 15:24`, here.
+pub(super) fn time(seconds: i64) -> String {
+    formatted(seconds, "%Y-%m-%d %H:%M")
+}
+
+/// `2026-11-20 15:24:12 +01:00`, here.
+pub(super) fn exact_time(seconds: i64) -> String {
+    formatted(seconds, "%Y-%m-%d %H:%M:%S %:z")
+}
+
+fn formatted(seconds: i64, format: &str) -> String {
+    jiff::Timestamp::from_second(seconds).map_or_else(
+        |_| seconds.to_string(),
+        |time| time.to_zoned(TimeZone::system()).strftime(format).to_string(),
+    )
+}
+
+/// A name as it may be shown on a terminal: signs that would steer it are written as escapes. Elsewhere it is itself.
+pub(super) fn name(name: &str, terminal: bool) -> Cow<'_, str> {
+    if !terminal || !name.contains(char::is_control) {
+        return Cow::Borrowed(name);
+    }
+    let shown = |sign: char| -> String {
+        if sign.is_control() { sign.escape_default().collect() } else { sign.to_string() }
+    };
+    Cow::Owned(name.chars().map(shown).collect())
+}
+
+/// A name in the colour of its kind: folders blue, programs green, what has to be staged grey.
+pub(super) fn coloured(name: &str, stat: &StatInfo) -> String {
+    let code = match stat {
+        stat if stat.is_dir() => "1;34",
+        stat if stat.is_offline() => "2",
+        stat if !stat.is_file() => "33",
+        stat if stat.flags.contains(StatFlags::XSET) => "1;32",
+        _ => return name.to_owned(),
+    };
+    format!("\x1b[{code}m{name}\x1b[0m")
+}
+
+/// `directory`, `file`, or `other`.
+pub(super) const fn kind(stat: &StatInfo) -> &'static str {
+    match (stat.is_dir(), stat.is_file()) {
+        (true, _) => "directory",
+        (_, true) => "file",
+        _ => "other",
+    }
+}
+
+/// The names of the state flags that are set.
+pub(super) fn states(flags: StatFlags) -> Vec<&'static str> {
+    STATES.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(name, _)| *name).collect()
+}
+
+/// All that is known of a file or folder. Times are seconds since the epoch.
+pub(super) fn facts(url: &Url, stat: Option<&StatInfo>) -> Map<String, Value> {
+    let mut facts = Map::new();
+    let mut set = |name: &str, value: Value| facts.insert(name.to_owned(), value);
+    set("url", url.to_string().into());
+    set("name", super::context::last(&url.path).into());
+    let Some(stat) = stat else { return facts };
+    set("type", kind(stat).into());
+    set("size", stat.size.into());
+    set("mtime", stat.mtime.into());
+    set("state", json!(states(stat.flags)));
+    if let Some(more) = &stat.more {
+        set("ctime", more.ctime.into());
+        set("atime", more.atime.into());
+        set("mode", format!("{:04o}", more.mode & 0o7777).into());
+        set("owner", more.owner.as_str().into());
+        set("group", more.group.as_str().into());
+    }
+    facts
+}
+
+/// A number of bytes as people write it: `0`, `64k`, `1M`, `2G`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    crate::bench::quantity::bytes(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_at_most_four_signs_and_are_never_too_small() {
+        let table = [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 * 1024, "10K"),
+            (10 * 1024 + 1, "11K"),
+            (1023 * 1024, "1023K"),
+            (1023 * 1024 + 1, "1.0M"),
+            (1 << 30, "1.0G"),
+            (5 << 40, "5.0T"),
+            (u64::MAX, "16384P"),
+        ];
+        for (bytes, expected) in table {
+            assert_eq!(human(bytes), expected, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn names_do_not_steer_a_terminal() {
+        assert_eq!(name("a\nb\u{1b}[2J ü", true), "a\\nb\\u{1b}[2J ü");
+        assert_eq!(name("a\nb", false), "a\nb");
+    }
+}

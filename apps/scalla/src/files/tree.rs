@@ -1,0 +1,155 @@
+//! `scalla tree`.
+
+use client::{Entry, Url};
+
+use super::console::Console;
+use super::context::{Context, at};
+use super::text;
+use super::walk::{Walk, is_dir};
+
+/// Draw directories with what is below them.
+#[derive(clap::Args, Debug)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Tree {
+    /// What to draw; may have wildcards.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+    urls: Vec<String>,
+    /// No further down than that.
+    #[arg(long = "level", short = 'L', value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    level: Option<u32>,
+    /// Also names that begin with a dot.
+    #[arg(long, short)]
+    all: bool,
+    /// Directories alone.
+    #[arg(long, short)]
+    directories: bool,
+    /// With sizes, as people read them.
+    #[arg(long, short = 'h')]
+    human: bool,
+    /// Tell each entry as a line of JSON.
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print help.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// A folder whose entries are being drawn.
+struct Level {
+    /// Where it is.
+    url: Url,
+    entries: std::vec::IntoIter<Entry>,
+    /// What stands in front of them.
+    prefix: String,
+}
+
+/// How many of each were drawn.
+#[derive(Default)]
+struct Count {
+    folders: u64,
+    files: u64,
+}
+
+impl Tree {
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        let texts = context.urls_or_base(&self.urls)?;
+        let mut count = Count::default();
+        for url in context.expand(console, &texts).await? {
+            self.draw(context, console, &url, &mut count).await?;
+        }
+        if !self.json {
+            let word = |number: u64, one: &str, more: &str| {
+                format!("{number} {}", if number == 1 { one } else { more })
+            };
+            let folders = word(count.folders, "directory", "directories");
+            let files = if self.directories {
+                String::new()
+            } else {
+                format!(", {}", word(count.files, "file", "files"))
+            };
+            console.put(&format!("\n{folders}{files}\n"));
+        }
+        Ok(())
+    }
+
+    async fn draw(
+        &self,
+        context: &Context,
+        console: &Console,
+        url: &Url,
+        count: &mut Count,
+    ) -> anyhow::Result<()> {
+        let mut walk = match Walk::begin(&context.files(url), url).await {
+            Ok(walk) => walk,
+            Err(error) => {
+                console.fail(url, &error);
+                return Ok(());
+            }
+        };
+        if !self.json {
+            let name = context.name(url);
+            console.put(&format!("{}\n", text::name(&name, console.is_terminal())));
+        }
+        let mut levels: Vec<Level> = Vec::new();
+        if let Some(level) = self.next(console, &mut walk, String::new(), 0).await {
+            levels.push(level);
+        }
+        while let Some(level) = levels.last_mut() {
+            let Some(entry) = level.entries.next() else {
+                levels.pop();
+                continue;
+            };
+            let more = !level.entries.as_slice().is_empty();
+            let (prefix, url) = (level.prefix.clone(), level.url.clone());
+            self.put(console, &url, &prefix, more, &entry);
+            let deep = levels.len();
+            if is_dir(&entry) {
+                count.folders += 1;
+            } else {
+                count.files += 1;
+            }
+            if is_dir(&entry) && self.enters(deep) {
+                let prefix = format!("{prefix}{}", if more { "│   " } else { "    " });
+                levels.extend(self.next(console, &mut walk, prefix, deep).await);
+            }
+            console.pass().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether folders that stand at a depth are drawn with what is in them.
+    fn enters(&self, depth: usize) -> bool {
+        self.level.is_none_or(|level| depth < level as usize)
+    }
+
+    /// The next folder of the walk, which is the one that was drawn last.
+    async fn next(&self, console: &Console, walk: &mut Walk, prefix: String, depth: usize) -> Option<Level> {
+        let mut folder = walk.next().await?;
+        folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
+        let shows = |entry: &Entry| {
+            (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry))
+        };
+        folder.entries.retain(shows);
+        if self.enters(depth + 1) {
+            walk.enter(&folder, folder.folders());
+        }
+        Some(Level { url: folder.url, entries: folder.entries.into_iter(), prefix })
+    }
+
+    fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Entry) {
+        if self.json {
+            let url = at(folder, super::context::below(&folder.path, &entry.name));
+            console.put_json(&text::facts(&url, entry.stat.as_ref()).into());
+            return;
+        }
+        let branch = if more { "├── " } else { "└── " };
+        let name = text::name(&entry.name, console.is_terminal());
+        let name = match entry.stat.as_ref().filter(|_| console.has_colours()) {
+            Some(stat) => text::coloured(&name, stat),
+            None => name.into_owned(),
+        };
+        let size = entry.stat.as_ref().filter(|_| self.human);
+        let size = size.map_or_else(String::new, |stat| format!("[{:>5}]  ", text::human(stat.size)));
+        console.put(&format!("{prefix}{branch}{size}{name}\n"));
+    }
+}

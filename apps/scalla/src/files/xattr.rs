@@ -1,0 +1,177 @@
+//! `scalla xattr`.
+
+use client::{Error, FileSystem, Url};
+use serde_json::{Value, json};
+
+use super::change::at_holders;
+use super::console::Console;
+use super::context::{Context, Usage};
+use super::text;
+
+/// Extended attributes of files.
+#[derive(clap::Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Xattr {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Task {
+    /// List all attributes with their values.
+    List {
+        /// Of what; may have wildcards.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
+        urls: Vec<String>,
+        /// Tell each as a line of JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Tell the values of attributes.
+    Get {
+        /// Of what.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+        url: String,
+        /// Their names.
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+        /// The bytes of the values alone.
+        #[arg(long)]
+        raw: bool,
+        /// Tell each as a line of JSON.
+        #[arg(long, conflicts_with = "raw")]
+        json: bool,
+    },
+    /// Set attributes.
+    Set {
+        /// Of what.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+        url: String,
+        /// Names and values.
+        #[arg(value_name = "NAME=VALUE", required = true)]
+        attributes: Vec<String>,
+        /// Only those that do not exist.
+        #[arg(long, short = 'n')]
+        new: bool,
+    },
+    /// Remove attributes.
+    Rm {
+        /// Of what.
+        #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+        url: String,
+        /// Their names.
+        #[arg(value_name = "NAME", required = true)]
+        names: Vec<String>,
+    },
+}
+
+impl Xattr {
+    pub(super) const fn is_json(&self) -> bool {
+        matches!(self.task, Task::List { json: true, .. } | Task::Get { json: true, .. })
+    }
+
+    pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
+        match &self.task {
+            Task::List { urls, json } => list(context, console, urls, *json).await,
+            Task::Get { url, names, raw, json } => {
+                let url = context.url(url)?;
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                match context.files(&url).attribute_values(&url.path, &names).await {
+                    Ok(values) => {
+                        for (name, value) in values {
+                            tell(console, &url, &name, value.as_deref(), *raw, *json);
+                        }
+                    }
+                    Err(error) => console.fail(&url, &error),
+                }
+                Ok(())
+            }
+            Task::Set { url, attributes, new } => {
+                let url = context.url(url)?;
+                let pairs: Option<Vec<(String, Vec<u8>)>> =
+                    attributes.iter().map(|text| pair(text)).collect();
+                let pairs = pairs.ok_or_else(|| Usage("an attribute is set with NAME=VALUE".to_owned()))?;
+                let new = *new;
+                let set = |server: FileSystem, path: String| {
+                    let pairs = pairs.clone();
+                    async move {
+                        let pairs: Vec<(&str, &[u8])> =
+                            pairs.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+                        server.set_attributes(&path, &pairs, new).await
+                    }
+                };
+                done(console, &url, at_holders(&context.files(&url), &url.path, set).await);
+                Ok(())
+            }
+            Task::Rm { url, names } => {
+                let url = context.url(url)?;
+                let remove = |server: FileSystem, path: String| {
+                    let names = names.clone();
+                    async move {
+                        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                        server.remove_attributes(&path, &names).await
+                    }
+                };
+                done(console, &url, at_holders(&context.files(&url), &url.path, remove).await);
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn list(context: &Context, console: &Console, urls: &[String], json: bool) -> anyhow::Result<()> {
+    let urls = context.expand(console, urls).await?;
+    let several = urls.len() > 1;
+    for (index, url) in urls.iter().enumerate() {
+        match context.files(url).list_attributes(&url.path).await {
+            Ok(attributes) => {
+                if several && !json {
+                    console.put(&format!("{}{}:\n", if index > 0 { "\n" } else { "" }, context.name(url)));
+                }
+                for found in attributes {
+                    tell(console, url, &found.name, Some(&found.value), false, json);
+                }
+            }
+            Err(error) => console.fail(url, &error),
+        }
+        console.pass().await?;
+    }
+    Ok(())
+}
+
+fn pair(text: &str) -> Option<(String, Vec<u8>)> {
+    let (name, value) = text.split_once('=')?;
+    (!name.is_empty()).then(|| (name.to_owned(), value.as_bytes().to_vec()))
+}
+
+fn done(console: &Console, url: &Url, result: Result<(), Error>) {
+    if let Err(error) = result {
+        console.fail(url, &error);
+    }
+}
+
+fn tell(console: &Console, url: &Url, name: &str, value: Option<&[u8]>, raw: bool, json: bool) {
+    let Some(value) = value else {
+        let facts = [("url", url.to_string().into()), ("name", name.into())];
+        console.fail_with(&facts, &format!("{url} has no attribute {name}"));
+        return;
+    };
+    let as_text = std::str::from_utf8(value);
+    if raw {
+        console.put_bytes(value);
+    } else if json {
+        let shown: (&str, Value) =
+            as_text.map_or_else(|_| ("hex", hex(value).into()), |text| ("value", text.into()));
+        console.put_json(&json!({ "url": url.to_string(), "name": name, shown.0: shown.1 }));
+    } else {
+        let shown = as_text.map_or_else(
+            |_| format!("0x{}", hex(value)),
+            |value| text::name(value, console.is_terminal()).into_owned(),
+        );
+        console.put(&format!("{}={shown}\n", text::name(name, console.is_terminal())));
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

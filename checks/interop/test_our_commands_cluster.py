@@ -1,0 +1,110 @@
+"""`scalla ls` and the other commands at a manager: what all servers have, each name once."""
+
+import json
+import os
+
+import pytest
+
+import clusters
+from tools import scalla
+
+PLAN = clusters.Plan("""
+    man manager
+    s1 server man
+    s2 server man
+""")
+
+
+@pytest.fixture(scope="module", params=["real", "ours"])
+def running(request):
+    with clusters.Cluster(PLAN, request.param) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def area(running):
+    """Files of which one server, the other, or both have a copy."""
+    area = clusters.Area(running.complete())
+    area.put("one", b"one", "s1")
+    area.put("two", b"two!", "s2")
+    area.put("both", b"copies", "s1", "s2")
+    for server, name in (("s1", "sub"), ("s2", "sub"), ("s2", "other")):
+        folder = area.local(server, name)
+        folder.mkdir()
+        clusters.peers.give(folder)
+    area.put("sub/deep1", b"1", "s1")
+    area.put("sub/deep2", b"22", "s2")
+    yield area
+    area.remove()
+
+
+def lines(result):
+    return result.ok().out.split("\n")[:-1]
+
+
+def items(result):
+    return [json.loads(line) for line in result.ok().out.split("\n")[:-1]]
+
+
+def ports(cluster):
+    return {cluster.s1.port, cluster.s2.port}
+
+
+def test_listings_are_complete_and_tell_each_name_once(area):
+    here = area.url("").rstrip("/")
+    assert lines(scalla("ls", here)) == ["both", "one", "other", "sub", "two"]
+    assert lines(scalla("ls", area.url("sub"))) == ["deep1", "deep2"]
+    assert lines(scalla("ls", "-d", area.url("*o*e*"))) == [area.url("one"), area.url("other")]
+    names = ["both", "one", "other", "sub", "sub/deep1", "sub/deep2", "two"]
+    assert sorted(lines(scalla("find", here))) == sorted([here, *map(area.url, names)])
+    assert lines(scalla("tree", area.url("sub")))[1:3] == ["├── deep1", "└── deep2"]
+    (sum_,) = items(scalla("du", "-s", "--json", here))
+    assert (sum_["bytes"], sum_["files"]) == (3 + 4 + 6 + 1 + 2, 5)
+    scalla("ls", area.url("nope")).fails(1)
+
+
+def test_locate_and_space(area):
+    cluster = area.cluster
+    found = items(scalla("locate", "--json", area.url("both")))
+    assert {int(item["server"].rpartition(":")[2]) for item in found} == ports(cluster)
+    (found,) = items(scalla("locate", "--json", area.url("one")))
+    assert int(found["server"].rpartition(":")[2]) == cluster.s1.port
+    every = items(scalla("locate", "--all", "--json", area.url("one")))
+    assert {int(item["server"].rpartition(":")[2]): item["present"] for item in every} == {cluster.s1.port: True, cluster.s2.port: False}
+    rows = items(scalla("space", "--json", area.url("")))
+    assert {int(row["server"].rpartition(":")[2]) for row in rows} == ports(cluster)
+    assert len(lines(scalla("space", area.url("")))) == 4
+
+
+def test_changes_are_made_wherever_there_is_a_copy(area):
+    scalla("chmod", "600", area.url("both")).ok()
+    assert all(area.local(server, "both").stat().st_mode & 0o777 == 0o600 for server in ("s1", "s2"))
+    scalla("truncate", "-s", "2", area.url("both")).ok()
+    assert all(area.local(server, "both").read_bytes() == b"co" for server in ("s1", "s2"))
+    scalla("mv", area.url("both"), area.url("moved")).ok()
+    assert area.holders("both") == [] and area.holders("moved") == ["s1", "s2"]
+    scalla("rm", area.url("moved"), area.url("one")).ok().silent()
+    assert area.holders("moved") == area.holders("one") == []
+    assert scalla("cat", area.url("two")).ok().raw == b"two!"
+    scalla("rmdir", area.url("sub")).fails(1)
+    scalla("rm", "-r", area.url("sub")).ok().silent()
+    assert area.holders("sub") == []
+    scalla("rmdir", area.url("other")).ok()
+    assert lines(scalla("ls", area.url(""))) == ["two"]
+    scalla("rm", "-r", area.url("").rstrip("/")).ok()
+    assert not any(os.path.lexists(area.local(server)) for server in ("s1", "s2"))
+
+
+def test_copies_are_complete_too(area, tmp_path):
+    scalla("cp", "-r", area.url("sub"), tmp_path / "sub").ok()
+    assert sorted(os.listdir(tmp_path / "sub")) == ["deep1", "deep2"]
+
+
+def test_a_server_that_is_gone_is_told_or_left_out(area):
+    """The manager may know it still: then what it has is said to be missing."""
+    area.cluster.s2.kill()
+    try:
+        result = scalla("ls", area.url(""), XRD_CONNECTIONWINDOW="3", XRD_CONNECTIONRETRY="1")
+        assert set(result.out.split()) == {"both", "one", "sub"} and (result.status == 0 or "no connection" in result.err)
+    finally:
+        area.cluster.s2.start()

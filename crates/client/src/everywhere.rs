@@ -1,0 +1,252 @@
+//! Directories of all servers of a cluster as one, and names that a path with wildcards stands for.
+
+use std::collections::BTreeMap;
+
+use tokio::task::JoinSet;
+use wire::xroot::ErrorCode;
+use wire::xroot::flags::LocateOptions;
+
+use crate::answers::Entry;
+use crate::copy::{has_wildcard, matches};
+use crate::failure::{Cause, Error};
+use crate::filesystem::{FileSystem, ListWith};
+
+/// Most requests of one call that are on their way at once.
+const AT_ONCE: usize = 64;
+
+/// A directory as all servers that have it list it.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// Its entries, each name once, sorted by name.
+    pub entries: Vec<Entry>,
+    /// The servers that have the directory.
+    pub servers: Vec<FileSystem>,
+    /// Servers that could not be asked: what only they have is missing from the entries.
+    pub failed: Vec<Error>,
+}
+
+/// Does the same with many items, some of them at once. The results are in the order of the items.
+pub async fn together<T, R, F>(items: impl IntoIterator<Item = T>, work: impl Fn(T) -> F) -> Vec<R>
+where
+    F: Future<Output = R> + Send + 'static,
+    R: Send + 'static,
+{
+    let mut tasks = JoinSet::new();
+    let mut done = BTreeMap::new();
+    let mut keep = |ended: Result<(usize, R), tokio::task::JoinError>| match ended {
+        Ok((index, result)) => drop(done.insert(index, result)),
+        Err(error) => {
+            if let Ok(panic) = error.try_into_panic() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    };
+    for (index, item) in items.into_iter().enumerate() {
+        if tasks.len() >= AT_ONCE
+            && let Some(ended) = tasks.join_next().await
+        {
+            keep(ended);
+        }
+        let work = work(item);
+        tasks.spawn(async move { (index, work.await) });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        keep(ended);
+    }
+    done.into_values().collect()
+}
+
+/// Lists a directory at each of these servers, in their order.
+pub async fn list_each(
+    servers: &[FileSystem],
+    path: &str,
+    with: &ListWith,
+) -> Vec<(FileSystem, Result<Vec<Entry>, Error>)> {
+    if let [server] = servers {
+        return vec![(server.clone(), server.list(path, with).await)];
+    }
+    let list = |server: FileSystem| {
+        let (path, with) = (path.to_owned(), with.clone());
+        async move {
+            let listed = server.list(&path, &with).await;
+            (server, listed)
+        }
+    };
+    together(servers.iter().cloned(), list).await
+}
+
+/// Lists a directory at all of these servers and puts the answers together. Servers without it do not count, unless all
+/// are.
+///
+/// # Errors
+/// [`Error`]: of one of the servers, when none of them lists it.
+pub async fn list_merged(servers: &[FileSystem], path: &str, with: &ListWith) -> Result<Merged, Error> {
+    let mut merged = Merged { entries: Vec::new(), servers: Vec::new(), failed: Vec::new() };
+    let mut found = BTreeMap::new();
+    let mut missing = None;
+    for (server, listed) in list_each(servers, path, with).await {
+        match listed {
+            Ok(entries) => {
+                merged.servers.push(server);
+                for entry in entries {
+                    found.entry(entry.name.clone()).or_insert(entry);
+                }
+            }
+            Err(error) if error.is_not_found() => missing = Some(error),
+            Err(error) => merged.failed.push(error),
+        }
+    }
+    merged.entries = found.into_values().collect();
+    if merged.servers.is_empty()
+        && let Some(error) = merged.failed.pop().or(missing)
+    {
+        return Err(error);
+    }
+    Ok(merged)
+}
+
+impl FileSystem {
+    /// The servers behind it that may have a path: itself, or all of its cluster if it is a manager.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn servers(&self, path: &str) -> Result<Vec<Self>, Error> {
+        let mut places = self.url().each();
+        let mut place = places.next().unwrap_or_else(|| self.url().clone());
+        // Of several hosts the first that answers.
+        let channel = loop {
+            match (self.client().channel(&place).await, places.next()) {
+                (Ok(channel), _) => break channel,
+                (Err(_), Some(next)) => place = next,
+                (Err(error), None) => return Err(error),
+            }
+        };
+        if !channel.is_manager() {
+            return Ok(vec![self.clone()]);
+        }
+        let options = LocateOptions::PREFNAME | LocateOptions::FOR_DIRLIST | LocateOptions::COMPRESS;
+        let here = Self::new(self.client().clone(), place);
+        let all = here.locate_deep(&format!("*{path}"), options).await?;
+        Ok(all.iter().map(|location| self.beside(location)).collect())
+    }
+
+    /// The servers that have a path: itself, or those of its cluster that say so if it is a manager.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn holders(&self, path: &str) -> Result<Vec<Self>, Error> {
+        if !self.client().channel(self.url()).await?.is_manager() {
+            return Ok(vec![self.clone()]);
+        }
+        let found = self.locate_deep(path, LocateOptions::PREFNAME).await?;
+        Ok(found.iter().map(|location| self.beside(location)).collect())
+    }
+
+    /// The entries of a directory on all servers of a cluster, each name once, sorted by name.
+    ///
+    /// # Errors
+    /// [`Error`]: of the locate, or of one of the servers when none lists it.
+    pub async fn list_everywhere(&self, path: &str, with: &ListWith) -> Result<Merged, Error> {
+        list_merged(&self.servers(path).await?, path, with).await
+    }
+
+    /// The paths that one with wildcards stands for (see [`copy::matches`](crate::copy::matches)), sorted; never none. A
+    /// path without wildcards stands for itself, whether it is there or not.
+    ///
+    /// # Errors
+    /// [`Error`]: also when nothing is found.
+    pub async fn matching(&self, path: &str) -> Result<Vec<String>, Error> {
+        if !has_wildcard(path) {
+            return Ok(vec![path.to_owned()]);
+        }
+        let servers = self.servers("/").await?;
+        let last = path.split('/').count() - 1;
+        let mut found = vec![String::new()];
+        // Whether what was found is known to be there.
+        let mut certain = true;
+        for (index, part) in path.split('/').enumerate() {
+            if index == 0 && part.is_empty() {
+                continue;
+            }
+            if !has_wildcard(part) {
+                found.iter_mut().for_each(|path| *path = format!("{path}/{part}"));
+                certain = false;
+                continue;
+            }
+            certain = true;
+            let with = ListWith { stat: index < last, ..ListWith::default() };
+            let list = |folder: String| {
+                let (servers, with) = (servers.clone(), with.clone());
+                async move {
+                    let path = if folder.is_empty() { "/" } else { &folder };
+                    let listed = list_merged(&servers, path, &with).await;
+                    (folder, listed)
+                }
+            };
+            let mut next = Vec::new();
+            for (folder, listed) in together(found, list).await {
+                match listed {
+                    Ok(Merged { entries, .. }) => {
+                        let is_folder = |entry: &Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
+                        let fit = entries.iter().filter(|entry| {
+                            matches(part, &entry.name) && (index == last || is_folder(entry))
+                        });
+                        next.extend(fit.map(|entry| format!("{folder}/{}", entry.name)));
+                    }
+                    // What stands before the wildcard is not there, or is no directory.
+                    Err(error) if is_no_folder(&error) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            next.sort();
+            found = next;
+        }
+        if !certain {
+            found = self.existing(found).await?;
+        }
+        if found.is_empty() {
+            // A name may hold such signs.
+            if self.find(path).await.ok().flatten().is_some() {
+                return Ok(vec![path.to_owned()]);
+            }
+            let text = "nothing matches the pattern".to_owned();
+            let cause = Cause::Server { code: ErrorCode::NOT_FOUND, text };
+            return Err(Error::new("list", self.url().with_path(path), cause));
+        }
+        Ok(found)
+    }
+
+    /// Those of the paths that are there.
+    async fn existing(&self, paths: Vec<String>) -> Result<Vec<String>, Error> {
+        let look = |path: String| {
+            let files = self.clone();
+            async move {
+                let found = files.find(&path).await;
+                found.map(|found| found.map(|_| path))
+            }
+        };
+        let looked: Result<Vec<_>, Error> = together(paths, look).await.into_iter().collect();
+        Ok(looked?.into_iter().flatten().collect())
+    }
+}
+
+fn is_no_folder(error: &Error) -> bool {
+    matches!(error.code(), Some(ErrorCode::NOT_FOUND | ErrorCode::FS_ERROR | ErrorCode::NOT_FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn results_are_in_the_order_of_the_items_however_long_each_takes() {
+        let work = |item: usize| async move {
+            for _ in 0..(item * 7) % 13 {
+                tokio::task::yield_now().await;
+            }
+            item * 2
+        };
+        let expected: Vec<usize> = (0..500).map(|item| item * 2).collect();
+        assert_eq!(together(0..500, work).await, expected);
+    }
+}
