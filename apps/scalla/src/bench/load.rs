@@ -195,10 +195,13 @@ impl<'p> Load<'p> {
         let worker = &mut self.workers[number];
         // Closed before the next one is made, so that descriptors do not pile up.
         worker.link = None;
-        let link = Link::connect(self.address, Connection::new(self.login.clone()))?;
-        self.poller.add(&link, number as u64, Interest::ReadAndWrite)?;
+        let mut link = Link::connect(self.address, Connection::new(self.login.clone()))?;
+        // Mostly there is a connection by now if the server is near; else it is waited for, and reading tells what is wrong.
+        let sent = link.flush().unwrap_or(false);
+        let interest = if sent { Interest::Read } else { Interest::ReadAndWrite };
+        self.poller.add(&link, number as u64, interest)?;
         worker.link = Some(link);
-        worker.wants_room = true;
+        worker.wants_room = !sent;
         Ok(())
     }
 
