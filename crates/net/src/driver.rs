@@ -143,10 +143,10 @@ impl<F: Future<Output = ()>> Future for Turn<'_, F> {
 /// Waits for sockets, or the runtime; `true` if it is the runtime's turn.
 fn wait_own(visits: &mut Visits, pressing: bool) -> bool {
     let now = Instant::now();
-    let limit = if pressing { Duration::ZERO } else { visits.next.saturating_duration_since(now) };
+    let limit = if pressing { Some(Duration::ZERO) } else { poller::wake_at(visits.next, now) };
     let woken = match polling::moment(now) {
-        Some(until) if !limit.is_zero() => look_until(until, limit),
-        _ => poller::wait(Some(limit)),
+        Some(until) if limit != Some(Duration::ZERO) => look_until(until, limit),
+        _ => poller::wait(limit),
     };
     let woken = woken.unwrap_or_else(|error| {
         tracing::error!("a loop cannot wait for its sockets: {error}");
@@ -160,14 +160,14 @@ fn wait_own(visits: &mut Visits, pressing: bool) -> bool {
 }
 
 /// Looks without sleeping for a moment, then waits.
-fn look_until(until: Instant, limit: Duration) -> std::io::Result<Woken> {
+fn look_until(until: Instant, limit: Option<Duration>) -> std::io::Result<Woken> {
     loop {
         let woken = poller::wait(Some(Duration::ZERO))?;
         if woken != Woken::Nothing {
             return Ok(woken);
         }
         if Instant::now() >= until {
-            return poller::wait(Some(limit));
+            return poller::wait(limit);
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `listener` | [`Listener`]: bind, accept, refuse when descriptors run out |
 //! | `door` | [`Door`]: are these first bytes yours |
 //! | `driver` | what a loop's thread does: connections that are ready, then waiting |
+//! | `alarm` | the moment at which a loop is woken though nothing has come |
 //! | `poller` | which sockets of a loop are ready |
 //! | `gather` | system calls of many connections in one, by io_uring |
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
@@ -20,6 +21,7 @@
 
 #![allow(unsafe_code)]
 
+mod alarm;
 mod buffers;
 mod crew;
 mod door;

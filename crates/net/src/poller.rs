@@ -4,6 +4,7 @@
 //! the kernel tells of it is kept until a call finds it used up (edge-triggered), so that a connection that waits costs
 //! nothing. The runtime's own instance is watched by this one, so that one wait is for both.
 
+use crate::alarm::Alarm;
 use crate::crew;
 use crate::gather::{Fetched, Gather};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
@@ -14,7 +15,7 @@ use std::cell::RefCell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 
 /// Events taken with one look.
@@ -22,6 +23,9 @@ const EVENTS_MAX: usize = 256;
 
 /// Stands for the runtime's instance among the events.
 const RUNTIME: u64 = u64::MAX;
+
+/// Stands for the alarm.
+const ALARM: u64 = u64::MAX - 1;
 
 /// There may be something to read.
 pub(crate) const READABLE: u16 = 1;
@@ -60,6 +64,8 @@ pub(crate) struct Poller {
     epoll: OwnedFd,
     pub(crate) sources: Slab<Source>,
     gather: Option<Gather>,
+    /// For the runtime's sake, where the loop waits at its own instance.
+    alarm: Option<Alarm>,
 }
 
 /// How a loop waits.
@@ -77,7 +83,7 @@ pub(crate) enum Woken {
     Nothing,
     /// Sources have become ready.
     Sources,
-    /// The runtime has something to do, and sources may have become ready.
+    /// The runtime has something to do, or the alarm has gone off, and sources may have become ready.
     Runtime,
 }
 
@@ -112,7 +118,12 @@ impl Poller {
                 Waiting::Runtime(watched.map_err(io::Error::from)?)
             }
         };
-        Ok((Self { epoll, sources: Slab::new(), gather: None }, waiting))
+        // Without one each wait has a limit.
+        let alarm = Alarm::new().and_then(|alarm| {
+            epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
+            Ok(alarm)
+        });
+        Ok((Self { epoll, sources: Slab::new(), gather: None, alarm: alarm.ok() }, waiting))
     }
 
     /// Makes it that of this thread.
@@ -291,6 +302,16 @@ impl Source {
     }
 }
 
+/// Has waits end at this moment; the limit that they need for it, if any.
+pub(crate) fn wake_at(moment: Instant, now: Instant) -> Option<Duration> {
+    let left = moment.saturating_duration_since(now);
+    if left.is_zero() {
+        return Some(left);
+    }
+    let set = with(|poller| poller.alarm.as_mut().is_some_and(|alarm| alarm.set(moment, now).is_ok()));
+    (set != Some(true)).then_some(left)
+}
+
 /// Waits until sources of this thread are ready, and wakes their tasks. No time is no limit.
 pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
     let mut room = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];
@@ -315,7 +336,7 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
     with(|poller| {
         for event in &*events {
             let (data, flags) = (event.data, event.flags);
-            if data.u64() == RUNTIME {
+            if data.u64() == RUNTIME || data.u64() == ALARM {
                 woken = Woken::Runtime;
                 continue;
             }
