@@ -13,7 +13,7 @@ use std::any::Any;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use storage::{Now, StoredFile};
+use storage::{Job, Now, StoredFile};
 use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, Piece, ReplyTo, Spot, Started, Value};
 
 /// Code of a query with an argument on a handle. Source: xroot protocol 5.2.0, kXR_Qopaqug.
@@ -105,16 +105,29 @@ impl Handle {
         };
         match self.0.file.read_later(buffer, &ranges, &mut done) {
             Ok(()) => Started::Pending,
-            Err(buffer) => self.on_pool(reply, move |open| open.read(buffer, &pieces).into()),
+            Err(buffer) => {
+                let run = |job| self.0.file.read_in_pool(&ranges, job);
+                self.by(run, reply, move |open| open.read(buffer, &pieces).into())
+            }
         }
     }
 
     /// Runs `work` on the file's pool.
     fn on_pool(&self, reply: &ReplyTo, work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static) -> Started {
+        self.by(|job| self.0.file.pool().run(job), reply, work)
+    }
+
+    /// The same where `run` gives it to the pool.
+    fn by(
+        &self,
+        run: impl FnOnce(Job) -> Result<(), Job>,
+        reply: &ReplyTo,
+        work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static,
+    ) -> Started {
         let Some(flying) = Flying::new(&self.0) else {
             return fail(unable("access", &self.0.path, errno::BAD_DESCRIPTOR));
         };
-        job::spawn(self.0.file.pool(), reply, move || work(&flying.0))
+        job::spawn_by(run, reply, move || work(&flying.0))
     }
 }
 

@@ -2,13 +2,22 @@
 
 use base::{Error, ErrorKind};
 use std::sync::{Arc, Mutex, PoisonError};
-use storage::Pool;
+use storage::{Job, Pool};
 use vfs::{Answer, ReplyTo, Started};
 
 /// Runs `work` on `pool` and sends what it yields. A full pool answers that the server is overloaded; a panic in the
 /// work answers with an error when its reply is dropped.
 pub(crate) fn spawn(
     pool: &Arc<Pool>,
+    reply: &ReplyTo,
+    work: impl FnOnce() -> Answer + Send + 'static,
+) -> Started {
+    spawn_by(|job| pool.run(job), reply, work)
+}
+
+/// The same where `run` gives the job to a pool.
+pub(crate) fn spawn_by(
+    run: impl FnOnce(Job) -> Result<(), Job>,
     reply: &ReplyTo,
     work: impl FnOnce() -> Answer + Send + 'static,
 ) -> Started {
@@ -22,7 +31,7 @@ pub(crate) fn spawn(
             reply.send(work());
         }
     };
-    if pool.run(Box::new(job)).is_err()
+    if run(Box::new(job)).is_err()
         && let Some(reply) = slot.lock().unwrap_or_else(PoisonError::into_inner).take()
     {
         reply.send(overloaded());

@@ -131,9 +131,7 @@ impl Running {
             (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),
         };
         let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
-        if *effective.process.io_uring {
-            install_rings(loops.handles());
-        }
+        install_rings(loops.handles(), *effective.process.io_uring);
         if *effective.process.polling {
             loops.poll();
         }

@@ -203,6 +203,11 @@ pub trait StoredFile: Send + Sync {
         let _ = (pieces, done);
         Err(buffer)
     }
+    /// Has `job` read these pieces on the pool; it may share its thread with others. It comes back when the pool is full.
+    fn read_in_pool(&self, pieces: &[ReadPiece], job: crate::Job) -> Result<(), crate::Job> {
+        let _ = pieces;
+        self.pool().run(job)
+    }
     /// Sets the size.
     fn truncate(&self, size: u64) -> io::Result<()>;
     /// Data and size reach stable storage.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: what every kind of storage does |
 //! | `pool` | [`Pool`]: threads for work that may wait, bounded for each file system |
+//! | `together` | small reads that wait, several for one thread |
 //! | `ring` | reads that would wait, by the loop's own io_uring |
 //! | `names` | [`Names`]: users and groups by number |
 //! | `faulty` | [`Faulty`]: storage that goes wrong as a test tells it |
@@ -19,6 +20,7 @@ mod pool;
 pub mod posix;
 mod refusal;
 pub mod ring;
+mod together;
 
 pub use backend::{
     Backend, CreateHow, DirectoryStream, FileSystemUsage, Metadata, Now, OpenHow, RawEntry, ReadPiece,
@@ -28,3 +30,16 @@ pub use faulty::Faulty;
 pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX};
 pub use posix::Posix;
+pub use together::READS_TOGETHER_MAX;
+
+/// Reads that would wait and begin on this thread from now on go to the kernel, or to their pools, together, with [`release`].
+pub fn hold() {
+    ring::hold();
+    together::hold();
+}
+
+/// Begins the reads that were held back since [`hold`].
+pub fn release() {
+    ring::release();
+    together::release();
+}

@@ -38,6 +38,13 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// A panic ends the job, whose reply answers when it is dropped; the thread goes on.
+    fn guard(&self, job: Job) {
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            tracing::error!(pool = %self.name, "a job panicked; its caller was told");
+        }
+    }
 }
 
 impl Pool {
@@ -82,6 +89,16 @@ impl Pool {
     pub fn queued(&self) -> usize {
         self.shared.lock().jobs.len()
     }
+
+    /// Would a job be given back?
+    pub(crate) fn is_full(&self) -> bool {
+        self.queued() >= QUEUED_JOBS_MAX
+    }
+
+    /// Runs a job that is part of another: if it panics, the rest goes on.
+    pub(crate) fn guard(&self, job: Job) {
+        self.shared.guard(job);
+    }
 }
 
 impl Drop for Pool {
@@ -96,10 +113,7 @@ fn serve(shared: &Shared) {
     loop {
         if let Some(job) = state.jobs.pop_front() {
             drop(state);
-            // A panic ends the job, whose reply answers when it is dropped; the thread goes on.
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                tracing::error!(pool = %shared.name, "a job panicked; its caller was told");
-            }
+            shared.guard(job);
             state = shared.lock();
         } else if state.closed {
             state.threads -= 1;

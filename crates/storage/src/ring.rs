@@ -170,12 +170,12 @@ pub(crate) fn is_here() -> bool {
 
 /// Reads that begin from now on are given to the kernel together, by [`release`]: one call instead of many, and one ring of
 /// the disk's bell.
-pub fn hold() {
+pub(crate) fn hold() {
     RING.with_borrow_mut(|place| place.iter_mut().for_each(|ring| ring.held = true));
 }
 
 /// Gives the kernel what was begun since [`hold`].
-pub fn release() {
+pub(crate) fn release() {
     RING.with_borrow_mut(|place| {
         if let Some(ring) = place
             && std::mem::take(&mut ring.held)

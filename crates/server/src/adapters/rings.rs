@@ -1,21 +1,26 @@
-//! Gives each loop its io_urings: for reads that would wait, whose end wakes the loop, and for the system calls of connections
-//! that are served together.
+//! Has each loop begin together what can be: reads that would wait, and, with io_urings of its own, the system calls of
+//! connections that are served together.
 
 use net::{LoopHandle, Wake};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use storage::ring::{Driver, hold, install, release};
+use storage::ring::{Driver, install};
 
-/// Gives each loop its rings, and says once whether they are used: where the kernel forbids io_uring, reads that wait go through
-/// the threads of each file system, and each connection has system calls of its own, which costs more.
-pub(crate) fn install_on(loops: &[LoopHandle]) {
+/// Gives each loop its rings if it is to have any, and says once whether they are used: where the kernel forbids io_uring, reads
+/// that wait go through the threads of each file system, and each connection has system calls of its own, which costs more.
+pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
+    for handle in loops {
+        handle.run(|| net::around_rounds(storage::hold, storage::release));
+    }
+    if !wanted {
+        return;
+    }
     let told = Arc::new(AtomicBool::new(false));
     for handle in loops {
         let told = told.clone();
         handle.spawn(move || async move {
             match on_this_loop() {
                 Ok((wake, driver)) => {
-                    net::around_rounds(hold, release);
                     if !told.swap(true, Ordering::Relaxed) {
                         tracing::info!(
                             "io_uring is used: for reads that wait for a disk, and to receive from and send to \

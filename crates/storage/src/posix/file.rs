@@ -6,7 +6,8 @@ use super::tree::Without;
 use super::volume::{ReadNow, Volume, is_unsupported};
 use super::{clone, volume::Kind};
 use crate::ring::{self, Completion};
-use crate::{Metadata, Now, Pool, ReadPiece, StoredFile};
+use crate::together::{self, BYTES_TOGETHER_MAX, PoolRead};
+use crate::{Job, Metadata, Now, Pool, ReadPiece, StoredFile};
 use rustix::fs::{Advice, AtFlags, Mode, Stat, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
@@ -175,6 +176,19 @@ impl StoredFile for File {
             return Err(buffer);
         }
         ring::read(&self.fd, &self.volume.reading, buffer, pieces, done)
+    }
+
+    fn read_in_pool(&self, pieces: &[ReadPiece], job: Job) -> Result<(), Job> {
+        let pool = &self.volume.pool;
+        match pieces {
+            // Elsewhere one that hangs says nothing of the others.
+            &[ReadPiece { offset, length, .. }]
+                if length <= BYTES_TOGETHER_MAX && self.volume.kind() == Kind::Local =>
+            {
+                together::begin(PoolRead { pool: pool.clone(), fd: self.fd.clone(), offset, length, job })
+            }
+            _ => pool.run(job),
+        }
     }
 
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
