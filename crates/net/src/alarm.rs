@@ -30,12 +30,13 @@ impl Alarm {
         Ok(Self { fd, at: None })
     }
 
-    /// Sets it, if it is not set so.
+    /// Has it go off by then. One that is set for an earlier moment stays so: whoever is woken too early sets it again, which
+    /// costs less than to set it anew each time the moment is put off.
     ///
     /// # Errors
     /// What the kernel says.
     pub(crate) fn set(&mut self, at: Instant, now: Instant) -> io::Result<()> {
-        if self.at == Some(at) {
+        if self.at.is_some_and(|set| now < set && set <= at) {
             return Ok(());
         }
         // No time at all would take it off.
@@ -50,5 +51,34 @@ impl Alarm {
         rustix::time::timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &value)?;
         self.at = Some(at);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    fn waits(alarm: &Alarm) {
+        let mut one = [PollFd::new(alarm, PollFlags::IN)];
+        assert_eq!(poll(&mut one, None), Ok(1));
+    }
+
+    #[test]
+    fn it_goes_off_by_the_earliest_moment_and_again() {
+        let mut alarm = Alarm::new().unwrap();
+        let now = Instant::now();
+        alarm.set(now + Duration::from_secs(3600), now).unwrap();
+        let soon = now + Duration::from_millis(1);
+        alarm.set(soon, now).unwrap();
+        // Put off: it stays.
+        alarm.set(now + Duration::from_secs(3600), now).unwrap();
+        assert_eq!(alarm.at, Some(soon));
+        waits(&alarm);
+        let now = Instant::now();
+        assert!(now >= soon, "woken before its time");
+        // A moment that has passed is now.
+        alarm.set(now, now).unwrap();
+        waits(&alarm);
     }
 }
