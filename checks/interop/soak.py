@@ -5,7 +5,6 @@ and comes back. Run as a program: `soak.py MINUTES`; ends with 0 when nothing of
 * a write that a client reports as done is on the disk of a server afterwards, with the right bytes;
 * no process panics, ends by itself, or grows without end."""
 
-import hashlib
 import itertools
 import random
 import shutil
@@ -19,6 +18,7 @@ from pathlib import Path
 import clusters
 import peers
 import tools
+from clients import digest
 
 PLAN = clusters.Plan("""
     man manager
@@ -39,10 +39,6 @@ GROWTH_MAX = 64 * MIB
 # nobody listens, as for a moment at the only manager: a copy is tried again then, as a site would have it.
 PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="6", XRD_STREAMTIMEOUT="10", XRD_STREAMERRORWINDOW="0",
                 XRD_TIMEOUTRESOLUTION="1", XRD_CPRETRY="8")
-
-
-def digest(content):
-    return hashlib.sha256(content).hexdigest()
 
 
 class Soak:
@@ -185,9 +181,8 @@ class Soak:
             for node in self.cluster.nodes.values():
                 for process in list(node.processes):
                     try:
-                        text = Path(f"/proc/{process.pid}/status").read_text()
-                        resident = int(text.split("VmRSS:")[1].split()[0]) * 1024
-                    except (OSError, IndexError):
+                        resident = peers.process_status(process.pid, "VmRSS") * 1024
+                    except (OSError, KeyError):  # It has just ended.
                         continue
                     self.memory.setdefault((node.name, process.pid), []).append(resident)
                 if node.name not in seen and "panicked" in node.output():
