@@ -196,12 +196,7 @@ impl Crowd {
     /// Reads a block from this source, which is given up when it cannot.
     pub(super) async fn read_of(&self, member: usize, offset: u64, length: usize) -> Option<Bytes> {
         let file = self.0.state().members.get(member).map(|member| member.file.clone())?;
-        let read = if self.0.pages {
-            file.read_pages(offset, length).await
-        } else {
-            file.read(offset, length).await
-        };
-        let why = match read {
+        let why = match file.read_as(self.0.pages, offset, length).await {
             Ok(data) if data.len() == length => return Some(data),
             Ok(data) => format!("it ends at byte {}", offset + data.len() as u64),
             Err(error) => error.to_string(),
@@ -310,11 +305,7 @@ impl Crowd {
         asked.push((attempt, member));
         let Some(file) = state.members.get(member).map(|member| member.file.clone()) else { return };
         let pages = self.0.pages;
-        running.spawn(async move {
-            let read =
-                if pages { file.read_pages(offset, length).await } else { file.read(offset, length).await };
-            (attempt, member, read)
-        });
+        running.spawn(async move { (attempt, member, file.read_as(pages, offset, length).await) });
     }
 
     /// Asks for the block elsewhere too, if it is time to.

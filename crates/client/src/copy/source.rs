@@ -140,11 +140,8 @@ impl Source {
     /// Reads exactly `length` bytes from `offset`.
     pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, CopyError> {
         let data = match &self.from {
-            From::Remote { file, pages: true } => {
-                file.read_pages(offset, length).await.map_err(CopyError::source)?
-            }
-            From::Remote { file, pages: false } => {
-                file.read(offset, length).await.map_err(CopyError::source)?
+            From::Remote { file, pages } => {
+                file.read_as(*pages, offset, length).await.map_err(CopyError::source)?
             }
             From::Many(crowd) => crowd.read(offset, length).await?,
             From::Local(source) => {

@@ -73,6 +73,14 @@ impl File {
         Ok(block.into_bytes())
     }
 
+    /// Reads with checksums of pages or without.
+    ///
+    /// # Errors
+    /// Those of [`File::read_pages`].
+    pub(crate) async fn read_as(&self, pages: bool, offset: u64, length: usize) -> Result<Bytes, Error> {
+        if pages { self.read_pages(offset, length).await } else { self.read(offset, length).await }
+    }
+
     fn range(&self, name: &'static str, offset: u64, length: usize) -> Result<(i64, i32), Error> {
         let bad = || {
             let text = format!("{length} bytes from {offset} on cannot be read at once");
