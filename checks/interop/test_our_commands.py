@@ -221,6 +221,7 @@ def test_mv(full, ours, theirs):
     assert full.get("new") == b"hello"
     scalla("mv", full.url("nope"), full.url("x")).fails(1, "kXR_NotFound")
     scalla("mv", full.url("new"), full.url("b"), full.url("x")).fails(2, "no directory")
+    scalla("mv", full.url("new"), full.url("x/")).fails(2, "no directory")
     other = theirs if full.server is ours else ours
     scalla("mv", full.url("new"), other.url("/new")).fails(2, "different servers", "scalla cp")
     assert full.get("new") == b"hello"
@@ -289,8 +290,8 @@ def test_locate(full):
 
 def test_checksum(full, tmp_path):
     md5 = hashlib.md5(b"hello").hexdigest()
-    scalla("checksum", "-t", "md5", full.url("a")).ok().out == f"md5:{md5}  {full.url('a')}\n"
-    scalla("checksum", "-t", "md5", "--read", full.url("a")).ok().out == f"md5:{md5}  {full.url('a')}\n"
+    assert scalla("checksum", "-t", "md5", full.url("a")).ok().out == f"md5:{md5}  {full.url('a')}\n"
+    assert scalla("checksum", "-t", "md5", "--read", full.url("a")).ok().out == f"md5:{md5}  {full.url('a')}\n"
     found = items(scalla("checksum", "--json", full.url("*")).fails(1))
     assert [item.get("type") for item in found] == ["adler32", None] and "error" in found[1]
     scalla("checksum", "-t", "nonsense", full.url("a")).fails(1, full.url("a"))

@@ -100,6 +100,14 @@ def test_copies_are_complete_too(area, tmp_path):
     assert sorted(os.listdir(tmp_path / "sub")) == ["deep1", "deep2"]
 
 
+def test_a_folder_made_like_one_of_the_cluster(area, tmp_path):
+    """What only the other server has must not look as if it were gone."""
+    for name in ("deep1", "deep2", "old"):
+        (tmp_path / name).write_bytes(b"old")
+    scalla("sync", "--delete", "--checksum", "adler32", area.url("sub"), tmp_path).ok()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"deep1": b"1", "deep2": b"22"}
+
+
 def test_a_server_that_is_gone_is_told_or_left_out(area):
     """The manager may know it still: then what it has is said to be missing."""
     area.cluster.s2.kill()

@@ -4,7 +4,7 @@ use client::{Error, FileSystem, Url, together};
 
 use super::console::Console;
 use super::context::{Context, Usage, at, below, is_root, last};
-use super::make::settle;
+use super::make::{exists, settle};
 use super::text;
 
 /// Rename or move within a server.
@@ -45,16 +45,14 @@ impl Mv {
                 return Ok(());
             }
         };
-        if urls.len() > 1 && !into {
-            return Err(Usage(format!("{target} is no directory, but several files go there")).into());
+        if !into && (urls.len() > 1 || target.path.ends_with('/')) {
+            return Err(Usage(format!("{target} is no directory that files could go to")).into());
         }
         for url in urls {
             let new = if into { below(&target.path, last(&url.path)) } else { target.path.clone() };
             let done = async {
                 if self.no_clobber && files.find(&new).await?.is_some() {
-                    let text = "it exists already".to_owned();
-                    let cause = client::Cause::Server { code: client::xroot::ErrorCode::IT_EXISTS, text };
-                    return Err(Error::new("mv", at(&target, new.clone()), cause));
+                    return Err(exists("mv", &at(&target, new)));
                 }
                 rename(&context.files(&url), &url.path, &new).await
             };

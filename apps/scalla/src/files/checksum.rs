@@ -2,12 +2,14 @@
 
 use anyhow::Context as _;
 use client::digest::{Algorithm, Running};
+use client::xroot::ErrorCode;
 use client::{Checksum as Told, Error, Url, together};
 use serde_json::json;
 
 use super::console::Console;
 use super::content::{CHUNK, open};
 use super::context::{Context, Usage, below};
+use super::text;
 
 /// Tell checksums of files, or compare files with a list of them.
 ///
@@ -60,12 +62,14 @@ impl Checksum {
                 }
             };
             for (url, sum) in together(some.to_vec(), sum).await {
-                match sum {
+                match settled(context, &url, self.kind.as_deref(), self.read, sum).await {
                     Ok(Told { kind, value }) if self.json => {
                         console.put_json(&json!({ "url": url.to_string(), "type": kind, "value": value }));
                     }
                     Ok(Told { kind, value }) => {
-                        console.put(&format!("{kind}:{value}  {}\n", context.name(&url)));
+                        let name = context.name(&url);
+                        let name = text::name(&name, console.is_terminal());
+                        console.put(&format!("{kind}:{value}  {name}\n"));
                     }
                     Err(error) => console.fail(&url, &error),
                 }
@@ -101,7 +105,7 @@ impl Checksum {
         };
         for (Expected { url, kind, value }, sum) in together(expected?, sum).await {
             let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
-            match sum {
+            match settled(context, &url, Some(&kind), self.read, sum).await {
                 // Zeros in front are left out by some servers and programs.
                 Ok(sum) if sum.kind == kind && bare(&sum.value) == bare(&value) => {
                     if self.json {
@@ -159,6 +163,20 @@ impl Checksum {
 
 fn bare(value: &str) -> &str {
     crate::stock::text::without_zeros(value)
+}
+
+/// The answer; a server of release 5 that failed while it was computing several at once is asked once more, for this alone.
+async fn settled(
+    context: &Context,
+    url: &Url,
+    kind: Option<&str>,
+    read: bool,
+    sum: Result<Told, Error>,
+) -> Result<Told, Error> {
+    match sum {
+        Err(error) if error.code() == Some(ErrorCode::SERVER_ERROR) => of(context, url, kind, read).await,
+        sum => sum,
+    }
 }
 
 /// What the server says, or what the bytes give.

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
 use super::context::Usage;
+use super::text::name;
 use crate::cli::complain;
 
 /// Output that is handed over at once.
@@ -129,7 +130,7 @@ impl Console {
             item.insert("error".to_owned(), text.into());
             self.put_json(&item.into());
         } else {
-            self.complain(&format!("scalla: error: {text}\n"));
+            self.complain(&format!("scalla: error: {}\n", name(text, true)));
         }
     }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::{Context, at};
+use super::text;
 
 /// Tell which servers have files.
 ///
@@ -94,7 +95,9 @@ impl Locate {
                 (_, Some(false)) => "not there",
                 _ => "",
             };
-            let cells = [place.to_string(), role.to_owned(), access.to_owned(), state.to_owned()];
+            let place = place.to_string();
+            let shown = text::name(&place, console.is_terminal()).into_owned();
+            let cells = [shown, role.to_owned(), access.to_owned(), state.to_owned()];
             rows.push(cells.into_iter().filter(|cell| !cell.is_empty()).collect());
         }
         console.put(&columns::table(&[Align::Left; 4], &rows));

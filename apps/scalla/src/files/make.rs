@@ -1,6 +1,7 @@
 //! `scalla mkdir` and `rmdir`.
 
-use client::{Cause, Error, Url, together};
+use client::xroot::ErrorCode;
+use client::{Cause, Error, FileSystem, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
@@ -24,14 +25,30 @@ impl Mkdir {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
         for text in &self.urls {
             let url = context.url(text)?;
-            let made =
-                context.files(&url).mkdir(url.path.trim_end_matches('/'), self.mode, self.parents).await;
+            let made = self.make(&context.files(&url), &url.path).await;
             if let Err(error) = made {
                 console.fail(&url, &error);
             }
         }
         Ok(())
     }
+}
+
+impl Mkdir {
+    async fn make(&self, files: &FileSystem, path: &str) -> Result<(), Error> {
+        let path = if is_root(path) { "/" } else { path.trim_end_matches('/') };
+        // Servers are content when there is one of the same permissions.
+        if !self.parents && files.find(path).await?.is_some() {
+            return Err(exists("mkdir", &files.url().with_path(path)));
+        }
+        files.mkdir(path, self.mode, self.parents).await
+    }
+}
+
+/// The refusal to make what is there.
+pub(super) fn exists(operation: &'static str, url: &Url) -> Error {
+    let text = "it exists already".to_owned();
+    Error::new(operation, url, Cause::Server { code: ErrorCode::IT_EXISTS, text })
 }
 
 /// Remove empty directories.
@@ -59,7 +76,7 @@ impl Rmdir {
 async fn remove_folder(context: &Context, url: &Url) -> Result<(), Error> {
     let servers = context.files(url).servers(&url.path).await?;
     let path = &url.path;
-    let remove = |server: client::FileSystem| {
+    let remove = |server: FileSystem| {
         let path = path.clone();
         async move {
             // Some servers are content when there is none.

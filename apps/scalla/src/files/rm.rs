@@ -8,6 +8,7 @@ use client::{Cause, Error, FileSystem, StatInfo, Url, together};
 use super::console::Console;
 use super::context::{Context, Usage, at, is_root};
 use super::make::settle;
+use super::text;
 use super::walk::{Walk, is_dir};
 
 /// Remove files, and directories with everything in them.
@@ -79,7 +80,8 @@ impl Rm {
     fn told(&self, context: &Context, console: &Console, url: &Url, removed: &mut u64) {
         *removed += 1;
         if self.verbose {
-            console.put(&format!("removed {}\n", context.name(url)));
+            let name = context.name(url);
+            console.put(&format!("removed {}\n", text::name(&name, console.is_terminal())));
         } else if removed.is_multiple_of(100) {
             console.progress(|| format!("{removed} removed"));
         }
