@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pty
 import signal
 import subprocess
 import time
@@ -110,6 +111,33 @@ def test_odd_names(area, name):
     assert os.listdir(area.local) == []
 
 
+def on_a_terminal(*words, **more):
+    """What a program writes to a terminal of 40 columns."""
+    ours, its = pty.openpty()
+    with subprocess.Popen([peers.program(), *words], stdin=subprocess.DEVNULL, stdout=its, stderr=its,
+                          env=peers.environment(COLUMNS="40", TERM="xterm", **more)) as process:
+        os.close(its)
+        out = b""
+        try:
+            while piece := os.read(ours, 65536):
+                out += piece
+        except OSError:
+            pass  # The program has ended.
+        os.close(ours)
+        assert process.wait(tools.PATIENCE_SECONDS) == 0
+    return out.decode().replace("\r\n", "\n")
+
+
+def test_on_a_terminal(area):
+    for name in ("one", "two", "three-is-long", "four", "\x1b[2Jclear"):
+        area.put(name)
+    area.mkdir("folder")
+    plain = on_a_terminal("ls", area.url(""), NO_COLOR="1")
+    assert plain.splitlines() == ["\\u{1b}[2Jclear  four  three-is-long", f"{'folder':16}one   two"]
+    assert "\x1b[1;34mfolder\x1b[0m" in on_a_terminal("ls", area.url(""))
+    assert len(on_a_terminal("ls", "-1", area.url("")).splitlines()) == 6
+
+
 def test_a_name_with_a_line_end(area):
     """Listings of the protocol cannot tell it, but its owner can name it."""
     area.put("a\nb", b"odd")
@@ -128,6 +156,7 @@ def test_stat(full):
     assert told.startswith(full.url("a") + "\n") and "5 bytes" in told and "readable" in told and "0644" in told
     result = scalla("stat", full.url("nope"), full.url("b")).fails(1, "kXR_NotFound")
     assert "directory" in result.out
+    assert "+09:00" in scalla("stat", full.url("a"), TZ="JST-9").ok().out
     one, two = items(scalla("stat", "--json", "--checksum=md5", full.url("a"), full.url("b")).ok())
     assert one["checksum"] == {"type": "md5", "value": hashlib.md5(b"hello").hexdigest()} and two["type"] == "directory"
 

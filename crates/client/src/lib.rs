@@ -39,6 +39,7 @@
 //! | `connection` | [`Connection`]: one connection as a pure machine: requests in, bytes out; bytes in, [`Event`]s out |
 //! | `encoded`, `outgoing` | requests in their bytes, payloads without copying them |
 //! | `login` | [`Login`]: what a client says about itself when it connects |
+//! | `zone` | the time zone of this machine |
 //! | `error` | what can go wrong on a connection |
 //!
 //! And a small blocking client without redirects, for measurements and tests: `link` ([`Link`]: a connection on a
@@ -74,6 +75,7 @@ mod session;
 mod settings;
 mod sums;
 mod url;
+mod zone;
 
 pub use bytes::Bytes;
 /// Checksums.
@@ -105,3 +107,4 @@ pub use session::Session;
 pub use settings::{SettingError, Settings, Source};
 pub use sums::PassingSums;
 pub use url::{Scheme, Url};
+pub use zone::local_zone;

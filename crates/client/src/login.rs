@@ -2,6 +2,7 @@
 //!
 //! Source: xroot protocol 5.2.0, section 1.7.
 
+use crate::zone::local_zone;
 use nix::unistd::{Uid, User};
 use wire::xroot::PROTOCOL_VERSION;
 use wire::xroot::codes::Expect;
@@ -48,7 +49,7 @@ impl Login {
     pub fn of_process(program: &str) -> Self {
         let user = User::from_uid(Uid::effective()).ok().flatten();
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| std::env::var(name).ok());
-        let offset = jiff::Zoned::now().offset().seconds() / 3600;
+        let offset = local_zone().to_offset(jiff::Timestamp::now()).seconds() / 3600;
         Self {
             user: user.map_or_else(|| Uid::effective().to_string(), |user| user.name),
             program: program.to_owned(),

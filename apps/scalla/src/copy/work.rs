@@ -14,7 +14,7 @@ pub(crate) fn run(
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         let watch = watch.clone();
@@ -32,5 +32,8 @@ pub(crate) fn run(
         };
         tokio::spawn(stopping);
         work.await
-    })
+    });
+    // A name that is being looked up is not waited for.
+    runtime.shutdown_background();
+    ended
 }

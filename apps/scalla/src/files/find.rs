@@ -195,7 +195,7 @@ fn time(text: &str) -> Option<i64> {
         return Some(time.as_second());
     }
     let civil: jiff::civil::DateTime = text.parse().ok()?;
-    civil.to_zoned(jiff::tz::TimeZone::system()).ok().map(|time| time.timestamp().as_second())
+    civil.to_zoned(client::local_zone()).ok().map(|time| time.timestamp().as_second())
 }
 
 impl Asked<'_> {

@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use client::xroot::flags::StatFlags;
-use client::{StatInfo, Url};
-use jiff::tz::TimeZone;
+use client::{StatInfo, Url, local_zone};
 use serde_json::{Map, Value, json};
 
 /// What is known of state flags, by the names that `--json` uses.
@@ -53,10 +52,8 @@ pub(super) fn exact_time(seconds: i64) -> String {
 }
 
 fn formatted(seconds: i64, format: &str) -> String {
-    jiff::Timestamp::from_second(seconds).map_or_else(
-        |_| seconds.to_string(),
-        |time| time.to_zoned(TimeZone::system()).strftime(format).to_string(),
-    )
+    jiff::Timestamp::from_second(seconds)
+        .map_or_else(|_| seconds.to_string(), |time| time.to_zoned(local_zone()).strftime(format).to_string())
 }
 
 /// A name as it may be shown on a terminal: signs that would steer it are written as escapes. Elsewhere it is itself.
