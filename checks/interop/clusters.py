@@ -28,6 +28,8 @@ XROOTD = "/usr/bin/xrootd"
 XRDMAPC = "/usr/bin/xrdmapc"
 # The interpreters of the newest Python client and of the distribution's.
 PYTHONS = [sys.executable, "/usr/bin/python3"]
+# An option of kXR_locate: nodes that the client cannot reach too.
+ALL_NETS = 4
 # Real daemons poll each other every 10 to 12 s and retry after 9 s: several of these may come together.
 FORM_SECONDS = 90 * peers.SLOWNESS
 
@@ -111,6 +113,11 @@ class Node:
     @property
     def host(self):
         return f"{self.address}:{self.port}"
+
+    @property
+    def bare_address(self):
+        """An address for sockets of this process."""
+        return self.place.addresses[0] if self.place else self.address
 
     def url(self, path):
         return f"root://{self.host}/{path}"
@@ -207,7 +214,7 @@ class Node:
 
     def answers(self, port):
         try:
-            with self.cluster.socket(self.address, port):
+            with self.cluster.socket(self.bare_address, port):
                 return True
         except OSError:
             return False
@@ -235,11 +242,11 @@ class Node:
 
     def children(self):
         """Ports of the nodes it could send a client to now."""
-        return self.listed("*")
+        return self.listed("*", ALL_NETS)
 
-    def listed(self, path):
+    def listed(self, path, options=0):
         """Ports of the nodes that have a path, as it says."""
-        words = [word for word in self.locate(path) or [] if word[:1] in "MS"]
+        words = [word for word in self.locate(path, options) or [] if word[:1] in "MS"]
         ports = {int(word.rpartition(":")[2]) for word in words if not word.endswith("]")}
         # A real supervisor leaves out the port of a node that came back; redirects have it.
         bare = [word for word in words if word.endswith("]")]
@@ -311,11 +318,12 @@ MAKERS = {"real": Real, "ours": Ours, "plain": Plain}
 
 
 class Cluster:
-    """All nodes of a plan. `makers` gives a maker for every node, or one for all."""
+    """All nodes of a plan. `makers` gives a maker for every node, or one for all; `kinds` those of the addresses of nodes whose
+    place has not those of the network, `sites` those of managers, for whom is told of them."""
 
     kind = "cluster"
 
-    def __init__(self, plan, makers, settings="", timing=TIMING, places=None, trees=None):
+    def __init__(self, plan, makers, settings="", timing=TIMING, places=None, trees=None, kinds=None, sites=None):
         self.plan = plan
         self.work = Path(tempfile.mkdtemp(prefix="scalla-cluster-", dir="/var/tmp"))
         self.work.chmod(0o755)
@@ -326,10 +334,12 @@ class Cluster:
         self.configuration = self.work / "cluster.cfg"
         self.places = places
         self.trees = trees or {}
+        kinds = kinds or {}
+        self.sites = sites or {}
         self.nodes = {}
         for name, role, parents in plan.nodes:
             maker = makers if isinstance(makers, str) else makers[name]
-            self.nodes[name] = MAKERS[maker](self, name, role, maker, parents, places.make(name) if places else None)
+            self.nodes[name] = MAKERS[maker](self, name, role, maker, parents, places.make(name, kinds.get(name)) if places else None)
         self.settings = settings
         self.timing = timing
 
@@ -357,7 +367,7 @@ class Cluster:
     def socket(self, address, port, timeout=5):
         """A TCP connection from where clients are."""
         if self.places:
-            found = self.places.bare_socket()
+            found = self.places.bare_socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
             found.settimeout(timeout)
             found.connect((address, port))
             return found
@@ -384,19 +394,22 @@ class Cluster:
         """The `all.manager` lines of a node: its own port where it is a manager, and its parents."""
         lines = []
         if node.role == "meta":
-            lines.append(f"all.manager meta {node.address}:{node.cms_port}")
+            lines += [f"all.manager meta {twin.address}:{twin.cms_port}" for twin in self.twins(node)]
         elif node.role == "manager":
             lines += [f"all.manager {twin.address}:{twin.cms_port}" for twin in self.twins(node)]
         for name in node.told_of:
             parent = self.nodes[name]
             kind = "meta " if parent.role == "meta" else ""
-            lines.append(f"all.manager {kind}{parent.address}:{parent.cms_port}")
+            site = f"@{self.sites[name]}" if name in self.sites else ""
+            what = "all.subcluster" if (node.role, parent.role) == ("manager", "manager") else f"all.manager {kind}".strip()
+            lines.append(f"{what} {parent.address}:{parent.cms_port}{site}")
         return lines
 
     def twins(self, node):
-        """A manager and those who share its children with it, in the order of the plan."""
-        shared = {parent for other in self.nodes.values() if node.name in other.parents for parent in other.parents}
-        return [other for other in self.of("manager") if other is node or other.name in shared]
+        """A manager and those of its site who share its children with it, in the order of the plan."""
+        shared = {parent for other in self.nodes.values() if node.name in other.parents for parent in other.parents
+                  if self.sites.get(parent) == self.sites.get(node.name)}
+        return [other for other in self.of(node.role) if other is node or other.name in shared]
 
     def start(self, between=None):
         """Starts all nodes, parents first; `between` is called when the first of them is up."""
@@ -439,7 +452,7 @@ class Cluster:
         area.put("probe", b"probe", *(node.name for node in self.servers))
         for parent in self.of("manager", "supervisor"):
             expected = {node.port for node in self.servers if parent.name in node.parents}
-            while not expected <= parent.listed(area / "probe"):
+            while not expected <= parent.listed(area / "probe", ALL_NETS):
                 assert time.monotonic() < deadline, f"{parent.name} ({parent.maker}) does not find what all have"
                 time.sleep(0.2)
         area.remove()

@@ -57,7 +57,7 @@ class Link(Bytes):
     """A connection to a parent's cms port."""
 
     def __init__(self, node, timeout=20):
-        self.socket = node.cluster.socket(node.address, node.cms_port, timeout)
+        self.socket = node.cluster.socket(node.bare_address, node.cms_port, timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def frame(self):

@@ -1,5 +1,5 @@
 """Network namespaces for nodes whose addresses must differ or whose network is cut: one namespace for each node, and one
-with the bridge between them, where the clients run."""
+with the bridge between them, where the clients run. Each has addresses of one kind, IPv4 or IPv6, or of both."""
 
 import ctypes
 import itertools
@@ -14,6 +14,8 @@ NAMESPACES = Path("/run/netns")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
 _numbers = itertools.count(1)
+# What the addresses of each kind begin with, and how long that is.
+_NETS = {4: ("10.213.0.", 24), 6: ("fd00:213::", 64)}
 # Runs a program with a host name of its own and the network's table of names; no name server is ever asked.
 _DRESS = 'mount --bind "$1/hosts" /etc/hosts && mount --bind "$1/resolv.conf" /etc/resolv.conf && hostname "$2" && shift 2 && exec "$@"'
 
@@ -28,10 +30,18 @@ def _enter(handle):
         raise OSError(ctypes.get_errno(), "a network namespace cannot be entered")
 
 
-class Network:
-    """A bridge in a namespace of its own. `make` adds a namespace for a node."""
+def _give_addresses(namespace, device, number, kinds):
+    for kind in kinds:
+        start, length = _NETS[kind]
+        # Nobody else can have it: it is in use at once.
+        ip("-n", namespace, "address", "add", f"{start}{number}/{length}", "dev", device, *(["nodad"] if kind == 6 else []))
 
-    def __init__(self):
+
+class Network:
+    """A bridge in a namespace of its own. `make` adds a namespace for a node. `kinds` are those of the addresses: 4, 6."""
+
+    def __init__(self, kinds=(4,)):
+        self.kinds = kinds
         self.number = next(_numbers)
         self.name = f"scalla-{os.getpid()}-{self.number}"
         self.made = []
@@ -44,18 +54,19 @@ class Network:
         ip("-n", self.name, "link", "set", "lo", "up")
         ip("-n", self.name, "link", "add", "bridge", "type", "bridge")
         ip("-n", self.name, "link", "set", "bridge", "up")
-        ip("-n", self.name, "address", "add", "10.213.0.1/24", "dev", "bridge")
+        _give_addresses(self.name, "bridge", 1, kinds)
 
-    def make(self, name):
-        place = Place(self, name, len(self.made) + 2)
+    def make(self, name, kinds=None):
+        place = Place(self, name, len(self.made) + 2, kinds or self.kinds)
         self.made.append(place)
         self.name_hosts({})
         return place
 
     def name_hosts(self, more):
         """Writes the table of names: every place, and for each further name the addresses that it stands for."""
-        lines = ["127.0.0.1 localhost", "10.213.0.1 client"]
-        lines += [f"{place.address} {place.host}" for place in self.made]
+        lines = ["127.0.0.1 localhost", "::1 localhost"] if 6 in self.kinds else ["127.0.0.1 localhost"]
+        lines += [f"{_NETS[kind][0]}1 client" for kind in self.kinds]
+        lines += [f"{address} {place.host}" for place in self.made for address in place.addresses]
         lines += [f"{address} {name}" for name, addresses in more.items() for address in addresses]
         (self.folder / "hosts").write_text("\n".join([*lines, ""]))
 
@@ -87,17 +98,19 @@ class Network:
 
 
 class Place:
-    """A namespace with one address, 10.213.0.N, joined to the bridge by a cable that can be drawn."""
+    """A namespace with an address of each kind, 10.213.0.N and fd00:213::N, joined to the bridge by a cable that can be drawn.
+    `addresses` has them bare; `address` is what stands in front of a port: the one, or a name for both."""
 
-    def __init__(self, network, host, number):
+    def __init__(self, network, host, number, kinds=(4,)):
         self.network, self.host, self.number = network, host, number
         self.name = name = f"{network.name}-{number}"
-        self.address = f"10.213.0.{number}"
+        self.addresses = [f"{_NETS[kind][0]}{number}" for kind in kinds]
+        self.address = host if len(kinds) > 1 else f"[{self.addresses[0]}]" if kinds == (6,) else self.addresses[0]
         self.cable = f"cable{number}"
         ip("netns", "add", name)
         ip("-n", name, "link", "set", "lo", "up")
         ip("-n", network.name, "link", "add", self.cable, "type", "veth", "peer", "name", "net", "netns", name)
-        ip("-n", name, "address", "add", f"{self.address}/24", "dev", "net")
+        _give_addresses(name, "net", number, kinds)
         ip("-n", name, "link", "set", "net", "up")
         ip("-n", network.name, "link", "set", self.cable, "up")
         self.heal()

@@ -85,7 +85,7 @@ class Connection(Bytes):
     def __init__(self, server, login=True, user="tester", pid=1234, timeout=30, receive_buffer=None):
         self.server = server
         # A node of a cluster may have an address of its own, in a network of its own.
-        place, host = getattr(server, "place", None), getattr(server, "address", "localhost")
+        place, host = getattr(server, "place", None), getattr(server, "bare_address", "localhost")
         family, kind, protocol, _, address = socket.getaddrinfo(host, server.port, type=socket.SOCK_STREAM)[0]
         self.socket = place.network.bare_socket(family, kind, protocol) if place else socket.socket(family, kind, protocol)
         if receive_buffer:
