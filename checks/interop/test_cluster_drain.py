@@ -84,6 +84,11 @@ def goes_to(cluster, target, name):
         assert cluster.sup.maker == "real" or opened_at(cluster, target) == name
 
 
+def told_of(cluster, parent):
+    """The manager knows who is emptied below this node: itself, or a supervisor that can say so."""
+    return parent is cluster.man or {parent.maker, cluster.man.maker}.isdisjoint({"real"})
+
+
 def lets_wait(parent):
     """A real supervisor lets clients wait for the one server below it that has the file and is suspended, whoever else has it."""
     return parent.maker == "real" and parent.role == "supervisor"
@@ -112,15 +117,14 @@ def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
         writing("open", "new", url(area, "written", node.host))
         assert reading("read", 0, MIB) == digest(content[:MIB])
         undrain = drain(cluster, name)
-        if parent is cluster.man:
-            # The manager does not know who is drained below a supervisor.
+        if told_of(cluster, parent):
             goes_to(cluster, url(area, "both"), other)
         if not lets_wait(parent):
             assert xrdcp(cluster, url(area, "both"), "-").ok().raw == content
         for number in range(4):
             xrdcp(cluster, tmp_path / "source", url(area, f"new{number}")).ok()
             assert name not in area.holders(f"new{number}")
-        if node.maker != "real" and parent is cluster.man and parent.maker != "real":
+        if node.maker != "real" and told_of(cluster, parent) and parent.maker != "real":
             # Who comes to it by itself is sent where another copy is.
             goes_to(cluster, url(area, "both", node.host), other)
         if all(one.maker != "real" for one in cluster.of("manager", "supervisor")):
@@ -155,7 +159,7 @@ def test_drain_holds_over_a_restart_and_a_cut(cluster, area, name):
             return
         for _ in range(3):
             assert xrdcp(cluster, url(area, "both"), "-").ok().raw == content
-        if parent is cluster.man:
+        if told_of(cluster, parent):
             goes_to(cluster, url(area, "both"), other)
 
     undrain = drain(cluster, name)
@@ -191,6 +195,39 @@ def test_supervisor_is_drained(cluster, area):
     wait_until(lambda: state(cluster.man, cluster.sup) == "serving")
     cluster.s3.kill()
     wait_until(lambda: xrdcp(cluster, url(area, "both"), "-").raw == content, 60)
+
+
+def test_all_below_a_supervisor_are_drained(cluster, area, tmp_path):
+    """New files go beside it, readers too; what only they have is read there, and what is read there moves when it can."""
+    if "real" in {cluster.man.maker, cluster.sup.maker}:
+        return
+    content = pattern(2 * MIB)
+    for name in ("s1", "s2"):
+        area.put(f"only-{name}", content, name)
+    area.put("all", content, "s1", "s2", "s3")
+    (tmp_path / "source").write_bytes(data(1000))
+    with Steps(cluster) as reading:
+        reading("open", "read", url(area, "all", cluster.s1.host))
+        assert reading("read", 0, MIB) == digest(content[:MIB])
+        undrain = [drain(cluster, name) for name in ("s1", "s2")]
+        wait_until(lambda: state(cluster.man, cluster.sup) == "draining")
+        goes_to(cluster, url(area, "all"), "s3")
+        for number in range(4):
+            xrdcp(cluster, tmp_path / "source", url(area, f"new{number}")).ok()
+            assert area.holders(f"new{number}") == ["s3"]
+        for name in ("s1", "s2"):
+            assert opened_at(cluster, url(area, f"only-{name}")) == name
+
+        def moved():
+            assert reading("read", MIB, MIB) == digest(content[MIB:])
+            return reading.server(cluster) is not cluster.s1
+
+        if cluster.s1.maker != "real":
+            wait_until(moved)
+    for back in undrain:
+        back()
+    wait_until(lambda: state(cluster.man, cluster.sup) == "serving")
+    wait_until(lambda: opened_at(cluster, url(area, "all")) != "s3")
 
 
 def test_suspended_by_its_manager(cluster, area):

@@ -141,8 +141,10 @@ fn show(tree: &Survey, json: bool) -> anyhow::Result<()> {
 
 /// A line of the tree, in columns.
 type Row = [String; COLUMNS];
-const COLUMNS: usize = 7;
-const HEAD: [&str; COLUMNS] = ["NODE", "VERSION", "STATE", "AGE", "LOAD", "FREE", "USED"];
+const COLUMNS: usize = 8;
+/// The column of the names of sites.
+const SITE: usize = 1;
+const HEAD: [&str; COLUMNS] = ["NODE", "SITE", "VERSION", "STATE", "AGE", "LOAD", "FREE", "USED"];
 
 /// The tree as text.
 fn draw(root: &NodeStatus) -> String {
@@ -159,6 +161,7 @@ fn draw(root: &NodeStatus) -> String {
     };
     rows.push([
         clients,
+        root.site.clone().unwrap_or_default(),
         root.version.clone(),
         root.state.clone(),
         age(root.uptime_seconds),
@@ -180,10 +183,13 @@ fn draw(root: &NodeStatus) -> String {
             *width = (*width).max(cell.chars().count());
         }
     }
+    // Most clusters have one site, which nobody named.
+    let sites = rows.iter().skip(1).any(|row| !row[SITE].is_empty());
     let mut text = String::new();
     for (number, row) in rows.iter().enumerate() {
         let mut line = String::new();
-        for (cell, width) in row.iter().zip(widths) {
+        let shown = row.iter().zip(widths).enumerate().filter(|(column, _)| sites || *column != SITE);
+        for (_, (cell, width)) in shown {
             // Writing to a text cannot fail.
             write!(line, "{cell:width$}  ").ok();
         }
@@ -230,6 +236,7 @@ fn row(child: &ChildStatus, lead: &str) -> Row {
         child.age_seconds.is_some() && child.version.starts_with("scalla ") || child.load.highest() > 0;
     [
         format!("{lead}{} {}", child.role, child.address),
+        child.site.clone().unwrap_or_default(),
         child.version.clone(),
         child.state.clone(),
         age(child.age_seconds),

@@ -530,5 +530,7 @@ fn member(guest: &Guest, login: &Login, id: SystemId, role: Role, now: Duration)
         since: now,
         heard: now,
         pinged: now,
+        pings: 0,
+        service: Default::default(),
     }
 }

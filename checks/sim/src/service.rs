@@ -307,7 +307,7 @@ impl World {
             members.is_settled(local),
             members.used().len(),
             members.online().len(),
-            members.minimum(),
+            members.minimum(local),
             own.cell(),
             own.stats(),
         )

@@ -43,6 +43,19 @@ pub struct Client {
     pub net: Net,
     /// Its own address is private: it may use private addresses of children, and rather does.
     pub private: bool,
+    /// It says that it has no address of the other kind: children that have none of its own kind come last.
+    pub alone: bool,
+}
+
+impl Client {
+    /// The same, with no use for addresses of the other kind, if it says so.
+    pub(crate) const fn strictly(self) -> Option<Self> {
+        let net = match self.net {
+            Net::V4 | Net::V4First => Net::V4,
+            Net::V6 | Net::V6First => Net::V6,
+        };
+        if self.alone { Some(Self { net, ..self }) } else { None }
+    }
 }
 
 /// One address of a child.

@@ -192,7 +192,7 @@ fn client(network: ClientNetwork, private: bool) -> Client {
         ClientNetwork::Ipv6 => Net::V6,
         ClientNetwork::PreferIpv6 => Net::V6First,
     };
-    Client { net, private }
+    Client { net, private, alone: false }
 }
 
 /// One line of the answer to `locate`.
@@ -295,8 +295,8 @@ mod tests {
         assert_eq!(select(0x30008).reason, Reason::Server);
         assert_eq!(select(0x300000).affinity, Some(Affinity::Strict));
         assert_eq!(select(0x400000).affinity, Some(Affinity::None));
-        assert_eq!(select(0x8).client, Client { net: Net::V4, private: false });
-        assert_eq!(select(0xb000).client, Client { net: Net::V6First, private: true });
+        assert_eq!(select(0x8).client, Client { net: Net::V4, ..Client::default() });
+        assert_eq!(select(0xb000).client, Client { net: Net::V6First, private: true, alone: false });
         let locate = LocateOptions::from(flags::LocateOptions(0x4087));
         assert!(locate.refresh && locate.names && locate.unique && locate.asap && locate.all_nets);
     }

@@ -46,7 +46,8 @@ impl Session {
         let identity = Identity::new(&told, pid, before.address, before.protocol);
         let takes_later = m.generation() >= DEFERRED_GENERATION;
         let moves = m.ability.contains(Ability::READRDOK);
-        self.caller = Arc::new(Caller::new(identity, takes_later, moves));
+        let both_nets = m.ability.contains(Ability::HASIPV64);
+        self.caller = Arc::new(Caller::new(identity, takes_later, moves).with_both_nets(both_nets));
         self.stage = Stage::Active;
         let body: &[u8] = if m.generation() == 0 { &[] } else { &self.id.0 };
         replies::ok(out.link(LinkId::CONTROL), id, body);

@@ -14,13 +14,21 @@ pub struct Caller {
     pub takes_later: bool,
     /// May it be sent elsewhere in the middle of a file it reads ([`crate::FileSystem::elsewhere`])?
     pub moves: bool,
+    /// Has it addresses of both kinds, IPv4 and IPv6? Else that by which it came is the kind it has.
+    pub both_nets: bool,
     left: AtomicBool,
 }
 
 impl Caller {
     /// Somebody who is there.
     pub fn new(identity: Identity, takes_later: bool, moves: bool) -> Self {
-        Self { identity, takes_later, moves, left: AtomicBool::new(false) }
+        Self { identity, takes_later, moves, both_nets: false, left: AtomicBool::new(false) }
+    }
+
+    /// The same, with what it says of its addresses.
+    #[must_use]
+    pub fn with_both_nets(self, both_nets: bool) -> Self {
+        Self { both_nets, ..self }
     }
 
     /// It is not there any more: what it still waits for may be given up.

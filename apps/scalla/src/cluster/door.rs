@@ -26,7 +26,7 @@ pub(super) fn ask(address: &str) -> io::Result<DoorStatus> {
     let text = String::from_utf8_lossy(&text);
     let mut lines = text.lines();
     let (role, version) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
-    let everybody = Locate { options: LocateOptions::NONE, path: b"*" };
+    let everybody = Locate { options: LocateOptions::FORCE, path: b"*" };
     let children = session.call(&Request::Locate(everybody)).map_err(io::Error::other)?;
     Ok(DoorStatus { role: role.to_owned(), version: version.to_owned(), children })
 }

@@ -76,10 +76,11 @@ impl Default for CacheSettings {
 /// ```text
 /// have       children that have it, be it only on its way
 /// pending    those of them where it is on its way
+/// draining   those of them where it is only below nodes that are being emptied; never in pending
 /// unasked    children that have to be asked before silence of theirs means anything
 /// ```
 ///
-/// A child in none of the three does not have it. Slots nobody sits in may stand anywhere: whoever reads this keeps
+/// A child in none of them does not have it. Slots nobody sits in may stand anywhere: whoever reads this keeps
 /// to the children that export the path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Location {
@@ -87,6 +88,8 @@ pub struct Location {
     pub have: SlotMask,
     /// Children where it is being staged or not yet closed; also in `have`.
     pub pending: SlotMask,
+    /// Children below which only nodes have it whose clients are being moved away; also in `have`.
+    pub draining: SlotMask,
     /// Children yet to be asked.
     pub unasked: SlotMask,
     /// A query for it is under way.
@@ -100,6 +103,7 @@ impl Location {
     pub const UNKNOWN: Self = Self {
         have: SlotMask::EMPTY,
         pending: SlotMask::EMPTY,
+        draining: SlotMask::EMPTY,
         unasked: SlotMask::ALL,
         querying: false,
         placed: None,
@@ -108,6 +112,7 @@ impl Location {
     /// A child said that it has it, or that it is on its way there.
     pub fn found(&mut self, slot: Slot, pending: bool) {
         self.have.insert(slot);
+        self.draining.remove(slot);
         if pending {
             self.pending.insert(slot);
         } else {
@@ -117,6 +122,12 @@ impl Location {
         if self.placed == Some(slot) {
             self.placed = None;
         }
+    }
+
+    /// A child said that nodes below it have it, and that clients are being moved away from all of them.
+    pub fn found_draining(&mut self, slot: Slot) {
+        self.found(slot, false);
+        self.draining.insert(slot);
     }
 
     /// A child said that it does not have it any more.
@@ -160,6 +171,7 @@ impl Location {
     fn void(&mut self, slots: SlotMask) {
         self.have -= slots;
         self.pending -= slots;
+        self.draining -= slots;
         if self.placed.is_some_and(|slot| slots.contains(slot)) {
             self.placed = None;
         }

@@ -53,7 +53,9 @@ pub(super) struct Moment<'a> {
 
 /// 48 bytes.
 struct Entry {
+    /// Holders that are not draining.
     have: u64,
+    /// Of holders those where it is on its way; others are draining.
     pending: u64,
     unasked: u64,
     check: u64,
@@ -270,8 +272,9 @@ impl Entry {
 
     fn location(&self) -> Location {
         Location {
-            have: SlotMask(self.have),
-            pending: SlotMask(self.pending),
+            have: SlotMask(self.have | self.pending),
+            pending: SlotMask(self.pending & self.have),
+            draining: SlotMask(self.pending & !self.have),
             unasked: SlotMask(self.unasked),
             querying: self.flags & QUERYING != 0,
             placed: Slot::new(self.placed),
@@ -280,12 +283,12 @@ impl Entry {
 
     fn set(&mut self, location: &Location, seconds: u32) {
         let placed = location.placed.map_or(NOWHERE, Slot::number);
-        let lost = location.have.is_empty() && (self.have != 0 || self.flags & QUERYING != 0);
+        let lost = location.have.is_empty() && (self.have | self.pending != 0 || self.flags & QUERYING != 0);
         if lost || placed != self.placed {
             self.since = seconds;
         }
-        self.have = location.have.0;
-        self.pending = location.pending.0;
+        self.have = (location.have - location.draining).0;
+        self.pending = (location.pending | location.draining).0;
         self.unasked = location.unasked.0;
         self.placed = placed;
         self.flags = if location.querying { self.flags | QUERYING } else { self.flags & !QUERYING };

@@ -48,7 +48,7 @@ impl Resolver {
                 };
                 self.change(slot, away, now, actions);
             }
-            (ChildChange::Joined { .. } | ChildChange::Condition, Some(member)) => {
+            (ChildChange::Joined { .. } | ChildChange::Condition | ChildChange::Draining, Some(member)) => {
                 let fresh =
                     change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
                 let child = child(member, interfaces);

@@ -27,6 +27,7 @@ mod reader;
 mod seen;
 mod select;
 mod state;
+mod words;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ pub use seen::SharedFiles;
 use held::Held;
 use queries::{Queries, Waiter, Wish};
 use select::{Question, Verdict};
-use state::{Heard, presence};
+use state::Heard;
 
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
@@ -217,97 +218,6 @@ impl Resolver {
         let verdict = self.judge(path, &wish, now);
         self.ask(path, refresh, false, now, actions);
         self.conclude(path, verdict, Waiter::new(token, wish), now)
-    }
-
-    /// A child says that it has a path, or that it is on its way there. Nobody having asked for it, it means nothing.
-    pub fn have(&mut self, slot: Slot, path: &[u8], pending: bool, now: Duration, actions: &mut Vec<Action>) {
-        let Ok(path) = checked(path) else { return };
-        let query = self.queries.find(path);
-        let bounces = self.cell.bounces();
-        let found = |location: &mut Location| {
-            let before = *location;
-            location.found(slot, pending);
-            (before, *location)
-        };
-        let cache = &self.shared.cache;
-        let changed = cache.update(path, now, bounces, found).or_else(|| {
-            // Evicted while it was asked for.
-            query.is_some().then(|| cache.enter(path, now, bounces, found))
-        });
-        let Some((before, after)) = changed else { return };
-        let rights = self.cell.paths().rights(path).unwrap_or_default();
-        let said = presence(&after, rights);
-        let news = self.settings.has_parents && said != presence(&before, rights);
-        if let Some(pending) = said.filter(|_| news) {
-            actions.push(Action::Announce { path: Arc::from(path), pending });
-        }
-        let why = if news { Settle::Announced } else { Settle::Heard };
-        self.heard(query, slot, why, now, actions);
-        self.look_at_path(path, now, actions);
-    }
-
-    /// A child that logged in lists what it has: as [`Self::have`], but kept although nobody asked.
-    pub fn inventory(
-        &mut self,
-        slot: Slot,
-        path: &[u8],
-        pending: bool,
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) {
-        let Ok(path) = checked(path) else { return };
-        let bounces = self.cell.bounces();
-        if self.shared.cache.update(path, now, bounces, |_| ()).is_some() || self.queries.find(path).is_some()
-        {
-            self.have(slot, path, pending, now, actions);
-        } else if self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot)) {
-            self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
-            self.look_at_path(path, now, actions);
-        }
-    }
-
-    /// A child says that it does not have a path any more. From an inner node this says nothing of those below it that it
-    /// has yet to hear itself.
-    pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
-        let Ok(path) = checked(path) else { return };
-        let rights = self.cell.paths().rights(path).unwrap_or_default();
-        let definite = self.cell.definite();
-        let inner = !self.cell.servers().contains(slot);
-        let shared = self.shared.chooser.policy().shared.is_some();
-        let lost = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
-            let before = presence(location, rights);
-            let had = location.have.contains(slot) && definite.contains(slot);
-            let again = inner && (had || location.unasked.contains(slot));
-            let others = if shared { location.have } else { SlotMask::EMPTY };
-            others.iter().for_each(|other| location.missed(other));
-            location.missed(slot);
-            let lost = presence(location, rights).is_none();
-            if lost && before.is_some() {
-                // Somebody else may have got it in silence: whoever asks next asks once more those that answer at once.
-                location.unasked |= definite - slot.mask();
-            }
-            if again {
-                location.unasked.insert(slot);
-            }
-            lost
-        });
-        if lost == Some(true) && self.settings.has_parents {
-            actions.push(Action::Retract { path: Arc::from(path) });
-        }
-        let query = self.queries.find(path);
-        if !inner {
-            self.heard(query, slot, Settle::Heard, now, actions);
-        } else if let Some(id) = query {
-            // If it was asked, its answer is still to come.
-            self.settle(id, Settle::Heard, now, actions);
-        }
-    }
-
-    /// A child that was asked says that it does not have a path.
-    pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
-        let Ok(path) = checked(path) else { return };
-        self.shared.cache.update(path, now, self.cell.bounces(), |location| location.absent(slot));
-        self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
     }
 
     /// A path was removed by order of a client: nothing is known of it.

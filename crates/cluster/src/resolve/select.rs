@@ -56,6 +56,8 @@ pub(crate) struct Case<'a> {
     have: SlotMask,
     /// Where it is only on its way.
     pending: SlotMask,
+    /// Those that are being emptied, and those below which only such nodes have it.
+    draining: SlotMask,
     /// Who may serve this client.
     allowed: SlotMask,
     /// Somebody has yet to be heard.
@@ -94,6 +96,7 @@ pub(crate) fn judge(
         affinity: chooser.affinity(question.options.affinity),
         have: seen.have,
         pending: seen.pending,
+        draining: cell.draining() | location.draining,
         allowed: exported - question.avoided.never,
         open: seen.open,
     };
@@ -149,10 +152,8 @@ impl Case<'_> {
         let whole = if options.online { online } else { holders };
         let need = self.need(Use::Read, false);
         let excuses = match self.first_fit(&[online, whole], need, rng) {
-            // Somebody who stays may say that it has the file, too.
-            Ok(slot) if self.location.querying && self.cell.draining().contains(slot) => {
-                return Verdict::Await;
-            }
+            // Somebody who stays, or whom the client can reach for sure, may say that it has the file, too.
+            Ok(slot) if self.location.querying && self.is_makeshift(slot) => return Verdict::Await,
             Ok(slot) => return self.child(slot, Use::Read, false),
             Err(excuses) => excuses,
         };
@@ -265,15 +266,27 @@ impl Case<'_> {
         Need { kind, client: self.question.options.client, space, stage }
     }
 
+    /// Whether a child is chosen only for want of a better one.
+    fn is_makeshift(&self, slot: Slot) -> bool {
+        let client = self.question.options.client.strictly();
+        let unreachable =
+            |client| self.cell.child(slot).is_none_or(|child| child.interface(client).is_none());
+        self.draining.contains(slot) || client.is_some_and(unreachable)
+    }
+
     /// From the first of these sets that has somebody fit; in each, those that are being drained and those the client
-    /// tried maybe come last. The excuses are those of the last and largest set.
+    /// tried maybe come last, and behind all those it can reach only if it is more than it says. The excuses are those of
+    /// the last and largest set.
     fn first_fit(&self, sets: &[SlotMask], need: Need, rng: &mut dyn Rng) -> Result<Slot, Excuses> {
         let mut result = Err(Excuses::default());
-        for set in sets {
-            for among in [*set - self.question.avoided.last - self.cell.draining(), *set] {
-                result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
-                if result.is_ok() {
-                    return result;
+        for client in need.client.strictly().into_iter().chain([need.client]) {
+            let need = Need { client, ..need };
+            for set in sets {
+                for among in [*set - self.question.avoided.last - self.draining, *set] {
+                    result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
+                    if result.is_ok() {
+                        return result;
+                    }
                 }
             }
         }

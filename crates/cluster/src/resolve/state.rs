@@ -108,6 +108,20 @@ impl Resolver {
     }
 }
 
+impl Resolver {
+    /// Whether clients are being moved away from all that have a path: then others come first, wherever they are.
+    pub fn is_draining(&self, path: &[u8], now: Duration) -> bool {
+        let Ok(path) = checked(path) else { return false };
+        let rights = self.cell.paths().rights(path).unwrap_or_default();
+        self.only_draining(&self.known(path, now), rights)
+    }
+
+    pub(super) fn only_draining(&self, location: &Location, rights: Rights) -> bool {
+        let have = location.have & rights.read;
+        !have.is_empty() && have.within(self.cell.draining() | location.draining)
+    }
+}
+
 /// What can be said to a parent.
 pub(super) enum Heard {
     Say(StateReply),

@@ -8,7 +8,7 @@ use base::SplitMix64;
 
 const READ: Need = Need {
     kind: Use::Read,
-    client: Client { net: crate::Net::V4First, private: false },
+    client: Client { net: crate::Net::V4First, private: false, alone: false },
     space: false,
     stage: false,
 };
@@ -152,7 +152,7 @@ fn why_nobody_is_fit_decides_what_the_client_is_told() {
     assert_eq!(code(told(&full, WRITE, plain())), 7);
     let staging = Need { stage: true, ..WRITE };
     assert_eq!(code(told(&state(|state| state.nostage = true), staging, plain())), 7);
-    let v6 = Need { client: Client { net: crate::Net::V6, private: false }, ..READ };
+    let v6 = Need { client: Client { net: crate::Net::V6, private: false, alone: false }, ..READ };
     assert_eq!(code(told(&|_| (), v6, plain())), 9);
 }
 

@@ -77,6 +77,8 @@ pub enum ChildChange {
     Condition,
     /// It has another load or other space: look at the member.
     Figures,
+    /// As `Condition`; and its clients are to move elsewhere, or not any more: what parents know of the files below it changes.
+    Draining,
     /// What is known about the files below it is void.
     Reset,
 }

@@ -3,6 +3,7 @@
 //! A driver decodes each frame with `wire`. What is about the tree goes to the node as a [`Message`]; what is about files
 //! goes elsewhere, and the node only learns that something was heard.
 
+use std::net::IpAddr;
 use wire::cms::flags::{Mode, StatusModifier};
 use wire::cms::login::Env;
 use wire::cms::message::{Avail, CellBatch, CellPlaces, Load as WireLoad, Occupancy, Status as WireStatus};
@@ -14,7 +15,7 @@ use wire::cms::{
 
 use super::address::Address;
 use super::directory::Places;
-use super::limits::CANDIDATES_MAX;
+use super::limits::{CANDIDATES_MAX, INTERFACES_MAX};
 use super::member::{Load, Space};
 use super::message::{CellReport, Login, Message, Refusal, Reply, Status};
 
@@ -117,6 +118,7 @@ fn from_login(login: &WireLogin<'_>) -> Login {
         cluster_port: login.node_port,
         id: text(login.sid),
         paths: text(login.paths),
+        interfaces: login.interfaces().filter_map(interface).take(INTERFACES_MAX).collect(),
         host: env.host.map(|host| text(Some(host))),
         site: env.site.map(|site| text(Some(site))),
         software: env.software.map(|software| text(Some(software))),
@@ -124,8 +126,29 @@ fn from_login(login: &WireLogin<'_>) -> Login {
     }
 }
 
+/// An address as nodes list it: `[v6]`, IPv4 as `[::a.b.c.d]` or bare. Those that lead nowhere from elsewhere are left out.
+fn interface(token: &[u8]) -> Option<IpAddr> {
+    let text = std::str::from_utf8(token).ok()?;
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let ip = match bare.parse::<IpAddr>().ok()?.to_canonical() {
+        IpAddr::V6(ip) if ip.segments().starts_with(&[0; 6]) && !ip.is_loopback() => ip.to_ipv4()?.into(),
+        ip => ip,
+    };
+    let local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    (!local && !ip.is_loopback() && !ip.is_unspecified() && !ip.is_multicast()).then_some(ip)
+}
+
 fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut env = Vec::new();
+    let interfaces: Vec<String> = login
+        .interfaces
+        .iter()
+        .map(|ip| Address::new(&ip.to_string(), 0).written_host().into_owned())
+        .collect();
+    let interfaces = interfaces.join(" ");
     let host = login.host.as_deref().map(str::as_bytes);
     let site = login.site.as_deref().map(str::as_bytes);
     let software = login.software.as_deref().map(str::as_bytes);
@@ -143,7 +166,7 @@ fn encode_login(login: &Login, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         node_port: login.cluster_port,
         sid: (!login.id.is_empty()).then_some(login.id.as_bytes()),
         paths: (!login.paths.is_empty()).then_some(login.paths.as_bytes()),
-        interfaces: None,
+        interfaces: (!interfaces.is_empty()).then_some(interfaces.as_bytes()),
         env: (!env.is_empty()).then_some(&env),
     };
     Wire::Login(message).encode(StreamId::NONE, Extensions::NONE, out)
@@ -320,6 +343,7 @@ mod tests {
             cluster_port: 22001,
             id: "s-srv1@vm 22001localhost".to_owned(),
             paths: "w /\nrs /tape".to_owned(),
+            interfaces: vec!["10.0.0.1".parse().unwrap(), "fd00::1".parse().unwrap()],
             host: Some("vm".to_owned()),
             site: Some("here".to_owned()),
             software: Some("scalla v1.2.3".to_owned()),
@@ -412,5 +436,33 @@ mod tests {
         assert_eq!(from_cell(&CellPlaces { free: 64, cell: Some(b"a"), ..places }), None);
         assert!(from_cell(&CellPlaces { free: 64, ..places }).is_some());
         assert_eq!(from_cell(&CellPlaces { free: 0, level: 300, ..places }), None);
+    }
+
+    #[test]
+    fn addresses_of_a_node_that_lead_somewhere() {
+        let read = |text: &str| interface(text.as_bytes()).map(|ip| ip.to_string());
+        for (text, ip) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("[::10.0.0.1]", "10.0.0.1"),
+            ("[::ffff:10.0.0.1]", "10.0.0.1"),
+            ("[fd00::1]", "fd00::1"),
+            ("fd00::1", "fd00::1"),
+        ] {
+            assert_eq!(read(text).as_deref(), Some(ip), "{text}");
+        }
+        for text in [
+            "",
+            "host",
+            "[::1]",
+            "127.0.0.1",
+            "::",
+            "0.0.0.0",
+            "fe80::1",
+            "169.254.1.1",
+            "ff02::1",
+            "[10.0.0.1",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
     }
 }

@@ -34,6 +34,13 @@ pub const DROP_SUPERVISOR: Duration = Duration::ZERO;
 /// count among those that must be there for service either.
 pub const DROP_UNHEARD: Duration = Duration::from_secs(30);
 
+/// A child that does not serve any more, lost or suspended, is missed for as long as it served, but so long at least: among those
+/// of which a part must be there. So logins that come and go hold up a cluster no longer than they lasted.
+pub const MISSED: Duration = Duration::from_secs(30);
+
+/// Of children that served for less than this, one for each address is missed at most.
+pub const PROVEN: Duration = Duration::from_secs(60);
+
 /// Logins held back at once because no cell has room. Each costs its connection and about 300 bytes.
 pub const PARKED_MAX: usize = 131_072;
 
@@ -78,6 +85,9 @@ pub const CONTEST: Duration = Duration::from_secs(1);
 
 /// Managers of one site under a meta manager: the one that is asked and those that stand in for it.
 pub const ALTERNATES_MAX: usize = 8;
+
+/// Addresses that are taken from a node's list of its own.
+pub const INTERFACES_MAX: usize = 8;
 
 /// Redirectors logged in to one node.
 pub const REDIRECTORS_MAX: usize = 1024;

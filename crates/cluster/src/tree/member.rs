@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::address::Address;
 use super::identity::Identity;
+use super::limits::{MISSED, PROVEN};
 use super::link::LinkId;
 use wire::cms::Extensions;
 use wire::cms::login::Role;
@@ -127,6 +128,47 @@ pub struct Member {
     pub heard: Duration,
     /// When it was pinged last.
     pub pinged: Duration,
+    /// How often it was pinged.
+    pub pings: u32,
+    /// How it has served so far.
+    pub service: Service,
+}
+
+/// Since when a child serves or does not, and for how long it did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Service {
+    /// Whether it serves.
+    pub active: bool,
+    /// Whether it ever did.
+    pub ever: bool,
+    /// When that changed last.
+    pub since: Duration,
+    /// For how long it served before.
+    pub total: Duration,
+}
+
+impl Service {
+    /// It serves now, or does not.
+    pub fn note(&mut self, active: bool, now: Duration) {
+        if self.active == active {
+            return;
+        }
+        if self.active {
+            self.total += now.saturating_sub(self.since);
+        }
+        (self.active, self.since) = (active, now);
+        self.ever |= active;
+    }
+
+    /// Until when one that does not serve is missed: for as long as it did, and a while at least.
+    pub fn missed_until(&self) -> Option<Duration> {
+        (!self.active && self.ever).then(|| self.since.saturating_add(self.total.max(MISSED)))
+    }
+
+    /// Whether it served for so long that it counts for itself, however many its address has.
+    pub fn is_proven(&self) -> bool {
+        self.total >= PROVEN
+    }
 }
 
 impl Member {

@@ -2,6 +2,8 @@
 //!
 //! The bytes are the affair of `wire`; `frame` translates. Messages about files pass through the machine unseen.
 
+use std::net::IpAddr;
+
 use super::address::Address;
 use super::directory::Places;
 use super::member::{Load, Space};
@@ -79,6 +81,8 @@ pub struct Login {
     pub id: String,
     /// Its paths: lines of flags and prefix; empty stands for `r /`.
     pub paths: String,
+    /// Its addresses, as far as it says: those by which clients may reach it beside the one it comes from.
+    pub interfaces: Vec<IpAddr>,
     /// Name of its host as it knows it.
     pub host: Option<String>,
     /// Name of its site.

@@ -368,7 +368,8 @@ impl Node {
 
     /// Carries what happened on one side over to the other.
     fn couple(&mut self, from: usize, now: Duration, out: &mut Vec<Action>) {
-        let (mut service, mut standing, mut fresh, mut totals) = (false, false, false, false);
+        let (mut service, mut standing, mut fresh, mut totals, mut drains) =
+            (false, false, false, false, false);
         let mut at = from;
         // What the other side does about it may concern this one again.
         while at < out.len() {
@@ -380,6 +381,7 @@ impl Node {
                         totals = true;
                         // Also of one that came back: what it said meanwhile may not have arrived.
                         fresh |= matches!(change, ChildChange::Joined { .. } | ChildChange::Reset);
+                        drains |= *change == ChildChange::Draining;
                     }
                     _ => {}
                 }
@@ -398,6 +400,12 @@ impl Node {
         if fresh {
             for membership in &mut self.memberships {
                 membership.reset(now, out);
+            }
+        }
+        if drains {
+            // Told plainly before, files are to be told anew: that others come first, or not any more.
+            for membership in &self.memberships {
+                membership.void(out);
             }
         }
         if totals {
@@ -444,6 +452,10 @@ impl Node {
         let stages = self.members.as_ref().map_or(self.own.stages, |members| members.totals().stages);
         for membership in &mut self.memberships {
             membership.set_condition(serves, stages, data_port, out);
+        }
+        let all_drain = self.members.as_ref().is_some_and(Members::all_drain);
+        for membership in &mut self.memberships {
+            membership.set_drained_below(all_drain, out);
         }
     }
 
@@ -510,8 +522,11 @@ impl Node {
     }
 
     /// Takes a child out of use or into it again; `false` when there is none in the slot.
-    pub fn drain(&mut self, slot: Slot, draining: bool, out: &mut Vec<Action>) -> bool {
-        self.members.as_mut().is_some_and(|members| members.drain(slot, draining, out))
+    pub fn drain(&mut self, slot: Slot, draining: bool, now: Duration, out: &mut Vec<Action>) -> bool {
+        let from = out.len();
+        let done = self.members.as_mut().is_some_and(|members| members.drain(slot, draining, out));
+        self.couple(from, now, out);
+        done
     }
 
     /// Ids of nodes below that are out of use by order, as a driver keeps them over a restart.

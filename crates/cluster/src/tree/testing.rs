@@ -34,5 +34,7 @@ pub(super) fn member(name: &str, role: Role) -> Member {
         since: Duration::ZERO,
         heard: Duration::ZERO,
         pinged: Duration::ZERO,
+        pings: 0,
+        service: Default::default(),
     }
 }

@@ -98,12 +98,42 @@ fn a_parent_takes_figures_and_draining_from_its_children() {
     let avail = |sums| Message::Avail { free_mb: 400, used_percent: 60, sums };
     assert_eq!(bench.says(own, avail(None)), [figures]);
     let drains = Message::Status(Status { drains: Some(true), ..Status::default() });
-    assert_eq!(bench.says(own, drains.clone()), [child(0, ChildChange::Condition)]);
+    assert_eq!(bench.says(own, drains.clone()), [child(0, ChildChange::Draining)]);
     assert_eq!(bench.says(real, drains), [], "that bit is nobody else's word for it");
     let drains = |bench: &Bench, number| {
         bench.node.members().and_then(|m| m.member(slot(number))).map(|m| m.condition.drains_itself)
     };
     assert_eq!((drains(&bench, 0), drains(&bench, 1)), (Some(true), Some(false)));
+}
+
+#[test]
+fn a_supervisor_says_that_what_was_told_of_files_changes_when_a_server_is_emptied() {
+    let (mut bench, up, _) = Bench::supervisor_below();
+    bench.says(up, reply(true));
+    let (a, _) = bench.server("a", true);
+    let (b, _) = bench.server("b", false);
+    for link in [a, b] {
+        bench.says(link, Message::Status(Status { serves: Some(true), ..Status::default() }));
+    }
+    let drains = |drains| Status { drains: Some(drains), ..Status::default() };
+    let reset = Message::Status(Status { reset: true, ..Status::default() });
+    let up_by = |out: &[Action]| {
+        let up: Vec<_> = sent(out, up).into_iter().collect();
+        (
+            up.contains(&reset),
+            up.contains(&Message::Status(drains(true))),
+            up.contains(&Message::Status(drains(false))),
+        )
+    };
+    // The parent may know of files here though it never asked.
+    let out = bench.says(a, Message::Status(drains(true)));
+    assert_eq!(up_by(&out), (true, false, false), "{out:?}");
+    let mut out = Vec::new();
+    let now = bench.now;
+    assert!(bench.node.drain(slot(1), true, now, &mut out));
+    assert_eq!(up_by(&out), (true, true, false), "all below it are: {out:?}");
+    let out = bench.says(a, Message::Status(drains(false)));
+    assert_eq!(up_by(&out), (true, false, true), "{out:?}");
 }
 
 /// A login with space.
@@ -189,7 +219,7 @@ fn who_is_to_move_its_clients_hears_it_and_where_they_begin() {
     assert_eq!(said(&out, real), Some(None));
     let mut out = Vec::new();
     for number in 0..2 {
-        assert!(manager.node.drain(slot(number), true, &mut out));
+        assert!(manager.node.drain(slot(number), true, manager.now, &mut out));
     }
     assert_eq!(statuses(&out, own), [(None, Some(true))]);
     assert_eq!(statuses(&out, real), [], "it would not understand");

@@ -201,15 +201,59 @@ fn a_node_with_other_paths_is_asked_again() {
     assert!(out.contains(&child(0, ChildChange::Joined { fresh: true })));
 }
 
+fn minimum(bench: &Bench) -> Option<usize> {
+    bench.node.members().map(|members| members.minimum(bench.now))
+}
+
+#[test]
+fn a_storm_of_logins_that_answer_does_not_hold_up_service() {
+    let mut bench = manager();
+    let nodes: Vec<LinkId> = (0..5).map(|n| bench.server(&format!("s{n}"), true).0).collect();
+    bench.pass_alive(secs(120), &nodes);
+    // Many names, all of one host, that say something, stay for a while, and leave; others that never serve stay.
+    let mut storm: Vec<LinkId> = (0..20).map(|n| bench.server(&format!("x{n}"), false).0).collect();
+    for link in &storm {
+        bench.says(*link, Message::Pong);
+    }
+    for n in 0..20 {
+        let idle = Login { ..login(&format!("y{n}"), Mode::SERVER | Mode::SUSPEND, false) };
+        let (link, _) = bench.comes(&format!("y{n}"), Message::Login(Box::new(idle)));
+        bench.says(link, Message::Pong);
+        assert!(bench.node.serves());
+    }
+    for link in storm.drain(..) {
+        bench.says(link, Message::Status(Status { serves: Some(false), ..Status::default() }));
+        assert!(bench.node.serves(), "{:?}", minimum(&bench));
+        bench.event(Event::Closed { link });
+        assert!(bench.node.serves(), "{:?}", minimum(&bench));
+    }
+    assert_eq!(minimum(&bench), Some(4), "of five and one more");
+    // Those that served for long are missed for long.
+    let out = [bench.event(Event::Closed { link: nodes[0] }), bench.event(Event::Closed { link: nodes[1] })]
+        .concat();
+    assert!(out.contains(&Action::Service { serves: false }));
+    assert!(!bench.pass_alive(secs(60), &nodes[2..]).contains(&Action::Service { serves: true }));
+    assert!(bench.pass_alive(secs(61), &nodes[2..]).contains(&Action::Service { serves: true }));
+}
+
+#[test]
+fn real_children_are_asked_for_their_figures_each_in_its_turn() {
+    let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.usage = 2);
+    let links: Vec<LinkId> = (0..2).map(|n| bench.server(&format!("s{n}"), false).0).collect();
+    let out = bench.pass_alive(limits::PING * 6, &links);
+    for link in links {
+        let asked = sent(&out, link).into_iter().filter(|message| *message == Message::Usage).count();
+        assert_eq!(asked, 3, "of six pings");
+    }
+}
+
 #[test]
 fn the_minimum_goes_up_and_down() {
     let mut bench = manager();
     let links: Vec<LinkId> = (0..10).map(|n| bench.server(&format!("s{n}"), false).0).collect();
-    for link in &links {
-        bench.says(*link, Message::Pong);
-    }
+    bench.pass_alive(secs(600), &links);
     assert!(bench.node.serves());
-    assert_eq!(bench.node.members().map(|members| members.minimum()), Some(8));
+    assert_eq!(minimum(&bench), Some(8));
     for link in &links[..2] {
         bench.event(Event::Closed { link: *link });
     }
@@ -220,15 +264,11 @@ fn the_minimum_goes_up_and_down() {
     assert!(
         out.contains(&Action::Service { serves: true }),
         "they are not coming back: {:?}",
-        bench.node.members().map(|m| m.minimum())
+        minimum(&bench)
     );
     let (sup, _) = bench.supervisor("spare1", true);
     bench.says(sup, Message::Status(Status { serves: Some(false), ..Status::default() }));
-    assert_eq!(
-        bench.node.members().map(|members| members.minimum()),
-        Some(5),
-        "a spare supervisor is none to wait for"
-    );
+    assert_eq!(minimum(&bench), Some(5), "a spare supervisor is none to wait for");
 }
 
 #[test]

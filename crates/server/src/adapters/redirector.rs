@@ -275,7 +275,7 @@ fn client(caller: &Caller) -> Client {
         Some(IpAddr::V6(_)) => Net::V6First,
         _ => Net::V4First,
     };
-    Client { net, private: false }
+    Client { net, private: false, alone: !caller.both_nets }
 }
 
 /// The answer of the cluster in the words of a file system.

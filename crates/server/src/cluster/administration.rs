@@ -113,7 +113,7 @@ impl Engine {
     pub(crate) fn order_child(&mut self, order: Order, slot: u8) -> bool {
         let Some(slot) = cluster::Slot::new(slot) else { return false };
         let mut done = false;
-        self.drive(|node, _, out| done = node.drain(slot, order.takes_out(), out));
+        self.drive(|node, now, out| done = node.drain(slot, order.takes_out(), now, out));
         let drained: String = self.node.drained().map(|id| format!("{id}\n")).collect();
         self.out_of_use.keep(Some(drained));
         done

@@ -163,9 +163,8 @@ fn parent(
     settings.site = site(effective);
     settings.replicas = cluster.peers().iter().any(|peer| Some(&peer.value) != own);
     settings.ping = PING.min(*cluster.ping);
-    // Real nodes are asked only by managers that look at loads.
-    let looks = weights(cluster).look_at_load() || cluster.sched.load_max.is_some();
-    settings.usage = if looks { *cluster.ping_usage } else { 0 };
+    // Real nodes tell their space with their load, and both only when they are asked.
+    settings.usage = *cluster.ping_usage;
     if let Some(drop) = *cluster.delay.drop {
         settings.drop = drop;
     }

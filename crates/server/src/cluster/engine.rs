@@ -169,13 +169,39 @@ impl Engine {
         }
     }
 
-    /// The address clients are sent to. One that logged in over the loopback is on this host, whose address others can use.
-    fn interface(&self, member: &tree::Member) -> Interface {
+    /// The addresses clients are sent to: the one it came from, and one of the other kind. One that logged in over the
+    /// loopback is on this host, whose addresses others can use.
+    fn interfaces(&self, member: &tree::Member) -> Vec<Interface> {
         let ip = member.identity.ip;
-        let host = member.data.written_host().into();
+        let host: Arc<str> = Arc::from(member.data.written_host());
         let named = ip.is_loopback() && self.settings.own_name.is_some();
-        let own = self.settings.own_addresses.iter().map(SocketAddr::ip).find(|own| !own.is_loopback());
-        Interface { host, ip: own.filter(|_| named).unwrap_or(ip), private: false }
+        let own: Vec<IpAddr> = self.settings.own_addresses.iter().map(SocketAddr::ip).collect();
+        let told = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
+        let first = own.iter().copied().find(|own| named && !own.is_loopback()).unwrap_or(ip);
+        let others = if named { own.as_slice() } else { told.unwrap_or_default() };
+        let other =
+            others.iter().copied().find(|other| !other.is_loopback() && other.is_ipv4() != first.is_ipv4());
+        let other_host = |other: IpAddr| -> Arc<str> {
+            match other {
+                _ if named => host.clone(),
+                IpAddr::V4(ip) => ip.to_string().into(),
+                IpAddr::V6(ip) => format!("[{ip}]").into(),
+            }
+        };
+        let other = other.map(|ip| Interface { host: other_host(ip), ip, private: false });
+        [Interface { host: host.clone(), ip: first, private: false }].into_iter().chain(other).collect()
+    }
+
+    /// Addresses that the name of a child stands for were found: if that is its name, they are its own.
+    pub(super) fn named(&mut self, link: LinkId, found: &[IpAddr]) {
+        let Some(line) = self.lines.get_mut(&link) else { return };
+        if !line.ip.is_some_and(|ip| found.contains(&ip)) || !line.others.is_empty() {
+            return;
+        }
+        line.others = found.to_vec();
+        if let Some(slot) = self.node.slot(link) {
+            self.follow(slot, ChildChange::Condition, self.now());
+        }
     }
 
     pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
@@ -296,6 +322,15 @@ impl Engine {
             && let Some(line) = self.lines.get_mut(&link)
         {
             line.logged_in(login.mode);
+            line.others.clone_from(&login.interfaces);
+            let elsewhere = line.ip.is_some_and(|ip| !ip.is_loopback());
+            if let (Some(host), Some(me)) = (&login.host, self.me.upgrade())
+                && elsewhere
+                && login.interfaces.is_empty()
+                && line.stage == Stage::Node
+            {
+                tokio::task::spawn_local(sockets::look_up(me, link, host.clone()));
+            }
         }
         self.event(Event::Message { link, message });
     }
@@ -430,9 +465,11 @@ impl Engine {
                     tokio::task::spawn_local(sockets::connect(me, link, address));
                 }
             }
-            Action::Send { link, message } => {
-                if let (Message::Reply(reply), Some(line)) = (&message, self.lines.get_mut(&link)) {
-                    line.extensions = reply.extensions;
+            Action::Send { link, mut message } => {
+                match (&mut message, self.lines.get_mut(&link)) {
+                    (Message::Reply(reply), Some(line)) => line.extensions = reply.extensions,
+                    (Message::Login(login), Some(line)) => login.interfaces.clone_from(&line.others),
+                    _ => {}
                 }
                 self.put(link, |peer, out| tree::encode(&message, peer, out));
             }
@@ -496,7 +533,7 @@ impl Engine {
 
     fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {
         let member = self.node.members().and_then(|members| members.member(slot));
-        let interfaces: Vec<Interface> = member.map(|member| self.interface(member)).into_iter().collect();
+        let interfaces: Vec<Interface> = member.map(|member| self.interfaces(member)).unwrap_or_default();
         // What is below an inner node is told to it, not to parents that come later.
         let unknown = member.filter(|member| {
             let inner = member.role.has_children() && member.role != wire::cms::login::Role::Manager;

@@ -32,7 +32,12 @@ impl Engine {
         match message {
             Wire::Have(have) => {
                 let pending = have.modifier.contains(HaveModifier::PENDING);
-                self.resolve(|resolver, now, out| resolver.have(slot, have.path, pending, now, out));
+                let own = self.lines.get(&link).is_some_and(|line| line.extensions.is_own());
+                if own && have.modifier.contains(HaveModifier::DRAINING) {
+                    self.resolve(|resolver, now, out| resolver.have_draining(slot, have.path, now, out));
+                } else {
+                    self.resolve(|resolver, now, out| resolver.have(slot, have.path, pending, now, out));
+                }
             }
             Wire::Gone(gone) => {
                 self.resolve(|resolver, now, out| resolver.gone(slot, gone.path, now, out));
@@ -45,7 +50,15 @@ impl Engine {
                 self.resolve(|resolver, now, out| {
                     inventory.paths().for_each(|path| resolver.inventory(slot, path, pending, now, out));
                 });
-                self.pass_on_inventory(frame);
+                // Of one that is being emptied more is to be said than this can.
+                let drains = self
+                    .node
+                    .members()
+                    .and_then(|members| members.member(slot))
+                    .is_some_and(|member| member.condition.drains());
+                if !drains {
+                    self.pass_on_inventory(frame);
+                }
             }
             _ => {}
         }
@@ -123,7 +136,12 @@ impl Engine {
     /// Tells a parent what it asked for. Silence is the only "not here" that real ones know.
     pub(super) fn answer_parent(&mut self, parent: &Parent, reply: StateReply) {
         let message = match reply {
-            StateReply::Have { pending } => have(&parent.path, pending),
+            StateReply::Have { pending } => {
+                let modifier = self.modifier(&parent.path, pending);
+                return self.put(parent.link, |peer, out| {
+                    have(&parent.path, modifier, peer).encode(parent.streamid, peer, out)
+                });
+            }
             StateReply::NotHere if parent.definite => Wire::NotHere(NotHere { path: &parent.path }),
             StateReply::NotHere => return,
         };
@@ -138,8 +156,20 @@ impl Engine {
 
     /// Tells all parents that a path is here now, though none asked.
     pub(super) fn announce(&mut self, path: &[u8], pending: bool) {
+        let modifier = self.modifier(path, pending);
         for link in self.parents() {
-            self.put(link, |peer, out| have(path, pending).encode(StreamId::NONE, peer, out));
+            self.put(link, |peer, out| have(path, modifier, peer).encode(StreamId::NONE, peer, out));
+        }
+    }
+
+    /// How a path is here, as parents are told.
+    fn modifier(&self, path: &[u8], pending: bool) -> HaveModifier {
+        let now = self.now();
+        let draining = self.resolver.as_ref().is_some_and(|resolver| resolver.is_draining(path, now));
+        match (pending, draining) {
+            (true, _) => HaveModifier::PENDING,
+            (false, true) => HaveModifier::ONLINE | HaveModifier::DRAINING,
+            (false, false) => HaveModifier::ONLINE,
         }
     }
 
@@ -226,7 +256,8 @@ impl Engine {
     }
 }
 
-fn have(path: &[u8], pending: bool) -> Wire<'_> {
-    let modifier = if pending { HaveModifier::PENDING } else { HaveModifier::ONLINE };
+/// What a real node would not understand is not told to it.
+fn have(path: &[u8], modifier: HaveModifier, peer: Extensions) -> Wire<'_> {
+    let modifier = if peer.is_own() { modifier } else { modifier.without(HaveModifier::DRAINING) };
     Wire::Have(Have { modifier, path })
 }

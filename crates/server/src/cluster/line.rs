@@ -40,6 +40,9 @@ pub(super) struct Line {
     pub(super) stage: Stage,
     /// The peer's address, where the peer connected to us.
     pub(super) ip: Option<IpAddr>,
+    /// Of a child: its other addresses, as it says or as its name has them. Of one to a parent: those of this node that
+    /// face the parent.
+    pub(super) others: Vec<IpAddr>,
     /// The parent that it leads to, where we made it.
     pub(super) goal: Option<Address>,
     /// Why it did not lead to a place, where that is known.
@@ -57,6 +60,7 @@ impl Line {
         Self {
             stage,
             ip,
+            others: Vec::new(),
             goal: None,
             failure: None,
             extensions: Extensions::NONE,

@@ -7,7 +7,7 @@ use cluster::tree::{Address, Event, LinkId};
 use net::Admission;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
@@ -86,7 +86,10 @@ pub(super) async fn accept(engine: SharedEngine, listener: TcpListener, admissio
 /// Makes a connection to a parent. The engine hears how it went.
 pub(super) async fn connect(engine: SharedEngine, link: LinkId, address: Address) {
     match dial(&address).await {
-        Ok(stream) => {
+        Ok((stream, own)) => {
+            if let Some(line) = engine.borrow_mut().line(link) {
+                line.others = own;
+            }
             if attach(&engine, link, stream) {
                 engine.borrow_mut().event(Event::Connected { link });
             }
@@ -98,18 +101,48 @@ pub(super) async fn connect(engine: SharedEngine, link: LinkId, address: Address
     }
 }
 
-/// Connects to the first address of the host that answers. The node gives up in time.
-async fn dial(address: &Address) -> io::Result<TcpStream> {
+/// Connects to the first address of the host that answers; with it come the addresses of this node that face those of the
+/// host. The node gives up in time.
+async fn dial(address: &Address) -> io::Result<(TcpStream, Vec<IpAddr>)> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads to no address");
     let unknown =
         |error: io::Error| io::Error::new(error.kind(), format!("its name cannot be looked up: {error}"));
-    for address in tokio::net::lookup_host((address.host(), address.port())).await.map_err(unknown)? {
+    let there: Vec<SocketAddr> =
+        tokio::net::lookup_host((address.host(), address.port())).await.map_err(unknown)?.collect();
+    for address in &there {
         match TcpStream::connect(address).await {
-            Ok(stream) => return Ok(stream),
+            Ok(stream) => return Ok((stream, facing(&there))),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// The addresses of this host from which it would speak to these. Nothing is sent.
+fn facing(there: &[SocketAddr]) -> Vec<IpAddr> {
+    let mut own = Vec::new();
+    for peer in there {
+        let any: IpAddr =
+            if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let bound = UdpSocket::bind((any, 0)).and_then(|socket| {
+            socket.connect(peer)?;
+            socket.local_addr()
+        });
+        if let Ok(address) = bound
+            && !address.ip().is_loopback()
+            && !own.contains(&address.ip())
+        {
+            own.push(address.ip());
+        }
+    }
+    own
+}
+
+/// The addresses of a node beside the one it came from, of the other kind, if one of those its name stands for is that one.
+pub(super) async fn look_up(engine: SharedEngine, link: LinkId, host: String) {
+    let Ok(found) = tokio::net::lookup_host((host, 0)).await else { return };
+    let found: Vec<IpAddr> = found.map(|address| address.ip().to_canonical()).collect();
+    engine.borrow_mut().named(link, &found);
 }
 
 /// Gives a connection its tasks; `false` when the engine does not want it any more.

@@ -21,6 +21,9 @@ pub struct NodeStatus {
     pub id: String,
     /// What it calls its host.
     pub host: String,
+    /// Name of its site (`all.sitename`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
     /// Name and version of its program.
     pub version: String,
     /// Where other nodes log in, as they know it; `None` for a server.
@@ -62,6 +65,9 @@ pub struct ChildStatus {
     pub id: String,
     /// What it calls its host.
     pub host: String,
+    /// Name of its site, if it says one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<String>,
     /// Name and version of its program, or the protocol it speaks.
     pub version: String,
     /// Where clients are sent.
@@ -168,6 +174,9 @@ impl Engine {
                 (login, None) => login.map(|login| login.id.clone()).unwrap_or_default(),
             },
             host: host.or_else(|| parent.map(|parent| parent.address.host().to_owned())).unwrap_or_default(),
+            site: parent
+                .and_then(|parent| parent.site.clone())
+                .or_else(|| login.and_then(|login| login.site.clone())),
             version: format!("scalla {VERSION}"),
             cluster_address: parent.map(|parent| parent.address.to_string()),
             data_port: data_port.or(own_port).unwrap_or(0),
@@ -241,6 +250,7 @@ impl Engine {
             role: child_role(member.role).to_owned(),
             id: member.identity.id.as_str().to_owned(),
             host: member.host.clone(),
+            site: member.site.clone(),
             version: member.software.clone().unwrap_or_else(|| format!("cms {}", member.version)),
             address: member.data.to_string(),
             cluster_address: (!member.is_leaf()).then(|| member.address.to_string()),
@@ -332,6 +342,7 @@ mod tests {
             host: "h".repeat(60),
             version: "scalla v10.20.30".to_owned(),
             address: "a".repeat(64),
+            site: Some("s".repeat(63)),
             ..ChildStatus::default()
         };
         let status = NodeStatus { children: vec![child; cluster::CELL_SLOTS], ..NodeStatus::default() };

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::Duration;
-use wire::cms::flags::{LocateOptions, StatsModifier};
+use wire::cms::flags::{ClientNetwork, LocateOptions, StatsModifier};
 use wire::cms::message::Locate;
 use wire::cms::response::{Answer, locate_text};
 use wire::cms::{Extensions, Login, LoginAnswer, Message, Phase, Splitter, StreamId, ToRedirector};
@@ -116,7 +116,8 @@ impl Walk<'_> {
         if let Some(status) = self.below.iter().find(same) {
             (child.id, child.host, child.version) =
                 (status.id.clone(), status.host.clone(), status.version.clone());
-            (child.space, child.state) = (status.space, status.state.clone());
+            (child.space, child.state, child.site) =
+                (status.space, status.state.clone(), status.site.clone());
         }
     }
 
@@ -184,7 +185,7 @@ pub fn ask(address: &str) -> io::Result<NodeStatus> {
     // A real daemon.
     let everything = Message::Locate(Locate {
         ident: b"scalla",
-        options: LocateOptions::NONE,
+        options: LocateOptions::ALL_NETS.with_network(ClientNetwork::PreferIpv6),
         path: b"*",
         opaque: None,
         avoid: None,

@@ -4,8 +4,9 @@ use crate::site::{Client, Refusal, Site};
 use crate::wire_peer::Peer;
 use client::xroot::flags::{PrepareOptions, PrepareOptionsX};
 use client::xroot::request::{Prepare, Request};
-use wire::cms::flags::HaveModifier;
-use wire::cms::message::Have;
+use server::cluster::Role;
+use wire::cms::flags::{HaveModifier, PrepaddModifier, StatusModifier};
+use wire::cms::message::{Have, Status};
 use wire::cms::{Code, Message, StreamId};
 
 const STAGE: PrepareOptions = PrepareOptions::STAGE;
@@ -104,4 +105,32 @@ fn what_is_not_needed_any_more_is_told_to_own_servers_only() {
             break;
         }
     }
+}
+
+#[test]
+fn what_is_not_needed_any_more_and_what_is_cancelled_reaches_own_servers_below_supervisors() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let mut real = Peer::server(&supervisor, "s-real@there x", 1095);
+    let mut own = Peer::own_server(&supervisor, "s-own@there x", 1096);
+    for peer in [&mut real, &mut own] {
+        peer.say(StreamId::NONE, Message::Status(Status { modifier: StatusModifier::RESUME, port: None }));
+    }
+    supervisor.has_children(2);
+    manager.has_children(1);
+    let mut client = manager.client();
+    assert_eq!(prepare(&mut client, PrepareOptions::NONE, PrepareOptionsX::EVICT, "/f").unwrap(), "");
+    let evicts = |frame: &wire::cms::Frame<'_>| match Message::decode(&frame.header, frame.payload) {
+        Ok(Message::Prepadd(m)) => Some((m.modifier.contains(PrepaddModifier::EVICT), m.path.to_vec())),
+        _ => None,
+    };
+    assert_eq!(own.next_of(Code::PREPADD, evicts).unwrap(), Some((true, b"/f".to_vec())));
+    assert_eq!(prepare(&mut client, PrepareOptions::CANCEL, PrepareOptionsX::NONE, "an-id").unwrap(), "");
+    assert!(own.next_of(Code::PREPDEL, |_| ()).is_some());
+    // The real one was told neither: what comes next for it is a question.
+    let mut redirector = Peer::redirector(&supervisor);
+    redirector.select(1, b"/next");
+    let told = std::iter::from_fn(|| real.next(|frame| frame.header.code)).find(|code| *code != Code::PING);
+    assert_eq!(told, Some(Code::STATE));
 }

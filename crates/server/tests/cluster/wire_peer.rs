@@ -30,6 +30,15 @@ impl Peer {
         peer
     }
 
+    /// The same as one of our own does.
+    pub fn own_server(node: &Node, name: &str, data_port: u16) -> Self {
+        let mut peer = Self::connect(node);
+        let mode = Mode::SERVER | Mode::BLREDIR | Mode::NOSTAGE;
+        peer.log_in_with(mode, 3, Some(name.as_bytes()), data_port, b"myHN=localhost&scalla=7");
+        peer.taken_in();
+        peer
+    }
+
     /// Logs in as a real redirector does, and takes the reply.
     pub fn redirector(node: &Node) -> Self {
         let mut peer = Self::connect(node);
@@ -39,6 +48,10 @@ impl Peer {
     }
 
     pub fn log_in(&mut self, mode: Mode, version: u16, sid: Option<&[u8]>, data_port: u16) {
+        self.log_in_with(mode, version, sid, data_port, b"myHN=localhost");
+    }
+
+    fn log_in_with(&mut self, mode: Mode, version: u16, sid: Option<&[u8]>, data_port: u16, env: &[u8]) {
         self.say(
             StreamId::NONE,
             Message::Login(Login {
@@ -55,7 +68,7 @@ impl Peer {
                 sid,
                 paths: Some(b"w /"),
                 interfaces: None,
-                env: Some(b"myHN=localhost"),
+                env: Some(env),
             }),
         );
     }

@@ -102,6 +102,7 @@ flags! {
     HaveModifier(u8) {
         ONLINE = 0x01 "online", "the file is there";
         PENDING = 0x02 "pending", "the file is being staged or written";
+        DRAINING = 0x04 "draining", "only nodes have it whose clients are being moved away; among our own nodes";
     }
 }
 

@@ -166,6 +166,8 @@ fn member(link: Option<u64>) -> Member {
         since: Duration::ZERO,
         heard: Duration::ZERO,
         pinged: Duration::ZERO,
+        pings: 0,
+        service: Default::default(),
     }
 }
 

@@ -24,7 +24,7 @@ const PLAIN: LocateOptions = LocateOptions {
     unique: false,
     asap: false,
     all_nets: false,
-    client: Client { net: Net::V4First, private: false },
+    client: Client { net: Net::V4First, private: false, alone: false },
 };
 
 #[test]
@@ -97,7 +97,8 @@ fn addresses_the_client_can_use() {
         ];
     });
     let mut from = |net, private, all_nets| {
-        let options = LocateOptions { names: true, client: Client { net, private }, all_nets, ..PLAIN };
+        let options =
+            LocateOptions { names: true, client: Client { net, private, alone: false }, all_nets, ..PLAIN };
         locate(&mut stage, 1, "/f", options).unwrap()
     };
     assert_eq!(lines(&from(Net::V4First, true, false)), ["Swhere:1094"]);

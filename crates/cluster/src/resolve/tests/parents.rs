@@ -45,6 +45,46 @@ fn not_here_when_nobody_below_has_it() {
 }
 
 #[test]
+fn where_only_nodes_have_it_that_are_emptied_is_told_and_comes_last() {
+    let mut stage = inner(2);
+    stage.change(0, |child| child.state.draining = true);
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
+    stage.have(0, "/f");
+    let news = Action::Announce { path: (*b"/f").into(), pending: false };
+    assert_eq!(announced(&mut stage), std::slice::from_ref(&news));
+    assert!(stage.machine.is_draining(b"/f", stage.now));
+    // Told once more: it can be had elsewhere now, and then not any more.
+    stage.have(1, "/f");
+    assert_eq!(announced(&mut stage), std::slice::from_ref(&news));
+    assert!(!stage.machine.is_draining(b"/f", stage.now));
+    stage.gone(1, "/f");
+    assert_eq!(announced(&mut stage), [news]);
+    assert!(stage.machine.is_draining(b"/f", stage.now));
+
+    // And above: those come last, whoever answers first.
+    let mut above = Stage::new(3);
+    assert_eq!(above.read(1, "/f"), None);
+    above.machine.have_draining(slot(0), b"/f", above.now, &mut above.actions);
+    assert_eq!(above.answered(), [], "another may say that it has it");
+    above.have(1, "/f");
+    assert_eq!(sent_to(&above.answer()), 1);
+    above.not_here(&[2], "/f");
+    for _ in 0..3 {
+        assert_eq!(sent_to(&above.read(2, "/f").unwrap()), 1);
+    }
+    above.gone(1, "/f");
+    above.not_here(&[1, 2], "/f");
+    above.read(3, "/f");
+    above.not_here(&[1, 2], "/f");
+    assert_eq!(sent_to(&above.read(4, "/f").unwrap()), 0, "nobody else has it");
+    // Emptied no more, it is one like others.
+    above.have(0, "/f");
+    above.have(1, "/f");
+    let to: Vec<u8> = (0..4).map(|_| sent_to(&above.read(5, "/f").unwrap())).collect();
+    assert!(to.contains(&0) && to.contains(&1), "{to:?}");
+}
+
+#[test]
 fn not_here_for_what_nobody_exports() {
     let mut stage = Stage::with(Cell::new(&[]), Policy::default(), true);
     assert_eq!(state(&mut stage, 1, "/f", PLAIN), Some(StateReply::NotHere));

@@ -248,3 +248,44 @@ fn strong_affinity_hears_all_before_it_chooses() {
     let first = sent_to(&stage.answer());
     assert!((0..4).all(|n| sent_to(&stage.read(n, "/f").unwrap()) == first));
 }
+
+#[test]
+fn who_has_addresses_of_one_kind_goes_where_they_lead() {
+    let mut stage = Stage::new(4);
+    for number in [1, 3] {
+        stage.change(number, |child| {
+            child.interfaces.iter_mut().for_each(|one| one.ip = std::net::Ipv6Addr::LOCALHOST.into());
+        });
+    }
+    let from = |net, alone| SelectOptions {
+        client: crate::cell::Client { net, private: false, alone },
+        ..SelectOptions::default()
+    };
+    let (v4, v6) = (from(crate::Net::V4First, true), from(crate::Net::V6First, true));
+    // The first that says it has it cannot be reached, as far as is known: another may have it too.
+    assert_eq!(stage.select(1, "/f", v4, ""), None);
+    stage.have(1, "/f");
+    assert_eq!(stage.answered(), []);
+    stage.have(2, "/f");
+    assert_eq!(sent_to(&stage.answer()), 2);
+    stage.not_here(&[0, 3], "/f");
+    for _ in 0..4 {
+        assert_eq!(sent_to(&stage.select(2, "/f", v4, "").unwrap()), 2);
+        assert_eq!(sent_to(&stage.select(3, "/f", v6, "").unwrap()), 1);
+    }
+    let both: Vec<u8> = (0..4)
+        .map(|_| sent_to(&stage.select(4, "/f", from(crate::Net::V6First, false), "").unwrap()))
+        .collect();
+    assert!(both.contains(&1) && both.contains(&2), "who has both goes anywhere: {both:?}");
+    // Nobody else has it: the client may have more than it said.
+    stage.learn("/six", &[3]);
+    assert_eq!(sent_to(&stage.select(5, "/six", v4, "").unwrap()), 3);
+    // New files go where it can write them.
+    for (number, (options, may)) in [(v4, [0, 2]), (v6, [1, 3])].into_iter().cycle().take(8).enumerate() {
+        let path = format!("/new{number}");
+        stage.learn(&path, &[]);
+        let options = SelectOptions { intent: Intent::Create, ..options };
+        let to = sent_to(&stage.select(6, &path, options, "").unwrap());
+        assert!(may.contains(&to), "{to}");
+    }
+}

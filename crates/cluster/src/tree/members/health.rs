@@ -58,6 +58,7 @@ impl Members {
             self.check_child(slot, now, out);
         }
         self.check_alternates(now, out);
+        self.review(now, out);
         if let Standing::Alone(since) = self.standing {
             if now < since + ORPHANED {
                 self.wake_health(since + ORPHANED);
@@ -90,13 +91,14 @@ impl Members {
         // Those that are due soon go along: one round for the cell, not one for each child.
         if now + interval / 4 >= pinged + interval {
             pinged = now;
-            if !member.is_own() && self.settings.usage > 0 && self.pings.is_multiple_of(self.settings.usage) {
+            let usage = self.settings.usage;
+            if !member.is_own() && usage > 0 && member.pings.is_multiple_of(usage) {
                 out.push(Action::Send { link, message: Message::Usage });
             }
-            self.pings = self.pings.wrapping_add(1);
             out.push(Action::Send { link, message: Message::Ping });
         }
         if let Some(member) = self.cell.get_mut(slot) {
+            member.pings = member.pings.wrapping_add(u32::from(member.pinged != pinged));
             member.pinged = pinged;
             let silent = member.heard + silence;
             self.wake_health((pinged + interval).min(silent));

@@ -10,7 +10,7 @@ use super::super::directory::Places;
 use super::super::identity::{Identity, SystemId};
 use super::super::limits::CONTEST;
 use super::super::link::LinkId;
-use super::super::member::{Condition, Load, Member};
+use super::super::member::{Condition, Load, Member, Service};
 use super::super::message::{Login, Message, Refusal, Reply, Status};
 use super::super::role::{Acceptor, RoleError, role};
 
@@ -96,6 +96,8 @@ impl Members {
             since: now,
             heard: now,
             pinged: now,
+            pings: 0,
+            service: Service::default(),
         }
     }
 
@@ -179,6 +181,9 @@ impl Members {
         }
         self.directory.arrived(node);
         self.elsewhere.remove(&slot);
+        if let Some(before) = before.filter(|before| before.identity.same(&member.identity)) {
+            member.service = before.service;
+        }
         if before.is_none_or(|before| !before.identity.same(&member.identity)) {
             self.unheard.insert(slot);
         }

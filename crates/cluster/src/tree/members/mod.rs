@@ -107,7 +107,6 @@ pub struct Members {
     /// When places kept back are given to those who wait.
     relax_at: Option<Duration>,
     health_at: Option<Duration>,
-    pings: u32,
     warned_full: bool,
     releasing: bool,
 }
@@ -153,7 +152,6 @@ impl Members {
             unsettled: None,
             relax_at: None,
             health_at: None,
-            pings: 0,
             warned_full: false,
             releasing: false,
         }
@@ -334,7 +332,8 @@ impl Members {
 
     /// Looks whether service begins or ends with what has just changed, and whom that concerns.
     fn review(&mut self, now: Duration, out: &mut Vec<Action>) {
-        let enough = self.cell.active().len() >= self.minimum();
+        self.note_service(now);
+        let enough = self.cell.active().len() >= self.minimum(now);
         let serves = enough && !self.suspended_by_order;
         if serves != self.serves {
             self.serves = serves;

@@ -1,5 +1,6 @@
 //! What the administrator orders.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::super::action::{Action, ChildChange};
@@ -58,9 +59,15 @@ impl Members {
                 let status = Status { drains: Some(draining), ..Status::default() };
                 out.push(Action::Send { link, message: Message::Status(status) });
             }
-            out.push(Action::Child { slot, change: ChildChange::Condition });
+            out.push(Action::Child { slot, change: ChildChange::Draining });
         }
         true
+    }
+
+    /// Whether there are children and clients are being moved away from all of them.
+    pub fn all_drain(&self) -> bool {
+        let mut active = self.cell.iter().filter(|(_, member)| member.is_active()).peekable();
+        active.peek().is_some() && active.all(|(_, member)| member.condition.drains())
     }
 
     /// Ids of nodes that are out of use by order, here now or not.
@@ -79,15 +86,44 @@ impl Members {
         self.review(now, out);
     }
 
-    /// The least number of active children for service: of those that are known now, so it falls again when children go
-    /// for good. A connected supervisor that has no children itself, a spare one, is none to wait for; nor is who was lost before
-    /// it said a word.
-    pub fn minimum(&self) -> usize {
-        let waited_for = |slot: Slot, member: &super::Member| match member.is_online() {
-            true => !member.role.has_children() || !member.condition.suspended,
-            false => !self.unheard.contains(slot),
-        };
-        let known = self.cell.iter().filter(|(slot, member)| waited_for(*slot, member)).count();
+    /// The least number of active children for service: a part of those that serve and those that are missed, so it falls again
+    /// when children go for good. Who never served is not missed, nor who was lost before it said a word, nor a connected supervisor
+    /// that has no children itself, a spare one; the others for as long as they served. Of those that served for a moment only, one
+    /// for each address: whoever logs in under many names weighs no more than one.
+    pub fn minimum(&self, now: Duration) -> usize {
+        let mut known = 0;
+        let mut addresses = BTreeSet::new();
+        for (slot, member) in self.cell.iter() {
+            let spare = member.role.has_children() && member.is_online();
+            let missed = member.service.missed_until().is_some_and(|until| until > now);
+            known += usize::from(match () {
+                () if member.is_active() => true,
+                () if spare || !missed || self.unheard.contains(slot) => false,
+                () => member.service.is_proven() || addresses.insert(member.identity.ip),
+            });
+        }
         self.settings.minimum.of(known).max(1)
+    }
+
+    /// When the next child is not missed any longer.
+    fn next_missed(&self, now: Duration) -> Option<Duration> {
+        self.cell
+            .iter()
+            .filter_map(|(_, member)| member.service.missed_until())
+            .filter(|until| *until > now)
+            .min()
+    }
+
+    /// Notes who serves now, and sees to it that what follows from time is looked at.
+    pub(super) fn note_service(&mut self, now: Duration) {
+        for slot in self.cell.used() {
+            if let Some(member) = self.cell.get_mut(slot) {
+                let active = member.is_active();
+                member.service.note(active, now);
+            }
+        }
+        if let Some(until) = self.next_missed(now) {
+            self.wake_health(until);
+        }
     }
 }

@@ -186,9 +186,15 @@ impl Members {
             out.push(Action::Child { slot, change: ChildChange::Reset });
         }
         let Some(member) = self.cell.get_mut(slot) else { return };
+        let drained = member.condition.drains();
         match take(member, &message) {
             Told::Condition => {
-                out.push(Action::Child { slot, change: ChildChange::Condition });
+                let change = if drained == member.condition.drains() {
+                    ChildChange::Condition
+                } else {
+                    ChildChange::Draining
+                };
+                out.push(Action::Child { slot, change });
                 self.review(now, out);
             }
             Told::Figures => out.push(Action::Child { slot, change: ChildChange::Figures }),

@@ -61,6 +61,8 @@ pub struct Membership {
     load: Load,
     sums: Option<SpaceSums>,
     draining: bool,
+    /// The clients of all its children are to move elsewhere.
+    drained_below: bool,
     door: Option<Address>,
     pauses: Pauses,
     roots: Vec<Line>,
@@ -93,6 +95,7 @@ impl Membership {
             load: Load::default(),
             sums: None,
             draining: false,
+            drained_below: false,
             door: None,
             roots,
             inner: None,

@@ -51,7 +51,7 @@ impl Membership {
             serves: Some(serves),
             data_port: Some(login.data_port).filter(|port| serves && *port != 0),
             stages: Some(!login.mode.contains(Mode::NOSTAGE)),
-            drains: self.draining.then_some(true),
+            drains: self.drains().then_some(true),
             reset: false,
         })
     }
@@ -79,7 +79,32 @@ impl Membership {
     pub fn set_draining(&mut self, draining: bool, out: &mut Vec<Action>) {
         if self.draining != draining {
             self.draining = draining;
-            self.say_status(Some(draining), out);
+            self.say_status(Some(self.drains()), out);
+        }
+    }
+
+    /// The clients of all nodes below are to move elsewhere, or not any more. Parents of our own are told when it is news; others
+    /// know no node that serves only what nobody else has.
+    pub fn set_drained_below(&mut self, drained: bool, out: &mut Vec<Action>) {
+        let before = self.drains();
+        self.drained_below = drained;
+        if before != self.drains() {
+            let status = Status { drains: Some(self.drains()), ..Status::default() };
+            for (link, _) in self.parents().filter(|(_, peer)| peer.is_own()) {
+                out.push(Action::Send { link, message: Message::Status(status) });
+            }
+        }
+    }
+
+    fn drains(&self) -> bool {
+        self.draining || self.drained_below
+    }
+
+    /// What the parents know about the files here is void, whether they asked or were told unasked: those of our own are told.
+    pub fn void(&self, out: &mut Vec<Action>) {
+        for (link, _) in self.parents().filter(|(_, peer)| peer.is_own()) {
+            let message = Message::Status(Status { reset: true, ..Status::default() });
+            out.push(Action::Send { link, message });
         }
     }
 

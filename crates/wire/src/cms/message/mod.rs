@@ -38,7 +38,7 @@ pub use try_hosts::{Try, TryHost, TryList};
 use super::codes::Code;
 use super::error::EncodeError;
 use super::extensions::Extensions;
-use super::flags::{RAW, StatsModifier};
+use super::flags::{HaveModifier, RAW, StatsModifier};
 use super::header::{Header, StreamId};
 use super::limits::{LOGIN_PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use super::login::Login;
@@ -240,6 +240,7 @@ impl<'a> Message<'a> {
             Self::Occupancy(_) => ("occupancy", peer.contains(Extensions::OCCUPANCY)),
             Self::Inventory(_) => ("inventory", peer.contains(Extensions::INVENTORY)),
             Self::Avail(avail) => ("avail", avail.sums.is_none() || peer.is_own()),
+            Self::Have(have) => ("have", !have.modifier.contains(HaveModifier::DRAINING) || peer.is_own()),
             Self::Status(status) => ("status", !status.is_extended() || peer.is_own()),
             _ => return Ok(()),
         };

@@ -1,0 +1,118 @@
+"""Load and space decide where clients go: programs that measure (`cms.perf pgm`) write what the test wants them to, the loads
+arrive at the manager, real or ours, and its weights (`cms.sched`) choose."""
+
+import itertools
+import json
+
+import pytest
+
+import clusters
+import peers
+from tools import data, wait_until, xrdcp, xrdfs
+
+MIB = 1 << 20
+NUMBERS = itertools.count(1)
+# The order of a program's line.
+FIGURES = ("runq", "cpu", "mem", "pag", "net")
+# The figure that each weight is for.
+WEIGHTS = {"cpu": "cpu", "io": "net", "runq": "runq", "mem": "mem", "pag": "pag"}
+
+
+class Loads(clusters.Cluster):
+    """A cluster whose servers' loads are what the test says, and whose manager weighs them so."""
+
+    def __init__(self, makers, sched, fuzz=0, **how):
+        super().__init__(clusters.PAIR, makers, **how)
+        program = self.work / "measure"
+        # What it wrote last is said again: a real manager's figures of a new server are old by then.
+        program.write_text('#!/bin/sh\nwhile cat "$1"; do sleep 0.5; done\n')
+        program.chmod(0o755)
+        self.settings = f"cms.ping 3 usage 1\ncms.sched {sched} fuzz {fuzz}\n"
+        for server in self.servers:
+            self.load(server.name)
+            self.settings += f"if named {server.name}\ncms.perf int 5s pgm {program} {self.file(server.name)}\nfi\n"
+
+    def file(self, name):
+        return self.work / f"load-of-{name}"
+
+    def load(self, name, **figures):
+        """From now on the server's load is this; 10 where nothing is said."""
+        new = self.work / "new"
+        new.write_text(" ".join(str(figures.get(figure, 10)) for figure in FIGURES) + "\n")
+        peers.give(new)
+        new.rename(self.file(name))
+
+
+def new_file(area):
+    """Makes one; returns which server has it."""
+    name = f"new{next(NUMBERS)}"
+    xrdcp("/etc/hostname", area.url(name)).ok()
+    return area.holders(name)[0]
+
+
+def goes_to(area, name, path):
+    """Readers and new files go there, all of them; a real server's loads may be on their way for a while."""
+    def used():
+        return new_file(area) == name and xrdfs(area.cluster.man, "cat", area / path).ok().out == name
+
+    wait_until(used, 60)
+    assert all(used() for _ in range(3))
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
+def test_weights_choose(makers, weight):
+    """The busier server is spared, by the figure that has weight alone, until it is the other one that is busy."""
+    with Loads(makers, f"{weight} 100") as cluster:
+        area = clusters.Area(cluster)
+        for name in ("s1", "s2"):
+            area.put("file", name.encode(), name)
+        others = {figure: 90 for figure in FIGURES if figure != WEIGHTS[weight]}
+        for spared, used in (("s1", "s2"), ("s2", "s1")):
+            cluster.load(spared, **{WEIGHTS[weight]: 80})
+            cluster.load(used, **others)
+            goes_to(area, used, "file")
+        if cluster.man.maker != "real":
+            told = json.loads(cluster.man.scalla("status", "--here", "--json").ok().out)["children"]
+            loads = {cluster.name_of(child["address"].rpartition(":")[2]): child["load"] for child in told}
+            part = {"runq": "run_queue", "mem": "memory", "pag": "paging", "io": "net"}.get(weight, weight)
+            assert loads["s2"][part] == 80 and loads["s1"][part] == 10, loads
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
+def test_too_busy(makers):
+    """A server above `maxload` gets nobody while another is below it, however the fuzz would have it."""
+    with Loads(makers, "cpu 100 maxload 50", fuzz=99) as cluster:
+        area = clusters.Area(cluster)
+        for name in ("s1", "s2"):
+            area.put("file", name.encode(), name)
+        cluster.load("s1", cpu=60)
+        cluster.load("s2", cpu=40)
+        goes_to(area, "s2", "file")
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
+def test_space_counts_for_new_files(makers, small_disk):
+    """With the same load new files go to the emptier disk; readers go anywhere."""
+    with Loads(makers, "cpu 1 space 100", trees={"s1": small_disk}) as cluster:
+        area = clusters.Area(cluster)
+        area.put("large", data(7 * MIB), "s1")
+        for name in ("s1", "s2"):
+            area.put("file", name.encode(), name)
+        wait_until(lambda: [new_file(area) for _ in range(4)] == ["s2"] * 4, 60)
+        read = {xrdfs(cluster.man, "cat", area / "file").ok().out for _ in range(4)}
+        assert read == {"s1", "s2"}
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
+def test_space_that_comes_and_goes(makers, small_disk):
+    """A server whose disk fills while it runs gets no new files until there is room again; what it has is read."""
+    timing = clusters.TIMING.replace("cms.space min 1m 2m", "cms.space recalc 5 min 3m 5m")
+    with clusters.Cluster(clusters.PAIR, makers, timing=timing, trees={"s1": small_disk}) as cluster:
+        area = clusters.Area(cluster)
+        wait_until(lambda: new_file(area) == "s1", 60)
+        area.put("large", data(6 * MIB), "s1")
+        wait_until(lambda: {new_file(area) for _ in range(4)} == {"s2"}, 60)
+        assert len(xrdcp(area.url("large"), "-").ok().raw) == 6 * MIB
+        area.local("s1", "large").unlink()
+        wait_until(lambda: new_file(area) == "s1", 60)
