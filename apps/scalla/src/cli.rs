@@ -22,6 +22,7 @@ enum Command {
     Config(crate::config::Config),
     Admin(crate::admin::Admin),
     Cluster(crate::cluster::Cluster),
+    Map(crate::map::Map),
     Cp(crate::copy::Cp),
     Sync(crate::copy::SyncCommand),
     #[command(flatten)]
@@ -56,6 +57,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Config(config) => config.run(),
         Command::Admin(admin) => admin.run(),
         Command::Cluster(cluster) => cluster.run(),
+        Command::Map(map) => map.run(),
         Command::Cp(cp) => cp.run(),
         Command::Sync(sync) => sync.run(),
         Command::Files(files) => files.start(),
@@ -198,6 +200,28 @@ mod tests {
     }
 
     #[test]
+    fn command_lines_of_those_who_type() {
+        let good = [
+            "scalla completions bash",
+            "scalla man",
+            "scalla man /usr/share/man/man1",
+            "scalla map h:1094 --path /a --verify -r -l s --json -t 9",
+            "scalla map root://h --list m --versions -n",
+        ];
+        for line in good {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+        }
+        let bad = [
+            ("scalla completions tcsh", ErrorKind::InvalidValue),
+            ("scalla map h --verify", ErrorKind::MissingRequiredArgument),
+            ("scalla map h --list x", ErrorKind::InvalidValue),
+        ];
+        for (line, expected) in bad {
+            assert_eq!(parse(line).err(), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
     fn command_lines() {
         let good = [
             "scalla serve /data",
@@ -232,9 +256,6 @@ mod tests {
             "scalla bench idle root://h -c 10000",
             "scalla links /usr/local/bin",
             "scalla version --json",
-            "scalla completions bash",
-            "scalla man",
-            "scalla man /usr/share/man/man1",
         ];
         for line in good {
             assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
@@ -248,7 +269,6 @@ mod tests {
             ("scalla serve /data --manager h:0", ErrorKind::ValueValidation),
             ("scalla supervisor", ErrorKind::MissingRequiredArgument),
             ("scalla serve /data --keep 7", ErrorKind::MissingRequiredArgument),
-            ("scalla completions tcsh", ErrorKind::InvalidValue),
             ("scalla cluster", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("scalla bench", ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand),
             ("scalla bench read", ErrorKind::MissingRequiredArgument),

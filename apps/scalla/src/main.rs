@@ -10,6 +10,7 @@ mod copy;
 mod files;
 mod links;
 mod man;
+mod map;
 mod personality;
 mod serve;
 mod stock;

@@ -3,17 +3,16 @@
 //! Output and exit statuses are those of the program of this name of XRootD 5.5.3; `--format` is of later ones.
 
 use crate::cli::{complain, print};
+use crate::map::walk::{Below, Node, Trouble, Walk};
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};
 use client::xroot::ErrorCode;
-use client::xroot::flags::LocateOptions;
-use client::{Cause, Client, Error, FileSystem, Location, Url};
+use client::{Cause, Client, Error, Url};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::net::ToSocketAddrs;
 use std::process::ExitCode;
-use tokio::task::JoinSet;
 
 const USAGE: &str = "\
 Usage: xrdmapc [<opt>] <host>:<port> [<path>]
@@ -54,18 +53,6 @@ struct How {
     path: Option<String>,
 }
 
-/// A node as the one above it knows it.
-struct Node {
-    location: Location,
-    /// The one above would send clients there.
-    chosen: bool,
-    /// Whether it says that it has the file, if it was asked; `None` if it could not tell.
-    verified: Option<Option<bool>>,
-    /// What went wrong.
-    note: &'static str,
-    below: Vec<Node>,
-}
-
 /// Runs it with what follows the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let parsed = match options::parse(&stock::words(arguments), &OPTIONS) {
@@ -101,8 +88,18 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Err(status) => return refuse(STATUS, &format!("{status}\n")),
     };
     let fs = Client::new("xrdmapc").file_system(&url);
-    let (note, nodes) = runtime.wait(map(&fs, &place, &how, &mut HashSet::new()));
-    print(&if how.json { json(&place, &nodes, &how) } else { text(&place, note, &nodes, &how) });
+    let walk = Walk {
+        path: how.path.clone(),
+        refresh: how.refresh,
+        verify: how.verify,
+        enter: how.list != "s",
+        ..Walk::default()
+    };
+    let below = runtime.wait(walk.below(&fs, &mut HashSet::new()));
+    if !how.quiet {
+        tell(&place, &below);
+    }
+    print(&if how.json { json(&place, &below, &how) } else { text(&place, &below, &how) });
     ExitCode::SUCCESS
 }
 
@@ -126,72 +123,31 @@ fn address(place: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// What is below a node, and what went wrong with it. A node that was seen before is not entered again.
-async fn map(
-    fs: &FileSystem,
-    name: &str,
-    how: &How,
-    seen: &mut HashSet<String>,
-) -> (&'static str, Vec<Node>) {
-    let told = |what: &str, error: &Error| {
-        if !how.quiet {
-            let status = Status::from(error.clone()).to_string();
-            complain(&format!("xrdmapc: Unable to {what}; {}\n", status.trim_end()));
-        }
-        note(error)
-    };
-    let all = match fs.locate("*", LocateOptions::NONE).await {
-        Ok(all) => all,
-        Err(error) => return (told(&format!("get {name} subscribers"), &error), Vec::new()),
-    };
-    let mut failed = "";
-    let mut chosen = HashSet::new();
-    if let Some(path) = &how.path {
-        let options = if how.refresh { LocateOptions::REFRESH } else { LocateOptions::NONE };
-        match fs.locate(path, options).await {
-            Ok(some) => chosen.extend(some.into_iter().map(|location| location.address)),
-            Err(error) if error.is_not_found() => {}
-            Err(error) => failed = told(&format!("query {name} about path"), &error),
-        }
+/// Tells what went wrong below a node, in the order in which it did.
+fn tell(name: &str, below: &Below) {
+    if let Some(trouble) = &below.trouble {
+        let what = match trouble {
+            Trouble::Below(_) => format!("get {name} subscribers"),
+            Trouble::Path(_) => format!("query {name} about path"),
+        };
+        let status = Status::from(trouble.error().clone()).to_string();
+        complain(&format!("xrdmapc: Unable to {what}; {}\n", status.trim_end()));
     }
-    let node = |location: Location| Node {
-        chosen: chosen.contains(&location.address),
-        location,
-        verified: None,
-        note: "",
-        below: Vec::new(),
-    };
-    // Servers stand before managers, each kind from the last to the first of the answer.
-    let (managers, mut nodes): (Vec<Node>, Vec<Node>) =
-        all.into_iter().rev().map(node).partition(|node| node.location.is_manager);
-    if how.verify && failed.is_empty() {
-        verify(fs, &mut nodes, how).await;
+    for node in &below.nodes {
+        tell(&shown(&node.location.address), &node.below);
     }
-    // Where one is not told about the path, those below are not asked about it.
-    let how = &How { path: how.path.clone().filter(|_| failed.is_empty()), ..how.clone() };
-    for mut manager in managers {
-        if how.list != "s" && seen.insert(manager.location.address.clone()) {
-            let name = shown(&manager.location.address);
-            let below = fs.beside(&manager.location);
-            (manager.note, manager.below) = Box::pin(map(&below, &name, how, seen)).await;
-        }
-        nodes.push(manager);
-    }
-    (failed, nodes)
 }
 
-/// Asks servers whether they have the file, all at once.
-async fn verify(fs: &FileSystem, nodes: &mut [Node], how: &How) {
-    let Some(path) = &how.path else { return };
-    let mut tasks = JoinSet::new();
-    for (index, node) in nodes.iter().enumerate() {
-        let (server, path) = (fs.beside(&node.location), path.clone());
-        tasks.spawn(async move { (index, server.find(&path).await) });
-    }
-    while let Some(Ok((index, found))) = tasks.join_next().await {
-        let Some(node) = nodes.get_mut(index) else { continue };
-        node.verified = Some(found.as_ref().map(Option::is_some).ok());
-        node.note = found.as_ref().err().map_or("", note);
+/// What went wrong below a manager, in a few words.
+fn trouble_of(below: &Below) -> &'static str {
+    below.trouble.as_ref().map_or("", |trouble| note(trouble.error()))
+}
+
+/// What went wrong with a node.
+fn note_of(node: &Node) -> &'static str {
+    match &node.verified {
+        Some(Err(error)) => note(error),
+        _ => trouble_of(&node.below),
     }
 }
 
@@ -216,12 +172,12 @@ fn shown(address: &str) -> String {
     }
 }
 
-fn text(place: &str, note: &str, nodes: &[Node], how: &How) -> String {
+fn text(place: &str, below: &Below, how: &How) -> String {
     let path = how.path.is_some();
     let mark = |set: bool, letter: char| if set { letter } else { '*' };
     let (asked, verified) = (mark(path, 'r'), mark(path && how.verify, 'v'));
-    let mut out = format!("0*{asked}{verified}* {place}{}\n", bracketed(note));
-    lines(&mut out, nodes, 1, how);
+    let mut out = format!("0*{asked}{verified}* {place}{}\n", bracketed(trouble_of(below)));
+    lines(&mut out, &below.nodes, 1, how);
     out
 }
 
@@ -240,27 +196,27 @@ fn lines(out: &mut String, nodes: &[Node], level: usize, how: &How) {
             let chosen = if node.chosen { '>' } else { ' ' };
             let has = match node.verified {
                 None => ' ',
-                Some(None) => '?',
-                Some(Some(has)) => {
-                    if has {
-                        '+'
-                    } else {
-                        '-'
-                    }
-                }
+                Some(Err(_)) => '?',
+                Some(Ok(true)) => '+',
+                Some(Ok(false)) => '-',
             };
             let kind = if manager { "Man" } else { "Srv" };
-            let (name, note) = (shown(&node.location.address), bracketed(node.note));
+            let (name, note) = (shown(&node.location.address), bracketed(note_of(node)));
             // Writing to a string does not fail.
             let _ = writeln!(out, "{depth:<2}{chosen}{has}  {:indent$}{kind} {name}{note}", "");
         }
-        lines(out, &node.below, level + 1, how);
+        lines(out, &node.below.nodes, level + 1, how);
     }
 }
 
-fn json(place: &str, nodes: &[Node], how: &How) -> String {
-    let map = serde_json::json!({ "name": place, "type": "manager", "servers": servers(nodes, how) });
+fn json(place: &str, below: &Below, how: &How) -> String {
+    let map = serde_json::json!({ "name": place, "type": "manager", "servers": servers(&below.nodes, how) });
     format!("{map}\n")
+}
+
+/// Whether a server has the file, as far as is known.
+fn has(node: &Node) -> bool {
+    node.verified.as_ref().map_or(node.chosen, |has| matches!(has, Ok(true)))
 }
 
 fn servers(nodes: &[Node], how: &How) -> Vec<serde_json::Value> {
@@ -268,14 +224,14 @@ fn servers(nodes: &[Node], how: &How) -> Vec<serde_json::Value> {
     let value = |node: &Node| {
         let mut value = serde_json::json!({ "name": shown(&node.location.address) });
         if how.path.is_some() && !node.location.is_manager {
-            value["hasFile"] = node.verified.map_or(node.chosen, |has| has.unwrap_or(false)).into();
+            value["hasFile"] = has(node).into();
         }
         if node.location.is_manager {
             value["type"] = "manager".into();
-            value["servers"] = servers(&node.below, how).into();
+            value["servers"] = servers(&node.below.nodes, how).into();
         }
-        if !node.note.is_empty() {
-            value["error"] = node.note.into();
+        if !note_of(node).is_empty() {
+            value["error"] = note_of(node).into();
         }
         value
     };
@@ -285,11 +241,12 @@ fn servers(nodes: &[Node], how: &How) -> Vec<serde_json::Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use client::Location;
 
-    fn node(address: &str, is_manager: bool, chosen: bool, below: Vec<Node>) -> Node {
+    fn node(address: &str, is_manager: bool, chosen: bool, nodes: Vec<Node>) -> Node {
         let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
-        let verified = (!is_manager).then_some(Some(chosen));
-        Node { location, chosen, verified, note: "", below }
+        let verified = (!is_manager).then_some(Ok(chosen));
+        Node { location, chosen, verified, about: None, again: false, below: Below { nodes, trouble: None } }
     }
 
     #[test]
@@ -297,15 +254,14 @@ mod tests {
         let deep = vec![node("[::127.0.0.1]:4", false, true, vec![])];
         let mut nodes = vec![node("[::127.0.0.1]:2", false, false, vec![]), node("host:3", true, true, deep)];
         let how = How { list: "all".into(), verify: true, path: Some("/a".into()), ..How::default() };
-        nodes[0].verified = Some(None);
-        nodes[0].note = "op expired";
+        nodes[0].verified = Some(Err(Error::new("stat", "root://h//a", Cause::TimedOut(1))));
         let expected = "0*rv* localhost:1\n   ?  Srv [::ffff:127.0.0.1]:2 [op expired]\n1 >   Man host:3\n  >+       Srv [::ffff:127.0.0.1]:4\n";
-        assert_eq!(text("localhost:1", "", &nodes, &how), expected);
+        let below = Below { nodes, trouble: None };
+        assert_eq!(text("localhost:1", &below, &how), expected);
         let managers = How { list: "m".into(), ..How::default() };
-        assert_eq!(
-            text("h:1", "connect error", &nodes, &managers),
-            "0**** h:1 [connect error]\n1 >   Man host:3\n"
-        );
+        let unreachable = Error::new("locate", "root://h:1//", Cause::Unreachable("refused".into()));
+        let below = Below { trouble: Some(Trouble::Below(unreachable)), ..below };
+        assert_eq!(text("h:1", &below, &managers), "0**** h:1 [connect error]\n1 >   Man host:3\n");
     }
 
     #[test]

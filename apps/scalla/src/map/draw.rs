@@ -1,0 +1,294 @@
+//! The tree of a cluster for people, and as JSON.
+
+use super::Listed;
+use super::walk::{Below, Node, Walk};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+/// How many there are.
+#[derive(Default, Debug, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) managers: usize,
+    pub(super) servers: usize,
+    /// Nodes that do not answer, or not all that they were asked.
+    pub(super) silent: usize,
+    /// Servers that have the file.
+    pub(super) having: usize,
+}
+
+impl Sum {
+    pub(super) fn of(root: &Node) -> Self {
+        let mut sum = Self::default();
+        sum.add(root);
+        sum
+    }
+
+    fn add(&mut self, node: &Node) {
+        if !node.again {
+            let kind = if node.location.is_manager { &mut self.managers } else { &mut self.servers };
+            *kind += 1;
+            self.silent += usize::from(failure(node).is_some());
+            self.having += usize::from(has(node) == Some(true));
+        }
+        node.below.nodes.iter().for_each(|node| self.add(node));
+    }
+}
+
+/// What went wrong with a node, if anything did.
+fn failure(node: &Node) -> Option<&client::Error> {
+    match (&node.about, &node.verified, &node.below.trouble) {
+        (Some(Err(error)), ..) | (_, Some(Err(error)), _) => Some(error),
+        (.., Some(trouble)) => Some(trouble.error()),
+        _ => None,
+    }
+}
+
+/// Whether a server has the file, as far as is known. Managers have none.
+fn has(node: &Node) -> Option<bool> {
+    match &node.verified {
+        _ if node.location.is_manager => None,
+        Some(has) => has.as_ref().ok().copied(),
+        None => Some(node.chosen),
+    }
+}
+
+/// What a node is: as it says itself, or as far as its manager knows.
+fn role(node: &Node) -> &'static str {
+    match &node.about {
+        Some(Ok(about)) => about.role,
+        _ if node.location.is_manager => "manager",
+        _ => "server",
+    }
+}
+
+fn version(node: &Node) -> Option<&str> {
+    node.about.as_ref()?.as_ref().ok()?.version.as_deref()
+}
+
+/// An address as people write it: IPv4 without brackets.
+fn address(node: &Node) -> String {
+    let text = &node.location.address;
+    let plain = || {
+        let (ip, rest) = text.strip_prefix("[::")?.split_once(']')?;
+        let ip: Ipv4Addr = ip.strip_prefix("ffff:").unwrap_or(ip).parse().ok()?;
+        Some(format!("{ip}{rest}"))
+    };
+    plain().unwrap_or_else(|| text.clone())
+}
+
+/// How a node is, in words.
+fn state(node: &Node, walk: &Walk) -> String {
+    let mut words = Vec::new();
+    if let Some(error) = failure(node) {
+        let mut why = format!("does not answer: {}", error.cause());
+        if matches!(node.about, Some(Ok(_))) {
+            why = format!("cannot tell: {}", error.cause());
+        }
+        words.push(why);
+    }
+    if node.again {
+        words.push("again, see above".to_owned());
+    }
+    if walk.path.is_some() {
+        match (has(node), &node.verified) {
+            (Some(true), Some(_)) | (Some(true), None) => words.push("has it".to_owned()),
+            (Some(false), Some(_)) if node.chosen => {
+                words.push("does not have it, against its manager".to_owned())
+            }
+            (None, _) if node.chosen => words.push("below it".to_owned()),
+            _ => {}
+        }
+    }
+    words.join("; ")
+}
+
+/// A line: what stands in front of the address, and the columns behind it.
+struct Line {
+    front: String,
+    role: &'static str,
+    version: Option<String>,
+    state: String,
+}
+
+impl Line {
+    fn of(front: &str, node: &Node, walk: &Walk) -> Self {
+        Self {
+            front: format!("{front}{}", address(node)),
+            role: role(node),
+            version: version(node).map(str::to_owned),
+            state: state(node, walk),
+        }
+    }
+}
+
+/// Puts columns below each other.
+fn aligned(lines: &[Line]) -> String {
+    let width = |of: &dyn Fn(&Line) -> usize| lines.iter().map(of).max().unwrap_or(0);
+    let front = width(&|line| line.front.chars().count());
+    let role = width(&|line| line.role.len());
+    let version = width(&|line| line.version.as_ref().map_or(0, |version| version.chars().count()));
+    let mut out = String::new();
+    for line in lines {
+        let mut text = format!("{:front$}  {:role$}", line.front, line.role);
+        if version > 0 {
+            // Writing to a string does not fail.
+            let _ = write!(text, "  {:version$}", line.version.as_deref().unwrap_or("-"));
+        }
+        let _ = write!(text, "  {}", line.state);
+        out.push_str(text.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// The tree, and the sum below it.
+pub(super) fn tree(root: &Node, walk: &Walk, list: Listed) -> String {
+    let mut lines = vec![Line::of("", root, walk)];
+    branches(&mut lines, &root.below, "", walk, list);
+    let sum = Sum::of(root);
+    let mut out = aligned(&lines);
+    let plural = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let _ = write!(out, "{}, {}", plural(sum.managers, "manager"), plural(sum.servers, "server"));
+    if sum.silent > 0 {
+        let _ = write!(out, ", {} in trouble", sum.silent);
+    }
+    if let Some(path) = &walk.path {
+        let _ = write!(out, "; {path} is on {}", plural(sum.having, "server"));
+    }
+    out.push('\n');
+    out
+}
+
+fn branches(lines: &mut Vec<Line>, below: &Below, indent: &str, walk: &Walk, list: Listed) {
+    let nodes: Vec<&Node> = shown(below, list).collect();
+    for (index, node) in nodes.iter().enumerate() {
+        let (branch, more) = if index + 1 == nodes.len() { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        lines.push(Line::of(&format!("{indent}{branch}"), node, walk));
+        branches(lines, &node.below, &format!("{indent}{more}"), walk, list);
+    }
+}
+
+/// The nodes that are to be shown, in the order of the answer.
+fn shown(below: &Below, list: Listed) -> impl Iterator<Item = &Node> {
+    below.nodes.iter().filter(move |node| list != Listed::M || node.location.is_manager)
+}
+
+/// All servers, wherever in the tree, a line for each.
+pub(super) fn servers(root: &Node, walk: &Walk) -> String {
+    let mut lines = Vec::new();
+    each_server(root, &mut |node| lines.push(Line::of("", node, walk)));
+    aligned(&lines)
+}
+
+fn each_server<'a>(node: &'a Node, found: &mut impl FnMut(&'a Node)) {
+    if !node.location.is_manager {
+        found(node);
+    }
+    for node in &node.below.nodes {
+        each_server(node, found);
+    }
+}
+
+/// The tree, or the list of servers.
+pub(super) fn json(root: &Node, walk: &Walk, list: Listed) -> Value {
+    if list == Listed::S {
+        let mut all = Vec::new();
+        each_server(root, &mut |node| all.push(value(node, walk, list)));
+        return all.into();
+    }
+    value(root, walk, list)
+}
+
+fn value(node: &Node, walk: &Walk, list: Listed) -> Value {
+    let failure = failure(node);
+    let mut value = json!({
+        "address": address(node), "role": role(node), "reachable": !matches!(node.about, Some(Err(_))),
+    });
+    if let Some(version) = version(node) {
+        value["version"] = version.into();
+    }
+    if let Some(error) = failure {
+        value["error"] = error.to_string().into();
+    }
+    if walk.path.is_some()
+        && let Some(has) = has(node)
+    {
+        value["has"] = has.into();
+    }
+    if node.again {
+        value["again"] = true.into();
+    }
+    if node.location.is_manager {
+        value["below"] = shown(&node.below, list).map(|node| self::value(node, walk, list)).collect();
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::walk::{About, Trouble};
+    use super::*;
+    use client::{Cause, Error, Location};
+
+    fn node(address: &str, role: &'static str, nodes: Vec<Node>) -> Node {
+        let is_manager = role != "server";
+        let location = Location { address: address.to_owned(), is_manager, pending: false, writable: true };
+        let about = Some(Ok(About { role, version: None }));
+        let below = Below { nodes, trouble: None };
+        Node { location, chosen: false, verified: None, about, again: false, below }
+    }
+
+    fn cluster() -> Node {
+        let gone = Error::new("connect", "root://h:3//", Cause::Unreachable("refused".into()));
+        let mut dead = node("[::127.0.0.1]:3", "server", vec![]);
+        dead.about = Some(Err(gone.clone()));
+        let mut holder = node("[2001:db8::1]:4", "server", vec![]);
+        holder.chosen = true;
+        let mut sup = node("sup:5", "supervisor", vec![holder]);
+        sup.chosen = true;
+        let mut again = node("sup:5", "supervisor", vec![]);
+        again.again = true;
+        let mut mute = node("mute:6", "manager", vec![]);
+        mute.below.trouble = Some(Trouble::Below(gone));
+        node("top:1", "manager", vec![dead, sup, again, mute])
+    }
+
+    #[test]
+    fn a_tree_tells_roles_states_and_the_sum() {
+        let walk = Walk { path: Some("/f".into()), ..Walk::default() };
+        let expected = "\
+top:1                  manager
+├─ 127.0.0.1:3         server      does not answer: no connection (refused)
+├─ sup:5               supervisor  below it
+│  └─ [2001:db8::1]:4  server      has it
+├─ sup:5               supervisor  again, see above
+└─ mute:6              manager     cannot tell: no connection (refused)
+3 managers, 2 servers, 2 in trouble; /f is on 1 server
+";
+        assert_eq!(tree(&cluster(), &walk, Listed::All), expected);
+        let managers = tree(&cluster(), &Walk::default(), Listed::M);
+        assert!(managers.contains("sup:5") && !managers.contains("127.0.0.1"));
+    }
+
+    #[test]
+    fn servers_alone_are_a_list() {
+        let mut root = cluster();
+        if let Some(sup) = root.below.nodes.get_mut(1) {
+            sup.below.nodes[0].about = Some(Ok(About { role: "server", version: Some("v5".into()) }));
+        }
+        let listed = servers(&root, &Walk::default());
+        let expected = "127.0.0.1:3      server  -   does not answer: no connection (refused)\n[2001:db8::1]:4  server  v5\n";
+        assert_eq!(listed, expected);
+    }
+
+    #[test]
+    fn json_says_the_same() {
+        let walk = Walk { path: Some("/f".into()), ..Walk::default() };
+        let all = json(&cluster(), &walk, Listed::All);
+        assert_eq!(all["below"][1]["below"][0]["has"], true);
+        assert_eq!(all["below"][0]["reachable"], false);
+        assert!(all["below"][0]["error"].as_str().is_some_and(|why| why.contains("refused")));
+        assert_eq!(json(&cluster(), &walk, Listed::S).as_array().map(Vec::len), Some(2));
+    }
+}

@@ -1,0 +1,207 @@
+//! `scalla map`: the tree of a cluster as it is seen from outside, and which of its nodes answer.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Map`]: the command line, and what is done for it |
+//! | `walk` | the tree, walked with questions that any node answers; `xrdmapc` walks it too |
+//! | `draw` | the tree for people, and as JSON |
+
+mod draw;
+pub(crate) mod walk;
+
+use crate::cli::print;
+use client::{Client, Settings, Url};
+use std::collections::HashSet;
+use std::process::ExitCode;
+use std::time::Duration;
+use walk::{Below, Node, Probe, Walk};
+
+/// Draw the tree of a cluster: its managers, supervisors and servers, and which of them do not answer.
+///
+/// Every node is asked. The exit status is 1 when one does not answer or, with --path, no server has the file.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Map {
+    /// Where to begin: root://HOST[:PORT] or HOST[:PORT], mostly the manager on top.
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+    url: Option<String>,
+    /// Mark the servers that have this file.
+    #[arg(long, short, value_name = "PATH")]
+    path: Option<String>,
+    /// Ask every server whether it has the file, do not take the managers' word for it.
+    #[arg(long, short, requires = "path")]
+    verify: bool,
+    /// Have managers look for the file anew.
+    #[arg(long, short, requires = "path")]
+    refresh: bool,
+    /// Show managers and servers (all), managers alone (m), or a plain list of servers (s).
+    #[arg(long, short, value_name = "WHICH", default_value = "all")]
+    list: Listed,
+    /// Names of hosts instead of addresses, where managers know them.
+    #[arg(long, short)]
+    names: bool,
+    /// Tell the version of each node.
+    #[arg(long)]
+    versions: bool,
+    /// Seconds that each node has to answer.
+    #[arg(long, short, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    timeout: u64,
+    /// Tell the tree as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Which nodes are shown.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Listed {
+    All,
+    M,
+    S,
+}
+
+/// Exit status when a node does not answer or nobody has the file, and of a command line that makes no sense.
+const AMISS: u8 = 1;
+const USAGE: u8 = 2;
+
+impl Map {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let client = Client::with(Settings::of_process(), "scalla");
+        Ok(runtime.block_on(self.perform(&client, None)))
+    }
+
+    /// Draws it; without a URL of its own, of the cluster we are at.
+    pub(crate) async fn perform(self, client: &Client, at: Option<&Url>) -> ExitCode {
+        let url = match (&self.url, at) {
+            (Some(text), _) => server(text),
+            (None, Some(url)) => Ok(url.clone()),
+            (None, None) => Err("name the cluster: scalla map root://HOST[:PORT]".to_owned()),
+        };
+        let path = self.path.as_deref().map_or(Ok(None), |path| absolute(path, at).map(Some));
+        let (url, path) = match (url, path) {
+            (Ok(url), Ok(path)) => (url, path),
+            (Err(why), _) | (_, Err(why)) => {
+                crate::cli::complain(&format!("scalla: error: {why}\n"));
+                return ExitCode::from(USAGE);
+            }
+        };
+        let walk = Walk {
+            path,
+            refresh: self.refresh,
+            verify: self.verify,
+            enter: true,
+            names: self.names,
+            probe: Some(Probe { time: Duration::from_secs(self.timeout), version: self.versions }),
+        };
+        let root = root(client, &url, &walk).await;
+        let sum = draw::Sum::of(&root);
+        print(&match (self.json, self.list) {
+            (true, _) => format!("{}\n", draw::json(&root, &walk, self.list)),
+            (false, Listed::S) => draw::servers(&root, &walk),
+            (false, _) => draw::tree(&root, &walk, self.list),
+        });
+        let found = walk.path.is_none() || sum.having > 0;
+        if sum.silent == 0 && found { ExitCode::SUCCESS } else { ExitCode::from(AMISS) }
+    }
+}
+
+/// The URL of a server, for which `host[:port]` will do.
+pub(crate) fn server(text: &str) -> Result<Url, String> {
+    let is_place = !text.contains("://") && !text.starts_with(['/', '-', '.']);
+    let named = if is_place { format!("root://{text}") } else { text.to_owned() };
+    let url = Url::parse(&named).map_err(|error| format!("`{text}`: {error}"))?;
+    if url.host.is_empty() {
+        return Err(format!("`{text}` names no server: root://HOST[:PORT]"));
+    }
+    Ok(url)
+}
+
+/// The path that is meant: relative ones begin at the current folder.
+fn absolute(path: &str, at: Option<&Url>) -> Result<String, String> {
+    match at {
+        _ if path.starts_with('/') => Ok(path.to_owned()),
+        Some(at) if !path.is_empty() => Ok(format!("{}/{path}", at.path.trim_end_matches('/'))),
+        _ => Err(format!("`{path}` does not begin with /")),
+    }
+}
+
+/// The node to begin with, and all below it.
+async fn root(client: &Client, url: &Url, walk: &Walk) -> Node {
+    let fs = client.file_system(url);
+    let about = walk.about(&fs).await;
+    let is_server = matches!(&about, Some(Ok(about)) if about.role == "server");
+    let own = addresses(url).await;
+    let mut seen: HashSet<String> = own.iter().cloned().collect();
+    let mut below = match about {
+        Some(Err(_)) => Below::default(),
+        _ => walk.below(&fs, &mut seen).await,
+    };
+    let mut root = Node {
+        location: client::Location {
+            address: url.authority(),
+            is_manager: !is_server,
+            pending: false,
+            writable: true,
+        },
+        chosen: false,
+        verified: None,
+        about,
+        again: false,
+        below: Below::default(),
+    };
+    if is_server {
+        // A server names itself when it is asked who there is.
+        if let Some(index) = below.nodes.iter().position(|node| own.contains(&node.location.address)) {
+            let itself = below.nodes.remove(index);
+            (root.chosen, root.verified) = (itself.chosen, itself.verified);
+        }
+    }
+    root.below = below;
+    root
+}
+
+/// How managers may call the node of a URL.
+async fn addresses(url: &Url) -> Vec<String> {
+    let mut all = vec![url.authority()];
+    if let Ok(found) = tokio::net::lookup_host((url.host.as_str(), url.port)).await {
+        for address in found {
+            all.push(match address.ip().to_canonical() {
+                std::net::IpAddr::V4(ip) => format!("[::{ip}]:{}", url.port),
+                std::net::IpAddr::V6(ip) => format!("[{ip}]:{}", url.port),
+            });
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_a_url_or_a_host() {
+        let table = [
+            ("h", Ok("root://h:1094")),
+            ("h:7", Ok("root://h:7")),
+            ("[::1]:7", Ok("root://[::1]:7")),
+            ("root://h//a", Ok("root://h:1094//a")),
+            ("/etc", Err("names no server")),
+            ("h:x", Err("`h:x`")),
+            ("gopher://h", Err("no protocol")),
+        ];
+        for (text, expected) in table {
+            match (server(text), expected) {
+                (Ok(url), Ok(expected)) => assert!(url.to_string().starts_with(expected), "{text}: {url}"),
+                (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+                (found, expected) => panic!("{text}: {found:?}, expected {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_absolute_or_begin_where_we_are() {
+        let at = Url::parse("root://h//a/").unwrap();
+        assert_eq!(absolute("b", Some(&at)).as_deref(), Ok("/a/b"));
+        assert_eq!(absolute("/b", Some(&at)).as_deref(), Ok("/b"));
+        assert!(absolute("b", None).is_err());
+    }
+}

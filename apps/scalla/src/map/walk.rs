@@ -1,0 +1,196 @@
+//! The tree of a cluster, walked from one of its nodes: asked are the managers, each for those below it.
+
+use client::xroot::flags::{LocateOptions, ServerFlags};
+use client::{Cause, Error, FileSystem, Location};
+use std::collections::HashSet;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// What is looked for.
+#[derive(Clone, Default)]
+pub(crate) struct Walk {
+    /// The file whose servers are marked.
+    pub(crate) path: Option<String>,
+    /// Managers look for the file anew.
+    pub(crate) refresh: bool,
+    /// Every server is asked whether it has the file.
+    pub(crate) verify: bool,
+    /// Managers are asked for those below them.
+    pub(crate) enter: bool,
+    /// Managers tell names of hosts where they know them, not addresses.
+    pub(crate) names: bool,
+    /// Every node is asked what it is, with this time for its answer. Managers that do not answer are not entered.
+    pub(crate) probe: Option<Probe>,
+}
+
+/// How nodes are asked what they are.
+#[derive(Clone, Copy)]
+pub(crate) struct Probe {
+    /// For the connection and each answer.
+    pub(crate) time: Duration,
+    /// Which version they run is asked too.
+    pub(crate) version: bool,
+}
+
+/// What a node says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct About {
+    pub(crate) role: &'static str,
+    /// `None` if it was not asked, or does not tell.
+    pub(crate) version: Option<String>,
+}
+
+/// A node as the one above it knows it.
+pub(crate) struct Node {
+    pub(crate) location: Location,
+    /// The one above would send clients there.
+    pub(crate) chosen: bool,
+    /// Whether it says that it has the file, if it was asked.
+    pub(crate) verified: Option<Result<bool, Error>>,
+    /// What it is, if it was asked.
+    pub(crate) about: Option<Result<About, Error>>,
+    /// It was met before, and is drawn where that was.
+    pub(crate) again: bool,
+    pub(crate) below: Below,
+}
+
+/// What is below a manager.
+#[derive(Default)]
+pub(crate) struct Below {
+    /// Servers before managers, each kind from the last to the first of the answer.
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) trouble: Option<Trouble>,
+}
+
+/// What a manager did not tell.
+pub(crate) enum Trouble {
+    /// Who is below it.
+    Below(Error),
+    /// Who has the file. Those below it are not asked either.
+    Path(Error),
+}
+
+impl Trouble {
+    pub(crate) const fn error(&self) -> &Error {
+        match self {
+            Self::Below(error) | Self::Path(error) => error,
+        }
+    }
+}
+
+impl Walk {
+    /// Walks what is below a node. Of those that were `seen` before, by their addresses, none is entered again.
+    pub(crate) async fn below(&self, fs: &FileSystem, seen: &mut HashSet<String>) -> Below {
+        let names = if self.names { LocateOptions::PREFNAME } else { LocateOptions::NONE };
+        let all = match self.within(fs, "locate", fs.locate("*", names)).await {
+            Ok(all) => all,
+            Err(error) => return Below { nodes: Vec::new(), trouble: Some(Trouble::Below(error)) },
+        };
+        let mut trouble = None;
+        let mut chosen = HashSet::new();
+        if let Some(path) = &self.path {
+            let refresh = if self.refresh { LocateOptions::REFRESH } else { LocateOptions::NONE };
+            match self.within(fs, "locate", fs.locate(path, names | refresh)).await {
+                Ok(some) => chosen.extend(some.into_iter().map(|location| location.address)),
+                Err(error) if error.is_not_found() => {}
+                Err(error) => trouble = Some(Trouble::Path(error)),
+            }
+        }
+        let node = |location: Location| Node {
+            chosen: chosen.contains(&location.address),
+            location,
+            verified: None,
+            about: None,
+            again: false,
+            below: Below::default(),
+        };
+        let (managers, mut nodes): (Vec<Node>, Vec<Node>) =
+            all.into_iter().rev().map(node).partition(|node| node.location.is_manager);
+        let first = nodes.len();
+        nodes.extend(managers);
+        // Where one is not told about the path, those below are not asked about it.
+        let path = self.path.clone().filter(|_| trouble.is_none());
+        let walk = Self { path, ..self.clone() };
+        walk.ask(fs, &mut nodes).await;
+        for manager in nodes.iter_mut().skip(first).filter(|_| self.enter) {
+            if !seen.insert(manager.location.address.clone()) {
+                manager.again = true;
+            } else if !matches!(manager.about, Some(Err(_))) {
+                manager.below = Box::pin(walk.below(&fs.beside(&manager.location), seen)).await;
+            }
+        }
+        Below { nodes, trouble }
+    }
+
+    /// Asks the nodes of a level what is to be known of each, all at once.
+    async fn ask(&self, fs: &FileSystem, nodes: &mut [Node]) {
+        let mut tasks = JoinSet::new();
+        for (index, node) in nodes.iter().enumerate() {
+            let (walk, fs, is_server) = (self.clone(), fs.beside(&node.location), !node.location.is_manager);
+            tasks.spawn(async move {
+                let about = walk.about(&fs).await;
+                let path = walk.path.as_ref().filter(|_| walk.verify && is_server);
+                let verified = match (path, &about) {
+                    (None, _) => None,
+                    (_, Some(Err(error))) => Some(Err(error.clone())),
+                    (Some(path), _) => {
+                        Some(walk.within(&fs, "stat", fs.find(path)).await.map(|found| found.is_some()))
+                    }
+                };
+                (index, about, verified)
+            });
+        }
+        while let Some(Ok((index, about, verified))) = tasks.join_next().await {
+            if let Some(node) = nodes.get_mut(index) {
+                (node.about, node.verified) = (about, verified);
+            }
+        }
+    }
+
+    /// What a node says of itself, if it is to be asked.
+    pub(crate) async fn about(&self, fs: &FileSystem) -> Option<Result<About, Error>> {
+        let probe = self.probe?;
+        let ask = async {
+            let flags = fs.server().await?.flags;
+            let keys = if probe.version { &["role", "version"][..] } else { &["role"][..] };
+            let mut told = fs.config(keys).await?.into_iter().map(Option::unwrap_or_default);
+            // Real supervisors do not tell by the flags of their login what they are.
+            let role = told.next().and_then(|role| known_role(&role)).unwrap_or(role_of(flags));
+            Ok::<_, Error>(About { role, version: told.next().filter(|version| !version.is_empty()) })
+        };
+        Some(self.within(fs, "ask", ask).await)
+    }
+
+    /// Ends what takes longer than nodes have time, if there is such a time.
+    async fn within<T>(
+        &self,
+        fs: &FileSystem,
+        operation: &'static str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let Some(Probe { time, .. }) = self.probe else { return work.await };
+        let late = |_| {
+            let server = fs.url().authority();
+            Error::new(operation, fs.url().with_path(""), Cause::TimedOut(time.as_secs())).at(server, &[])
+        };
+        tokio::time::timeout(time, work).await.map_err(late)?
+    }
+}
+
+/// Roles as nodes tell them when they are asked for their configuration.
+fn known_role(text: &str) -> Option<&'static str> {
+    ["meta manager", "manager", "supervisor", "server"].into_iter().find(|role| *role == text)
+}
+
+/// The role of one that tells no more than the flags of its login.
+const fn role_of(flags: ServerFlags) -> &'static str {
+    if flags.contains(ServerFlags::ATTR_META) {
+        "meta manager"
+    } else if flags.contains(ServerFlags::ATTR_SUPER) {
+        "supervisor"
+    } else if flags.contains(ServerFlags::IS_MANAGER) {
+        "manager"
+    } else {
+        "server"
+    }
+}
