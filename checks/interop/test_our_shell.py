@@ -2,12 +2,14 @@
 
 import json
 import re
+import stat
 
 import pytest
 
 import clusters
 import hollow
 import peers
+import terminals
 import tools
 
 # Completions and manual pages.
@@ -143,3 +145,284 @@ def test_map_of_nothing():
     tools.scalla("map", "gopher://x").fails(2, "gopher")
     tools.scalla("map", "localhost:1", "--path", "relative").fails(2, "does not begin with /")
     tools.scalla("map", "localhost:1", "--timeout", "3").fails(1, "does not answer", "1 in trouble")
+
+
+# The dialogue of xrdfs.
+
+@pytest.fixture(params=["ours", "theirs"])
+def xrdfs_program(request):
+    return {"ours": lambda: peers.link("xrdfs"), "theirs": lambda: tools.XRDFS}[request.param]()
+
+
+def test_xrdfs_edits_lines_and_remembers_them(server, area, tmp_path, xrdfs_program):
+    area.put("file", b"content\n")
+    prompt = f"[{server.host}] / > "
+    with terminals.Terminal([xrdfs_program, server.host], HOME=str(tmp_path)) as person:
+        person.prompt(prompt)
+        # Ctrl-A goes to the beginning, Ctrl-E to the end.
+        assert person.run(f"at {area / 'file'}\x01c\x05") == "content\n"
+        assert "[ERROR]" in person.run("cd /nope-at-all")
+        # The line before the last, by the arrow.
+        assert person.run("\x1b[A\x1b[A") == "content\n"
+        person.type("\x04")
+        status, rest = person.end()
+        assert (status, rest.endswith("\nGoodbye.\n\n")) == (0, True)
+    kept = tmp_path / ".xrdquery.history"
+    assert kept.read_text().splitlines()[:2] == [f"cat {area / 'file'}", "cd /nope-at-all"]
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    with terminals.Terminal([xrdfs_program, server.host], HOME=str(tmp_path)) as person:
+        person.prompt(prompt)
+        assert "[ERROR]" in person.run("\x1b[A\x1b[A") or "content" in person.shown.decode()
+        person.type("exit\r")
+        status, rest = person.end()
+        assert (status, rest.endswith("Goodbye.\n\n")) == (0, True)
+    assert "exit" not in kept.read_text()
+
+
+def test_xrdfs_is_ended_by_an_interrupt(server, xrdfs_program, tmp_path):
+    with terminals.Terminal([xrdfs_program, server.host], HOME=str(tmp_path)) as person:
+        person.prompt(f"[{server.host}] / > ")
+        person.type("ls")
+        person.until("ls")
+        person.interrupt()
+        assert person.end()[0] == "SIGINT"
+
+
+# The interactive shell.
+
+@pytest.fixture
+def home(tmp_path):
+    """A home of one's own, and where one begins."""
+    (tmp_path / "here").mkdir()
+    return tmp_path
+
+
+def shell(home, *words, **environment):
+    """A person at the shell. Files of this machine are those of `home/here`."""
+    return terminals.Terminal([peers.program(), "shell", *words], cwd=home / "here", HOME=str(home), **{"XDG_STATE_HOME": "", **environment})
+
+
+def prompt(server, path="/"):
+    return f"{server.host} {path}> "
+
+
+def test_shell_goes_about(server, area, home):
+    area.mkdir("dir")
+    area.put("dir/file", b"content\n")
+    area.put("dir/my file", b"blank\n")
+    with shell(home, f"root://{server.host}/{area.path}") as person:
+        person.prompt(prompt(server, area.path))
+        assert person.run("ls").strip("/\n") == "dir"
+        person.run("cd dir")
+        person.until(prompt(server, area / "dir"))
+        assert person.run("pwd").strip() == f"root://{server.host}/{area / 'dir'}"
+        assert person.run("cat file") == "content\n"
+        assert person.run("cat 'my file' my\\ file \"my file\"") == "blank\n" * 3
+        assert person.run(f"cat {area / 'dir/file'}") == person.run(f"cat {area.url('dir/file')}") == "content\n"
+        person.run("mkdir new; exit")
+        assert "`;` has no meaning" in person.shown.decode()
+        assert not (area.local / "dir/new").exists() and not (area.local / "dir/new;").exists()
+        assert "no such directory" in person.run("cd nowhere")
+        person.run("mkdir deep")
+        person.run("cd deep/../deep/./")
+        person.until(prompt(server, area / "dir/deep"))
+        person.run("cd -")
+        person.until(prompt(server, area / "dir"))
+        person.run("cd ../../../..")
+        person.until(prompt(server))
+        assert "unrecognized" in person.run("dance")
+        assert "Copy from the server" in person.run("help get")
+        assert "lpwd" in person.run("help")
+        # A quotation goes on in the next line.
+        person.type(f"cat '{area.path}\r")
+        person.until(terminals.LINE_DONE)
+        person.prompt("> ")
+        person.interrupt()
+        person.prompt(prompt(server))
+        person.type("\x04")
+        assert person.end()[0] == 0
+    assert (area.local / "dir/deep").is_dir()
+
+
+def test_shell_copies(server, area, home):
+    content = tools.data(3_000_000)
+    here = home / "here"
+    area.mkdir("dir")
+    area.put("dir/one.root", content)
+    area.put("dir/two.root", b"2")
+    (here / "a.txt").write_bytes(content)
+    (here / "b.txt").write_bytes(b"b")
+    (here / "sub").mkdir()
+    with shell(home, area.url("")) as person:
+        person.prompt(prompt(server, area.path))
+        person.run("get dir/one.root")
+        person.run("get dir/*.root sub/")
+        person.run("put *.txt dir/")
+        person.run("put a.txt")
+        person.run("cp dir/two.root three.root")
+        person.run("cp three.root file:local.root")
+        person.run("lcd sub")
+        assert person.run("lpwd").strip() == str(here / "sub")
+        person.run("sync dir file:synced")
+        assert "exists" in person.run("get ../" + area.path[1:] + "/dir/one.root")
+        person.type("exit\r")
+        # What failed last is how it ends.
+        assert person.end()[0] == 1
+    assert (here / "one.root").read_bytes() == (here / "sub/one.root").read_bytes() == area.get("a.txt") == area.get("dir/a.txt") == content
+    assert (here / "sub/two.root").read_bytes() == area.get("three.root") == (here / "local.root").read_bytes() == b"2"
+    assert sorted(path.name for path in (here / "sub/synced").iterdir()) == ["a.txt", "b.txt", "one.root", "two.root"]
+
+
+def test_shell_completes(server, area, home):
+    area.mkdir("directory")
+    area.put("directory/with blank", b"blank\n")
+    area.put("directory/with'quote", b"quote\n")
+    area.put("file", b"content\n")
+    (home / "here/local.txt").write_text("x")
+    with shell(home, area.url("")) as person:
+        person.prompt(prompt(server, area.path))
+        for typed, completed, shown in [
+            ("lpw\t", "lpwd", None),
+            ("cat di\tw\t\\ b\t", "cat directory/with\\ blank", "blank\n"),
+            ("cat 'di\twith b\t", "cat 'directory/with blank'", "blank\n"),
+            ("cat fi\t", "cat file", "content\n"),
+            (f"cat {area.path}/fi\t", f"cat {area.path}/file", "content\n"),
+            (f"cat root://{server.host}/{area.path}/fi\t", "/file", "content\n"),
+            ("put lo\t", "put local.txt", None),
+            ("mkdir --par\t new/deep", "mkdir --parents", ""),
+        ]:
+            person.type(typed + "\r")
+            person.until(terminals.LINE_DONE)
+            assert completed in terminals.ESCAPES.sub(b"", person.shown).decode(), typed
+            found = person.until(terminals.AT_PROMPT).removeprefix("\n")
+            assert shown is None or found == shown, typed
+        # What is ambiguous is completed as far as it goes, and then listed. What was just made is found.
+        person.type("cat directory/w\t")
+        person.until("ith")
+        person.type("\t\t")
+        person.until("with blank")
+        person.until("with'quote")
+        person.interrupt()
+        person.prompt(prompt(server, area.path))
+        assert (area.local / "new/deep").is_dir() and area.get("local.txt") == b"x"
+        person.type("cd ne\td\t\r")
+        person.until(terminals.LINE_DONE)
+        person.prompt(prompt(server, area / "new/deep"))
+
+
+def test_shell_completion_waits_for_nobody(home):
+    """A server that is silent does not hold the prompt up for long, and an interrupt of the line works."""
+    with hollow.silent() as silent:
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        with shell(home, host, XRD_STREAMTIMEOUT="60") as person:
+            # It is on its way when somebody knocks.
+            knocked, _ = silent.accept()
+            person.interrupt()
+            person.prompt(f"{host} /> ")
+            person.type("ls fi\t")
+            person.type("\x7f\x7f\x03")
+            person.prompt(f"{host} /> ")
+            person.type("exit\r")
+            assert person.end()[0] == 130
+            knocked.close()
+
+
+def test_shell_remembers_lines(server, home):
+    state = home / "state"
+    with shell(home, server.host, XDG_STATE_HOME=str(state)) as person:
+        person.prompt(prompt(server))
+        person.run("pwd")
+        person.run("pwd")
+        person.run(" lpwd")
+        person.type("\x04")
+        person.end()
+    kept = state / "scalla/history"
+    assert kept.read_text() == "pwd\n"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600 and stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    kept.write_text("".join(f"lpwd {number}\n" for number in range(2500)) + "lpwd\n")
+    with shell(home, server.host, XDG_STATE_HOME=str(state)) as person:
+        person.prompt(prompt(server))
+        assert person.run("\x1b[A").strip() == str(home / "here")
+        # Search backwards.
+        assert "unexpected argument" in person.run("\x122499\x05")
+    lines = kept.read_text().splitlines()
+    assert len(lines) <= 1001 and lines[-1] == "lpwd 2499" and lines[-2] == "lpwd"
+    assert not (home / ".local").exists()
+
+
+def test_shell_command_is_interrupted_and_the_shell_is_not(server, area, home):
+    area.put("growing", b"first\n")
+    area.put("large", b"begin\n" + b"a line of text\n" * (1 << 22))
+    with shell(home, area.url("")) as person:
+        person.prompt(prompt(server, area.path))
+        person.type("tail -f growing\r")
+        person.until("first\r\n")
+        person.interrupt()
+        person.prompt(prompt(server, area.path))
+        person.type("cat large\r")
+        person.until("begin")
+        person.interrupt()
+        person.prompt(prompt(server, area.path))
+        assert len(person.shown) < 1 << 25
+        person.interrupt()
+        person.prompt(prompt(server, area.path))
+        assert "growing" in person.run("ls")
+
+
+def test_shell_outlives_its_server(serve, home):
+    server = serve()
+    peers.place(server.tree / "file", b"content\n")
+    with shell(home, server.host, XRD_CONNECTIONWINDOW="2") as person:
+        person.prompt(prompt(server))
+        assert person.run("cat file") == "content\n"
+        server.restart()
+        assert person.run("cat file") == "content\n"
+        server.kill()
+        assert "scalla: error:" in person.run("cat file")
+        server.start()
+        assert person.run("cat file") == "content\n"
+
+
+def test_shell_goes_to_other_servers(ours, theirs, area_on, home):
+    areas = {server: area_on(server) for server in (ours, theirs)}
+    for server, area in areas.items():
+        area.put("file", server.kind.encode() + b"\n")
+    with shell(home) as person:
+        person.prompt("scalla> ")
+        assert "names no server" in person.run("ls /")
+        assert "at no server" in person.run("pwd")
+        for server, area in areas.items():
+            person.run(f"open root://{server.host}/{area.path}")
+            person.until(prompt(server, area.path))
+            assert person.run("cat file") == server.kind + "\n"
+        person.run(f"connect {ours.host}")
+        person.until(prompt(ours))
+        assert "no connection" in person.run("open localhost:1")
+        person.until(prompt(ours))
+        person.run("cd -")
+        person.until(prompt(theirs, areas[theirs].path))
+        assert ours.host in person.run(f"map {ours.host}")
+
+
+def script(home, *words, text):
+    return tools.run([peers.program(), "shell", *words], input=text.encode(), cwd=home / "here", HOME=str(home))
+
+
+def test_shell_runs_scripts(server, area, home):
+    area.put("file", b"content\n")
+    done = script(home, area.url(""), text="# a comment\n\ncat file # another\nmkdir dir\ncd dir\nput 'b c'\npwd\n")
+    assert (done.status, done.out.splitlines()) == (0, ["content", f"root://{server.host}/{area / 'dir'}"]) and "b c" in done.err
+    (home / "here/b c").write_text("b c")
+    script(home, area.url("dir"), text="put 'b c'\nstat 'b\\\n c'").fails(1)
+    assert area.get("dir/b c") == b"b c"
+    # The status is that of the last command; -e ends at the first that fails.
+    script(home, area.url(""), text="cat nope\ncat file").ok()
+    script(home, area.url(""), text="cat file\ncat nope").fails(1, "nope")
+    done = script(home, "-e", area.url(""), text="cat nope\ncat file\n").fails(1, "nope")
+    assert "content" not in done.out
+    script(home, area.url(""), text="cat file\nexit\ncat nope\n").ok()
+    script(home, area.url(""), text="dance").fails(2, "unrecognized")
+    script(home, area.url(""), text="ls 'open\n").fails(2, "within a quotation")
+    script(home, area.url(""), text="put - x").fails(1, "standard input is the script")
+    script(home, "localhost:1", text="lpwd").fails(1, "no connection")
+    assert not (home / ".local").exists()

@@ -23,6 +23,7 @@ enum Command {
     Admin(crate::admin::Admin),
     Cluster(crate::cluster::Cluster),
     Map(crate::map::Map),
+    Shell(crate::shell::Shell),
     Cp(crate::copy::Cp),
     Sync(crate::copy::SyncCommand),
     #[command(flatten)]
@@ -58,6 +59,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Admin(admin) => admin.run(),
         Command::Cluster(cluster) => cluster.run(),
         Command::Map(map) => map.run(),
+        Command::Shell(shell) => shell.run(),
         Command::Cp(cp) => cp.run(),
         Command::Sync(sync) => sync.run(),
         Command::Files(files) => files.start(),
@@ -205,6 +207,8 @@ mod tests {
             "scalla completions bash",
             "scalla man",
             "scalla man /usr/share/man/man1",
+            "scalla shell",
+            "scalla shell -e h:1094",
             "scalla map h:1094 --path /a --verify -r -l s --json -t 9",
             "scalla map root://h --list m --versions -n",
         ];

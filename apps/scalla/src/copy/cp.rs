@@ -97,7 +97,23 @@ pub(super) fn parallel(text: &str) -> Result<usize, String> {
 }
 
 impl Cp {
-    pub(crate) fn run(mut self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let watch = Watch::default();
+        work::run(&watch, self.perform(None, watch.clone()))
+    }
+
+    /// Copies other places than those of the command line: what to copy, and last where to.
+    pub(crate) fn set_places(&mut self, places: Vec<Place>) {
+        self.places = places;
+    }
+
+    /// Whether a file names more to copy.
+    pub(crate) const fn has_list(&self) -> bool {
+        self.from.is_some()
+    }
+
+    /// Copies until `watch` is cancelled, over the connections of a client where there is one.
+    pub(crate) async fn perform(mut self, shared: Option<&Client>, watch: Watch) -> anyhow::Result<ExitCode> {
         let mut settings = Settings::of_process();
         if let Some(streams) = self.streams {
             // The connection that carries the requests is one more.
@@ -112,9 +128,13 @@ impl Cp {
             _ => Style::Normal,
         };
         let all = CopyAll { sources, target, recursive: self.recursive, parallel: self.parallel, options };
-        let watch = Watch::default();
         let show = Arc::new(Show::new(style, !self.no_progress));
-        work::run(&watch, copy(all, settings, show, watch.clone()))
+        // A number of streams is a setting of the client.
+        let client = match shared {
+            Some(client) if self.streams.is_none() => client.clone(),
+            _ => Client::with(settings, "scalla"),
+        };
+        copy(all, &client, show, watch).await
     }
 
     fn options(&self, settings: &Settings) -> CopyOptions {
@@ -178,10 +198,9 @@ fn list(file: &str) -> anyhow::Result<Vec<Place>> {
         .collect()
 }
 
-async fn copy(all: CopyAll, settings: Settings, show: Arc<Show>, watch: Watch) -> anyhow::Result<ExitCode> {
-    let client = Client::with(settings, "scalla");
+async fn copy(all: CopyAll, client: &Client, show: Arc<Show>, watch: Watch) -> anyhow::Result<ExitCode> {
     let listener: Arc<dyn Listener> = show.clone();
-    match Copier::new(&client).copy_all(&all, listener, &watch).await {
+    match Copier::new(client).copy_all(&all, listener, &watch).await {
         Ok(tally) => {
             show.summary(&tally);
             let bad = tally.failed > 0 || show.has_failed();

@@ -60,7 +60,18 @@ fn algorithm(text: &str) -> Result<Algorithm, String> {
 
 impl SyncCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let settings = Settings::of_process();
+        let watch = Watch::default();
+        work::run(&watch, self.perform(None, watch.clone()))
+    }
+
+    /// Makes other places alike than those of the command line.
+    pub(crate) fn set_places(&mut self, source: Place, target: Place) {
+        (self.source, self.target) = (source, target);
+    }
+
+    /// Works until `watch` is cancelled, over the connections of a client where there is one.
+    pub(crate) async fn perform(self, shared: Option<&Client>, watch: Watch) -> anyhow::Result<ExitCode> {
+        let client = shared.cloned().unwrap_or_else(|| Client::with(Settings::of_process(), "scalla"));
         let style = match (self.quiet, self.verbose, self.json) {
             (true, ..) => Style::Quiet,
             (_, true, _) => Style::Verbose,
@@ -79,22 +90,20 @@ impl SyncCommand {
             delete: self.delete,
             dry_run: self.dry_run,
             parallel: self.parallel,
-            options: CopyOptions::of(&settings),
+            options: CopyOptions::of(client.settings()),
         };
-        let watch = Watch::default();
         let show = Arc::new(Show::new(style, !self.no_progress && !self.dry_run));
-        work::run(&watch, run(sync, settings, style, show, watch.clone()))
+        run(sync, &client, style, show, watch).await
     }
 }
 
 async fn run(
     sync: Sync,
-    settings: Settings,
+    client: &Client,
     style: Style,
     show: Arc<Show>,
     watch: Watch,
 ) -> anyhow::Result<ExitCode> {
-    let client = Client::with(settings, "scalla");
     let listener: Arc<dyn Listener> = show.clone();
     let dry_run = sync.dry_run;
     let tell = |step: &Step| {
@@ -109,7 +118,7 @@ async fn run(
             print(&format!("{what} {place}\n"));
         }
     };
-    match Copier::new(&client).sync(&sync, tell, listener, &watch).await {
+    match Copier::new(client).sync(&sync, tell, listener, &watch).await {
         Ok(tally) => {
             if !dry_run {
                 show.summary(&tally);

@@ -2,20 +2,26 @@
 
 use super::Shell;
 use crate::cli::{complain, print};
+use crate::editor::{self, Editor, History, Typed};
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 /// Runs commands until there are no more.
 pub(super) fn run(shell: &mut Shell) -> ExitCode {
+    // A person's lines are edited and remembered. What does not come from a terminal is shown, so that the output reads
+    // like a dialogue.
+    let editor =
+        editor::is_dialogue().then(|| Editor::start((), History::of_xrdfs(), is_worth).ok()).flatten();
     loop {
         let cwd = shell.cwd.as_deref().unwrap_or("/");
-        let Some(line) = read(shell, format!("[{}] {cwd} > ", shell.fs.url().authority())) else { break };
+        let prompt = format!("[{}] {cwd} > ", shell.fs.url().authority());
+        let Some(line) = read(shell, editor.as_ref(), prompt) else { break };
         let words = split(&line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         if line.is_empty() {
             continue;
         }
-        if matches!(words.first(), Some(&("exit" | "quit"))) {
+        if ends(&words) {
             break;
         }
         if let Err(status) = shell.run(&words) {
@@ -26,21 +32,43 @@ pub(super) fn run(shell: &mut Shell) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// A line, and those that follow as long as a quotation is open; `None` at the end. What does not come from a terminal is
-/// shown, so that the output reads like a dialogue.
-fn read(shell: &Shell, prompt: String) -> Option<String> {
-    shell.runtime.aside(move || {
-        let shown = !std::io::IsTerminal::is_terminal(&std::io::stdin());
-        let mut line = read_one(&prompt, shown)?;
-        while is_open(&line) {
-            line.push('\n');
-            line.push_str(&read_one("> ", shown)?);
-        }
-        Some(line)
-    })?
+fn ends(words: &[&str]) -> bool {
+    matches!(words.first(), Some(&("exit" | "quit")))
 }
 
-fn read_one(prompt: &str, shown: bool) -> Option<String> {
+/// Whether a line is to be remembered.
+fn is_worth(line: &str) -> bool {
+    let words = split(line);
+    !words.is_empty() && !ends(&words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// A line, and those that follow as long as a quotation is open; `None` at the end.
+fn read(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<String> {
+    let mut line = read_one(shell, editor, prompt)?;
+    while is_open(&line) {
+        line.push('\n');
+        line.push_str(&read_one(shell, editor, "> ".to_owned())?);
+    }
+    Some(line)
+}
+
+fn read_one(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<String> {
+    let Some(editor) = editor else {
+        return shell.runtime.aside(move || read_plain(&prompt))?;
+    };
+    match shell.runtime.wait(editor.read(prompt)) {
+        Typed::Line(line) => Some(line),
+        Typed::End => None,
+        // The real program has no answer to an interrupt, so it ends by it.
+        Typed::Interrupted => {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::INT).ok();
+            None
+        }
+    }
+}
+
+fn read_plain(prompt: &str) -> Option<String> {
+    let shown = !std::io::IsTerminal::is_terminal(&std::io::stdin());
     print(prompt);
     std::io::stdout().flush().ok();
     let mut bytes = Vec::new();
@@ -91,6 +119,15 @@ fn split(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_that_are_remembered() {
+        for (line, expected) in
+            [("ls /", true), ("", false), ("  ", false), ("exit", false), (" quit now", false)]
+        {
+            assert_eq!(is_worth(line), expected, "{line}");
+        }
+    }
 
     #[test]
     fn words_and_quotations() {

@@ -1,0 +1,112 @@
+//! [`History`]: the file in which lines are kept from one dialogue to the next.
+//!
+//! A line of it is a line that was typed, as in the file that GNU readline writes. Lines are appended as they come, so
+//! several dialogues at once do not overwrite each other's. What cannot be kept is not kept, and nobody is bothered with it.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
+
+/// Nobody else sees the file, or what is in its folder.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+
+/// A file of lines.
+#[derive(Clone, Debug)]
+pub(crate) struct History {
+    path: PathBuf,
+    /// The file is ours alone, so it is cut when it grows too long.
+    is_ours: bool,
+}
+
+impl History {
+    /// That of `scalla shell`: `scalla/history` in the folder for state (`XDG_STATE_HOME`, or `~/.local/state`).
+    pub(crate) fn of_shell() -> Option<Self> {
+        let absolute = |path: PathBuf| path.is_absolute().then_some(path);
+        let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).and_then(absolute);
+        let state = named.or_else(|| Some(home()?.join(".local/state")))?;
+        Some(Self { path: state.join("scalla/history"), is_ours: true })
+    }
+
+    /// That of `xrdfs`, which the program of this name of XRootD uses too.
+    pub(crate) fn of_xrdfs() -> Option<Self> {
+        Some(Self { path: home()?.join(".xrdquery.history"), is_ours: false })
+    }
+
+    /// The last lines, at most so many. A file of ours that holds more than twice of that is cut.
+    pub(crate) fn lines(&self, most: usize) -> Vec<String> {
+        let Ok(bytes) = fs::read(&self.path) else { return Vec::new() };
+        let text = String::from_utf8_lossy(&bytes);
+        let all: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+        let last = all.get(all.len().saturating_sub(most)..).unwrap_or_default();
+        if self.is_ours {
+            fs::set_permissions(&self.path, Permissions::from_mode(FILE_MODE)).ok();
+            if all.len() > most.saturating_mul(2) {
+                self.replace(last);
+            }
+        }
+        last.iter().map(ToString::to_string).collect()
+    }
+
+    /// Keeps a line. One that has line feeds in it would come back as several, so it is not kept.
+    pub(crate) fn add(&self, line: &str) {
+        if line.contains('\n') {
+            return;
+        }
+        if self.is_ours
+            && let Some(folder) = self.path.parent()
+        {
+            DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).ok();
+        }
+        let opened = OpenOptions::new().append(true).create(true).mode(FILE_MODE).open(&self.path);
+        // One write for all of it, so that lines of two dialogues do not mix.
+        if let Ok(mut file) = opened {
+            file.write_all(format!("{line}\n").as_bytes()).ok();
+        }
+    }
+
+    fn replace(&self, lines: &[&str]) {
+        let temporary = self.path.with_extension(format!("{}", std::process::id()));
+        let opened = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary);
+        let written =
+            opened.and_then(|mut file| file.write_all(format!("{}\n", lines.join("\n")).as_bytes()));
+        if written.and_then(|()| fs::rename(&temporary, &self.path)).is_err() {
+            fs::remove_file(&temporary).ok();
+        }
+    }
+}
+
+fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_kept_for_oneself_and_not_without_end() {
+        let folder = std::env::temp_dir().join(format!("scalla-history-{}", std::process::id()));
+        let history = History { path: folder.join("state/history"), is_ours: true };
+        assert!(history.lines(3).is_empty());
+        for line in ["a", "b b", "two\nlines", "c", "d"] {
+            history.add(line);
+        }
+        let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&history.path), mode(&folder.join("state"))), (FILE_MODE, FOLDER_MODE));
+        assert_eq!(history.lines(3), ["b b", "c", "d"]);
+        assert_eq!(fs::read_to_string(&history.path).unwrap(), "a\nb b\nc\nd\n");
+        for line in ["e", "f", "g"] {
+            history.add(line);
+        }
+        fs::set_permissions(&history.path, Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(history.lines(3), ["e", "f", "g"]);
+        assert_eq!(fs::read_to_string(&history.path).unwrap(), "e\nf\ng\n");
+        assert_eq!(mode(&history.path), FILE_MODE);
+        let shared = History { is_ours: false, ..history };
+        assert_eq!(shared.lines(1), ["g"]);
+        assert_eq!(fs::read_to_string(&shared.path).unwrap(), "e\nf\ng\n");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,104 @@
+//! Lines typed at a terminal: edited, remembered, completed.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Editor`]: reads lines while connections are driven |
+//! | `history` | [`History`]: the file in which lines are kept |
+
+mod history;
+
+pub(crate) use history::History;
+
+use rustyline::error::ReadlineError;
+use rustyline::history::{History as _, MemHistory};
+use rustyline::{CompletionType, Config, Helper};
+use std::io::{self, IsTerminal};
+use std::sync::mpsc;
+use tokio::sync::oneshot;
+
+/// Lines that can be called back.
+const REMEMBERED_MAX: usize = 1000;
+
+/// What a person did at a prompt.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Typed {
+    Line(String),
+    /// Ctrl-C: the line is given up.
+    Interrupted,
+    /// Ctrl-D, or there is no terminal any more.
+    End,
+}
+
+/// Reads lines on a thread of its own, so that whoever waits for one can do other things meanwhile.
+pub(crate) struct Editor {
+    asks: mpsc::Sender<Ask>,
+}
+
+struct Ask {
+    prompt: String,
+    typed: oneshot::Sender<Typed>,
+}
+
+/// Whether a person sits there: both what is typed and what is shown go to a terminal.
+pub(crate) fn is_dialogue() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+impl Editor {
+    /// `helper` completes words; lines of which `worth` says so are remembered, and kept in `history`.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn start(
+        helper: impl Helper + Send + 'static,
+        history: Option<History>,
+        worth: fn(&str) -> bool,
+    ) -> io::Result<Self> {
+        let (asks, asked) = mpsc::channel();
+        let work = move || serve(helper, history, worth, &asked);
+        std::thread::Builder::new().name("editor".to_owned()).spawn(work)?;
+        Ok(Self { asks })
+    }
+
+    /// Shows a prompt and waits for a line.
+    pub(crate) async fn read(&self, prompt: String) -> Typed {
+        let (typed, line) = oneshot::channel();
+        let asked = self.asks.send(Ask { prompt, typed });
+        if asked.is_err() { Typed::End } else { line.await.unwrap_or(Typed::End) }
+    }
+}
+
+fn serve(
+    helper: impl Helper,
+    history: Option<History>,
+    worth: fn(&str) -> bool,
+    asked: &mpsc::Receiver<Ask>,
+) {
+    let config = Config::builder().completion_type(CompletionType::List).build();
+    let mut lines = MemHistory::with_config(&config);
+    lines.set_max_len(REMEMBERED_MAX).ok();
+    let Ok(mut editor) = rustyline::Editor::with_history(config, lines) else { return };
+    editor.set_helper(Some(helper));
+    for line in history.iter().flat_map(|history| history.lines(REMEMBERED_MAX)) {
+        editor.add_history_entry(line).ok();
+    }
+    for Ask { prompt, typed } in asked {
+        let done = match editor.readline(&prompt) {
+            Ok(line) => {
+                // Of lines that repeat the one before, one is enough.
+                if worth(&line)
+                    && editor.add_history_entry(line.as_str()).is_ok_and(|is_new| is_new)
+                    && let Some(history) = &history
+                {
+                    history.add(&line);
+                }
+                Typed::Line(line)
+            }
+            Err(ReadlineError::Interrupted) => Typed::Interrupted,
+            Err(_) => Typed::End,
+        };
+        if typed.send(done).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What is understood at the prompt: the definition of its commands, and a line taken by it.
+
+use crate::copy::{Cp, SyncCommand};
+use crate::files::Files;
+use crate::map::Map;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
+use std::path::PathBuf;
+
+const HELP: &str = "\
+{subcommands}
+
+`help COMMAND` tells more. A path begins at the current directory of the server, for get and put also at that of this machine; \
+root://HOST//PATH is anywhere, and for cp and sync file:PATH is on this machine. Blanks in names are quoted as in any shell. \
+Ctrl-C stops a command, Ctrl-D ends the shell.
+";
+
+/// A line.
+#[derive(Parser, Debug)]
+#[command(name = "shell", multicall = true, help_template = HELP, subcommand_help_heading = "Commands")]
+pub(super) struct Line {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub(super) enum Command {
+    /// Go to a server: root://HOST[:PORT][//PATH] or HOST[:PORT].
+    #[command(visible_alias = "connect")]
+    Open {
+        /// The server, and the directory to begin in.
+        #[arg(value_name = "URL", value_hint = ValueHint::Url)]
+        url: String,
+    },
+    /// Go to another directory of the server; - is the one before.
+    Cd {
+        /// The directory, / if it is not named.
+        #[arg(value_name = "DIR", value_hint = ValueHint::Url, default_value = "/")]
+        path: String,
+    },
+    /// Tell where we are at the server.
+    Pwd,
+    /// Go to another directory of this machine.
+    Lcd {
+        /// The directory, your home if it is not named.
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: Option<PathBuf>,
+    },
+    /// Tell where we are on this machine.
+    Lpwd,
+    #[command(flatten)]
+    Files(Files),
+    /// Copy from the server to this machine.
+    ///
+    /// Of several places the last one is on this machine: what to copy to. With one alone it is the current directory.
+    Get(Cp),
+    /// Copy from this machine to the server.
+    ///
+    /// Of several places the last one is at the server: what to copy to. With one alone it is the current directory.
+    Put(Cp),
+    /// Copy files at the server, to and from others: file:PATH is on this machine.
+    Cp(Cp),
+    /// Make a directory like another one: file:PATH is on this machine.
+    Sync(SyncCommand),
+    Map(Map),
+    /// End the shell.
+    #[command(visible_alias = "quit")]
+    Exit,
+}
+
+/// A line that was understood: the command, and its places as they were written.
+pub(super) struct Parsed {
+    pub(super) command: Command,
+    pub(super) places: Vec<String>,
+}
+
+/// The definition, complete.
+pub(super) fn definition() -> clap::Command {
+    let mut definition = Line::command();
+    definition.build();
+    definition
+}
+
+/// Takes the words of a line.
+pub(super) fn parse(words: &[String]) -> Result<Parsed, clap::Error> {
+    let mut definition = Line::command();
+    let mut matches = definition.try_get_matches_from_mut(words)?;
+    let mut places = Vec::new();
+    if let Some((_, of)) = matches.subcommand() {
+        for id in ["places", "source", "target"] {
+            let raw = of.try_get_raw(id).ok().flatten().into_iter().flatten();
+            places.extend(raw.map(|place| place.to_string_lossy().into_owned()));
+        }
+    }
+    let line = Line::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut definition))?;
+    Ok(Parsed { command: line.command, places })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    fn parsed(line: &str) -> Result<Parsed, ErrorKind> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&words).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn lines() {
+        definition().debug_assert();
+        for line in [
+            "open h:1094",
+            "connect root://h//a",
+            "cd",
+            "cd ..",
+            "cd -",
+            "pwd",
+            "lcd",
+            "lcd /tmp",
+            "lpwd",
+            "ls -l",
+            "cat a b",
+            "get -r a b",
+            "put a",
+            "cp file:a b",
+            "sync a file:b --delete",
+            "map",
+            "map h --versions",
+            "exit",
+            "quit",
+        ] {
+            assert!(parsed(line).is_ok(), "{line}: {:?}", parsed(line).err());
+        }
+        for (line, kind) in [
+            ("dance", ErrorKind::InvalidSubcommand),
+            ("open", ErrorKind::MissingRequiredArgument),
+            ("cd a b", ErrorKind::UnknownArgument),
+            ("get", ErrorKind::MissingRequiredArgument),
+            ("serve /", ErrorKind::InvalidSubcommand),
+            ("help", ErrorKind::DisplayHelp),
+            ("help get", ErrorKind::DisplayHelp),
+            ("get --help", ErrorKind::DisplayHelp),
+        ] {
+            assert_eq!(parsed(line).err(), Some(kind), "{line}");
+        }
+    }
+
+    #[test]
+    fn places_are_known_as_they_were_written() {
+        let places = |line: &str| parsed(line).map(|parsed| parsed.places);
+        assert_eq!(places("get -r a file:b"), Ok(vec!["a".into(), "file:b".into()]));
+        assert_eq!(places("sync -n a file:b"), Ok(vec!["a".into(), "file:b".into()]));
+        assert_eq!(places("ls a"), Ok(vec![]));
+    }
+
+    #[test]
+    fn copies_are_explained_in_the_words_of_the_shell() {
+        let about = |name: &str| {
+            let definition = definition();
+            let command = definition.find_subcommand(name).expect("a command");
+            command.get_about().map(ToString::to_string).unwrap_or_default()
+        };
+        assert!(about("get").starts_with("Copy from the server"), "{}", about("get"));
+        assert!(about("put").starts_with("Copy from this machine"), "{}", about("put"));
+        assert!(about("cp").contains("file:PATH") && about("sync").contains("file:PATH"));
+    }
+}

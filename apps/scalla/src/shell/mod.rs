@@ -1,0 +1,177 @@
+//! `scalla shell`: commands on a server, one after the other, typed or read from a script.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Shell`]: the command line, and lines until there are no more |
+//! | `line` | what is understood at the prompt |
+//! | `words` | a line taken apart into words |
+//! | `work` | what the commands do |
+//! | `places` | what places stand for, here and at the server |
+//! | `complete` | completion of what is typed |
+//! | `names` | what is in the folders of servers, for completion |
+
+mod complete;
+mod line;
+mod names;
+mod places;
+mod words;
+mod work;
+
+use crate::cli::complain;
+use crate::copy::work::INTERRUPTED;
+use crate::editor::{self, Editor, History, Typed};
+use crate::files::Context;
+use client::{Client, Settings, Source};
+use names::Names;
+use std::io::BufRead;
+use std::process::ExitCode;
+use tokio::sync::mpsc;
+use work::{Done, Worker};
+
+/// Run commands on a server, one after the other, with line editing, completion and history.
+///
+/// `help` tells which. Lines that do not come from a terminal are run as a script; the exit status is that of the last command.
+#[derive(clap::Args, Debug)]
+pub(crate) struct Shell {
+    /// Where to begin: root://HOST[:PORT][//DIR] or HOST[:PORT].
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+    url: Option<String>,
+    /// End at the first command that fails.
+    #[arg(long = "errexit", short = 'e')]
+    stops: bool,
+}
+
+/// Exit status of a line that makes no sense.
+const USAGE: u8 = 2;
+
+impl Shell {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut settings = Settings::of_process();
+        if !settings.is_set("StreamErrorWindow") {
+            // Who types a command again wants it to be tried again.
+            settings.set("StreamErrorWindow", "0", Source::Option)?;
+        }
+        let context = Context { client: Client::with(settings, "scalla"), base: None };
+        let names = Names::new(runtime.handle().clone(), context);
+        let lines = if editor::is_dialogue() {
+            let helper = complete::Words::new(names.clone());
+            Lines::Typed(Editor::start(helper, History::of_shell(), is_worth)?)
+        } else {
+            Lines::Script(script()?)
+        };
+        let status = runtime.block_on(async {
+            let worker = Worker::new(names, matches!(lines, Lines::Script(_)))?;
+            Ok(self.dialogue(lines, worker).await)
+        });
+        // An answer that somebody still waits for in vain keeps nobody from leaving.
+        runtime.shutdown_background();
+        status
+    }
+
+    async fn dialogue(self, mut lines: Lines, mut worker: Worker) -> ExitCode {
+        let is_script = matches!(lines, Lines::Script(_));
+        let mut status = ExitCode::SUCCESS;
+        // Without the server it was written for a script makes no sense.
+        let mut stops = is_script;
+        let mut done = match &self.url {
+            Some(url) => worker.begin(url).await,
+            None => Done::Status(status),
+        };
+        loop {
+            (status, stops) = match done {
+                Done::Exit => return status,
+                Done::Interrupted => (ExitCode::from(INTERRUPTED), stops || is_script),
+                Done::Status(status) => (status, stops),
+            };
+            if stops && status != ExitCode::SUCCESS {
+                return status;
+            }
+            stops = self.stops;
+            done = match lines.next(worker.prompt()).await {
+                Read::End => return status,
+                Read::Nothing => Done::Status(status),
+                Read::Words(words) => worker.run(&words).await,
+                Read::Wrong(why) => {
+                    complain(&format!("scalla: error: {why}\n"));
+                    Done::Status(ExitCode::from(USAGE))
+                }
+            };
+        }
+    }
+}
+
+/// Where lines come from.
+enum Lines {
+    Typed(Editor),
+    Script(mpsc::Receiver<String>),
+}
+
+/// What came.
+enum Read {
+    Words(Vec<String>),
+    /// An empty line, a comment, or one that was given up.
+    Nothing,
+    /// A line that makes no sense.
+    Wrong(String),
+    End,
+}
+
+impl Lines {
+    /// The words of a line, and of those that follow as long as a quotation is open.
+    async fn next(&mut self, prompt: String) -> Read {
+        let mut text = String::new();
+        let mut prompt = prompt;
+        loop {
+            match self.line(prompt).await {
+                Typed::Line(line) => text.push_str(&line),
+                Typed::Interrupted => return Read::Nothing,
+                Typed::End if text.is_empty() => return Read::End,
+                Typed::End => return Read::Wrong("the last line ends within a quotation".to_owned()),
+            }
+            let split = words::split(&text);
+            if split.is_open() {
+                text.push('\n');
+                prompt = "> ".to_owned();
+                continue;
+            }
+            return match (split.words.is_empty(), split.operator) {
+                (true, _) => Read::Nothing,
+                (_, Some(sign)) => {
+                    Read::Wrong(format!("`{sign}` has no meaning here; quote it where it is part of a name"))
+                }
+                (_, None) => Read::Words(split.words.into_iter().map(|word| word.text).collect()),
+            };
+        }
+    }
+
+    async fn line(&mut self, prompt: String) -> Typed {
+        match self {
+            Self::Typed(editor) => editor.read(prompt).await,
+            Self::Script(lines) => lines.recv().await.map_or(Typed::End, Typed::Line),
+        }
+    }
+}
+
+/// Whether a line is to be remembered: not those that begin with a blank.
+fn is_worth(line: &str) -> bool {
+    line.starts_with(|letter: char| !letter.is_whitespace())
+}
+
+/// The lines of the standard input, read on a thread so that connections are driven meanwhile.
+fn script() -> std::io::Result<mpsc::Receiver<String>> {
+    let (tell, lines) = mpsc::channel(1);
+    let read = move || {
+        let mut input = std::io::stdin().lock();
+        let mut bytes = Vec::new();
+        while input.read_until(b'\n', &mut bytes).is_ok_and(|read| read > 0) {
+            let line = String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
+            if tell.blocking_send(line).is_err() {
+                return;
+            }
+            bytes.clear();
+        }
+    };
+    std::thread::Builder::new().name("script".to_owned()).spawn(read)?;
+    Ok(lines)
+}

@@ -1,0 +1,180 @@
+//! What places stand for in a shell, where paths begin at a server or on this machine.
+
+use crate::files::Context;
+use client::Url;
+use client::copy::{Place, has_wildcard, matches};
+use std::path::{Path, PathBuf};
+
+/// Where a plain path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Side {
+    /// On this machine.
+    Here,
+    /// At the server.
+    There,
+}
+
+/// What `text` is: a URL, `-`, `file:` and a path of this machine, or a path on that side.
+pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, String> {
+    let is_url = text.contains("://") && !text.starts_with(['/', '.']);
+    if text == "-" || is_url {
+        return Place::parse(text).map_err(|error| format!("`{text}`: {error}"));
+    }
+    match (text.strip_prefix("file:"), side) {
+        (Some(""), _) => Err(format!("`{text}` names no file")),
+        (Some(path), _) => Ok(Place::Local(path.into())),
+        (None, Side::Here) => Ok(Place::Local(text.into())),
+        (None, Side::There) => context.url(text).map(Place::Remote).map_err(|error| error.to_string()),
+    }
+}
+
+/// What is copied from one side to the other, and last where to: one place alone goes to the current folder there.
+pub(super) fn across(
+    texts: &[String],
+    from: Side,
+    context: &Context,
+    listed: bool,
+) -> Result<Vec<Place>, String> {
+    let to = if from == Side::Here { Side::There } else { Side::Here };
+    let (sources, target) = match texts {
+        [target] if listed => (&[][..], target.as_str()),
+        [_] => (texts, "."),
+        [sources @ .., target] => (sources, target.as_str()),
+        [] => (texts, "."),
+    };
+    let mut places = Vec::new();
+    for text in sources {
+        match place(text, from, context)? {
+            Place::Local(path) if has_wildcard(text) => places.extend(expanded(&path)?),
+            place => places.push(place),
+        }
+    }
+    places.push(place(target, to, context)?);
+    Ok(places)
+}
+
+/// The files of this machine that a path with wildcards stands for, sorted. One that exists under this very name is itself.
+fn expanded(pattern: &Path) -> Result<Vec<Place>, String> {
+    let exists = |path: &PathBuf| path.symlink_metadata().is_ok();
+    if exists(&pattern.to_path_buf()) {
+        return Ok(vec![Place::Local(pattern.to_path_buf())]);
+    }
+    let mut found = vec![PathBuf::new()];
+    for component in pattern.components() {
+        let part = component.as_os_str().to_string_lossy();
+        if !has_wildcard(&part) {
+            found.iter_mut().for_each(|path| path.push(component));
+            continue;
+        }
+        found = found
+            .iter()
+            .flat_map(|folder| names(folder, &part).into_iter().map(|name| folder.join(name)))
+            .collect();
+    }
+    found.retain(exists);
+    if found.is_empty() {
+        Err(format!("`{}` stands for no file", pattern.display()))
+    } else {
+        Ok(found.into_iter().map(Place::Local).collect())
+    }
+}
+
+/// The names in a folder that are meant, sorted.
+fn names(folder: &Path, pattern: &str) -> Vec<String> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_meant =
+        |name: &String| matches(pattern, name) && (pattern.starts_with('.') || !name.starts_with('.'));
+    let mut names: Vec<String> = names.filter(is_meant).collect();
+    names.sort();
+    names
+}
+
+/// The same folder without `.` and `..` in its path.
+pub(super) fn tidy(url: &Url) -> Url {
+    let mut parts: Vec<&str> = Vec::new();
+    for part in url.path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    Url { path: format!("/{}", parts.join("/")), ..url.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::{Client, Settings};
+
+    fn context() -> Context {
+        Context { client: Client::with(Settings::default(), "test"), base: Url::parse("root://h//a").ok() }
+    }
+
+    #[test]
+    fn plain_paths_are_on_the_side_that_is_meant() {
+        let of = |text: &str, side: Side| place(text, side, &context()).map(|place| place.to_string());
+        let table = [
+            ("b", Side::There, Ok("root://h:1094//a/b")),
+            ("../b", Side::There, Ok("root://h:1094//b")),
+            ("b", Side::Here, Ok("b")),
+            ("file:b", Side::There, Ok("b")),
+            ("file:///b", Side::There, Ok("/b")),
+            ("root://g//b", Side::Here, Ok("root://g:1094//b")),
+            ("-", Side::There, Ok("-")),
+            ("file:", Side::There, Err("names no file")),
+            ("gopher://x", Side::Here, Err("gopher")),
+        ];
+        for (text, side, expected) in table {
+            match (of(text, side), expected) {
+                (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{text}"),
+                (Err(why), Err(part)) => assert!(why.contains(part), "{text}: {why}"),
+                (found, expected) => panic!("{text}: {found:?}, expected {expected:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn copies_go_across() {
+        let of = |texts: &[&str], from: Side, listed: bool| {
+            let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+            let places = across(&texts, from, &context(), listed).unwrap();
+            places.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["f"], Side::There, false), ["root://h:1094//a/f", "."]);
+        assert_eq!(
+            of(&["f", "g", "d/"], Side::There, false),
+            ["root://h:1094//a/f", "root://h:1094//a/g", "d/"]
+        );
+        assert_eq!(of(&["f"], Side::Here, false), ["f", "root://h:1094//a"]);
+        assert_eq!(of(&["f", "/g"], Side::Here, false), ["f", "root://h:1094//g"]);
+        assert_eq!(of(&["d"], Side::There, true), ["d"]);
+    }
+
+    #[test]
+    fn wildcards_of_this_machine_are_resolved() {
+        let folder = std::env::temp_dir().join(format!("scalla-places-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("d1")).unwrap();
+        for name in ["d1/b.root", "d1/a.root", "d1/.c.root", "x[1]"] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        let found = |pattern: &str| {
+            let names = |places: Vec<Place>| places.iter().filter_map(Place::name).collect::<Vec<_>>();
+            expanded(&folder.join(pattern)).map(names)
+        };
+        assert_eq!(found("d?/*.root").as_deref(), Ok(&["a.root".to_owned(), "b.root".to_owned()][..]));
+        assert_eq!(found("x[1]").as_deref(), Ok(&["x[1]".to_owned()][..]));
+        assert!(found("nope*").unwrap_err().contains("no file"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn folders_are_named_plainly() {
+        for (path, expected) in [("/", "/"), ("/a/../b/.//c/", "/b/c"), ("/../..", "/"), ("//a", "/a")] {
+            let url = Url { path: path.to_owned(), ..Url::parse("root://h//").unwrap() };
+            assert_eq!(tidy(&url).path, expected);
+        }
+    }
+}

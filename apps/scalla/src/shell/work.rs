@@ -1,0 +1,218 @@
+//! [`Worker`]: what the commands do, and what an interrupt does to them.
+
+use super::line::{self, Command};
+use super::names::{Names, locked};
+use super::places::{Side, across, place, tidy};
+use crate::cli::{complain, print};
+use crate::files::Context;
+use client::copy::{Place, Watch};
+use client::{Scheme, Url};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::ExitCode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How a line ended.
+pub(super) enum Done {
+    Status(ExitCode),
+    Interrupted,
+    /// The shell is to end.
+    Exit,
+}
+
+/// Why a command failed, in one line; `None` when it has told so itself, with its exit status.
+type Ended = Result<ExitCode, String>;
+
+/// Runs commands, and knows where we are.
+pub(super) struct Worker {
+    names: Names,
+    /// Where `cd -` goes.
+    before: Option<Url>,
+    interrupts: Signal,
+    is_script: bool,
+}
+
+impl Worker {
+    /// From now on an interrupt ends commands, not the program. Must be called on the runtime.
+    pub(super) fn new(names: Names, is_script: bool) -> std::io::Result<Self> {
+        Ok(Self { names, before: None, interrupts: signal(SignalKind::interrupt())?, is_script })
+    }
+
+    /// Goes where the shell was told to begin. Whoever sits there is there even if nobody answers yet.
+    pub(super) async fn begin(&mut self, url: &str) -> Done {
+        if let Ok(url) = crate::map::server(url) {
+            locked(&self.names.context).base = Some(tidy(&url));
+        }
+        self.run(&["open".to_owned(), url.to_owned()]).await
+    }
+
+    fn context(&self) -> Context {
+        locked(&self.names.context).clone()
+    }
+
+    pub(super) fn prompt(&self) -> String {
+        let Some(base) = self.context().base else { return "scalla> ".to_owned() };
+        let authority = base.authority();
+        let port = format!(":{}", Scheme::Root.default_port());
+        format!("{} {}> ", authority.strip_suffix(&port).unwrap_or(&authority), base.path)
+    }
+
+    /// Runs a line.
+    pub(super) async fn run(&mut self, words: &[String]) -> Done {
+        let line::Parsed { command, places } = match line::parse(words) {
+            Ok(parsed) => parsed,
+            Err(error) => {
+                // Help comes this way too, with status 0.
+                error.print().ok();
+                return Done::Status(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
+            }
+        };
+        if matches!(command, Command::Exit) {
+            return Done::Exit;
+        }
+        // An interrupt that came while nothing ran is none of this command.
+        match signal(SignalKind::interrupt()) {
+            Ok(interrupts) => self.interrupts = interrupts,
+            Err(error) => return told(Err(error.to_string())),
+        }
+        let context = self.context();
+        let watch = Watch::default();
+        let is_copy =
+            matches!(command, Command::Get(_) | Command::Put(_) | Command::Cp(_) | Command::Sync(_));
+        let (before, is_script) = (self.before.clone(), self.is_script);
+        let done = {
+            let mut work = pin!(perform(command, places, &context, before, watch.clone(), is_script));
+            tokio::select! {
+                done = &mut work => Some(done),
+                _ = self.interrupts.recv() => {
+                    watch.cancel();
+                    // A copy cleans up, unless one has no time for that either.
+                    tokio::select! {
+                        _ = &mut work, if is_copy => None,
+                        _ = self.interrupts.recv(), if is_copy => None,
+                        else => None,
+                    }
+                }
+            }
+        };
+        // A command may have changed anything.
+        self.names.forget();
+        match done {
+            None => {
+                complain("\n");
+                Done::Interrupted
+            }
+            Some(Ok(Outcome::Status(status))) => Done::Status(status),
+            Some(Ok(Outcome::At(url))) => {
+                self.before = locked(&self.names.context).base.replace(url);
+                Done::Status(ExitCode::SUCCESS)
+            }
+            Some(Err(why)) => told(Err(why)),
+        }
+    }
+}
+
+/// What a command came to.
+enum Outcome {
+    Status(ExitCode),
+    /// From now on we are there.
+    At(Url),
+}
+
+fn told(ended: Ended) -> Done {
+    Done::Status(ended.unwrap_or_else(|why| {
+        complain(&format!("scalla: error: {why}\n"));
+        ExitCode::FAILURE
+    }))
+}
+
+/// Does what a command says. Dropping the future stops it.
+async fn perform(
+    command: Command,
+    places: Vec<String>,
+    context: &Context,
+    before: Option<Url>,
+    watch: Watch,
+    is_script: bool,
+) -> Result<Outcome, String> {
+    let status = match command {
+        Command::Exit => ExitCode::SUCCESS,
+        Command::Pwd => {
+            let base = context.base.as_ref().ok_or("we are at no server; `open URL` goes to one")?;
+            say(base)
+        }
+        Command::Lpwd => say(std::env::current_dir().map_err(|error| error.to_string())?.display()),
+        Command::Lcd { dir } => lcd(dir)?,
+        Command::Open { url } => return enter(context, crate::map::server(&url)?).await,
+        Command::Cd { path } => {
+            let url = match (path.as_str(), before) {
+                ("-", Some(before)) => before,
+                ("-", None) => return Err("there was no directory before this one".to_owned()),
+                (path, _) => context.url(path).map_err(|error| error.to_string())?,
+            };
+            return enter(context, url).await;
+        }
+        Command::Files(files) => files.run(context).await,
+        Command::Get(mut cp) => {
+            cp.set_places(across(&places, Side::There, context, cp.has_list())?);
+            cp.perform(Some(&context.client), watch).await.map_err(why)?
+        }
+        Command::Put(mut cp) => {
+            let places = across(&places, Side::Here, context, cp.has_list())?;
+            if is_script && places.contains(&Place::Stream) {
+                return Err("the standard input is the script, it cannot be copied".to_owned());
+            }
+            cp.set_places(places);
+            cp.perform(Some(&context.client), watch).await.map_err(why)?
+        }
+        Command::Cp(mut cp) => {
+            let places = all(&places, context)?;
+            if is_script && places.first() == Some(&Place::Stream) {
+                return Err("the standard input is the script, it cannot be copied".to_owned());
+            }
+            cp.set_places(places);
+            cp.perform(Some(&context.client), watch).await.map_err(why)?
+        }
+        Command::Sync(mut sync) => {
+            if let Ok([source, target]) = <[Place; 2]>::try_from(all(&places, context)?) {
+                sync.set_places(source, target);
+            }
+            sync.perform(Some(&context.client), watch).await.map_err(why)?
+        }
+        Command::Map(map) => map.perform(&context.client, context.base.as_ref()).await,
+    };
+    Ok(Outcome::Status(status))
+}
+
+fn why(error: anyhow::Error) -> String {
+    format!("{error:#}")
+}
+
+fn say(what: impl std::fmt::Display) -> ExitCode {
+    print(&format!("{what}\n"));
+    ExitCode::SUCCESS
+}
+
+/// Places that are at the server unless they say otherwise.
+fn all(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
+    texts.iter().map(|text| place(text, Side::There, context)).collect()
+}
+
+fn lcd(dir: Option<PathBuf>) -> Ended {
+    let home = || std::env::var_os("HOME").map(PathBuf::from);
+    let dir = dir.or_else(home).ok_or("HOME is not set")?;
+    std::env::set_current_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes sure that a folder is there. The root of a server is, if the server is.
+async fn enter(context: &Context, url: Url) -> Result<Outcome, String> {
+    let url = tidy(&url);
+    let fs = context.client.file_system(&url);
+    if url.path == "/" {
+        fs.server().await.map_err(|error| error.to_string())?;
+    } else if !fs.is_dir(&url.path).await.map_err(|error| error.to_string())? {
+        return Err(format!("{url}: no such directory"));
+    }
+    Ok(Outcome::At(url))
+}
