@@ -1,6 +1,9 @@
 """Our `xrdfs` and the real one on the same server, ours and the real one in turn: what they print and how they end, for the
 same command lines. The NUL that ends a server's text is the only thing that the real one prints and ours does not."""
 
+import io
+import zipfile
+
 import pytest
 
 import peers
@@ -55,7 +58,7 @@ def differences(pair, lines):
 
 
 READ_ONLY = {
-    "ls": [("ls", *words) for words in LISTINGS if "-Z" not in words],
+    "ls": [("ls", *words) for words in LISTINGS],
     "stat": [("stat", *words) for words in STATS],
     "statvfs": [("statvfs", path) for path in ("@", "@/ten", "@/nope", "/")],
     "locate": [("locate", *words) for words in LOCATES],
@@ -131,3 +134,17 @@ def test_what_came_after_the_installed_version(ours, area_on):
     tools.xrdfs(ours, "locate", "-rdn", area / "a", program=program).ok()
     tools.xrdfs(ours, "cache", "evict", area / "a", program=program).fails(54, "[3000] ")
     tools.xrdfs(ours, "cache", "remove", area / "a", program=program).fails(50, "[ERROR] Invalid arguments")
+
+
+def test_members_of_archives(pair):
+    """`ls -Z`: the names of the members, with the status of the archive."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as made:
+        for name in ("b", "dir/", "dir/c", "a"):
+            made.writestr(name, name * 1000)
+    for area in pair.areas:
+        for name, data in (("a.zip", written.getvalue()), ("no.zip", b"no archive"), ("empty.zip", b"")):
+            area.put(name, data)
+        area.age()
+    lines = [("ls", *options, f"@/{name}") for options in (("-Z",), ("-l", "-Z"), ("-Z", "-u"), ("-C", "-Z")) for name in ("a.zip", "no.zip", "empty.zip", "nope.zip", "dir")]
+    assert not differences(pair, lines)

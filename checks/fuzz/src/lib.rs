@@ -12,6 +12,7 @@
 //! |---------------------|----------------------------------------------------|
 //! | `requests`          | a request frame; a stream of them                  |
 //! | `replies`           | a response frame; a stream of them; bodies         |
+//! | `archives`          | a ZIP archive                                      |
 //! | `cgi`               | `path?cgi`, login texts                            |
 //! | `cms`               | a frame between cluster nodes; a stream of them    |
 //! | `paths`             | a logical path                                     |
@@ -20,6 +21,7 @@
 //! | `journals`          | what an earlier run left to be put right at start  |
 //! | `stored_attributes` | what the server itself stores beside a file        |
 
+pub mod archives;
 pub mod cgi;
 pub mod cms;
 pub mod configuration;
@@ -36,6 +38,7 @@ pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, under the names of their corpus folders and libFuzzer programs.
 pub const TARGETS: &[Target] = &[
+    ("archives", archives::target),
     ("cgi", cgi::target),
     ("cms", cms::target),
     ("configuration", configuration::target),

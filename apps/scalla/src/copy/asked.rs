@@ -29,6 +29,19 @@ pub(crate) fn checksum(text: &str) -> Result<ChecksumWish, String> {
     Ok(ChecksumWish { algorithm, against })
 }
 
+/// Bytes a second, with `k`, `m` or `g` behind it.
+pub(super) fn rate(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last().map(u8::to_ascii_lowercase) {
+        Some(b'k') => (text.len() - 1, 10),
+        Some(b'm') => (text.len() - 1, 20),
+        Some(b'g') => (text.len() - 1, 30),
+        _ => (text.len(), 0),
+    };
+    let number = text.get(..digits).and_then(|digits| digits.parse::<u64>().ok());
+    let rate = number.and_then(|number| number.checked_mul(1 << shift)).filter(|rate| *rate > 0);
+    rate.ok_or_else(|| "bytes a second: a number, with k, m or g behind it".to_owned())
+}
+
 /// A path, a URL, or `-`.
 pub(super) fn place(text: &str) -> Result<Place, String> {
     Place::parse(text).map_err(|error| error.to_string())
@@ -37,6 +50,15 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates() {
+        assert_eq!((rate("7"), rate("10k"), rate("2G")), (Ok(7), Ok(10_240), Ok(2 << 30)));
+        for bad in ["", "k", "0", "-1", "1x", "1.5m", "99999999999999999999", "18446744073709551615k", "1é"]
+        {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn checksums() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use client::copy::{
-    ChecksumWish, Copier, CopyAll, CopyError, CopyOptions, Listener, PARALLEL, Place, SOURCES_MAX,
+    ChecksumWish, Copier, CopyAll, CopyError, CopyOptions, Listener, PARALLEL, Place, Rate, SOURCES_MAX,
     ThirdParty, Watch,
 };
 use client::{Client, Settings, Source};
@@ -53,6 +53,21 @@ pub(crate) struct Cp {
     /// Servers copy from each other, the bytes do not pass through here: first where both can, only or not at all.
     #[arg(long, value_name = "WHEN", conflicts_with_all = ["sources", "extreme", "resume"])]
     tpc: Option<Tpc>,
+    /// Copy this member of the source, which is a ZIP archive (?xrdcl.unzip=MEMBER in a URL says the same).
+    #[arg(long, value_name = "MEMBER")]
+    zip: Option<String>,
+    /// Add the source to the target, which is a ZIP archive at a server.
+    #[arg(long, conflicts_with_all = ["force", "resume", "recursive", "tpc"])]
+    zip_append: bool,
+    /// Copy extended attributes too.
+    #[arg(long)]
+    xattrs: bool,
+    /// Copy no faster than this, in bytes a second; k, m and g may follow.
+    #[arg(long, value_name = "RATE", value_parser = asked::rate)]
+    rate: Option<u64>,
+    /// Give up a file that comes slower than this for ten seconds.
+    #[arg(long, value_name = "RATE", value_parser = asked::rate)]
+    rate_min: Option<u64>,
     /// Most files at once.
     #[arg(long, value_name = "N", default_value_t = PARALLEL, value_parser = parallel)]
     parallel: usize,
@@ -156,6 +171,11 @@ impl Cp {
             Some(Tpc::First) => ThirdParty::First,
             Some(Tpc::Only) => ThirdParty::Only,
         };
+        options.zip_member.clone_from(&self.zip);
+        options.zip_append = self.zip_append;
+        options.attributes |= self.xattrs;
+        options.rate = self.rate.map(Rate::new);
+        options.rate_min = self.rate_min.or(options.rate_min);
         options.checksums.clone_from(&self.checksum);
         options.retries = self.retry.unwrap_or(options.retries);
         options

@@ -4,6 +4,7 @@
 //! own code and words.
 
 use client::xroot::ErrorCode;
+use client::zip::ZipError;
 use client::{Cause, ConnectionError, Demand, Error};
 use std::fmt;
 use std::process::ExitCode;
@@ -28,8 +29,10 @@ pub(crate) mod code {
     pub(crate) const AUTH_FAILED: u16 = 204;
     pub(crate) const OPERATION_EXPIRED: u16 = 206;
     pub(crate) const INTERRUPTED: u16 = 212;
+    pub(crate) const THRESHOLD_EXCEEDED: u16 = 213;
     pub(crate) const INVALID_REDIRECT: u16 = 208;
     pub(crate) const INVALID_RESPONSE: u16 = 209;
+    pub(crate) const NOT_FOUND: u16 = 304;
     pub(crate) const CHECKSUM_ERROR: u16 = 305;
     pub(crate) const REDIRECT_LIMIT: u16 = 306;
     pub(crate) const ERROR_RESPONSE: u16 = 400;
@@ -73,6 +76,31 @@ impl Status {
     /// With words.
     pub(crate) fn saying(self, message: impl Into<String>) -> Self {
         Self { message: message.into(), ..self }
+    }
+
+    /// With the system's number of an error.
+    pub(crate) fn numbered(self, number: i32) -> Self {
+        Self { number, ..self }
+    }
+
+    /// What is wrong with a ZIP archive.
+    pub(crate) fn archive(error: &ZipError) -> Self {
+        match error {
+            ZipError::NoEnd => {
+                Self::error(code::DATA_ERROR).saying("End-of-central-directory signature not found.")
+            }
+            ZipError::Missing(_) => Self::error(code::NOT_FOUND),
+            ZipError::Exists(_) => Self::error(code::INVALID_OPERATION)
+                .numbered(libc::EEXIST)
+                .saying("The file already exists in the ZIP archive."),
+            ZipError::BadData(_) => Self::error(code::DATA_ERROR)
+                .numbered(libc::ENOMSG)
+                .saying("[zlib] inflate : corrupted data."),
+            ZipError::Unsupported(_) => {
+                Self::error(code::NOT_SUPPORTED).saying("The compression algorithm is not supported!")
+            }
+            other => Self::error(code::DATA_ERROR).saying(other.to_string()),
+        }
     }
 
     /// What the system said.
@@ -151,6 +179,8 @@ impl Status {
             code::INTERRUPTED => "Operation interrupted",
             code::INVALID_REDIRECT => "Invalid redirect URL",
             code::INVALID_RESPONSE => "Invalid response",
+            code::THRESHOLD_EXCEEDED => "Threshold exceeded",
+            code::NOT_FOUND => "Resource not found",
             code::CHECKSUM_ERROR => "CheckSum error",
             code::REDIRECT_LIMIT => "Redirect limit has been reached",
             code::ERROR_RESPONSE => "Error response",

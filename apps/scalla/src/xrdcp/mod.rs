@@ -16,9 +16,12 @@ mod plan;
 
 use crate::cli::complain;
 use crate::copy::work;
-use crate::stock::{self, Side, Status, code};
+use crate::stock::{self, INVALID_ARGUMENTS, Side, Status, code};
 use bar::Bar;
-use client::copy::{Against, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, ThirdParty, Watch};
+use client::copy::{
+    Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Rate, ThirdParty, Watch,
+};
+use client::digest::Algorithm;
 use client::xroot::ErrorCode;
 use client::{Client, Settings};
 use options::{Instead, Order};
@@ -92,10 +95,6 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     }
     let client = Client::with(settings, "xrdcp");
     let planned = plan::jobs(&mut order, &client).await;
-    let jobs = match planned.and_then(|jobs| possible(&order, &jobs).map(|()| jobs)) {
-        Ok(jobs) => jobs,
-        Err(refusal) => return told(&refusal),
-    };
     let mut options = CopyOptions::of(client.settings());
     options.force = order.force;
     options.resume = order.resume;
@@ -105,6 +104,13 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     options.sources = order.sources.and_then(|sources| usize::try_from(sources).ok()).unwrap_or(1);
     options.third_party = order.third_party;
     options.zip_member.clone_from(&order.zip_member);
+    options.zip_append = order.zip_append;
+    options.attributes |= order.attributes;
+    options.rate = order.rate.map(Rate::new);
+    let jobs = match planned.and_then(|jobs| possible(&order, &options, &jobs).map(|()| jobs)) {
+        Ok(jobs) => jobs,
+        Err(refusal) => return told(&refusal),
+    };
     let shown = !order.no_progress && std::io::stdout().is_terminal();
     let bar = Arc::new(Bar::new(shown, jobs.len(), order.parallel > 1));
     let ended = all(&jobs, &order, &options, &Copier::new(&client), &bar, watch).await;
@@ -113,21 +119,28 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
 }
 
 /// What is known beforehand to be impossible.
-fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
+fn possible(order: &Order, options: &CopyOptions, jobs: &[Job]) -> Result<(), Refusal> {
     let not_supported = |text: &str| Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).saying(text)));
-    if let Some(option) = order.missing {
-        return not_supported(option);
+    let at_source = || Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
+    if order.zip_append && (order.force || order.resume) {
+        let text = "Invalid argument combination: ( continue | force ) + zip-append.";
+        return Err(Refusal::Run(INVALID_ARGUMENTS.numbered(libc::EINVAL).saying(text)));
     }
     let is_local = |job: &Job| job.source.url().is_none() || job.target.url().is_none();
     if order.third_party == ThirdParty::Only && jobs.iter().any(is_local) {
         return not_supported("Cannot do a third-party-copy for local file.");
     }
-    // The copy engine cannot yet. A copy of the whole archive is not what was asked for.
-    if order.zip_member.is_some() {
-        return not_supported("--zip");
+    // An archive knows one checksum of a member, and its server knows those of the archive.
+    let of_member = |wish: &ChecksumWish| {
+        matches!(wish.against, Against::Value(_) | Against::PrintTarget)
+            || wish.algorithm.is_none_or(|algorithm| algorithm == Algorithm::Zcrc32)
+    };
+    let from_archive = jobs.iter().any(|job| options.member_of(&job.source).is_some());
+    if from_archive && !order.checksums.iter().all(of_member) {
+        return at_source();
     }
     if order.sources.is_some_and(|sources| sources > 1) && jobs.iter().any(|job| job.source.url().is_none()) {
-        return Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
+        return at_source();
     }
     Ok(())
 }
@@ -263,6 +276,8 @@ fn status(error: &CopyError, job: &Job) -> Status {
         CopyError::NotContinued { why, .. } => Status::error(code::INVALID_OPERATION).saying(why),
         CopyError::Checksum { .. } => Status::error(code::CHECKSUM_ERROR),
         CopyError::Usage(text) => Status::error(code::NOT_SUPPORTED).saying(text),
+        CopyError::Archive { place, error } => Status::archive(error).at(side_of(place)),
+        CopyError::Slow { .. } => Status::error(code::THRESHOLD_EXCEEDED).at(Side::Source),
         CopyError::Cancelled => Status::error(code::INTERRUPTED),
         CopyError::NoSource { .. } => Status::error(code::NO_REPLICAS),
         other => Status::error(code::INTERNAL).saying(other.to_string()),

@@ -130,8 +130,11 @@ pub(super) struct Order {
     pub(super) source_cgi: String,
     pub(super) target_cgi: String,
     pub(super) proxy: bool,
-    /// What was asked for and is not built.
-    pub(super) missing: Option<&'static str>,
+    pub(super) zip_append: bool,
+    /// Extended attributes go along.
+    pub(super) attributes: bool,
+    /// Most bytes a second.
+    pub(super) rate: Option<u64>,
 }
 
 /// What is printed instead of a copy.
@@ -185,14 +188,11 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
                     _ => return Err(refuse(format!("Invalid option, '-T {value}' "))),
                 }
             }
-            "xattr" => order.missing = Some("--xattr"),
-            "xrate" => {
-                rate(&value)?;
-                order.missing = Some("--xrate");
-            }
+            "xattr" => order.attributes = true,
+            "xrate" => order.rate = Some(rate(&value)?),
             "xrate-threshold" => set("XRateThreshold", &rate(&value)?.to_string()),
             "zip" => order.zip_member = Some(value),
-            "zip-append" => order.missing = Some("--zip-append"),
+            "zip-append" => order.zip_append = true,
             "zip-mtln-cksum" => set("ZipMtlnCksum", "1"),
             // What changes nothing here: --allow-http, --dynamic-src, --path, --server, --verbose.
             _ => {}

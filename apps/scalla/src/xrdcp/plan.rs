@@ -191,18 +191,11 @@ fn local(word: &str, path: &Path, recursive: bool, found: &mut Vec<Found>) -> Re
 }
 
 /// A file of a server, or with `-r` those below a folder.
-async fn remote(
-    url: &Url,
-    order: &mut Order,
-    client: &Client,
-    found: &mut Vec<Found>,
-) -> Result<(), Refusal> {
-    let mut url = url.clone();
-    if let Some(member) = url.cgi.remove("xrdcl.unzip") {
-        order.zip_member.get_or_insert(member);
-    }
+async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found>) -> Result<(), Refusal> {
+    let url = url.clone();
     let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-    let member = order.zip_member.as_deref().and_then(|member| member.rsplit('/').next());
+    let member = url.cgi.get("xrdcl.unzip").or(order.zip_member.as_ref());
+    let member = member.and_then(|member| member.rsplit('/').next());
     let below = member.unwrap_or(&named).to_owned();
     let fs = client.file_system(&url);
     let failed = |error: client::Error| Refusal::Status(Status::from(error));
@@ -239,7 +232,7 @@ async fn remote_target(url: &Url, several: bool, order: &Order, client: &Client)
     let there = client.file_system(url).find(&url.path).await;
     match there.map_err(|error| Refusal::Status(Status::from(error)))? {
         Some(there) if there.is_dir() => Ok(true),
-        Some(_) if !order.force && !order.resume => {
+        Some(_) if !order.force && !order.resume && !order.zip_append => {
             Err(Refusal::Run(Status::error(code::INVALID_OPERATION).saying("file exists")))
         }
         Some(_) if several => Err(no_folder()),

@@ -2,7 +2,7 @@
 
 use super::Shell;
 use crate::cli::complain;
-use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
+use crate::stock::{INVALID_ARGUMENTS, Side, Status, text};
 use client::{Client, OpenWith, Url};
 use std::io::Write;
 use std::time::Duration;
@@ -132,9 +132,4 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
         }
     };
     shell.wait(show)
-}
-
-/// The members of a ZIP archive.
-pub(super) fn members(_: &Shell, _: &str, _: bool) -> Result<(), Status> {
-    Err(Status::error(code::NOT_SUPPORTED).saying("listing of ZIP archives"))
 }

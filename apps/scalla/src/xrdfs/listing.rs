@@ -4,7 +4,8 @@ use super::{Shell, flags};
 use crate::cli::{complain, print};
 use crate::stock::{Status, text};
 use client::xroot::codes::QueryType;
-use client::{Checksum, Entry, Error, FileSystem, ListWith, StatInfo, together};
+use client::zip::{Archive, ArchiveError, Member};
+use client::{Checksum, Entry, Error, FileSystem, ListWith, OpenWith, StatInfo, together};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tokio::task::JoinSet;
@@ -54,7 +55,7 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
         let how = How { with, apart: has('u') || has('D'), recursive: has('R') };
         shell.wait(everything(shell.fs.clone(), path, how))?
     } else if has('Z') {
-        return super::content::members(shell, &path, has('l'));
+        Found { lines: shell.runtime.wait(members(&shell.fs, &path, &stat))?, partial: false }
     } else {
         let server = shell.fs.url().authority();
         Found { lines: vec![Line { server, path, stat: Some(stat), checksum: None }], partial: false }
@@ -64,6 +65,23 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
         complain("[!] Some of the requests failed. The result may be incomplete.\n");
     }
     Ok(())
+}
+
+/// The members of a ZIP archive, with its own status, but for the size.
+async fn members(fs: &FileSystem, path: &str, stat: &StatInfo) -> Result<Vec<Line>, Status> {
+    let file = fs.client().open(&fs.url().with_path(path), &OpenWith::read()).await?;
+    let archive = Archive::open(&file).await.map_err(|error| match error {
+        ArchiveError::Read(error) => Status::from(error),
+        ArchiveError::Zip(error) => Status::archive(&error),
+    })?;
+    let server = fs.url().authority();
+    let line = |member: &Member| Line {
+        server: server.clone(),
+        path: format!("{path}/{}", member.name()),
+        stat: Some(StatInfo { size: member.size, ..stat.clone() }),
+        checksum: None,
+    };
+    Ok(archive.members().iter().map(line).collect())
 }
 
 /// The entries of a directory, and if asked for of those below it, nearest first.

@@ -18,6 +18,8 @@ pub(super) struct Checks {
     asked: Vec<Option<JoinSet<Result<Checksum, CopyError>>>>,
     /// What they were, when they have come.
     heard: Vec<Option<Checksum>>,
+    /// What the source brings along and nobody asked for.
+    implied: Vec<(Algorithm, String)>,
 }
 
 impl Checks {
@@ -29,9 +31,23 @@ impl Checks {
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
         let (mut wishes, mut asked) = (Vec::new(), Vec::new());
-        let at = source.location();
-        for (algorithm, against) in Self::wishes(copier, at.as_ref().or(target.url()), options).await {
+        let (at, known) = (source.location(), source.known.as_slice());
+        let mut options = options.clone();
+        if let Some((first, _)) = known.first() {
+            // What the source brings along is what `auto` stands for.
+            for wish in options.checksums.iter_mut().filter(|wish| wish.algorithm.is_none()) {
+                wish.algorithm = Some(*first);
+            }
+        }
+        for (algorithm, against) in Self::wishes(copier, at.as_ref().or(target.url()), &options).await {
             let wanted = matches!(against, Against::EachOther | Against::PrintSource);
+            let came = known.iter().find(|(kind, _)| *kind == algorithm && wanted);
+            if let Some((_, value)) = came {
+                let sum = Checksum { kind: algorithm.name().to_owned(), value: value.clone() };
+                asked.push(Some(std::iter::once(async { Ok(sum) }).collect()));
+                wishes.push((algorithm, against));
+                continue;
+            }
             asked.push(at.as_ref().filter(|_| wanted).map(|url| {
                 let mut asking = JoinSet::new();
                 if let From::Many(crowd) = &source.from {
@@ -47,7 +63,11 @@ impl Checks {
             }));
             wishes.push((algorithm, against));
         }
-        Ok(Self { wishes, asked, heard: Vec::new() })
+        let compared = |kind: &Algorithm| {
+            wishes.iter().any(|(algorithm, against)| algorithm == kind && *against == Against::EachOther)
+        };
+        let implied = known.iter().filter(|(kind, _)| !compared(kind)).cloned().collect();
+        Ok(Self { wishes, asked, heard: Vec::new(), implied })
     }
 
     /// What is wished, with the type that a server has for `auto`.
@@ -69,7 +89,9 @@ impl Checks {
 
     /// Sums to compute while the bytes pass.
     pub(super) fn sums(&self) -> Vec<Running> {
-        self.wishes.iter().map(|(algorithm, _)| Running::new(*algorithm)).collect()
+        let wished = self.wishes.iter().map(|(algorithm, _)| algorithm);
+        let all = wished.chain(self.implied.iter().map(|(algorithm, _)| algorithm));
+        all.map(|algorithm| Running::new(*algorithm)).collect()
     }
 
     /// Waits for what the source's server says.
@@ -93,6 +115,10 @@ impl Checks {
         sums: &[digest::Checksum],
     ) -> Result<Vec<(Place, Checksum)>, CopyError> {
         let mut told = Vec::new();
+        let implied = sums.get(self.wishes.len()..).unwrap_or_default();
+        for ((algorithm, value), sum) in self.implied.iter().zip(implied) {
+            compare(source, *algorithm, &of(sum), value)?;
+        }
         for (((algorithm, against), theirs), sum) in self.wishes.iter().zip(&self.heard).zip(sums) {
             let computed = of(sum);
             match (against, theirs) {

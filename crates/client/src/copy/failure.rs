@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::failure::Error;
+use crate::zip::ZipError;
 
 /// Which end of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +85,24 @@ pub enum CopyError {
     /// What was asked for does not go together.
     #[error("{0}")]
     Usage(String),
+    /// An archive is none, or not what is wanted.
+    #[error("{place}: {error}")]
+    Archive {
+        /// The archive.
+        place: String,
+        /// What is wrong.
+        error: ZipError,
+    },
+    /// It is slower than it may be.
+    #[error("{place} comes with {rate} bytes a second, less than the {least} that were asked for")]
+    Slow {
+        /// The source.
+        place: String,
+        /// Its rate, bytes a second.
+        rate: u64,
+        /// What was asked for.
+        least: u64,
+    },
     /// Somebody stopped it.
     #[error("interrupted")]
     Cancelled,
@@ -132,7 +151,7 @@ impl CopyError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Remote { error, .. } => error.is_transient(),
-            Self::Short { .. } | Self::Checksum { .. } | Self::NoSource { .. } => true,
+            Self::Short { .. } | Self::Checksum { .. } | Self::NoSource { .. } | Self::Slow { .. } => true,
             _ => false,
         }
     }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::Copier;
+use super::attributes;
 use super::checks::Checks;
 use super::failure::CopyError;
 use super::local::LocalTarget;
@@ -15,6 +16,7 @@ use super::source::{From, Source};
 use super::target::{Target, unless_stopped};
 use super::third::Refused;
 use crate::answers::Checksum;
+use crate::url::Url;
 
 impl Copier {
     /// Copies one file. `watch` is told how far it is, and can stop it.
@@ -51,8 +53,20 @@ impl Copier {
         if matches!((&job.source, &job.target), (Place::Stream, _) | (_, Place::Stream)) && options.resume {
             return Err(CopyError::Usage("a stream cannot be continued".to_owned()));
         }
+        if options.zip_append && (job.target.url().is_none() || options.force || options.resume) {
+            let text =
+                "a member is added to an archive at a server, which is neither overwritten nor continued";
+            return Err(CopyError::Usage(text.to_owned()));
+        }
+        // Servers copy whole files from each other.
+        let member = options.zip_append || options.member_of(&job.source).is_some();
         match options.third_party {
+            ThirdParty::Only if member => {
+                let text = "servers copy whole files from each other, not members of archives";
+                return Err(CopyError::Usage(text.to_owned()));
+            }
             ThirdParty::Never => {}
+            ThirdParty::First if member => {}
             ThirdParty::Only => {
                 return self.third_party(job, options, watch).await.map_err(Refused::into_error);
             }
@@ -69,6 +83,9 @@ impl Copier {
             && size <= options.chunk_bytes as u64
             && options.checksums.is_empty()
             && !options.resume
+            && !options.attributes
+            && options.rate.is_none()
+            && source.known.is_empty()
         {
             let length = usize::try_from(size).unwrap_or(0);
             let data =
@@ -77,9 +94,16 @@ impl Copier {
         }
         let begin = Checks::begin(self, &source, &job.target, options);
         let mut checks = unless_stopped(watch, begin).await?;
+        let attributes = if options.attributes {
+            unless_stopped(watch, attributes::of_source(self, &source)).await?
+        } else {
+            Vec::new()
+        };
         let opened = unless_stopped(watch, Target::open(self, &job.target, &source, options)).await;
         let (target, from) = opened?;
-        self.flow(job, options, watch, source, target, from, &mut checks).await
+        let (done, at) = self.flow(job, options, watch, source, target, from, &mut checks).await?;
+        attributes::set(self, &job.target, at.as_ref(), attributes).await?;
+        Ok(done)
     }
 
     /// A file that is here already, all of it: written in one visit to the disk.
@@ -114,7 +138,7 @@ impl Copier {
         target: Target,
         from: u64,
         checks: &mut Checks,
-    ) -> Result<CopyDone, CopyError> {
+    ) -> Result<(CopyDone, Option<Url>), CopyError> {
         let (size, kept) = (source.size, source.kept.filter(|_| options.preserve));
         let ordered = options.resume || !matches!(source.from, From::Many(_));
         let (into, ending) = target.into_flow(self, from, checks.sums(), ordered, options).await?;
@@ -169,7 +193,7 @@ impl Copier {
                 return Err(error);
             }
         }
-        Ok(CopyDone { checksums, shares, ..done(size, copied) })
+        Ok((CopyDone { checksums, shares, ..done(size, copied) }, at))
     }
 }
 

@@ -19,6 +19,9 @@
 //! | `options` | [`CopyOptions`], [`CopyJob`], [`CopyDone`], [`Watch`] |
 //! | `failure` | [`CopyError`] |
 //! | `source`, `target` | the two ends of a copy |
+//! | `member`, `archived` | a member of a ZIP archive as source, and as target |
+//! | `rate` | [`Rate`]: limits of the rate |
+//! | `attributes` | extended attributes that go along |
 //! | `local` | files of this machine: temporary names, holes, times |
 //! | `pump` | chunks on their way |
 //! | `sequence` | what has to be taken in the order of the file |
@@ -26,6 +29,8 @@
 //! | `given`, `sample`, `witness`, `repair` | sources that lie: who gave what, who disagrees, what is replaced |
 //! | `disk` | threads for calls that block |
 
+mod archived;
+mod attributes;
 mod checks;
 mod disk;
 mod failure;
@@ -33,10 +38,12 @@ mod given;
 mod job;
 mod local;
 mod many;
+mod member;
 mod options;
 mod pattern;
 mod place;
 mod pump;
+mod rate;
 mod repair;
 mod sample;
 mod sequence;
@@ -58,6 +65,7 @@ pub use options::{
 };
 pub use pattern::{has_wildcard, matches};
 pub use place::Place;
+pub use rate::Rate;
 pub use sync::{Equal, Step, Sync};
 pub use tree::{CopyAll, Listener, PARALLEL, Tally};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use digest::Algorithm;
 use tokio::sync::Notify;
 
-use super::Place;
+use super::{Place, Rate};
 use crate::answers::Checksum;
 use crate::settings::Settings;
 
@@ -81,8 +81,16 @@ pub struct CopyOptions {
     pub third_party: ThirdParty,
     /// How often a copy is tried again.
     pub retries: u64,
-    /// Only this member of the source, which is a ZIP archive.
+    /// Only this member of the source, which is a ZIP archive. `xrdcl.unzip=NAME` in a URL says the same.
     pub zip_member: Option<String>,
+    /// The target is a ZIP archive, to which the source is added as a member under its own name.
+    pub zip_append: bool,
+    /// Most bytes a second, of all copies with these options and clones of them together.
+    pub rate: Option<Rate>,
+    /// Bytes a second below which a copy fails.
+    pub rate_min: Option<u64>,
+    /// The target gets the extended attributes of the source.
+    pub attributes: bool,
 }
 
 impl CopyOptions {
@@ -108,7 +116,20 @@ impl CopyOptions {
             third_party: ThirdParty::Never,
             retries: settings.cp_retry,
             zip_member: None,
+            zip_append: false,
+            rate: None,
+            rate_min: Some(settings.xrate_threshold).filter(|rate| *rate > 0),
+            attributes: settings.preserve_xattrs != 0,
         }
+    }
+}
+
+impl CopyOptions {
+    /// The member of the archive at `place` that is to be copied, if it is that.
+    #[must_use]
+    pub fn member_of(&self, place: &Place) -> Option<String> {
+        let named = place.url().and_then(|url| url.cgi.get("xrdcl.unzip"));
+        named.filter(|name| !name.is_empty()).or(self.zip_member.as_ref()).cloned()
     }
 }
 

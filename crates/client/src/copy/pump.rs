@@ -7,12 +7,16 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use super::archived;
 use super::failure::CopyError;
 use super::options::{CopyOptions, Watch};
+use super::rate::{Floor, Rate};
 use super::sequence::{Piece, Sequence};
 use super::source::Source;
 use crate::file::File;
@@ -21,12 +25,28 @@ use crate::file::File;
 /// goes back by as much.
 pub(super) const AHEAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
+/// How often the rate is looked at.
+const LOOK_TIME: Duration = Duration::from_secs(1);
+
 /// Where the bytes go.
 pub(super) enum Into {
     /// In order, to this machine.
     Sequence(Sequence),
     /// To a server, and past the sums if there are any.
-    Remote { file: File, pages: bool, sums: Option<Sequence> },
+    Remote { file: File, how: How, sums: Option<Sequence> },
+}
+
+/// How bytes are written to a server.
+#[derive(Clone, Copy)]
+pub(super) enum How {
+    Plain,
+    /// With page checksums.
+    Pages,
+    /// From this place on, under a checkpoint or not: a member of an archive.
+    Member {
+        from: u64,
+        checkpoint: bool,
+    },
 }
 
 /// One copy in the making.
@@ -37,6 +57,8 @@ pub(super) struct Pump {
     pub(super) watch: Watch,
     /// How far a chunk may run ahead of one that is missing.
     ahead: Option<u64>,
+    rate: Option<Rate>,
+    rate_min: Option<u64>,
     plan: Mutex<Plan>,
     /// Told when a chunk is done.
     moved: Notify,
@@ -113,15 +135,23 @@ impl Pump {
         options: &CopyOptions,
         watch: Watch,
     ) -> Arc<Self> {
-        let chunk_bytes = options.chunk_bytes;
+        let (rate, rate_min) = (options.rate.clone(), options.rate_min);
+        let most = options.chunk_bytes.max(1);
+        let chunk_bytes = rate.as_ref().map_or(most, |rate| rate.chunk_bytes(most));
         // Only who may have to complete the file has to know what can be missing in it.
         let bounded = options.resume && matches!(into, Into::Remote { .. });
         let ahead = bounded.then_some(AHEAD_BYTES_MAX);
-        let extents = source.extents(from).await;
+        // Where a member goes there are other bytes, which zeros have to replace.
+        let extents = match (&into, source.size) {
+            (Into::Remote { how: How::Member { .. }, .. }, Some(size)) => {
+                std::iter::once(from..size).collect()
+            }
+            _ => source.extents(from).await,
+        };
         let plan = Mutex::new(Plan::new(from, source.size, extents));
         watch.begin(from, source.size);
         let (moved, turn) = (Notify::new(), tokio::sync::Mutex::default());
-        Arc::new(Self { source, into, chunk_bytes, ahead, watch, plan, moved, turn })
+        Arc::new(Self { source, into, chunk_bytes, ahead, rate, rate_min, watch, plan, moved, turn })
     }
 
     fn plan(&self) -> MutexGuard<'_, Plan> {
@@ -132,15 +162,33 @@ impl Pump {
     pub(super) async fn run(self: &Arc<Self>, lanes: usize) -> Result<u64, CopyError> {
         let chunks = self.source.size.map(|size| size.div_ceil(self.chunk_bytes.max(1) as u64).max(1));
         let lanes = chunks.map_or(lanes, |chunks| lanes.min(usize::try_from(chunks).unwrap_or(lanes)));
-        let result = if lanes <= 1 {
-            tokio::select! {
-                result = self.clone().lane() => result,
-                () = self.watch.cancelled() => Err(CopyError::Cancelled),
+        let moving = async {
+            if lanes <= 1 {
+                tokio::select! {
+                    result = self.clone().lane() => result,
+                    () = self.watch.cancelled() => Err(CopyError::Cancelled),
+                }
+            } else {
+                self.run_lanes(lanes).await
             }
-        } else {
-            self.run_lanes(lanes).await
+        };
+        let result = tokio::select! {
+            result = moving => result,
+            error = self.too_slow() => Err(error),
         };
         result.map(|()| self.plan().next)
+    }
+
+    /// Returns when it is slower than it may be.
+    async fn too_slow(&self) -> CopyError {
+        let Some(least) = self.rate_min else { return std::future::pending().await };
+        let mut floor = Floor::new(least, Instant::now());
+        loop {
+            tokio::time::sleep(LOOK_TIME).await;
+            if let Some(rate) = floor.look(self.copied(), Instant::now()) {
+                return CopyError::Slow { place: self.source.place.to_string(), rate, least };
+            }
+        }
     }
 
     async fn run_lanes(self: &Arc<Self>, lanes: usize) -> Result<(), CopyError> {
@@ -201,6 +249,7 @@ impl Pump {
             } else {
                 match self.step().await {
                     Step::Data(offset, length) => {
+                        self.allowed(length).await;
                         (offset, Piece::Data(self.source.read(offset, length).await?))
                     }
                     Step::Hole(offset, length) => (offset, Piece::Hole(length)),
@@ -208,6 +257,13 @@ impl Pump {
                 }
             };
             self.put(offset, piece).await?;
+        }
+    }
+
+    /// Returns when the rate allows so many more bytes.
+    async fn allowed(&self, bytes: usize) {
+        if let Some(rate) = &self.rate {
+            rate.take(bytes).await;
         }
     }
 
@@ -226,6 +282,7 @@ impl Pump {
     /// The next bytes of a stream, which one lane at a time reads.
     async fn next_of_stream(&self) -> Result<Option<(u64, Piece)>, CopyError> {
         let _turn = self.turn.lock().await;
+        self.allowed(self.chunk_bytes).await;
         let data = self.source.read_next(self.chunk_bytes).await?;
         if data.is_empty() {
             return Ok(None);
@@ -244,7 +301,7 @@ impl Pump {
         };
         match &self.into {
             Into::Sequence(sequence) => sequence.bring(offset, piece).await?,
-            Into::Remote { file, pages, sums } => {
+            Into::Remote { file, how, sums } => {
                 let data = if let Piece::Data(data) = &piece { Some(data.clone()) } else { None };
                 let summed = async {
                     match sums {
@@ -254,10 +311,12 @@ impl Pump {
                 };
                 let written = async {
                     let Some(data) = data else { return Ok(()) };
-                    let done = if *pages {
-                        file.write_pages(offset, data).await
-                    } else {
-                        file.write(offset, data).await
+                    let done = match *how {
+                        How::Pages => file.write_pages(offset, data).await,
+                        How::Plain => file.write(offset, data).await,
+                        How::Member { from, checkpoint } => {
+                            return archived::write(file, checkpoint, from + offset, data).await;
+                        }
                     };
                     done.map_err(CopyError::target)
                 };

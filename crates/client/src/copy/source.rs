@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-
+use digest::Algorithm;
 use wire::xroot::ErrorCode;
 
 use super::Copier;
@@ -13,6 +13,7 @@ use super::disk::Disk;
 use super::failure::CopyError;
 use super::local::{Kept, LocalSource, read_stream};
 use super::many::Crowd;
+use super::member::Inflated;
 use super::options::CopyOptions;
 use super::place::Place;
 use crate::answers::StatInfo;
@@ -27,8 +28,10 @@ pub(super) struct Source {
     pub(super) size: Option<u64>,
     pub(super) kept: Option<Kept>,
     pub(super) from: From,
-    disk: Disk,
-    blocks: Blocks,
+    /// Checksums that it brings along.
+    pub(super) known: Vec<(Algorithm, String)>,
+    pub(super) disk: Disk,
+    pub(super) blocks: Blocks,
 }
 
 /// What it is read from.
@@ -44,6 +47,10 @@ pub(super) enum From {
     Memory(Bytes),
     /// Standard input, a pipe or a device: the next bytes are all there is.
     Stream(Stream),
+    /// A member of an archive, as it lies there from this place on.
+    Stored(Box<Source>, u64),
+    /// A member that is inflated on the way: like a stream, but its size is known.
+    Inflated(Inflated),
 }
 
 /// Something without places.
@@ -69,6 +76,14 @@ impl Source {
         place: &Place,
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
+        let whole = Self::open_whole(copier, place, options).await?;
+        match options.member_of(place) {
+            Some(name) => whole.member(&name, options.chunk_bytes).await,
+            None => Ok(whole),
+        }
+    }
+
+    async fn open_whole(copier: &Copier, place: &Place, options: &CopyOptions) -> Result<Self, CopyError> {
         let (size, kept, from) = match place {
             Place::Remote(url) if options.sources > 1 || !url.others.is_empty() => {
                 let crowd = Crowd::open(copier, url, options).await?;
@@ -95,7 +110,7 @@ impl Source {
             Place::Stream => (None, None, From::Stream(Stream::Input)),
         };
         let (disk, blocks) = (copier.disk.clone(), copier.client.blocks().clone());
-        Ok(Self { place: place.clone(), size, kept, from, disk, blocks })
+        Ok(Self { place: place.clone(), size, kept, from, known: Vec::new(), disk, blocks })
     }
 
     async fn open_local(
@@ -153,7 +168,8 @@ impl Source {
                 let from = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
                 data.slice(from..data.len().min(from + length))
             }
-            From::Stream(_) => self.read_next(length).await?,
+            From::Stored(archive, start) => Box::pin(archive.read(start + offset, length)).await?,
+            From::Stream(_) | From::Inflated(_) => self.read_next(length).await?,
         };
         if data.len() != length {
             let (place, at) = (self.place.to_string(), offset + data.len() as u64);
@@ -164,7 +180,11 @@ impl Source {
 
     /// The next bytes of a stream, fewer only at its end.
     pub(super) async fn read_next(&self, length: usize) -> Result<Bytes, CopyError> {
-        let From::Stream(stream) = &self.from else { return Ok(Bytes::new()) };
+        let stream = match &self.from {
+            From::Stream(stream) => stream,
+            From::Inflated(member) => return Box::pin(member.next(length)).await,
+            _ => return Ok(Bytes::new()),
+        };
         let (stream, blocks) = (stream.clone(), self.blocks.clone());
         let read = move || match stream {
             Stream::Input => read_stream(std::io::stdin(), Path::new("standard input"), length, &blocks),
@@ -178,12 +198,13 @@ impl Source {
         match &self.from {
             From::Remote { file, .. } => Some(file.location()),
             From::Many(crowd) => crowd.location(),
+            // Servers know the archive, not what is in it.
             _ => None,
         }
     }
 
     /// Whether it has no places.
     pub(super) fn is_stream(&self) -> bool {
-        matches!(self.from, From::Stream(_))
+        matches!(self.from, From::Stream(_) | From::Inflated(_))
     }
 }

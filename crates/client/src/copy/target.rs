@@ -6,11 +6,12 @@ use bytes::Bytes;
 use wire::xroot::ErrorCode;
 
 use super::Copier;
+use super::archived::{self, Adding};
 use super::failure::CopyError;
 use super::local::{Kept, Left, LocalTarget};
 use super::options::{CopyOptions, Watch};
 use super::place::Place;
-use super::pump::{AHEAD_BYTES_MAX, Into};
+use super::pump::{AHEAD_BYTES_MAX, How, Into};
 use super::sequence::{Out, Sequence, Taker};
 use super::source::Source;
 use crate::file::{File, OpenWith};
@@ -27,7 +28,17 @@ const REMOVE_TIME: Duration = Duration::from_secs(5);
 pub(super) enum Target {
     Local(LocalTarget),
     Output,
-    Remote { file: File, url: Url, is_new: bool },
+    Remote {
+        file: File,
+        url: Url,
+        is_new: bool,
+    },
+    /// A ZIP archive, to which a member is added.
+    Archive {
+        file: File,
+        url: Url,
+        adding: Adding,
+    },
 }
 
 impl Target {
@@ -45,6 +56,10 @@ impl Target {
                 let made = copier.disk.run(move || LocalTarget::create(&path, &options)).await;
                 let (target, left) = made.unwrap_or(Err(CopyError::Cancelled))?;
                 (Self::Local(target), left)
+            }
+            Place::Remote(url) if options.zip_append => {
+                let (file, adding) = archived::open(&copier.client, url, source, options).await?;
+                (Self::Archive { file, url: url.clone(), adding }, None)
             }
             Place::Remote(url) => Self::open_remote(copier, url, source, options).await?,
         };
@@ -103,8 +118,8 @@ impl Target {
         left: Left,
     ) -> Result<u64, CopyError> {
         let refuse = |why: &str| CopyError::NotContinued { target: place.to_string(), why: why.to_owned() };
-        let Some(size) = source.size else {
-            return Err(refuse("the source is a stream, which has no places to go on from"));
+        let Some(size) = source.size.filter(|_| !source.is_stream()) else {
+            return Err(refuse("the source is a stream or compressed, which has no places to go on from"));
         };
         if left.bytes > size {
             return Err(refuse(&format!("it has {} bytes, the source has {size}", left.bytes)));
@@ -126,7 +141,7 @@ impl Target {
             Self::Remote { file, .. } if from < left.bytes => {
                 file.truncate(from).await.map_err(CopyError::target)?;
             }
-            Self::Remote { .. } | Self::Output => {}
+            Self::Remote { .. } | Self::Archive { .. } | Self::Output => {}
         }
         Ok(from)
     }
@@ -143,7 +158,7 @@ impl Target {
                 let ours = file.read_pages(at, theirs.len()).await.map_err(CopyError::target)?;
                 Ok(ours == theirs)
             }
-            Self::Output => Ok(true),
+            Self::Archive { .. } | Self::Output => Ok(true),
         }
     }
 
@@ -181,8 +196,20 @@ impl Target {
             Self::Remote { file, url, is_new } => {
                 let sequence = (!sums.is_empty()).then(|| sequence(0, true, Out::Nowhere, sums));
                 let pages = options.pages && file.channel().has_page_io();
-                let into = Into::Remote { file: file.clone(), pages, sums: sequence.clone() };
-                (into, Ending { sequence, remote: Some(Remote { file, url, is_new }), late: Vec::new() })
+                let how = if pages { How::Pages } else { How::Plain };
+                let into = Into::Remote { file: file.clone(), how, sums: sequence.clone() };
+                let remote = Remote { file, url, is_new, adding: None };
+                (into, Ending { sequence, remote: Some(remote), late: Vec::new() })
+            }
+            Self::Archive { file, url, adding } => {
+                let mut sums = sums;
+                sums.push(digest::Running::new(digest::Algorithm::Zcrc32));
+                let sequence = Some(sequence(0, true, Out::Nowhere, sums));
+                let how = How::Member { from: adding.data_at(), checkpoint: adding.checkpoint };
+                let into = Into::Remote { file: file.clone(), how, sums: sequence.clone() };
+                let is_new = !adding.checkpoint;
+                let remote = Remote { file, url, is_new, adding: Some(adding) };
+                (into, Ending { sequence, remote: Some(remote), late: Vec::new() })
             }
         })
     }
@@ -193,6 +220,8 @@ struct Remote {
     file: File,
     url: Url,
     is_new: bool,
+    /// It is an archive, and this becomes a member of it.
+    adding: Option<Adding>,
 }
 
 /// How a copy is brought to its end, good or bad.
@@ -255,7 +284,9 @@ impl Ending {
 impl Remote {
     async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
         let clean = async {
-            if options.resume {
+            if let Some(adding) = self.adding.as_ref().filter(|_| !self.is_new) {
+                adding.give_up(&self.file).await;
+            } else if options.resume {
                 if self.file.truncate(whole_to).await.is_ok() {
                     self.file.close().await.ok();
                 }
@@ -366,6 +397,18 @@ impl Written {
             named.unwrap_or(Err(CopyError::Cancelled))?;
         }
         let Some(remote) = self.remote else { return Ok(None) };
+        if let Some(adding) = &remote.adding {
+            // The last sum is the one that was added for this.
+            let crc32 = self.sums.last().and_then(|sum| sum.bytes().first_chunk());
+            let crc32 = crc32.map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            if let Err(error) = adding.finish(&remote.file, size, crc32).await {
+                remote.give_up(copier, 0, &CopyOptions::of(copier.client.settings())).await;
+                return Err(error);
+            }
+            remote.file.close().await.map_err(CopyError::target)?;
+            // What servers say of the archive is nothing about its member.
+            return Ok(None);
+        }
         if ends_with_hole {
             remote.file.truncate(size).await.map_err(CopyError::target)?;
         }

@@ -84,7 +84,13 @@ impl Copier {
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
         let (found, jobs) = mpsc::channel(KNOWN_MAX);
-        let walk = Walk { copier: self.clone(), listener: listener.clone(), found, recursive: all.recursive };
+        let walk = Walk {
+            copier: self.clone(),
+            listener: listener.clone(),
+            found,
+            recursive: all.recursive,
+            options: all.options.clone(),
+        };
         let walking = Aborted(tokio::spawn(walk.run(all.sources.clone(), all.target.clone())));
         let mut tally = self.copy_found(jobs, &all.options, all.parallel, listener, watch).await?;
         tally.failed += walking.end().await?;
@@ -184,6 +190,7 @@ struct Walk {
     listener: Arc<dyn Listener>,
     found: mpsc::Sender<CopyJob>,
     recursive: bool,
+    options: CopyOptions,
 }
 
 /// A source as it was found.
@@ -237,7 +244,9 @@ impl Walk {
     ) -> Result<(), CopyError> {
         let kind = if self.recursive { self.kind(&source).await? } else { Kind::File(None) };
         let below = into || several || (target.ends_with_slash() && matches!(kind, Kind::File(_)));
-        let target = match source.name() {
+        // A member has the last component of its own name.
+        let named = self.options.member_of(&source).map(|member| Place::Local(member.into()).name());
+        let target = match named.unwrap_or_else(|| source.name()) {
             Some(name) if below && *target != Place::Stream => target.join(&name),
             None if below => {
                 return Err(CopyError::Usage(format!(

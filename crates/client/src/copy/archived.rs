@@ -1,0 +1,193 @@
+//! A ZIP archive at a server as the target of a copy: the source becomes one of its members.
+//!
+//! The new member goes where the directory is, and a new directory behind it. All of that happens under a checkpoint: until it
+//! is committed, the server undoes it when the client or the connection is lost. A server without checkpoints refuses, and
+//! the archive stays as it is. The header of the member is written last, because its checksum stands in it.
+
+use wire::xroot::ErrorCode;
+
+use bytes::Bytes;
+
+use super::failure::CopyError;
+use super::options::CopyOptions;
+use super::place::Place;
+use super::source::Source;
+use crate::client::Client;
+use crate::file::{File, OpenWith};
+use crate::url::Url;
+use crate::zip::append::{self, Appended};
+use crate::zip::{ArchiveError, Directory, ZipError};
+
+/// Permission bits of a member whose source has none.
+const MODE: u32 = 0o644;
+
+/// A member in the making.
+pub(super) struct Adding {
+    name: Vec<u8>,
+    size: u64,
+    mode: u32,
+    dos_time: (u16, u16),
+    /// The directory so far.
+    before: Directory,
+    /// What is done can be undone: the archive was there before.
+    pub(super) checkpoint: bool,
+}
+
+/// Opens or makes the archive.
+pub(super) async fn open(
+    client: &Client,
+    url: &Url,
+    source: &Source,
+    options: &CopyOptions,
+) -> Result<(File, Adding), CopyError> {
+    let bad = |error| CopyError::Archive { place: url.to_string(), error };
+    let name = name(source, options).ok_or_else(|| {
+        CopyError::Usage("a stream has no name under which it could be added to an archive".to_owned())
+    })?;
+    let Some(size) = source.size else {
+        return Err(CopyError::Usage(format!(
+            "{} is a stream; members of archives need a size",
+            source.place
+        )));
+    };
+    if name.is_empty() || name.len() > append::NAME_BYTES_MAX {
+        return Err(bad(ZipError::Unsupported("the name of the member is too long".to_owned())));
+    }
+    let file = match client.open(url, &OpenWith::update()).await {
+        Ok(file) => Some(file),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => {
+            return Err(match error.code() {
+                Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
+                _ => CopyError::target(error),
+            });
+        }
+    };
+    let checkpoint = file.is_some();
+    let file = match file {
+        Some(file) => file,
+        None => client.open(url, &OpenWith::create().make_path()).await.map_err(CopyError::target)?,
+    };
+    let bytes = match file.stat_at_open() {
+        Some(stat) => stat.size,
+        None => file.stat().await.map_err(CopyError::target)?.size,
+    };
+    let before = Directory::read(&file, bytes).await.map_err(|error| match error {
+        ArchiveError::Read(error) => CopyError::target(error),
+        ArchiveError::Zip(error) => bad(error),
+    })?;
+    if before.find(&name).is_ok() {
+        return Err(bad(ZipError::Exists(name)));
+    }
+    if checkpoint {
+        file.begin_checkpoint().await.map_err(CopyError::target)?;
+    }
+    let (mode, dos_time) = match source.kept {
+        Some(kept) => (kept.mode.unwrap_or(MODE), dos_time(kept.modified.0)),
+        None => (MODE, dos_time(0)),
+    };
+    Ok((file, Adding { name: name.into_bytes(), size, mode, dos_time, before, checkpoint }))
+}
+
+/// The name of the new member: that of the source, without its folders.
+fn name(source: &Source, options: &CopyOptions) -> Option<String> {
+    let member = options.member_of(&source.place);
+    let last = |member: String| member.trim_end_matches('/').rsplit('/').next().map(str::to_owned);
+    member.and_then(last).or_else(|| match &source.place {
+        Place::Stream => None,
+        place => place.name(),
+    })
+}
+
+/// Date and time as MS-DOS has them, in the time zone of this machine; what is before 1980 is that year's first day.
+fn dos_time(seconds: i64) -> (u16, u16) {
+    let zoned = jiff::Timestamp::from_second(seconds)
+        .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).datetime());
+    let part = |value: i8| u16::try_from(value).unwrap_or(0);
+    match zoned {
+        Ok(at) if (1980..2108).contains(&at.year()) => {
+            let year = u16::try_from(at.year() - 1980).unwrap_or(0);
+            let date = (year << 9) | (part(at.month()) << 5) | part(at.day());
+            (date, (part(at.hour()) << 11) | (part(at.minute()) << 5) | (part(at.second()) / 2))
+        }
+        _ => ((1 << 5) | 1, 0),
+    }
+}
+
+impl Adding {
+    fn member(&self, crc32: u32) -> Appended<'_> {
+        Appended { name: &self.name, crc32, size: self.size, mode: self.mode, dos_time: self.dos_time }
+    }
+
+    /// Where the header of the member goes.
+    fn at(&self) -> u64 {
+        self.before.end.directory.start
+    }
+
+    /// Where its bytes go.
+    pub(super) fn data_at(&self) -> u64 {
+        self.at() + append::local_header(&self.member(0)).len() as u64
+    }
+
+    /// All bytes are there, and add up to this: now it becomes a member.
+    pub(super) async fn finish(&self, file: &File, size: u64, crc32: u32) -> Result<(), CopyError> {
+        if size != self.size {
+            let place = String::from_utf8_lossy(&self.name).into_owned();
+            return Err(CopyError::Short { place, at: size, size: self.size });
+        }
+        let member = self.member(crc32);
+        self.write(file, self.at(), append::local_header(&member)).await?;
+        let start = self.data_at() + size;
+        let directory = [&self.before.bytes[..], &append::entry(&member, self.at())].concat();
+        let entries = self.before.members.len() as u64 + 1;
+        let tail = append::tail(start, directory.len() as u64, entries, &self.before.end.comment);
+        self.write(file, start, [directory, tail].concat()).await?;
+        if self.checkpoint {
+            file.commit_checkpoint().await.map_err(CopyError::target)?;
+        }
+        Ok(())
+    }
+
+    async fn write(&self, file: &File, offset: u64, data: Vec<u8>) -> Result<(), CopyError> {
+        write(file, self.checkpoint, offset, data.into()).await
+    }
+
+    /// It does not become one; the archive is as it was.
+    pub(super) async fn give_up(&self, file: &File) {
+        if self.checkpoint {
+            file.roll_back().await.ok();
+            file.close().await.ok();
+        }
+    }
+}
+
+/// Writes in pieces that servers take under a checkpoint.
+pub(super) async fn write(file: &File, checkpoint: bool, offset: u64, data: Bytes) -> Result<(), CopyError> {
+    const PIECE: usize = 1 << 20;
+    let mut at = 0;
+    while at < data.len() {
+        let piece = data.slice(at..data.len().min(at + PIECE));
+        let (place, length) = (offset + at as u64, piece.len());
+        let written = if checkpoint {
+            file.write_checkpointed(place, piece).await
+        } else {
+            file.write(place, piece).await
+        };
+        written.map_err(CopyError::target)?;
+        at += length;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_archives_begin_in_1980() {
+        assert_eq!(dos_time(0), (33, 0));
+        assert_eq!(dos_time(i64::MAX), (33, 0));
+        // The year, whatever the time zone.
+        assert_eq!(dos_time(1_700_000_000).0 >> 9, 43);
+    }
+}
