@@ -196,12 +196,68 @@ def test_appending_to_archives(area_on, ours, tmp_path):
 
 def test_rates_and_attributes(sides):
     """As fast as is allowed, not faster; attributes go along in both directions."""
-    side = sides[1]
-    begun = time.monotonic()
-    assert side.run("-X 1m large @/slow") == "--- --- 0"
-    assert time.monotonic() - begun > 2
     for side in sides:
         tools.xrdfs(side.area.server, "xattr", side.area / "there", "set", "a=1").ok()
     compare(sides, ["--xattr @/there x1", "--xattr @/there @/x2"])
     listed = [tools.xrdfs(side.area.server, "xattr", side.area / "x2", "list").ok().out.replace(side.area.path, "%") for side in sides]
     assert listed[0] == listed[1] and 'a="1"' in listed[1]
+    begun = time.monotonic()
+    assert sides[1].run("-X 1m large @/slow") == "--- --- 0"
+    assert time.monotonic() - begun > 2
+
+
+def metalink(*urls, name="named", size=None, hashes=()):
+    size = "" if size is None else f"<size>{size}</size>"
+    hashes = "".join(f'<hash type="{kind}">{value}</hash>' for kind, value in hashes)
+    urls = "".join(f'<url priority="{index + 1}">{url}</url>' for index, url in enumerate(urls))
+    return f'<metalink xmlns="urn:ietf:params:xml:ns:metalink"><file name="{name}">{size}{hashes}{urls}</file></metalink>'.encode()
+
+
+METALINKS = {
+    "@/good.meta4 o": 0, "@/nothing.meta4 o": 54, "@/none.meta4 o": 50, "@/text.meta4 o": 50, "@/two.meta4 o": 50, "@/nope.meta4 o": 54, "@/old.metalink o": 0, "@/other.meta4 o": 0,
+    "good.meta4 o": 0, "-DIMetalinkProcessing 0 @/there o": 0, "--cksum adler32 @/good.meta4 o": 0, "--cksum auto:print @/good.meta4 o": 0, "--cksum adler32:source @/good.meta4 o": 0,
+    "-y 2 @/good.meta4 o": 0, "@/good.meta4 into": 0, "-f @/good.meta4 @/copied": 0, "-z dir/deep @/archive.meta4 o": 0, "--cksum zcrc32:source -z member @/archive.meta4 o": 0,
+    "--cksum adler32 @/lies.meta4 o": 53,
+}
+
+
+@pytest.fixture
+def mirrored(sides):
+    for side in sides:
+        at = side.area.url
+        good = metalink(at("there"), size=5, hashes=[("adler32", "6610219")])
+        for name, text in {
+            "good.meta4": good, "nothing.meta4": metalink(at("nope"), at("neither")), "none.meta4": metalink(), "text.meta4": b"text",
+            "two.meta4": good.replace(b"</file>", b"</file><file><url>root://h//x</url></file>"), "other.meta4": metalink("http://localhost:1/x", at("there")),
+            "old.metalink": (f"<metalink version='3.0' xmlns='http://www.metalinker.org/'><files><file name='f'><resources><url type='root' preference='1'>{at('nope')}</url>"
+                             f"<url type='root' preference='9'>{at('there')}</url></resources></file></files></metalink>").encode(),
+            "archive.meta4": metalink(at("deflated.zip")), "lies.meta4": metalink(at("there"), hashes=[("adler32", "12345678")]),
+            "second.meta4": metalink(at("nope"), "root://localhost:1//x", at("there")), "short.meta4": metalink(at("there"), size=4),
+            "local.meta4": metalink(f"file://{side.local}/small"),
+        }.items():
+            side.area.put(name, text)
+        (side.local / "good.meta4").write_bytes(good)
+    return sides
+
+
+def test_metalinks(mirrored):
+    """What a metalink names is copied; words and status are the same."""
+    for line, status in METALINKS.items():
+        theirs, ours = (side.run(line) for side in mirrored)
+        assert ours == theirs and ours.endswith(f"--- {status}"), f"{line}\n{theirs}\nOURS:\n{ours}"
+        if status == 0:
+            made = [{name: data for name, data in side.files().items() if name in ("o", "copied", "into/named")} for side in mirrored]
+            assert made[0] == made[1] and made[0], line
+        for side in mirrored:
+            (side.local / "o").unlink(missing_ok=True)
+
+
+def test_metalinks_are_believed_and_tried_to_the_end(mirrored):
+    """Of several places on one host the real program tries one; it does not look at sizes, nor at checksums unless told to. A server's
+    metalink makes nobody send a file of his own machine."""
+    side = mirrored[1]
+    assert side.run("@/second.meta4 o") == "--- --- 0" and (side.local / "o").read_bytes() == b"there"
+    assert side.run("@/lies.meta4 x") == "--- Run: [ERROR] CheckSum error\n--- 53"
+    assert side.run("@/short.meta4 x").endswith("[ERROR] Received corrupted data (source)\n--- 54")
+    assert side.run("@/local.meta4 x").startswith("--- Prepare: [ERROR] Received corrupted data: Malformed")
+    assert not (side.local / "x").exists()

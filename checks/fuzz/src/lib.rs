@@ -15,6 +15,7 @@
 //! | `archives`          | a ZIP archive                                      |
 //! | `cgi`               | `path?cgi`, login texts                            |
 //! | `cms`               | a frame between cluster nodes; a stream of them    |
+//! | `metalinks`         | a metalink                                         |
 //! | `paths`             | a logical path                                     |
 //! | `configuration`     | a configuration file                               |
 //! | `sessions`          | a list of operations on the session machine        |
@@ -26,6 +27,7 @@ pub mod cgi;
 pub mod cms;
 pub mod configuration;
 pub mod journals;
+pub mod metalinks;
 pub mod paths;
 pub mod replies;
 pub mod requests;
@@ -43,6 +45,7 @@ pub const TARGETS: &[Target] = &[
     ("cms", cms::target),
     ("configuration", configuration::target),
     ("journals", journals::target),
+    ("metalinks", metalinks::target),
     ("paths", paths::target),
     ("replies", replies::target),
     ("requests", requests::target),

@@ -24,6 +24,7 @@
 //! | `failure` | [`Error`], [`Cause`]: what failed where, on which way there, and what helps |
 //! | `settings` | [`Settings`]: `XRD_…` variables and `client.conf`, each value with its source |
 //! | `copy` | [`copy::Copier`]: copies files between this machine and servers, and between servers |
+//! | `metalink` | [`metalink::Metalink`]: where the same file is, what it adds up to |
 //! | `zip` | [`zip::Archive`]: members of ZIP archives at servers |
 //! | `url` | [`Url`]: `root://user@host:port//path?cgi`, several hosts too |
 //! | [`blocking`] | the same without a runtime, from any thread, also after `fork` |
@@ -67,6 +68,7 @@ mod file;
 mod filesystem;
 mod link;
 mod login;
+pub mod metalink;
 mod outgoing;
 mod poller;
 mod pool;

@@ -173,6 +173,8 @@ impl Cp {
         };
         options.zip_member.clone_from(&self.zip);
         options.zip_append = self.zip_append;
+        // Below a folder they are files like others.
+        options.metalinks = settings.metalink_processing != 0 && !self.recursive;
         options.attributes |= self.xattrs;
         options.rate = self.rate.map(Rate::new);
         options.rate_min = self.rate_min.or(options.rate_min);

@@ -22,6 +22,7 @@ use client::copy::{
     Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, CopyOptions, Place, Rate, ThirdParty, Watch,
 };
 use client::digest::Algorithm;
+use client::metalink::MetalinkError;
 use client::xroot::ErrorCode;
 use client::{Client, Settings};
 use options::{Instead, Order};
@@ -47,6 +48,8 @@ enum Refusal {
     Status(Status),
     /// The same of the only job.
     Run(Status),
+    /// The same of what comes before any copy.
+    Prepare(Status),
 }
 
 fn refuse(text: String) -> Refusal {
@@ -83,6 +86,7 @@ fn told(refusal: &Refusal) -> ExitCode {
         Refusal::Plain(text, status) => (text.clone(), ExitCode::from(*status)),
         Refusal::Status(status) => (format!("{status}\n"), status.exit()),
         Refusal::Run(status) => (format!("Run: {status}\n"), status.exit()),
+        Refusal::Prepare(status) => (format!("Prepare: {status}\n"), status.exit()),
     };
     complain(&text);
     exit
@@ -94,7 +98,6 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
         return told(&Refusal::Plain(text, UNSUPPORTED_STATUS));
     }
     let client = Client::with(settings, "xrdcp");
-    let planned = plan::jobs(&mut order, &client).await;
     let mut options = CopyOptions::of(client.settings());
     options.force = order.force;
     options.resume = order.resume;
@@ -104,16 +107,19 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     options.sources = order.sources.and_then(|sources| usize::try_from(sources).ok()).unwrap_or(1);
     options.third_party = order.third_party;
     options.zip_member.clone_from(&order.zip_member);
+    options.metalinks = client.settings().metalink_processing != 0 && !order.recursive;
     options.zip_append = order.zip_append;
     options.attributes |= order.attributes;
     options.rate = order.rate.map(Rate::new);
+    let copier = Copier::new(&client);
+    let planned = plan::jobs(&mut order, &options, &copier).await;
     let jobs = match planned.and_then(|jobs| possible(&order, &options, &jobs).map(|()| jobs)) {
         Ok(jobs) => jobs,
         Err(refusal) => return told(&refusal),
     };
     let shown = !order.no_progress && std::io::stdout().is_terminal();
     let bar = Arc::new(Bar::new(shown, jobs.len(), order.parallel > 1));
-    let ended = all(&jobs, &order, &options, &Copier::new(&client), &bar, watch).await;
+    let ended = all(&jobs, &order, &options, &copier, &bar, watch).await;
     bar.finish();
     summary(&ended)
 }
@@ -250,6 +256,18 @@ fn summary(ended: &[Result<(), Status>]) -> ExitCode {
     first.exit()
 }
 
+/// A metalink that cannot be read.
+fn of_metalink(error: &CopyError) -> Status {
+    let bad = Status::error(code::DATA_ERROR);
+    match error {
+        CopyError::Remote { error, .. } => Status::from(error.clone()),
+        CopyError::Local { kind, .. } => Status::local_number(number(*kind)),
+        CopyError::Metalink { error: MetalinkError::SeveralFiles(_), .. } => bad,
+        CopyError::Metalink { .. } => bad.saying("Malformed or corrupted metalink file."),
+        other => Status::error(code::INTERNAL).saying(other.to_string()),
+    }
+}
+
 /// A failure in the words of these programs.
 fn status(error: &CopyError, job: &Job) -> Status {
     let side_of = |name: &str| if name == job.source.to_string() { Side::Source } else { Side::Destination };
@@ -277,6 +295,13 @@ fn status(error: &CopyError, job: &Job) -> Status {
         CopyError::Checksum { .. } => Status::error(code::CHECKSUM_ERROR),
         CopyError::Usage(text) => Status::error(code::NOT_SUPPORTED).saying(text),
         CopyError::Archive { place, error } => Status::archive(error).at(side_of(place)),
+        CopyError::Metalink { .. } => of_metalink(error).at(Side::Source),
+        CopyError::NoMirror { last, .. } => {
+            let last = status(last, job).brief();
+            let text = format!("Metalink: no more replicas to try. Last seen error: {last}");
+            Status::response(ErrorCode::NO_REPLICAS, text).at(Side::Source)
+        }
+        CopyError::Size { .. } => Status::error(code::DATA_ERROR).saying(error.to_string()).at(Side::Source),
         CopyError::Slow { .. } => Status::error(code::THRESHOLD_EXCEEDED).at(Side::Source),
         CopyError::Cancelled => Status::error(code::INTERRUPTED),
         CopyError::NoSource { .. } => Status::error(code::NO_REPLICAS),

@@ -304,7 +304,7 @@ mod tests {
         let words = line.split_whitespace().map(str::to_owned).collect();
         parse(words, &mut Settings::default()).map_err(|refusal| match refusal {
             Refusal::Usage(text) | Refusal::Plain(text, _) => text,
-            Refusal::Status(status) | Refusal::Run(status) => status.to_string(),
+            Refusal::Status(status) | Refusal::Run(status) | Refusal::Prepare(status) => status.to_string(),
         })
     }
 

@@ -1,9 +1,9 @@
 //! From words to jobs: what is copied, and under which name.
 
 use super::options::Order;
-use super::{Refusal, refuse};
+use super::{Refusal, of_metalink, refuse};
 use crate::stock::{self, Side, Status, code};
-use client::copy::Place;
+use client::copy::{Copier, CopyOptions, Place};
 use client::{Client, ListWith, Scheme, Url};
 use std::path::{Path, PathBuf};
 
@@ -59,7 +59,12 @@ struct Found {
 }
 
 /// What there is to do.
-pub(super) async fn jobs(order: &mut Order, client: &Client) -> Result<Vec<Job>, Refusal> {
+pub(super) async fn jobs(
+    order: &mut Order,
+    options: &CopyOptions,
+    copier: &Copier,
+) -> Result<Vec<Job>, Refusal> {
+    let client = copier.client();
     let (words, target) = split(order)?;
     let mut target = place(&target, true, &order.target_cgi)?;
     let mut found = Vec::new();
@@ -69,6 +74,16 @@ pub(super) async fn jobs(order: &mut Order, client: &Client) -> Result<Vec<Job>,
             Place::Local(path) => local(word, path, order.recursive, &mut found)?,
             Place::Remote(url) => remote(url, order, client, &mut found).await?,
             Place::Stream => found.push(Found { place: source, below: None, size: None }),
+        }
+    }
+    for one in &mut found {
+        let metalink = copier.metalink(&one.place, options).await;
+        let metalink = metalink.map_err(|error| Refusal::Prepare(of_metalink(&error)))?;
+        if let Some(metalink) = metalink {
+            one.size = metalink.size;
+            if options.member_of(&one.place).is_none() {
+                one.below = metalink.name.or(one.below.take());
+            }
         }
     }
     if order.resume && order.force {

@@ -24,9 +24,9 @@ pub(super) type Attributes = Vec<(String, Vec<u8>)>;
 
 /// Those of a source.
 pub(super) async fn of_source(copier: &Copier, source: &Source) -> Result<Attributes, CopyError> {
-    match (&source.place, &source.from) {
-        (_, From::Stored(..) | From::Inflated(_) | From::Stream(_)) => Ok(Vec::new()),
-        (Place::Local(path), _) => {
+    match (&source.from, &source.place) {
+        (From::Stored(..) | From::Inflated(_) | From::Stream(_), _) => Ok(Vec::new()),
+        (From::Local(_) | From::Memory(_), Place::Local(path)) => {
             let path = path.clone();
             let read = copier.disk.run(move || read(&path)).await;
             read.unwrap_or(Err(CopyError::Cancelled))

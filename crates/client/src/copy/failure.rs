@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::failure::Error;
+use crate::metalink::MetalinkError;
 use crate::zip::ZipError;
 
 /// Which end of a copy.
@@ -93,6 +94,32 @@ pub enum CopyError {
         /// What is wrong.
         error: ZipError,
     },
+    /// A metalink is none.
+    #[error("{place}: {error}")]
+    Metalink {
+        /// Where it is.
+        place: String,
+        /// What is wrong.
+        error: MetalinkError,
+    },
+    /// No place that a metalink names has the file.
+    #[error("no place that {place} names has the file; of the last: {last}")]
+    NoMirror {
+        /// The metalink.
+        place: String,
+        /// Why the last one did not do.
+        last: Box<CopyError>,
+    },
+    /// A place has a file of another size than its metalink says.
+    #[error("{place} has {size} bytes, but should have {expected}")]
+    Size {
+        /// The place.
+        place: String,
+        /// Its bytes.
+        size: u64,
+        /// What the metalink says.
+        expected: u64,
+    },
     /// It is slower than it may be.
     #[error("{place} comes with {rate} bytes a second, less than the {least} that were asked for")]
     Slow {
@@ -151,6 +178,7 @@ impl CopyError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Remote { error, .. } => error.is_transient(),
+            Self::NoMirror { last, .. } => last.is_transient(),
             Self::Short { .. } | Self::Checksum { .. } | Self::NoSource { .. } | Self::Slow { .. } => true,
             _ => false,
         }

@@ -59,10 +59,14 @@ impl Copier {
             return Err(CopyError::Usage(text.to_owned()));
         }
         // Servers copy whole files from each other.
-        let member = options.zip_append || options.member_of(&job.source).is_some();
+        let mut member = options.zip_append || options.member_of(&job.source).is_some();
+        if options.third_party != ThirdParty::Never && !member {
+            member = unless_stopped(watch, self.metalink(&job.source, options)).await?.is_some();
+        }
         match options.third_party {
             ThirdParty::Only if member => {
-                let text = "servers copy whole files from each other, not members of archives";
+                let text =
+                    "servers copy files from each other, not members of archives or what metalinks name";
                 return Err(CopyError::Usage(text.to_owned()));
             }
             ThirdParty::Never => {}

@@ -54,6 +54,8 @@ struct Inner {
     /// Does not wait for servers that are lost: others have the same.
     client: Client,
     url: Url,
+    /// Where it is, if that is known; else it is looked for.
+    mirrors: Vec<Url>,
     with: OpenWith,
     pages: bool,
     most: usize,
@@ -98,8 +100,13 @@ struct Opened {
 }
 
 impl Crowd {
-    /// Finds and opens the sources.
-    pub(super) async fn open(copier: &Copier, url: &Url, options: &CopyOptions) -> Result<Self, CopyError> {
+    /// Finds and opens the sources: `mirrors`, where they are known.
+    pub(super) async fn open(
+        copier: &Copier,
+        url: &Url,
+        mirrors: Vec<Url>,
+        options: &CopyOptions,
+    ) -> Result<Self, CopyError> {
         let limit = options.sources.clamp(1, SOURCES_MAX).max(url.others.len() + 1).min(SOURCES_MAX);
         let mut settings = copier.client.settings().clone();
         for (name, value) in [("ReadRecovery", "false"), ("ConnectionRetry", "1")] {
@@ -109,7 +116,8 @@ impl Crowd {
         let streams = usize::try_from(settings.sub_streams_per_channel.clamp(1, 16)).unwrap_or(1);
         let client = Client::with(settings, "scalla");
         let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
-        let places = if url.others.is_empty() { find(&client, url).await } else { Ok(url.each().collect()) };
+        let mirrors = if url.others.is_empty() { mirrors } else { url.each().collect() };
+        let places = if mirrors.is_empty() { find(&client, url).await } else { Ok(mirrors.clone()) };
         let places = places.map_err(CopyError::source)?;
         let mut opened = open_all(&client, places, &with, limit).await?;
         // The size that most have; of equally many the first.
@@ -125,6 +133,7 @@ impl Crowd {
             sample: tokio::sync::OnceCell::new_with(compared.sample),
             client,
             url: url.clone(),
+            mirrors,
             with,
             pages: options.pages,
             most: limit,
@@ -426,10 +435,10 @@ async fn search(crowd: Weak<Inner>) {
         if inner.state().shares.present() >= inner.most {
             continue;
         }
-        let places = if inner.url.others.is_empty() {
+        let places = if inner.mirrors.is_empty() {
             find(&inner.client, &inner.url).await.unwrap_or_default()
         } else {
-            inner.url.each().collect()
+            inner.mirrors.clone()
         };
         for place in places {
             let known = inner.state().members.iter().any(|member| member.at == place.authority());

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use digest::Algorithm;
 
 use super::failure::CopyError;
+use super::options::CopyOptions;
 use super::source::{From, Source};
 use crate::zip::{ArchiveError, Directory, Inflater, Method, ReadAt, ZipError, crc_text};
 
@@ -27,7 +28,7 @@ impl Source {
     }
 
     /// The member of this name, of which this is the archive.
-    pub(super) async fn member(self, name: &str, chunk_bytes: usize) -> Result<Self, CopyError> {
+    pub(super) async fn member(self, name: &str, options: &CopyOptions) -> Result<Self, CopyError> {
         let Some(size) = self.size else {
             return Err(CopyError::Usage(format!("{} is a stream; members are read from files", self.place)));
         };
@@ -38,7 +39,10 @@ impl Source {
             Ok((member, data))
         };
         let (member, data) = opened.await.map_err(|error| self.archive_error(error))?;
-        let known = vec![(Algorithm::Zcrc32, crc_text(member.crc32))];
+        let mut known = vec![(Algorithm::Zcrc32, crc_text(member.crc32))];
+        if options.metalink_of_member {
+            known.extend(self.known.iter().cloned());
+        }
         let (place, disk, blocks) = (self.place.clone(), self.disk.clone(), self.blocks.clone());
         let kept = self.kept.map(|kept| super::local::Kept {
             mode: member.mode.map(|mode| mode & 0o777).filter(|mode| *mode != 0),
@@ -52,7 +56,7 @@ impl Source {
                     archive: Box::new(self),
                     name: name.to_owned(),
                     end: data.end,
-                    chunk_bytes: chunk_bytes.max(1),
+                    chunk_bytes: options.chunk_bytes.max(1),
                     state: Mutex::new(Some(state)),
                 })
             }

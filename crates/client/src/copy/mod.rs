@@ -20,6 +20,7 @@
 //! | `failure` | [`CopyError`] |
 //! | `source`, `target` | the two ends of a copy |
 //! | `member`, `archived` | a member of a ZIP archive as source, and as target |
+//! | `mirrored` | a metalink as source |
 //! | `rate` | [`Rate`]: limits of the rate |
 //! | `attributes` | extended attributes that go along |
 //! | `local` | files of this machine: temporary names, holes, times |
@@ -39,6 +40,7 @@ mod job;
 mod local;
 mod many;
 mod member;
+mod mirrored;
 mod options;
 mod pattern;
 mod place;

@@ -85,6 +85,10 @@ pub struct CopyOptions {
     pub zip_member: Option<String>,
     /// The target is a ZIP archive, to which the source is added as a member under its own name.
     pub zip_append: bool,
+    /// Sources whose names end with `.meta4` or `.metalink` are metalinks: what they name is copied.
+    pub metalinks: bool,
+    /// Checksums of a metalink are those of the member that is copied, not of its archive.
+    pub metalink_of_member: bool,
     /// Most bytes a second, of all copies with these options and clones of them together.
     pub rate: Option<Rate>,
     /// Bytes a second below which a copy fails.
@@ -117,6 +121,8 @@ impl CopyOptions {
             retries: settings.cp_retry,
             zip_member: None,
             zip_append: false,
+            metalinks: false,
+            metalink_of_member: settings.zip_mtln_cksum != 0,
             rate: None,
             rate_min: Some(settings.xrate_threshold).filter(|rate| *rate > 0),
             attributes: settings.preserve_xattrs != 0,

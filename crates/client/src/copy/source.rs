@@ -76,17 +76,26 @@ impl Source {
         place: &Place,
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
-        let whole = Self::open_whole(copier, place, options).await?;
+        let whole = match copier.metalink(place, options).await? {
+            Some(metalink) => Self::open_mirrored(copier, place, metalink, options).await?,
+            None => Self::open_whole(copier, place, Vec::new(), options).await?,
+        };
         match options.member_of(place) {
-            Some(name) => whole.member(&name, options.chunk_bytes).await,
+            Some(name) => whole.member(&name, options).await,
             None => Ok(whole),
         }
     }
 
-    async fn open_whole(copier: &Copier, place: &Place, options: &CopyOptions) -> Result<Self, CopyError> {
+    /// A file; `mirrors` are where several sources of it are, if that is known.
+    pub(super) async fn open_whole(
+        copier: &Copier,
+        place: &Place,
+        mirrors: Vec<Url>,
+        options: &CopyOptions,
+    ) -> Result<Self, CopyError> {
         let (size, kept, from) = match place {
             Place::Remote(url) if options.sources > 1 || !url.others.is_empty() => {
-                let crowd = Crowd::open(copier, url, options).await?;
+                let crowd = Crowd::open(copier, url, mirrors, options).await?;
                 let stat = crowd.stat().clone();
                 (Some(stat.size), Some(kept(&stat)), From::Many(crowd))
             }

@@ -246,7 +246,13 @@ impl Walk {
         let below = into || several || (target.ends_with_slash() && matches!(kind, Kind::File(_)));
         // A member has the last component of its own name.
         let named = self.options.member_of(&source).map(|member| Place::Local(member.into()).name());
-        let target = match named.unwrap_or_else(|| source.name()) {
+        let mut name = named.unwrap_or_else(|| source.name());
+        if below && self.options.member_of(&source).is_none() {
+            // A file that cannot be read is told when it is copied.
+            let metalink = self.copier.metalink(&source, &self.options).await.ok().flatten();
+            name = metalink.and_then(|metalink| metalink.name).or(name);
+        }
+        let target = match name {
             Some(name) if below && *target != Place::Stream => target.join(&name),
             None if below => {
                 return Err(CopyError::Usage(format!(
