@@ -2,8 +2,10 @@
 
 use std::cmp::Reverse;
 
+use client::zip::ArchiveError;
 use client::{Entry, Error, ListWith, StatInfo, Url, together};
 
+use super::archive;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::{Context, at, below};
@@ -50,6 +52,9 @@ pub(crate) struct Ls {
     /// Directories themselves, not what is in them.
     #[arg(long, short)]
     directory: bool,
+    /// The members of ZIP archives.
+    #[arg(long, conflicts_with_all = ["recursive", "directory"])]
+    zip: bool,
     /// Tell each entry as a line of JSON.
     #[arg(long)]
     pub(super) json: bool,
@@ -78,6 +83,9 @@ impl Ls {
         let texts = context.urls_or_base(&self.urls)?;
         let urls = context.expand(console, &texts).await?;
         let several = texts.len() > 1 || urls.len() > 1;
+        if self.zip {
+            return self.members(context, console, urls, several).await;
+        }
         let (mut items, mut folders) = (Vec::new(), Vec::new());
         for (url, named) in self.look(context, console, urls, several).await {
             match named {
@@ -150,6 +158,36 @@ impl Ls {
                 (url, named)
             })
             .collect()
+    }
+
+    /// What is in archives.
+    async fn members(
+        &self,
+        context: &Context,
+        console: &Console,
+        urls: Vec<Url>,
+        several: bool,
+    ) -> anyhow::Result<()> {
+        let mut first = true;
+        for url in urls {
+            match archive::members(context, &url).await {
+                Ok(members) => {
+                    self.head(context, console, several.then_some(&url), &mut first);
+                    let item = |(name, stat): (String, StatInfo)| Item {
+                        url: at(&url, below(&url.path, &name)),
+                        name,
+                        stat: Some(stat),
+                    };
+                    self.show(console, members.into_iter().map(item).collect());
+                }
+                Err(ArchiveError::Read(error)) => console.fail(&url, &error),
+                Err(error) => {
+                    console.fail_with(&[("url", url.to_string().into())], &format!("{url}: {error}"));
+                }
+            }
+            console.pass().await?;
+        }
+        Ok(())
     }
 
     async fn list(&self, context: &Context, console: &Console, url: &Url) -> Result<Listed, Error> {

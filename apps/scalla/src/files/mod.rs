@@ -14,6 +14,7 @@
 //! | `walk` | [`walk::Walk`]: folders below a folder in order, several on their way at once |
 //! | `ls`, `stat`, … | the commands, close ones together |
 
+mod archive;
 mod change;
 mod checksum;
 mod chmod;

@@ -101,8 +101,8 @@ fn name(source: &Source, options: &CopyOptions) -> Option<String> {
 
 /// Date and time as MS-DOS has them, in the time zone of this machine; what is before 1980 is that year's first day.
 fn dos_time(seconds: i64) -> (u16, u16) {
-    let zoned = jiff::Timestamp::from_second(seconds)
-        .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).datetime());
+    let zoned =
+        jiff::Timestamp::from_second(seconds).map(|time| time.to_zoned(crate::local_zone()).datetime());
     let part = |value: i8| u16::try_from(value).unwrap_or(0);
     match zoned {
         Ok(at) if (1980..2108).contains(&at.year()) => {

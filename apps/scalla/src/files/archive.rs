@@ -1,0 +1,23 @@
+//! `scalla ls --zip`: the members of ZIP archives.
+
+use client::xroot::flags::StatFlags;
+use client::zip::{Archive, ArchiveError, Member};
+use client::{OpenWith, StatInfo, Url};
+
+use super::context::Context;
+
+/// The names of the members of an archive, and their status as far as its directory has it: folders, sizes, times.
+pub(super) async fn members(context: &Context, url: &Url) -> Result<Vec<(String, StatInfo)>, ArchiveError> {
+    let files = context.files(url);
+    let file = files.client().open(url, &OpenWith::read()).await.map_err(ArchiveError::Read)?;
+    let archive = Archive::open(&file).await?;
+    Ok(archive.members().iter().map(|member| (member.name().into_owned(), status(member))).collect())
+}
+
+fn status(member: &Member) -> StatInfo {
+    let folder = if member.name.ends_with(b"/") { StatFlags::IS_DIR } else { StatFlags::default() };
+    // Archives do not say of which time zone their times are: they count as ours.
+    let modified = member.modified().and_then(|time| time.to_zoned(client::local_zone()).ok());
+    let mtime = modified.map_or(0, |time| time.timestamp().as_second());
+    StatInfo { id: 0, size: member.size, flags: StatFlags::READABLE | folder, mtime, more: None }
+}
