@@ -9,6 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::children::{run, user};
+use crate::clients::{self, Errand};
 use crate::rows::{Load, Row};
 use crate::site;
 
@@ -49,7 +50,7 @@ impl Data {
         for folder in ["tree/many", "tree/out", "run"] {
             make_folder(&data.disk.join(folder))?;
         }
-        for folder in ["tree", "run"] {
+        for folder in ["tree/out", "run"] {
             make_folder(&data.tmpfs.join(folder))?;
         }
         // The servers' user must be able to reach it: a checkout may lie below somebody's home.
@@ -75,8 +76,24 @@ impl Data {
         if loads(|load| matches!(load, Load::Located { .. } | Load::Missing | Load::Restart)) {
             site::spread(&data, pairs)?;
         }
-        if loads(|load| matches!(load, Load::Download | Load::Upload)) {
+        let large = |load: &Load| match load {
+            Load::Download | Load::Upload => true,
+            Load::Errand(errand) => matches!(errand, Errand::Download { .. } | Errand::Upload { .. }),
+            _ => false,
+        };
+        if rows.iter().any(|row| large(&row.load)) {
             data.generate(&data.copied(), &["--size", LONG])?;
+        }
+        if loads(|load| matches!(load, Load::Errand(Errand::Folder) | Load::Crowd(_))) {
+            let folder = data.tree(true).join("small");
+            make_folder(&folder)?;
+            data.generate(&folder.join("f%d"), &["--size", clients::FILE_BYTES, "--files", clients::FILES])?;
+        }
+        for row in rows {
+            if let Load::Gather(from) = row.load {
+                let (name, bytes) = from.file();
+                data.generate(&data.tree(true).join(name), &["--size", &bytes.to_string()])?;
+            }
         }
         Ok(data)
     }

@@ -39,6 +39,15 @@ pub(crate) enum Figure {
     /// Processor time of the generator for each operation, in microseconds.
     #[serde(rename = "client_cpu_us_per_operation")]
     ClientCpu,
+    /// Throughput in proportion to what all sources can give.
+    #[serde(rename = "throughput_to_sum_of_sources")]
+    OfSum,
+    /// Most bytes that the client had in memory.
+    #[serde(rename = "client_resident_bytes")]
+    Resident,
+    /// Threads of the client.
+    #[serde(rename = "client_threads")]
+    Threads,
     /// Context switches of the server for each operation.
     #[serde(rename = "context_switches_per_operation")]
     Switches,
@@ -58,6 +67,9 @@ impl Figure {
             Self::P99Alone => "p99 alone",
             Self::Rise => "p99 beside others to p99 alone",
             Self::ClientCpu => "client CPU",
+            Self::OfSum => "part of the sum",
+            Self::Resident => "client memory",
+            Self::Threads => "client threads",
             Self::Switches => "context switches",
         }
     }
@@ -81,7 +93,9 @@ impl Figure {
             Self::Wall => format!("{} s", three(value)),
             Self::Memory if value >= 1024.0 => format!("{} KiB", three(value / 1024.0)),
             Self::Memory => format!("{value:.0} B"),
-            Self::Share | Self::Rise | Self::Switches => three(value),
+            Self::Resident => format!("{} MiB", three(value / 1048576.0)),
+            Self::Threads => format!("{value:.0}"),
+            Self::Share | Self::Rise | Self::Switches | Self::OfSum => three(value),
         }
     }
 }

@@ -9,7 +9,10 @@
 //! | `agents` | many nodes of a cluster in few processes |
 //! | `floor` | the third of them |
 //! | `site` | clusters, ours and real ones |
-//! | `slow` | ours on a storage that takes its time |
+//! | `slow` | ours on a storage that takes its time, or gives so much in a second |
+//! | `relay` | a network that gives each connection so much in a second |
+//! | `clients` | our client and theirs, and from several servers at once |
+//! | `crowd` | a client with thousands of open files |
 //! | `data` | the files they serve |
 //! | `measure` | one load on one server |
 //! | `children` | programs that end with us, and in time |
@@ -22,7 +25,9 @@
 
 mod agents;
 mod children;
+mod clients;
 mod cold;
+mod crowd;
 mod data;
 mod figures;
 mod floor;
@@ -32,6 +37,7 @@ mod outcome;
 mod page;
 #[path = "../../../apps/scalla/src/bench/process.rs"]
 mod process;
+mod relay;
 mod report;
 mod rows;
 mod servers;
@@ -106,6 +112,12 @@ pub(crate) struct Options {
     /// Be our server on a storage that takes its time: the folder to serve, and one for itself.
     #[arg(long, hide = true, num_args = 2)]
     slow: Option<Vec<PathBuf>>,
+    /// Be our server that gives so many bytes a second: as `--slow`, then to a connection, then to all.
+    #[arg(long, hide = true, num_args = 4)]
+    limited: Option<Vec<String>>,
+    /// Be a client with many open files: a URL below which they are, and how many.
+    #[arg(long, hide = true, num_args = 2)]
+    crowd: Option<Vec<String>>,
 }
 
 impl Options {
@@ -144,6 +156,14 @@ fn work() -> anyhow::Result<ExitCode> {
     }
     if let Some([tree, work]) = options.slow.as_deref() {
         slow::serve(tree, work)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some([tree, work, connection, server]) = options.limited.as_deref() {
+        slow::serve_limited(Path::new(tree), Path::new(work), connection.parse()?, server.parse()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some([base, count]) = options.crowd.as_deref() {
+        crowd::read(base, count.parse()?)?;
         return Ok(ExitCode::SUCCESS);
     }
     if options.write_docs {

@@ -12,6 +12,7 @@ use wire::xroot::ErrorCode;
 
 use crate::agents;
 use crate::children::{Awaited, CLIENT_CPU, giving_way, pinned, run};
+use crate::clients;
 use crate::cold::Evictor;
 use crate::data::Data;
 use crate::figures::{Figure, Figures};
@@ -82,6 +83,10 @@ impl Measure<'_> {
             (Load::Located { known: true }, ..) => self.located_again(server),
             (Load::Located { known: false }, ..) => self.located_first(server, pair),
             (Load::Missing, ..) => missing(server),
+            (Load::Errand(errand), ..) => clients::errand(self.data, *errand, server),
+            (Load::Gather(from), ..) => clients::gather(self.data, *from, server),
+            (Load::Crowd(count), Side::Ours, _) => clients::crowd(*count, server),
+            (Load::Crowd(_), ..) => Ok(Figures::new()),
             (Load::Restart, Side::Ours, _) => site::restart(self.data),
             (Load::Restart, ..) => Ok(Figures::new()),
             (Load::Formation, ..) => agents::form(server, &self.data.run_folder("agents")?),

@@ -3,6 +3,7 @@
 //! Ratios are ours to theirs: same machine, same run, files in the page cache of a disk's file system unless a load says
 //! tmpfs, no authentication, server and generator on a processor each.
 
+use crate::clients::{Errand, From};
 use crate::figures::{Figure, Goal};
 
 /// A load.
@@ -47,6 +48,12 @@ pub(crate) enum Cast {
     Root,
     /// Ours alone, on the storage of [`crate::slow`].
     Slow,
+    /// Our server twice, for our client and theirs.
+    Clients,
+    /// Theirs twice, for our client and theirs.
+    TheirClients,
+    /// Several of ours that are limited in rate.
+    Limited,
 }
 
 #[derive(Debug)]
@@ -67,6 +74,12 @@ pub(crate) enum Load {
     Located { known: bool },
     /// A manager is asked for what does not exist.
     Missing,
+    /// What a client does; compared are clients, not servers.
+    Errand(Errand),
+    /// A file is read from several servers at once.
+    Gather(From),
+    /// So many files are open in one client.
+    Crowd(usize),
     /// A thousand nodes find their places.
     Formation,
     /// A manager is killed and started again.
@@ -104,6 +117,9 @@ impl Load {
             | Self::Busy
             | Self::Located { .. }
             | Self::Missing
+            | Self::Errand(_)
+            | Self::Gather(_)
+            | Self::Crowd(_)
             | Self::Formation
             | Self::Restart => Vec::new(),
         }
@@ -181,7 +197,69 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(crowds());
     rows.extend(neighbours());
     rows.extend(clusters());
+    rows.extend(clients());
+    rows.extend(sources());
     rows
+}
+
+/// Our client beside `xrdcp` and `xrdfs`, at our server, and some at theirs.
+fn clients() -> Vec<Row> {
+    let client = |name: &str, title: &str, errand, cast, goals: &[Goal]| Row {
+        load: Load::Errand(errand),
+        setting: Setting { tmpfs: true, cast, ..Setting::default() },
+        ..bench(name, title, "", "", "", goals)
+    };
+    let copy = [Goal::at_most(Figure::Wall, 0.7), Goal::at_most(Figure::ClientCpu, 0.5)];
+    let mut rows = Vec::new();
+    for (way, title, errand) in [
+        ("download", "2 GiB", Errand::Download { streams: 0 }),
+        ("download-s4", "2 GiB with four more connections", Errand::Download { streams: 4 }),
+        ("upload", "2 GiB", Errand::Upload { streams: 0 }),
+        ("upload-s4", "2 GiB with four more connections", Errand::Upload { streams: 4 }),
+    ] {
+        let kind = way.trim_end_matches("-s4");
+        let title = |whose| format!("{kind} of {title}, tmpfs to tmpfs, {whose} server");
+        rows.push(client(&format!("cp-{way}"), &title("our"), errand, Cast::Clients, &copy));
+        rows.push(client(&format!("cp-{way}-theirs"), &title("their"), errand, Cast::TheirClients, &copy));
+    }
+    let fifth = [Goal::at_most(Figure::Wall, 0.2)];
+    let title = |whose| format!("10,000 files of 10 KiB recursively, {whose} server");
+    rows.push(client("cp-files", &title("our"), Errand::Folder, Cast::Clients, &fifth));
+    rows.push(client("cp-files-theirs", &title("their"), Errand::Folder, Cast::TheirClients, &fifth));
+    let half = [Goal::at_most(Figure::Wall, 0.5)];
+    rows.push(client(
+        "ls-start",
+        "a listing of a few names by a new process",
+        Errand::List,
+        Cast::Clients,
+        &half,
+    ));
+    for (name, files, mebibytes) in [("open-1000", 1000, 100.0), ("open-10000", 10_000, 300.0)] {
+        let goals = [
+            Goal::at_most(Figure::Resident, mebibytes * 1048576.0).of_ours(),
+            Goal::at_most(Figure::Threads, 8.0).of_ours(),
+        ];
+        let title = format!("{files} files open and read at once in one client");
+        let row = client(name, &title, Errand::List, Cast::Clients, &goals);
+        rows.push(Row { load: Load::Crowd(files), ..row });
+    }
+    rows
+}
+
+/// From servers that give 6 MB/s to a connection and 16 MB/s to all.
+fn sources() -> Vec<Row> {
+    let sources = [(1, 0), (1, 15), (4, 0), (4, 15), (5, 15)];
+    let row = |(servers, streams): (usize, u64)| {
+        let name = format!("sources-{servers}-s{streams}");
+        let title = format!("a file from {servers} limited server(s), {streams} more connections to each");
+        let goals = [Goal::at_least(Figure::OfSum, 0.9).of_ours()];
+        Row {
+            load: Load::Gather(From { servers, streams }),
+            setting: Setting { tmpfs: true, cast: Cast::Limited, ..Setting::default() },
+            ..bench(&name, &title, "", "", "", &goals)
+        }
+    };
+    sources.into_iter().map(row).collect()
 }
 
 /// What a manager costs those who ask it where files are.

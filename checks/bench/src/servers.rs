@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::children::{Running, SERVER_CPU, pinned};
+use crate::clients;
 use crate::data::Data;
 use crate::rows::{Cast, Setting};
 use crate::site;
@@ -29,17 +30,19 @@ pub(crate) struct Server {
     _running: Vec<Running>,
     pids: Vec<u32>,
     port: u16,
+    /// Of further servers that hold the same.
+    others: Vec<u16>,
     pub(crate) side: Side,
 }
 
 impl Server {
     /// Of these processes `pids` are measured; all end when it is dropped. `None` without any.
     pub(crate) fn of(running: Vec<Running>, pids: Vec<u32>, port: u16, side: Side) -> Option<Self> {
-        (!pids.is_empty()).then_some(Self { _running: running, pids, port, side })
+        (!pids.is_empty()).then_some(Self { _running: running, pids, port, others: Vec::new(), side })
     }
 
     fn alone(running: Running, port: u16, side: Side) -> Self {
-        Self { pids: vec![running.pid()], _running: vec![running], port, side }
+        Self { pids: vec![running.pid()], _running: vec![running], port, others: Vec::new(), side }
     }
 
     /// The process that is measured; the first, if it is several.
@@ -54,6 +57,16 @@ impl Server {
 
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// The ports of all that hold the same.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        std::iter::once(self.port).chain(self.others.iter().copied()).collect()
+    }
+
+    /// The same, for the client of another side.
+    fn on(self, side: Side) -> Self {
+        Self { side, ..self }
     }
 
     /// The URL of a path.
@@ -83,11 +96,19 @@ impl<'d> Fleet<'d> {
             let servers = match setting.cast {
                 Cast::Root => vec![self.root()?],
                 Cast::Slow => vec![self.slow(setting)?],
+                Cast::Clients => {
+                    vec![self.ours(setting, "ours")?, self.ours(setting, "ours-too")?.on(Side::Theirs)]
+                }
+                Cast::TheirClients => {
+                    vec![self.theirs(setting, "theirs")?.on(Side::Ours), self.theirs(setting, "theirs-too")?]
+                }
+                Cast::Limited => vec![self.limited(setting)?],
                 Cast::Clusters => {
                     vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?]
                 }
                 Cast::Servers => {
-                    let mut servers = vec![self.ours(setting)?, self.theirs(setting)?, self.floor()?];
+                    let mut servers =
+                        vec![self.ours(setting, "ours")?, self.theirs(setting, "theirs")?, self.floor()?];
                     // Only loads that read it have the file.
                     let file = self.data.tree(setting.tmpfs).join("big");
                     if file.exists() {
@@ -101,8 +122,8 @@ impl<'d> Fleet<'d> {
         self.running.as_ref().map(|(_, servers)| servers.as_slice()).context("no servers")
     }
 
-    fn ours(&self, setting: &Setting) -> anyhow::Result<Server> {
-        let folder = self.data.run_folder("ours")?;
+    fn ours(&self, setting: &Setting, name: &str) -> anyhow::Result<Server> {
+        let folder = self.data.run_folder(name)?;
         let log = folder.join("log");
         let mut command = pinned(&self.data.program(), SERVER_CPU);
         command.arg("serve").arg(self.data.tree(setting.tmpfs));
@@ -123,8 +144,8 @@ impl<'d> Fleet<'d> {
         Ok(Server::alone(running, port, Side::Ours))
     }
 
-    fn theirs(&self, setting: &Setting) -> anyhow::Result<Server> {
-        let folder = self.data.run_folder("theirs")?;
+    fn theirs(&self, setting: &Setting, name: &str) -> anyhow::Result<Server> {
+        let folder = self.data.run_folder(name)?;
         let (log, file) = (folder.join("log"), folder.join("xrootd.cfg"));
         let (tree, work) = (self.data.tree(setting.tmpfs), folder.display());
         // Names of clients are not looked up: where no name server answers, that takes seconds.
@@ -165,6 +186,22 @@ impl<'d> Fleet<'d> {
         self.own("slow", Side::Ours, |command, folder| {
             command.arg("--slow").arg(self.data.tree(setting.tmpfs)).arg(folder);
         })
+    }
+
+    /// Several that are limited, as one.
+    fn limited(&self, setting: &Setting) -> anyhow::Result<Server> {
+        let mut all: Vec<Server> = Vec::new();
+        for number in 0..clients::LIMITED {
+            all.push(self.own(&format!("limited-{number}"), Side::Ours, |command, folder| {
+                let rates = [clients::CONNECTION_RATE, clients::SERVER_RATE].map(|rate| rate.to_string());
+                command.arg("--limited").arg(self.data.tree(setting.tmpfs)).arg(folder).args(rates);
+            })?);
+        }
+        let others = all.iter().skip(1).map(|server| server.port).collect();
+        let pids = all.iter().map(Server::pid).collect();
+        let port = all.first().map_or(0, |server| server.port);
+        let running = all.into_iter().flat_map(|server| server._running).collect();
+        Ok(Server { _running: running, pids, port, others, side: Side::Ours })
     }
 
     /// A server that is this program.

@@ -48,6 +48,21 @@ fn rules_hit_where_and_when_they_say() {
 }
 
 #[test]
+fn reads_that_keep_a_rate_never_come_on_the_spot_or_past_it() {
+    let scratch = Scratch::new();
+    let (storage, file) = faulty(&scratch);
+    storage.rules().set_rate(Some(1_000_000_000));
+    let mut buffer = [0; 10];
+    assert!(matches!(file.read_now(0, &mut buffer), Now::WouldBlock));
+    assert!(file.descriptor().is_none() && !file.is_resident(0, 10));
+    assert_eq!((file.read(0, &mut buffer).unwrap(), &buffer), (10, b"0123456789"));
+    assert!(matches!(file.write_now(0, b"x"), Now::Done(Ok(()))));
+    storage.rules().clear();
+    assert!(matches!(file.read_now(0, &mut buffer), Now::Done(Ok(10))));
+    assert!(file.descriptor().is_some());
+}
+
+#[test]
 fn hanging_calls_hang_until_released_and_never_on_the_spot() {
     let scratch = Scratch::new();
     let (storage, file) = faulty(&scratch);

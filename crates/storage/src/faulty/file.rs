@@ -53,7 +53,9 @@ impl StoredFile for FaultyFile {
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let most = shortened(&self.meet(Call::Read)?, into);
-        self.inner.read(offset, into.get_mut(..most).unwrap_or_default())
+        let got = self.inner.read(offset, into.get_mut(..most).unwrap_or_default())?;
+        self.rules.pace(got);
+        Ok(got)
     }
 
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {

@@ -1,16 +1,19 @@
 //! A storage that goes wrong as it is told: for tests of whatever stands on storage.
 //!
-//! It wraps another one. Rules make calls fail, wait, hang until released, read short or panic; room for writing can be
-//! limited; and paths can be given pools of their own, as if they were other file systems.
+//! It wraps another one. Rules make calls fail, wait, hang until released, read short or panic; room for writing and the rate
+//! of reading can be limited; and paths can be given pools of their own, as if they were other file systems.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `rules` | what goes wrong, when and where |
+//! | `pace` | so many bytes a second |
 //! | `file` | an open file whose calls go wrong |
 
 mod file;
+mod pace;
 mod rules;
 
+pub use pace::Pace;
 pub use rules::{Call, Fault, Gate, Rule, RuleId, Rules};
 
 use crate::{

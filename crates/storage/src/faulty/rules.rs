@@ -1,5 +1,6 @@
 //! What goes wrong, when and where: rules that a test adds and takes away while the storage is in use.
 
+use super::pace::Pace;
 use base::LogicalPath;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -155,11 +156,13 @@ pub struct Rules {
     rules: Mutex<(u64, Vec<(RuleId, Rule)>)>,
     /// Bytes that may still be written; all ones without a limit.
     room: AtomicU64,
+    /// How fast everything that is read comes.
+    pace: Mutex<Option<Arc<Pace>>>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { rules: Mutex::default(), room: AtomicU64::new(u64::MAX) }
+        Self { rules: Mutex::default(), room: AtomicU64::new(u64::MAX), pace: Mutex::default() }
     }
 }
 
@@ -182,10 +185,28 @@ impl Rules {
         self.lock().1.retain(|(other, _)| *other != id);
     }
 
-    /// Takes all away, and the limit on room.
+    /// Takes all away, and the limits on room and rate.
     pub fn clear(&self) {
         self.lock().1.clear();
         self.set_room(None);
+        self.set_rate(None);
+    }
+
+    /// All reads together give no more than so many bytes a second; on the spot they would block.
+    pub fn set_rate(&self, bytes_per_second: Option<u64>) {
+        let pace = bytes_per_second.map(|rate| Arc::new(Pace::new(rate)));
+        *self.pace.lock().unwrap_or_else(PoisonError::into_inner) = pace;
+    }
+
+    /// Keeps the rate after so many bytes were read.
+    pub(super) fn pace(&self, bytes: usize) {
+        if let Some(pace) = self.rate() {
+            pace.keep(bytes);
+        }
+    }
+
+    fn rate(&self) -> Option<Arc<Pace>> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The disk is full after so many further bytes. Overwriting counts as writing.
@@ -211,6 +232,9 @@ impl Rules {
 
     /// Has anything been said about this call here?
     pub(super) fn concern(&self, call: Call, path: &LogicalPath) -> bool {
+        if call == Call::Read && self.rate().is_some() {
+            return true;
+        }
         self.lock().1.iter().any(|(_, rule)| rule.matches(call, path))
     }
 
@@ -242,6 +266,9 @@ impl Rules {
     /// A call that must not wait. One that would is not counted: its other form will be.
     pub(super) fn meet_now(&self, call: Call, path: &LogicalPath) -> io::Result<Verdict> {
         let mut last = None;
+        if call == Call::Read && self.rate().is_some() {
+            return Ok(Verdict::WouldBlock);
+        }
         {
             let mut state = self.lock();
             let blocks = |rule: &Rule| {

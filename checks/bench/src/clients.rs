@@ -1,0 +1,213 @@
+//! Clients: `scalla` and `xrdcp` on the same server, and `scalla cp` from servers whose rate is limited.
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::children::{CLIENT_CPU, pinned, run};
+use crate::data::Data;
+use crate::figures::{Figure, Figures};
+use crate::servers::{Server, Side};
+
+/// Files that are copied with everything below their folder, and bytes of each.
+pub(crate) const FILES: &str = "10000";
+pub(crate) const FILE_BYTES: &str = "10k";
+/// Where they are.
+pub(crate) const FOLDER: &str = "/small";
+/// Programs started one after the other.
+const STARTS: u32 = 40;
+/// What a limited server gives in a second, to one connection and to all.
+pub(crate) const CONNECTION_RATE: u64 = 6_000_000;
+pub(crate) const SERVER_RATE: u64 = 16_000_000;
+/// Of them so many are started.
+pub(crate) const LIMITED: usize = 5;
+/// What is read from them, in seconds of what they can give.
+const SECONDS: u64 = 4;
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What a client does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Errand {
+    /// Copies 2 GiB from tmpfs to tmpfs, with so many more connections.
+    Download { streams: u32 },
+    /// The other way.
+    Upload { streams: u32 },
+    /// Copies a folder of many small files.
+    Folder,
+    /// Lists a folder, again and again, each time by a new process.
+    List,
+}
+
+/// From whom a file is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct From {
+    pub(crate) servers: usize,
+    pub(crate) streams: u64,
+}
+
+impl From {
+    /// What the servers can give, bytes in a second.
+    fn rate(self) -> u64 {
+        // The connection that carries the requests is not one of those that carry data, unless it is alone.
+        SERVER_RATE.min(CONNECTION_RATE * self.streams.max(1)) * self.servers as u64
+    }
+
+    /// The file for it: name and bytes.
+    pub(crate) fn file(self) -> (String, u64) {
+        (format!("sources-{}-{}", self.servers, self.streams), self.rate() * SECONDS)
+    }
+}
+
+/// Runs an errand with the client of a side.
+pub(crate) fn errand(data: &Data, errand: Errand, server: &Server) -> anyhow::Result<Figures> {
+    let ours = server.side == Side::Ours;
+    match errand {
+        Errand::Download { streams } => {
+            let target = data.downloaded();
+            let done = timed(copy(data, ours, streams, &server.url("/copy"), &target)?);
+            let whole = fs::metadata(&target).map(|meta| meta.len()).unwrap_or(0);
+            fs::remove_file(&target).ok();
+            if whole != fs::metadata(data.copied())?.len() {
+                bail!("what was copied is not whole");
+            }
+            done
+        }
+        Errand::Upload { streams } => {
+            let target = data.tree(true).join("out/copy");
+            fs::remove_file(&target).ok();
+            let url = server.url("/out/copy");
+            let done = timed(copy(data, ours, streams, &data.copied().to_string_lossy(), Path::new(&url))?);
+            fs::remove_file(&target).ok();
+            done
+        }
+        Errand::Folder => {
+            let target = data.downloaded();
+            fs::create_dir(&target).with_context(|| format!("cannot make {}", target.display()))?;
+            let mut command = client(data, ours);
+            if ours {
+                command.args(["cp", "--quiet", "-r"]);
+            } else {
+                command.args(["--nopbar", "-r"]);
+            }
+            command.arg(server.url(FOLDER)).arg(&target);
+            let done = timed(command);
+            let copied = count(&target);
+            fs::remove_dir_all(&target).ok();
+            if copied.to_string() != FILES {
+                bail!("{copied} files were copied");
+            }
+            done
+        }
+        Errand::List => {
+            let program = if ours { xrdfs(data)? } else { PathBuf::from("/usr/bin/xrdfs") };
+            let mut sum = Figures::new();
+            for _ in 0..STARTS {
+                let mut command = pinned(&program, CLIENT_CPU);
+                command.arg(server.address().to_string()).args(["ls", "/"]);
+                for (figure, value) in timed(command)? {
+                    *sum.entry(figure).or_default() += value / f64::from(STARTS);
+                }
+            }
+            Ok(sum)
+        }
+    }
+}
+
+fn client(data: &Data, ours: bool) -> Command {
+    pinned(&if ours { data.program() } else { PathBuf::from("/usr/bin/xrdcp") }, CLIENT_CPU)
+}
+
+fn copy(data: &Data, ours: bool, streams: u32, from: &str, to: &Path) -> anyhow::Result<Command> {
+    let mut command = client(data, ours);
+    if ours {
+        command.args(["cp", "--quiet", "--force"]);
+    } else {
+        command.args(["--nopbar", "--force"]);
+    }
+    if streams > 0 {
+        command.args(["--streams", &streams.to_string()]);
+    }
+    command.arg(from).arg(to);
+    Ok(command)
+}
+
+/// Our program under the name of theirs.
+fn xrdfs(data: &Data) -> anyhow::Result<PathBuf> {
+    let link = data.program().with_file_name("xrdfs");
+    if !link.is_symlink() {
+        symlink(data.program(), &link).with_context(|| format!("cannot make {}", link.display()))?;
+    }
+    Ok(link)
+}
+
+fn count(folder: &Path) -> usize {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
+}
+
+/// How long a program takes, and of a processor.
+fn timed(command: Command) -> anyhow::Result<Figures> {
+    let (before, start) = (used()?, Instant::now());
+    run(command, PATIENCE)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let cpu = (used()? - before) as f64 * 10_000.0;
+    Ok(Figures::from([(Figure::Wall, seconds), (Figure::ClientCpu, cpu)]))
+}
+
+/// Processor time of all programs that have been run, in hundredths of a second.
+fn used() -> anyhow::Result<u64> {
+    let stat = fs::read_to_string("/proc/self/stat").context("cannot read what programs use")?;
+    // The name of the program stands in parentheses; the next field is number 3.
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+    Ok(fields.skip(16 - 3).take(2).map(|field| field.parse().unwrap_or(0)).sum())
+}
+
+/// Copies from limited servers, and tells what part of what they can give was reached.
+pub(crate) fn gather(data: &Data, from: From, server: &Server) -> anyhow::Result<Figures> {
+    let (name, bytes) = from.file();
+    let ports = server.ports().into_iter().take(from.servers);
+    let hosts: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
+    let target = data.downloaded();
+    let mut command = pinned(&data.program(), CLIENT_CPU);
+    command.args(["cp", "--json", "--force"]);
+    if from.streams > 0 {
+        command.args(["--streams", &from.streams.to_string()]);
+    }
+    command.arg(format!("root://{}//{name}", hosts.join(","))).arg(&target);
+    let start = Instant::now();
+    let done = run(command, PATIENCE)?;
+    let rate = bytes as f64 / start.elapsed().as_secs_f64();
+    let same = fs::read(&target)? == fs::read(data.tree(true).join(&name))?;
+    fs::remove_file(&target).ok();
+    if !same {
+        bail!("what was copied is not what the servers have");
+    }
+    let told = String::from_utf8_lossy(&done.stdout).into_owned();
+    let told: Value = serde_json::from_str(told.lines().next().unwrap_or_default())?;
+    let shares = told.get("shares").and_then(Value::as_array).map_or(0, Vec::len);
+    if from.servers > 1 && shares != from.servers {
+        bail!("{shares} of {} servers took part", from.servers);
+    }
+    Ok(Figures::from([(Figure::Throughput, rate), (Figure::OfSum, rate / from.rate() as f64)]))
+}
+
+/// Has thousands of files open in one process.
+pub(crate) fn crowd(count: usize, server: &Server) -> anyhow::Result<Figures> {
+    let own = std::env::current_exe().context("cannot find out where this program is")?;
+    let mut command = pinned(&own, CLIENT_CPU);
+    command.args(["--crowd", &server.url(FOLDER), &count.to_string()]);
+    let start = Instant::now();
+    let done = run(command, PATIENCE)?;
+    let seconds = start.elapsed().as_secs_f64();
+    let told: Value = serde_json::from_str(String::from_utf8_lossy(&done.stdout).trim())?;
+    let number = |name| told.get(name).and_then(Value::as_f64).with_context(|| format!("no {name} was told"));
+    Ok(Figures::from([
+        (Figure::Wall, seconds),
+        (Figure::Resident, number("resident")?),
+        (Figure::Threads, number("threads")?),
+    ]))
+}
