@@ -138,6 +138,7 @@ impl Cause {
                 "something damages data on the way or on the disk; read from another copy"
             }
             Self::Changed(_) => "open it again",
+            Self::NotRecovered { .. } => "check that the server runs, then begin again",
             Self::Server { code, .. } => return server_remedy(*code),
             _ => return None,
         })

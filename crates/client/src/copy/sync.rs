@@ -291,6 +291,10 @@ impl Copier {
                 if let Some(error) = listed.failed.into_iter().next() {
                     return Err(CopyError::Remote { side, error });
                 }
+                // A cluster without servers says nothing about what is there.
+                if listed.servers.is_empty() {
+                    return Ok(None);
+                }
                 let found = |entry: crate::answers::Entry| {
                     let stat = entry.stat?;
                     let found = Found { is_folder: stat.is_dir(), size: stat.size, modified: stat.mtime };
