@@ -8,6 +8,7 @@ import zlib
 
 import pytest
 
+import clusters
 import peers
 import tools
 from tools import data, scalla
@@ -173,6 +174,30 @@ def test_third_party_where_a_server_cannot(area, area_on, theirs, tmp_path):
     scalla("cp", "--tpc", "first", here.url("file"), there.url("new")).ok()
     assert there.get("new") == b"content"
     scalla("cp", "--tpc", "only", here.url("file"), tmp_path / "out").fails(1, "only when both")
+
+
+@pytest.mark.parametrize("makers", ["ours", "real"])
+def test_folders_spread_over_a_cluster(makers, tmp_path):
+    """A manager sends who lists to one server; a folder is what all of them have, and nothing is removed for being elsewhere."""
+    with clusters.Cluster(clusters.PAIR, makers) as cluster:
+        cluster.complete()
+        for node, names in ((cluster.s1, ["one", "deep/a"]), (cluster.s2, ["two", "deep/b"])):
+            for name in names:
+                path = node.tree / "set" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(name)
+                for made in (path, path.parent):
+                    peers.give(made)
+        expected = {name: name.encode() for name in ("one", "two", "deep/a", "deep/b")}
+        scalla("cp", "-r", cluster.man.url("/set"), tmp_path / "copied").ok()
+        scalla("sync", cluster.man.url("/set"), tmp_path / "synced").ok()
+        scalla("sync", "--delete", cluster.man.url("/set"), tmp_path / "synced").ok()
+        for folder in ("copied", "synced"):
+            assert {name: content for name, content in tree(tmp_path / folder).items() if content is not None} == expected
+        (tmp_path / "found").mkdir()
+        scalla("cp", cluster.man.url("/set/*o*"), tmp_path / "found").ok()
+        assert sorted(os.listdir(tmp_path / "found")) == ["one", "two"]
+        scalla("cp", "-r", cluster.man.url("/none"), tmp_path / "x").fails(1, "kXR_NotFound")
 
 
 def tree(folder):

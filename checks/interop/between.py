@@ -1,0 +1,87 @@
+"""A network between clients and one server that does what bad networks do: flips bits, falls silent, dawdles, goes away."""
+
+import socket
+import threading
+import time
+
+PIECE = 65536
+
+
+class Between:
+    """Passes connections on to `server`. `flip_down` and `flip_up` are the bytes, counted over a connection, of which one bit
+    is flipped on the way from and to the server; after `mute_down` bytes of a connection nothing comes from the server any
+    more; when so many bytes have gone up over all connections (`cut_up`), or come down (`cut_down`), everything is closed,
+    the port too; `pause` is how long each piece that comes down takes."""
+
+    def __init__(self, server, flip_down=(), flip_up=(), mute_down=None, cut_up=None, cut_down=None, pause=0):
+        self.server = server
+        self.flips = {"down": set(flip_down), "up": set(flip_up)}
+        self.cuts = {"down": cut_down, "up": cut_up}
+        self.mute_down = mute_down
+        self.pause = pause
+        self.lock = threading.Lock()
+        # Bytes that have passed.
+        self.passed = {"down": 0, "up": 0}
+        self.sockets = []
+
+    def __enter__(self):
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def host(self):
+        return f"127.0.0.1:{self.port}"
+
+    def url(self, path):
+        return f"root://{self.host}/{path}"
+
+    def close(self):
+        with self.lock:
+            for end in [self.listener, *self.sockets]:
+                try:
+                    end.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
+                end.close()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+                server = socket.create_connection(("localhost", self.server.port))
+            except OSError:
+                return
+            self.sockets += [client, server]
+            for way, source, target in (("up", client, server), ("down", server, client)):
+                threading.Thread(target=self.move, args=(way, source, target), daemon=True).start()
+
+    def move(self, way, source, target):
+        at = 0
+        try:
+            target.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while piece := bytearray(source.recv(PIECE)):
+                for flip in [flip for flip in self.flips[way] if at <= flip < at + len(piece)]:
+                    self.flips[way].discard(flip)
+                    piece[flip - at] ^= 1
+                at += len(piece)
+                with self.lock:
+                    self.passed[way] += len(piece)
+                    gone = self.cuts[way] is not None and self.passed[way] > self.cuts[way]
+                if gone:
+                    return self.close()
+                if way == "down" and self.pause:
+                    time.sleep(self.pause)
+                if way == "up" or self.mute_down is None or at <= self.mute_down:
+                    target.sendall(piece)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass

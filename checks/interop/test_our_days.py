@@ -1,0 +1,233 @@
+"""Bad days of `scalla cp`: servers that are gone or silent, networks that damage and lie, disks that are full. Never a hang,
+never a wrong file that passes for a right one, always a message that says what to do."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+
+import clusters
+import peers
+import places
+import tools
+from between import Between
+from tools import data, scalla
+
+MIB = 1 << 20
+# A server that does not answer is given up after seconds.
+SHORT = dict(XRD_CONNECTIONWINDOW="4", XRD_CONNECTIONRETRY="1", XRD_STREAMTIMEOUT="4", XRD_STREAMERRORWINDOW="4",
+             XRD_REQUESTTIMEOUT="30", XRD_TIMEOUTRESOLUTION="1")
+
+
+def starting(*arguments, **environment):
+    return subprocess.Popen([str(word) for word in [peers.program(), *arguments]], env=peers.environment(**environment),
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize("streams", ["1", "4", "15"])
+def test_streams(area, tmp_path, streams):
+    content = data(33 * MIB + 5)
+    (tmp_path / "source").write_bytes(content)
+    scalla("cp", "--streams", streams, "--checksum", "adler32", tmp_path / "source", area.url("file")).ok()
+    assert area.get("file") == content
+    scalla("cp", "--streams", streams, "--checksum", "adler32", area.url("file"), tmp_path / "back").ok()
+    assert (tmp_path / "back").read_bytes() == content
+
+
+@pytest.mark.parametrize("after", [0, 100, 3 * MIB], ids=["at once", "after the login", "in the data"])
+def test_server_that_takes_connections_and_falls_silent(area, tmp_path, after):
+    area.put("file", data(16 * MIB))
+    with Between(area.server, mute_down=after) as between:
+        path = area.path + "/file"
+        scalla("cp", between.url(path), tmp_path / "out", **SHORT).fails(1, between.host, "check")
+        scalla("cp", tmp_path / "nothing", between.url(path + "2"), **SHORT).fails(1)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("after", [0, 200_000, 20 * MIB], ids=["before", "during", "at the end"])
+def test_server_gone_under_an_upload(area, tmp_path, after):
+    (tmp_path / "source").write_bytes(data(20 * MIB))
+    with Between(area.server, cut_up=after) as between:
+        result = scalla("cp", tmp_path / "source", between.url(area.path + "/file"), **SHORT)
+    result.fails(1, between.host, "check")
+
+
+@pytest.mark.parametrize("after", [0, 200_000, 20 * MIB], ids=["before", "during", "at the end"])
+def test_server_gone_under_a_download(area, tmp_path, after):
+    area.put("file", data(20 * MIB))
+    with Between(area.server, cut_down=after) as between:
+        result = scalla("cp", between.url(area.path + "/file"), tmp_path / "out", **SHORT)
+    result.fails(1, between.host, "check")
+    assert os.listdir(tmp_path) == []
+
+
+def test_server_that_comes_back_is_waited_for(launch, tmp_path):
+    server = launch()
+    content = data(48 * MIB)
+    (server.tree / "file").write_bytes(content)
+    peers.give(server.tree / "file")
+    copying = starting("cp", server.url("/file"), tmp_path / "out", XRD_CPCHUNKSIZE="65536", XRD_CPPARALLELCHUNKS="1")
+    tools.wait_until(lambda: copying.poll() is not None or any(e.stat().st_blocks for e in os.scandir(tmp_path)))
+    server.restart()
+    _, error = copying.communicate(timeout=tools.PATIENCE_SECONDS)
+    assert copying.returncode == 0, error
+    assert (tmp_path / "out").read_bytes() == content
+
+
+def test_servers_that_send_in_a_circle(tmp_path):
+    ports = [peers.free_port(), peers.free_port()]
+    servers = [peers.Ours(settings=f"xrootd.redirect localhost:{port} /\n") for port in reversed(ports)]
+    for server, port in zip(servers, ports):
+        server.port = port
+    with servers[0], servers[1]:
+        scalla("cp", servers[0].url("/file"), tmp_path / "out", **SHORT).fails(1, "circle", *(server.host for server in servers))
+
+
+def test_bits_flipped_on_the_way_down(area, tmp_path):
+    """Page checksums show it, and the page is read again; without them the checksum of the file shows it."""
+    content = data(20 * MIB)
+    area.put("file", content)
+    path = area.path + "/file"
+    with Between(area.server, flip_down=[1_000_001, 9_000_001]) as between:
+        scalla("cp", between.url(path), tmp_path / "out").ok()
+        assert not between.flips["down"]
+    assert (tmp_path / "out").read_bytes() == content
+    with Between(area.server, flip_down=[1_000_001]) as between:
+        plain = scalla("cp", "--no-verify", "--checksum", "adler32", between.url(path), tmp_path / "bad")
+    plain.fails(1, "adler32", "damaged")
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_bits_flipped_on_the_way_up(area, tmp_path):
+    content = data(20 * MIB)
+    (tmp_path / "source").write_bytes(content)
+    with Between(area.server, flip_up=[1_000_001, 9_000_001]) as between:
+        scalla("cp", tmp_path / "source", between.url(area.path + "/file")).ok()
+        assert not between.flips["up"]
+    assert area.get("file") == content
+    with Between(area.server, flip_up=[1_000_001]) as between:
+        plain = scalla("cp", "--no-verify", "--checksum", "adler32", tmp_path / "source", between.url(area.path + "/bad"))
+    plain.fails(1, "adler32", "damaged")
+    assert os.listdir(area.local) == ["file"]
+
+
+def test_local_disk_full(area, small_disk):
+    content = data(12 * MIB)
+    area.put("file", content)
+    area.put("small", content[:MIB])
+    scalla("cp", area.url("file"), small_disk / "out").fails(1, "No space left", "make room")
+    assert os.listdir(small_disk) == []
+    scalla("cp", "--continue", area.url("file"), small_disk / "out").fails(1, "No space left")
+    left = (small_disk / ".out.part").read_bytes()
+    assert left == content[:len(left)]
+    (small_disk / ".out.part").unlink()
+    scalla("cp", "-r", area.url(""), f"{small_disk}/all").fails(1, "No space left")
+    assert (small_disk / "all/small").read_bytes() == content[:MIB]
+
+
+def test_second_interrupt_ends_at_once(serve, area_on, tmp_path):
+    """The server does not answer, so what is half there cannot be removed."""
+    area = area_on(serve())
+    (tmp_path / "source").write_bytes(data(64 * MIB))
+    copying = starting("cp", tmp_path / "source", area.url("file"), XRD_CPCHUNKSIZE="65536", XRD_CPPARALLELCHUNKS="1")
+    tools.wait_until(lambda: (area.local / "file").exists() and (area.local / "file").stat().st_size)
+    area.server.process.send_signal(signal.SIGSTOP)
+    try:
+        copying.send_signal(signal.SIGINT)
+        # It says so when it has seen the first.
+        tools.wait_until(lambda: handles(copying, signal.SIGINT))
+        copying.send_signal(signal.SIGINT)
+        assert copying.wait(tools.PATIENCE_SECONDS) in (130, -signal.SIGINT)
+    finally:
+        area.server.process.send_signal(signal.SIGCONT)
+        copying.communicate()
+
+
+def handles(process, number):
+    """Whether a signal has been taken, not just sent."""
+    try:
+        status = open(f"/proc/{process.pid}/status").read()
+    except FileNotFoundError:
+        return True
+    pending = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+    return not any(mask >> (number - 1) & 1 for mask in pending)
+
+
+@pytest.fixture
+def three(ours, theirs, serve):
+    """The same file of 40 MiB on three servers."""
+    servers = [ours, theirs, serve()]
+    content = data(40 * MIB + 5)
+    for server in servers:
+        (server.tree / "three").write_bytes(content)
+        peers.give(server.tree / "three")
+    yield servers, content
+    for server in servers:
+        (server.tree / "three").unlink(missing_ok=True)
+
+
+def test_what_a_source_that_dies_has_given_is_not_read_again(three, tmp_path):
+    servers, content = three
+    ways = [Between(server) for server in servers]
+    ways[2].cuts["down"] = 4 * MIB
+    with ways[0], ways[1], ways[2]:
+        hosts = ",".join(way.host for way in ways)
+        scalla("cp", f"root://{hosts}//three", tmp_path / "out", XRD_CPCHUNKSIZE="65536", **SHORT).ok()
+    assert (tmp_path / "out").read_bytes() == content
+    assert ways[2].passed["down"] > 4 * MIB
+    # Beyond the file itself: page checksums, samples, and a few blocks that were on their way or asked for twice.
+    assert sum(way.passed["down"] for way in ways) < len(content) * 1.01 + 40 * 65536
+
+
+def test_slow_source_among_fast_ones(three, tmp_path):
+    servers, content = three
+    with Between(servers[0]) as fast, Between(servers[1]) as other, Between(servers[2], pause=0.2) as slow:
+        hosts = ",".join(way.host for way in (slow, fast, other))
+        told = scalla("cp", "--json", f"root://{hosts}//three", tmp_path / "out", XRD_CPCHUNKSIZE="262144").ok()
+        assert (tmp_path / "out").read_bytes() == content
+        given = {share["source"]: share["bytes"] for share in json.loads(told.out.splitlines()[0])["shares"]}
+        assert given[slow.host] < min(given[fast.host], given[other.host]), given
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs network namespaces")
+def test_dead_addresses_before_the_one_that_lives(tmp_path):
+    """A name with addresses where nobody is, of both families, in front of the right one; IPv6 is there, but leads nowhere."""
+    plan = clusters.Plan("man manager\none server man")
+    with places.Network() as network, clusters.Cluster(plan, "ours", places=network) as cluster:
+        cluster.complete()
+        places.ip("-n", network.name, "address", "add", "fd99::2/64", "dev", "bridge", "nodad")
+        content = data(3 * MIB)
+        (cluster.one.tree / "file").write_bytes(content)
+        peers.give(cluster.one.tree / "file")
+        dead = ["fd99::1", "10.213.0.77", "10.213.0.78"]
+        network.name_hosts({"half": [*dead, cluster.man.address], "none": dead})
+
+        def cp(host, target):
+            command = [*network.prefix(), peers.program(), "cp", f"root://{host}:1094//file", target]
+            return tools.run(command, **SHORT)
+
+        cp("half", tmp_path / "out").ok()
+        assert (tmp_path / "out").read_bytes() == content
+        cp("none", tmp_path / "other").fails(1, "none:1094", "no connection", "check")
+
+
+TPC = "ofs.tpc ttl 90 120 pgm /usr/bin/xrdcp --server\n"
+
+
+@pytest.mark.parametrize("makers", ["ours", "real", dict(man="ours", one="real", two="ours")], ids=["ours", "theirs", "mixed"])
+def test_third_party_copy_through_managers(makers):
+    """The servers that were chosen arrange it among themselves."""
+    plan = clusters.Plan("man manager\none server man\ntwo server man")
+    content = data(5 * MIB + 3)
+    with clusters.Cluster(plan, makers, settings=TPC) as source, clusters.Cluster(plan, makers, settings=TPC) as target:
+        source.complete()
+        target.complete()
+        path = source.two.tree / "file"
+        path.write_bytes(content)
+        peers.give(path)
+        here, there = (cluster.man.url(name).replace("localhost", "127.0.0.1") for cluster, name in ((source, "/file"), (target, "/new")))
+        scalla("cp", "--tpc", "only", "--posc", "--checksum", "adler32", here, there).ok()
+        copies = [node.tree / "new" for node in target.servers if (node.tree / "new").exists()]
+        assert [path.read_bytes() for path in copies] == [content]
