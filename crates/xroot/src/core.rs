@@ -52,8 +52,8 @@ pub(crate) enum Flow {
     Full,
     /// The turn is used up.
     Turn,
-    /// The connection is to join a session that lives elsewhere.
-    Join { streamid: StreamId, entry: Entry },
+    /// The connection is to join a session that lives elsewhere, once what it was answered until now has left.
+    Join,
 }
 
 /// One session.
@@ -135,6 +135,9 @@ impl Core {
     /// Takes requests from the front of the input, as many as a turn allows.
     pub(crate) fn process(&mut self, input: &mut Input) -> Flow {
         for round in 0..=ROUND_REQUESTS {
+            if self.rare.join.is_some() {
+                return Flow::Join;
+            }
             if let Some(receipt) = self.expected() {
                 let taken = self.feed(receipt, input.bytes());
                 input.consume(taken);
@@ -183,11 +186,6 @@ impl Core {
                     }
                     self.run(todo);
                 }
-            }
-            if self.rare.join.is_some()
-                && let Some((streamid, entry)) = self.rare.join.take()
-            {
-                return Flow::Join { streamid, entry };
             }
         }
         Flow::Turn
@@ -399,6 +397,11 @@ impl Core {
             let todo = self.call(id, operation);
             self.run(todo);
         }
+    }
+
+    /// The session that the connection is to join, and the request that says so.
+    pub(crate) fn take_join(&mut self) -> Option<(StreamId, Entry)> {
+        self.rare.join.take()
     }
 
     fn find_session(&mut self, streamid: StreamId, id: SessionId) {

@@ -264,15 +264,13 @@ fn turn(
     let mut sent = 0;
     loop {
         let flow = work(core, link, input);
-        if let Flow::Join { streamid, entry } = flow {
-            return Poll::Ready(End::Join(streamid, entry));
-        }
         core.advance(link);
         let Some(state) = core.links.get(link) else { return Poll::Ready(End::Closed) };
         state.news = false;
         state.stalled = matches!(flow, Flow::Full);
         let before = state.out.pending();
-        let together = !state.closing;
+        let joins = matches!(flow, Flow::Join);
+        let together = !state.closing && !joins;
         let flushed = match state.out.flush(socket, ROUND_BYTES, together) {
             Ok(flushed) => flushed,
             Err(_) => return Poll::Ready(End::Closed),
@@ -284,6 +282,12 @@ fn turn(
         core.links.wake_others(link, left > 0);
         if closing && (flushed == Flushed::All || core.is_broken()) {
             return Poll::Ready(End::Closing);
+        }
+        if joins
+            && flushed == Flushed::All
+            && let Some((streamid, entry)) = core.take_join()
+        {
+            return Poll::Ready(End::Join(streamid, entry));
         }
         let moved = left > 0 && (matches!(flow, Flow::Full) || core.wants_to_go_on(link));
         if flushed == Flushed::Blocked && socket.poll_writable(context).is_ready() {
@@ -368,7 +372,7 @@ fn arrive(
     let wanted = match flow {
         Flow::More(bytes) => *bytes,
         // What has come must be taken first, but an end of the connection is to be seen: one buffer may fill meanwhile.
-        Flow::Full if input.bytes().len() >= SMALL_BYTES => return Poll::Ready(Ok(false)),
+        Flow::Full | Flow::Join if input.bytes().len() >= SMALL_BYTES => return Poll::Ready(Ok(false)),
         _ => input.bytes().len() + 1,
     };
     let share = core.hub.shared.argument_memory.clone();

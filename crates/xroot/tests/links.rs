@@ -7,7 +7,7 @@ mod support;
 use std::io::Read;
 use std::time::Duration;
 use storage::faulty::{Call, Fault, Gate, Rule};
-use support::client::{CREATING, READING, UPDATING, read, write};
+use support::client::{CREATING, HANDSHAKE, READING, UPDATING, read, write};
 use support::*;
 
 /// A read whose reply goes to a path.
@@ -53,6 +53,23 @@ fn fifteen_connections_join_and_no_more() {
         client.is_closed();
     }
     server.until_sessions(0);
+}
+
+#[test]
+fn a_connection_that_joins_without_waiting_gets_every_answer() {
+    let server = Server::with(Wish { loops: 3, ..Wish::default() });
+    let main = server.client();
+    for _ in 0..15 {
+        let mut client = Client::connect(server.address);
+        let protocol = Raw::new(PROTOCOL).stream(1).i32(4, 0x520).u8(9, 1);
+        let bind = Raw::new(BIND).stream(2).at(4, &main.session);
+        client.send_bytes(&[&HANDSHAKE[..], &protocol.bytes(), &bind.bytes()].concat());
+        assert_eq!(client.bytes(16), [0, 0, 0, 0, 0, 0, 0, 8, 0, 0, 5, 0x20, 0, 0, 0, 1]);
+        let reply = client.reply();
+        assert_eq!((reply.stream, reply.status, reply.body.len()), (1, OK, 8), "{reply:?}");
+        let reply = client.reply();
+        assert_eq!((reply.stream, reply.status), (2, OK), "{reply:?}");
+    }
 }
 
 #[test]
