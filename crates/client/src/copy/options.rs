@@ -16,6 +16,8 @@ use crate::settings::Settings;
 const CHUNK_BYTES: usize = 2 * 1024 * 1024;
 /// Chunks in flight unless `XRD_CPPARALLELCHUNKS` says another.
 const CHUNKS: usize = 8;
+/// And at least so many for each connection that carries data: one is on its way while the next is asked for.
+const CHUNKS_OF_STREAM: usize = 2;
 
 /// What is wanted of checksums.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,6 +106,9 @@ impl CopyOptions {
         let set = |name, value: u64, default| {
             if settings.is_set(name) { usize::try_from(value.max(1)).unwrap_or(default) } else { default }
         };
+        // With data streams of its own the control connection carries no large data.
+        let streams = usize::try_from(settings.sub_streams_per_channel.clamp(1, 16) - 1).unwrap_or(0);
+        let chunks = CHUNKS.max(CHUNKS_OF_STREAM * streams);
         Self {
             force: false,
             resume: false,
@@ -114,7 +119,7 @@ impl CopyOptions {
             pages: settings.cp_use_pg_wrt_rd != 0,
             chunk_bytes: set("CPChunkSize", settings.cp_chunk_size, CHUNK_BYTES)
                 .min(crate::READ_BYTES_MAX / 2),
-            chunks: set("CPParallelChunks", settings.cp_parallel_chunks, CHUNKS).min(1024),
+            chunks: set("CPParallelChunks", settings.cp_parallel_chunks, chunks).min(1024),
             checksums: Vec::new(),
             sources: 1,
             third_party: ThirdParty::Never,
@@ -272,6 +277,8 @@ mod tests {
         let mut settings = Settings::default();
         let options = CopyOptions::of(&settings);
         assert_eq!((options.chunk_bytes, options.chunks), (CHUNK_BYTES, CHUNKS));
+        settings.set("SubStreamsPerChannel", "16", crate::Source::Option).unwrap();
+        assert_eq!(CopyOptions::of(&settings).chunks, 30);
         settings.set("CPChunkSize", "70001", crate::Source::Option).unwrap();
         settings.set("CPParallelChunks", "0", crate::Source::Option).unwrap();
         let options = CopyOptions::of(&settings);
