@@ -114,7 +114,7 @@ def test_another_file_of_the_same_size_is_left_out(copies, tmp_path):
     (servers[1].tree / "many").write_bytes(data(len(content), seed=2))
     told = scalla("cp", "--json", many(servers), tmp_path / "out").ok()
     assert (tmp_path / "out").read_bytes() == content
-    given = shares(told)
+    given = shares(told.out)
     assert given[servers[1].host]["bytes"] == 0 and "not that of the other" in given[servers[1].host]["failed"]
     assert all(given[server.host]["failed"] is None for server in (servers[0], servers[2]))
 
@@ -131,7 +131,7 @@ def test_what_a_lying_source_gave_is_replaced(copies, area_on, tmp_path, liar, t
     target = tmp_path / "out" if to == "local" else area.url("out")
     told = scalla("cp", "--json", "--checksum", f"adler32:{expected}", many(servers), target, XRD_CPCHUNKSIZE="1048576").ok()
     assert (tmp_path / "out" if to == "local" else area.local / "out").read_bytes() == content
-    failed = {server.host: shares(told)[server.host]["failed"] for server in servers}
+    failed = {server.host: shares(told.out)[server.host]["failed"] for server in servers}
     assert [host for host, why in failed.items() if why] == [servers[liar].host], failed
 
 
