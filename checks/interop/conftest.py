@@ -1,9 +1,10 @@
 """Fixtures: one long-lived server of each kind, a fresh folder on it for each test, and the checks that the real
 programs are there. `SCALLA_INTEROP_ONLY=theirs` (or `ours`) leaves out the other server."""
 
-import os
 import itertools
+import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -21,7 +22,9 @@ _numbers = itertools.count(1)
 
 
 def pytest_sessionstart(session):
-    """A missing peer is a failure of the whole run."""
+    """A missing peer is a failure of the whole run. Tests that were started in the background ignore interrupts, and so would
+    all programs that they start."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = [path for path in tools.PROGRAMS if not Path(path).is_file()]
     if missing:
         raise pytest.UsageError(f"missing {', '.join(missing)}: run `make peers`")

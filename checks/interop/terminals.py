@@ -27,8 +27,6 @@ class Terminal:
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 200, 0, 0))
 
         def own():
-            # Who starts the tests in the background ignores interrupts, and so would the program.
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
             peers._die_with_parent()
 
