@@ -9,7 +9,7 @@ import peers
 import tools
 
 # What a client is told about patience: a lost server is noticed in seconds.
-PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="2", XRD_STREAMTIMEOUT="4", XRD_STREAMERRORWINDOW="0",
+PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="2", XRD_STREAMTIMEOUT="8", XRD_STREAMERRORWINDOW="0",
                 XRD_TIMEOUTRESOLUTION="1", XRD_REQUESTTIMEOUT="60")
 
 
