@@ -25,8 +25,9 @@ pub(crate) const CONNECTION_RATE: u64 = 6_000_000;
 pub(crate) const SERVER_RATE: u64 = 16_000_000;
 /// Of them so many are started.
 pub(crate) const LIMITED: usize = 5;
-/// What is read from them, in seconds of what they can give.
-const SECONDS: u64 = 4;
+/// What is read from them, in seconds of what they can give: several hundred megabytes, as files are. The last blocks of
+/// a file are not shared as evenly as the others, which is to weigh no more than it does there.
+const SECONDS: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// What a client does.
