@@ -214,9 +214,11 @@ impl Crowd {
         None
     }
 
-    /// Requests that may be on their way at once.
+    /// Blocks that may be worked on at once: more than there are places. While a lane writes its block, its place is free;
+    /// if nobody waited for it then, the file would look as if all of it had been asked for, and blocks would be asked
+    /// for twice all the time.
     pub(super) fn lanes(&self) -> usize {
-        self.0.places * self.0.most
+        (self.0.places + 1) * self.0.most
     }
 
     /// What each source gave.
