@@ -217,9 +217,10 @@ fn a_write_that_fails_in_the_middle_keeps_the_stream_in_step() {
             }
             assert_eq!(replies[3].status, OK);
             server.rules.remove(bad);
-            // What is there is what was sent.
+            // What is there is what was sent, and a hole where a piece failed behind which one did not.
             let left = client.read(handle, 0, 3_000_000);
-            assert!(left == content[..left.len()]);
+            let wrong = left.iter().zip(&content).position(|(is, sent)| is != sent && *is != 0);
+            assert_eq!((wrong, left.len() <= content.len()), (None, true));
             assert_eq!(client.ok(&write(handle, 0, b"again")), b"");
         }
     }
