@@ -271,9 +271,8 @@ fn turn(
         let before = state.out.pending();
         let joins = matches!(flow, Flow::Join);
         let together = !state.closing && !joins;
-        let flushed = match state.out.flush(socket, ROUND_BYTES, together) {
-            Ok(flushed) => flushed,
-            Err(_) => return Poll::Ready(End::Closed),
+        let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together) else {
+            return Poll::Ready(End::Closed);
         };
         let left = before.saturating_sub(state.out.pending());
         let closing = state.closing;
