@@ -192,12 +192,13 @@ fn too_many_bad_pages_are_an_error_and_cost_no_memory() {
 fn a_write_that_fails_in_the_middle_keeps_the_stream_in_step() {
     for cold in [false, true] {
         for (errno, code) in [(28, 3009), (5, 3007), (122, 3021)] {
-            let server = Server::new();
+            // Several threads would take the pieces in any order, and one that fails could leave a hole before one that does not.
+            let server = Server::with(Wish { pools: vec!["/own"], ..Wish::default() });
             if cold {
                 server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
             }
             let mut client = server.client();
-            let handle = client.open("/f", CREATING);
+            let handle = client.open("/own/f", CREATING);
             let content = pattern(2_000_000);
             let bad = server.rules.add(Rule::new(&[Call::Write], Fault::Error(errno)).after(2));
             let requests = [
@@ -213,14 +214,13 @@ fn a_write_that_fails_in_the_middle_keeps_the_stream_in_step() {
             for reply in &replies[..3] {
                 let (got, text) = reply.error();
                 assert_eq!(got, code, "cold {cold}: {text}");
-                assert!(text.starts_with("Unable to write /f; "), "{text}");
+                assert!(text.starts_with("Unable to write /own/f; "), "{text}");
             }
             assert_eq!(replies[3].status, OK);
             server.rules.remove(bad);
-            // What is there is what was sent, and a hole where a piece failed behind which one did not.
+            // What is there is what was sent.
             let left = client.read(handle, 0, 3_000_000);
-            let wrong = left.iter().zip(&content).position(|(is, sent)| is != sent && *is != 0);
-            assert_eq!((wrong, left.len() <= content.len()), (None, true));
+            assert!(left == content[..left.len()]);
             assert_eq!(client.ok(&write(handle, 0, b"again")), b"");
         }
     }
