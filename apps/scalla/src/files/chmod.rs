@@ -6,7 +6,6 @@ use super::change::at_holders;
 use super::console::Console;
 use super::context::Context;
 use super::make::permissions;
-use super::walk::Walk;
 
 /// Set permissions.
 #[derive(clap::Args, Debug)]
@@ -122,13 +121,7 @@ impl Chmod {
             if !context.files(url).is_dir(&url.path).await.unwrap_or(false) {
                 continue;
             }
-            let mut walk = match Walk::begin(&context.files(url), url).await {
-                Ok(walk) => walk,
-                Err(error) => {
-                    console.fail(url, &error);
-                    continue;
-                }
-            };
+            let Some(mut walk) = context.walk(console, url).await else { continue };
             while let Some(folder) = walk.next().await {
                 folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
                 let known =

@@ -6,6 +6,7 @@ use client::copy::has_wildcard;
 use client::{Client, FileSystem, Scheme, Url};
 
 use super::console::Console;
+use super::walk::Walk;
 
 /// What a command runs with.
 #[derive(Clone, Debug)]
@@ -83,6 +84,17 @@ impl Context {
     /// The file system in which a URL is.
     pub(crate) fn files(&self, url: &Url) -> FileSystem {
         self.client.file_system(url)
+    }
+
+    /// A walk through a folder. One that cannot begin is told as a failure.
+    pub(super) async fn walk(&self, console: &Console, url: &Url) -> Option<Walk> {
+        match Walk::begin(&self.files(url), url).await {
+            Ok(walk) => Some(walk),
+            Err(error) => {
+                console.fail(url, &error);
+                None
+            }
+        }
     }
 
     /// How a place is called in output: by its URL, or by its path where it is on the server that we are at.

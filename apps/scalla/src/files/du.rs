@@ -6,7 +6,7 @@ use serde_json::json;
 use super::console::Console;
 use super::context::{Context, at};
 use super::text;
-use super::walk::{Walk, is_dir};
+use super::walk::is_dir;
 
 /// Tell how much is in directories.
 ///
@@ -67,13 +67,7 @@ impl Du {
 
     /// Folders are told when everything below them is known, each behind those in it.
     async fn folder(&self, context: &Context, console: &Console, url: &Url) -> anyhow::Result<()> {
-        let mut walk = match Walk::begin(&context.files(url), url).await {
-            Ok(walk) => walk,
-            Err(error) => {
-                console.fail(url, &error);
-                return Ok(());
-            }
-        };
+        let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         let mut open: Vec<Sum> = Vec::new();
         let mut seen = 0_u64;
         while let Some(folder) = walk.next().await {

@@ -8,7 +8,6 @@ use client::{Entry, Error, StatInfo, Url};
 use super::console::Console;
 use super::context::{Context, Usage, last};
 use super::text;
-use super::walk::Walk;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
@@ -154,13 +153,7 @@ impl Find {
         url: &Url,
         asked: &Asked<'_>,
     ) -> anyhow::Result<()> {
-        let mut walk = match Walk::begin(&context.files(url), url).await {
-            Ok(walk) => walk,
-            Err(error) => {
-                console.fail(url, &error);
-                return Ok(());
-            }
-        };
+        let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         while let Some(folder) = walk.next().await {
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
             let depth = folder.depth + 1;

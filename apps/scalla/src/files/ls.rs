@@ -204,13 +204,7 @@ impl Ls {
         url: &Url,
         first: &mut bool,
     ) -> anyhow::Result<()> {
-        let mut walk = match Walk::begin(&context.files(url), url).await {
-            Ok(walk) => walk,
-            Err(error) => {
-                console.fail(url, &error);
-                return Ok(());
-            }
-        };
+        let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         while let Some(folder) = walk.next().await {
             self.enter(&mut walk, &folder);
             self.head(context, console, Some(&folder.url), first);

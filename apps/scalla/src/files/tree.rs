@@ -79,13 +79,7 @@ impl Tree {
         url: &Url,
         count: &mut Count,
     ) -> anyhow::Result<()> {
-        let mut walk = match Walk::begin(&context.files(url), url).await {
-            Ok(walk) => walk,
-            Err(error) => {
-                console.fail(url, &error);
-                return Ok(());
-            }
-        };
+        let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         if !self.json {
             let name = context.name(url);
             console.put(&format!("{}\n", text::name(&name, console.is_terminal())));
