@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import clusters
 import peers
 import tools
 
@@ -249,3 +250,23 @@ def twins(other, theirs):
     yield twins
     for area in twins.areas:
         area.remove()
+
+
+# A cluster with a level of supervisors in one of its branches, for those who draw it.
+MAPPED = clusters.Plan("""
+    man manager
+    sup supervisor man
+    s1 server sup
+    s2 server man
+    s3 server man
+""")
+
+
+@pytest.fixture(scope="module", params=["real", "ours"])
+def mapped(request):
+    """All servers have `/all`, the one below the supervisor `/deep`."""
+    with clusters.Cluster(MAPPED, request.param) as cluster:
+        for node in cluster.servers:
+            peers.place(node.tree / "all", b"all")
+        peers.place(cluster.s1.tree / "deep", b"deep")
+        yield cluster

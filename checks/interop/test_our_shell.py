@@ -6,7 +6,6 @@ import stat
 
 import pytest
 
-import clusters
 import hollow
 import peers
 import terminals
@@ -51,27 +50,9 @@ def test_manual_pages(tmp_path):
 
 # The map of a cluster.
 
-PLAN = clusters.Plan("""
-    man manager
-    sup supervisor man
-    s1 server sup
-    s2 server man
-    s3 server man
-""")
-
-
-@pytest.fixture(scope="module", params=["real", "ours"])
-def running(request):
-    with clusters.Cluster(PLAN, request.param) as cluster:
-        for node in cluster.servers:
-            peers.place(node.tree / "all", b"all")
-        peers.place(cluster.s1.tree / "deep", b"deep")
-        yield cluster
-
-
 @pytest.fixture
-def cluster(running):
-    return running.complete()
+def cluster(mapped):
+    return mapped.complete()
 
 
 def drawn(cluster, text):

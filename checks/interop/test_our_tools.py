@@ -5,17 +5,9 @@ import os
 
 import pytest
 
-import clusters
 import peers
 import tools
 
-PLAN = clusters.Plan("""
-    man manager
-    sup supervisor man
-    s1 server sup
-    s2 server man
-    s3 server man
-""")
 PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="1")
 
 
@@ -31,18 +23,9 @@ def same(name, *words, **more):
 
 # xrdmapc
 
-@pytest.fixture(scope="module", params=["real", "ours"])
-def running(request):
-    with clusters.Cluster(PLAN, request.param) as cluster:
-        for node in cluster.servers:
-            peers.place(node.tree / "all", b"all")
-        peers.place(cluster.s1.tree / "deep", b"deep")
-        yield cluster
-
-
 @pytest.fixture
-def cluster(running):
-    return running.complete()
+def cluster(mapped):
+    return mapped.complete()
 
 
 @pytest.mark.parametrize("words", ["", "/all", "--verify /all", "--verify /deep", "/deep", "--verify /nope", "/nope", "--refresh /all", "--list m", "-lm /deep",
