@@ -321,10 +321,19 @@ def test_checksum(full, tmp_path):
     md5 = hashlib.md5(b"hello").hexdigest()
     assert scalla("checksum", "-t", "md5", full.url("a")).ok().out == f"md5:{md5}  {full.url('a')}\n"
     assert scalla("checksum", "-t", "md5", "--read", full.url("a")).ok().out == f"md5:{md5}  {full.url('a')}\n"
-    found = items(scalla("checksum", "--json", full.url("*")).fails(1))
+    found = items(scalla("checksum", "--json", full.url("a"), full.url("nope")).fails(1))
     assert [item.get("type") for item in found] == ["adler32", None] and "error" in found[1]
     scalla("checksum", "-t", "nonsense", full.url("a")).fails(1, full.url("a"))
     scalla("checksum", full.url("nope")).fails(1, full.url("nope"))
+
+
+def test_checksum_of_a_folder(ours, area_on):
+    """Ours only: the real server may never answer, see `tools.refused_checksum`."""
+    area = area_on(ours)
+    area.put("a", b"hello")
+    area.put("b/c", b"")
+    found = items(scalla("checksum", "--json", area.url("*")).fails(1))
+    assert [item.get("type") for item in found] == ["adler32", None] and "directory" in found[1]["error"]
 
 
 def test_checksums_of_a_list(full, tmp_path):

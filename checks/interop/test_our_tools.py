@@ -86,6 +86,8 @@ def test_adler32(files, words):
 
 @pytest.mark.parametrize("path", ["file", "nope", "folder", "file?x=y"])
 def test_adler32_at_a_server(area, path):
+    if path == "folder" and area.server.kind == "theirs":
+        pytest.skip("a real server may never answer, see tools.refused_checksum")
     area.put("file", tools.data(100_000))
     area.mkdir("folder")
     same("xrdadler32", area.url(path))

@@ -146,5 +146,9 @@ def test_members_of_archives(pair):
         for name, data in (("a.zip", written.getvalue()), ("no.zip", b"no archive"), ("empty.zip", b"")):
             area.put(name, data)
         area.age()
-    lines = [("ls", *options, f"@/{name}") for options in (("-Z",), ("-l", "-Z"), ("-Z", "-u"), ("-C", "-Z")) for name in ("a.zip", "no.zip", "empty.zip", "nope.zip", "dir")]
-    assert not differences(pair, lines)
+    options = (("-Z",), ("-l", "-Z"), ("-Z", "-u"), ("-C", "-Z"))
+    assert not differences(pair, [("ls", *given, f"@/{name}") for given in options for name in ("a.zip", "no.zip", "nope.zip", "dir")])
+    # At an empty file the real program lists nothing, crashes, or says that nothing was opened, as its threads happen to run.
+    for given in options:
+        area, program = pair.areas[1], pair.programs[1]
+        tools.xrdfs(area.server, "ls", *given, area / "empty.zip", program=program).ok().silent()
