@@ -2,6 +2,7 @@
 process groups, with everything they write below one temporary folder."""
 
 import atexit
+import collections
 import ctypes
 import os
 import pwd
@@ -68,11 +69,18 @@ def _die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
+# Sockets at the ports chosen last. Such a port is given to nobody who asks the kernel for any, neither before its program takes
+# it nor while that is down; a program that listens can have it, for none of these sockets does.
+_reserved = collections.deque(maxlen=64)
+
+
 def free_port():
-    """A port that was free a moment ago, for a program that cannot say which one the kernel gave it."""
-    with socket.socket(socket.AF_INET6) as probe:
-        probe.bind(("::", 0))
-        return probe.getsockname()[1]
+    """A port that is free, and stays so for a program that cannot say which one the kernel gave it."""
+    kept = socket.socket(socket.AF_INET6)
+    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    kept.bind(("::", 0))
+    _reserved.append(kept)
+    return kept.getsockname()[1]
 
 
 def environment(**more):
