@@ -5,6 +5,7 @@ A `Plan` says which nodes there are and who is whose parent; a `Cluster` runs it
 node. Nothing sleeps and hopes: a cluster is formed when every parent itself lists its children."""
 
 import itertools
+import math
 import os
 import re
 import shutil
@@ -32,6 +33,8 @@ PYTHONS = [sys.executable, "/usr/bin/python3"]
 ALL_NETS = 4
 # Real daemons poll each other every 10 to 12 s and retry after 9 s: several of these may come together.
 FORM_SECONDS = 90 * peers.SLOWNESS
+# How long a real manager, which lets clients wait for 1 s, is asked for the same name.
+NEW_PROBE_SECONDS = 10
 
 # The waits of a real manager, shortened to what its parser takes. Tests about the waits themselves override them.
 TIMING = """\
@@ -203,13 +206,13 @@ class Node:
         return [self.log]
 
     def await_(self, condition, what, seconds=peers.START_SECONDS):
-        deadline = time.monotonic() + seconds
+        patience = peers.Patience(seconds)
         while True:
             found = condition()
             if found:
                 return found
             assert self.alive(), f"{self.name} ({self.maker}) ended:\n{self.output()[-3000:]}"
-            assert time.monotonic() < deadline, f"{self.name} ({self.maker}): no {what}:\n{self.output()[-3000:]}"
+            assert not patience.over(), f"{self.name} ({self.maker}): no {what}:\n{self.output()[-3000:]}"
             time.sleep(0.02)
 
     def answers(self, port):
@@ -426,13 +429,13 @@ class Cluster:
 
     def formed(self, seconds=FORM_SECONDS):
         """Waits until every living parent itself lists its living children."""
-        deadline = time.monotonic() + seconds
+        patience = peers.Patience(seconds)
         for parent in self.nodes.values():
             if not (parent.is_parent and parent.alive()):
                 continue
             expected = {node.port for node in self.nodes.values() if parent.name in node.parents and node.alive()}
             while not expected <= (children := parent.children()):
-                assert time.monotonic() < deadline, \
+                assert not patience.over(), \
                     f"{parent.name} ({parent.maker}) lists {children}, not {expected}\n{parent.output()[-3000:]}"
                 time.sleep(0.05)
         return self
@@ -446,15 +449,24 @@ class Cluster:
         return self.formed()
 
     def answering(self, seconds=FORM_SECONDS):
-        """Waits until questions about a file that nobody has asked for are answered by every server, at every manager."""
-        deadline = time.monotonic() + seconds
+        """Waits until questions about a file that nobody has asked for are answered by every server, at every manager.
+
+        A real manager does not ask a server again whose connection broke before the answer came, not even when the server is
+        back: for hours it says that only the others have the file. So it is given another name now and then. Ours must find
+        the one name."""
+        patience = peers.Patience(seconds)
         area = Area(self)
-        area.put("probe", b"probe", *(node.name for node in self.servers))
         for parent in self.of("manager", "supervisor"):
             expected = {node.port for node in self.servers if parent.name in node.parents}
-            while not expected <= parent.listed(area / "probe", ALL_NETS):
-                assert time.monotonic() < deadline, f"{parent.name} ({parent.maker}) does not find what all have"
-                time.sleep(0.2)
+            for number in itertools.count():
+                name = area.put(f"probe-{parent.name}-{number}", b"probe", *(node.name for node in self.servers))
+                same = peers.Patience(NEW_PROBE_SECONDS if parent.maker == "real" else math.inf)
+                while not expected <= (found := parent.listed(name, ALL_NETS)) and not same.over():
+                    assert not patience.over(), \
+                        f"{parent.name} ({parent.maker}) finds what all have at {found}, not {expected}\n{parent.output()[-3000:]}"
+                    time.sleep(0.2)
+                if expected <= found:
+                    break
         area.remove()
         return self
 
