@@ -15,6 +15,10 @@ import clusters
 import peers
 import tools
 
+# The real Python client stops and restarts its threads around every fork, and now and then waits for one of them for ever. These
+# processes fork only to run programs, which needs none of that. To be set before it is loaded.
+os.environ["XRD_RUNFORKHANDLER"] = "0"
+
 ONLY = os.environ.get("SCALLA_INTEROP_ONLY", "")
 KINDS = [kind for kind in ("ours", "theirs") if ONLY in ("", kind)]
 # Tests of data, which must also hold where the kernel refuses what our data path would like to use.
