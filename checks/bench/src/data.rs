@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::children::{run, user};
 use crate::clients::{self, Errand};
 use crate::rows::{Load, Row};
-use crate::site;
+use crate::site::{self, Files};
 
 /// Name of our folders, in front of our process number.
 const PREFIX: &str = "scalla-bench-";
@@ -33,8 +33,8 @@ pub(crate) struct Data {
 }
 
 impl Data {
-    /// Writes the files that the loads need, and removes what runs that were killed left behind.
-    pub(crate) fn make(program: &Path, disk: &Path, rows: &[Row], pairs: u32) -> anyhow::Result<Self> {
+    /// Writes the files that the loads need, each measured so many times, and removes what runs that were killed left behind.
+    pub(crate) fn make(program: &Path, disk: &Path, rows: &[Row], measurements: u32) -> anyhow::Result<Self> {
         for parent in [disk, Path::new(TMPFS)] {
             remove_left_over(parent);
         }
@@ -73,8 +73,9 @@ impl Data {
         if uses("/many") || uses("/many/f%d") {
             data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
         }
-        if loads(|load| matches!(load, Load::Located { .. } | Load::Missing | Load::Restart)) {
-            site::spread(&data, pairs)?;
+        if loads(|load| matches!(load, Load::Located(_) | Load::Missing | Load::Restart)) {
+            let new = loads(|load| matches!(load, Load::Located(Files::New)));
+            site::spread(&data, if new { measurements } else { 0 })?;
         }
         let large = |load: &Load| match load {
             Load::Download | Load::Upload => true,

@@ -211,7 +211,7 @@ fn run(options: &Options, rows: Vec<Row>) -> anyhow::Result<Results> {
     children::allow_descriptors()?;
     let machine = Machine::look(&options.disk);
     eprint!("{}", machine.text());
-    let data = Data::make(&program, &options.disk, &rows, options.pairs())?;
+    let data = Data::make(&program, &options.disk, &rows, outcome::measurements(options.pairs()))?;
     let mut fleet = Fleet::new(&data, &options.ours);
     let measure =
         Measure { program: data.program(), data: &data, time: options.time(), quick: options.quick };

@@ -19,7 +19,7 @@ use crate::figures::{Figure, Figures};
 use crate::process::Usage;
 use crate::rows::{Beside, How, Load, Row};
 use crate::servers::{Server, Side};
-use crate::site;
+use crate::site::{self, Files};
 
 /// What a run may take beyond its own time: ten thousand connections are to be made.
 const SLACK: Duration = Duration::from_secs(120);
@@ -58,8 +58,8 @@ impl Measure<'_> {
         Ok(())
     }
 
-    /// Measures it for the pair of this number.
-    pub(crate) fn once(&self, row: &Row, server: &Server, pair: u32) -> anyhow::Result<Figures> {
+    /// Measures it.
+    pub(crate) fn once(&self, row: &Row, server: &Server) -> anyhow::Result<Figures> {
         match (&row.load, server.side, &row.floor) {
             (_, Side::Floor | Side::Bare, Some(arguments)) => {
                 figures(&self.timed(arguments, server)?.finish()?)
@@ -80,8 +80,8 @@ impl Measure<'_> {
             (Load::Mixed, ..) => self.mixed(server),
             (Load::Busy, ..) => self.busy(server),
             (Load::Beside(both), ..) => self.beside(both, server),
-            (Load::Located { known: true }, ..) => self.located_again(server),
-            (Load::Located { known: false }, ..) => self.located_first(server, pair),
+            (Load::Located(Files::Known), ..) => self.located_again(server),
+            (Load::Located(files), ..) => self.located_first(server, *files == Files::Placed),
             (Load::Missing, ..) => missing(server),
             (Load::Errand(errand), ..) => clients::errand(self.data, *errand, server),
             (Load::Gather(from), ..) => clients::gather(self.data, *from, server),
@@ -202,8 +202,8 @@ impl Measure<'_> {
     }
 
     /// Opens of files that nobody has asked for: each once.
-    fn located_first(&self, server: &Server, pair: u32) -> anyhow::Result<Figures> {
-        let path = format!("/{}/f%d", site::new_folder(pair));
+    fn located_first(&self, server: &Server, placed: bool) -> anyhow::Result<Figures> {
+        let path = site::new_files(self.data, placed)?;
         let files = site::NEW_FILES.to_string();
         let arguments = ["open", &path, "--files", &files, "-c", "8", "--sequential"];
         let each = ["--operations", &files, "--warmup", "0s"];

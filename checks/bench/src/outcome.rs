@@ -33,6 +33,11 @@ pub(crate) struct Outcome {
     pub(crate) error: Option<String>,
 }
 
+/// How many times a load is measured at most in so many pairs.
+pub(crate) const fn measurements(pairs: u32) -> u32 {
+    pairs * 2 * (1 + AGAIN_MAX)
+}
+
 fn lines(lines: &[&str]) -> Vec<String> {
     lines.iter().map(|line| (*line).to_owned()).collect()
 }
@@ -85,7 +90,7 @@ fn measured(
                     .verify(row, server)
                     .map_err(|error| error.context(format!("{side}, data compared")))?;
             }
-            into.push(undisturbed(|| measure.once(row, server, pair)).map_err(|error| error.context(side))?);
+            into.push(undisturbed(|| measure.once(row, server)).map_err(|error| error.context(side))?);
         }
     }
     Ok(())

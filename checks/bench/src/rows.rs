@@ -5,6 +5,7 @@
 
 use crate::clients::{Errand, From};
 use crate::figures::{Figure, Goal};
+use crate::site::{self, Files};
 
 /// A load.
 #[derive(Debug)]
@@ -70,8 +71,8 @@ pub(crate) enum Load {
     Busy,
     /// One load alone, and then the same with another beside it.
     Beside(Beside),
-    /// Requests to a manager, for files that it knows or does not know yet.
-    Located { known: bool },
+    /// Opens that a manager sends on.
+    Located(Files),
     /// A manager is asked for what does not exist.
     Missing,
     /// What a client does; compared are clients, not servers.
@@ -115,7 +116,7 @@ impl Load {
             | Self::Upload
             | Self::Mixed
             | Self::Busy
-            | Self::Located { .. }
+            | Self::Located(_)
             | Self::Missing
             | Self::Errand(_)
             | Self::Gather(_)
@@ -131,7 +132,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Name, kind of load with its path, options.
-fn bench(name: &str, title: &str, kind: &str, path: &str, options: &str, goals: &[Goal]) -> Row {
+pub(crate) fn bench(name: &str, title: &str, kind: &str, path: &str, options: &str, goals: &[Goal]) -> Row {
     let mut arguments = vec![kind.to_owned(), path.to_owned()];
     arguments.extend(words(options));
     Row {
@@ -183,8 +184,8 @@ impl Row {
     }
 }
 
-const CPU: Figure = Figure::Cpu;
-const THROUGHPUT: Figure = Figure::Throughput;
+pub(crate) const CPU: Figure = Figure::Cpu;
+pub(crate) const THROUGHPUT: Figure = Figure::Throughput;
 
 /// All of them.
 pub(crate) fn all() -> Vec<Row> {
@@ -196,7 +197,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows.extend(names());
     rows.extend(crowds());
     rows.extend(neighbours());
-    rows.extend(clusters());
+    rows.extend(site::rows());
     rows.extend(clients());
     rows.extend(sources());
     rows
@@ -260,54 +261,6 @@ fn sources() -> Vec<Row> {
         }
     };
     sources.into_iter().map(row).collect()
-}
-
-/// What a manager costs those who ask it where files are.
-fn clusters() -> Vec<Row> {
-    let setting = Setting { cast: Cast::Clusters, ..Setting::default() };
-    let row = |name, title, load, goals: &[Goal]| Row {
-        load,
-        setting: setting.clone(),
-        ..bench(name, title, "", "", "", goals)
-    };
-    vec![
-        row(
-            "redirect-known-c64",
-            "opens sent on by a manager of four servers, files it knows, 64 connections",
-            Load::Located { known: true },
-            &[Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)],
-        ),
-        row(
-            "redirect-first-c8",
-            "the same, files nobody has asked for, 8 connections",
-            Load::Located { known: false },
-            &[Goal::at_most(Figure::P50, 0.5)],
-        ),
-        row(
-            "redirect-missing",
-            "stat of a file that does not exist, one connection",
-            Load::Missing,
-            &[Goal::at_most(Figure::P50, 20_000.0).of_ours()],
-        ),
-        Row {
-            setting: Setting { cast: Cast::Root, ..Setting::default() },
-            ..row(
-                "restart",
-                "our manager of four servers killed and started again, until it sends a client on",
-                Load::Restart,
-                &[Goal::at_most(Figure::Wall, 1.0).of_ours()],
-            )
-        },
-        Row {
-            setting: Setting { cast: Cast::Root, fresh: true, ..Setting::default() },
-            ..row(
-                "formation-1000",
-                "1,000 nodes started at once find their places, servers first",
-                Load::Formation,
-                &[Goal::at_most(Figure::Wall, 5.0).of_ours()],
-            )
-        },
-    ]
 }
 
 /// 24 B, 2 KiB and 3 KiB, which is what analysis jobs ask for.

@@ -9,11 +9,13 @@ use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::children::{Running, SERVER_CPU, pinned, run};
 use crate::data::Data;
-use crate::figures::{Figure, Figures};
+use crate::figures::{Figure, Figures, Goal};
+use crate::rows::{CPU, Cast, Load, Row, Setting, THROUGHPUT, bench};
 use crate::servers::{Server, Side, XROOTD, free_port};
 
 const CMSD: &str = "/usr/bin/cmsd";
@@ -30,8 +32,8 @@ const SERVERS: usize = 4;
 /// Files that were asked for before they are measured.
 pub(crate) const KNOWN_FILES: usize = 10_000;
 
-/// Files of one measurement that nobody has asked for.
-pub(crate) const NEW_FILES: usize = 4_000;
+/// Files of one measurement that nobody has asked for: for a quarter of a second at ours, more at theirs.
+pub(crate) const NEW_FILES: usize = 10_000;
 
 /// How long nodes may take to find each other.
 const FORMATION: Duration = Duration::from_secs(60);
@@ -41,24 +43,105 @@ pub(crate) fn tree(data: &Data, server: usize) -> PathBuf {
     data.tree(false).join(format!("cluster/{server}"))
 }
 
-/// Spreads the files over the servers: each is at one of them. There are new ones for each of `pairs` measurements.
-pub(crate) fn spread(data: &Data, pairs: u32) -> anyhow::Result<()> {
-    let folders = (0..pairs).map(|pair| (new_folder(pair), NEW_FILES));
-    for (folder, files) in folders.chain([("known".to_owned(), KNOWN_FILES)]) {
-        for server in 0..SERVERS {
-            fs::create_dir_all(tree(data, server).join(&folder))?;
-        }
-        for file in 0..files {
-            let path = tree(data, file % SERVERS).join(&folder).join(format!("f{file}"));
-            fs::write(&path, b"here").with_context(|| format!("cannot write {}", path.display()))?;
-        }
+/// What is known of the files that a manager is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Files {
+    /// They were asked for before.
+    Known,
+    /// Nobody has asked for them.
+    New,
+    /// The same, and they were put where they are by other means than a server, and after it had started.
+    Placed,
+}
+
+/// What a manager costs those who ask it where files are.
+pub(crate) fn rows() -> Vec<Row> {
+    let setting = Setting { cast: Cast::Clusters, ..Setting::default() };
+    let row = |name, title, load, goals: &[Goal]| Row {
+        load,
+        setting: setting.clone(),
+        ..bench(name, title, "", "", "", goals)
+    };
+    vec![
+        row(
+            "redirect-known-c64",
+            "opens sent on by a manager of four servers, files it knows, 64 connections",
+            Load::Located(Files::Known),
+            &[Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)],
+        ),
+        row(
+            "redirect-first-c8",
+            "the same, files nobody has asked for, there when the servers started, 8 connections",
+            Load::Located(Files::New),
+            &[Goal::at_most(Figure::P50, 0.5)],
+        ),
+        row(
+            "redirect-placed-c8",
+            "the same, files put on the servers' disks since, of which no server was told either",
+            Load::Located(Files::Placed),
+            &[Goal::at_most(Figure::P50, 0.5)],
+        ),
+        row(
+            "redirect-missing",
+            "stat of a file that does not exist, one connection",
+            Load::Missing,
+            &[Goal::at_most(Figure::P50, 20_000.0).of_ours()],
+        ),
+        Row {
+            setting: Setting { cast: Cast::Root, ..Setting::default() },
+            ..row(
+                "restart",
+                "our manager of four servers killed and started again, until it sends a client on",
+                Load::Restart,
+                &[Goal::at_most(Figure::Wall, 1.0).of_ours()],
+            )
+        },
+        Row {
+            setting: Setting { cast: Cast::Root, fresh: true, ..Setting::default() },
+            ..row(
+                "formation-1000",
+                "1,000 nodes started at once find their places, servers first",
+                Load::Formation,
+                &[Goal::at_most(Figure::Wall, 5.0).of_ours()],
+            )
+        },
+    ]
+}
+
+/// Spreads the files over the servers: each is at one of them. There are new ones for so many measurements.
+pub(crate) fn spread(data: &Data, measurements: u32) -> anyhow::Result<()> {
+    (0..measurements).try_for_each(|number| fill(data, &new_folder(number), NEW_FILES))?;
+    fill(data, "known", KNOWN_FILES)
+}
+
+fn new_folder(number: u32) -> String {
+    format!("new{number}")
+}
+
+fn fill(data: &Data, folder: &str, files: usize) -> anyhow::Result<()> {
+    for server in 0..SERVERS {
+        fs::create_dir_all(tree(data, server).join(folder))?;
+    }
+    for file in 0..files {
+        let path = tree(data, file % SERVERS).join(folder).join(format!("f{file}"));
+        fs::write(&path, b"here").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
-/// The folder of files that are new in a measurement.
-pub(crate) fn new_folder(pair: u32) -> String {
-    format!("new{pair}")
+/// The paths of files that nobody has asked for, neither a manager nor, for one, the kernel: it remembers which names are not on
+/// a disk, and whoever asks for the same files next is served sooner. `%d` stands for the number. `placed`: made now.
+pub(crate) fn new_files(data: &Data, placed: bool) -> anyhow::Result<String> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    static PLACED: AtomicU32 = AtomicU32::new(0);
+    let folder = match placed {
+        true => format!("placed{}", PLACED.fetch_add(1, Ordering::Relaxed)),
+        false => new_folder(NEXT.fetch_add(1, Ordering::Relaxed)),
+    };
+    if placed {
+        fill(data, &folder, NEW_FILES)?;
+    }
+    Ok(format!("/{folder}/f%d"))
 }
 
 /// What the nodes of a cluster have in common.
