@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// A host (name, IPv4 or IPv6 without brackets) and a port.
@@ -9,12 +10,34 @@ use std::sync::Arc;
 pub struct Address {
     host: Arc<str>,
     port: u16,
+    /// Where the host is an address: one of the other kind that leads there too.
+    other: Option<IpAddr>,
 }
 
 impl Address {
     /// The address of these parts.
     pub fn new(host: &str, port: u16) -> Self {
-        Self { host: host.into(), port }
+        Self { host: host.into(), port, other: None }
+    }
+
+    /// The same with the first of these that is of the other kind, for those who cannot use this one. A name leads to both
+    /// kinds by itself.
+    pub fn beside(self, others: &[IpAddr]) -> Self {
+        let Ok(host) = self.host.parse::<IpAddr>() else { return self };
+        let is_other =
+            |ip: &IpAddr| ip.is_ipv4() != host.is_ipv4() && !ip.is_loopback() && !ip.is_unspecified();
+        Self { other: others.iter().map(IpAddr::to_canonical).find(is_other), ..self }
+    }
+
+    /// The same place by an address of the other kind.
+    pub fn other(&self) -> Option<Self> {
+        self.other.map(|other| Self::new(&other.to_string(), self.port))
+    }
+
+    /// This place for a node that comes from `ip`: by an address of that kind, if there is one.
+    pub fn toward(&self, ip: IpAddr) -> Self {
+        let other = self.other.filter(|other| other.is_ipv4() == ip.is_ipv4());
+        other.and_then(|_| self.other()).unwrap_or_else(|| Self { other: None, ..self.clone() })
     }
 
     /// The host without brackets.
@@ -53,5 +76,19 @@ mod tests {
     fn an_address_of_version_6_has_brackets() {
         assert_eq!(Address::new("a.b", 17).to_string(), "a.b:17");
         assert_eq!(Address::new("::1", 17).to_string(), "[::1]:17");
+    }
+
+    #[test]
+    fn each_node_is_shown_the_kind_of_address_that_it_came_by() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let others = ["::1", "fd00::9", "10.0.0.8", "fd00::7"].map(ip);
+        let both = Address::new("10.0.0.9", 17).beside(&others);
+        assert_eq!(both.toward(ip("10.1.1.1")), Address::new("10.0.0.9", 17));
+        assert_eq!(both.toward(ip("fd01::1")), Address::new("fd00::9", 17));
+        let one = Address::new("fd00::9", 17).beside(&others[..2]);
+        assert_eq!(one.toward(ip("10.1.1.1")), Address::new("fd00::9", 17), "there is no other");
+        assert_eq!(Address::new("a.b", 17).beside(&others), Address::new("a.b", 17), "a name leads to both");
+        let mapped = Address::new("fd00::9", 17).beside(&[ip("::ffff:10.0.0.9")]);
+        assert_eq!(mapped.other(), Some(Address::new("10.0.0.9", 17)));
     }
 }

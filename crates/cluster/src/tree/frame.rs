@@ -253,8 +253,21 @@ fn to_load(load: &Load, free_mb: u32) -> WireLoad {
     WireLoad { cpu, net, runq, mem, pag, dsk, free_mb }
 }
 
+/// A cell with addresses of both kinds is there twice, the one to be shown last.
 fn from_occupancy(cells: &Occupancy<'_>) -> Vec<CellReport> {
-    cells.cells().map_while(Result::ok).filter_map(|cell| from_cell(&cell)).collect()
+    let mut reports: Vec<CellReport> = Vec::new();
+    for mut report in cells.cells().map_while(Result::ok).filter_map(|cell| from_cell(&cell)) {
+        let same = |before: &mut CellReport| {
+            before.id == report.id && before.depth == report.depth && before.places == report.places
+        };
+        if let Some(before) = reports.pop_if(same) {
+            let other: Option<IpAddr> = before.address.host().parse().ok();
+            report.address = report.address.beside(other.as_slice());
+            report.joined.splice(0..0, before.joined);
+        }
+        reports.push(report);
+    }
+    reports
 }
 
 /// `None` for a cell that is no cell: more places than there can be, or an address that is none.
@@ -280,7 +293,7 @@ fn from_cell(cell: &CellPlaces<'_>) -> Option<CellReport> {
 fn encode_occupancy(reports: &[CellReport], peer: Extensions, out: &mut Vec<u8>) -> Result<(), EncodeError> {
     let mut batch = CellBatch::default();
     for report in reports {
-        let address = report.address.to_string();
+        let named = report.depth > 0 && report.places.is_some();
         let places = report.places.unwrap_or_default();
         let cell = CellPlaces {
             level: report.depth.into(),
@@ -289,13 +302,26 @@ fn encode_occupancy(reports: &[CellReport], peer: Extensions, out: &mut Vec<u8>)
             free: places.free.into(),
             parents: places.parents.into(),
             leaves: places.leaves.into(),
-            cell: (report.depth > 0 && report.places.is_some()).then_some(address.as_bytes()),
+            cell: None,
             joined: b"",
         };
-        if !batch.push(&cell, &report.joined)? {
+        let address = report.address.to_string();
+        let other = report.address.other().filter(|_| named).map(|other| other.to_string());
+        // Both addresses stand in one frame.
+        let push = |batch: &mut CellBatch| {
+            if let Some(other) = &other
+                && !batch.push(&CellPlaces { cell: Some(other.as_bytes()), ..cell }, &[])?
+            {
+                return Ok(false);
+            }
+            batch.push(&CellPlaces { cell: named.then_some(address.as_bytes()), ..cell }, &report.joined)
+        };
+        let before = other.is_some().then(|| batch.clone());
+        if !push(&mut batch)? {
+            batch = before.unwrap_or(batch);
             Wire::Occupancy(batch.message()).encode(StreamId::NONE, peer, out)?;
             batch.clear();
-            batch.push(&cell, &report.joined)?;
+            push(&mut batch)?;
         }
     }
     if batch.is_empty() {
@@ -393,9 +419,13 @@ mod tests {
 
     #[test]
     fn a_long_report_takes_several_frames_of_which_none_is_too_long() {
+        let other: std::net::IpAddr = "fd00::1".parse().expect("an address");
         let report = |id: u64| CellReport {
             id,
-            address: Address::new(&format!("supervisor{id}.a.long.name.example.org"), 1213),
+            address: match id % 3 {
+                0 => Address::new("10.0.0.1", 1213).beside(&[other]),
+                _ => Address::new(&format!("supervisor{id}.a.long.name.example.org"), 1213),
+            },
             depth: 1,
             places: (id != 9).then_some(Places { free: 1, parents: 2, leaves: 61 }),
             joined: (0..id % 200).collect(),

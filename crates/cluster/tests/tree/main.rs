@@ -5,6 +5,7 @@ mod health;
 mod parent;
 mod real;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use base::Rng;
@@ -100,9 +101,13 @@ impl Bench {
 
     /// Somebody of this name connects and says this.
     fn comes(&mut self, name: &str, message: Message) -> (LinkId, Vec<Action>) {
+        self.comes_from([10, 0, 0, 1].into(), name, message)
+    }
+
+    fn comes_from(&mut self, ip: IpAddr, name: &str, message: Message) -> (LinkId, Vec<Action>) {
         self.links += 1;
         let link = LinkId::accepted(self.links);
-        let peer = Peer { ip: [10, 0, 0, 1].into(), host: name.to_owned() };
+        let peer = Peer { ip, host: name.to_owned() };
         self.event(Event::Accepted { link, peer });
         let out = self.says(link, message);
         (link, out)

@@ -69,6 +69,34 @@ fn a_small_cluster_is_flat_and_places_beyond_are_for_supervisors() {
 }
 
 #[test]
+fn a_node_is_sent_to_an_address_of_the_kind_it_came_by() {
+    let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.expected = 1000);
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let mut both = login("sup", Mode::MANAGER | Mode::SERVER, true);
+    both.interfaces = vec![ip("10.0.0.9")];
+    let (sup, _) = bench.comes_from(ip("fd00::9"), "fd00::9", Message::Login(Box::new(both)));
+    bench.reports(sup, "sup", 64);
+    // One below it, which it tells of, has both kinds too.
+    let places = Some(Places { free: 64, parents: 0, leaves: 0 });
+    let address = Address::new("10.0.0.8", 1213).beside(&[ip("fd00::8")]);
+    let deep = CellReport { id: id('u', "deep").digest(), address, depth: 1, places, joined: Vec::new() };
+    bench.says(sup, Message::Occupancy(vec![deep]));
+    for (from, cells) in [("10.0.0.5", ["10.0.0.8", "10.0.0.9"]), ("fd00::5", ["fd00::8", "fd00::9"])] {
+        for own in [true, false] {
+            let name = format!("{from}-{own}");
+            let (link, out) =
+                bench.comes_from(ip(from), &name, Message::Login(Box::new(login(&name, Mode::SERVER, own))));
+            let mut named = tried(&out, link).unwrap();
+            assert_eq!(named.pop().as_deref(), Some("root"));
+            assert!(
+                !named.is_empty() && named.iter().all(|host| cells.contains(&host.as_str())),
+                "{named:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_real_node_that_waits_hears_nothing_and_starts_anew_in_time() {
     let (mut bench, links) = full(true);
     let (late, _) = bench.server("late", false);

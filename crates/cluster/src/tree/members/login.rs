@@ -75,7 +75,7 @@ impl Members {
         Member {
             identity: Identity { id, ip: peer.ip, data_port },
             role,
-            address: Address::new(&peer.host, login.cluster_port),
+            address: Address::new(&peer.host, login.cluster_port).beside(&login.interfaces),
             data: Address::new(&peer.host, data_port),
             paths: login.paths.clone(),
             site: login.site.clone(),

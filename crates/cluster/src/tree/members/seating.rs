@@ -106,15 +106,15 @@ impl Members {
             self.free(slot, now, out);
             return None;
         };
-        let (node, own) = (displaced.identity.id.digest(), displaced.is_own());
+        let (node, own, ip) = (displaced.identity.id.digest(), displaced.is_own(), displaced.identity.ip);
         let mut to = Vec::new();
         let known = self.directory.cell_for_server(node, now);
         if let Some(cell) = known {
-            to.extend(self.directory.address(cell).cloned());
+            to.extend(self.directory.address(cell).map(|address| address.toward(ip)));
             self.directory.sent(node, cell, now);
         }
         if newcomer.role.has_children() {
-            to.push(newcomer.address.clone());
+            to.push(newcomer.address.toward(ip));
         }
         self.redirect(link, &to, own, out);
         self.free(slot, now, out);
@@ -128,7 +128,7 @@ impl Members {
         let to: Vec<Address> = [Some(cell), second]
             .into_iter()
             .flatten()
-            .filter_map(|cell| self.directory.address(cell).cloned())
+            .filter_map(|cell| Some(self.directory.address(cell)?.toward(member.identity.ip)))
             .collect();
         self.directory.sent(node, cell, now);
         self.redirect(link, &to, member.is_own(), out);
