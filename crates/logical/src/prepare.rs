@@ -5,7 +5,8 @@
 //! request is long done or the server was restarted, and a server that never issued it says so.
 
 use crate::shared::{Shared, errno, unable};
-use base::{Clock, Error, ErrorKind};
+use base::{Clock, Error, ErrorKind, LogicalPath};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 use vfs::{PrepareRequest, Target, Value};
@@ -50,17 +51,34 @@ impl Prepares {
 }
 
 /// Accepts a request. With staging asked for, the answer is its id.
-pub(crate) fn start(shared: &Shared, request: PrepareRequest) -> Result<Value, Error> {
+pub(crate) fn start(shared: &Arc<Shared>, request: PrepareRequest) -> Result<Value, Error> {
     for target in &request.targets {
         let export = shared.export(&target.path, "Preparing")?;
         if request.write && crate::shared::is_read_only(export) {
             return Err(unable("prepare", &target.path, errno::READ_ONLY));
         }
     }
+    if request.fresh {
+        request.targets.iter().for_each(|target| freshen(shared, &target.path));
+    }
     if request.stage && !request.evict {
         return Ok(Value::Text(shared.prepares.issue().into_bytes()));
     }
     Ok(Value::Nothing)
+}
+
+/// Says that a file is wanted: whoever makes room by the time of the last access spares it. A hint; nobody waits for it, and
+/// nobody hears what became of it.
+pub(crate) fn freshen(shared: &Arc<Shared>, path: &LogicalPath) {
+    let (inside, path) = (shared.clone(), path.without_slash());
+    let pool = shared.backend.pool(&path).clone();
+    let job = move || {
+        if let Err(error) = inside.backend.renew_access(&path) {
+            tracing::debug!(%path, "its access time is not renewed: {error}");
+        }
+    };
+    // A pool that is full has more important things to do.
+    pool.run(Box::new(job)).ok();
 }
 
 /// Cancels: what is done already cannot be undone, which is fine.

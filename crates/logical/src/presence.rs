@@ -5,8 +5,12 @@ use crate::describe;
 use crate::file_system::Logical;
 use crate::shared::{Shared, errno};
 use base::LogicalPath;
+use std::sync::Arc;
 use storage::{Metadata, Now};
 use vfs::FileKind;
+
+/// Names that one thread looks up for one question.
+const LOOKS_TOGETHER_MAX: usize = 16;
 
 /// Whether a path is here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,9 +27,8 @@ pub enum Presence {
 }
 
 impl Logical {
-    /// Whether a path is here. What is in memory is told at once; else `then` hears it later, on a thread of the pool of
-    /// that file system. Never blocks.
-    pub fn look(&self, path: &LogicalPath, then: impl FnOnce(Presence) + Send + 'static) -> Option<Presence> {
+    /// Whether a path is here, if that is in memory; `None`: see [`Self::look`]. Never blocks.
+    pub fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
         let shared = &self.shared;
         let plain = path.without_slash();
         if shared.export(&plain, "Locating").is_err() {
@@ -33,15 +36,48 @@ impl Logical {
         }
         match shared.backend.stat_now(&plain) {
             Now::Done(result) => Some(presence(shared, &plain, result)),
-            Now::WouldBlock => {
-                let inside = shared.clone();
-                let job = move || then(presence(&inside, &plain, inside.backend.stat(&plain)));
-                // Refused, the question is dropped with the job: who asked hears nothing from `then`.
-                match shared.backend.pool(path).run(Box::new(job)) {
-                    Ok(()) => None,
-                    Err(_) => Some(Presence::Unknown),
-                }
+            Now::WouldBlock => None,
+        }
+    }
+
+    /// Whether these paths are here: `then` hears it of all of them, of several at a time, on a thread of the pool of their file
+    /// system, or at once where that takes no more. Names that are near are looked up one after the other by one thread: to
+    /// wake one for each would take longer. Never blocks.
+    pub fn look<T, F>(&self, mut paths: Vec<(LogicalPath, T)>, then: &F)
+    where
+        T: Copy + Send + 'static,
+        F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
+    {
+        let backend = &self.shared.backend;
+        while let Some(first) = paths.pop() {
+            let (pool, near) = (backend.pool(&first.0).clone(), backend.names_are_near(&first.0));
+            let mut group = vec![first];
+            if near {
+                let same = |(path, _): &mut (LogicalPath, T)| {
+                    Arc::ptr_eq(backend.pool(path), &pool) && backend.names_are_near(path)
+                };
+                group.extend(paths.extract_if(.., same).take(LOOKS_TOGETHER_MAX - 1));
             }
+            let unknown = group.iter().map(|(path, tag)| (path.clone(), *tag, Presence::Unknown)).collect();
+            let (shared, hears) = (self.shared.clone(), then.clone());
+            let job = move || {
+                let seen = group.into_iter().map(|(path, tag)| {
+                    let plain = path.without_slash();
+                    let presence = presence(&shared, &plain, shared.backend.stat(&plain));
+                    (path, tag, presence)
+                });
+                hears(seen.collect());
+            };
+            if pool.run(Box::new(job)).is_err() {
+                then(unknown);
+            }
+        }
+    }
+
+    /// Somebody says that a file is wanted: its access time becomes now, if it is here. Never blocks.
+    pub fn freshen(&self, path: &LogicalPath) {
+        if self.shared.export(path, "Preparing").is_ok() {
+            crate::prepare::freshen(&self.shared, path);
         }
     }
 

@@ -323,6 +323,29 @@ fn questions_about_space_and_place() {
 }
 
 #[test]
+fn prepare_renews_the_access_time_of_what_is_wanted_and_nothing_else() {
+    let server = Server::new();
+    let names = ["/data/wanted", "/data/other"];
+    for name in names {
+        server.open(name, support::creating()).file();
+    }
+    let times = |name| {
+        let stat = server.stat(name).stat();
+        (stat.accessed, stat.modified)
+    };
+    let before = times("/data/wanted");
+    server.after(100);
+    let prepare = |fresh, name: &str| {
+        let targets = vec![target(name), target("/data/nope")];
+        server.call(Operation::Prepare(PrepareRequest { fresh, targets, ..Default::default() })).done();
+        server.settle();
+    };
+    prepare(true, "/data/wanted");
+    prepare(false, "/data/other");
+    assert_eq!(names.map(times), [(before.0 + 100, before.1), before]);
+}
+
+#[test]
 fn prepare_issues_ids_that_can_be_cancelled_and_asked_about() {
     let server = Server::new();
     let prepare = |request: PrepareRequest| {

@@ -10,9 +10,33 @@ use support::{Server, creating, path};
 use vfs::OpenRequest;
 
 fn look(server: &Server, name: &str) -> Presence {
+    let now = server.logical.look_now(&path(name));
+    now.unwrap_or_else(|| look_on_disk(server, &[name])[0])
+}
+
+fn look_on_disk(server: &Server, names: &[&str]) -> Vec<Presence> {
     let (tell, told) = mpsc::channel();
-    let now = server.logical.look(&path(name), move |presence| tell.send(presence).unwrap());
-    now.unwrap_or_else(|| told.recv().unwrap())
+    let paths = names.iter().enumerate().map(|(number, name)| (path(name), number)).collect();
+    server.logical.look(paths, &move |looked| tell.send(looked).unwrap());
+    let mut all: Vec<_> = told.iter().flatten().collect();
+    all.sort_by_key(|(_, number, _)| *number);
+    let seen: Vec<String> = all.iter().map(|(path, ..)| path.to_string()).collect();
+    assert_eq!(seen, names, "each once");
+    all.into_iter().map(|(_, _, presence)| presence).collect()
+}
+
+#[test]
+fn many_names_are_looked_up_together_and_each_has_its_answer() {
+    let server = Server::new();
+    let names: Vec<String> = (0..100).map(|number| format!("/data/f{number}")).collect();
+    for name in names.iter().step_by(3) {
+        server.memory.put(name, b"");
+    }
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    for (number, presence) in look_on_disk(&server, &names).into_iter().enumerate() {
+        let here = Presence::Here { pending: false };
+        assert_eq!(presence, if number % 3 == 0 { here } else { Presence::NotHere });
+    }
 }
 
 #[test]

@@ -134,6 +134,11 @@ pub trait Backend: Send + Sync {
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata>;
     /// The same if it is in memory.
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata>;
+    /// Whether names at this path are on a disk of this machine, where many are looked up in the time that waking another
+    /// thread takes.
+    fn names_are_near(&self, _path: &LogicalPath) -> bool {
+        true
+    }
     /// Reads a directory.
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>>;
     /// Creates a directory with exactly this mode, and missing parents too if told so.
@@ -146,6 +151,10 @@ pub trait Backend: Send + Sync {
     fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()>;
     /// Sets permission bits (07777).
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()>;
+    /// Sets the time of the last access to now. A storage that keeps no such time has nothing to do.
+    fn renew_access(&self, _path: &LogicalPath) -> io::Result<()> {
+        Ok(())
+    }
     /// Sets the size.
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()>;
     /// Reads an extended attribute by its full local name (`user.…`).

@@ -151,6 +151,28 @@ fn modes_are_exact_whatever_the_mask() {
 }
 
 #[test]
+fn the_access_time_is_renewed_and_nothing_else() {
+    let scratch = Scratch::new();
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let times = std::fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
+    for without in ways() {
+        let storage = scratch.posix_without(without);
+        storage.open(&path("/f"), &create(0o400)).unwrap();
+        storage.make_directory(&path("/d"), 0o755, false).unwrap();
+        for name in ["f", "d"] {
+            std::fs::File::open(scratch.path().join(name)).unwrap().set_times(times).unwrap();
+            storage.renew_access(&path(&format!("/{name}"))).unwrap();
+            let metadata = std::fs::metadata(scratch.path().join(name)).unwrap();
+            assert_eq!(metadata.modified().unwrap(), long_ago);
+            assert!(metadata.accessed().unwrap() > long_ago, "{without:?}");
+        }
+        assert_eq!(errno(storage.renew_access(&path("/none"))), libc::ENOENT);
+        storage.remove_file(&path("/f")).unwrap();
+        storage.remove_directory(&path("/d")).unwrap();
+    }
+}
+
+#[test]
 fn creating_says_what_was_there() {
     let scratch = Scratch::new();
     let storage = scratch.posix();

@@ -35,6 +35,7 @@ struct Inner {
     bytes: Vec<u8>,
     mode: u32,
     modified: u64,
+    accessed: u64,
     attributes: BTreeMap<String, Vec<u8>>,
 }
 
@@ -78,6 +79,7 @@ impl Memory {
                 bytes: Vec::new(),
                 mode: DIRECTORY | 0o755,
                 modified: clock.nanoseconds(),
+                accessed: clock.nanoseconds(),
                 attributes: BTreeMap::new(),
             }),
         };
@@ -169,7 +171,13 @@ impl Memory {
         let modified = self.disk.clock.nanoseconds();
         Arc::new(Node {
             inode: *next,
-            inner: Mutex::new(Inner { bytes, mode, modified, attributes: BTreeMap::new() }),
+            inner: Mutex::new(Inner {
+                bytes,
+                mode,
+                modified,
+                accessed: modified,
+                attributes: BTreeMap::new(),
+            }),
         })
     }
 
@@ -232,7 +240,7 @@ impl Memory {
             modified: (modified / 1_000_000_000) as i64,
             modified_nanoseconds: (modified % 1_000_000_000) as u32,
             changed: (modified / 1_000_000_000) as i64,
-            accessed: (modified / 1_000_000_000) as i64,
+            accessed: (inner.accessed / 1_000_000_000) as i64,
             offline: false,
         }
     }
@@ -365,6 +373,10 @@ impl Backend for Memory {
     }
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
         self.file(self.find(path)?).set_mode(mode)
+    }
+    fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
+        self.find(path)?.inner().accessed = self.disk.clock.nanoseconds();
+        Ok(())
     }
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
         self.file(self.find(path)?).truncate(size)

@@ -160,8 +160,9 @@ impl FileSystem for Redirector {
             Operation::QuerySpace(target) => self.space(&target, reply, |space| {
                 Value::Text(figures(&space).query_text(ALL_SPACES).into_bytes())
             }),
-            // One path alone: its server takes the request, and gives it an id of its own.
-            Operation::Prepare(request) if request.evict || request.targets.len() > 1 => {
+            // One path alone: its server takes the request, and gives it an id of its own. A real one would not renew the access
+            // time for a client.
+            Operation::Prepare(request) if request.evict || request.fresh || request.targets.len() > 1 => {
                 self.prepare(caller, request, reply)
             }
             Operation::QueryPrepare { id, .. } if self.prepares.knows(&id) => {

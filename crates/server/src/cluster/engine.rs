@@ -240,6 +240,12 @@ impl Engine {
 
     /// Bytes arrived: takes all whole frames. `false` when the connection is none any more.
     pub(super) fn arrived(&mut self, link: LinkId, splitter: &mut Splitter) -> bool {
+        let lives = self.take_frames(link, splitter);
+        self.look_later();
+        lives
+    }
+
+    fn take_frames(&mut self, link: LinkId, splitter: &mut Splitter) -> bool {
         loop {
             let Some(stage) = self.stage(link) else { return false };
             splitter.enter(stage.phase());

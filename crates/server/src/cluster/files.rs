@@ -105,6 +105,11 @@ impl Engine {
     /// A parent asks whether a path is here.
     fn parent_asks(&mut self, link: LinkId, streamid: StreamId, state: &State<'_>) {
         let has = |bit| state.modifier.contains(bit);
+        if has(StateModifier::NO_REPLY) {
+            self.renew(state.path);
+            let children = self.resolver.as_ref().map(|resolver| resolver.cell().connected());
+            self.freshen(children.unwrap_or_default(), state.path);
+        }
         let extensions = self.lines.get(&link).map(|line| line.extensions).unwrap_or_default();
         let parent = Parent {
             link,
@@ -113,7 +118,11 @@ impl Engine {
             definite: has(StateModifier::DEFINITE) && extensions.contains(Extensions::NOT_HERE),
         };
         if self.resolver.is_none() {
-            return self.look(parent, has(StateModifier::NO_REPLY));
+            // What was asked without wanting an answer has none.
+            if !has(StateModifier::NO_REPLY) {
+                self.look(parent);
+            }
+            return;
         }
         let ask = StateAsk {
             refresh: has(StateModifier::REFRESH),

@@ -30,8 +30,8 @@ pub(super) enum Word {
     Changed(LogicalPath),
     /// A directory was renamed with all that is below it.
     Moved,
-    /// What a look at the disk has shown.
-    Looked { path: LogicalPath, number: u64, presence: Presence },
+    /// What looks at the disk have shown, each with its number.
+    Looked(Vec<(LogicalPath, u64, Presence)>),
 }
 
 /// Hears what becomes of names, on any thread.
@@ -59,6 +59,8 @@ pub(super) struct Holdings {
     looking: HashMap<LogicalPath, (u64, Vec<Wanted>)>,
     /// Number of the last look.
     last: u64,
+    /// Looks that are to begin together, once all that has come is read.
+    later: Vec<(LogicalPath, u64)>,
 }
 
 /// Why the disk is looked at.
@@ -71,16 +73,20 @@ enum Wanted {
 
 impl Holdings {
     pub(super) fn new(logical: Arc<Logical>, words: mpsc::UnboundedSender<Word>) -> Self {
-        Self { logical, words, looking: HashMap::new(), last: 0 }
+        Self { logical, words, looking: HashMap::new(), last: 0, later: Vec::new() }
     }
 }
 
 impl Engine {
-    /// A parent asks whether a path is here.
-    pub(super) fn look(&mut self, parent: Parent, quiet: bool) {
-        if quiet {
-            return;
+    /// A parent says that a file is wanted.
+    pub(super) fn renew(&mut self, path: &[u8]) {
+        if let (Some(holdings), Ok(path)) = (&self.holdings, LogicalPath::parse(path)) {
+            holdings.logical.freshen(&path);
         }
+    }
+
+    /// A parent asks whether a path is here.
+    pub(super) fn look(&mut self, parent: Parent) {
         match LogicalPath::parse(&parent.path) {
             Ok(path) => self.look_at(path.without_slash(), Wanted::Answer(parent)),
             Err(_) => self.answer_parent(&parent, StateReply::NotHere),
@@ -93,17 +99,24 @@ impl Engine {
             waiting.push(wanted);
             return;
         }
-        holdings.last += 1;
-        let (words, looked, number) = (holdings.words.clone(), path.clone(), holdings.last);
-        let then = move |presence| {
-            words.send(Word::Looked { path: looked, number, presence }).ok();
-        };
-        match holdings.logical.look(&path, then) {
-            Some(presence) => self.seen(&path, presence, wanted),
-            None => {
-                holdings.looking.insert(path, (number, vec![wanted]));
-            }
+        if let Some(presence) = holdings.logical.look_now(&path) {
+            return self.seen(&path, presence, wanted);
         }
+        holdings.last += 1;
+        holdings.later.push((path.clone(), holdings.last));
+        holdings.looking.insert(path, (holdings.last, vec![wanted]));
+    }
+
+    /// Begins the looks at the disk that are due.
+    pub(super) fn look_later(&mut self) {
+        let Some(holdings) = self.holdings.as_mut().filter(|holdings| !holdings.later.is_empty()) else {
+            return;
+        };
+        let words = holdings.words.clone();
+        holdings.logical.look(std::mem::take(&mut holdings.later), &move |looked| {
+            // Without a receiver the thread has ended.
+            words.send(Word::Looked(looked)).ok();
+        });
     }
 
     fn seen(&mut self, path: &LogicalPath, presence: Presence, wanted: Wanted) {
@@ -135,19 +148,26 @@ impl Engine {
                 }
             }
             Word::Moved => self.drive(|node, now, out| node.reset(now, out)),
-            Word::Looked { path, number, presence } => {
-                let Some(holdings) = &mut self.holdings else { return };
-                // An earlier look than the one that is waited for tells of an earlier time.
-                if holdings.looking.get(&path).is_none_or(|(current, _)| *current != number) {
-                    return;
-                }
-                let waiting = holdings.looking.remove(&path).map(|(_, waiting)| waiting);
-                for wanted in waiting.unwrap_or_default() {
-                    self.seen(&path, presence, wanted);
+            Word::Looked(looked) => {
+                for (path, number, presence) in looked {
+                    self.looked(&path, number, presence);
                 }
             }
         }
+        self.look_later();
         self.end_broken();
+    }
+
+    fn looked(&mut self, path: &LogicalPath, number: u64, presence: Presence) {
+        let Some(holdings) = &mut self.holdings else { return };
+        // An earlier look than the one that is waited for tells of an earlier time.
+        if holdings.looking.get(path).is_none_or(|(current, _)| *current != number) {
+            return;
+        }
+        let waiting = holdings.looking.remove(path).map(|(_, waiting)| waiting);
+        for wanted in waiting.unwrap_or_default() {
+            self.seen(path, presence, wanted);
+        }
     }
 
     /// A parent has taken this node in: one that wants to know at once what is here is told.

@@ -5,7 +5,7 @@ use super::askers::Asker;
 use super::engine::Engine;
 use super::orders::{Order, Tell};
 use super::questions::Wish;
-use cluster::{Answer, ErrorCode, SelectOptions, Slot};
+use cluster::{Answer, ErrorCode, SelectOptions, SlotMask};
 use std::cell::RefCell;
 use std::rc::Rc;
 use vfs::PrepareRequest;
@@ -121,21 +121,22 @@ impl Engine {
             tracing::debug!("no server prepares {}: {answer:?}", String::from_utf8_lossy(&waiting.path));
             return waiting.settle(Err(answer));
         };
+        if waiting.modifier.contains(PrepaddModifier::FRESHEN) {
+            self.freshen(slot.mask(), &waiting.path);
+        }
         if waiting.modifier.contains(PrepaddModifier::STAGE) {
             self.send_down(slot.mask(), &waiting.frame, false);
-        } else if waiting.modifier.contains(PrepaddModifier::FRESHEN) {
-            self.freshen(slot, &waiting.path);
         }
         waiting.settle(Ok(()));
     }
 
-    /// A question that wants no answer renews the access time.
-    fn freshen(&mut self, slot: Slot, path: &[u8]) {
-        if let Some(link) = self.link_of(slot) {
+    /// A question that wants no answer renews the access time, also at real servers.
+    pub(super) fn freshen(&mut self, children: SlotMask, path: &[u8]) {
+        for link in children.iter().filter_map(|slot| self.link_of(slot)).collect::<Vec<_>>() {
             let state = Wire::State(State { modifier: StateModifier::NO_REPLY, path });
             self.put(link, |peer, out| state.encode(StreamId::NONE, peer, out));
-            self.end_broken();
         }
+        self.end_broken();
     }
 }
 

@@ -1,11 +1,11 @@
 //! Files that are to be prepared, through a manager: several at once, on servers that are real by their frames.
 
-use crate::site::{Client, Refusal, Site};
+use crate::site::{Client, Refusal, Site, until};
 use crate::wire_peer::Peer;
 use client::xroot::flags::{PrepareOptions, PrepareOptionsX};
 use client::xroot::request::{Prepare, Request};
 use server::cluster::Role;
-use wire::cms::flags::{HaveModifier, PrepaddModifier, StatusModifier};
+use wire::cms::flags::{HaveModifier, PrepaddModifier, StateModifier, StatusModifier};
 use wire::cms::message::{Have, Status};
 use wire::cms::{Code, Message, StreamId};
 
@@ -133,4 +133,33 @@ fn what_is_not_needed_any_more_and_what_is_cancelled_reaches_own_servers_below_s
     redirector.select(1, b"/next");
     let told = std::iter::from_fn(|| real.next(|frame| frame.header.code)).find(|code| *code != Code::PING);
     assert_eq!(told, Some(Code::STATE));
+}
+
+#[test]
+fn what_is_wanted_has_its_access_time_renewed_at_own_and_real_servers_and_below_supervisors() {
+    const FRESH: PrepareOptions = PrepareOptions::FRESH;
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let supervisor = site.node("supervisor", Role::Supervisor, &[&manager]);
+    let own = site.server("own", &[&supervisor]);
+    own.put("/f", "1");
+    let mut real = Peer::server(&supervisor, "s-real@there x", 1095);
+    real.say(StreamId::NONE, Message::Status(Status { modifier: StatusModifier::RESUME, port: None }));
+    supervisor.has_children(2);
+    manager.has_children(1);
+    let file = own.path("/f");
+    let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    let times = std::fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago);
+    std::fs::File::open(&file).unwrap().set_times(times).unwrap();
+    let mut client = manager.client();
+    assert_eq!(prepare(&mut client, FRESH, PrepareOptionsX::NONE, "/f").unwrap(), "");
+    assert_eq!(client.hops, 0, "it is done by the manager");
+    until("the access time is renewed", || std::fs::metadata(&file).unwrap().accessed().unwrap() > long_ago);
+    assert_eq!(std::fs::metadata(&file).unwrap().modified().unwrap(), long_ago);
+    // Real servers take a question that wants no answer for it.
+    let quiet = |frame: &wire::cms::Frame<'_>| match Message::decode(&frame.header, frame.payload) {
+        Ok(Message::State(state)) => (state.modifier.contains(StateModifier::NO_REPLY), state.path.to_vec()),
+        _ => (false, Vec::new()),
+    };
+    while real.next_of(Code::STATE, quiet).unwrap() != (true, b"/f".to_vec()) {}
 }

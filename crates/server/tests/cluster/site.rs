@@ -197,14 +197,18 @@ impl Node {
         });
     }
 
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.data.join(path.trim_start_matches('/'))
+    }
+
     pub fn put(&self, path: &str, content: &str) {
-        let file = self.data.join(path.trim_start_matches('/'));
+        let file = self.path(path);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, content).unwrap();
     }
 
     pub fn has(&self, path: &str) -> bool {
-        self.data.join(path.trim_start_matches('/')).exists()
+        self.path(path).exists()
     }
 
     pub fn client(&self) -> Client {

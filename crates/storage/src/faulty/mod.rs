@@ -133,6 +133,15 @@ impl Backend for Faulty {
         self.inner.set_mode(path, mode)
     }
 
+    fn names_are_near(&self, path: &LogicalPath) -> bool {
+        self.inner.names_are_near(path)
+    }
+
+    fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
+        self.rules.meet(Call::RenewAccess, path)?;
+        self.inner.renew_access(path)
+    }
+
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
         self.rules.meet(Call::Truncate, path)?;
         self.inner.truncate(path, size)

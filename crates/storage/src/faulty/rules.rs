@@ -20,6 +20,7 @@ pub enum Call {
     RemoveFile,
     Rename,
     SetMode,
+    RenewAccess,
     Truncate,
     Attribute,
     Usage,

@@ -233,6 +233,10 @@ impl Backend for Posix {
         }
     }
 
+    fn names_are_near(&self, path: &LogicalPath) -> bool {
+        self.volumes.of_path(path).names_are_near()
+    }
+
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
         Ok(Box::new(Directory::open(&self.tree, path)?))
     }
@@ -295,6 +299,10 @@ impl Backend for Posix {
 
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
         self.tree.change_mode(&self.tree.reach(path)?, mode & 0o7777)
+    }
+
+    fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
+        self.tree.renew_access(&self.tree.reach(path)?)
     }
 
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {

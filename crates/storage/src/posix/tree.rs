@@ -10,7 +10,9 @@
 use super::walk;
 use crate::refusal::Facility;
 use base::LogicalPath;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
+};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io;
@@ -311,6 +313,21 @@ impl Tree {
                 let again = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 rustix::fs::fchmod(rustix::fs::openat(fd, ".", again, Mode::empty())?, mode)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Sets the time of the last access to now, and leaves that of the last change.
+    pub(super) fn renew_access(&self, reach: &Reach) -> io::Result<()> {
+        let [last_access, last_modification] =
+            [UTIME_NOW, UTIME_OMIT].map(|tv_nsec| Timespec { tv_sec: 0, tv_nsec });
+        let times = Timestamps { last_access, last_modification };
+        match reach {
+            Reach::Open(fd) => rustix::fs::futimens(fd, &times)?,
+            Reach::Place(fd) if self.has_proc => {
+                rustix::fs::utimensat(CWD, proc_name(fd.as_fd()), &times, AtFlags::empty())?;
+            }
+            Reach::Place(fd) => rustix::fs::utimensat(fd, ".", &times, AtFlags::empty())?,
         }
         Ok(())
     }
