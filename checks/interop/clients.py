@@ -13,6 +13,11 @@ PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="2", XRD_STREAMTIM
                 XRD_TIMEOUTRESOLUTION="1", XRD_REQUESTTIMEOUT="60")
 
 
+# Who makes a file: a manager may keep the client waiting for 30 s, without a word that would count for a shorter patience. Had it
+# less, it would ask again while its first request is still at work, and might meet its own file.
+MAKING = dict(XRD_STREAMTIMEOUT="60")
+
+
 def start(cluster, *command, **environment):
     """A client's program, running in the clients' namespace."""
     return subprocess.Popen([*cluster.places.prefix(), *map(str, command)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -20,7 +25,8 @@ def start(cluster, *command, **environment):
 
 
 def xrdcp(cluster, *arguments):
-    return tools.run([*cluster.places.prefix(), tools.XRDCP, "--nopbar", *arguments], **PATIENCE)
+    making = MAKING if "://" in str(arguments[-1]) else {}
+    return tools.run([*cluster.places.prefix(), tools.XRDCP, "--nopbar", *arguments], **{**PATIENCE, **making})
 
 
 def xrdfs(cluster, *words, host="managers:1094"):

@@ -7,7 +7,7 @@ import pytest
 
 import clusters
 import places
-from clients import Steps, digest, url, xrdcp, xrdfs
+from clients import MAKING, Steps, digest, url, xrdcp, xrdfs
 from tools import data, pattern, wait_until
 
 PLAN = clusters.Plan("""
@@ -112,7 +112,7 @@ def test_server_is_drained_under_clients(cluster, area, name, tmp_path):
     (tmp_path / "source").write_bytes(data(1000))
     node, parent = cluster[name], cluster[cluster[name].parents[0]]
     assert xrdfs(cluster, "locate", "-d", area / "both").ok().out.count("Server") == 2
-    with Steps(cluster) as reading, Steps(cluster) as writing:
+    with Steps(cluster) as reading, Steps(cluster, **MAKING) as writing:
         reading("open", "read", url(area, "only"))
         writing("open", "new", url(area, "written", node.host))
         assert reading("read", 0, MIB) == digest(content[:MIB])

@@ -8,7 +8,7 @@ import pytest
 import clusters
 import places
 import tools
-from clients import Steps, digest, start, url, xrdcp, xrdfs
+from clients import MAKING, Steps, digest, start, url, xrdcp, xrdfs
 from tools import data, pattern, wait_until
 
 # Two managers that share two servers: every node logs in to both.
@@ -94,7 +94,7 @@ def test_server_killed_in_the_middle_of_a_write(cluster, area):
     """What was acknowledged there is gone with it, and the client is told. It can write elsewhere at once; the same name again
     when the server is back and has removed the half file, which was to persist on close only. Nobody ever reads that one."""
     content = pattern(4 * MIB)
-    with Steps(cluster) as steps:
+    with Steps(cluster, **MAKING) as steps:
         steps("open", "posc", url(area, "file"))
         lost = steps.server(cluster)
         steps("write", 0, 2 * MIB)
@@ -115,8 +115,7 @@ def test_server_killed_in_the_middle_of_a_write(cluster, area):
 
 
 def write_whole(cluster, target, content):
-    # A manager may keep the client waiting for 30 s, without a word that would count for a shorter patience.
-    with Steps(cluster, XRD_STREAMTIMEOUT="60") as steps:
+    with Steps(cluster, **MAKING) as steps:
         steps("open", "posc", target)
         steps("write", 0, len(content))
         steps("close")

@@ -51,12 +51,13 @@ def new_file(area):
 
 
 def goes_to(area, name, path):
-    """Readers and new files go there, all of them; a real server's loads may be on their way for a while."""
+    """Readers and new files go there, all of them, once the loads have arrived. Until then, with some loads old and some new, a
+    few may go there by chance; so it is not the first that counts."""
     def used():
         return new_file(area) == name and xrdfs(area.cluster.man, "cat", area / path).ok().out == name
 
-    wait_until(used, 60)
-    assert all(used() for _ in range(3))
+    wait_until(lambda: all(used() for _ in range(4)), 60)
+    assert all(used() for _ in range(2))
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)

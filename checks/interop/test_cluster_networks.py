@@ -6,7 +6,7 @@ import pytest
 import clusters
 import places
 import tools
-from clients import PATIENCE
+from clients import MAKING, PATIENCE
 from test_cluster_status import expected_names, root_seen_from
 from tools import data, wait_until
 
@@ -42,7 +42,7 @@ def xrdfs(cluster, *words, **environment):
 
 
 def xrdcp(cluster, *words, **environment):
-    return run(cluster, tools.XRDCP, "--nopbar", *words, **environment)
+    return run(cluster, tools.XRDCP, "--nopbar", *words, **MAKING, **environment)
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("ipv6", PLAN, MIXES))
@@ -87,7 +87,7 @@ REACHED = {"v4": ["v4", "both"], "v6": ["v6", "both"], "both": ["v4", "v6", "bot
 def test_mixed_addresses(mixed, kind, tmp_path):
     """Each client reads from every server that it can reach, also when others it cannot reach have the file too."""
     def xrdcp(*words):
-        return tools.run([*mixed.clients[kind].prefix(), tools.XRDCP, "--nopbar", *words], **PATIENCE)
+        return tools.run([*mixed.clients[kind].prefix(), tools.XRDCP, "--nopbar", *words], **{**PATIENCE, **MAKING})
 
     area = clusters.Area(mixed)
     for name in REACHED[kind]:

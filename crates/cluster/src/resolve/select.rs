@@ -195,6 +195,11 @@ impl Case<'_> {
             return self.write_new(rng);
         }
         if options.intent == Intent::Create {
+            // Whoever was sent to make it may not have heard so, and be the one who asks. It shows soon: the child says
+            // that it is there, or is asked when the choice is old.
+            if self.location.placed.is_some_and(|slot| self.have == slot.mask()) {
+                return Verdict::Answer(Answer::wait(self.waits().lookup));
+            }
             return Verdict::Answer(Answer::error(ErrorCode::RW_CONFLICT, "The file exists already."));
         }
         if !(options.copies || self.chooser.policy().copies) {

@@ -14,9 +14,11 @@ fn a_creator_waits_until_all_were_heard() {
     assert_eq!(stage.answered(), []);
     stage.not_here(&[2], "/f");
     let placed = sent_to(&stage.answer());
-    // Others are sent there, and a second creator finds it made.
+    // Others are sent there, and a second creator waits until it is made.
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), placed);
     assert_eq!(sent_to(&stage.intend(3, "/f", Intent::Truncate).unwrap()), placed);
+    assert_eq!(stage.intend(4, "/f", Intent::Create), Some(seconds(5)));
+    stage.pending(placed, "/f");
     assert_eq!(code(&stage.intend(4, "/f", Intent::Create).unwrap()), 14);
 }
 
@@ -28,8 +30,10 @@ fn of_two_creators_who_wait_together_one_gets_it() {
     assert_eq!(stage.asked().len(), 2);
     stage.not_here(&[0, 1], "/f");
     let answers = stage.answered();
-    sent_to(&answers[0].1);
-    assert_eq!(code(&answers[1].1), 14);
+    let placed = sent_to(&answers[0].1);
+    assert_eq!(answers[1].1, seconds(5));
+    stage.have(placed, "/f");
+    assert_eq!(code(&stage.intend(2, "/f", Intent::Create).unwrap()), 14);
 }
 
 #[test]
@@ -127,10 +131,26 @@ fn a_choice_that_nobody_used_is_asked_about_after_a_while() {
     let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
     // Within its time not even the child itself can undo it: its client may be on the way.
     stage.not_here(&[placed], "/f");
-    assert_eq!(code(&stage.intend(2, "/f", Intent::Create).unwrap()), 14);
+    assert_eq!(stage.intend(2, "/f", Intent::Create), Some(seconds(5)));
     stage.pass(11.0);
     assert_eq!(stage.intend(3, "/f", Intent::Create), None);
     assert_eq!(stage.asked(), mask(&[placed]));
+    stage.not_here(&[placed], "/f");
+    sent_to(&stage.answer());
+}
+
+#[test]
+fn a_creator_who_did_not_hear_where_to_go_may_ask_again() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[]);
+    // Its connection broke, or its redirector gave up, before the answer came.
+    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
+    for _ in 0..2 {
+        assert_eq!(stage.intend(1, "/f", Intent::Create), Some(seconds(5)));
+        stage.pass(5.0);
+    }
+    stage.pass(1.0);
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.not_here(&[placed], "/f");
     sent_to(&stage.answer());
 }
@@ -154,7 +174,7 @@ fn a_choice_survives_a_refresh() {
     let refresh = SelectOptions { refresh: true, ..options(Intent::Create) };
     assert_eq!(stage.select(2, "/f", refresh, ""), None);
     stage.not_here(&[0, 1], "/f");
-    assert_eq!(code(&stage.answer()), 14);
+    assert_eq!(stage.answer(), seconds(5));
     assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), placed);
 }
 
