@@ -20,10 +20,12 @@ ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\r|\x07")
 
 
 class Terminal:
-    """A program with a terminal of its own. Everything that it shows is kept in `shown`."""
+    """A program with a terminal of its own. Everything that it shows is kept in `shown`; `before` is how the
+    terminal was at first."""
 
     def __init__(self, command, cwd=None, **environment):
         ours, its = pty.openpty()
+        self.before = termios.tcgetattr(ours)
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 200, 0, 0))
 
         def own():

@@ -1,8 +1,11 @@
 """What people meet who type: completions of shells, manual pages, the map of a cluster, the interactive shells."""
 
 import json
+import os
 import re
+import signal
 import stat
+import termios
 
 import pytest
 
@@ -348,6 +351,50 @@ def test_shell_command_is_interrupted_and_the_shell_is_not(server, area, home):
         person.interrupt()
         person.prompt(prompt(server, area.path))
         assert "growing" in person.run("ls")
+
+
+def test_shell_quotes_wildcards(server, area, home):
+    """A wildcard that is quoted is a sign like others, at the server and here; in options all of them reach the command."""
+    for name in ("a*b", "axb", "[x]", "x"):
+        area.put(name, name.encode())
+        (home / "here" / name).write_text(name)
+    (home / "got").mkdir()
+
+    def shows(line, *names):
+        done = script(home, area.url(""), text=line)
+        assert (done.status, sorted(done.out.split())) == (0, sorted(names)), line
+
+    shows(r"ls -d a\*b", area / "a*b")
+    shows("ls -d 'a*b'", area / "a*b")
+    shows('ls -d "a"*b', area / "a*b", area / "axb")
+    shows("ls -d '[x]'", area / "[x]")
+    shows("ls -d [x]", area / "x")
+    shows(r"ls -d \[x] a*b", area / "[x]", area / "a*b", area / "axb")
+    shows(r"find --name 'a*b' .", area / "a*b", area / "axb")
+    shows(r"cat a\*b", "a*b")
+    script(home, area.url(""), text=r"ls n\*").fails(1, "kXR_NotFound")
+    script(home, area.url(""), text=r"get a\*b '[x]' ../got/").ok()
+    assert sorted(os.listdir(home / "got")) == ["[x]", "a*b"]
+    script(home, area.url(""), text="mkdir up\nput -f a\\*b '[x]' up/").ok()
+    assert sorted(os.listdir(area.local / "up")) == ["[x]", "a*b"]
+    script(home, area.url(""), text=r"rm a\*b").ok()
+    assert sorted(os.listdir(area.local)) == ["[x]", "axb", "up", "x"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("program", ["shell", "xrdfs"])
+def test_shell_that_is_ended_leaves_the_terminal_as_it_was(server, home, program, number):
+    command = [peers.program(), "shell", server.host] if program == "shell" else [peers.link("xrdfs"), server.host]
+    with terminals.Terminal(command, cwd=home / "here", HOME=str(home), **{"XDG_STATE_HOME": ""}) as person:
+        person.until(terminals.AT_PROMPT)
+        person.until(" > " if program == "xrdfs" else "> ")
+        person.type("half a li")
+        person.until("half a li")
+        assert termios.tcgetattr(person.file) != person.before
+        person.process.send_signal(number)
+        status, rest = person.end()
+        assert status == 128 + number and termios.tcgetattr(person.file) == person.before
+        assert person.shown.rindex(terminals.LINE_DONE) > person.shown.rindex(terminals.AT_PROMPT)
 
 
 def test_shell_outlives_its_server(serve, home):

@@ -9,15 +9,20 @@ mod history;
 
 pub(crate) use history::History;
 
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::error::ReadlineError;
 use rustyline::history::{History as _, MemHistory};
 use rustyline::{CompletionType, Config, Helper};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// Lines that can be called back.
 const REMEMBERED_MAX: usize = 1000;
+
+/// What a terminal is told when pasted text is to come as it was typed.
+const PASTE_PLAIN: &[u8] = b"\x1b[?2004l\n";
 
 /// What a person did at a prompt.
 #[derive(PartialEq, Eq, Debug)]
@@ -54,6 +59,9 @@ impl Editor {
         history: Option<History>,
         worth: fn(&str) -> bool,
     ) -> io::Result<Self> {
+        if let Ok(before) = tcgetattr(io::stdin()) {
+            leave_as_it_was(before)?;
+        }
         let (asks, asked) = mpsc::channel();
         let work = move || serve(helper, history, worth, &asked);
         std::thread::Builder::new().name("editor".to_owned()).spawn(work)?;
@@ -66,6 +74,29 @@ impl Editor {
         let asked = self.asks.send(Ask { prompt, typed });
         if asked.is_err() { Typed::End } else { line.await.unwrap_or(Typed::End) }
     }
+}
+
+/// From now on the terminal is given back as it was when the program is told to end while a line is edited.
+fn leave_as_it_was(before: Termios) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut terminate, mut hang_up) = {
+        let _entered = runtime.enter();
+        (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?)
+    };
+    let wait = move || {
+        let told = runtime.block_on(async {
+            tokio::select! {
+                _ = terminate.recv() => SignalKind::terminate(),
+                _ = hang_up.recv() => SignalKind::hangup(),
+            }
+        });
+        // Of a terminal that is gone nothing is left to be put right.
+        tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
+        io::stdout().write_all(PASTE_PLAIN).and_then(|()| io::stdout().flush()).ok();
+        std::process::exit(128 + told.as_raw_value());
+    };
+    std::thread::Builder::new().name("ending".to_owned()).spawn(wait)?;
+    Ok(())
 }
 
 fn serve(

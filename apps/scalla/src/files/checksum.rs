@@ -91,7 +91,7 @@ impl Checksum {
             [base] => Some(context.url(base)?),
             _ => return Err(Usage("--check takes one directory".to_owned()).into()),
         };
-        let within = Context { client: context.client.clone(), base };
+        let within = Context::new(context.client.clone(), base);
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let expected: Result<Vec<Expected>, Usage> = lines
             .map(|(index, line)| self.expected(&within, line, &format!("{list}:{}", index + 1)))

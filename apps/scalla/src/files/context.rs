@@ -1,5 +1,6 @@
 //! [`Context`]: the client, and what URLs and paths in arguments stand for.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use client::copy::has_wildcard;
@@ -15,6 +16,65 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     /// The current folder, for paths that name no server: its URL with an absolute path. Without it only URLs are taken.
     pub(crate) base: Option<Url>,
+    /// Words of the line in which wildcards were quoted.
+    pub(crate) quoted: Quoted,
+}
+
+/// What words of a shell's line stand for in which wildcards were quoted, by their text: patterns in which a backslash
+/// stands before each sign that means itself.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Quoted(HashMap<String, String>);
+
+impl Quoted {
+    /// Of the words of a line, as texts and as patterns.
+    pub(crate) fn new(texts: &[String], patterns: &[String]) -> Self {
+        let mut quoted = HashMap::new();
+        for (text, pattern) in texts.iter().zip(patterns) {
+            // Parts without wildcards are names as they stand.
+            let parts = text.split('/').zip(pattern.split('/'));
+            let parts: Vec<&str> =
+                parts.map(|(text, pattern)| if has_wildcard(text) { pattern } else { text }).collect();
+            let pattern = parts.join("/");
+            if pattern != *text {
+                quoted.insert(text.clone(), pattern);
+            }
+        }
+        // Where it stands without quotation too, it is taken for a pattern.
+        for (text, pattern) in texts.iter().zip(patterns) {
+            if text == pattern {
+                quoted.remove(text);
+            }
+        }
+        Self(quoted)
+    }
+
+    /// The pattern that a word is on this machine.
+    pub(crate) fn here(&self, text: &str) -> Option<&str> {
+        self.0.get(text).map(String::as_str)
+    }
+
+    /// The pattern that a word is at a server. There a question mark begins the cgi, quoted or not.
+    pub(crate) fn at_server(&self, text: &str) -> Option<String> {
+        let pattern = self.0.get(text)?;
+        let (path, cgi) = text.split_at(text.find('?').unwrap_or(text.len()));
+        let path_pattern = pattern.split_at(pattern.find('?').unwrap_or(pattern.len())).0;
+        // The backslash of a quoted question mark stays behind.
+        let path_pattern = if cgi.is_empty() { path_pattern } else { path_pattern.trim_end_matches('\\') };
+        (path_pattern != path).then(|| format!("{path_pattern}{cgi}"))
+    }
+
+    /// Whether a pattern stands for one name only.
+    pub(crate) fn is_literal(pattern: &str) -> bool {
+        let mut letters = pattern.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\\' => drop(letters.next()),
+                '*' | '?' | '[' => return false,
+                _ => {}
+            }
+        }
+        true
+    }
 }
 
 /// Arguments make no sense; nothing was done.
@@ -30,6 +90,25 @@ impl fmt::Display for Usage {
 impl std::error::Error for Usage {}
 
 impl Context {
+    /// A client and the current folder.
+    pub(crate) fn new(client: Client, base: Option<Url>) -> Self {
+        Self { client, base, quoted: Quoted::default() }
+    }
+
+    /// What an argument names that may have wildcards, and whether it has.
+    pub(super) fn pattern(&self, text: &str) -> Result<(Url, bool), Usage> {
+        match self.quoted.at_server(text) {
+            Some(pattern) if Quoted::is_literal(pattern.split('?').next().unwrap_or_default()) => {
+                Ok((self.url(text)?, false))
+            }
+            Some(pattern) => Ok((self.url(&pattern)?, true)),
+            None => self.url(text).map(|url| {
+                let has = has_wildcard(&url.path);
+                (url, has)
+            }),
+        }
+    }
+
     /// What an argument names. Relative paths begin at the current folder; the path of a bare `root://host` is `/`.
     pub(crate) fn url(&self, text: &str) -> Result<Url, Usage> {
         let is_url = text.split_once("://").is_some_and(|(name, _)| !name.contains(['/', '?']));
@@ -66,10 +145,10 @@ impl Context {
 
     /// What arguments name, wildcards resolved. Those that stand for nothing are told as failures.
     pub(crate) async fn expand(&self, console: &Console, texts: &[String]) -> Result<Vec<Url>, Usage> {
-        let urls: Result<Vec<Url>, Usage> = texts.iter().map(|text| self.url(text)).collect();
+        let urls: Result<Vec<(Url, bool)>, Usage> = texts.iter().map(|text| self.pattern(text)).collect();
         let mut found = Vec::new();
-        for url in urls? {
-            if !has_wildcard(&url.path) {
+        for (url, has_wildcard) in urls? {
+            if !has_wildcard {
                 found.push(url);
                 continue;
             }
@@ -152,7 +231,7 @@ mod tests {
 
     fn context(base: Option<&str>) -> Context {
         let base = base.map(|base| Url::parse(base).unwrap());
-        Context { client: Client::with(Settings::default(), "test"), base }
+        Context::new(Client::with(Settings::default(), "test"), base)
     }
 
     #[test]
@@ -180,6 +259,38 @@ mod tests {
         }
         let url = context(Some("root://h//a")).url("b?x=1").unwrap();
         assert_eq!(url.target(), "/a/b?x=1");
+    }
+
+    #[test]
+    fn wildcards_that_are_quoted_stand_for_themselves() {
+        let words = |words: &[(&str, &str)]| {
+            let of = |index: usize| -> Vec<String> {
+                words.iter().map(|word| [word.0, word.1][index].to_owned()).collect()
+            };
+            Quoted::new(&of(0), &of(1))
+        };
+        let mut context = context(Some("root://h//a"));
+        context.quoted = words(&[
+            ("b*", r"b\*"),
+            (r"x\y/c*d*", r"x\\y/c\*d*"),
+            ("e?x=1", r"e\?x=1"),
+            ("h*?x=*", r"h\*\?x=\*"),
+            ("f*", r"f\*"),
+            ("f*", "f*"),
+        ]);
+        let table = [
+            ("b*", "/a/b*", false),
+            (r"x\y/c*d*", r"/a/x\y/c\*d*", true),
+            ("e?x=1", "/a/e", false),
+            ("h*?x=*", "/a/h*", false),
+            ("f*", "/a/f*", true),
+            ("g*", "/a/g*", true),
+        ];
+        for (text, path, has_wildcard) in table {
+            let (url, has) = context.pattern(text).ok().unwrap();
+            assert_eq!((url.path.as_str(), has), (path, has_wildcard), "{text}");
+        }
+        assert_eq!(context.pattern("e?x=1").ok().unwrap().0.target(), "/a/e?x=1");
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod walk;
 mod xattr;
 
 pub(crate) use console::Console;
-pub(crate) use context::Context;
+pub(crate) use context::{Context, Quoted};
 
 use std::process::ExitCode;
 
@@ -78,7 +78,7 @@ impl Files {
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
-            let context = Context { client: Client::new("scalla"), base: None };
+            let context = Context::new(Client::new("scalla"), None);
             tokio::select! {
                 biased;
                 () = watch.cancelled() => Ok(ExitCode::from(work::INTERRUPTED)),

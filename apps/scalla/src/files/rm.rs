@@ -46,7 +46,11 @@ impl Rm {
         let mut urls = Vec::new();
         for text in &self.urls {
             // With force what a pattern does not find is no failure either.
-            let url = context.url(text)?;
+            let (url, has_wildcard) = context.pattern(text)?;
+            if !has_wildcard {
+                urls.push(url);
+                continue;
+            }
             match context.files(&url).matching(&url.path).await {
                 Ok(paths) => urls.extend(paths.into_iter().map(|path| at(&url, path))),
                 Err(error) => self.failed(console, &url, &error),

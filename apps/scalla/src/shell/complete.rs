@@ -301,7 +301,7 @@ mod tests {
     fn words() -> (tokio::runtime::Runtime, Words) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let base = Url::parse("root://h//a").ok();
-        let context = crate::files::Context { client: Client::with(Settings::default(), "test"), base };
+        let context = crate::files::Context::new(Client::with(Settings::default(), "test"), base);
         let names = Names::new(runtime.handle().clone(), context);
         (runtime, Words::new(names))
     }

@@ -26,6 +26,7 @@ use names::Names;
 use std::io::BufRead;
 use std::process::ExitCode;
 use tokio::sync::mpsc;
+use words::Word;
 use work::{Done, Worker};
 
 /// Run commands on a server, one after the other, with line editing, completion and history.
@@ -52,7 +53,7 @@ impl Shell {
             // Who types a command again wants it to be tried again.
             settings.set("StreamErrorWindow", "0", Source::Option)?;
         }
-        let context = Context { client: Client::with(settings, "scalla"), base: None };
+        let context = Context::new(Client::with(settings, "scalla"), None);
         let names = Names::new(runtime.handle().clone(), context);
         let lines = if editor::is_dialogue() {
             let helper = complete::Words::new(names.clone());
@@ -91,7 +92,7 @@ impl Shell {
             done = match lines.next(worker.prompt()).await {
                 Read::End => return status,
                 Read::Nothing => Done::Status(status),
-                Read::Words(words) => worker.run(&words).await,
+                Read::Words(words) => worker.take(words).await,
                 Read::Wrong(why) => {
                     complain(&format!("scalla: error: {why}\n"));
                     Done::Status(ExitCode::from(USAGE))
@@ -109,7 +110,7 @@ enum Lines {
 
 /// What came.
 enum Read {
-    Words(Vec<String>),
+    Words(Vec<Word>),
     /// An empty line, a comment, or one that was given up.
     Nothing,
     /// A line that makes no sense.
@@ -140,7 +141,7 @@ impl Lines {
                 (_, Some(sign)) => {
                     Read::Wrong(format!("`{sign}` has no meaning here; quote it where it is part of a name"))
                 }
-                (_, None) => Read::Words(split.words.into_iter().map(|word| word.text).collect()),
+                (_, None) => Read::Words(split.words),
             };
         }
     }

@@ -1,6 +1,6 @@
 //! What places stand for in a shell, where paths begin at a server or on this machine.
 
-use crate::files::Context;
+use crate::files::{Context, Quoted};
 use client::Url;
 use client::copy::{Place, has_wildcard, matches};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,18 @@ pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, 
     }
 }
 
+/// The same of something that is copied, which may have wildcards at a server.
+pub(super) fn source(text: &str, side: Side, context: &Context) -> Result<Place, String> {
+    match place(text, side, context)? {
+        // A copy resolves wildcards by itself, so it has to be told which are none.
+        Place::Remote(_) => match context.quoted.at_server(text) {
+            Some(pattern) => place(&pattern, side, context),
+            None => place(text, side, context),
+        },
+        place => Ok(place),
+    }
+}
+
 /// What is copied from one side to the other, and last where to: one place alone goes to the current folder there.
 pub(super) fn across(
     texts: &[String],
@@ -44,9 +56,12 @@ pub(super) fn across(
     };
     let mut places = Vec::new();
     for text in sources {
-        match place(text, from, context)? {
-            Place::Local(path) if has_wildcard(text) => places.extend(expanded(&path)?),
-            place => places.push(place),
+        match (source(text, from, context)?, context.quoted.here(text)) {
+            (Place::Local(_), Some(pattern)) if !Quoted::is_literal(pattern) => {
+                places.extend(expanded(Path::new(pattern))?);
+            }
+            (Place::Local(path), None) if has_wildcard(text) => places.extend(expanded(&path)?),
+            (place, _) => places.push(place),
         }
     }
     places.push(place(target, to, context)?);
@@ -110,7 +125,7 @@ mod tests {
     use client::{Client, Settings};
 
     fn context() -> Context {
-        Context { client: Client::with(Settings::default(), "test"), base: Url::parse("root://h//a").ok() }
+        Context::new(Client::with(Settings::default(), "test"), Url::parse("root://h//a").ok())
     }
 
     #[test]
@@ -151,6 +166,18 @@ mod tests {
         assert_eq!(of(&["f"], Side::Here, false), ["f", "root://h:1094//a"]);
         assert_eq!(of(&["f", "/g"], Side::Here, false), ["f", "root://h:1094//g"]);
         assert_eq!(of(&["d"], Side::There, true), ["d"]);
+    }
+
+    #[test]
+    fn quoted_wildcards_are_names() {
+        let mut context = context();
+        let texts = ["x*y".to_owned(), "d*/z*".to_owned()];
+        context.quoted = Quoted::new(&texts, &[r"x\*y".to_owned(), r"d\*/z*".to_owned()]);
+        let found = across(&[texts[0].clone(), "t".to_owned()], Side::There, &context, false).unwrap();
+        let Some(Place::Remote(url)) = found.first() else { panic!("{found:?}") };
+        assert_eq!(url.path, r"/a/x\*y");
+        let here = across(&[texts[0].clone(), "t".to_owned()], Side::Here, &context, false).unwrap();
+        assert_eq!(here.first().map(ToString::to_string).as_deref(), Some("x*y"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! A line taken apart into words, as a POSIX shell does it: quotation marks, backslashes, comments. There are no variables,
-//! no pipes and no redirections, and wildcards are left to the commands.
+//! no pipes and no redirections. Wildcards are left to the commands, which are told which of them were quoted.
 
 /// What is open at the end of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub(super) enum End {
 pub(super) struct Word {
     /// Without its quotation.
     pub(super) text: String,
+    /// The same with a backslash before each wildcard, and each backslash, that was quoted.
+    pub(super) pattern: String,
     /// The byte of the line at which it begins.
     pub(super) start: usize,
 }
@@ -62,13 +64,13 @@ pub(super) fn split(line: &str) -> Split {
             }
             (End::Escape, letter) => {
                 if within == End::Double && !matches!(letter, '"' | '\\' | '$' | '`') {
-                    splitter.push(index, '\\');
+                    splitter.push_quoted(index, '\\');
                 }
-                splitter.push(index, letter);
+                splitter.push_quoted(index, letter);
                 within
             }
             (End::Single, '\'') | (End::Double, '"') => End::Word,
-            (End::Single, letter) => splitter.push(index, letter),
+            (End::Single, letter) => splitter.push_quoted(index, letter),
             (_, '\\') => {
                 within = if end == End::Double { End::Double } else { End::Word };
                 // A backslash before a line feed begins no word.
@@ -77,7 +79,7 @@ pub(super) fn split(line: &str) -> Split {
                 }
                 End::Escape
             }
-            (End::Double, letter) => splitter.push(index, letter),
+            (End::Double, letter) => splitter.push_quoted(index, letter),
             (_, '\'') => splitter.open(index, End::Single),
             (_, '"') => splitter.open(index, End::Double),
             (_, ' ' | '\t' | '\r' | '\n') => splitter.finish(),
@@ -103,7 +105,7 @@ struct Splitter {
 impl Splitter {
     /// Begins a word unless there is one.
     fn begin(&mut self, start: usize) {
-        self.word.get_or_insert_with(|| Word { text: String::new(), start });
+        self.word.get_or_insert_with(|| Word { text: String::new(), pattern: String::new(), start });
     }
 
     /// Opens a quotation, which makes a word even if nothing is in it.
@@ -117,8 +119,18 @@ impl Splitter {
         self.begin(index);
         if let Some(word) = &mut self.word {
             word.text.push(letter);
+            word.pattern.push(letter);
         }
         if self.split.end == End::Blank { End::Word } else { self.split.end }
+    }
+
+    /// Adds a letter that stands for itself.
+    fn push_quoted(&mut self, index: usize, letter: char) -> End {
+        self.begin(index);
+        if let Some(word) = self.word.as_mut().filter(|_| "*?[\\".contains(letter)) {
+            word.pattern.push('\\');
+        }
+        self.push(index, letter)
     }
 
     fn finish(&mut self) -> End {
@@ -132,7 +144,7 @@ pub(super) fn quoted(text: &str, end: End) -> String {
     match end {
         End::Single => format!("'{}", text.replace('\'', r"'\''")),
         End::Double => format!("\"{}", escaped(text, |letter| matches!(letter, '"' | '\\' | '$' | '`'))),
-        _ => escaped(text, |letter| !letter.is_alphanumeric() && !"/._-+=:,@%^~?&*[]{}!".contains(letter)),
+        _ => escaped(text, |letter| !letter.is_alphanumeric() && !"/._-+=:,@%^~?&]{}!".contains(letter)),
     }
 }
 
@@ -182,6 +194,22 @@ mod tests {
         for (line, expected, end) in table {
             let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
             assert_eq!((texts(line), split(line).end), (expected, end), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn wildcards_that_are_quoted_are_told_from_others() {
+        let table = [
+            (r"a\*b*", r"a\*b*"),
+            ("'a*'b*", r"a\*b*"),
+            (r#""[x]"?"\*""#, r"\[x]?\\\*"),
+            ("a*b", "a*b"),
+            (r"a\ b*", "a b*"),
+            ("'?'", r"\?"),
+        ];
+        for (line, expected) in table {
+            let patterns: Vec<String> = split(line).words.into_iter().map(|word| word.pattern).collect();
+            assert_eq!(patterns, [expected], "{line}");
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::line::{self, Command};
 use super::names::{Names, locked};
-use super::places::{Side, across, place, tidy};
+use super::places::{Side, across, place, source, tidy};
+use super::words::Word;
 use crate::cli::{complain, print};
-use crate::files::Context;
+use crate::files::{Context, Quoted};
 use client::copy::{Place, Watch};
 use client::{Scheme, Url};
 use std::path::PathBuf;
@@ -57,7 +58,15 @@ impl Worker {
         format!("{} {}> ", authority.strip_suffix(&port).unwrap_or(&authority), base.path)
     }
 
-    /// Runs a line.
+    /// Runs a line as it was typed.
+    pub(super) async fn take(&mut self, words: Vec<Word>) -> Done {
+        let (texts, patterns): (Vec<_>, Vec<_>) =
+            words.into_iter().map(|word| (word.text, word.pattern)).unzip();
+        locked(&self.names.context).quoted = Quoted::new(&texts, &patterns);
+        self.run(&texts).await
+    }
+
+    /// Runs the words of a line.
     pub(super) async fn run(&mut self, words: &[String]) -> Done {
         let line::Parsed { command, places } = match line::parse(words) {
             Ok(parsed) => parsed,
@@ -166,7 +175,7 @@ async fn perform(
             cp.perform(Some(&context.client), watch).await.map_err(why)?
         }
         Command::Cp(mut cp) => {
-            let places = all(&places, context)?;
+            let places = sources(&places, context)?;
             if is_script && places.first() == Some(&Place::Stream) {
                 return Err("the standard input is the script, it cannot be copied".to_owned());
             }
@@ -191,6 +200,15 @@ fn why(error: anyhow::Error) -> String {
 fn say(what: impl std::fmt::Display) -> ExitCode {
     print(&format!("{what}\n"));
     ExitCode::SUCCESS
+}
+
+/// Places to copy, and last where to, that are at the server unless they say otherwise.
+fn sources(texts: &[String], context: &Context) -> Result<Vec<Place>, String> {
+    let Some((target, sources)) = texts.split_last().filter(|(_, sources)| !sources.is_empty()) else {
+        return all(texts, context);
+    };
+    let places = sources.iter().map(|text| source(text, Side::There, context));
+    places.chain([place(target, Side::There, context)]).collect()
 }
 
 /// Places that are at the server unless they say otherwise.
