@@ -95,6 +95,38 @@ def test_changes_are_made_wherever_there_is_a_copy(area):
     assert not any(os.path.lexists(area.local(server)) for server in ("s1", "s2"))
 
 
+def everywhere(area, name):
+    return [area.local(server, name).is_dir() for server in ("s1", "s2")]
+
+
+def test_a_directory_is_made_at_all_servers(area):
+    """Whichever server a file in it goes to, it is there, with the same permissions. What is there already stays a failure."""
+    scalla("mkdir", "-m", "700", area.url("new")).ok().silent()
+    assert everywhere(area, "new") == [True, True]
+    assert all(area.local(server, "new").stat().st_mode & 0o777 == 0o700 for server in ("s1", "s2"))
+    scalla("mkdir", area.url("new")).fails(1, "kXR_ItExists")
+    # Only one server has the directory above; what only the other one has is there already, too.
+    scalla("mkdir", area.url("other/in")).ok()
+    assert everywhere(area, "other/in") == [False, True]
+    scalla("mkdir", area.url("other")).fails(1, "kXR_ItExists")
+    scalla("mkdir", "-p", area.url("other/in"), area.url("deep/er")).ok()
+    assert everywhere(area, "other/in") == everywhere(area, "deep/er") == [True, True]
+    scalla("mkdir", area.url("nowhere/in")).fails(1, "kXR_NotFound")
+    scalla("rm", "-r", area.url("new")).ok()
+    assert everywhere(area, "new") == [False, False]
+    scalla("rmdir", area.url("deep/er"), area.url("deep")).ok()
+    assert everywhere(area, "deep") == [False, False]
+
+
+def test_a_directory_that_one_server_cannot_make(area):
+    """The others have it, and the failure is told."""
+    scalla("mkdir", area.url("here")).ok()
+    area.local("s1", "here").rmdir()
+    (area.local("s1", "here")).write_bytes(b"a file")
+    scalla("mkdir", "-p", area.url("here/in")).fails(1, "here/in")
+    assert area.local("s2", "here/in").is_dir()
+
+
 def test_copies_are_complete_too(area, tmp_path):
     scalla("cp", "-r", area.url("sub"), tmp_path / "sub").ok()
     assert sorted(os.listdir(tmp_path / "sub")) == ["deep1", "deep2"]

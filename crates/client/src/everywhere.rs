@@ -142,6 +142,38 @@ impl FileSystem {
         Ok(found.iter().map(|location| self.beside(location)).collect())
     }
 
+    /// Creates a directory at every server that may hold files in it: of a cluster, wherever its path may be written to, so that
+    /// it is the same directory whichever server a file in it goes to. Without `parents`, servers that have not the directory
+    /// above it do not count, unless all are.
+    ///
+    /// # Errors
+    /// [`Error`]: of the locate, or of one of the servers; the others have it then.
+    pub async fn mkdir_everywhere(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
+        let servers = self.servers(path).await?;
+        let several = servers.len() > 1;
+        let make = |server: Self| {
+            let path = path.to_owned();
+            async move { server.mkdir(&path, mode, parents).await }
+        };
+        let (mut made, mut missing, mut failed) = (false, None, None);
+        for result in together(servers, make).await {
+            match result {
+                Ok(()) => made = true,
+                // The manager, or another server of the same disks, was faster.
+                Err(error) if several && error.code() == Some(ErrorCode::IT_EXISTS) => made = true,
+                Err(error) => match error.code() {
+                    Some(ErrorCode::NOT_FOUND) => missing = Some(error),
+                    Some(ErrorCode::FS_READ_ONLY) if several => missing = missing.or(Some(error)),
+                    _ => failed = Some(error),
+                },
+            }
+        }
+        match failed.or(missing.filter(|_| !made)) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
     /// The entries of a directory on all servers of a cluster, each name once, sorted by name.
     ///
     /// # Errors

@@ -8,6 +8,8 @@ use super::context::{Context, is_root};
 use crate::stock;
 
 /// Make directories.
+///
+/// Of a cluster, at all servers.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Mkdir {
     /// What to make.
@@ -41,7 +43,7 @@ impl Mkdir {
         if !self.parents && files.find(path).await?.is_some() {
             return Err(exists("mkdir", &files.url().with_path(path)));
         }
-        files.mkdir(path, self.mode, self.parents).await
+        files.mkdir_everywhere(path, self.mode, self.parents).await
     }
 }
 
