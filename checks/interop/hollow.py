@@ -1,4 +1,4 @@
-"""Redirectors that are none: they say who is below them, whatever the truth is."""
+"""Servers that are none: redirectors that say who is below them, whatever the truth is, and servers that owe answers for ever."""
 
 import socket
 import struct
@@ -6,7 +6,7 @@ import threading
 
 import raw
 
-IS_MANAGER, IS_SUPERVISOR = 0x2, 0x402
+IS_SERVER, IS_MANAGER, IS_SUPERVISOR = 0x1, 0x2, 0x402
 
 
 class Manager:
@@ -50,8 +50,10 @@ class Manager:
             while len(head := requests.read(24)) == 24:
                 stream, code, length = struct.unpack(">HH16xi", head)
                 requests.read(length)
-                status, body = self._answer(code)
-                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+                answer = self._answer(code)
+                if answer is not None:
+                    status, body = answer
+                    connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
 
     def _answer(self, code):
         if code == raw.PROTOCOL:
@@ -64,6 +66,35 @@ class Manager:
         if code == raw.LOCATE and self.below is not None:
             return raw.OK, self.below.encode() + b"\0"
         return raw.ERROR, struct.pack(">i", 3013) + b"not here\0"
+
+
+class Debtor(Manager):
+    """A server at which one thing is found, with `stat` as the protocol tells it (`None`: nothing is there), that answers pings, and
+    nothing else ever; with `later` it says each time that the answer comes later."""
+
+    def __init__(self, stat=None, later=False):
+        super().__init__(flags=IS_SERVER)
+        self.stat = stat
+        self.later = later
+
+    def _answer(self, code):
+        if code in (raw.PROTOCOL, raw.LOGIN):
+            return super()._answer(code)
+        if code == raw.PING:
+            return raw.OK, b""
+        if code == raw.STAT:
+            return (raw.ERROR, struct.pack(">i", 3011) + b"nothing here\0") if self.stat is None else (raw.OK, self.stat.encode() + b"\0")
+        return (raw.WAITRESP, struct.pack(">i", 600)) if self.later else None
+
+
+class Deaf(Manager):
+    """A server that lets everybody in and then never answers anything."""
+
+    def __init__(self):
+        super().__init__(flags=IS_SERVER)
+
+    def _answer(self, code):
+        return super()._answer(code) if code in (raw.PROTOCOL, raw.LOGIN) else None
 
 
 def closed_port():

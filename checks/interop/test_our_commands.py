@@ -10,7 +10,9 @@ import time
 
 import pytest
 
+import hollow
 import peers
+import terminals
 import tools
 from tools import data, scalla
 
@@ -204,6 +206,13 @@ def test_head_and_tail(area):
     assert scalla("tail", "-n", "99999", url).ok().raw == text
     assert scalla("head", "-n", "0", url).ok().raw == scalla("tail", "-n", "0", url).ok().raw == b""
     assert scalla("tail", "-n", "2", area.url("open")).ok().raw == b"2\n3"
+    # From the beginning on, counted from 1.
+    for number, expected in ((0, text), (1, text), (2, b"".join(rows[1:])), (25_001, b"".join(rows[25_000:])), (30_001, b""), (99_999, b"")):
+        assert scalla("tail", "-n", f"+{number}", url).ok().raw == expected, number
+    assert scalla("tail", "-n", "+3", area.url("open")).ok().raw == b"3"
+    assert scalla("tail", "-c", "+70000", url).ok().raw == text[69_999:]
+    assert scalla("tail", "-c", "+1g", url).ok().raw == b""
+    scalla("tail", "-n", "+x", url).fails(2, "+10")
     both = scalla("head", "-n", "1", area.url("open"), url).ok().out
     assert both == f"==> {area.url('open')} <==\n1\n\n==> {url} <==\nline 0\n"
     scalla("tail", area.url("nope")).fails(1, "kXR_NotFound")
@@ -268,6 +277,30 @@ def test_rm(full):
     scalla("rm", "-r", full.url("nope")).fails(1, "kXR_NotFound")
     scalla("rm", "-rf", full.url("nope")).ok()
     assert sorted(os.listdir(full.local)) == [".hidden", "empty"]
+
+
+def test_rm_asks(full):
+    """Each is asked for; what is not agreed to stays."""
+    names = ["one.txt", "two.txt", "three.txt"]
+    files = [full.url(f"dir/{name}") for name in names]
+    for name in names:
+        full.put(f"dir/{name}", b"x")
+    scalla("rm", "-i", *files).fails(2, "terminal")
+    with terminals.Terminal([peers.program(), "rm", "-i", *files]) as person:
+        for url, answer in zip(files, ("y", "n", "")):
+            person.until(f"remove {url}?")
+            person.type(answer + "\n")
+        assert person.end()[0] == 0
+    assert [(full.local / "dir" / name).exists() for name in names] == [False, True, True]
+    with terminals.Terminal([peers.program(), "rm", "-i", "-r", full.url("dir")]) as person:
+        person.until("and all in it?")
+        person.type("no\n")
+        assert person.end()[0] == 0
+    with terminals.Terminal([peers.program(), "rm", "-i", *files[1:]]) as person:
+        person.until("?")
+        person.interrupt()
+        assert person.end()[0] == 130
+    assert (full.local / "dir/two.txt").exists() and (full.local / "dir/three.txt").exists()
 
 
 @pytest.mark.parametrize("path", ["/", "//", "/.", "/area/.."])
@@ -465,6 +498,22 @@ def test_a_server_that_is_not_there(command):
     words = [word.replace("URL", url) for word in command.split()]
     scalla(*words, XRD_CONNECTIONWINDOW="2", XRD_CONNECTIONRETRY="1").fails(1, url.split("/")[2], "no connection")
     assert time.monotonic() - begun < tools.PATIENCE_SECONDS / 2
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "cp URL out", "cp -r URL out", "cp SOURCE URL", "sync URL out", "map --timeout 3 URL"])
+@pytest.mark.parametrize("kind", [hollow.Deaf, hollow.Debtor], ids=["deaf", "debtor"])
+def test_a_server_that_never_answers(kind, command, tmp_path):
+    """One that is silent after the login, and one that answers pings and nothing else: both are given up after seconds."""
+    (tmp_path / "source").write_bytes(b"source")
+    with kind() as mute:
+        words = [word.replace("URL", f"root://{mute.host}//a").replace("SOURCE", "source") for word in command.split()]
+        done = scalla(*words, cwd=tmp_path, XRD_STREAMTIMEOUT="2", XRD_REQUESTTIMEOUT="3", XRD_CONNECTIONWINDOW="2")
+        if command.startswith("query server") and kind is hollow.Debtor:
+            # What a server says of itself when it lets one in, and a ping, are all of it.
+            done.ok()
+            return
+        done.fails(1, mute.host)
+        assert os.listdir(tmp_path) == ["source"] or command.startswith(("cp -r", "sync"))
 
 
 @pytest.mark.parametrize("command", COMMANDS)

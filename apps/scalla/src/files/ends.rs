@@ -16,7 +16,7 @@ const BLOCK: u64 = 64 * 1024;
 /// Between looks at a file that grows.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How much of a file.
+/// How much of the beginning of a file.
 #[derive(clap::Args, Clone, Copy, Debug)]
 struct Amount {
     /// So many lines.
@@ -25,6 +25,41 @@ struct Amount {
     /// So many bytes; k, M and G go too.
     #[arg(long, short = 'c', value_name = "SIZE", value_parser = text::bytes, conflicts_with = "lines")]
     bytes: Option<u64>,
+}
+
+/// Which part of a file.
+#[derive(clap::Args, Clone, Copy, Debug)]
+struct Part {
+    /// So many lines; +N: all from line N on.
+    #[arg(long, short = 'n', value_name = "[+]N", default_value = "10", value_parser = line_count)]
+    lines: Begin,
+    /// So many bytes; +SIZE: all from that byte on, where 1 is the first; k, M and G go too.
+    #[arg(long, short = 'c', value_name = "[+]SIZE", value_parser = byte_count, conflicts_with = "lines")]
+    bytes: Option<Begin>,
+}
+
+/// Where a part begins that goes to the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Begin {
+    /// So many before the end.
+    Last(u64),
+    /// At this one, counted from 1.
+    At(u64),
+}
+
+fn begin(text: &str, number: impl Fn(&str) -> Result<u64, String>) -> Result<Begin, String> {
+    match text.strip_prefix('+') {
+        Some(rest) if !rest.starts_with('+') => number(rest).map(Begin::At),
+        _ => number(text).map(Begin::Last),
+    }
+}
+
+fn line_count(text: &str) -> Result<Begin, String> {
+    begin(text, |digits| digits.parse().map_err(|_| "no number: write 10 or +10".to_owned()))
+}
+
+fn byte_count(text: &str) -> Result<Begin, String> {
+    begin(text, text::bytes)
 }
 
 /// Print the beginning of files.
@@ -44,7 +79,7 @@ pub(crate) struct Tail {
     #[arg(value_name = "URL", value_hint = clap::ValueHint::Url, required = true)]
     urls: Vec<String>,
     #[command(flatten)]
-    amount: Amount,
+    part: Part,
     /// Go on with what is appended, until interrupted. Takes one file.
     #[arg(long, short)]
     follow: bool,
@@ -71,7 +106,7 @@ impl Tail {
         }
         for (index, url) in urls.iter().enumerate() {
             heading(context, console, urls.len(), index, url);
-            if let Err(error) = tail(context, console, url, self.amount, self.follow).await? {
+            if let Err(error) = tail(context, console, url, self.part, self.follow).await? {
                 console.fail(url, &error);
             }
         }
@@ -139,15 +174,17 @@ async fn tail(
     context: &Context,
     console: &Console,
     url: &Url,
-    amount: Amount,
+    part: Part,
     follow: bool,
 ) -> anyhow::Result<Result<(), Error>> {
     let begun = async {
         let reader = open(context, url).await?;
         let size = reader.file().stat().await?.size;
-        let offset = match amount.bytes {
-            Some(bytes) => size.saturating_sub(bytes),
-            None => last_lines(&reader, size, amount.lines).await?,
+        let offset = match (part.bytes, part.lines) {
+            (Some(Begin::Last(bytes)), _) => size.saturating_sub(bytes),
+            (Some(Begin::At(byte)), _) => byte.saturating_sub(1).min(size),
+            (None, Begin::Last(lines)) => last_lines(&reader, size, lines).await?,
+            (None, Begin::At(line)) => line_start(&reader, line).await?,
         };
         Ok((reader, offset))
     };
@@ -183,6 +220,19 @@ async fn tail(
     }
 }
 
+/// Where a line begins, counted from 1; the end, if there are not so many.
+async fn line_start(reader: &Reader, line: u64) -> Result<u64, Error> {
+    let (mut offset, mut before) = (0, line.saturating_sub(1));
+    while before > 0 {
+        let data = reader.read(offset, CHUNK).await?;
+        offset += first_lines(&data, &mut before) as u64;
+        if data.len() < CHUNK {
+            break;
+        }
+    }
+    Ok(offset)
+}
+
 /// Where the last lines begin.
 async fn last_lines(reader: &Reader, size: u64, lines: u64) -> Result<u64, Error> {
     if lines == 0 {
@@ -212,6 +262,16 @@ async fn last_lines(reader: &Reader, size: u64, lines: u64) -> Result<u64, Error
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_counted_from_the_end_or_from_the_beginning() {
+        assert_eq!(line_count("3"), Ok(Begin::Last(3)));
+        assert_eq!(line_count("+3"), Ok(Begin::At(3)));
+        assert_eq!(byte_count("+1k"), Ok(Begin::At(1024)));
+        for bad in ["", "+", "++1", "-1", "x"] {
+            assert!(line_count(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn lines_are_counted_over_pieces() {
