@@ -172,6 +172,24 @@ def test_our_client_by_the_name_of_theirs(servers, source, target, when):
 
 
 @pytest.mark.parametrize("source,target", PAIRS)
+def test_delegation(servers, source, target):
+    """Servers say that they have none (`tpcdlg`); a client that would delegate, the real one or ours by its name, arranges the copy without, and
+    `scalla cp` does not offer what there is not."""
+    source, target = servers[source, "source"], servers[target, "target"]
+    put(source, "delegated", data(SIZE))
+    words = url(source.port, "/delegated"), url(target.port, "/delegated-copy")
+    for server in (source, target):
+        assert tools.xrdfs(server, "query", "config", "tpcdlg").ok().out.split() == ["tpcdlg"]
+    for program in (tools.XRDCP, peers.link("xrdcp")):
+        for mode in ("only", "first"):
+            tools.run([program, "-N", "-f", "--tpc", "delegate", mode, *words]).ok()
+            assert (target.tree / "delegated-copy").read_bytes() == data(SIZE)
+            (target.tree / "delegated-copy").unlink()
+    tools.scalla("cp", "--tpc", "delegate", *words).fails(2, "delegate", "first", "only")
+    assert not (target.tree / "delegated-copy").exists()
+
+
+@pytest.mark.parametrize("source,target", PAIRS)
 def test_an_empty_file(servers, source, target):
     source, target = servers[source, "source"], servers[target, "target"]
     put(source, "empty", b"")
