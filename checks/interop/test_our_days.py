@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 import clusters
+import hollow
 import peers
 import places
 import tools
@@ -83,6 +84,22 @@ def test_servers_that_send_in_a_circle(tmp_path):
         server.port = port
     with servers[0], servers[1]:
         scalla("cp", servers[0].url("/file"), tmp_path / "out", **SHORT).fails(1, "circle", *(server.host for server in servers))
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_a_checksum_that_never_comes(later):
+    """The server is there and answers everything else. After seconds it is looked what takes so long; a time that was set holds for files."""
+    unlimited = dict(XRD_REQUESTTIMEOUT="")
+    with hollow.Debtor("1 4096 19 1700000000", later) as server:
+        for words in (["checksum"], ["query", "checksum"]):
+            program = [peers.program()] if len(words) == 1 else [peers.link("xrdfs"), server.host]
+            target = f"root://{server.host}//dir" if len(words) == 1 else "/dir"
+            done = tools.run([*program, *words, target], **unlimited)
+            assert done.status == (1 if len(words) == 1 else 54) and "directory" in done.err, done
+    with hollow.Debtor(None, later) as server:
+        scalla("checksum", f"root://{server.host}//gone", **unlimited).fails(1, "kXR_NotFound", server.host)
+    with hollow.Debtor("1 4096 16 1700000000", later) as server:
+        scalla("checksum", f"root://{server.host}//file", XRD_REQUESTTIMEOUT="7").fails(1, server.host, "no answer within", "XRD_REQUESTTIMEOUT")
 
 
 def test_bits_flipped_on_the_way_down(area, tmp_path):
@@ -231,3 +248,14 @@ def test_third_party_copy_through_managers(makers):
         scalla("cp", "--tpc", "only", "--posc", "--checksum", "adler32", here, there).ok()
         copies = [node.tree / "new" for node in target.servers if (node.tree / "new").exists()]
         assert [path.read_bytes() for path in copies] == [content]
+
+
+def test_a_copy_has_its_time(area, tmp_path):
+    """`XRD_CPTIMEOUT`: whoever needs longer is stopped, and nothing is left."""
+    area.put("file", data(20 * MIB))
+    (tmp_path / "source").write_bytes(data(20 * MIB))
+    slowly = dict(XRD_CPTIMEOUT="2", XRD_CPCHUNKSIZE="65536")
+    scalla("cp", "--rate", "1m", area.url("file"), tmp_path / "out", **slowly).fails(1, "no answer within 2 s")
+    scalla("cp", "--rate", "1m", tmp_path / "source", area.url("new"), **slowly).fails(1, "no answer within 2 s")
+    assert os.listdir(tmp_path) == ["source"] and os.listdir(area.local) == ["file"]
+    scalla("cp", area.url("file"), tmp_path / "out", XRD_CPTIMEOUT="300").ok()

@@ -14,6 +14,7 @@ use crate::filesystem::FileSystem;
 use crate::login::Login;
 use crate::pool::Pool;
 use crate::settings::Settings;
+use crate::summing::Summing;
 use crate::url::Url;
 
 /// Time for one answer unless `XRD_REQUESTTIMEOUT` says another. Data that comes, and servers that ask for more time,
@@ -31,6 +32,7 @@ pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) pool: Pool,
     pub(crate) blocks: Blocks,
+    pub(crate) summing: Summing,
 }
 
 impl fmt::Debug for Client {
@@ -55,7 +57,7 @@ impl Client {
         login.info.clone_from(&settings.mon_info);
         let blocks = Blocks::default();
         let pool = Pool::new(login, blocks.clone());
-        Self(Arc::new(Inner { settings, pool, blocks }))
+        Self(Arc::new(Inner { settings, pool, blocks, summing: Summing::default() }))
     }
 
     /// The settings it goes by.
@@ -94,6 +96,10 @@ impl Client {
         let rounds = self.settings().connection_retry;
         let made = self.0.pool.channel(url, self.settings(), rounds, until).await;
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
+    }
+
+    pub(crate) fn summing(&self) -> &Summing {
+        &self.0.summing
     }
 
     pub(crate) fn pool(&self) -> &Pool {

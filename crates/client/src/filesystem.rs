@@ -68,7 +68,23 @@ impl FileSystem {
     ) -> Result<Arrived, Error> {
         let url = self.url.with_path(path);
         let mut route = Route::new(&self.client, &url, self.client.end());
-        route.ask(&self.client, &Ask { name, repeatable, request: &request }).await
+        route.ask(&self.client, &Ask { name, repeatable, slow: false, request: &request }).await
+    }
+
+    /// Asks for the checksum of a file, which a server may have to read for it. `argument` is what the query has.
+    async fn ask_checksum(
+        &self,
+        path: &str,
+        argument: impl Fn(&Url) -> String + Sync,
+    ) -> Result<Arrived, Error> {
+        let request = |url: &Url, _: bool| {
+            let (args, fhandle) = ([argument(url).as_bytes(), b"\0"].concat(), FileHandle::default());
+            Encoded::new(&Request::Query(Query { infotype: QueryType::CKSUM, fhandle, args: &args }))
+        };
+        let url = self.url.with_path(path);
+        let mut route = Route::new(&self.client, &url, self.end_of_summing());
+        let ask = Ask { name: "checksum", repeatable: true, slow: true, request: &request };
+        self.summed(path, route.ask(&self.client, &ask)).await
     }
 
     /// Makes a request about a path and makes sense of the answer.
@@ -325,6 +341,9 @@ impl FileSystem {
             Encoded::new(&Request::Query(Query { infotype, fhandle, args: &args }))
         };
         let path = if argument.starts_with('/') { argument } else { "/" };
+        if infotype == QueryType::CKSUM {
+            return Ok(self.ask_checksum(path, |_| argument.to_owned()).await?.received.body);
+        }
         Ok(self.ask("query", path, true, request).await?.received.body)
     }
 
@@ -343,14 +362,16 @@ impl FileSystem {
         self.get(name, path, request, parse).await
     }
 
-    /// The checksum of a file, of this type or the server's first. The server may compute it, which takes long.
+    /// The checksum of a file, of this type or the server's first. The server may compute it, which takes long: it is waited
+    /// for as long as the size of the file is a reason to, or for as long as `RequestTimeout` says where that is set.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<Checksum, Error> {
         let named = kind.map(|kind| join_cgi(path, &format!("cks.type={kind}")));
         let named = named.as_deref().unwrap_or(path);
-        self.query_path("checksum", QueryType::CKSUM, named, Checksum::parse).await
+        let arrived = self.ask_checksum(named, Url::target).await?;
+        self.parsed("checksum", named, &arrived, Checksum::parse)
     }
 
     /// Space behind a path; cgi `oss.cgroup=NAME` chooses one by name.

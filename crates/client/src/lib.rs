@@ -37,6 +37,7 @@
 //! | `pool` | connections shared by all who talk to the same server as the same user |
 //! | `connect` | addresses of both families in turn, the first that answers; login |
 //! | `channel` | [`Channel`]: a connection that one task drives for many callers |
+//! | `summing` | how long a checksum is waited for |
 //! | `blocks` | [`Blocks`]: memory for file data, used again and again |
 //! | `connection` | [`Connection`]: one connection as a pure machine: requests in, bytes out; bytes in, [`Event`]s out |
 //! | `encoded`, `outgoing` | requests in their bytes, payloads without copying them |
@@ -76,6 +77,7 @@ mod reader;
 mod route;
 mod session;
 mod settings;
+mod summing;
 mod sums;
 mod url;
 pub mod zip;

@@ -53,7 +53,7 @@ impl Metalink {
         path.ends_with(".meta4") || path.ends_with(".metalink")
     }
 
-    /// Reads one. Global logical file names are looked for at `redirector`, `host[:port]`, if there is one.
+    /// Reads one. Global logical file names are looked for at `redirector`, `[root://]host[:port]`, if there is one.
     ///
     /// # Errors
     /// [`MetalinkError`].
@@ -132,9 +132,11 @@ fn urls(file: Node<'_>, redirector: &str) -> Result<Vec<Url>, MetalinkError> {
             found.push((priority, url));
         }
     }
+    let redirector = redirector.trim_end_matches('/');
+    let scheme = if redirector.contains("://") { "" } else { "root://" };
     for node in elements(file, "glfn").filter(|_| !redirector.is_empty()) {
-        let name = node.attribute("name").unwrap_or_else(|| content(node));
-        if let Ok(url) = Url::parse(&format!("root://{redirector}/{name}")) {
+        let name = node.attribute("name").unwrap_or_else(|| content(node)).trim_start_matches('/');
+        if let Ok(url) = Url::parse(&format!("{scheme}{redirector}//{name}")) {
             found.push((u32::MAX, url));
         }
     }
@@ -191,8 +193,10 @@ mod tests {
     fn names_are_looked_for_at_the_redirector() {
         let text = r#"<metalink><file><url>root://one//f</url><glfn name="/g"/></file></metalink>"#;
         assert_eq!(places(&parsed(text).unwrap()), ["root://one:1094//f"]);
-        let metalink = Metalink::parse(text.as_bytes(), "all:1").unwrap();
-        assert_eq!(places(&metalink), ["root://one:1094//f", "root://all:1//g"]);
+        for redirector in ["all:1", "root://all:1", "root://all:1//"] {
+            let metalink = Metalink::parse(text.as_bytes(), redirector).unwrap();
+            assert_eq!(places(&metalink), ["root://one:1094//f", "root://all:1//g"]);
+        }
     }
 
     #[test]

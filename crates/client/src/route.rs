@@ -14,7 +14,7 @@ use wire::xroot::ErrorCode;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::reply::RedirectTarget;
 
-use crate::channel::{Answer, Channel, Failed, Lost, Received, Sink};
+use crate::channel::{Answer, Channel, Failed, Lost, Received, Sink, Until};
 use crate::client::Client;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
@@ -33,6 +33,8 @@ pub(crate) struct Ask<'a, F> {
     pub(crate) name: &'static str,
     /// Making it twice does what making it once does.
     pub(crate) repeatable: bool,
+    /// A server that works on it may say nothing for long.
+    pub(crate) slow: bool,
     /// Makes it for a server: the URL there, and whether a server asked to wait before.
     pub(crate) request: &'a F,
 }
@@ -170,7 +172,8 @@ impl Route {
                 }
             };
             let request = (ask.request)(&self.at, self.waits > 0);
-            let until = client.until(self.end);
+            let until =
+                if ask.slow { Until { answer: self.end, end: self.end } } else { client.until(self.end) };
             match channel.call(request, Bytes::new(), Sink::Body, until).await {
                 Ok(Answer::Ok(received)) => return Ok(Arrived { received, channel }),
                 Ok(Answer::Error { code, text }) => {

@@ -83,6 +83,12 @@ impl Status {
         Self { number, ..self }
     }
 
+    /// No place of a metalink has its file; `last` is why the last one has not.
+    pub(crate) fn no_replicas(last: Option<&Self>) -> Self {
+        let last = last.map(|last| format!(" Last seen error: {}", last.brief())).unwrap_or_default();
+        Self::response(ErrorCode::NO_REPLICAS, format!("Metalink: no more replicas to try.{last}"))
+    }
+
     /// What is wrong with a ZIP archive.
     pub(crate) fn archive(error: &ZipError) -> Self {
         match error {

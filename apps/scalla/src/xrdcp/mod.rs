@@ -113,10 +113,13 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     options.rate = order.rate.map(Rate::new);
     let copier = Copier::new(&client);
     let planned = plan::jobs(&mut order, &options, &copier).await;
-    let jobs = match planned.and_then(|jobs| possible(&order, &options, &jobs).map(|()| jobs)) {
+    let jobs = match planned.and_then(|jobs| possible(&order, &jobs).map(|()| jobs)) {
         Ok(jobs) => jobs,
         Err(refusal) => return told(&refusal),
     };
+    if let Err(status) = can_check_members(&order, &options, &jobs, &copier).await {
+        return told(&Refusal::Run(status));
+    }
     let shown = !order.no_progress && std::io::stdout().is_terminal();
     let bar = Arc::new(Bar::new(shown, jobs.len(), order.parallel > 1));
     let ended = all(&jobs, &order, &options, &copier, &bar, watch).await;
@@ -125,7 +128,7 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
 }
 
 /// What is known beforehand to be impossible.
-fn possible(order: &Order, options: &CopyOptions, jobs: &[Job]) -> Result<(), Refusal> {
+fn possible(order: &Order, jobs: &[Job]) -> Result<(), Refusal> {
     let not_supported = |text: &str| Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).saying(text)));
     let at_source = || Err(Refusal::Run(Status::error(code::NOT_SUPPORTED).at(Side::Source)));
     if order.zip_append && (order.force || order.resume) {
@@ -136,17 +139,39 @@ fn possible(order: &Order, options: &CopyOptions, jobs: &[Job]) -> Result<(), Re
     if order.third_party == ThirdParty::Only && jobs.iter().any(is_local) {
         return not_supported("Cannot do a third-party-copy for local file.");
     }
-    // An archive knows one checksum of a member, and its server knows those of the archive.
-    let of_member = |wish: &ChecksumWish| {
+    if order.sources.is_some_and(|sources| sources > 1) && jobs.iter().any(|job| job.source.url().is_none()) {
+        return at_source();
+    }
+    Ok(())
+}
+
+/// An archive knows one checksum of a member, and its server those of the archive; others only a metalink may have.
+async fn can_check_members(
+    order: &Order,
+    options: &CopyOptions,
+    jobs: &[Job],
+    copier: &Copier,
+) -> Result<(), Status> {
+    let of_archive = |wish: &ChecksumWish| {
         matches!(wish.against, Against::Value(_) | Against::PrintTarget)
             || wish.algorithm.is_none_or(|algorithm| algorithm == Algorithm::Zcrc32)
     };
-    let from_archive = jobs.iter().any(|job| options.member_of(&job.source).is_some());
-    if from_archive && !order.checksums.iter().all(of_member) {
-        return at_source();
+    let others: Vec<Option<Algorithm>> =
+        order.checksums.iter().filter(|wish| !of_archive(wish)).map(|wish| wish.algorithm).collect();
+    if others.is_empty() {
+        return Ok(());
     }
-    if order.sources.is_some_and(|sources| sources > 1) && jobs.iter().any(|job| job.source.url().is_none()) {
-        return at_source();
+    for job in jobs.iter().filter(|job| options.member_of(&job.source).is_some()) {
+        let metalink = match options.metalink_of_member {
+            // One that cannot be read is told when it is copied.
+            true => copier.metalink(&job.source, options).await.ok().flatten(),
+            false => None,
+        };
+        let known: Vec<Algorithm> =
+            metalink.iter().flat_map(|metalink| &metalink.checksums).map(|(kind, _)| *kind).collect();
+        if !others.iter().flatten().all(|kind| known.contains(kind)) {
+            return Err(Status::error(code::NOT_SUPPORTED).at(Side::Source));
+        }
     }
     Ok(())
 }
@@ -257,7 +282,7 @@ fn summary(ended: &[Result<(), Status>]) -> ExitCode {
 }
 
 /// A metalink that cannot be read.
-fn of_metalink(error: &CopyError) -> Status {
+pub(crate) fn of_metalink(error: &CopyError) -> Status {
     let bad = Status::error(code::DATA_ERROR);
     match error {
         CopyError::Remote { error, .. } => Status::from(error.clone()),
@@ -296,11 +321,7 @@ fn status(error: &CopyError, job: &Job) -> Status {
         CopyError::Usage(text) => Status::error(code::NOT_SUPPORTED).saying(text),
         CopyError::Archive { place, error } => Status::archive(error).at(side_of(place)),
         CopyError::Metalink { .. } => of_metalink(error).at(Side::Source),
-        CopyError::NoMirror { last, .. } => {
-            let last = status(last, job).brief();
-            let text = format!("Metalink: no more replicas to try. Last seen error: {last}");
-            Status::response(ErrorCode::NO_REPLICAS, text).at(Side::Source)
-        }
+        CopyError::NoMirror { last, .. } => Status::no_replicas(Some(&status(last, job))).at(Side::Source),
         CopyError::Size { .. } => Status::error(code::DATA_ERROR).saying(error.to_string()).at(Side::Source),
         CopyError::Slow { .. } => Status::error(code::THRESHOLD_EXCEEDED).at(Side::Source),
         CopyError::Cancelled => Status::error(code::INTERRUPTED),

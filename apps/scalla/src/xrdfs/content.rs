@@ -1,9 +1,13 @@
-//! `cat` and `tail`: what is in files.
+//! `cat` and `tail`: what is in files, and in those that metalinks name.
 
 use super::Shell;
 use crate::cli::complain;
-use crate::stock::{INVALID_ARGUMENTS, Side, Status, text};
-use client::{Client, OpenWith, Url};
+use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
+use crate::xrdcp::of_metalink;
+use client::copy::{Copier, CopyError, CopyOptions, Place};
+use client::metalink::Metalink;
+use client::xroot::ErrorCode;
+use client::{Client, Error, File, OpenWith, Scheme, Url};
 use std::io::Write;
 use std::time::Duration;
 
@@ -74,7 +78,10 @@ fn create(target: &str) -> Result<std::fs::File, Status> {
 /// Copies a file, and returns its bytes. `tell` is told how many there are already, after each piece.
 async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u64)) -> Result<u64, Status> {
     let at_source = |error| Status::from(error).at(Side::Source);
-    let file = client.open(url, &OpenWith::read()).await.map_err(at_source)?;
+    let file = match metalink(client, url).await.map_err(|error| of_metalink(&error))? {
+        Some(metalink) => open_mirror(client, &metalink).await.map_err(|status| status.at(Side::Source))?,
+        None => client.open(url, &OpenWith::read()).await.map_err(at_source)?,
+    };
     let mut offset = 0;
     loop {
         let data = file.read_pages(offset, CHUNK).await.map_err(at_source)?;
@@ -93,6 +100,34 @@ async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u6
     Ok(offset)
 }
 
+/// What a metalink says, if the file is one.
+async fn metalink(client: &Client, url: &Url) -> Result<Option<Metalink>, CopyError> {
+    let mut options = CopyOptions::of(client.settings());
+    options.metalinks = client.settings().metalink_processing != 0;
+    Copier::new(client).metalink(&Place::Remote(url.clone()), &options).await
+}
+
+/// Opens a file at the first place of a metalink that has it.
+async fn open_mirror(client: &Client, metalink: &Metalink) -> Result<File, Status> {
+    let mut last = Status::error(code::NO_REPLICAS);
+    for url in metalink.urls.iter().filter(|url| url.scheme != Scheme::File) {
+        let opened = async {
+            let file = client.open(url, &OpenWith::read()).await?;
+            let size = match file.stat_at_open() {
+                Some(stat) => stat.size,
+                None => file.stat().await?.size,
+            };
+            Ok::<_, Error>((file, size))
+        };
+        last = match opened.await {
+            Ok((file, size)) if metalink.size.is_none_or(|expected| expected == size) => return Ok(file),
+            Ok(_) => Status::error(code::DATA_ERROR),
+            Err(error) => Status::from(error),
+        };
+    }
+    Err(Status::no_replicas(Some(&last)))
+}
+
 pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let (mut last, mut follow, mut path) = (TAIL, false, None);
     let mut words = arguments.iter();
@@ -109,7 +144,13 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
     }
     let url = shell.fs.url().with_path(&shell.path(path.ok_or(INVALID_ARGUMENTS)?)?);
     let show = async {
-        let file = shell.fs.client().open(&url, &OpenWith::read()).await?;
+        let client = shell.fs.client();
+        let file = match metalink(client, &url).await {
+            Ok(Some(metalink)) => open_mirror(client, &metalink).await?,
+            Ok(None) => client.open(&url, &OpenWith::read()).await?,
+            Err(CopyError::Metalink { .. }) => return Err(Status::no_replicas(None)),
+            Err(_) => return Err(Status::response(ErrorCode::FS_ERROR, "Could not load the Metalink file.")),
+        };
         let size = match file.stat_at_open() {
             Some(stat) => stat.size,
             None => file.stat().await?.size,
@@ -126,10 +167,10 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
             }
             std::io::stdout().flush().ok();
             if !follow {
-                return file.close().await;
+                return Ok(file.close().await?);
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     };
-    shell.wait(show)
+    shell.runtime.wait(show)
 }

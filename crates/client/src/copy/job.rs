@@ -1,5 +1,8 @@
 //! One file, from its opening to its name.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -8,7 +11,7 @@ use super::attributes;
 use super::checks::Checks;
 use super::failure::CopyError;
 use super::local::LocalTarget;
-use super::options::{CopyDone, CopyJob, CopyOptions, ThirdParty, Watch};
+use super::options::{CopyDone, CopyJob, CopyOptions, Progress, ThirdParty, Watch};
 use super::place::Place;
 use super::pump::Pump;
 use super::repair::Repair;
@@ -16,6 +19,7 @@ use super::source::{From, Source};
 use super::target::{Target, unless_stopped};
 use super::third::Refused;
 use crate::answers::Checksum;
+use crate::failure::{Cause, Error};
 use crate::url::Url;
 
 impl Copier {
@@ -30,12 +34,54 @@ impl Copier {
         watch: &Watch,
     ) -> Result<CopyDone, CopyError> {
         let begun = Instant::now();
+        let seconds = self.client.settings().cp_timeout;
+        let made = if seconds == 0 {
+            self.attempts(job, options, watch).await
+        } else {
+            self.within(Duration::from_secs(seconds), job, options, watch).await
+        };
+        made.map(|done| CopyDone { time: begun.elapsed(), ..done })
+    }
+
+    /// Copies one file, or stops when its time is over.
+    async fn within(
+        &self,
+        limit: Duration,
+        job: &CopyJob,
+        options: &CopyOptions,
+        watch: &Watch,
+    ) -> Result<CopyDone, CopyError> {
+        let told = watch.clone();
+        let own = Watch::new(move |Progress { done, total }| told.tell(done, total));
+        let mut work = pin!(self.attempts(job, options, &own));
+        let is_late = tokio::select! {
+            made = &mut work => return made,
+            () = watch.cancelled() => false,
+            () = tokio::time::sleep(limit) => true,
+        };
+        own.cancel();
+        match work.await {
+            Err(CopyError::Cancelled) if is_late => {
+                let late = Cause::TimedOut(limit.as_secs());
+                Err(CopyError::source(Error::new("copy", &job.source, late)))
+            }
+            made => made,
+        }
+    }
+
+    /// Copies one file, as often as it fails for a passing reason and may be tried again.
+    async fn attempts(
+        &self,
+        job: &CopyJob,
+        options: &CopyOptions,
+        watch: &Watch,
+    ) -> Result<CopyDone, CopyError> {
         let mut options = options.clone();
         let mut attempts = 0;
         loop {
             let made = self.attempt(job, &options, watch).await;
             match made {
-                Ok(done) => return Ok(CopyDone { time: begun.elapsed(), ..done }),
+                Ok(done) => return Ok(done),
                 Err(error) if error.is_transient() && attempts < options.retries => attempts += 1,
                 Err(error) => return Err(error),
             }

@@ -39,10 +39,9 @@ impl Source {
             Ok((member, data))
         };
         let (member, data) = opened.await.map_err(|error| self.archive_error(error))?;
-        let mut known = vec![(Algorithm::Zcrc32, crc_text(member.crc32))];
-        if options.metalink_of_member {
-            known.extend(self.known.iter().cloned());
-        }
+        // The first is what `auto` stands for.
+        let mut known = if options.metalink_of_member { self.known.clone() } else { Vec::new() };
+        known.push((Algorithm::Zcrc32, crc_text(member.crc32)));
         let (place, disk, blocks) = (self.place.clone(), self.disk.clone(), self.blocks.clone());
         let kept = self.kept.map(|kept| super::local::Kept {
             mode: member.mode.map(|mode| mode & 0o777).filter(|mode| *mode != 0),

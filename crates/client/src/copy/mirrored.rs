@@ -1,11 +1,18 @@
-//! A metalink as the source of a copy: the places it names are tried in their order, or read from at once; what comes has to
-//! be of the size and have the checksums that it says.
+//! A metalink as the source of a copy: the places it names are tried in their order, also when one fails in the middle of
+//! the file, or read from at once; what comes has to be of the size and have the checksums that it says.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
 
 use super::Copier;
 use super::failure::CopyError;
 use super::options::CopyOptions;
 use super::place::Place;
-use super::source::Source;
+use super::source::{From, Source};
+use crate::failure::{Cause, Error};
 use crate::file::OpenWith;
 use crate::metalink::{METALINK_BYTES_MAX, Metalink, MetalinkError};
 use crate::url::{Scheme, Url};
@@ -31,10 +38,10 @@ impl Copier {
         let bad = |error| CopyError::Metalink { place: place.to_string(), error };
         let bytes = match place {
             Place::Remote(url) => {
-                let file = self.client.open(url, &OpenWith::read()).await.map_err(CopyError::source)?;
-                let read = file.read(0, METALINK_BYTES_MAX + 1).await.map_err(CopyError::source)?;
-                file.close().await.ok();
-                read.to_vec()
+                let seconds = self.client.settings().max_metalink_wait;
+                let read = tokio::time::timeout(Duration::from_secs(seconds), self.read_remote(url)).await;
+                let late = |_| Err(Error::new("read", url, Cause::TimedOut(seconds)));
+                read.unwrap_or_else(late).map_err(CopyError::source)?
             }
             Place::Local(path) => {
                 let path = path.clone();
@@ -59,9 +66,17 @@ impl Copier {
         }
         Ok(Some(metalink))
     }
+
+    /// As much of a file as a metalink may have, and a byte more.
+    async fn read_remote(&self, url: &Url) -> Result<Vec<u8>, Error> {
+        let file = self.client.open(url, &OpenWith::read()).await?;
+        let read = file.read(0, METALINK_BYTES_MAX + 1).await?;
+        file.close().await.ok();
+        Ok(read.to_vec())
+    }
 }
 
-/// As much of a file as a metalink may have, and a byte more.
+/// The same of a file of this machine.
 fn read_local(path: &std::path::Path) -> Result<Vec<u8>, CopyError> {
     use std::io::Read;
     let fail = |error| CopyError::local("open", path, &error);
@@ -72,7 +87,7 @@ fn read_local(path: &std::path::Path) -> Result<Vec<u8>, CopyError> {
 }
 
 impl Source {
-    /// The first place of a metalink that has the file, or several at once.
+    /// The first place of a metalink that has the file, and the others if that fails; or several at once.
     pub(super) async fn open_mirrored(
         copier: &Copier,
         place: &Place,
@@ -80,26 +95,62 @@ impl Source {
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
         let Metalink { size, checksums, urls, .. } = metalink;
-        let mut last = None;
         let remote: Vec<Url> = urls.iter().filter(|url| url.scheme != Scheme::File).cloned().collect();
         let together = options.sources > 1 && remote.len() > 1;
-        let places: Vec<Url> = if together { remote.iter().take(1).cloned().collect() } else { urls };
-        for url in places {
-            let mirrors = if together { remote.clone() } else { Vec::new() };
+        let (places, mirrors) = if together {
+            (remote.iter().take(1).cloned().collect(), remote)
+        } else {
+            (VecDeque::from(urls), Vec::new())
+        };
+        let mut waiting = Waiting { metalink: place.clone(), size, places };
+        let mut opened = waiting.next(copier, &mirrors, options, None).await?;
+        opened.known = checksums;
+        if waiting.places.is_empty() || !matches!(opened.from, From::Remote { .. } | From::Local(_)) {
+            // It is told under the name that was asked for.
+            return Ok(Self { place: place.clone(), ..opened });
+        }
+        waiting.size = opened.size;
+        let (size, kept, known) = (opened.size, opened.kept, opened.known.clone());
+        let (disk, blocks) = (opened.disk.clone(), opened.blocks.clone());
+        let from = From::InTurn(Box::new(InTurn {
+            copier: copier.clone(),
+            options: options.clone(),
+            now: Mutex::new((0, Arc::new(opened))),
+            waiting: tokio::sync::Mutex::new(waiting),
+        }));
+        Ok(Self { place: place.clone(), size, kept, from, known, disk, blocks })
+    }
+}
+
+/// Places of a metalink that were not tried yet.
+struct Waiting {
+    metalink: Place,
+    /// Bytes that the file must have.
+    size: Option<u64>,
+    places: VecDeque<Url>,
+}
+
+impl Waiting {
+    /// Opens the file at the next place that has it; `last` is why the one before does not do.
+    async fn next(
+        &mut self,
+        copier: &Copier,
+        mirrors: &[Url],
+        options: &CopyOptions,
+        mut last: Option<CopyError>,
+    ) -> Result<Source, CopyError> {
+        while let Some(url) = self.places.pop_front() {
             let at = match url.scheme {
                 Scheme::File => Place::Local(url.path.into()),
                 _ => Place::Remote(url),
             };
-            let opened = Self::open_whole(copier, &at, mirrors, options).await;
+            let opened = Source::open_whole(copier, &at, mirrors.to_vec(), options).await;
             let error = match opened {
-                Ok(source) if size.is_none() || source.size == size => {
-                    // It is told under the name that was asked for.
-                    return Ok(Self { place: place.clone(), known: checksums, ..source });
-                }
+                Ok(source) if self.size.is_none() || source.size == self.size => return Ok(source),
                 Ok(source) => CopyError::Size {
                     place: at.to_string(),
                     size: source.size.unwrap_or(0),
-                    expected: size.unwrap_or(0),
+                    expected: self.size.unwrap_or(0),
                 },
                 Err(error @ CopyError::Cancelled) => return Err(error),
                 Err(error) => error,
@@ -107,6 +158,46 @@ impl Source {
             last = Some(error);
         }
         let last = Box::new(last.unwrap_or(CopyError::Cancelled));
-        Err(CopyError::NoMirror { place: place.to_string(), last })
+        Err(CopyError::NoMirror { place: self.metalink.to_string(), last })
+    }
+}
+
+/// A file that is read from one place of a metalink, and from the next one when that fails.
+pub(super) struct InTurn {
+    copier: Copier,
+    options: CopyOptions,
+    /// Where it is read from, and how many places failed before.
+    now: Mutex<(usize, Arc<Source>)>,
+    waiting: tokio::sync::Mutex<Waiting>,
+}
+
+impl InTurn {
+    /// Where it is read from at the moment.
+    pub(super) fn now(&self) -> (usize, Arc<Source>) {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads exactly `length` bytes from `offset`.
+    pub(super) async fn read(&self, offset: u64, length: usize) -> Result<Bytes, CopyError> {
+        loop {
+            let (number, source) = self.now();
+            match source.read(offset, length).await {
+                Ok(data) => return Ok(data),
+                Err(error @ CopyError::Cancelled) => return Err(error),
+                Err(error) => self.leave(number, error).await?,
+            }
+        }
+    }
+
+    /// Goes to the next place, unless somebody else has.
+    async fn leave(&self, number: usize, error: CopyError) -> Result<(), CopyError> {
+        let mut waiting = self.waiting.lock().await;
+        if self.now().0 != number {
+            return Ok(());
+        }
+        tracing::debug!(%error, "on to the next place of the metalink");
+        let next = waiting.next(&self.copier, &[], &self.options, Some(error)).await?;
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = (number + 1, Arc::new(next));
+        Ok(())
     }
 }

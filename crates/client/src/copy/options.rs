@@ -261,7 +261,7 @@ impl Watch {
         self.tell(done, total);
     }
 
-    fn tell(&self, done: u64, total: Option<u64>) {
+    pub(super) fn tell(&self, done: u64, total: Option<u64>) {
         if let Some(callback) = &self.0.callback {
             callback(Progress { done, total });
         }

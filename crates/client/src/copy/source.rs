@@ -14,6 +14,7 @@ use super::failure::CopyError;
 use super::local::{Kept, LocalSource, read_stream};
 use super::many::Crowd;
 use super::member::Inflated;
+use super::mirrored::InTurn;
 use super::options::CopyOptions;
 use super::place::Place;
 use crate::answers::StatInfo;
@@ -43,6 +44,8 @@ pub(super) enum From {
     Local(Arc<LocalSource>),
     /// Several servers.
     Many(Crowd),
+    /// The places of a metalink, one at a time.
+    InTurn(Box<InTurn>),
     /// A small file, read when it was opened.
     Memory(Bytes),
     /// Standard input, a pipe or a device: the next bytes are all there is.
@@ -168,6 +171,7 @@ impl Source {
                 file.read_as(*pages, offset, length).await.map_err(CopyError::source)?
             }
             From::Many(crowd) => crowd.read(offset, length).await?,
+            From::InTurn(places) => Box::pin(places.read(offset, length)).await?,
             From::Local(source) => {
                 let (source, blocks) = (source.clone(), self.blocks.clone());
                 let read = self.disk.run(move || source.read(offset, length, &blocks)).await;
@@ -207,6 +211,7 @@ impl Source {
         match &self.from {
             From::Remote { file, .. } => Some(file.location()),
             From::Many(crowd) => crowd.location(),
+            From::InTurn(places) => places.now().1.location(),
             // Servers know the archive, not what is in it.
             _ => None,
         }

@@ -290,7 +290,8 @@ async fn open(
         with.request(&url.target(), options)
     };
     let repeatable = !options.intersects(OpenOptions::NEW);
-    let arrived = route.ask(client, &Ask { name: "open", repeatable, request: &request }).await?;
+    let arrived =
+        route.ask(client, &Ask { name: "open", repeatable, slow: false, request: &request }).await?;
     let reply = OpenReply::decode(&arrived.received.body).map_err(|error| route.error("open", error))?;
     let stat = match &reply.detail {
         OpenDetail::Stat(stat) => Some(StatInfo::of(stat)),
