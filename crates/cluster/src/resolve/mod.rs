@@ -405,7 +405,18 @@ impl Resolver {
         let definite = self.definite();
         let Some(query) = self.queries.get_mut(id) else { return };
         // Silence of those that promise no more means that they do not have it.
+        let silent = query.outstanding - definite;
         query.outstanding &= definite;
+        // They may have been away since they said that they have it. A reader that is sent there learns what is true; for one
+        // out of service he would wait, and for ever: a real supervisor that has lost its servers says nothing of their files.
+        let idle = |slot: &Slot| self.cell.child(*slot).is_some_and(|child| child.state.suspended);
+        let lost: Vec<Slot> = silent.iter().filter(idle).collect();
+        if !lost.is_empty() {
+            let path = query.path.clone();
+            self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
+                lost.iter().for_each(|slot| location.absent(*slot));
+            });
+        }
         if query.outstanding.is_empty() {
             self.settle(id, Settle::Heard, now, actions);
             return;
