@@ -448,7 +448,7 @@ impl Legacy {
                 self.hearsay.have(link, &path).then_some(Files::Have { path, pending })
             }
             Files::Gone { path } => self.hearsay.gone(link, &path).then_some(Files::Gone { path }),
-            Files::NotHere { .. } | Files::Inventory(_) => panic!("a real node got a message of our own"),
+            Files::NotHere { .. } | Files::Inventory { .. } => panic!("a real node got a message of our own"),
         };
         if let Some(news) = news {
             out.extend(parents.into_iter().map(|link| Deed::Files(link, news.clone())));

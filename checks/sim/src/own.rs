@@ -272,8 +272,10 @@ impl Own {
         for (link, extensions) in parents {
             if self.greeted.insert(link) && extensions.contains(Extensions::INVENTORY) {
                 let paths: Vec<Name> = disk.files.keys().cloned().collect();
-                let parts = paths.chunks(PATHS_PER_MESSAGE);
-                out.extend(parts.map(|part| Deed::Files(link, Files::Inventory(part.to_vec()))));
+                let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);
+                let say = |paths, last| Deed::Files(link, Files::Inventory { paths, last });
+                out.extend(parts.map(|paths| say(paths, false)));
+                out.push(say(Vec::new(), true));
             }
         }
     }
@@ -291,9 +293,12 @@ impl Own {
             Files::Have { path, pending } => desk.resolver.have(slot, &path, pending, now, orders),
             Files::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
             Files::NotHere { path } => desk.resolver.not_here(slot, &path, now, orders),
-            Files::Inventory(paths) => {
+            Files::Inventory { paths, last } => {
                 for path in paths {
                     desk.resolver.inventory(slot, &path, false, now, orders);
+                }
+                if last {
+                    desk.resolver.listed(slot);
                 }
             }
             Files::State { .. } => {}

@@ -47,7 +47,12 @@ pub enum Files {
         path: Name,
     },
     /// These are here; among our own nodes only.
-    Inventory(Vec<Name>),
+    Inventory {
+        /// Not more than a message holds.
+        paths: Vec<Name>,
+        /// And nothing else.
+        last: bool,
+    },
 }
 
 impl fmt::Debug for Files {
@@ -57,7 +62,7 @@ impl fmt::Debug for Files {
             Self::Have { pending, .. } => write!(f, "have{}", if *pending { " (pending)" } else { "" }),
             Self::Gone { .. } => write!(f, "gone"),
             Self::NotHere { .. } => write!(f, "not here"),
-            Self::Inventory(paths) => write!(f, "inventory of {}", paths.len()),
+            Self::Inventory { paths, .. } => write!(f, "inventory of {}", paths.len()),
         }
     }
 }
@@ -70,7 +75,7 @@ impl Files {
             | Self::Have { path, .. }
             | Self::Gone { path }
             | Self::NotHere { path } => **path == *wanted.as_bytes(),
-            Self::Inventory(paths) => paths.iter().any(|path| **path == *wanted.as_bytes()),
+            Self::Inventory { paths, .. } => paths.iter().any(|path| **path == *wanted.as_bytes()),
         }
     }
 }

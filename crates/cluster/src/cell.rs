@@ -158,6 +158,7 @@ pub struct Cell {
     definite: SlotMask,
     draining: SlotMask,
     servers: SlotMask,
+    listed: SlotMask,
     own: Arc<[SocketAddr]>,
     quorum: bool,
 }
@@ -175,6 +176,7 @@ impl Cell {
             definite: SlotMask::EMPTY,
             draining: SlotMask::EMPTY,
             servers: SlotMask::EMPTY,
+            listed: SlotMask::EMPTY,
             own: Arc::from(own),
             quorum: true,
         }
@@ -215,6 +217,12 @@ impl Cell {
         self.servers
     }
 
+    /// Servers that have told of all their files since they came: they need not be asked for further copies of one that is
+    /// known to be elsewhere.
+    pub const fn listed(&self) -> SlotMask {
+        self.listed
+    }
+
     /// Who exports what.
     pub fn paths(&self) -> &PathTable {
         &self.paths
@@ -245,18 +253,28 @@ impl Cell {
         Arc::make_mut(&mut self.paths).announce(slot, exports);
         self.bounces.bounce(slot);
         self.meters.reset_counts(self.paths.sharing(slot));
+        self.listed.remove(slot);
         self.set(slot, Some(child));
     }
 
     /// What is below the child changed (`status` reset): what it said before holds no longer.
     pub fn bounce(&mut self, slot: Slot) {
         self.bounces.bounce(slot);
+        self.listed.remove(slot);
+    }
+
+    /// The child in `slot` has told of all its files. From inner nodes that says nothing: of those below, some may not have.
+    pub fn list(&mut self, slot: Slot) {
+        if (self.servers & self.connected & self.definite).contains(slot) {
+            self.listed.insert(slot);
+        }
     }
 
     /// The child in `slot` came back: what it says of itself since may not have arrived. What is known of it is still good
     /// enough to send readers there, but it is to be asked again.
     pub fn doubt(&mut self, slot: Slot) {
         self.bounces.doubt(slot);
+        self.listed.remove(slot);
     }
 
     /// The child in `slot` changed, but not what it has: it came back, was suspended, has another port.
@@ -300,6 +318,9 @@ impl Cell {
             if child.says_not_here {
                 self.definite.insert(slot);
             }
+        }
+        if !self.connected.contains(slot) {
+            self.listed.remove(slot);
         }
         self.children[slot.index()] = child.map(Arc::new);
     }

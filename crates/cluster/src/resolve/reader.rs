@@ -17,7 +17,7 @@ use crate::cell::{Cell, Client};
 use crate::meters::Use;
 use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
 use crate::selection::Chooser;
-use crate::slots::Slot;
+use crate::slots::{Slot, SlotMask};
 use select::{Question, Verdict};
 
 /// What the machine and its readers share.
@@ -75,14 +75,18 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let location = self.known(path, now)?;
+        let mut location = self.known(path, now, true)?;
+        // Some were not asked, who have told what they have and of this file nothing. Whoever is chosen only for want of a
+        // better one is not good enough then, and no other answer is than a place to read it.
+        let listed = self.is_open(&location, path);
+        location.querying |= listed;
         let question = Question { options, avoided: Avoided::default() };
         match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
-            Verdict::Child { slot, kind, place: false, client } => {
+            Verdict::Child { slot, kind, place: false, client } if !listed || kind == Use::Read => {
                 Some(redirect(&self.cell, &self.shared.chooser, slot, kind, client))
             }
-            Verdict::Answer(answer) => Some(answer),
-            Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
+            Verdict::Answer(answer) if !listed => Some(answer),
+            Verdict::Answer(_) | Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
         }
     }
 
@@ -99,7 +103,7 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let location = self.known(path, now)?;
+        let location = self.known(path, now, false)?;
         let policy = self.shared.chooser.policy();
         match locate::judge(&self.cell, policy, &location, path, &options) {
             Verdict::Answer(answer) => Some(answer),
@@ -107,8 +111,9 @@ impl Reader {
         }
     }
 
-    /// Where a path is, if nobody who could have it is still to be asked.
-    fn known(&self, path: &[u8], now: Duration) -> Option<Location> {
+    /// Where a path is, if nobody who could have it is still to be asked. With `one`, where it is known somewhere, those that
+    /// have told of all their files are not.
+    fn known(&self, path: &[u8], now: Duration, one: bool) -> Option<Location> {
         let rights = self.cell.paths().rights(path)?;
         let known = self.shared.cache.lookup(path, now, self.cell.bounces());
         if let Some(shared) = self.shared.chooser.policy().shared {
@@ -116,8 +121,16 @@ impl Reader {
             return (shared.unchecked || !location.have.is_empty()).then_some(location);
         }
         let location = known?;
-        let open = (location.unasked & rights.read).meets(self.cell.connected());
+        let told = if one && !location.have.is_empty() { self.cell.listed() } else { SlotMask::EMPTY };
+        let open = ((location.unasked & rights.read) - told).meets(self.cell.connected());
         (!open).then_some(location)
+    }
+
+    /// Whether somebody who could have it was not asked.
+    fn is_open(&self, location: &Location, path: &[u8]) -> bool {
+        let rights = self.cell.paths().rights(path).unwrap_or_default();
+        let shared = self.shared.chooser.policy().shared.is_some();
+        !shared && (location.unasked & rights.read).meets(self.cell.connected())
     }
 
     fn renew(&mut self) {

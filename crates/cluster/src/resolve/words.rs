@@ -74,6 +74,12 @@ impl Resolver {
         }
     }
 
+    /// A child that logged in has listed all that it has.
+    pub fn listed(&mut self, slot: Slot) {
+        self.cell.list(slot);
+        self.shared.publish(&self.cell);
+    }
+
     /// A child says that it does not have a path any more. From an inner node this says nothing of those below it that it
     /// has yet to hear itself.
     pub fn gone(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {

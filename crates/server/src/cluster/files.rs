@@ -49,6 +49,9 @@ impl Engine {
                 let pending = inventory.modifier.contains(InventoryModifier::PENDING);
                 self.resolve(|resolver, now, out| {
                     inventory.paths().for_each(|path| resolver.inventory(slot, path, pending, now, out));
+                    if inventory.modifier.contains(InventoryModifier::LAST) {
+                        resolver.listed(slot);
+                    }
                 });
                 // Of one that is being emptied more is to be said than this can.
                 let drains = self

@@ -54,3 +54,36 @@ fn readers_see_what_the_tree_says_at_once() {
     assert_eq!(read(&mut reader, &stage, "/f"), None, "whether that is waited for the machine decides");
     assert_eq!(stage.read(1, "/f"), Some(seconds(30)));
 }
+
+#[test]
+fn whoever_has_told_of_all_its_files_is_not_asked_for_copies() {
+    let mut stage = Stage::new(3);
+    let (mut reader, now) = (stage.machine.shared().reader(), stage.now);
+    stage.machine.inventory(slot(0), b"/f", false, now, &mut stage.actions);
+    stage.machine.listed(slot(0));
+    stage.machine.listed(slot(1));
+    assert_eq!(read(&mut reader, &stage, "/f"), None, "one has yet to tell");
+    stage.machine.inventory(slot(2), b"/g", false, now, &mut stage.actions);
+    stage.machine.listed(slot(2));
+    assert_eq!(sent_to(&read(&mut reader, &stage, "/f").unwrap()), 0);
+    assert_eq!(sent_to(&read(&mut reader, &stage, "/g").unwrap()), 2);
+    assert_eq!(read(&mut reader, &stage, "/none"), None, "somebody may have put it on a disk");
+    let list = reader.locate(b"/f", LocateOptions::default(), now);
+    assert_eq!(list, None, "a list is to be complete");
+    let update = SelectOptions { intent: Intent::Update, ..SelectOptions::default() };
+    let writes = reader.select(b"/f", update, now, &mut SplitMix64::new(0));
+    assert_eq!(writes, None, "no copy is to be overlooked");
+    stage.change(0, |child| child.state.draining = true);
+    assert_eq!(read(&mut reader, &stage, "/f"), None, "there may be a better place");
+    stage.change(0, |child| child.state.suspended = true);
+    assert_eq!(read(&mut reader, &stage, "/f"), None);
+    stage.change(0, |child| (child.state.draining, child.state.suspended) = (false, false));
+    assert_eq!(sent_to(&read(&mut reader, &stage, "/f").unwrap()), 0);
+    stage.machine.bounce(slot(1));
+    assert_eq!(read(&mut reader, &stage, "/f"), None, "what is there now is another matter");
+    stage.machine.listed(slot(1));
+    stage.change(2, |child| child.state.connected = false);
+    assert_eq!(sent_to(&read(&mut reader, &stage, "/f").unwrap()), 0);
+    stage.change(2, |child| child.state.connected = true);
+    assert_eq!(read(&mut reader, &stage, "/f"), None, "back, it tells anew");
+}
