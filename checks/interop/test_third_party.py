@@ -13,6 +13,7 @@ import pytest
 from XRootD.client import CopyProcess
 
 import clusters
+import hollow
 import peers
 import raw
 import tools
@@ -255,6 +256,30 @@ def test_the_client_is_stopped(started, source):
         client.wait(30)
         wait_until(lambda: names(target) == [])
     assert target.alive()
+
+
+@pytest.mark.parametrize("target", ["ours", "theirs"])
+def test_a_copy_has_its_time(started, target):
+    """`XRD_CPTPCTIMEOUT`: our client gives up a copy that takes longer, and nothing stays at the destination."""
+    source, target = started("ours"), started(target)
+    put(source, "file", data(SIZE * 8))
+    with Slow(source) as way:
+        words = "--tpc", "only", url(way.port, "/file"), url(target.port, "/new")
+        tools.scalla("cp", *words, XRD_REQUESTTIMEOUT="", XRD_CPTPCTIMEOUT="4").fails(1, "no answer within", "new")
+        wait_until(lambda: names(target) == [])
+    tools.scalla("cp", "--tpc", "only", url(source.port, "/file"), url(target.port, "/new"), XRD_REQUESTTIMEOUT="", XRD_CPTPCTIMEOUT="100").ok()
+    assert (target.tree / "new").read_bytes() == data(SIZE * 8)
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "later"])
+def test_a_server_that_never_answers(started, later):
+    """`XRD_CPINITTIMEOUT`: a destination that is there and answers nothing is given up while the copy is arranged."""
+    source = started("ours")
+    put(source, "file", b"x")
+    with hollow.Debtor("1 4096 19 1700000000", later) as mute:
+        words = url(source.port, "/file"), url(mute.port, "/new")
+        tools.scalla("cp", "--tpc", "only", *words, XRD_REQUESTTIMEOUT="", XRD_CPINITTIMEOUT="3").fails(1, mute.host, "no answer within 3 s")
+        tools.scalla("cp", "--tpc", "first", *words, XRD_REQUESTTIMEOUT="3").fails(1, mute.host)
 
 
 @pytest.mark.parametrize("source", ["ours", "theirs"])

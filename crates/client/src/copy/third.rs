@@ -19,7 +19,7 @@ use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
 use super::place::Place;
 use super::target::unless_stopped;
 use crate::client::Client;
-use crate::failure::Error;
+use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
 use crate::settings::Source;
 use crate::url::Url;
@@ -66,20 +66,30 @@ impl Copier {
             let text = "servers copy from each other only when both places are at servers";
             return Err(Refused::Cannot(CopyError::Usage(text.to_owned())));
         };
-        let client = steadfast(&self.client);
-        let seen = unless_stopped(watch, look(&client, source)).await.map_err(Refused::Cannot)?;
-        // Asked before anything is made: a refused open may leave an empty file.
-        let able_both = async {
-            able(&client, &seen.at, Side::Source).await?;
-            able(&client, target, Side::Target).await
+        let settings = self.client.settings();
+        let (client, asking) = (steadfast(&self.client, settings.cp_tpc_timeout), &self.client);
+        let arranging = async {
+            let seen = look(asking, source).await.map_err(Refused::Cannot)?;
+            // Asked before anything is made: a refused open may leave an empty file.
+            able(asking, &seen.at, Side::Source).await.map_err(Refused::Cannot)?;
+            able(asking, target, Side::Target).await.map_err(Refused::Cannot)?;
+            let key = key().map_err(Refused::Cannot)?;
+            let file = open_target(&client, target, &seen, &key, options).await;
+            let file = file.map_err(|error| match &error {
+                CopyError::Remote { error: refused, .. } if cannot(refused) => Refused::Cannot(error),
+                _ => Refused::Failed(error),
+            })?;
+            Ok((seen, key, file))
         };
-        unless_stopped(watch, able_both).await.map_err(Refused::Cannot)?;
-        let key = key().map_err(Refused::Cannot)?;
-        let opening = open_target(&client, target, &seen, &key, options);
-        let file = unless_stopped(watch, opening).await.map_err(|error| match &error {
-            CopyError::Remote { error: refused, .. } if cannot(refused) => Refused::Cannot(error),
-            _ => Refused::Failed(error),
-        })?;
+        let limit = settings.cp_init_timeout.max(1);
+        let (seen, key, file) = tokio::select! {
+            arranged = arranging => arranged?,
+            () = watch.cancelled() => return Err(Refused::Failed(CopyError::Cancelled)),
+            () = tokio::time::sleep(Duration::from_secs(limit)) => {
+                let late = Error::new("arrange the copy to", target, Cause::TimedOut(limit));
+                return Err(Refused::Failed(CopyError::target(late)));
+            }
+        };
         let there = file.location();
         if let Err(error) = unless_stopped(watch, able(&client, &there, Side::Target)).await {
             clean(&client, &file).await;
@@ -150,15 +160,15 @@ impl Copier {
 }
 
 /// A client that does not open files again when their connection is lost: the rendezvous would be lost with it.
-fn steadfast(client: &Client) -> Client {
+/// An answer takes as long as the copy, at most `seconds`.
+fn steadfast(client: &Client, seconds: u64) -> Client {
     let mut settings = client.settings().clone();
     for name in ["ReadRecovery", "WriteRecovery"] {
         // Names and values are good.
         settings.set(name, "false", Source::Option).ok();
     }
     if !settings.is_set("RequestTimeout") {
-        let seconds = settings.cp_tpc_timeout.to_string();
-        settings.set("RequestTimeout", &seconds, Source::Option).ok();
+        settings.set("RequestTimeout", &seconds.to_string(), Source::Option).ok();
     }
     Client::with(settings, "scalla")
 }
