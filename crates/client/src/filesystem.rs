@@ -84,7 +84,7 @@ impl FileSystem {
         let url = self.url.with_path(path);
         let mut route = Route::new(&self.client, &url, self.end_of_summing());
         let ask = Ask { name: "checksum", repeatable: true, slow: true, request: &request };
-        self.summed(path, route.ask(&self.client, &ask)).await
+        self.summed(path, Box::pin(route.ask(&self.client, &ask))).await
     }
 
     /// Makes a request about a path and makes sense of the answer.

@@ -88,7 +88,7 @@ impl FileSystem {
                 summing.state().answered = Some(Instant::now());
                 told
             }
-            error = self.overdue(path, &summing) => Err(error),
+            error = Box::pin(self.overdue(path, &summing)) => Err(error),
         }
     }
 

@@ -1,6 +1,5 @@
 //! One file, from its opening to its name.
 
-use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,9 +35,10 @@ impl Copier {
         let begun = Instant::now();
         let seconds = self.client.settings().cp_timeout;
         let made = if seconds == 0 {
-            self.attempts(job, options, watch).await
+            // In boxes: what is large and stands in a future twice would be twice on the stack.
+            Box::pin(self.attempts(job, options, watch)).await
         } else {
-            self.within(Duration::from_secs(seconds), job, options, watch).await
+            Box::pin(self.within(Duration::from_secs(seconds), job, options, watch)).await
         };
         made.map(|done| CopyDone { time: begun.elapsed(), ..done })
     }
@@ -53,7 +53,7 @@ impl Copier {
     ) -> Result<CopyDone, CopyError> {
         let told = watch.clone();
         let own = Watch::new(move |Progress { done, total }| told.tell(done, total));
-        let mut work = pin!(self.attempts(job, options, &own));
+        let mut work = Box::pin(self.attempts(job, options, &own));
         let is_late = tokio::select! {
             made = &mut work => return made,
             () = watch.cancelled() => false,

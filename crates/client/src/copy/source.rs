@@ -80,7 +80,7 @@ impl Source {
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
         let whole = match copier.metalink(place, options).await? {
-            Some(metalink) => Self::open_mirrored(copier, place, metalink, options).await?,
+            Some(metalink) => Box::pin(Self::open_mirrored(copier, place, metalink, options)).await?,
             None => Self::open_whole(copier, place, Vec::new(), options).await?,
         };
         match options.member_of(place) {
