@@ -221,6 +221,11 @@ impl Crowd {
         (self.0.places + 1) * self.0.most
     }
 
+    /// Bytes of a block that the sources are best asked for now.
+    pub(super) fn block_bytes(&self) -> u64 {
+        self.0.state().shares.block_bytes()
+    }
+
     /// What each source gave.
     pub(super) fn shares(&self) -> Vec<Share> {
         let state = self.0.state();

@@ -18,12 +18,15 @@ use super::failure::CopyError;
 use super::options::{CopyOptions, Watch};
 use super::rate::{Floor, Rate};
 use super::sequence::{Piece, Sequence};
-use super::source::Source;
+use super::source::{From, Source};
 use crate::file::File;
 
 /// How far writes to a server may run ahead of one that is not answered. Whoever completes a file that was cut off
 /// goes back by as much.
 pub(super) const AHEAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
+
+/// Least bytes of a chunk where several sources share the file.
+const SHARED_BYTES_MIN: u64 = 128 * 1024;
 
 /// How often the rate is looked at.
 const LOOK_TIME: Duration = Duration::from_secs(1);
@@ -74,6 +77,11 @@ struct Plan {
     next: u64,
     /// The end, when it is known.
     size: Option<u64>,
+    /// Lanes to several sources that share what is left: with chunks as large as ever, those that are slow would still
+    /// be at theirs when the others have nothing left to do.
+    sharers: u64,
+    /// Bytes of a chunk that these sources are best asked for.
+    wanted: u64,
     /// Where the chunks on their way begin.
     moving: BTreeSet<u64>,
     /// Bytes that are where they belong.
@@ -93,10 +101,23 @@ enum Step {
 impl Plan {
     fn new(from: u64, size: Option<u64>, mut extents: Vec<Range<u64>>) -> Self {
         extents.reverse();
-        Self { extents, next: from, size, moving: BTreeSet::new(), copied: 0 }
+        Self { extents, next: from, size, sharers: 0, wanted: u64::MAX, moving: BTreeSet::new(), copied: 0 }
     }
 
-    fn step(&mut self, chunk: u64, ahead: Option<u64>) -> Step {
+    /// Bytes of the next chunk: `most`, or less where several sources share the file. Towards its end half of what is left
+    /// is on its way at once.
+    fn chunk(&self, most: u64) -> u64 {
+        let left = self.size.unwrap_or(u64::MAX).saturating_sub(self.next);
+        let wanted = self.wanted.min(left.checked_div(2 * self.sharers).unwrap_or(u64::MAX));
+        let mut chunk = most;
+        while chunk > wanted && chunk / 2 >= SHARED_BYTES_MIN && chunk.is_multiple_of(2) {
+            chunk /= 2;
+        }
+        chunk
+    }
+
+    fn step(&mut self, most: u64, ahead: Option<u64>) -> Step {
+        let chunk = self.chunk(most);
         if let (Some(first), Some(ahead)) = (self.moving.first(), ahead)
             && self.next >= first + ahead
         {
@@ -160,7 +181,12 @@ impl Pump {
 
     /// Moves everything, with so many chunks on their way at once, and returns the size of the file.
     pub(super) async fn run(self: &Arc<Self>, lanes: usize) -> Result<u64, CopyError> {
-        let chunks = self.source.size.map(|size| size.div_ceil(self.chunk_bytes.max(1) as u64).max(1));
+        let mut least = self.chunk_bytes.max(1) as u64;
+        if matches!(self.source.from, From::Many(_)) {
+            self.plan().sharers = lanes as u64;
+            least = least.min(SHARED_BYTES_MIN);
+        }
+        let chunks = self.source.size.map(|size| size.div_ceil(least).max(1));
         let lanes = chunks.map_or(lanes, |chunks| lanes.min(usize::try_from(chunks).unwrap_or(lanes)));
         let moving = async {
             if lanes <= 1 {
@@ -271,7 +297,13 @@ impl Pump {
         loop {
             let mut moved = std::pin::pin!(self.moved.notified());
             moved.as_mut().enable();
-            let step = self.plan().step(self.chunk_bytes.max(1) as u64, self.ahead);
+            let step = {
+                let mut plan = self.plan();
+                if let From::Many(crowd) = &self.source.from {
+                    plan.wanted = crowd.block_bytes();
+                }
+                plan.step(self.chunk_bytes.max(1) as u64, self.ahead)
+            };
             if step != Step::Pause {
                 return step;
             }
@@ -362,6 +394,29 @@ mod tests {
         ];
         assert_eq!(steps, expected);
         assert_eq!(plan.next, 100);
+    }
+
+    #[test]
+    fn what_is_shared_goes_in_smaller_chunks_towards_its_end() {
+        let (most, size) = (2 << 20, 40_000_000);
+        let mut plan = Plan::new(0, Some(size), std::iter::once(0..size).collect());
+        plan.sharers = 10;
+        let (mut at, mut last) = (0, most);
+        while let Step::Data(offset, length) = plan.step(most, None) {
+            let (length, left) = (length as u64, size - offset);
+            assert_eq!(offset, at);
+            assert!(
+                length <= last && (length <= left / 20 || length <= SHARED_BYTES_MIN),
+                "{length} of {left}"
+            );
+            assert!(length.is_multiple_of(SHARED_BYTES_MIN) || length == left, "pages are whole");
+            (at, last) = (offset + length, length);
+        }
+        assert_eq!((at, last <= SHARED_BYTES_MIN), (size, true));
+        // Before, it is as the sources are best asked; a size of the caller's own that cannot be halved stays.
+        plan.next = 0;
+        plan.wanted = 600_000;
+        assert_eq!((plan.chunk(most), plan.chunk(70_001)), (512 * 1024, 70_001));
     }
 
     #[test]

@@ -17,6 +17,12 @@ const OVERDUE: f64 = 20.0;
 /// See [`OVERDUE`].
 const OVERDUE_MIN: Duration = Duration::from_secs(20);
 
+/// How long a block takes, at best. All that is asked of a source arrives at about the same time when it serves requests
+/// evenly; if that took seconds, it would have nothing to do while we take it, and others nothing to take over at the end.
+const BLOCK_SECONDS: f64 = 0.5;
+/// Bytes of the first blocks, before it is known how long they take.
+const FIRST_BLOCK_BYTES: u64 = 256 * 1024;
+
 /// A request for a block at one source.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Attempt(u64);
@@ -37,6 +43,8 @@ struct Member {
     used: usize,
     /// Seconds that the latest blocks took, from the request to the last byte.
     expected: Option<f64>,
+    /// Bytes a second of one place, in the latest blocks.
+    rate: Option<f64>,
     bytes: u64,
     gone: bool,
 }
@@ -54,7 +62,7 @@ impl Shares {
     /// A source with so many places joins; its number.
     pub(super) fn join(&mut self, places: usize) -> usize {
         let places = places.max(1);
-        self.members.push(Member { places, used: 0, expected: None, bytes: 0, gone: false });
+        self.members.push(Member { places, used: 0, expected: None, rate: None, bytes: 0, gone: false });
         self.members.len() - 1
     }
 
@@ -113,7 +121,23 @@ impl Shares {
         member.used = member.used.saturating_sub(1);
         member.bytes += bytes;
         let took = now.duration_since(under_way.begun).as_secs_f64();
-        member.expected = Some(member.expected.map_or(took, |before| before + (took - before) * NEWS));
+        let news =
+            |before: Option<f64>, now: f64| Some(before.map_or(now, |before| before + (now - before) * NEWS));
+        member.expected = news(member.expected, took);
+        if bytes > 0 {
+            #[expect(clippy::cast_precision_loss, reason = "a rate need not be exact")]
+            let rate = bytes as f64 / took.max(1e-6);
+            member.rate = news(member.rate, rate);
+        }
+    }
+
+    /// Bytes of a block that takes [`BLOCK_SECONDS`] at the source whose places are the fastest: smaller ones would cost that
+    /// one round trips, while larger ones at slow sources are taken over by others.
+    pub(super) fn block_bytes(&self) -> u64 {
+        let rates = self.members.iter().filter(|member| !member.gone).filter_map(|member| member.rate);
+        let fastest = rates.reduce(f64::max);
+        // Beyond all bounds it is the largest number.
+        fastest.map_or(FIRST_BLOCK_BYTES, |rate| (rate * BLOCK_SECONDS) as u64)
     }
 
     /// A block is no longer wanted from there: it came from elsewhere.
@@ -297,6 +321,28 @@ mod tests {
         assert_eq!(shares.overdue(late), Some(0));
         shares.leave(0);
         assert_eq!((shares.overdue(late), shares.present(), shares.place(&[])), (None, 1, Some(1)));
+    }
+
+    #[test]
+    fn blocks_take_as_long_as_they_should_at_the_fastest_source() {
+        let mut shares = Shares::default();
+        let start = Instant::now();
+        let gives = |shares: &mut Shares, member, bytes, seconds| {
+            let attempt = shares.begin(member, 0, start);
+            shares.done(attempt, bytes, start + Duration::from_secs_f64(seconds));
+        };
+        shares.join(4);
+        shares.join(4);
+        assert_eq!(shares.block_bytes(), FIRST_BLOCK_BYTES);
+        gives(&mut shares, 0, 1_000_000, 4.0);
+        assert_eq!(shares.block_bytes(), 125_000);
+        gives(&mut shares, 1, 1_000_000, 0.1);
+        assert_eq!(shares.block_bytes(), 5_000_000);
+        // What came from elsewhere in the meantime tells nothing.
+        gives(&mut shares, 1, 0, 100.0);
+        assert_eq!(shares.block_bytes(), 5_000_000);
+        shares.leave(1);
+        assert_eq!(shares.block_bytes(), 125_000);
     }
 
     #[test]
