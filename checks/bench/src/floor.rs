@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use wire::xroot::header::HandshakeReply;
 use wire::xroot::limits::{HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
 use wire::xroot::{RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
@@ -22,6 +23,8 @@ const LISTENER: u64 = u64::MAX;
 const BUFFER_BYTES: usize = 64 << 10;
 /// The length of what is not a file: every offset is in it.
 const ENDLESS: u64 = 1 << 40;
+/// How long it looks for the next request when it polls.
+const POLLING_TIME: Duration = Duration::from_micros(50);
 
 struct Connection {
     socket: TcpStream,
@@ -35,8 +38,9 @@ struct Connection {
     wants_room: bool,
 }
 
-/// Serves until killed; prints `port N` when it listens.
-pub(crate) fn serve(file: Option<&Path>) -> anyhow::Result<()> {
+/// Serves until killed; prints `port N` when it listens. Polling, it looks for the next request for a moment before it
+/// sleeps, as our server does when it is told to.
+pub(crate) fn serve(file: Option<&Path>, polling: bool) -> anyhow::Result<()> {
     let file = file.map(File::open).transpose().context("cannot open the file to serve")?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     listener.set_nonblocking(true)?;
@@ -46,9 +50,14 @@ pub(crate) fn serve(file: Option<&Path>) -> anyhow::Result<()> {
     let mut connections: Slab<Connection> = Slab::new();
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut ready: Vec<Readiness> = Vec::new();
+    let mut last = Instant::now();
     loop {
         ready.clear();
-        ready.extend(poller.wait(None)?);
+        let awake = polling && last.elapsed() < POLLING_TIME;
+        ready.extend(poller.wait(awake.then_some(Duration::ZERO))?);
+        if polling && !ready.is_empty() {
+            last = Instant::now();
+        }
         for ready in &ready {
             if ready.token == LISTENER {
                 while let Ok((socket, _)) = listener.accept() {

@@ -100,6 +100,9 @@ pub(crate) struct Options {
     /// Be the bare server: the floor, but reads are of this file.
     #[arg(long, hide = true, value_name = "FILE")]
     bare: Option<PathBuf>,
+    /// As one of them, look for the next request for a moment before sleeping.
+    #[arg(long, hide = true)]
+    polling: bool,
     /// Be so many nodes of a cluster.
     #[arg(long, hide = true, requires = "agents_are")]
     agents: Option<usize>,
@@ -147,7 +150,7 @@ fn main() -> ExitCode {
 fn work() -> anyhow::Result<ExitCode> {
     let options = Options::parse();
     if options.floor || options.bare.is_some() {
-        floor::serve(options.bare.as_deref())?;
+        floor::serve(options.bare.as_deref(), options.polling)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let (Some(count), Some(kind)) = (options.agents, options.agents_are) {

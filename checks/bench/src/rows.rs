@@ -5,6 +5,7 @@
 
 use crate::clients::{Errand, From};
 use crate::figures::{Figure, Goal};
+use crate::servers::POLLING;
 use crate::site::{self, Files};
 
 /// A load.
@@ -286,7 +287,6 @@ fn small_reads() -> Vec<Row> {
 
 /// The generator does not sleep: how long its own processor takes to wake up is not what is asked.
 fn single_connection() -> Vec<Row> {
-    const POLLING: &str = "scalla.polling on";
     let row =
         |name, title, options, goals: &[Goal]| bench(name, title, "read", "/big", options, goals).bare();
     vec![

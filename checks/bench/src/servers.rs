@@ -14,6 +14,8 @@ use crate::site;
 
 /// Debian's server.
 pub(crate) const XROOTD: &str = "/usr/bin/xrootd";
+/// Has ours poll; the floor does it, too, then.
+pub(crate) const POLLING: &str = "scalla.polling on";
 
 /// Which server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,12 +109,15 @@ impl<'d> Fleet<'d> {
                     vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?]
                 }
                 Cast::Servers => {
-                    let mut servers =
-                        vec![self.ours(setting, "ours")?, self.theirs(setting, "theirs")?, self.floor()?];
+                    let mut servers = vec![
+                        self.ours(setting, "ours")?,
+                        self.theirs(setting, "theirs")?,
+                        self.floor(setting)?,
+                    ];
                     // Only loads that read it have the file.
                     let file = self.data.tree(setting.tmpfs).join("big");
                     if file.exists() {
-                        servers.push(self.bare(&file)?);
+                        servers.push(self.bare(setting, &file)?);
                     }
                     servers
                 }
@@ -164,15 +169,15 @@ impl<'d> Fleet<'d> {
         Ok(Server::alone(running, port, Side::Theirs))
     }
 
-    fn floor(&self) -> anyhow::Result<Server> {
+    fn floor(&self, setting: &Setting) -> anyhow::Result<Server> {
         self.own("floor", Side::Floor, |command, _| {
-            command.arg("--floor");
+            command.arg("--floor").args(polls(setting).then_some("--polling"));
         })
     }
 
-    fn bare(&self, file: &Path) -> anyhow::Result<Server> {
+    fn bare(&self, setting: &Setting, file: &Path) -> anyhow::Result<Server> {
         self.own("bare", Side::Bare, |command, _| {
-            command.arg("--bare").arg(file);
+            command.arg("--bare").arg(file).args(polls(setting).then_some("--polling"));
         })
     }
 
@@ -217,6 +222,11 @@ impl<'d> Fleet<'d> {
         let port = running.wait_for(&log, |text| text.strip_prefix("port ")?.lines().next()?.parse().ok())?;
         Ok(Server::alone(running, port, side))
     }
+}
+
+/// Do ours look for the next request before they sleep?
+fn polls(setting: &Setting) -> bool {
+    setting.ours.contains(&POLLING)
 }
 
 /// A port that was free a moment ago, for programs that do not say which one the kernel gave them.
