@@ -221,9 +221,10 @@ impl Crowd {
         (self.0.places + 1) * self.0.most
     }
 
-    /// Bytes of a block that the sources are best asked for now.
-    pub(super) fn block_bytes(&self) -> u64 {
-        self.0.state().shares.block_bytes()
+    /// Places for blocks at its sources, and the bytes of a block that these are best asked for now.
+    pub(super) fn asked_best(&self) -> (u64, u64) {
+        let state = self.0.state();
+        (state.shares.places() as u64, state.shares.block_bytes())
     }
 
     /// What each source gave.

@@ -77,7 +77,7 @@ struct Plan {
     next: u64,
     /// The end, when it is known.
     size: Option<u64>,
-    /// Lanes to several sources that share what is left: with chunks as large as ever, those that are slow would still
+    /// Places at several sources that share what is left: with chunks as large as ever, those that are slow would still
     /// be at theirs when the others have nothing left to do.
     sharers: u64,
     /// Bytes of a chunk that these sources are best asked for.
@@ -183,7 +183,6 @@ impl Pump {
     pub(super) async fn run(self: &Arc<Self>, lanes: usize) -> Result<u64, CopyError> {
         let mut least = self.chunk_bytes.max(1) as u64;
         if matches!(self.source.from, From::Many(_)) {
-            self.plan().sharers = lanes as u64;
             least = least.min(SHARED_BYTES_MIN);
         }
         let chunks = self.source.size.map(|size| size.div_ceil(least).max(1));
@@ -300,7 +299,7 @@ impl Pump {
             let step = {
                 let mut plan = self.plan();
                 if let From::Many(crowd) = &self.source.from {
-                    plan.wanted = crowd.block_bytes();
+                    (plan.sharers, plan.wanted) = crowd.asked_best();
                 }
                 plan.step(self.chunk_bytes.max(1) as u64, self.ahead)
             };

@@ -131,6 +131,11 @@ impl Shares {
         }
     }
 
+    /// Places at the sources that are not given up.
+    pub(super) fn places(&self) -> usize {
+        self.members.iter().filter(|member| !member.gone).map(|member| member.places).sum()
+    }
+
     /// Bytes of a block that takes [`BLOCK_SECONDS`] at the source whose places are the fastest: smaller ones would cost that
     /// one round trips, while larger ones at slow sources are taken over by others.
     pub(super) fn block_bytes(&self) -> u64 {
@@ -341,8 +346,9 @@ mod tests {
         // What came from elsewhere in the meantime tells nothing.
         gives(&mut shares, 1, 0, 100.0);
         assert_eq!(shares.block_bytes(), 5_000_000);
+        assert_eq!(shares.places(), 8);
         shares.leave(1);
-        assert_eq!(shares.block_bytes(), 125_000);
+        assert_eq!((shares.block_bytes(), shares.places()), (125_000, 4));
     }
 
     #[test]
