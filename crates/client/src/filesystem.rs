@@ -77,10 +77,7 @@ impl FileSystem {
         path: &str,
         argument: impl Fn(&Url) -> String + Sync,
     ) -> Result<Arrived, Error> {
-        let request = |url: &Url, _: bool| {
-            let (args, fhandle) = ([argument(url).as_bytes(), b"\0"].concat(), FileHandle::default());
-            Encoded::new(&Request::Query(Query { infotype: QueryType::CKSUM, fhandle, args: &args }))
-        };
+        let request = |url: &Url, _: bool| query(QueryType::CKSUM, &argument(url));
         let url = self.url.with_path(path);
         let mut route = Route::new(&self.client, &url, self.end_of_summing());
         let ask = Ask { name: "checksum", repeatable: true, slow: true, request: &request };
@@ -335,31 +332,11 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn query(&self, infotype: QueryType, argument: &str) -> Result<Vec<u8>, Error> {
-        let args = [argument.as_bytes(), b"\0"].concat();
-        let request = |_: &Url, _: bool| {
-            let fhandle = FileHandle::default();
-            Encoded::new(&Request::Query(Query { infotype, fhandle, args: &args }))
-        };
         let path = if argument.starts_with('/') { argument } else { "/" };
         if infotype == QueryType::CKSUM {
             return Ok(self.ask_checksum(path, |_| argument.to_owned()).await?.received.body);
         }
-        Ok(self.ask("query", path, true, request).await?.received.body)
-    }
-
-    async fn query_path<T>(
-        &self,
-        name: &'static str,
-        infotype: QueryType,
-        path: &str,
-        parse: impl Fn(&[u8]) -> Result<T, Cause>,
-    ) -> Result<T, Error> {
-        let request = |target: &str| {
-            let args = [target.as_bytes(), b"\0"].concat();
-            let fhandle = FileHandle::default();
-            Encoded::new(&Request::Query(Query { infotype, fhandle, args: &args }))
-        };
-        self.get(name, path, request, parse).await
+        Ok(self.ask("query", path, true, |_, _| query(infotype, argument)).await?.received.body)
     }
 
     /// The checksum of a file, of this type or the server's first. The server may compute it, which takes long: it is waited
@@ -379,7 +356,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn space(&self, path: &str) -> Result<SpaceInfo, Error> {
-        self.query_path("space", QueryType::SPACE, path, SpaceInfo::parse).await
+        self.get("space", path, |target| query(QueryType::SPACE, target), SpaceInfo::parse).await
     }
 
     /// Values of the server's configuration, one for each key; `None` for what it does not know or has not set.
@@ -499,6 +476,11 @@ impl FileSystem {
 fn stat(target: &str, options: StatOptions) -> Encoded {
     let (wants, fhandle) = (StatWants::NONE, FileHandle::default());
     Encoded::new(&Request::Stat(Stat { options, wants, fhandle, path: target.as_bytes() }))
+}
+
+fn query(infotype: QueryType, argument: &str) -> Encoded {
+    let args = [argument.as_bytes(), b"\0"].concat();
+    Encoded::new(&Request::Query(Query { infotype, fhandle: FileHandle::default(), args: &args }))
 }
 
 /// A path with one more element of cgi.
