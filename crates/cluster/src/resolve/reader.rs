@@ -75,10 +75,14 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let mut location = self.known(path, now, true)?;
+        let (mut location, unasked) = self.known(path, now)?;
+        let told = if location.have.is_empty() { SlotMask::EMPTY } else { self.cell.listed() };
+        if !unasked.within(told) {
+            return None;
+        }
         // Some were not asked, who have told what they have and of this file nothing. Whoever is chosen only for want of a
         // better one is not good enough then, and no other answer is than a place to read it.
-        let listed = self.is_open(&location, path);
+        let listed = !unasked.is_empty();
         location.querying |= listed;
         let question = Question { options, avoided: Avoided::default() };
         match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
@@ -103,7 +107,7 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let location = self.known(path, now, false)?;
+        let location = self.known(path, now).filter(|(_, unasked)| unasked.is_empty())?.0;
         let policy = self.shared.chooser.policy();
         match locate::judge(&self.cell, policy, &location, path, &options) {
             Verdict::Answer(answer) => Some(answer),
@@ -111,26 +115,17 @@ impl Reader {
         }
     }
 
-    /// Where a path is, if nobody who could have it is still to be asked. With `one`, where it is known somewhere, those that
-    /// have told of all their files are not.
-    fn known(&self, path: &[u8], now: Duration, one: bool) -> Option<Location> {
+    /// Where a path is, and who could have it and is still to be asked.
+    fn known(&self, path: &[u8], now: Duration) -> Option<(Location, SlotMask)> {
         let rights = self.cell.paths().rights(path)?;
         let known = self.shared.cache.lookup(path, now, self.cell.bounces());
         if let Some(shared) = self.shared.chooser.policy().shared {
             let location = known.or(shared.unchecked.then_some(Location::UNKNOWN))?;
-            return (shared.unchecked || !location.have.is_empty()).then_some(location);
+            return (shared.unchecked || !location.have.is_empty()).then_some((location, SlotMask::EMPTY));
         }
         let location = known?;
-        let told = if one && !location.have.is_empty() { self.cell.listed() } else { SlotMask::EMPTY };
-        let open = ((location.unasked & rights.read) - told).meets(self.cell.connected());
-        (!open).then_some(location)
-    }
-
-    /// Whether somebody who could have it was not asked.
-    fn is_open(&self, location: &Location, path: &[u8]) -> bool {
-        let rights = self.cell.paths().rights(path).unwrap_or_default();
-        let shared = self.shared.chooser.policy().shared.is_some();
-        !shared && (location.unasked & rights.read).meets(self.cell.connected())
+        let unasked = location.unasked & rights.read & self.cell.connected();
+        Some((location, unasked))
     }
 
     fn renew(&mut self) {
