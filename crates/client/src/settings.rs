@@ -185,9 +185,9 @@ settings! {
         aio_signal "AioSignal" = 0,
         /// Whether metalinks are read.
         metalink_processing "MetalinkProcessing" = 1,
-        /// Whether local metalinks are read.
+        /// Without effect: metalinks of this machine are read like others.
         local_metalink_file "LocalMetalinkFile" = 0,
-        /// Seconds to wait for one replica of a metalink.
+        /// Seconds for reading a metalink itself from a server.
         max_metalink_wait "MaxMetalinkWait" = 60,
         /// Whether a metalink's checksum is that of a ZIP member.
         zip_mtln_cksum "ZipMtlnCksum" = 0,

@@ -38,7 +38,7 @@ impl Copier {
         let bad = |error| CopyError::Metalink { place: place.to_string(), error };
         let bytes = match place {
             Place::Remote(url) => {
-                let seconds = self.client.settings().max_metalink_wait;
+                let seconds = self.client.settings().max_metalink_wait.max(1);
                 let read = tokio::time::timeout(Duration::from_secs(seconds), self.read_remote(url)).await;
                 let late = |_| Err(Error::new("read", url, Cause::TimedOut(seconds)));
                 read.unwrap_or_else(late).map_err(CopyError::source)?
