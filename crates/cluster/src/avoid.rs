@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 
 use crate::cell::{Cell, Child};
-use crate::slots::SlotMask;
+use crate::slots::{Slot, SlotMask};
 
 /// Tokens of a tried list that are looked at; what is behind them is only counted.
 pub const TRIED_MAX: usize = 128;
@@ -51,6 +51,12 @@ impl Avoided {
         avoided.last -= avoided.never;
         avoided
     }
+
+    /// Another child sits in `slot` now.
+    pub(crate) fn forget(&mut self, slot: Slot) {
+        self.never.remove(slot);
+        self.last.remove(slot);
+    }
 }
 
 fn matching(cell: &Cell, wanted: impl Fn(&Child) -> bool) -> SlotMask {
@@ -79,7 +85,6 @@ fn host_and_port(token: &str) -> (&str, Option<u16>) {
 mod tests {
     use super::*;
     use crate::fixtures::{cell, server};
-    use crate::slots::Slot;
 
     fn mask(slots: &[u8]) -> SlotMask {
         slots.iter().filter_map(|slot| Slot::new(*slot)).collect()

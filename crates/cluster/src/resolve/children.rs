@@ -91,6 +91,14 @@ impl Resolver {
         self.mute.remove(slot);
         self.unheard.remove(&slot);
         self.stirred = true;
+        if self
+            .cell
+            .child(slot)
+            .is_none_or(|before| before.interfaces != child.interfaces || before.port != child.port)
+        {
+            let held = self.held.iter_mut().map(|held| &mut held.waiter);
+            self.queries.all_waiters().chain(held).for_each(|waiter| waiter.forget(slot));
+        }
         self.cell.join(slot, child, exports);
         self.shared.publish(&self.cell);
         // What its predecessor was asked nobody will answer.

@@ -18,7 +18,7 @@ pub const HOLD: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub(super) struct Held {
     path: Arc<[u8]>,
-    waiter: Waiter,
+    pub(super) waiter: Waiter,
 }
 
 impl Resolver {

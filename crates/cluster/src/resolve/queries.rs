@@ -11,7 +11,7 @@ use slab::Slab;
 
 use super::select::Question;
 use crate::request::LocateOptions;
-use crate::slots::SlotMask;
+use crate::slots::{Slot, SlotMask};
 
 /// Queries under way at most; beyond, clients are told to come again.
 pub const QUERIES_MAX: usize = 1 << 16;
@@ -44,6 +44,13 @@ pub(super) struct Waiter {
 impl Waiter {
     pub(super) const fn new(token: Token, wish: Wish) -> Self {
         Self { token, wish, held_until: None }
+    }
+
+    /// Another child sits in `slot` now than when it was asked for: whoever avoids its predecessor does not avoid it.
+    pub(super) fn forget(&mut self, slot: Slot) {
+        if let Wish::Select(question) = &mut self.wish {
+            question.avoided.forget(slot);
+        }
     }
 }
 
@@ -130,6 +137,11 @@ impl Queries {
             self.queries.get_mut(id).map(|query| std::mem::take(&mut query.waiters)).unwrap_or_default();
         self.waiters -= taken.len();
         taken
+    }
+
+    /// All who wait. Looks at all queries.
+    pub(super) fn all_waiters(&mut self) -> impl Iterator<Item = &mut Waiter> {
+        self.queries.iter_mut().flat_map(|(_, query)| &mut query.waiters)
     }
 
     /// Those with these tokens, which are in order, do not wait any more. Looks at all queries.

@@ -67,6 +67,25 @@ fn a_real_supervisor_out_of_service_that_says_nothing_has_lost_what_it_had() {
 }
 
 #[test]
+fn whoever_avoids_a_child_does_not_avoid_the_next_in_its_slot() {
+    let exports = Export::parse_list(b"w /").unwrap();
+    for (next, sent) in [(7, Some(0)), (0, None)] {
+        let mut stage = Stage::new(2);
+        let remove = SelectOptions { intent: Intent::Update, name_only: true, ..SelectOptions::default() };
+        assert_eq!(stage.select(1, "/f", remove, "server0"), None);
+        let now = stage.now;
+        stage.machine.join(slot(0), server(next), &exports, now, &mut stage.actions);
+        stage.not_here(&[1], "/f");
+        stage.have(0, "/f");
+        let answer = stage.answer();
+        match sent {
+            Some(slot) => assert_eq!(sent_to(&answer), slot),
+            None => assert_eq!(code(&answer), 1, "the same server with other paths"),
+        }
+    }
+}
+
+#[test]
 fn a_freed_slot_does_not_count() {
     let mut stage = Stage::new(2);
     stage.learn("/f", &[0]);
