@@ -20,8 +20,8 @@ const MUTE: Duration = Duration::from_secs(60);
 pub struct ResolveSettings {
     /// How long silence of a child that never says "not here" is listened to.
     pub silence: Duration,
-    /// A server that promised to say "not here", and is asked but says nothing of any file for so long, is not well: from
-    /// then on its silence is listened to as that of a real daemon, until it says a word.
+    /// A server that promised to say "not here", and answers nothing that it is asked for so long, is not well: from then on
+    /// its silence is listened to as that of a real daemon, until it answers. What it tells unasked does not count.
     pub mute: Duration,
     /// How long a request is held that rests on children which are expected: too few are there, or one was just lost.
     pub hold: Duration,

@@ -82,8 +82,8 @@ pub struct Resolver {
     held: Vec<Held>,
     /// Something changed that they may have waited for.
     stirred: bool,
-    /// Servers that did not keep their promise to say "not here": until they say a word their silence is listened to as
-    /// that of real daemons.
+    /// Servers that did not keep their promise to say "not here": until they answer their silence is listened to as that
+    /// of real daemons.
     mute: SlotMask,
     /// Since when servers have left questions unanswered.
     unheard: HashMap<Slot, Duration>,
@@ -387,13 +387,19 @@ impl Resolver {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        self.mute.remove(slot);
-        self.unheard.remove(&slot);
         let Some(id) = query else { return };
-        if let Some(query) = self.queries.get_mut(id) {
+        if let Some(query) = self.queries.get_mut(id).filter(|query| query.outstanding.contains(slot)) {
             query.outstanding.remove(slot);
+            self.trust(slot);
         }
         self.settle(id, why, now, actions);
+    }
+
+    /// A child is taken at its word to say "not here": it joins, or answers what it was asked. News are no answers: a server may
+    /// tell of all that its clients make, and still be silent when it is asked.
+    fn trust(&mut self, slot: Slot) {
+        self.mute.remove(slot);
+        self.unheard.remove(&slot);
     }
 
     /// Children that are taken at their word to say "not here".

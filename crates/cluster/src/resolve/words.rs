@@ -131,6 +131,8 @@ impl Resolver {
     pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
         self.shared.cache.update(path, now, self.cell.bounces(), |location| location.absent(slot));
+        // However late: it says so only when it was asked.
+        self.trust(slot);
         self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
     }
 }

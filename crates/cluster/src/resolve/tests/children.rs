@@ -275,3 +275,22 @@ fn one_that_stood_by_is_asked_what_the_one_before_it_was_asked() {
     stage.have(7, "/f");
     assert_eq!(sent_to(&stage.answer()), 7);
 }
+
+#[test]
+fn one_that_never_answered_is_taken_at_its_word_again_when_it_is_back() {
+    let mut stage = Stage::new(0);
+    stage.machine.settings.mute = Duration::ZERO;
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(1))));
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.pass(10.0);
+    assert_eq!(stage.answer(), seconds(5));
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.pass(5.0);
+    assert_eq!(code(&stage.answer()), 1, "it is listened to as a real daemon");
+    follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(2))));
+    assert_eq!(stage.read(1, "/g"), None);
+    stage.pass(5.0);
+    assert_eq!(stage.answered(), [], "its silence means nothing");
+    stage.not_here(&[7], "/g");
+    assert_eq!(code(&stage.answer()), 1);
+}

@@ -4,7 +4,7 @@ use super::*;
 use crate::request::LocateOptions;
 use crate::tree::{Address, ChildChange};
 
-/// A machine that holds requests for 30 s, and whose children have a minute to say a word.
+/// A machine that holds requests for 30 s, and whose children have a minute to answer.
 fn patient(servers: u8, has_parents: bool) -> Stage {
     let mut stage = Stage::with(cell(servers), Policy::default(), has_parents);
     let settings = ResolveSettings::default();
@@ -211,11 +211,40 @@ fn a_server_that_never_answers_does_not_hold_up_the_others_for_ever() {
     sent_to(&stage.answer());
     assert_eq!(stage.read(2, "/g"), None);
     stage.not_here(&[0], "/g");
-    // Until it says a word.
+    // Until it answers.
     stage.not_here(&[1], "/g");
     assert_eq!(code(&stage.answer()), 1);
     assert_eq!(stage.read(3, "/h"), None);
     stage.not_here(&[0], "/h");
     stage.pass(5.0);
     assert_eq!(stage.answered(), [], "its silence means nothing again");
+}
+
+#[test]
+fn news_of_a_server_that_never_answers_are_no_answers() {
+    let mut stage = patient(2, false);
+    stage.learn("/news", &[]);
+    let silent_for = |stage: &mut Stage, path: &str, seconds: f64| {
+        assert_eq!(stage.intend(1, path, Intent::Create), None);
+        stage.not_here(&[0], path);
+        stage.pass(seconds);
+        stage.answer()
+    };
+    while stage.now < Duration::from_secs(60) {
+        assert_eq!(silent_for(&mut stage, "/f", 10.0), seconds(5));
+        stage.have(1, "/news");
+        stage.gone(1, "/news");
+    }
+    sent_to(&silent_for(&mut stage, "/f", 5.0));
+    // Clients make files there, and it tells of them.
+    stage.change(0, |child| child.state.draining = true);
+    for path in ["/g", "/h"] {
+        assert_eq!(sent_to(&silent_for(&mut stage, path, 5.0)), 1, "nobody else waits a minute for each");
+        stage.have(1, path);
+    }
+    // That it has what it is asked for is an answer.
+    assert_eq!(stage.read(2, "/i"), None);
+    stage.have(1, "/i");
+    assert_eq!(sent_to(&stage.answer()), 1);
+    assert_eq!(silent_for(&mut stage, "/j", 10.0), seconds(5), "its silence means nothing again");
 }
