@@ -57,7 +57,7 @@ def goes_to(area, name, path):
         return new_file(area) == name and xrdfs(area.cluster.man, "cat", area / path).ok().out == name
 
     wait_until(lambda: all(used() for _ in range(4)), 60)
-    assert all(used() for _ in range(2))
+    assert all(used() for _ in range(3))
 
 
 @pytest.mark.parametrize("weight", WEIGHTS)
