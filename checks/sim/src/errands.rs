@@ -10,6 +10,7 @@ use crate::lot::Lot;
 use crate::own::Manner;
 use crate::talk::{Name, Wish};
 use crate::world::World;
+use cluster::tree::limits;
 
 /// Operations of a bad minute.
 const OPERATIONS: u64 = 120;
@@ -217,6 +218,16 @@ impl Errands {
         let found = if self.silence { FOUND_SILENT } else { FOUND_OWN };
         let end = world.now + found;
         world.run(end, |world| world.unfinished().next().is_none());
+        // What is nowhere may have been at a server that was lost, and sits below a real supervisor by now, which does not say
+        // so: that one is waited for as long as its place is kept.
+        let mut open =
+            world.operations.iter().skip(first).zip(&expected).filter(|(one, _)| one.end.is_none());
+        let is_kept =
+            |(one, ends): (&Operation, &Vec<End>)| *ends == [End::Missing] && world.keeps_places(one.at);
+        if self.silence && open.all(is_kept) {
+            let end = world.now + limits::DROP;
+            world.run(end, |world| world.unfinished().next().is_none());
+        }
         Self::sound(world, first)?;
         for (operation, expected) in world.operations.iter().skip(first).zip(expected) {
             if !matches!(&operation.end, Some((_, end)) if expected.contains(end)) {

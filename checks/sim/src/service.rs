@@ -313,6 +313,14 @@ impl World {
         )
     }
 
+    /// Whether a host of our own keeps places for children that it has lost.
+    pub fn keeps_places(&self, host: usize) -> bool {
+        let Some(Machine::Own(own)) = self.hosts.get(host).and_then(|host| host.machine.as_ref()) else {
+            return false;
+        };
+        own.node.members().is_some_and(|members| members.used() != members.online())
+    }
+
     /// Operations that have not ended.
     pub fn unfinished(&self) -> impl Iterator<Item = &Operation> {
         self.operations.iter().filter(|operation| operation.end.is_none())
