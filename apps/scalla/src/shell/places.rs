@@ -30,13 +30,10 @@ pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, 
 
 /// The same of something that is copied, which may have wildcards at a server.
 pub(super) fn source(text: &str, side: Side, context: &Context) -> Result<Place, String> {
-    match place(text, side, context)? {
+    match (place(text, side, context)?, context.quoted.at_server(text)) {
         // A copy resolves wildcards by itself, so it has to be told which are none.
-        Place::Remote(_) => match context.quoted.at_server(text) {
-            Some(pattern) => place(&pattern, side, context),
-            None => place(text, side, context),
-        },
-        place => Ok(place),
+        (Place::Remote(_), Some(pattern)) => place(&pattern, side, context),
+        (found, _) => Ok(found),
     }
 }
 

@@ -113,10 +113,7 @@ async fn open_mirror(client: &Client, metalink: &Metalink) -> Result<File, Statu
     for url in metalink.urls.iter().filter(|url| url.scheme != Scheme::File) {
         let opened = async {
             let file = client.open(url, &OpenWith::read()).await?;
-            let size = match file.stat_at_open() {
-                Some(stat) => stat.size,
-                None => file.stat().await?.size,
-            };
+            let size = file.known_stat().await?.size;
             Ok::<_, Error>((file, size))
         };
         last = match opened.await {
@@ -151,10 +148,7 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
             Err(CopyError::Metalink { .. }) => return Err(Status::no_replicas(None)),
             Err(_) => return Err(Status::response(ErrorCode::FS_ERROR, "Could not load the Metalink file.")),
         };
-        let size = match file.stat_at_open() {
-            Some(stat) => stat.size,
-            None => file.stat().await?.size,
-        };
+        let size = file.known_stat().await?.size;
         let mut offset = size.saturating_sub(last.into());
         loop {
             let data = file.read(offset, CHUNK).await?;

@@ -68,10 +68,7 @@ pub(super) async fn open(
         Some(file) => file,
         None => client.open(url, &OpenWith::create().make_path()).await.map_err(CopyError::target)?,
     };
-    let bytes = match file.stat_at_open() {
-        Some(stat) => stat.size,
-        None => file.stat().await.map_err(CopyError::target)?.size,
-    };
+    let bytes = file.known_stat().await.map_err(CopyError::target)?.size;
     let before = Directory::read(&file, bytes).await.map_err(|error| match error {
         ArchiveError::Read(error) => CopyError::target(error),
         ArchiveError::Zip(error) => bad(error),

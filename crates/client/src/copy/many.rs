@@ -474,10 +474,7 @@ async fn find(client: &Client, url: &Url) -> Result<Vec<Url>, Error> {
 
 async fn open(client: &Client, url: &Url, with: &OpenWith) -> Result<Opened, Error> {
     let file = client.open(url, with).await?;
-    let stat = match file.stat_at_open() {
-        Some(stat) => stat,
-        None => file.stat().await?,
-    };
+    let stat = file.known_stat().await?;
     Ok(Opened { file, stat })
 }
 

@@ -108,10 +108,7 @@ impl Source {
                     Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(place.to_string()),
                     _ => CopyError::source(error),
                 })?;
-                let stat = match file.stat_at_open() {
-                    Some(stat) => stat,
-                    None => file.stat().await.map_err(CopyError::source)?,
-                };
+                let stat = file.known_stat().await.map_err(CopyError::source)?;
                 if stat.is_dir() {
                     return Err(CopyError::IsDirectory(place.to_string()));
                 }

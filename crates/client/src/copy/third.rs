@@ -182,10 +182,7 @@ fn with_cgi(url: &Url, elements: &str) -> Url {
 async fn look(client: &Client, source: &Url) -> Result<Seen, CopyError> {
     let url = with_cgi(source, "tpc.stage=placement");
     let file = client.open(&url, &OpenWith::read()).await.map_err(CopyError::source)?;
-    let stat = match file.stat_at_open() {
-        Some(stat) => stat,
-        None => file.stat().await.map_err(CopyError::source)?,
-    };
+    let stat = file.known_stat().await.map_err(CopyError::source)?;
     let mut at = file.location();
     at.cgi.remove("tpc.stage");
     file.close().await.ok();

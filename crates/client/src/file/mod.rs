@@ -129,6 +129,17 @@ impl File {
         self.opened().stat.clone()
     }
 
+    /// Its status as it was told at the open; asked for if it was not.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn known_stat(&self) -> Result<StatInfo, Error> {
+        match self.stat_at_open() {
+            Some(stat) => Ok(stat),
+            None => self.stat().await,
+        }
+    }
+
     /// How often it was opened again because its connection was lost.
     #[must_use]
     pub fn recoveries(&self) -> u64 {

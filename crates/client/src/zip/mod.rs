@@ -131,10 +131,7 @@ impl Archive {
     /// # Errors
     /// [`ArchiveError`].
     pub async fn open(file: &File) -> Result<Self, ArchiveError> {
-        let size = match file.stat_at_open() {
-            Some(stat) => stat.size,
-            None => file.stat().await.map_err(ArchiveError::Read)?.size,
-        };
+        let size = file.known_stat().await.map_err(ArchiveError::Read)?.size;
         let directory = Arc::new(Directory::read(file, size).await?);
         Ok(Self { file: file.clone(), directory })
     }
