@@ -152,6 +152,36 @@ fn root_may_become_another_user() {
 }
 
 #[test]
+fn what_root_left_behind_goes_to_the_user() {
+    if !is_root() {
+        return; // only root can
+    }
+    let scratch = Scratch::new("heir");
+    fs::set_permissions(scratch.path(""), fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(scratch.path("data"), Some(65534), Some(65534)).unwrap();
+    let serve = |more: &[&str]| {
+        let mut command = program("scalla", &scratch);
+        command.args(["serve", &scratch.text("data"), "--port", "0"]).args(more);
+        Server::start(&mut command)
+    };
+    // Root's own server, killed: its folders and its lock stay, and nobody but root may enter.
+    let server = serve(&[]);
+    fs::set_permissions(scratch.path("state/scalla"), fs::Permissions::from_mode(0o700)).unwrap();
+    drop(server);
+    let left = fs::read_dir(scratch.path("state/scalla")).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(fs::metadata(left.join(".scalla/xrootd.lock")).unwrap().uid(), 0, "the drop above is a kill");
+    let outside = scratch.write("outside", String::new());
+    std::os::unix::fs::symlink(&outside, left.join("link")).unwrap();
+
+    let server = serve(&["--user", "nobody"]);
+    assert_eq!(server.client().ask(3008, [0; 16], b"/made").0, 0);
+    for name in ["", ".scalla", ".scalla/xrootd.lock"] {
+        assert_eq!(fs::metadata(left.join(name)).unwrap().uid(), 65534, "{name}");
+    }
+    assert_eq!(fs::metadata(&outside).unwrap().uid(), 0, "links are not followed");
+}
+
+#[test]
 fn unknown_users_are_refused() {
     let scratch = Scratch::new("nouser");
     let output =

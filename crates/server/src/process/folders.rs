@@ -169,19 +169,47 @@ pub fn enter_home(home: Option<&Folder>, instance: Option<&str>) -> Result<PathB
 
 /// The admin folder of a server nobody gave one: one for each program and what it serves, so that its journals are found
 /// again by the next server of the same data and by no other. Below `$XDG_STATE_HOME/scalla`; without that, below
-/// `/var/lib/scalla` for root and `~/.local/state/scalla` for others. With `user`, to whom root will switch, it is created and given to that user now.
+/// `/var/lib/scalla` for root and `~/.local/state/scalla` for others. With `user`, to whom root will switch, it is created and
+/// given to that user now, with what a server that root ran as itself left there.
 ///
 /// # Errors
 /// [`FolderError::Failed`].
 pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBuf, FolderError> {
     let folder = state_base().join(state_name(effective));
-    if let Some(user) = user.filter(|_| User::is_root()) {
+    if User::is_root() {
         let failed = |error| FolderError::Failed(folder.clone(), error);
-        DirBuilder::new().recursive(true).mode(0o755).create(state_base()).map_err(failed)?;
-        make_folder(&folder, 0o700).map_err(failed)?;
-        std::os::unix::fs::chown(&folder, Some(user.uid()), Some(user.gid())).map_err(failed)?;
+        let base = state_base();
+        DirBuilder::new().recursive(true).mode(0o755).create(&base).map_err(failed)?;
+        if let Some(user) = user {
+            // What is below it is closed by itself; this one has to let the user through.
+            let mode = fs::metadata(&base).map_err(failed)?.mode();
+            if mode & 0o011 != 0o011 {
+                fs::set_permissions(&base, fs::Permissions::from_mode(mode | 0o055)).map_err(failed)?;
+            }
+            make_folder(&folder, 0o700).map_err(failed)?;
+            hand_over(&folder, user).map_err(failed)?;
+        }
     }
     Ok(folder)
+}
+
+/// Gives a folder of root's, and what an earlier server of root's left in it, to the user.
+///
+/// One that is not root's is left as it is: who owns it may have put links into it that lead to files of others.
+fn hand_over(folder: &Path, user: &User) -> io::Result<()> {
+    if fs::symlink_metadata(folder)?.uid() != 0 {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            hand_over(&entry.path(), user)?;
+        } else {
+            std::os::unix::fs::lchown(entry.path(), Some(user.uid()), Some(user.gid()))?;
+        }
+    }
+    // Last: whoever comes after an interruption finds that there is something left to do.
+    std::os::unix::fs::chown(folder, Some(user.uid()), Some(user.gid()))
 }
 
 /// The admin folders of [`state_folder`] that exist, of this user.
