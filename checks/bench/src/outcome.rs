@@ -149,11 +149,21 @@ impl Outcome {
 
     /// What a goal asks about, and whether it is met; `None` when it was not measured.
     pub(crate) fn judge(&self, goal: &Goal) -> Option<(f64, bool)> {
-        let value = match goal.basis {
-            Basis::Ratio => self.ratio(Side::Ours, Side::Theirs, goal.figure)?,
-            Basis::Ours => self.median(Side::Ours, goal.figure)?,
-        };
+        let value = self.asked(goal, Side::Ours)?;
         Some((value, goal.is_met(value)))
+    }
+
+    /// What the bare server, or else the floor, gives for what a goal asks about: where that misses it, the kernel does.
+    pub(crate) fn floor_of(&self, goal: &Goal) -> Option<f64> {
+        let side = if self.bare.is_empty() { Side::Floor } else { Side::Bare };
+        self.asked(goal, side)
+    }
+
+    fn asked(&self, goal: &Goal, side: Side) -> Option<f64> {
+        match goal.basis {
+            Basis::Ratio => self.ratio(side, Side::Theirs, goal.figure),
+            Basis::Ours => self.median(side, goal.figure),
+        }
     }
 }
 

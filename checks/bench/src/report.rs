@@ -258,7 +258,8 @@ fn summary(outcomes: &[Outcome]) -> String {
 
 /// A row for each goal, the heading first.
 fn goals(outcomes: &[Outcome]) -> Vec<Vec<String>> {
-    let mut rows = vec![["load", "goal", "is", "met", "ours", "theirs"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["load", "goal", "is", "met", "the floor is", "ours", "theirs"].map(str::to_owned).to_vec()];
     for outcome in outcomes {
         for goal in &outcome.goals {
             let value = |side| {
@@ -272,7 +273,9 @@ fn goals(outcomes: &[Outcome]) -> Vec<Vec<String>> {
                 (None, None) => ("not measured".to_owned(), "**no**"),
             };
             let name = format!("`{}`", outcome.name);
-            rows.push(vec![name, goal.text(), is, met.to_owned(), value(Side::Ours), value(Side::Theirs)]);
+            let floor = outcome.floor_of(goal).map_or_else(|| "-".to_owned(), |value| goal.show(value));
+            let values = [value(Side::Ours), value(Side::Theirs)];
+            rows.push([name, goal.text(), is, met.to_owned(), floor].into_iter().chain(values).collect());
         }
     }
     rows
@@ -303,8 +306,8 @@ mod tests {
             goals: vec![Goal::at_most(Figure::Cpu, 0.5), Goal::at_most(Figure::Cpu, 5.0).of_ours()],
             ours: if error.is_some() { Vec::new() } else { runs(ours) },
             theirs: runs(8.0),
-            floor: Vec::new(),
-            bare: Vec::new(),
+            floor: runs(2.0),
+            bare: if name == "bad" { runs(3.2) } else { Vec::new() },
             error: error.map(str::to_owned),
         };
         Results {
@@ -344,10 +347,10 @@ mod tests {
         let text = markdown(&results());
         for line in [
             "3 of 6 goals are met. Missed in `bad`, `broken`.",
-            "| `good` | CPU at most 0.50 | 0.50 | yes | 4.00 us | 8.00 us |",
-            "| `good` | CPU at most 5.00 us | 4.00 us | yes | 4.00 us | 8.00 us |",
-            "| `bad` | CPU at most 0.50 | 0.60 | **no** | 4.80 us | 8.00 us |",
-            "| `broken` | CPU at most 0.50 | failed: a \\| b | **no** | - | 8.00 us |",
+            "| `good` | CPU at most 0.50 | 0.50 | yes | 0.25 | 4.00 us | 8.00 us |",
+            "| `good` | CPU at most 5.00 us | 4.00 us | yes | 2.00 us | 4.00 us | 8.00 us |",
+            "| `bad` | CPU at most 0.50 | 0.60 | **no** | 0.40 | 4.80 us | 8.00 us |",
+            "| `broken` | CPU at most 0.50 | failed: a \\| b | **no** | 0.25 | - | 8.00 us |",
             "* `good`: reads; ours with `scalla.polling on`",
         ] {
             assert!(text.lines().any(|is| is == line), "{line}\n{text}");

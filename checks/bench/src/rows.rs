@@ -489,6 +489,7 @@ fn crowds() -> Vec<Row> {
         .fresh(),
         Row {
             load: Load::Busy,
+            bare: true,
             ..bench(
                 "busy-2k",
                 "random reads of 2k, 2,000 connections",
