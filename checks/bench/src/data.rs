@@ -74,8 +74,8 @@ impl Data {
             data.generate(&data.tree(false).join("many/f%d"), &["--size", "100", "--files", MANY])?;
         }
         if loads(|load| matches!(load, Load::Located(_) | Load::Missing | Load::Restart)) {
-            let new = loads(|load| matches!(load, Load::Located(Files::New)));
-            site::spread(&data, if new { measurements } else { 0 })?;
+            let new = rows.iter().filter(|row| matches!(row.load, Load::Located(Files::New)));
+            site::spread(&data, new.map(|_| measurements).sum())?;
         }
         let large = |load: &Load| match load {
             Load::Download | Load::Upload => true,

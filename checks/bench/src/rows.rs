@@ -46,6 +46,8 @@ pub(crate) enum Cast {
     Servers,
     /// A manager and four servers, ours and theirs; what is measured is the manager.
     Clusters,
+    /// The same, but the servers are real ones below either manager.
+    Managers,
     /// A manager of ours alone, which nobody has found yet.
     Root,
     /// Ours alone, on the storage of [`crate::slow`].

@@ -105,9 +105,14 @@ impl<'d> Fleet<'d> {
                     vec![self.theirs(setting, "theirs")?.on(Side::Ours), self.theirs(setting, "theirs-too")?]
                 }
                 Cast::Limited => vec![self.limited(setting)?],
-                Cast::Clusters => {
-                    vec![site::start(self.data, Side::Ours)?, site::start(self.data, Side::Theirs)?]
-                }
+                Cast::Clusters => vec![
+                    site::start(self.data, Side::Ours, Side::Ours)?,
+                    site::start(self.data, Side::Theirs, Side::Theirs)?,
+                ],
+                Cast::Managers => vec![
+                    site::start(self.data, Side::Ours, Side::Theirs)?,
+                    site::start(self.data, Side::Theirs, Side::Theirs)?,
+                ],
                 Cast::Servers => {
                     let mut servers = vec![
                         self.ours(setting, "ours")?,

@@ -1,4 +1,4 @@
-//! Clusters: a manager and four servers, ours or real ones, from one configuration.
+//! Clusters: a manager and four servers, ours or real ones, or our manager above real ones, from one configuration.
 //!
 //! What is measured is the manager: the requests that end with it telling a client where to go.
 
@@ -62,6 +62,10 @@ pub(crate) fn rows() -> Vec<Row> {
         setting: setting.clone(),
         ..bench(name, title, "", "", "", goals)
     };
+    let mixed = |name, title, load, goals: &[Goal]| Row {
+        setting: Setting { cast: Cast::Managers, ..Setting::default() },
+        ..row(name, title, load, goals)
+    };
     vec![
         row(
             "redirect-known-c64",
@@ -86,6 +90,18 @@ pub(crate) fn rows() -> Vec<Row> {
             "stat of a file that does not exist, one connection",
             Load::Missing,
             &[Goal::at_most(Figure::P50, 20_000.0).of_ours()],
+        ),
+        mixed(
+            "redirect-known-mixed-c64",
+            "as redirect-known-c64, but the servers below either manager are real ones",
+            Load::Located(Files::Known),
+            &[Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)],
+        ),
+        mixed(
+            "redirect-first-mixed-c8",
+            "as redirect-first-c8, but the servers below either manager are real ones",
+            Load::Located(Files::New),
+            &[Goal::at_most(Figure::P50, 0.5)],
         ),
         Row {
             setting: Setting { cast: Cast::Root, ..Setting::default() },
@@ -175,14 +191,15 @@ impl Plan {
     }
 }
 
-/// Starts a cluster, and waits until the manager knows all servers.
-pub(crate) fn start(data: &Data, side: Side) -> anyhow::Result<Server> {
-    let plan = plan(data, if side == Side::Ours { "our-cluster" } else { "their-cluster" })?;
-    let mut all = plan.node(data, side, MANAGER)?;
-    let manager = all.iter().map(Running::pid).collect();
-    all.append(&mut plan.servers(data, side)?);
+/// Starts a manager of one side above servers of one, and waits until it knows all of them.
+pub(crate) fn start(data: &Data, manager: Side, servers: Side) -> anyhow::Result<Server> {
+    let whose = |side| if side == Side::Ours { "ours" } else { "theirs" };
+    let plan = plan(data, &format!("cluster-{}-above-{}", whose(manager), whose(servers)))?;
+    let mut all = plan.node(data, manager, MANAGER)?;
+    let pids = all.iter().map(Running::pid).collect();
+    all.append(&mut plan.servers(data, servers)?);
     await_servers(plan.port)?;
-    Server::of(all, manager, plan.port, side).context("a cluster without a process")
+    Server::of(all, pids, plan.port, manager).context("a cluster without a process")
 }
 
 /// Kills our manager and starts it again: seconds from the start of the new one until it sends a client on to a file.
