@@ -8,6 +8,7 @@ import places
 import tools
 from clients import MAKING, PATIENCE
 from test_cluster_status import expected_names, root_seen_from
+from test_cluster_supervisors import started_full
 from tools import data, wait_until
 
 PLAN = clusters.Plan("""
@@ -30,7 +31,15 @@ MIXED = clusters.Plan("""
     v6 server man
     both server man
 """)
-KINDS = {"man": (4, 6), "v4": (4,), "v6": (6,), "both": (4, 6)}
+# All servers are sent on to the supervisor.
+SENT_ON = clusters.Plan("""
+    man manager
+    sup supervisor man
+    v4 server man>sup
+    v6 server man>sup
+    both server man>sup
+""")
+KINDS = {"man": (4, 6), "sup": (4, 6), "v4": (4,), "v6": (6,), "both": (4, 6)}
 
 
 def run(cluster, program, *words, **environment):
@@ -78,6 +87,17 @@ def mixed(request):
     with places.Network((4, 6)) as network, clusters.Cluster(MIXED, request.param, places=network, kinds=KINDS) as cluster:
         cluster.clients = {"v4": network.make("client4", (4,)), "v6": network.make("client6", (6,)), "both": network.make("client46")}
         yield cluster.answering()
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("sent-on", SENT_ON, MIXES))
+def test_supervisor_is_named_by_a_kind_that_the_server_has(makers):
+    """A full manager names it to each server so that the server reaches it, though two of three have one kind of address."""
+    with places.Network((4, 6)) as network, \
+            started_full(clusters.Cluster(SENT_ON, makers, places=network, kinds=KINDS)) as cluster:
+        area = clusters.Area(cluster)
+        for server in ("v4", "v6", "both"):
+            area.put(f"on-{server}", server.encode(), server)
+            assert xrdcp(cluster, area.url(f"on-{server}"), "-").ok().out == server
 
 
 REACHED = {"v4": ["v4", "both"], "v6": ["v6", "both"], "both": ["v4", "v6", "both"]}

@@ -1,6 +1,8 @@
 """Supervisors between a manager and its servers: two that stand in for each other, and one to which a full manager sends those
 who find no place. In mixes of real daemons and ours."""
 
+import contextlib
+
 import pytest
 
 import clusters
@@ -54,11 +56,10 @@ def test_supervisor_killed(pair, tmp_path):
     assert area.get("new") == data(100_000)
 
 
-@pytest.mark.parametrize("makers", clusters.parameters("full", FULL, clusters.LEVELS))
-def test_full_manager_sends_servers_to_the_supervisor(makers, tmp_path):
-    """Its 64 places are taken by 63 servers that have nothing and the supervisor."""
+@contextlib.contextmanager
+def started_full(cluster):
+    """Starts a cluster with one place at its manager, for the supervisor: 63 servers that have nothing have the others."""
     crowd = None
-    cluster = clusters.Cluster(FULL, makers)
 
     def fill():
         nonlocal crowd
@@ -66,7 +67,17 @@ def test_full_manager_sends_servers_to_the_supervisor(makers, tmp_path):
         wait_until(lambda: len(cluster.man.children()) == SLOTS - 1)
 
     try:
-        cluster.start(between=fill)
+        yield cluster.start(between=fill)
+    finally:
+        cluster.remove()
+        if crowd:
+            crowd.stop()
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("full", FULL, clusters.LEVELS))
+def test_full_manager_sends_servers_to_the_supervisor(makers):
+    """What is two levels down is found, also when the supervisor was away."""
+    with started_full(clusters.Cluster(FULL, makers)) as cluster:
         area = clusters.Area(cluster)
         path = area.put("file", b"two levels down", "s1")
         assert sorted(cluster.named(xrdfs(cluster.man, "locate", "-d", path).ok().out)) == ["s1"]
@@ -74,10 +85,6 @@ def test_full_manager_sends_servers_to_the_supervisor(makers, tmp_path):
         cluster.sup.restart()
         cluster.formed()
         wait_until(lambda: xrdfs(cluster.man, "cat", path).out == "two levels down")
-    finally:
-        cluster.remove()
-        if crowd:
-            crowd.stop()
 
 
 def test_supervisor_without_servers_sends_clients_back(tmp_path):
