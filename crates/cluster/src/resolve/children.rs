@@ -67,7 +67,7 @@ impl Resolver {
                 if !fresh && before != member.link {
                     // Back, or another that stood by took its place: what was said over the old connection may be lost.
                     // Most likely its process was started anew, and is well.
-                    self.trust(slot);
+                    self.mute.anew(slot);
                     self.cell.doubt(slot);
                     self.shared.publish(&self.cell);
                     self.lost(slot, now, actions);
@@ -90,7 +90,7 @@ impl Resolver {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        self.trust(slot);
+        self.mute.anew(slot);
         self.stirred = true;
         if self
             .cell

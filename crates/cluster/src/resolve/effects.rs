@@ -21,7 +21,8 @@ pub struct ResolveSettings {
     /// How long silence of a child that never says "not here" is listened to.
     pub silence: Duration,
     /// A server that promised to say "not here", and answers nothing that it is asked for so long, is not well: from then on
-    /// its silence is listened to as that of a real daemon, until it answers. What it tells unasked does not count.
+    /// its silence is listened to as that of a real daemon, until it answers. What it tells unasked does not count. One that answers
+    /// nothing of a folder, but of others, has a disk that hangs: the same for that folder.
     pub mute: Duration,
     /// How long a request is held that rests on children which are expected: too few are there, or one was just lost.
     pub hold: Duration,

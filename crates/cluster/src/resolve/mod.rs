@@ -22,6 +22,7 @@ mod children;
 mod effects;
 mod held;
 mod locate;
+mod mute;
 mod queries;
 mod reader;
 mod seen;
@@ -43,6 +44,7 @@ pub use reader::{Reader, Shared};
 pub use seen::SharedFiles;
 
 use held::Held;
+use mute::Mute;
 use queries::{Queries, Waiter, Wish};
 use select::{Question, Verdict};
 use state::Heard;
@@ -82,11 +84,8 @@ pub struct Resolver {
     held: Vec<Held>,
     /// Something changed that they may have waited for.
     stirred: bool,
-    /// Servers that did not keep their promise to say "not here": until they answer their silence is listened to as that
-    /// of real daemons.
-    mute: SlotMask,
-    /// Since when servers have left questions unanswered.
-    unheard: HashMap<Slot, Duration>,
+    /// Servers that did not keep their promise to say "not here".
+    mute: Mute,
     /// Whether enough children are there, as the driver says.
     enough: bool,
     /// Until then a child that was lost, and whose slot is not kept, may come back.
@@ -130,8 +129,7 @@ impl Resolver {
             links: HashMap::new(),
             held: Vec::new(),
             stirred: false,
-            mute: SlotMask::EMPTY,
-            unheard: HashMap::new(),
+            mute: Mute::default(),
             enough,
             missed_until: None,
             empty_until: None,
@@ -325,7 +323,7 @@ impl Resolver {
 
     fn set_deadline(&mut self, id: usize) {
         let Some(query) = self.queries.get(id) else { return };
-        let silent = !(query.outstanding - (self.cell.definite() - self.mute)).is_empty();
+        let silent = !(query.outstanding - self.definite(&query.path)).is_empty();
         let times = if silent { 1 } else { PATIENCE };
         let deadline = query.asked + self.settings.silence * times;
         self.queries.set_deadline(id, deadline);
@@ -390,25 +388,20 @@ impl Resolver {
         let Some(id) = query else { return };
         if let Some(query) = self.queries.get_mut(id).filter(|query| query.outstanding.contains(slot)) {
             query.outstanding.remove(slot);
-            self.trust(slot);
+            // News are no answers: a server may tell of all that its clients make, and still be silent when it is asked.
+            self.mute.heard(slot, &query.path);
         }
         self.settle(id, why, now, actions);
     }
 
-    /// A child is taken at its word to say "not here": it joins, or answers what it was asked. News are no answers: a server may
-    /// tell of all that its clients make, and still be silent when it is asked.
-    fn trust(&mut self, slot: Slot) {
-        self.mute.remove(slot);
-        self.unheard.remove(&slot);
-    }
-
-    /// Children that are taken at their word to say "not here".
-    fn definite(&self) -> SlotMask {
-        self.cell.definite() - self.mute
+    /// Children that are taken at their word to say "not here" of a path.
+    fn definite(&self, path: &[u8]) -> SlotMask {
+        self.cell.definite() - self.mute.about(path)
     }
 
     fn time_is_up(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
-        let definite = self.definite();
+        let Some(path) = self.queries.get(id).map(|query| query.path.clone()) else { return };
+        let definite = self.definite(&path);
         let Some(query) = self.queries.get_mut(id) else { return };
         // Silence of those that promise no more means that they do not have it.
         let silent = query.outstanding - definite;
@@ -418,7 +411,6 @@ impl Resolver {
         let idle = |slot: &Slot| self.cell.child(*slot).is_some_and(|child| child.state.suspended);
         let lost: Vec<Slot> = silent.iter().filter(idle).collect();
         if !lost.is_empty() {
-            let path = query.path.clone();
             self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
                 lost.iter().for_each(|slot| location.absent(*slot));
             });
@@ -432,13 +424,10 @@ impl Resolver {
             return;
         }
         let silent = std::mem::take(&mut query.outstanding);
-        let (path, asked) = (query.path.clone(), query.asked);
+        let asked = query.asked;
         // What is below an inner node may be slow.
         for slot in silent & self.cell.servers() {
-            let since = *self.unheard.entry(slot).or_insert(asked);
-            if now.saturating_sub(since) >= self.settings.mute {
-                self.mute.insert(slot);
-            }
+            self.mute.missed(slot, &path, asked, now, self.settings.mute);
         }
         // Nobody else was asked where all see the same files.
         let shared = self.shared.chooser.policy().shared.is_some();

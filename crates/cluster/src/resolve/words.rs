@@ -132,7 +132,7 @@ impl Resolver {
         let Ok(path) = checked(path) else { return };
         self.shared.cache.update(path, now, self.cell.bounces(), |location| location.absent(slot));
         // However late: it says so only when it was asked.
-        self.trust(slot);
+        self.mute.heard(slot, path);
         self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
     }
 }

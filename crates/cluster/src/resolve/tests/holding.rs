@@ -248,3 +248,39 @@ fn news_of_a_server_that_never_answers_are_no_answers() {
     assert_eq!(sent_to(&stage.answer()), 1);
     assert_eq!(silent_for(&mut stage, "/j", 10.0), seconds(5), "its silence means nothing again");
 }
+
+#[test]
+fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
+    let mut stage = patient(2, false);
+    let silent_for = |stage: &mut Stage, path: &str, seconds: f64| {
+        assert_eq!(stage.intend(1, path, Intent::Create), None);
+        stage.not_here(&[0], path);
+        stage.pass(seconds);
+        stage.answered()
+    };
+    while stage.now < Duration::from_secs(60) {
+        assert_eq!(silent_for(&mut stage, "/hung/f", 10.0), [(1, seconds(5))]);
+        // Of its other disks it tells what it has, and what not.
+        let path = format!("/well/{:?}", stage.now);
+        assert_eq!(stage.read(2, &path), None);
+        stage.not_here(&[0, 1], &path);
+        assert_eq!(code(&stage.answer()), 1);
+    }
+    for path in ["/hung/f", "/hung/g"] {
+        let answered = silent_for(&mut stage, path, 5.0);
+        assert!(
+            matches!(answered[..], [(1, Answer::Redirect { .. })]),
+            "it is like a real daemon there: {answered:?}"
+        );
+    }
+    for path in ["/well/f", "/hung/below/f", "/hung"] {
+        assert_eq!(silent_for(&mut stage, path, 5.0), [], "its silence about other folders means nothing");
+        stage.not_here(&[1], path);
+        sent_to(&stage.answer());
+    }
+    // Until it answers there.
+    assert_eq!(stage.read(2, "/hung/h"), None);
+    stage.not_here(&[0, 1], "/hung/h");
+    assert_eq!(code(&stage.answer()), 1);
+    assert_eq!(silent_for(&mut stage, "/hung/i", 5.0), []);
+}
