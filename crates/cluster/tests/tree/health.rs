@@ -86,6 +86,18 @@ fn the_word_for_draining_never_reaches_a_real_parent() {
 }
 
 #[test]
+fn how_full_the_disks_are_is_told_as_measured_last_with_every_load() {
+    let (mut bench, link) = server();
+    let space = Space { total_mb: 1000, free_mb: 110, minimum_mb: 10, used_percent: 89, file_systems: 1 };
+    bench.node.set_space(space, false, &mut Vec::new());
+    bench.node.set_load(load(70), true, &mut Vec::new());
+    bench.event(Event::Connected { link });
+    let out = bench.says(link, reply(true));
+    let told = Message::Load { load: Load { disk: 89, ..load(70) }, free_mb: 110 };
+    assert!(sent(&out, link).contains(&told), "{out:?}");
+}
+
+#[test]
 fn a_parent_takes_figures_and_draining_from_its_children() {
     let mut bench = Bench::parent(Acceptor::Manager, |_| {});
     let (own, _) = bench.server("own", true);

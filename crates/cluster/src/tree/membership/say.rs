@@ -22,7 +22,10 @@ const JOINED_PER_REPORT: usize = 512;
 
 impl Membership {
     pub(super) fn load_message(&self) -> Message {
-        Message::Load { load: self.load, free_mb: self.settings.login.space.free_mb }
+        let space = self.settings.login.space;
+        // How full the disks are is told with the load, and measured with the space.
+        let load = Load { disk: space.used_percent, ..self.load };
+        Message::Load { load, free_mb: space.free_mb }
     }
 
     pub(super) fn avail_message(&self) -> Message {
