@@ -72,9 +72,13 @@ impl Which {
         let servers = live_servers(folder.as_deref());
         match (servers.as_slice(), &folder) {
             ([one], _) => Ok(one.socket.clone()),
-            ([], Some(folder)) => {
-                bail!("no server is running on the admin folder {}{}", folder.display(), hint(folder))
-            }
+            ([], Some(folder)) => bail!(match folder.read_dir() {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => format!(
+                    "the admin folder {} may not be read by this user: whose server it is, or root, can ask it",
+                    folder.display()
+                ),
+                _ => format!("no server is running on the admin folder {}{}", folder.display(), hint(folder)),
+            }),
             ([], None) => bail!(
                 "no server runs here for this user that was given no admin folder of its own; name the folder of the one you \
                  mean (--admin-path DIR), or start one: scalla serve DIR, scalla manager"

@@ -99,7 +99,14 @@ impl Engine {
             [] if status.host.eq_ignore_ascii_case(name) => Ok(Whom::Own),
             [] => {
                 let names: Vec<&str> = status.children.iter().map(|child| child.address.as_str()).collect();
-                let list = if names.is_empty() { "it has no children".to_owned() } else { names.join(", ") };
+                let above = status.parents.iter().chain(&status.managers).next();
+                let list = match (names.is_empty(), above) {
+                    (false, _) => format!("it has {}", names.join(", ")),
+                    (true, Some(above)) => {
+                        format!("it has no children: order it on the node's manager ({above})")
+                    }
+                    (true, None) => "it has no children".to_owned(),
+                };
                 Err(format!("{name} is no node that this one ({}) can give orders to; {list}", status.role))
             }
             several => {
