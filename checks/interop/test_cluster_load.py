@@ -93,6 +93,21 @@ def test_too_busy(makers):
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
+def test_affinity(makers):
+    """Everybody reads a file at the same one of the servers that have it, whoever had more clients; files are spread by their paths."""
+    with clusters.Cluster(clusters.PAIR, makers, settings="cms.sched affinity default strict\n") as cluster:
+        area = clusters.Area(cluster)
+        used = set()
+        for number in range(12):
+            for name in ("s1", "s2"):
+                path = area.put(f"file{number}", name.encode(), name)
+            found = {xrdfs(cluster.man, "cat", path).ok().out for _ in range(3)}
+            assert len(found) == 1, found
+            used |= found
+        assert used == {"s1", "s2"}
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("weights", clusters.PAIR, clusters.SIDES))
 def test_space_counts_for_new_files(makers, small_disk):
     """With the same load new files go to the emptier disk; readers go anywhere."""
     with Loads(makers, "cpu 1 space 100", trees={"s1": small_disk}) as cluster:
