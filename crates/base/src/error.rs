@@ -125,6 +125,13 @@ impl Error {
         let text = format!("Unable to {verb} {path}; {}", errno_text(&source));
         Self { kind: ErrorKind::from_io(&source), text, source: Some(source) }
     }
+
+    /// The same for another who has to hear of it.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        let number = self.source.as_ref().and_then(io::Error::raw_os_error);
+        Self { kind: self.kind, text: self.text.clone(), source: number.map(io::Error::from_raw_os_error) }
+    }
 }
 
 impl fmt::Display for Error {

@@ -7,7 +7,7 @@ use crate::inquiry::Locator;
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::shared::Shared;
 use crate::third_party::{ThirdParty, ThirdPartyParts};
-use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare};
+use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare, scan};
 use base::{Clock, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,9 +79,10 @@ impl Logical {
         let _ = self.shared.third_party.set(Arc::new(third));
     }
 
-    /// Removes unfinished files whose creators did not come back in time, and ends third-party copies whose other side does
-    /// not come. To be called about once a second; never blocks. [`Logical::start_timer`] does it.
+    /// Removes unfinished files whose creators did not come back in time, ends third-party copies whose other side does not
+    /// come, and lets listings begin that have waited too long for others. To be called about once a second; never blocks. [`Logical::start_timer`] does it.
     pub fn tick(&self) {
+        scan::tick(&self.shared);
         if let Some(third) = self.shared.third_party.get() {
             third.tick();
         }

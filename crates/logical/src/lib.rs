@@ -22,6 +22,7 @@
 //! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
 //! | `change` | directories, removing, renaming, modes, sizes |
 //! | `listing` | directories, page by page |
+//! | `scan` | one reading of a directory for all who asked before it began |
 //! | `attribute` | user attributes |
 //! | `inquiry` | locate, space and file queries |
 //! | `presence` | whether a path is here, and all that is, for a cluster |
@@ -48,6 +49,7 @@ mod open_file;
 mod persist;
 mod prepare;
 mod presence;
+mod scan;
 mod shared;
 mod status;
 mod third_party;

@@ -10,6 +10,7 @@ use crate::inquiry::Locator;
 use crate::lock::Locks;
 use crate::persist::Persist;
 use crate::prepare::Prepares;
+use crate::scan::Scans;
 use crate::third_party::ThirdParty;
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use std::io;
@@ -60,6 +61,8 @@ pub(crate) struct Shared {
     pub(crate) persist: Persist,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) checksums: Checksums,
+    /// Directories that are being read.
+    pub(crate) scans: Scans,
     /// Who is told what becomes of names.
     pub(crate) events: OnceLock<Arc<dyn Events>>,
     /// Copies from and to other servers; `None` where there are none.
@@ -97,6 +100,7 @@ impl Shared {
             persist,
             checkpoints: Arc::new(checkpoints),
             checksums,
+            scans: Scans::default(),
             events: OnceLock::new(),
             third_party: OnceLock::new(),
             open_files: AtomicUsize::new(0),

@@ -20,6 +20,8 @@ pub struct Status {
     pub checkpoints: usize,
     /// Checksums in the making.
     pub checksums: usize,
+    /// Directories that are being read for listings, or are to be.
+    pub scans: usize,
 }
 
 impl Logical {
@@ -34,6 +36,7 @@ impl Logical {
             pending_files: self.shared.persist.count(),
             checkpoints: self.shared.checkpoints.count(),
             checksums: self.shared.checksums.count(),
+            scans: self.shared.scans.count(),
         }
     }
 }

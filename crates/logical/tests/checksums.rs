@@ -340,8 +340,8 @@ fn listings_show_what_is_stored_and_compute_nothing() {
     };
     let Value::Listing { entries, .. } = list("/data/d?cks.type=md5").value() else { panic!() };
     let shown: Vec<_> = entries
-        .into_iter()
-        .map(|entry| (String::from_utf8(entry.name).unwrap(), entry.checksum.unwrap()))
+        .iter()
+        .map(|entry| (String::from_utf8(entry.name.clone()).unwrap(), entry.checksum.clone().unwrap()))
         .collect();
     let md5 = |hex: Option<&str>| ("md5".to_owned(), hex.map(str::to_owned));
     assert_eq!(

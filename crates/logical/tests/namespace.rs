@@ -200,9 +200,9 @@ fn a_listing_comes_in_pages_and_leaves_out_what_it_cannot_say() {
     while let Some(operation) = next.take() {
         let Value::Listing { entries, rest } = server.call(operation).value() else { panic!() };
         assert!(entries.len() <= 512);
-        for entry in entries {
-            assert_eq!(entry.stat.map(|stat| stat.kind), Some(FileKind::File));
-            names.push(String::from_utf8(entry.name).unwrap());
+        for entry in entries.iter() {
+            assert_eq!(entry.stat.as_ref().map(|stat| stat.kind), Some(FileKind::File));
+            names.push(String::from_utf8(entry.name.clone()).unwrap());
         }
         pages += 1;
         next = rest.map(Operation::ListMore);

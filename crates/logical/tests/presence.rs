@@ -6,6 +6,7 @@ mod support;
 
 use logical::Presence;
 use std::sync::mpsc;
+use support::memory::POOL_THREADS;
 use support::{Server, creating, path};
 use vfs::OpenRequest;
 
@@ -37,6 +38,17 @@ fn many_names_are_looked_up_together_and_each_has_its_answer() {
         let here = Presence::Here { pending: false };
         assert_eq!(presence, if number % 3 == 0 { here } else { Presence::NotHere });
     }
+}
+
+#[test]
+fn what_a_full_pool_does_not_take_is_not_known() {
+    let server = Server::new();
+    let names: Vec<String> = (0..40).map(|number| format!("/data/f{number}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let full = server.memory.fill_pool(POOL_THREADS);
+    assert_eq!(look_on_disk(&server, &names), [Presence::Unknown; 40]);
+    drop(full);
+    assert_eq!(look_on_disk(&server, &names), [Presence::NotHere; 40]);
 }
 
 #[test]

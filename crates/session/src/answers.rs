@@ -5,7 +5,9 @@ use crate::machine::{Call, CallKind, Outlets, Session};
 use crate::replies::{self, stat_text};
 use crate::step::{CallId, FileIndex, LinkId, Todo};
 use base::{Error, ErrorKind};
-use vfs::{Answer, AttributeResult, Entry, FileOperation, Listing, Opened, Operation, Value};
+use vfs::{
+    Answer, AttributeResult, Entries, Entry, FileOperation, Listing, Opened, Operation, Value, Written,
+};
 use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
 use wire::xroot::reply::open::{OpenDetail, OpenReply};
@@ -168,48 +170,75 @@ impl Session {
     fn listed(
         &mut self,
         id: CallId,
-        entries: &[Entry],
+        entries: &Entries,
         rest: Option<Box<dyn Listing>>,
         out: &mut dyn Outlets,
     ) -> Todo {
         let ending = self.is_ending();
         let Some(call) = self.call_mut(id) else { return Todo::Nothing };
         let (streamid, link) = (call.streamid, call.link);
-        let CallKind::List { detail, text, held, started } = &mut call.kind else {
+        let CallKind::List { detail, held, started } = &mut call.kind else {
             return self.answered(id, strange(), out);
         };
         if !*started && detail.stat {
             held.extend_from_slice(dirlist::STAT_PREFIX);
         }
         *started = true;
-        for entry in entries {
-            let before = held.len();
-            if !append(held, entry, detail.stat) {
-                continue;
+        let rest = rest.filter(|_| !ending);
+        let written = entries.written(|entries| written(entries, detail.stat));
+        let mut left = written.text.as_slice();
+        if !left.is_empty() {
+            let last = rest.is_some().then_some(&written.last);
+            let mut from = 0;
+            for &cut in written.cuts.iter().chain(last) {
+                let (piece, behind) = left.split_at_checked(cut.saturating_sub(from)).unwrap_or_default();
+                list_frame(out.link(link), streamid, Status::OKSOFAR, held, piece);
+                held.clear();
+                (left, from) = (behind, cut);
             }
-            text.extend(held.drain(..before));
-            if text.len() >= LIST_FRAME_BYTES {
-                frame::oksofar(out.link(link), streamid, text);
-                text.clear();
-            }
+            held.extend_from_slice(left);
         }
         match rest {
-            Some(rest) if !ending => {
-                if !text.is_empty() {
-                    frame::oksofar(out.link(link), streamid, text);
-                    text.clear();
-                }
-                Todo::Call(id, Operation::ListMore(rest))
-            }
-            _ => {
-                text.append(held);
-                dirlist::finish(text, 0);
-                frame::ok(out.link(link), streamid, text);
+            Some(rest) => Todo::Call(id, Operation::ListMore(rest)),
+            None => {
+                dirlist::finish(held, 0);
+                list_frame(out.link(link), streamid, Status::OK, held, &[]);
                 self.finish_call(id);
                 Todo::Nothing
             }
         }
     }
+}
+
+/// A frame of a listing; none that says nothing, unless it is the last.
+fn list_frame(out: &mut Vec<u8>, streamid: StreamId, status: Status, held: &[u8], text: &[u8]) {
+    if held.is_empty() && text.is_empty() && status == Status::OKSOFAR {
+        return;
+    }
+    let mark = frame::FrameMark::reserve(out);
+    out.extend_from_slice(held);
+    out.extend_from_slice(text);
+    mark.finish(out, streamid, status);
+}
+
+/// Entries as they are told, in frames that are a little larger than [`LIST_FRAME_BYTES`].
+fn written(entries: &[Entry], with_stat: bool) -> Written {
+    let mut written = Written::default();
+    let mut from = 0;
+    for entry in entries {
+        let at = written.text.len();
+        if !append(&mut written.text, entry, with_stat) {
+            continue;
+        }
+        written.last = at;
+        if at - from >= LIST_FRAME_BYTES {
+            written.cuts.push(at);
+            from = at;
+        }
+    }
+    // It may be kept for others.
+    written.text.shrink_to_fit();
+    written
 }
 
 /// A file system gave an answer to another question.

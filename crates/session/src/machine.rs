@@ -52,8 +52,8 @@ pub(crate) enum CallKind {
     OnFile(FileIndex),
     /// kXR_open.
     Open { compress: bool, stat: bool },
-    /// kXR_dirlist; `text` is what was not sent yet, `held` its last entry, which ends differently if it is the very last.
-    List { detail: vfs::ListDetail, text: Vec<u8>, held: Vec<u8>, started: bool },
+    /// kXR_dirlist; `held` is what was not sent yet: the last entry, which ends differently if it is the very last.
+    List { detail: vfs::ListDetail, held: Vec<u8>, started: bool },
     /// kXR_statx.
     Kinds,
     /// kXR_fattr.

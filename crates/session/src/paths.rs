@@ -24,7 +24,7 @@ impl Session {
                 CallKind::Open { compress: m.options.contains(OpenOptions::COMPRESS), stat: wants_stat(m) }
             }
             Request::Dirlist(m) => {
-                CallKind::List { detail: list_detail(m), text: Vec::new(), held: Vec::new(), started: false }
+                CallKind::List { detail: list_detail(m), held: Vec::new(), started: false }
             }
             Request::Locate(_) => CallKind::TextWithNul,
             Request::Statx(_) => CallKind::Kinds,

@@ -152,7 +152,7 @@ fn a_listing_and_a_release_are_not_told_of() {
     assert!(matches!(operation, Operation::List(..)));
     assert_eq!(tell(&mut bench, call, "").len(), 0);
     assert_eq!(
-        bench.reply_of(call, Answer::Value(Value::Listing { entries: vec![], rest: None })).status,
+        bench.reply_of(call, Answer::Value(Value::Listing { entries: vec![].into(), rest: None })).status,
         OK
     );
     bench.open("/data/f", 0);

@@ -32,7 +32,7 @@ fn with_stat(name: &str) -> Entry {
 
 fn page(entries: Vec<Entry>, rest: Option<u32>) -> Answer {
     let rest = rest.map(|number| Box::new(Rest(number)) as Box<dyn Listing>);
-    Answer::Value(Value::Listing { entries, rest })
+    Answer::Value(Value::Listing { entries: entries.into(), rest })
 }
 
 /// The whole text of a listing of one page.

@@ -2,7 +2,8 @@
 
 use crate::{OpenFile, SpaceFigures, Stat};
 use base::{Error, ErrorKind};
-use std::sync::Arc;
+use std::ops::Deref;
+use std::sync::{Arc, OnceLock};
 
 /// How an operation went off.
 pub enum Started {
@@ -85,6 +86,49 @@ pub struct Entry {
     pub checksum: Option<(String, Option<String>)>,
 }
 
+/// Entries of a directory that several listings may have at once.
+#[derive(Clone, Default)]
+pub struct Entries(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    list: Vec<Entry>,
+    written: OnceLock<Written>,
+}
+
+/// Entries as a door tells them: text, to be cut at these places and before its last entry.
+#[derive(Default)]
+pub struct Written {
+    /// One entry after the other.
+    pub text: Vec<u8>,
+    /// Where an entry begins that is to be the first of its frame. Rising, and none behind `last`.
+    pub cuts: Vec<usize>,
+    /// Where the last entry begins.
+    pub last: usize,
+}
+
+impl Entries {
+    /// The entries as they are told; `write` does it for the first listing that asks. All that have these entries have asked
+    /// for the same detail, so one form is that of all.
+    pub fn written(&self, write: impl FnOnce(&[Entry]) -> Written) -> &Written {
+        self.0.written.get_or_init(|| write(&self.0.list))
+    }
+}
+
+impl From<Vec<Entry>> for Entries {
+    fn from(list: Vec<Entry>) -> Self {
+        Self(Arc::new(Shared { list, written: OnceLock::new() }))
+    }
+}
+
+impl Deref for Entries {
+    type Target = [Entry];
+
+    fn deref(&self) -> &[Entry] {
+        &self.0.list
+    }
+}
+
 /// What is left of a listing. Given back to the file system for the next page.
 pub trait Listing: Send {
     /// For the file system that made it.
@@ -119,7 +163,7 @@ pub enum Value {
     /// A page of a directory; with `rest` there is more.
     Listing {
         /// The entries of this page.
-        entries: Vec<Entry>,
+        entries: Entries,
         /// What is left.
         rest: Option<Box<dyn Listing>>,
     },

@@ -17,7 +17,9 @@ mod operation;
 mod reply;
 mod stat;
 
-pub use answer::{Answer, AttributeResult, Entry, Listing, Opened, Redirect, Started, Value};
+pub use answer::{
+    Answer, AttributeResult, Entries, Entry, Listing, Opened, Redirect, Started, Value, Written,
+};
 pub use operation::{
     AttributeWork, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail, LocateOptions, OpenRequest,
     Operation, Piece, PrepareRequest, Target,

@@ -91,7 +91,7 @@ pub struct OpenRequest {
 }
 
 /// What a listing tells of each entry.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct ListDetail {
     /// The status.
     pub stat: bool,

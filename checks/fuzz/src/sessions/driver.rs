@@ -279,7 +279,7 @@ impl Driver {
             8 if !self.pages.is_multiple_of(PAGES_MAX) => Some(Box::new(More)),
             _ => None,
         };
-        Value::Listing { entries: entries.collect(), rest }
+        Value::Listing { entries: entries.collect::<Vec<_>>().into(), rest }
     }
 
     /// Data that has come is stored; data that has not is lost with its connection.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use storage::{
     Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage,
 };
@@ -22,7 +22,7 @@ const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const ENOTEMPTY: i32 = 39;
 const ENODATA: i32 = 61;
-const POOL_THREADS: usize = 4;
+pub const POOL_THREADS: usize = 4;
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 
@@ -122,6 +122,38 @@ impl Memory {
             );
         }
         meeting.wait();
+    }
+
+    /// The pool takes no more until the result is dropped: its threads, of which so many are free, hang, and the queue is
+    /// full.
+    pub fn fill_pool(&self, free: usize) -> impl Drop + use<> {
+        /// Whether it is open, and how many have come; how many will have.
+        struct Gate(Arc<(Mutex<(bool, usize)>, Condvar)>, usize);
+        impl Drop for Gate {
+            fn drop(&mut self) {
+                let mut state = self.0.0.lock().unwrap();
+                state.0 = true;
+                self.0.1.notify_all();
+                drop(self.0.1.wait_while(state, |(_, come)| *come < self.1));
+            }
+        }
+        let mut full = Gate(Arc::default(), free);
+        let gate = full.0.clone();
+        let job = || {
+            let gate = gate.clone();
+            Box::new(move || {
+                let mut state = gate.0.lock().unwrap();
+                state.1 += 1;
+                gate.1.notify_all();
+                drop(gate.1.wait_while(state, |(open, _)| !*open));
+            })
+        };
+        (0..free).for_each(|_| assert!(self.pool.run(job()).is_ok()));
+        drop(gate.1.wait_while(gate.0.lock().unwrap(), |(_, come)| *come < free));
+        while self.pool.run(job()).is_ok() {
+            full.1 += 1;
+        }
+        full
     }
 
     pub fn set_cold(&self, cold: bool) {
@@ -414,6 +446,7 @@ struct Stream {
 
 impl DirectoryStream for Stream {
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
+        self.memory.faults.check("next")?;
         let page = self.names.iter().skip(self.at).take(most).map(|name| RawEntry { name: name.clone() });
         let page: Vec<_> = page.collect();
         self.at += page.len();

@@ -140,7 +140,7 @@ impl Asked {
             }
             Self::Stat => Value::Stat(stat_of(&StatText::parse(text).unwrap())),
             Self::Stats => Value::Stats(body.iter().map(|&byte| of_kind(byte)).collect()),
-            Self::List(detail) => Value::Listing { entries: entries(body, *detail), rest: None },
+            Self::List(detail) => Value::Listing { entries: entries(body, *detail).into(), rest: None },
             Self::Space => {
                 let figures = VfsText::parse(text).unwrap();
                 Value::Space(SpaceFigures {

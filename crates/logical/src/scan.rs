@@ -1,0 +1,364 @@
+//! One reading of a directory for all who asked for it before it began.
+//!
+//! Jobs of a site list the same directories at the same time, and each entry of each listing costs a system call. So while a
+//! directory is being read, those who ask for it wait, and are served by the next reading together. What is told was there
+//! after it was asked for: nobody joins a reading that has begun. Whoever has waited for a second ([`tick`] tells) is not kept
+//! any longer by a disk that is slow or hangs, but has a reading beside the old one.
+//!
+//! A reading goes through the directory as fast as the disk allows and keeps its pages, so that each listing takes them at its
+//! client's pace. What is kept is limited: behind that each listing reads for itself, the first to come there from the same
+//! stream, others from the beginning without the names that were told already (places in a directory are not the same in
+//! every stream of every file system).
+
+use crate::job;
+use crate::listing::{Reading, Rest, Wanted, own_page};
+use crate::shared::Shared;
+use base::{Error, ErrorKind};
+use std::collections::{HashMap, HashSet};
+use std::mem::size_of;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use storage::Pool;
+use vfs::{Answer, Entries, Entry, Listing, Reply, ReplyTo, Started, Value};
+
+/// Bytes kept of one directory: some 15,000 entries with their status.
+const KEPT_BYTES_MAX: usize = 5 << 20;
+
+/// Bytes kept of all directories.
+const ALL_KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// What the text of an entry takes, beside its name, once it has been written out, and what allocations add.
+const TEXT_BYTES: usize = 112;
+
+/// Nobody waits longer for a reading that has begun to end.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What is being read, and who waits for it.
+#[derive(Default)]
+pub(crate) struct Scans {
+    turns: Mutex<HashMap<Wanted, Turns>>,
+    kept: Arc<AtomicUsize>,
+}
+
+/// Readings of one directory. At least one of them is there.
+#[derive(Default)]
+struct Turns {
+    /// The last that has begun, and when.
+    running: Option<(ScanId, Duration)>,
+    /// It has not begun: one may join.
+    next: Option<Arc<Scan>>,
+    /// A job that begins the next one is on its way.
+    called: bool,
+}
+
+/// The address of a scan that is alive.
+type ScanId = usize;
+
+/// One reading.
+pub(crate) struct Scan {
+    wanted: Wanted,
+    state: Mutex<State>,
+    all_kept: Arc<AtomicUsize>,
+}
+
+#[derive(Default)]
+struct State {
+    pages: Vec<Entries>,
+    kept: usize,
+    /// Those who have had all pages so far.
+    waiting: Vec<Reply>,
+    end: End,
+}
+
+#[derive(Default)]
+enum End {
+    #[default]
+    NotYet,
+    /// The directory has no more.
+    Whole,
+    Failed(Error),
+    /// What may be kept is kept. The stream goes to the first who asks for more.
+    Full(Option<Box<Reading>>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn listing(entries: Entries, rest: Option<Rest>) -> Answer {
+    let rest = rest.map(|rest| Box::new(rest) as Box<dyn Listing>);
+    Answer::Value(Value::Listing { entries, rest })
+}
+
+/// Answers with the first page of a reading that begins after this.
+pub(crate) fn join(shared: &Arc<Shared>, wanted: Wanted, reply: &ReplyTo) {
+    let calls = {
+        let mut turns = lock(&shared.scans.turns);
+        let turns = turns.entry(wanted.clone()).or_default();
+        let next = turns.next.get_or_insert_with(|| Arc::new(Scan::new(wanted.clone(), &shared.scans)));
+        lock(&next.state).waiting.push(reply.defer());
+        turns.calls(shared.clock.now())
+    };
+    if calls {
+        call(shared, wanted);
+    }
+}
+
+/// Answers with this page.
+pub(crate) fn more(shared: &Arc<Shared>, scan: &Arc<Scan>, at: usize, reply: &ReplyTo) -> Started {
+    let mut state = lock(&scan.state);
+    if let Some(answer) = state.page(scan, at) {
+        return Started::Done(answer);
+    }
+    let reading = match &mut state.end {
+        End::NotYet => {
+            state.waiting.push(reply.defer());
+            return Started::Pending;
+        }
+        End::Whole => return Started::Done(listing(Entries::default(), None)),
+        End::Failed(error) => return Started::Done(Answer::Error(error.again())),
+        End::Full(reading) => reading.take(),
+    };
+    drop(state);
+    let (shared, scan) = (shared.clone(), scan.clone());
+    let pool = shared.backend.pool(&scan.wanted.path).clone();
+    job::spawn(&pool, reply, move || {
+        let reading = match reading {
+            Some(reading) => Ok(*reading),
+            None => Reading::begin(&shared, &scan.wanted).map(|reading| reading.without(scan.told())),
+        };
+        drop(scan);
+        reading.map_or_else(Answer::Error, |reading| own_page(&shared, reading))
+    })
+}
+
+/// Those who have waited too long wait no more. Never blocks.
+pub(crate) fn tick(shared: &Arc<Shared>) {
+    let now = shared.clock.now();
+    let late: Vec<Wanted> = {
+        let mut turns = lock(&shared.scans.turns);
+        turns.iter_mut().filter_map(|(wanted, turns)| turns.calls(now).then(|| wanted.clone())).collect()
+    };
+    late.into_iter().for_each(|wanted| call(shared, wanted));
+}
+
+impl Scans {
+    /// Directories that are being read or are to be.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.turns).len()
+    }
+}
+
+impl Turns {
+    /// Is a job to begin the next reading now? The caller has to see to it.
+    fn calls(&mut self, now: Duration) -> bool {
+        let waits = self.running.is_some_and(|(_, since)| now < since + PATIENCE);
+        let calls = self.next.is_some() && !self.called && !waits;
+        self.called |= calls;
+        calls
+    }
+}
+
+/// Has the pool begin the next reading of a directory.
+fn call(shared: &Arc<Shared>, wanted: Wanted) {
+    let pool = shared.backend.pool(&wanted.path).clone();
+    let (inside, what) = (shared.clone(), wanted.clone());
+    if pool.run(Box::new(move || begin(&inside, &what))).is_ok() {
+        return;
+    }
+    let refused = {
+        let mut all = lock(&shared.scans.turns);
+        let Some(turns) = all.get_mut(&wanted) else { return };
+        turns.called = false;
+        let refused = turns.next.take();
+        if turns.running.is_none() {
+            all.remove(&wanted);
+        }
+        refused
+    };
+    let waiting = refused.map(|scan| std::mem::take(&mut lock(&scan.state).waiting));
+    waiting.into_iter().flatten().for_each(|reply| reply.send(job::overloaded()));
+}
+
+/// Begins the next reading of a directory: who asks from now on is for the one after it.
+fn begin(shared: &Arc<Shared>, wanted: &Wanted) {
+    let now = shared.clock.now();
+    let scan = {
+        let mut turns = lock(&shared.scans.turns);
+        let Some(turns) = turns.get_mut(wanted) else { return };
+        turns.called = false;
+        let Some(scan) = turns.next.take() else { return };
+        turns.running = Some((scan.id(), now));
+        scan
+    };
+    let work = Work { shared: shared.clone(), scan };
+    match Reading::begin(shared, wanted) {
+        Ok(reading) => run(work, Box::new(reading), None, &shared.backend.pool(&wanted.path).clone()),
+        Err(error) => work.scan.publish(None, End::Failed(error)),
+    }
+}
+
+/// Reads on. Where others wait for the pool they have their turn after each page.
+fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>, pool: &Arc<Pool>) {
+    let mut at = (reading, ready);
+    loop {
+        let Some(next) = work.step(at.0, at.1) else { return };
+        at = next;
+        if pool.queued() > 0 {
+            let (reading, ready) = at;
+            let inside = pool.clone();
+            // A pool that takes nothing more does not end what has begun.
+            return match pool.run(Box::new(move || run(work, reading, ready, &inside))) {
+                Ok(()) => {}
+                Err(job) => job(),
+            };
+        }
+    }
+}
+
+/// A reading that has begun. Dropped, it ends: also by a panic.
+struct Work {
+    shared: Arc<Shared>,
+    scan: Arc<Scan>,
+}
+
+impl Work {
+    /// Reads a page, and tells the one before it, of which is known now whether it is the last.
+    fn step(
+        &self,
+        mut reading: Box<Reading>,
+        ready: Option<Vec<Entry>>,
+    ) -> Option<(Box<Reading>, Option<Vec<Entry>>)> {
+        let names = match reading.names() {
+            Ok(names) => names,
+            Err(error) => {
+                self.scan.publish(ready, End::Failed(error));
+                return None;
+            }
+        };
+        if names.is_empty() {
+            self.scan.publish(ready, End::Whole);
+            return None;
+        }
+        if ready.is_some() {
+            self.scan.publish(ready, End::NotYet);
+        }
+        if !self.scan.is_wanted() {
+            return None;
+        }
+        let entries = reading.entries(&self.shared, names);
+        if !entries.is_empty() && !self.scan.may_keep(&entries) {
+            self.scan.publish(Some(entries), End::Full(Some(reading)));
+            return None;
+        }
+        Some((reading, (!entries.is_empty()).then_some(entries)))
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        self.scan.abandon();
+        let (scans, wanted) = (&self.shared.scans, &self.scan.wanted);
+        let calls = {
+            let mut all = lock(&scans.turns);
+            let Some(turns) = all.get_mut(wanted) else { return };
+            turns.running.take_if(|(id, _)| *id == self.scan.id());
+            if turns.running.is_none() && turns.next.is_none() {
+                all.remove(wanted);
+                return;
+            }
+            turns.calls(self.shared.clock.now())
+        };
+        if calls {
+            call(&self.shared, wanted.clone());
+        }
+    }
+}
+
+/// Bytes that entries take as long as they are kept.
+fn bytes_of(entries: &[Entry]) -> usize {
+    let of = |entry: &Entry| size_of::<Entry>() + 2 * entry.name.len() + TEXT_BYTES;
+    entries.iter().map(of).sum()
+}
+
+impl Scan {
+    fn new(wanted: Wanted, scans: &Scans) -> Self {
+        Self { wanted, state: Mutex::default(), all_kept: scans.kept.clone() }
+    }
+
+    fn id(self: &Arc<Self>) -> ScanId {
+        Arc::as_ptr(self).addr()
+    }
+
+    /// May these be kept, and more behind them? They count as kept from now on.
+    fn may_keep(&self, entries: &[Entry]) -> bool {
+        let bytes = bytes_of(entries);
+        let all = self.all_kept.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let mut state = lock(&self.state);
+        state.kept += bytes;
+        state.kept < KEPT_BYTES_MAX && all < ALL_KEPT_BYTES_MAX
+    }
+
+    /// Adds a page, and tells those who wait.
+    fn publish(self: &Arc<Self>, page: Option<Vec<Entry>>, end: End) {
+        let mut state = lock(&self.state);
+        let at = state.pages.len();
+        state.pages.extend(page.map(Entries::from));
+        state.end = end;
+        let waiting = std::mem::take(&mut state.waiting);
+        let answers: Vec<_> = waiting
+            .into_iter()
+            .map(|reply| {
+                let answer = match (state.page(self, at), &state.end) {
+                    (Some(answer), _) => answer,
+                    (None, End::Failed(error)) => Answer::Error(error.again()),
+                    (None, _) => listing(Entries::default(), None),
+                };
+                (reply, answer)
+            })
+            .collect();
+        drop(state);
+        answers.into_iter().for_each(|(reply, answer)| reply.send(answer));
+    }
+
+    /// Is there still a listing that goes on?
+    fn is_wanted(self: &Arc<Self>) -> bool {
+        Arc::strong_count(self) > 1 || !lock(&self.state).waiting.is_empty()
+    }
+
+    /// It does not go on: whoever waits for more has an error.
+    fn abandon(&self) {
+        let mut state = lock(&self.state);
+        if matches!(state.end, End::NotYet) {
+            let text = "the directory was not read to its end; see the server's log";
+            state.end = End::Failed(Error::new(ErrorKind::ServerError, text));
+        }
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        // Dropped, they are answered.
+        drop(waiting);
+    }
+
+    /// The names of all entries that are kept.
+    fn told(&self) -> Arc<HashSet<Vec<u8>>> {
+        let state = lock(&self.state);
+        let names = state.pages.iter().flat_map(|page| page.iter().map(|entry| entry.name.clone()));
+        Arc::new(names.collect())
+    }
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        self.all_kept.fetch_sub(lock(&self.state).kept, Ordering::Relaxed);
+    }
+}
+
+impl State {
+    /// The answer with this page, if it is there.
+    fn page(&self, scan: &Arc<Scan>, at: usize) -> Option<Answer> {
+        let entries = self.pages.get(at)?.clone();
+        let last = at + 1 == self.pages.len() && matches!(self.end, End::Whole);
+        Some(listing(entries, (!last).then(|| Rest::Shared(scan.clone(), at + 1))))
+    }
+}
