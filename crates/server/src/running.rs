@@ -72,8 +72,19 @@ impl Running {
     /// # Errors
     /// [`StartError`].
     pub fn listen_in_cluster(effective: &Effective, cluster: cluster::Settings) -> Result<Self, StartError> {
-        let listener = open(effective)?;
-        Self::start_over(effective, listener, Some(cluster), |posix| posix)
+        Self::listen_in_cluster_over(effective, cluster, |posix| posix)
+    }
+
+    /// The same, with what `wrap` makes of the storage in its place.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn listen_in_cluster_over(
+        effective: &Effective,
+        cluster: cluster::Settings,
+        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+    ) -> Result<Self, StartError> {
+        Self::start_over(effective, open(effective)?, Some(cluster), wrap)
     }
 
     /// The same, with what `wrap` makes of the storage in its place: for measurements and tests of a storage that is slow

@@ -336,7 +336,10 @@ impl Resolver {
         let chooser = &self.shared.chooser;
         match wish {
             Wish::Select(question) => {
-                select::judge(&self.cell, chooser, &location, path, question, self.rng.as_mut())
+                // Whoever does not even say what it has gets clients only for want of others.
+                let mut question = *question;
+                question.avoided.last |= self.mute.about(path);
+                select::judge(&self.cell, chooser, &location, path, &question, self.rng.as_mut())
             }
             Wish::Locate(options) => locate::judge(&self.cell, chooser.policy(), &location, path, options),
             Wish::State => Verdict::Await,

@@ -13,7 +13,10 @@ use server::cluster::{HealthSettings, ListFile, LoadSource, OperationProgram, Ro
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
 use std::time::Duration;
+use storage::faulty::{Call, Fault, Gate, Rule};
+use storage::{Faulty, Pool};
 
 const NO_SPACE: u32 = 3009;
 
@@ -388,4 +391,37 @@ fn whoever_opens_a_file_at_a_draining_server_finds_another_copy_or_comes_back() 
         direct.read("/both").unwrap();
         direct.at == leaving.port()
     });
+}
+
+#[test]
+fn a_disk_that_hangs_holds_up_only_what_may_be_on_it() {
+    let site = Site::new();
+    let manager = site.node_with("manager", Role::Manager, &[], |settings| {
+        settings.resolve.silence = Duration::from_millis(100);
+        settings.resolve.mute = Duration::from_millis(500);
+        settings.policy.waits.lookup = Duration::from_secs(1);
+    });
+    let gate = Gate::new();
+    let folder = LogicalPath::parse(b"/hung").unwrap();
+    let ill = site.server_over("ill", &[&manager], |posix| {
+        let faulty = Faulty::new(posix).with_pool(&folder, Pool::new("hung", 1));
+        let calls = [Call::Stat, Call::Open, Call::List];
+        faulty.rules().add(Rule::new(&calls, Fault::Hang(gate.clone())).below(&folder));
+        Arc::new(faulty)
+    });
+    let well = site.server("well", &[&manager]);
+    manager.has_children(2);
+    ill.put("/fine/f", "on its other disk");
+    ill.put("/hung/f", "on the disk that hangs");
+    well.put("/hung/g", "elsewhere");
+    let mut client = manager.client();
+    // While nobody knows yet how long it will hang, and afterwards.
+    for round in 0..2 {
+        assert_eq!(client.read("/fine/f").unwrap(), "on its other disk");
+        assert_eq!(client.read("/hung/g").unwrap(), "elsewhere");
+        assert_eq!(client.size(&format!("/fine/nowhere{round}")).unwrap_err().0, NOT_FOUND);
+        assert_eq!(client.create(&format!("/hung/new{round}")).unwrap(), well.port());
+    }
+    gate.open();
+    until("what hung is found", || client.read("/hung/f").is_ok_and(|text| text.ends_with("hangs")));
 }

@@ -9,8 +9,10 @@ use server::Running;
 use server::cluster::{Engine, Role, Settings};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use storage::Backend;
 
 /// Longer than anything takes that is not broken.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -137,6 +139,18 @@ impl Site {
 
     pub fn server(&self, name: &str, parents: &[&Node]) -> Node {
         self.node(name, Role::Server, parents)
+    }
+
+    /// A server whose storage is what `wrap` makes of it.
+    pub fn server_over(
+        &self,
+        name: &str,
+        parents: &[&Node],
+        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+    ) -> Node {
+        let (effective, data) = self.effective(name, 0);
+        let settings = self.settings(name, Role::Server, parents);
+        Node { running: Running::listen_in_cluster_over(&effective, settings, wrap).unwrap(), data }
     }
 
     /// A manager at the ports of one that has ended.
