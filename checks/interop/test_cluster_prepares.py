@@ -1,4 +1,7 @@
-"""Files prepared together through a manager of ours: each goes to the server that has it, real or ours, and nobody ends at it."""
+"""Files prepared together through a manager of ours: each goes to the server that has it, real or ours, and nobody ends at it. And
+files that are wanted, which both kinds of managers say to servers of both kinds."""
+
+import os
 
 import pytest
 
@@ -40,3 +43,22 @@ def test_files_nobody_has(cluster):
     there = area.put("there", b"content", "s1")
     xrdfs(cluster, "prepare", "-s", area / "nothing", there).ok()
     assert all(node.alive() for node in cluster.nodes.values())
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("wanted", clusters.PAIR, {**MIXES, **clusters.SIDES}))
+def test_access_time_of_what_is_wanted(makers):
+    """Is renewed where the file is, and the time of its last change is not; by a real server only if the file is to be staged, too."""
+    with clusters.Cluster(clusters.PAIR, makers) as cluster:
+        area = clusters.Area(cluster.answering())
+        for server in ("s1", "s2"):
+            path = area.put(f"on-{server}", b"content", server)
+            local = area.local(server, f"on-{server}")
+            os.utime(local, (10**9, 10**9))
+            wanted = ["-s", "-f"] if cluster[server].maker == "real" else ["-f"]
+
+            def renewed():
+                xrdfs(cluster, "prepare", *wanted, path).ok()
+                return local.stat().st_atime > 10**9
+
+            tools.wait_until(renewed)
+            assert local.stat().st_mtime == 10**9
