@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use wire::xroot::limits::DEFAULT_PORT;
 
 use crate::error::UrlError;
@@ -246,7 +246,11 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
         let (address, rest) = inside.split_once(']').ok_or_else(bad)?;
         // A scope (`%eth0`) is the resolver's business.
         let address = match address.parse::<Ipv6Addr>() {
-            Ok(parsed) => embedded_ipv4(parsed).map_or_else(|| address.to_owned(), |ipv4| ipv4.to_string()),
+            Ok(parsed) => match base::meant_ip(parsed.into()) {
+                IpAddr::V4(ipv4) => ipv4.to_string(),
+                // As it was written.
+                IpAddr::V6(_) => address.to_owned(),
+            },
             Err(_) if address.split_once('%').is_some_and(|(left, _)| left.parse::<Ipv6Addr>().is_ok()) => {
                 address.to_owned()
             }
@@ -271,13 +275,6 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
         digits.then(|| text.parse().ok()).flatten().ok_or_else(|| UrlError::BadPort(text.to_owned()))
     };
     Ok((host, port.map(number).transpose()?))
-}
-
-/// `[::ffff:1.2.3.4]` and `[::1.2.3.4]` are that IPv4 address; `[::1]` and `[::]` are themselves.
-fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [high @ .., a, b, c, d] = address.octets();
-    let compatible = high == [0; 12] && (a, b) != (0, 0);
-    address.to_ipv4_mapped().or(compatible.then_some(Ipv4Addr::new(a, b, c, d)))
 }
 
 impl fmt::Display for Url {

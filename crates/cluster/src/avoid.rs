@@ -5,8 +5,6 @@
 //! chosen when nothing else is left, and avoided altogether once the host was mentioned as often as it has children.
 //! (Real managers mask the first of them, tried or not.) Source: cms protocol 3, section "avoid / tried".
 
-use std::net::IpAddr;
-
 use crate::cell::{Cell, Child};
 use crate::slots::{Slot, SlotMask};
 
@@ -64,8 +62,7 @@ fn matching(cell: &Cell, wanted: impl Fn(&Child) -> bool) -> SlotMask {
 }
 
 fn names(child: &Child, host: &str) -> bool {
-    let plain = host.trim_start_matches('[').trim_end_matches(']');
-    let ip: Option<IpAddr> = plain.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+    let ip = base::written_ip(host);
     child
         .interfaces
         .iter()

@@ -129,11 +129,7 @@ fn from_login(login: &WireLogin<'_>) -> Login {
 /// An address as nodes list it: `[v6]`, IPv4 as `[::a.b.c.d]` or bare. Those that lead nowhere from elsewhere are left out.
 fn interface(token: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(token).ok()?;
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let ip = match bare.parse::<IpAddr>().ok()?.to_canonical() {
-        IpAddr::V6(ip) if ip.segments().starts_with(&[0; 6]) && !ip.is_loopback() => ip.to_ipv4()?.into(),
-        ip => ip,
-    };
+    let ip = base::written_ip(text)?;
     let local = match ip {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast(),
         IpAddr::V6(ip) => ip.is_unicast_link_local(),

@@ -3,9 +3,9 @@
 //! A grant is for one key, one path, one client and one destination. The client is told by `user.pid@host` as both
 //! servers see it, and the destination by the name the client gave; hosts are the same when a name or any address is.
 
-use base::{Identity, LogicalPath};
+use base::{Identity, LogicalPath, written_ip};
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Grants that may be open at once.
@@ -24,7 +24,7 @@ pub(crate) struct Host {
 impl Host {
     /// A host by the text that names it.
     pub(crate) fn named(text: &str) -> Self {
-        Self { names: vec![text.to_owned()], addresses: written_address(text).into_iter().collect() }
+        Self { names: vec![text.to_owned()], addresses: written_ip(text).into_iter().collect() }
     }
 
     /// The host of a connection.
@@ -40,18 +40,6 @@ impl Host {
         let same_address =
             |a: &IpAddr| other.addresses.iter().any(|b| a == b || (a.is_loopback() && b.is_loopback()));
         self.names.iter().any(same_name) || self.addresses.iter().any(same_address)
-    }
-}
-
-/// An address as servers write hosts without a name: also `[::ffff:a.b.c.d]` and `[::a.b.c.d]`.
-fn written_address(text: &str) -> Option<IpAddr> {
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let address = bare.parse::<IpAddr>().ok()?.to_canonical();
-    let IpAddr::V6(v6) = address else { return Some(address) };
-    // The form that is compatible with IPv4, by which servers mean that.
-    match v6.to_ipv4() {
-        Some(v4) if v6 != Ipv6Addr::LOCALHOST && !v6.is_unspecified() => Some(v4.into()),
-        _ => Some(address),
     }
 }
 
@@ -390,8 +378,8 @@ mod tests {
             assert!(table.grant(grant("[::ffff:10.0.0.2]"), T(0)).is_ok());
             assert_eq!(ask(&mut table, asker(origin, "10.0.0.2")), Asked::Granted, "{origin}");
         }
-        assert_eq!(written_address("[::1]"), Some("::1".parse().unwrap()));
-        assert_eq!(written_address("localhost"), None);
+        assert_eq!(written_ip("[::1]"), Some("::1".parse().unwrap()));
+        assert_eq!(written_ip("localhost"), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use client::xroot::request::{Request, Stat};
 use client::{Login, Session, SessionError};
 use cluster::tree::Address;
 use std::io;
-use std::net::{Ipv6Addr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 /// How long one answer may take.
@@ -89,10 +89,9 @@ fn follow(door: &Address, target: &str) -> Way {
 
 /// A host without the brackets of an address of version 6; one of version 4 in its form is that.
 fn bare(host: &str) -> String {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<Ipv6Addr>().map(|address| (address, address.to_ipv4())) {
-        Ok((address, Some(v4))) if !address.is_loopback() && !address.is_unspecified() => v4.to_string(),
-        _ => bare.to_owned(),
+    match base::written_ip(host) {
+        Some(ip) => ip.to_string(),
+        None => host.trim_start_matches('[').trim_end_matches(']').to_owned(),
     }
 }
 
