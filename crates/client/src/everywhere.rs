@@ -144,7 +144,7 @@ impl FileSystem {
 
     /// Creates a directory at every server that may hold files in it: of a cluster, wherever its path may be written to, so that
     /// it is the same directory whichever server a file in it goes to. Without `parents`, servers that have not the directory
-    /// above it do not count, unless all are.
+    /// above it do not count, unless all are. Where it is already, that is no failure as long as another server has made it.
     ///
     /// # Errors
     /// [`Error`]: of the locate, or of one of the servers; the others have it then.
@@ -153,22 +153,28 @@ impl FileSystem {
         let several = servers.len() > 1;
         let make = |server: Self| {
             let path = path.to_owned();
-            async move { server.mkdir(&path, mode, parents).await }
+            async move {
+                if parents {
+                    server.mkdir_all(&path, mode).await
+                } else {
+                    server.mkdir(&path, mode, false).await
+                }
+            }
         };
-        let (mut made, mut missing, mut failed) = (false, None, None);
+        let (mut made, mut there, mut missing, mut failed) = (false, None, None, None);
         for result in together(servers, make).await {
             match result {
                 Ok(()) => made = true,
-                // The manager, or another server of the same disks, was faster.
-                Err(error) if several && error.code() == Some(ErrorCode::IT_EXISTS) => made = true,
                 Err(error) => match error.code() {
+                    // Also when another server of the same disks was faster.
+                    Some(ErrorCode::IT_EXISTS) if several => there = Some(error),
                     Some(ErrorCode::NOT_FOUND) => missing = Some(error),
                     Some(ErrorCode::FS_READ_ONLY) if several => missing = missing.or(Some(error)),
                     _ => failed = Some(error),
                 },
             }
         }
-        match failed.or(missing.filter(|_| !made)) {
+        match failed.or(there.or(missing).filter(|_| !made)) {
             Some(error) => Err(error),
             None => Ok(()),
         }

@@ -139,6 +139,15 @@ impl Cause {
             }
             Self::Changed(_) => "open it again",
             Self::NotRecovered { .. } => "check that the server runs, then begin again",
+            Self::Server { code: ErrorCode::NOT_AUTHORIZED, text } if text.contains("elative path") => {
+                "below the host, the path begins with two slashes: root://HOST//PATH"
+            }
+            Self::Server { code: ErrorCode::IT_EXISTS, text } if text.contains("not empty") => {
+                "remove what is in it first, or all of it with scalla rm --recursive"
+            }
+            Self::Server { text, .. } if text.contains("checksum not supported") => {
+                "scalla query checksums tells which the server has"
+            }
             Self::Server { code, .. } => return server_remedy(*code),
             _ => return None,
         })

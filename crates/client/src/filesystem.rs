@@ -18,6 +18,7 @@ use crate::connection::ServerInfo;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::route::{Arrived, Ask, Route};
+use crate::summing::AskedAt;
 use crate::url::Url;
 
 /// Most managers that a deep locate asks.
@@ -77,11 +78,15 @@ impl FileSystem {
         path: &str,
         argument: impl Fn(&Url) -> String + Sync,
     ) -> Result<Arrived, Error> {
-        let request = |url: &Url, _: bool| query(QueryType::CKSUM, &argument(url));
+        let at = AskedAt::default();
+        let request = |url: &Url, _: bool| {
+            at.note(url);
+            query(QueryType::CKSUM, &argument(url))
+        };
         let url = self.url.with_path(path);
         let mut route = Route::new(&self.client, &url, self.end_of_summing());
         let ask = Ask { name: "checksum", repeatable: true, slow: true, request: &request };
-        self.summed(path, Box::pin(route.ask(&self.client, &ask))).await
+        self.summed(path, &at, Box::pin(route.ask(&self.client, &ask))).await
     }
 
     /// Makes a request about a path and makes sense of the answer.
@@ -219,7 +224,26 @@ impl FileSystem {
         Self { client: self.client.clone(), url }
     }
 
-    /// Creates a directory; with `parents` also those above it, and then one that is there already will do.
+    /// Creates a directory and those above it; one that is there already will do, whatever its permissions are.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn mkdir_all(&self, path: &str, mode: u16) -> Result<(), Error> {
+        match self.mkdir(path, mode, true).await {
+            // Servers are content only with one of the same permissions.
+            Err(error) if error.code() == Some(ErrorCode::IT_EXISTS) => {
+                if self.is_dir(path).await? {
+                    Ok(())
+                } else {
+                    Err(error)
+                }
+            }
+            made => made,
+        }
+    }
+
+    /// Creates a directory; with `parents` also those above it, and then one of the same permissions that is there already
+    /// will do.
     ///
     /// # Errors
     /// [`Error`].

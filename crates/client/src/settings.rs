@@ -129,9 +129,9 @@ settings! {
         timeout_resolution "TimeoutResolution" = 15,
         /// 1: the control connection only; n: n - 1 more that carry data.
         sub_streams_per_channel "SubStreamsPerChannel" = 1,
-        /// Threads of event loops; without effect, one task drives each connection.
+        /// Threads that drive connections: one, unless it is set. Where the runtime is the caller's own, it has no effect.
         parallel_evt_loop "ParallelEvtLoop" = 10,
-        /// Threads for callbacks; without effect.
+        /// Threads for what is done with data, writing and checksums: at most 4, and as many as processors, unless it is set.
         worker_threads "WorkerThreads" = 3,
         /// Whether to survive `fork`; always done.
         run_fork_handler "RunForkHandler" = 1,
@@ -179,9 +179,9 @@ settings! {
         ip_no_shuffle "IPNoShuffle" = 0,
         /// Whether IPv4 addresses come first.
         prefer_ipv4 "PreferIPv4" = 0,
-        /// Without effect.
+        /// Without effect: there is one protocol.
         multi_protocol "MultiProtocol" = 0,
-        /// Without effect.
+        /// Without effect: no signals are used.
         aio_signal "AioSignal" = 0,
         /// Whether metalinks are read.
         metalink_processing "MetalinkProcessing" = 1,
@@ -205,7 +205,7 @@ settings! {
     texts {
         /// `IPAuto`, `IPAll`, `IPv4`, `IPv6`, `IPv4Mapped6`.
         network_stack "NetworkStack" = "IPAuto",
-        /// Without effect.
+        /// Without effect: there is one way to wait for sockets.
         poller_preference "PollerPreference" = "built-in",
         /// Whether an open is tried again elsewhere.
         open_recovery "OpenRecovery" = "true",
@@ -256,7 +256,23 @@ impl Settings {
             settings.read(Path::new(&file));
         }
         settings.take_environment(|name| variable(name));
+        settings.note_plug_ins();
         settings
+    }
+
+    /// Plug-ins are C++ libraries made for XRootD's own client.
+    fn note_plug_ins(&mut self) {
+        for name in ["ClientMonitor", "PlugIn", "PlugInConfDir"] {
+            if let Source::File(..) | Source::Environment = self.source(name) {
+                let place = match self.source(name) {
+                    Source::Environment => format!("XRD_{}", name.to_ascii_uppercase()),
+                    file => format!("{file}: {name}"),
+                };
+                self.problems.push(format!(
+                    "{place}: plug-ins are C++ libraries for XRootD's own client, none is loaded; unset it"
+                ));
+            }
+        }
     }
 
     /// Takes `XRD_NAME` for every setting that `variable` knows.
@@ -373,6 +389,19 @@ mod tests {
             settings.set("Nothing", "1", Source::Option),
             Err(SettingError::Unknown("Nothing".into()))
         );
+    }
+
+    #[test]
+    fn plug_ins_that_are_asked_for_are_told_not_to_be_loaded() {
+        let mut settings = Settings::default();
+        settings.note_plug_ins();
+        assert!(settings.problems().is_empty());
+        settings.take_environment(|name| (name == "XRD_CLIENTMONITOR").then(|| "libMonitor.so".to_owned()));
+        settings.take_text(Path::new("client.conf"), "PlugIn = libOther.so");
+        settings.note_plug_ins();
+        let [monitor, plug_in] = settings.problems() else { panic!("{:?}", settings.problems()) };
+        assert!(monitor.starts_with("XRD_CLIENTMONITOR: plug-ins are"), "{monitor}");
+        assert!(plug_in.starts_with("client.conf:1: PlugIn: plug-ins are"), "{plug_in}");
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //! servers that forget to answer say nothing either.
 //!
 //! After [`LOOK_TIME`] it is looked what it is that takes so long: of a directory, or of what is not there, no checksum will
-//! ever come. A file has the time that its bytes need, and those of all others that this client waits for, because servers
-//! compute them one after the other; each answer that comes begins the time anew.
+//! ever come. A file has the time that its bytes need, and those of all others of the same server that this client waits for,
+//! because servers compute them one after the other; each checksum that comes from there begins the time anew.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use wire::xroot::ErrorCode;
 use crate::answers::StatInfo;
 use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
+use crate::url::Url;
 
 /// Time without an answer after which it is looked what is waited for.
 const LOOK_TIME: Duration = Duration::from_secs(5);
@@ -26,11 +28,15 @@ const RATE: u64 = 32 * 1024 * 1024;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Summing(Arc<Mutex<State>>);
 
-#[derive(Default, Debug)]
-struct State {
+/// By server, `host:port`.
+type State = HashMap<String, Work>;
+
+/// What a server has to do for us.
+#[derive(Clone, Copy, Default, Debug)]
+struct Work {
     /// Bytes of the files that were looked at and are waited for.
     bytes: u64,
-    /// When the last answer came.
+    /// When the last answer came that it had to work for.
     answered: Option<Instant>,
 }
 
@@ -39,30 +45,52 @@ impl Summing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When one that was asked for at `begun` is given up.
-    fn end(&self, begun: Instant) -> Instant {
-        let state = self.state();
-        let from = state.answered.map_or(begun, |answered| answered.max(begun));
-        from + FILE_TIME + Duration::from_secs(state.bytes / RATE)
+    /// When one that a server was asked for at `begun` is given up.
+    fn end(&self, server: &str, begun: Instant) -> Instant {
+        let work = self.state().get(server).copied().unwrap_or_default();
+        let from = work.answered.map_or(begun, |answered| answered.max(begun));
+        from + FILE_TIME + Duration::from_secs(work.bytes / RATE)
+    }
+
+    /// A server has done what it was asked for.
+    fn answered(&self, server: &str) {
+        self.state().entry(server.to_owned()).or_default().answered = Some(Instant::now());
     }
 }
 
-/// Bytes that are being summed up, until it is dropped.
-struct Share<'a>(&'a Summing, u64);
+/// Bytes that a server is summing up, until it is dropped.
+struct Share<'a>(&'a Summing, String, u64);
 
 impl<'a> Share<'a> {
-    fn new(summing: &'a Summing, bytes: u64) -> Self {
+    fn new(summing: &'a Summing, server: String, bytes: u64) -> Self {
         let mut state = summing.state();
-        state.bytes = state.bytes.saturating_add(bytes);
+        let work = state.entry(server.clone()).or_default();
+        work.bytes = work.bytes.saturating_add(bytes);
         drop(state);
-        Self(summing, bytes)
+        Self(summing, server, bytes)
     }
 }
 
 impl Drop for Share<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.bytes = state.bytes.saturating_sub(self.1);
+        if let Some(work) = self.0.state().get_mut(&self.1) {
+            work.bytes = work.bytes.saturating_sub(self.2);
+        }
+    }
+}
+
+/// The server that was asked last.
+#[derive(Default, Debug)]
+pub(crate) struct AskedAt(Mutex<String>);
+
+impl AskedAt {
+    /// It was this one.
+    pub(crate) fn note(&self, url: &Url) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = url.authority();
+    }
+
+    fn server(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -76,24 +104,32 @@ impl FileSystem {
         if client.settings().is_set("RequestTimeout") { client.end() } else { Instant::now() + FAR }
     }
 
-    /// Waits for a checksum of a path, as long as one may come.
+    /// Waits for a checksum of a path, as long as one may come from where it is asked for.
     pub(crate) async fn summed<T>(
         &self,
         path: &str,
+        at: &AskedAt,
         asked: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let summing = self.client().summing().clone();
+        let (summing, begun) = (self.client().summing().clone(), Instant::now());
         tokio::select! {
             told = asked => {
-                summing.state().answered = Some(Instant::now());
+                // A server that says no at once has not worked for it, and one that is lost has not said anything.
+                let worked = match &told {
+                    Ok(_) => true,
+                    Err(error) => error.code().is_some() && begun.elapsed() >= LOOK_TIME,
+                };
+                if worked {
+                    summing.answered(&at.server());
+                }
                 told
             }
-            error = Box::pin(self.overdue(path, &summing)) => Err(error),
+            error = Box::pin(self.overdue(path, at, &summing)) => Err(error),
         }
     }
 
     /// Ends when no checksum of a path is to be expected any more: why not.
-    async fn overdue(&self, path: &str, summing: &Summing) -> Error {
+    async fn overdue(&self, path: &str, at: &AskedAt, summing: &Summing) -> Error {
         let begun = Instant::now();
         tokio::time::sleep(LOOK_TIME).await;
         let fail = |cause| Error::new("checksum", self.url().with_path(path), cause);
@@ -114,9 +150,12 @@ impl FileSystem {
         }
         let is_away = stat.as_ref().is_some_and(StatInfo::is_offline);
         let least = begun + if is_away { settings.operation_time() } else { FILE_TIME };
-        let _share = Share::new(summing, stat.map_or(0, |stat| stat.size));
+        let bytes = stat.map_or(0, |stat| stat.size);
         loop {
-            let end = summing.end(begun).max(least);
+            // It may have been sent to another one meanwhile.
+            let server = at.server();
+            let _share = Share::new(summing, server.clone(), bytes);
+            let end = summing.end(&server, begun).max(least);
             if Instant::now() >= end {
                 return fail(Cause::TimedOut(begun.elapsed().as_secs()));
             }
@@ -132,18 +171,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_grows_with_what_is_summed_up_and_begins_anew_with_each_answer() {
         let (summing, begun) = (Summing::default(), Instant::now());
-        assert_eq!(summing.end(begun), begun + FILE_TIME);
-        let one = Share::new(&summing, 100 * RATE);
-        let two = Share::new(&summing, 20 * RATE);
-        assert_eq!(summing.end(begun), begun + FILE_TIME + Duration::from_secs(120));
+        let share = |server: &str, bytes| Share::new(&summing, server.to_owned(), bytes);
+        assert_eq!(summing.end("a", begun), begun + FILE_TIME);
+        let one = share("a", 100 * RATE);
+        let two = share("a", 20 * RATE);
+        let _elsewhere = share("b", 1000 * RATE);
+        assert_eq!(summing.end("a", begun), begun + FILE_TIME + Duration::from_secs(120));
         drop(one);
         tokio::time::advance(Duration::from_secs(50)).await;
-        summing.state().answered = Some(Instant::now());
-        assert_eq!(summing.end(begun), Instant::now() + FILE_TIME + Duration::from_secs(20));
+        // What others answer says nothing of this one.
+        summing.answered("b");
+        assert_eq!(summing.end("a", begun), begun + FILE_TIME + Duration::from_secs(20));
+        summing.answered("a");
+        assert_eq!(summing.end("a", begun), Instant::now() + FILE_TIME + Duration::from_secs(20));
         drop(two);
         // An answer to somebody before says nothing.
         tokio::time::advance(Duration::from_secs(50)).await;
         let later = Instant::now();
-        assert_eq!(summing.end(later), later + FILE_TIME);
+        assert_eq!(summing.end("a", later), later + FILE_TIME);
     }
 }

@@ -8,13 +8,20 @@
 mod support;
 
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 
 use client::xroot::RequestCode;
 use client::{OpenWith, Settings, Url, blocking};
-use support::{Fake, SERVER, ok, opened, stat_text};
+use fork::Fork;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use support::{Asked, Fake, SERVER, ok, opened, stat_text};
 
 const URL: &str = "SCALLA_TEST_FORK_URL";
+/// Processes that a process has at work for it, as `multiprocessing` does.
+const WORKERS: usize = 4;
+/// What each of them reads.
+const READS: u64 = 200;
 
 /// Opens and reads, forks, and does the same in the child.
 fn fork_and_go_on(url: &str) {
@@ -33,11 +40,52 @@ fn fork_and_go_on(url: &str) {
     std::process::exit(0);
 }
 
-#[test]
-fn a_child_goes_on_over_connections_of_its_own() {
-    if let Ok(url) = std::env::var(URL) {
-        return fork_and_go_on(&url);
-    }
+/// Reads at places of its own; what comes depends on the place.
+fn work(file: &blocking::File, worker: u64) -> bool {
+    (0..READS).all(|read| {
+        let place = worker * READS + read;
+        file.read(place, 8).is_ok_and(|data| data == place.to_be_bytes()[..])
+    })
+}
+
+/// Has workers read from the same file at once, one of them with a worker of its own, and reads meanwhile.
+fn fork_workers(url: &str) {
+    let url = Url::parse(url).unwrap();
+    let client = blocking::Client::with(Settings::default(), "test");
+    let file = client.open(&url, &OpenWith::read()).unwrap();
+    assert!(work(&file, 0));
+    let end = |well: bool| -> ! {
+        // As at the end of a program: what was inherited is dropped too.
+        std::process::exit(i32::from(!well));
+    };
+    let spawn = |worker: u64| match fork::fork().unwrap() {
+        Fork::Parent(child) => Pid::from_raw(child),
+        Fork::Child => {
+            let mut well = work(&file, worker);
+            if worker == 1 {
+                well &= match fork::fork().unwrap() {
+                    Fork::Parent(child) => ended_well(Pid::from_raw(child)),
+                    Fork::Child => end(work(&file, WORKERS as u64 + 1)),
+                };
+            }
+            well &= work(&file, worker) && client.file_system(&url).stat("/file").is_ok();
+            end(well && file.close().is_ok())
+        }
+    };
+    let children: Vec<Pid> = (1..=WORKERS as u64).map(spawn).collect();
+    assert!(work(&file, 0));
+    assert!(children.into_iter().all(ended_well));
+    assert!(work(&file, 0));
+    file.close().unwrap();
+    println!("\nall workers ended well");
+}
+
+fn ended_well(child: Pid) -> bool {
+    matches!(waitpid(child, None), Ok(WaitStatus::Exited(_, 0)))
+}
+
+/// A server for `/file`, until the sender is dropped; its URL, and what it was asked.
+fn serve() -> (Url, Arc<Mutex<Vec<Asked>>>, tokio::sync::oneshot::Sender<()>) {
     let (tell, told) = mpsc::channel();
     let (until, end) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
@@ -45,6 +93,9 @@ fn a_child_goes_on_over_connections_of_its_own() {
         runtime.block_on(async move {
             let server = Fake::start(SERVER, |asked| match asked.code() {
                 RequestCode::OPEN => opened(asked, asked.connection as u8 + 1, 4),
+                RequestCode::READ if asked.header.body[12..16] == 8u32.to_be_bytes() => {
+                    ok(asked, &asked.header.body[4..12])
+                }
                 RequestCode::READ => ok(asked, b"data"),
                 RequestCode::STAT => ok(asked, &stat_text(9)),
                 _ => ok(asked, b""),
@@ -55,16 +106,53 @@ fn a_child_goes_on_over_connections_of_its_own() {
         });
     });
     let (url, asked) = told.recv().unwrap();
+    (url, asked, until)
+}
+
+/// Starts one of these tests as a program that forks, and returns what that and its children print.
+fn forking(name: &str, url: &Url) -> String {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "a_child_goes_on_over_connections_of_its_own", "--nocapture"]);
-    // Its output ends when the child has ended too.
+    command.args(["--exact", name, "--nocapture"]);
+    // Its output ends when the children have ended too.
     let output = command.env(URL, url.to_string()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains("child true read b\"data\" of 9"),
-        "{text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+}
+
+#[test]
+fn workers_read_at_once_and_so_does_their_parent() {
+    if let Ok(url) = std::env::var(URL) {
+        return fork_workers(&url);
+    }
+    let (url, asked, until) = serve();
+    let text = forking("workers_read_at_once_and_so_does_their_parent", &url);
+    assert!(text.contains("all workers ended well"), "{text}");
+    let asked = asked.lock().unwrap();
+    let of = |connection: u32| asked.iter().filter(move |asked| asked.connection == connection);
+    let count = |connection, code| of(connection).filter(|asked| asked.code() == code).count();
+    // Parent, workers, and the worker of a worker: each opens once and asks by its own handle.
+    for connection in 0..WORKERS as u32 + 2 {
+        assert_eq!(count(connection, RequestCode::OPEN), 1, "{connection}");
+        let handle = connection as u8 + 1;
+        let mut reads = of(connection).filter(|asked| asked.code() == RequestCode::READ);
+        assert!(reads.all(|asked| asked.header.body[0] == handle), "{connection}");
+    }
+    assert_eq!(count(0, RequestCode::READ), 3 * READS as usize);
+    assert_eq!(asked.iter().map(|asked| asked.connection).max(), Some(WORKERS as u32 + 1));
+    let reads = asked.iter().filter(|asked| asked.code() == RequestCode::READ).count();
+    assert_eq!(reads, (3 + 2 * WORKERS + 1) * READS as usize);
+    let closes = asked.iter().filter(|asked| asked.code() == RequestCode::CLOSE).count();
+    assert_eq!(closes, 1 + WORKERS);
+    drop(until);
+}
+
+#[test]
+fn a_child_goes_on_over_connections_of_its_own() {
+    if let Ok(url) = std::env::var(URL) {
+        return fork_and_go_on(&url);
+    }
+    let (url, asked, until) = serve();
+    let text = forking("a_child_goes_on_over_connections_of_its_own", &url);
+    assert!(text.contains("child true read b\"data\" of 9"), "{text}");
     let asked = asked.lock().unwrap();
     let of = |connection: u32| -> Vec<RequestCode> {
         asked.iter().filter(|asked| asked.connection == connection).map(|asked| asked.code()).collect()

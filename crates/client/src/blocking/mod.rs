@@ -184,6 +184,7 @@ impl FileSystem {
         matching(path: &str) -> Vec<String>;
         is_dir(path: &str) -> bool;
         mkdir(path: &str, mode: u16, parents: bool) -> ();
+        mkdir_all(path: &str, mode: u16) -> ();
         rm(path: &str) -> ();
         rmdir(path: &str) -> ();
         mv(old: &str, new: &str) -> ();

@@ -4,15 +4,14 @@
 //! is committed, the server undoes it when the client or the connection is lost. A server without checkpoints refuses, and
 //! the archive stays as it is. The header of the member is written last, because its checksum stands in it.
 
-use wire::xroot::ErrorCode;
-
 use bytes::Bytes;
 
+use super::Copier;
 use super::failure::CopyError;
-use super::options::CopyOptions;
+use super::options::{CopyOptions, Watch};
 use super::place::Place;
 use super::source::Source;
-use crate::client::Client;
+use super::target::{open_new, refused, unless_stopped};
 use crate::file::{File, OpenWith};
 use crate::url::Url;
 use crate::zip::append::{self, Appended};
@@ -35,10 +34,11 @@ pub(super) struct Adding {
 
 /// Opens or makes the archive.
 pub(super) async fn open(
-    client: &Client,
+    copier: &Copier,
     url: &Url,
     source: &Source,
     options: &CopyOptions,
+    watch: &Watch,
 ) -> Result<(File, Adding), CopyError> {
     let bad = |error| CopyError::Archive { place: url.to_string(), error };
     let name = name(source, options).ok_or_else(|| {
@@ -53,32 +53,36 @@ pub(super) async fn open(
     if name.is_empty() || name.len() > append::NAME_BYTES_MAX {
         return Err(bad(ZipError::Unsupported("the name of the member is too long".to_owned())));
     }
-    let file = match client.open(url, &OpenWith::update()).await {
-        Ok(file) => Some(file),
-        Err(error) if error.is_not_found() => None,
-        Err(error) => {
-            return Err(match error.code() {
-                Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
-                _ => CopyError::target(error),
-            });
+    let there = async {
+        match copier.client.open(url, &OpenWith::update()).await {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(refused(url, error)),
         }
     };
-    let checkpoint = file.is_some();
-    let file = match file {
-        Some(file) => file,
-        None => client.open(url, &OpenWith::create().make_path()).await.map_err(CopyError::target)?,
+    let there = unless_stopped(watch, there).await?;
+    let checkpoint = there.is_some();
+    let (file, before) = match there {
+        Some(file) => {
+            let begun = async {
+                let bytes = file.known_stat().await.map_err(CopyError::target)?.size;
+                let before = Directory::read(&file, bytes).await.map_err(|error| match error {
+                    ArchiveError::Read(error) => CopyError::target(error),
+                    ArchiveError::Zip(error) => bad(error),
+                })?;
+                if before.find(&name).is_ok() {
+                    return Err(bad(ZipError::Exists(name.clone())));
+                }
+                file.begin_checkpoint().await.map_err(CopyError::target)?;
+                Ok(before)
+            };
+            let before = unless_stopped(watch, begun).await?;
+            (file, before)
+        }
+        None => {
+            (open_new(copier, url, &OpenWith::create().make_path(), watch).await?, Directory::of_nothing())
+        }
     };
-    let bytes = file.known_stat().await.map_err(CopyError::target)?.size;
-    let before = Directory::read(&file, bytes).await.map_err(|error| match error {
-        ArchiveError::Read(error) => CopyError::target(error),
-        ArchiveError::Zip(error) => bad(error),
-    })?;
-    if before.find(&name).is_ok() {
-        return Err(bad(ZipError::Exists(name)));
-    }
-    if checkpoint {
-        file.begin_checkpoint().await.map_err(CopyError::target)?;
-    }
     let (mode, dos_time) = match source.kept {
         Some(kept) => (kept.mode.unwrap_or(MODE), dos_time(kept.modified.0)),
         None => (MODE, dos_time(0)),

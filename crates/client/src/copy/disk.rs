@@ -5,8 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::settings::Settings;
+
 /// Most threads: a disk serves no more at once, and memory needs no more.
 const THREADS_MAX: usize = 4;
+/// The same where somebody has set how many.
+const THREADS_SET_MAX: u64 = 64;
 
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -17,11 +21,18 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Starts them.
-    pub(super) fn start() -> Self {
+    /// How many there are: as many as `WorkerThreads` says where that is set.
+    pub(super) fn threads(settings: &Settings) -> usize {
+        if settings.is_set("WorkerThreads") {
+            return usize::try_from(settings.worker_threads.clamp(1, THREADS_SET_MAX)).unwrap_or(1);
+        }
+        std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
+    }
+
+    /// Starts so many.
+    pub(super) fn start(threads: usize) -> Self {
         let (work, queue) = mpsc::channel::<Work>();
         let queue = Arc::new(Mutex::new(queue));
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         for number in 0..threads {
             let queue = queue.clone();
             let serve = move || {
@@ -62,7 +73,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_given_to_it_is_done() {
-        let disk = Disk::start();
+        let mut settings = Settings::default();
+        assert!((1..=THREADS_MAX).contains(&Disk::threads(&settings)));
+        for (set, threads) in [("0", 1), ("7", 7), ("1000000", 64)] {
+            settings.set("WorkerThreads", set, crate::settings::Source::Option).unwrap();
+            assert_eq!(Disk::threads(&settings), threads);
+        }
+        let disk = Disk::start(1);
         let here = std::thread::current().id();
         let there = disk.run(move || std::thread::current().id() != here).await;
         assert_eq!(there, Some(true));

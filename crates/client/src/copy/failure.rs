@@ -143,6 +143,12 @@ pub enum CopyError {
     },
 }
 
+/// Whether too many files are open, in this process or on this machine.
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let number = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(number, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
+}
+
 impl CopyError {
     pub(super) fn local(
         operation: &'static str,
@@ -155,6 +161,7 @@ impl CopyError {
             io::ErrorKind::StorageFull => "; make room, or copy elsewhere",
             io::ErrorKind::QuotaExceeded => "; your quota is used up: remove something, or copy elsewhere",
             io::ErrorKind::ReadOnlyFilesystem => "; copy elsewhere",
+            _ if is_out_of_descriptors(error) => "; copy fewer at once, or raise the limit (ulimit -n)",
             _ => "",
         };
         Self::Local {

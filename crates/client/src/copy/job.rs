@@ -1,5 +1,6 @@
 //! One file, from its opening to its name.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,6 +33,8 @@ impl Copier {
         options: &CopyOptions,
         watch: &Watch,
     ) -> Result<CopyDone, CopyError> {
+        let own_files = async { self.descriptors.of(job).await.ok_or(CopyError::Cancelled) };
+        let _own_files = unless_stopped(watch, own_files).await?;
         let begun = Instant::now();
         let seconds = self.client.settings().cp_timeout;
         let made = if seconds == 0 {
@@ -69,6 +72,29 @@ impl Copier {
         }
     }
 
+    /// A file that is written to from its beginning on is lost when it is the source.
+    async fn not_onto_itself(&self, job: &CopyJob, options: &CopyOptions) -> Result<(), CopyError> {
+        let is_same = match (&job.source, &job.target) {
+            (Place::Local(source), Place::Local(target)) => {
+                let (source, target) = (source.clone(), target.clone());
+                let look = move || match (std::fs::metadata(source), std::fs::metadata(target)) {
+                    (Ok(a), Ok(b)) => a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino()),
+                    _ => false,
+                };
+                self.disk.run(look).await.unwrap_or(false)
+            }
+            (Place::Remote(source), Place::Remote(target)) => {
+                let place = |url: &Url| (url.authority(), url.path.clone());
+                place(source) == place(target) && options.member_of(&job.source).is_none()
+            }
+            _ => false,
+        };
+        match is_same {
+            true => Err(CopyError::Usage(format!("{} and {} are the same file", job.source, job.target))),
+            false => Ok(()),
+        }
+    }
+
     /// Copies one file, as often as it fails for a passing reason and may be tried again.
     async fn attempts(
         &self,
@@ -76,6 +102,7 @@ impl Copier {
         options: &CopyOptions,
         watch: &Watch,
     ) -> Result<CopyDone, CopyError> {
+        self.not_onto_itself(job, options).await?;
         let mut options = options.clone();
         let mut attempts = 0;
         loop {
@@ -107,7 +134,7 @@ impl Copier {
         // Servers copy whole files from each other.
         let mut member = options.zip_append || options.member_of(&job.source).is_some();
         if options.third_party != ThirdParty::Never && !member {
-            member = unless_stopped(watch, self.metalink(&job.source, options)).await?.is_some();
+            member = unless_stopped(watch, Box::pin(self.metalink(&job.source, options))).await?.is_some();
         }
         match options.third_party {
             ThirdParty::Only if member => {
@@ -118,9 +145,9 @@ impl Copier {
             ThirdParty::Never => {}
             ThirdParty::First if member => {}
             ThirdParty::Only => {
-                return self.third_party(job, options, watch).await.map_err(Refused::into_error);
+                return Box::pin(self.third_party(job, options, watch)).await.map_err(Refused::into_error);
             }
-            ThirdParty::First => match self.third_party(job, options, watch).await {
+            ThirdParty::First => match Box::pin(self.third_party(job, options, watch)).await {
                 Ok(done) => return Ok(done),
                 Err(Refused::Failed(error)) => return Err(error),
                 // The bytes pass through here then.
@@ -128,7 +155,8 @@ impl Copier {
                 Err(Refused::Cannot(_)) => {}
             },
         }
-        let source = unless_stopped(watch, Source::open(self, &job.source, options)).await?;
+        // Each step in a box that goes with it: what a copy is while its bytes flow is all that thousands of them hold.
+        let source = unless_stopped(watch, Box::pin(Source::open(self, &job.source, options))).await?;
         if let (Some(size), Place::Local(path)) = (source.size, &job.target)
             && size <= options.chunk_bytes as u64
             && options.checksums.is_empty()
@@ -138,21 +166,23 @@ impl Copier {
             && source.known.is_empty()
         {
             let length = usize::try_from(size).unwrap_or(0);
-            let data =
-                if size == 0 { Bytes::new() } else { unless_stopped(watch, source.read(0, length)).await? };
-            return self.small(source, path.clone(), data, options, watch).await;
+            let data = match size {
+                0 => Bytes::new(),
+                _ => unless_stopped(watch, Box::pin(source.read(0, length))).await?,
+            };
+            return Box::pin(self.small(source, path.clone(), data, options, watch)).await;
         }
-        let begin = Checks::begin(self, &source, &job.target, options);
+        let begin = Box::pin(Checks::begin(self, &source, &job.target, options));
         let mut checks = unless_stopped(watch, begin).await?;
         let attributes = if options.attributes {
-            unless_stopped(watch, attributes::of_source(self, &source)).await?
+            unless_stopped(watch, Box::pin(attributes::of_source(self, &source))).await?
         } else {
             Vec::new()
         };
-        let opened = unless_stopped(watch, Target::open(self, &job.target, &source, options)).await;
-        let (target, from) = opened?;
-        let (done, at) = self.flow(job, options, watch, source, target, from, &mut checks).await?;
-        attributes::set(self, &job.target, at.as_ref(), attributes).await?;
+        let (target, from) = Box::pin(Target::open(self, &job.target, &source, options, watch)).await?;
+        let flow = self.flow(job, options, watch, source, target, from, &mut checks);
+        let (done, at) = Box::pin(flow).await?;
+        Box::pin(attributes::set(self, &job.target, at.as_ref(), attributes)).await?;
         Ok(done)
     }
 
@@ -191,11 +221,12 @@ impl Copier {
     ) -> Result<(CopyDone, Option<Url>), CopyError> {
         let (size, kept) = (source.size, source.kept.filter(|_| options.preserve));
         let ordered = options.resume || !matches!(source.from, From::Many(_));
-        let (into, ending) = target.into_flow(self, from, checks.sums(), ordered, options).await?;
-        let ends_with_hole = source.extents(from).await.last().map(|extent| extent.end) != size;
-        let pump = Pump::new(source, into, from, options, watch.clone()).await;
+        let flow = target.into_flow(self, from, checks.sums(), ordered, options);
+        let (into, ending) = Box::pin(flow).await?;
+        let ends_with_hole = Box::pin(source.extents(from)).await.last().map(|extent| extent.end) != size;
+        let pump = Box::pin(Pump::new(source, into, from, options, watch.clone())).await;
         let run = async {
-            unless_stopped(watch, pump.sum_up(from)).await?;
+            unless_stopped(watch, Box::pin(pump.sum_up(from))).await?;
             let lanes = match &pump.source.from {
                 From::Many(crowd) => crowd.lanes(),
                 _ => options.chunks,
@@ -205,12 +236,12 @@ impl Copier {
         let size = match run.await {
             Ok(size) => size,
             Err(error) => {
-                ending.give_up(self, pump.whole_to(), options).await;
+                Box::pin(ending.give_up(self, pump.whole_to(), options)).await;
                 return Err(error);
             }
         };
         let copied = pump.copied();
-        let mut written = ending.written(self, size).await?;
+        let mut written = Box::pin(ending.written(self, size)).await?;
         let verified = async {
             checks.hear().await?;
             let From::Many(crowd) = &pump.source.from else {
@@ -220,10 +251,10 @@ impl Copier {
             let repair = Repair { copier: self, crowd, checks, source, size, chunk_bytes };
             repair.verify(&mut written).await
         };
-        let mut checksums = match unless_stopped(watch, verified).await {
+        let mut checksums = match unless_stopped(watch, Box::pin(verified)).await {
             Ok(told) => told,
             Err(error) => {
-                written.discard(self, options).await;
+                Box::pin(written.discard(self, options)).await;
                 return Err(error);
             }
         };
@@ -232,8 +263,8 @@ impl Copier {
             _ => Vec::new(),
         };
         let sums = written.sums.clone();
-        let at = written.finish(self, size, ends_with_hole, kept).await?;
-        let verified = checks.verify_target(self, &job.target, at.as_ref(), &sums);
+        let at = Box::pin(written.finish(self, size, ends_with_hole, kept)).await?;
+        let verified = Box::pin(checks.verify_target(self, &job.target, at.as_ref(), &sums));
         match unless_stopped(watch, verified).await {
             Ok(told) => checksums.extend(told),
             Err(error) => {

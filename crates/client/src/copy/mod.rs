@@ -19,6 +19,7 @@
 //! | `options` | [`CopyOptions`], [`CopyJob`], [`CopyDone`], [`Watch`] |
 //! | `failure` | [`CopyError`] |
 //! | `source`, `target` | the two ends of a copy |
+//! | `opening` | what a copy makes is opened, or the copy is stopped meanwhile |
 //! | `member`, `archived` | a member of a ZIP archive as source, and as target |
 //! | `mirrored` | a metalink as source |
 //! | `rate` | [`Rate`]: limits of the rate |
@@ -28,11 +29,12 @@
 //! | `sequence` | what has to be taken in the order of the file |
 //! | `many`, `shares` | several sources of one file, and which of them gives what |
 //! | `given`, `sample`, `witness`, `repair` | sources that lie: who gave what, who disagrees, what is replaced |
-//! | `disk` | threads for calls that block |
+//! | `disk`, `descriptors` | threads for calls that block; how many files are open at once |
 
 mod archived;
 mod attributes;
 mod checks;
+mod descriptors;
 mod disk;
 mod failure;
 mod given;
@@ -41,6 +43,7 @@ mod local;
 mod many;
 mod member;
 mod mirrored;
+mod opening;
 mod options;
 mod pattern;
 mod place;
@@ -58,6 +61,7 @@ mod tree;
 mod witness;
 
 use crate::client::Client;
+use descriptors::Descriptors;
 use disk::Disk;
 
 pub use failure::{CopyError, Side};
@@ -71,11 +75,13 @@ pub use rate::Rate;
 pub use sync::{Equal, Step, Sync};
 pub use tree::{CopyAll, Listener, PARALLEL, Tally};
 
-/// Copies files. Clones share connections, memory and threads.
+/// Copies files. Clones share connections, memory, threads and the files that may be open at once: copies of files of this
+/// machine wait for their turn when the limit of the process (`ulimit -n`, when this was made) does not allow all of them.
 #[derive(Clone)]
 pub struct Copier {
     client: Client,
     disk: Disk,
+    descriptors: Descriptors,
 }
 
 impl std::fmt::Debug for Copier {
@@ -88,7 +94,8 @@ impl Copier {
     /// With the connections of `client`.
     #[must_use]
     pub fn new(client: &Client) -> Self {
-        Self { client: client.clone(), disk: Disk::start() }
+        let disk = Disk::start(Disk::threads(client.settings()));
+        Self { client: client.clone(), disk, descriptors: Descriptors::of_process() }
     }
 
     /// Its client.

@@ -217,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn pieces_are_taken_in_the_order_of_the_file() {
-        let sequence = Sequence::new(10, true, taker(), Disk::start());
+        let sequence = Sequence::new(10, true, taker(), Disk::start(1));
         let mut bringing = tokio::task::JoinSet::new();
         for (offset, data) in [(16, "ghi"), (13, "def"), (10, "abc")] {
             let sequence = sequence.clone();
@@ -239,7 +239,7 @@ mod tests {
         let options = super::super::CopyOptions::of(&crate::Settings::default());
         let (target, _) = LocalTarget::create(path, &options).unwrap();
         let sequence =
-            Sequence::new(0, true, Taker { sums: Vec::new(), out: Out::File(target) }, Disk::start());
+            Sequence::new(0, true, Taker { sums: Vec::new(), out: Out::File(target) }, Disk::start(1));
         let later = sequence.bring(3, Piece::Data("def".into()));
         let first = sequence.bring(0, Piece::Data("abc".into()));
         let (later, first) = tokio::join!(later, first);

@@ -167,7 +167,7 @@ impl Source {
             From::Remote { file, pages } => {
                 file.read_as(*pages, offset, length).await.map_err(CopyError::source)?
             }
-            From::Many(crowd) => crowd.read(offset, length).await?,
+            From::Many(crowd) => Box::pin(crowd.read(offset, length)).await?,
             From::InTurn(places) => Box::pin(places.read(offset, length)).await?,
             From::Local(source) => {
                 let (source, blocks) = (source.clone(), self.blocks.clone());

@@ -11,6 +11,7 @@ use super::Copier;
 use super::failure::{CopyError, Side};
 use super::options::{CopyJob, CopyOptions, Watch};
 use super::place::Place;
+use super::target::unless_stopped;
 use super::tree::{Listener, Tally};
 use crate::filesystem::ListWith;
 
@@ -80,24 +81,15 @@ impl Copier {
         listener: Arc<dyn Listener>,
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
-        let source = self.tree(&sync.source, Side::Source).await?;
+        let source = unless_stopped(watch, self.tree(&sync.source, Side::Source)).await?;
         let source = source.ok_or_else(|| {
             CopyError::Usage(format!("{} is no directory; scalla cp copies single files", sync.source))
         })?;
-        let target = self.tree(&sync.target, Side::Target).await?.unwrap_or_default();
+        let target = unless_stopped(watch, self.tree(&sync.target, Side::Target)).await?.unwrap_or_default();
         let (copies, removals) = plan(&source, &target);
-        let mut jobs = Vec::new();
-        for (name, found) in copies {
-            let job = CopyJob {
-                source: sync.source.join(&name),
-                target: sync.target.join(&name),
-                size: Some(found.size),
-            };
-            let there = target.get(&name).copied();
-            if !self.is_equal(&job, found, there, sync.equal).await? {
-                tell(&Step::Copy(job.target.clone(), found.size));
-                jobs.push(job);
-            }
+        let jobs = unless_stopped(watch, self.unequal(sync, copies, &target)).await?;
+        for job in &jobs {
+            tell(&Step::Copy(job.target.clone(), job.size.unwrap_or(0)));
         }
         let mut tally = Tally::default();
         if !sync.dry_run {
@@ -110,7 +102,11 @@ impl Copier {
                 found.try_send(job).ok();
             }
             drop(found);
-            self.make_folders(&sync.target, &source, &target, &listener, &mut tally).await;
+            let made = async {
+                self.make_folders(&sync.target, &source, &target, &listener, &mut tally).await;
+                Ok(())
+            };
+            unless_stopped(watch, made).await?;
             let copied = self.copy_found(queue, &options, sync.parallel, listener.clone(), watch).await?;
             tally = Tally { failed: tally.failed + copied.failed, ..copied };
         }
@@ -118,6 +114,28 @@ impl Copier {
             self.remove(sync, &removals, &tell, &listener, watch, &mut tally).await?;
         }
         Ok(tally)
+    }
+
+    /// Those that have to be copied, in their order. They are looked at one after the other: servers of release 5 fail when they
+    /// have to sum up several files at once.
+    async fn unequal(
+        &self,
+        sync: &Sync,
+        copies: Vec<Named>,
+        target: &Tree,
+    ) -> Result<Vec<CopyJob>, CopyError> {
+        let mut jobs = Vec::new();
+        for (name, found) in copies {
+            let job = CopyJob {
+                source: sync.source.join(&name),
+                target: sync.target.join(&name),
+                size: Some(found.size),
+            };
+            if !self.is_equal(&job, found, target.get(&name).copied(), sync.equal).await? {
+                jobs.push(job);
+            }
+        }
+        Ok(jobs)
     }
 
     /// Folders that the target does not have, those above first: local ones are needed by the files in them, and those at
@@ -143,7 +161,7 @@ impl Copier {
                     self.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
                 }
                 Place::Remote(url) => {
-                    let made = self.client.file_system(url).mkdir(&url.path, 0o755, true).await;
+                    let made = self.client.file_system(url).mkdir_all(&url.path, 0o755).await;
                     made.map_err(CopyError::target)
                 }
                 Place::Stream => Ok(()),
@@ -165,9 +183,6 @@ impl Copier {
         tally: &mut Tally,
     ) -> Result<(), CopyError> {
         for (name, found) in removals {
-            if watch.is_cancelled() {
-                return Err(CopyError::Cancelled);
-            }
             let place = sync.target.join(name);
             let step =
                 if found.is_folder { Step::RemoveFolder(place.clone()) } else { Step::Remove(place.clone()) };
@@ -175,9 +190,13 @@ impl Copier {
             if sync.dry_run {
                 continue;
             }
-            if let Err(error) = self.remove_one(&place, found.is_folder).await {
-                listener.missed(&error);
-                tally.failed += 1;
+            match unless_stopped(watch, self.remove_one(&place, found.is_folder)).await {
+                Ok(()) => {}
+                Err(CopyError::Cancelled) => return Err(CopyError::Cancelled),
+                Err(error) => {
+                    listener.missed(&error);
+                    tally.failed += 1;
+                }
             }
         }
         Ok(())

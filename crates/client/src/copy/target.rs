@@ -4,16 +4,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wire::xroot::ErrorCode;
+use wire::xroot::flags::OpenOptions;
+use wire::xroot::limits::PAGE_BYTES;
 
 use super::Copier;
 use super::archived::{self, Adding};
 use super::failure::CopyError;
-use super::local::{Kept, Left, LocalTarget};
+use super::local::{Kept, Left, LocalTarget, is_zero};
+use super::opening::{NotOpen, open_unless};
 use super::options::{CopyOptions, Watch};
 use super::place::Place;
 use super::pump::{AHEAD_BYTES_MAX, How, Into};
 use super::sequence::{Out, Sequence, Taker};
 use super::source::Source;
+use crate::client::Client;
+use crate::failure::Error;
 use crate::file::{File, OpenWith};
 use crate::url::Url;
 
@@ -48,23 +53,26 @@ impl Target {
         place: &Place,
         source: &Source,
         options: &CopyOptions,
+        watch: &Watch,
     ) -> Result<(Self, u64), CopyError> {
         let (mut target, left) = match place {
             Place::Stream => (Self::Output, None),
             Place::Local(path) => {
                 let (path, options) = (path.clone(), options.clone());
-                let made = copier.disk.run(move || LocalTarget::create(&path, &options)).await;
-                let (target, left) = made.unwrap_or(Err(CopyError::Cancelled))?;
+                // What nobody waits for any more is removed when it is dropped.
+                let making = copier.disk.run(move || LocalTarget::create(&path, &options));
+                let making = async { making.await.unwrap_or(Err(CopyError::Cancelled)) };
+                let (target, left) = unless_stopped(watch, making).await?;
                 (Self::Local(target), left)
             }
             Place::Remote(url) if options.zip_append => {
-                let (file, adding) = archived::open(&copier.client, url, source, options).await?;
+                let (file, adding) = archived::open(copier, url, source, options, watch).await?;
                 (Self::Archive { file, url: url.clone(), adding }, None)
             }
-            Place::Remote(url) => Self::open_remote(copier, url, source, options).await?,
+            Place::Remote(url) => Self::open_remote(copier, url, source, options, watch).await?,
         };
         let from = match left {
-            Some(left) => target.go_on(copier, place, source, left).await?,
+            Some(left) => unless_stopped(watch, target.go_on(copier, place, source, left)).await?,
             None => 0,
         };
         Ok((target, from))
@@ -75,17 +83,11 @@ impl Target {
         url: &Url,
         source: &Source,
         options: &CopyOptions,
+        watch: &Watch,
     ) -> Result<(Self, Option<Left>), CopyError> {
         let mut with = if options.force { OpenWith::overwrite() } else { OpenWith::create() };
         if options.resume {
-            let found = copier.client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
-            if let Some(stat) = found {
-                if stat.is_dir() {
-                    return Err(CopyError::IsDirectory(url.to_string()));
-                }
-                let file = copier.client.open(url, &OpenWith::update()).await.map_err(CopyError::target)?;
-                let bytes = file.stat_at_open().map_or(stat.size, |stat| stat.size);
-                let left = Left { bytes, in_order: false };
+            if let Some((file, left)) = unless_stopped(watch, open_left(&copier.client, url)).await? {
                 return Ok((Self::Remote { file, url: url.clone(), is_new: false }, Some(left)));
             }
         } else if options.persist_on_successful_close {
@@ -101,10 +103,9 @@ impl Target {
         if let Some(mode) = source.kept.filter(|_| options.preserve).and_then(|kept| kept.mode) {
             with = with.mode(u16::try_from(mode & 0o777).unwrap_or(0o644));
         }
-        let file = copier.client.open(url, &with).await.map_err(|error| match error.code() {
-            Some(ErrorCode::IT_EXISTS) => CopyError::Exists(url.to_string()),
-            Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
-            _ => CopyError::target(error),
+        let file = open_new(copier, url, &with, watch).await.map_err(|error| match error {
+            CopyError::Remote { error, .. } => refused(url, error),
+            other => other,
         })?;
         Ok((Self::Remote { file, url: url.clone(), is_new: true }, None))
     }
@@ -130,10 +131,14 @@ impl Target {
             Left { bytes, .. } if bytes == size => size,
             Left { bytes, .. } => bytes.saturating_sub(AHEAD_BYTES_MAX),
         };
-        let length = usize::try_from(from.min(COMPARED_BYTES)).unwrap_or(0);
-        let at = from - length as u64;
-        let theirs = source.read(at, length).await?;
-        if !self.is_same(copier, at, &theirs).await? {
+        let length = |bytes: u64| usize::try_from(bytes.min(COMPARED_BYTES)).unwrap_or(0);
+        let at = from - length(from) as u64;
+        let mut is_part = self.is_same(copier, source, at, length(from), false).await?;
+        if !left.in_order && (at > 0 || from == 0) {
+            // It may be a file of its own, which must not be lost.
+            is_part &= self.is_same(copier, source, 0, length(left.bytes), true).await?;
+        }
+        if !is_part {
             return Err(refuse("its bytes are not those of the source"));
         }
         match self {
@@ -146,20 +151,32 @@ impl Target {
         Ok(from)
     }
 
-    async fn is_same(&self, copier: &Copier, at: u64, theirs: &[u8]) -> Result<bool, CopyError> {
-        match self {
-            Self::Local(target) => {
-                let mut block = copier.client.blocks().take(theirs.len());
-                block.data().resize(theirs.len(), 0);
-                let got = target.read_back(at, block.data())?;
-                Ok(got == theirs.len() && block.as_ref() == theirs)
-            }
-            Self::Remote { file, .. } => {
-                let ours = file.read_pages(at, theirs.len()).await.map_err(CopyError::target)?;
-                Ok(ours == theirs)
-            }
-            Self::Archive { .. } | Self::Output => Ok(true),
+    /// Whether a part is that of the source; `or_zeros` where writes that are missing left nothing but zeros.
+    async fn is_same(
+        &self,
+        copier: &Copier,
+        source: &Source,
+        at: u64,
+        length: usize,
+        or_zeros: bool,
+    ) -> Result<bool, CopyError> {
+        if length == 0 {
+            return Ok(true);
         }
+        let theirs = source.read(at, length).await?;
+        let ours = match self {
+            Self::Local(target) => {
+                let mut block = copier.client.blocks().take(length);
+                block.data().resize(length, 0);
+                let got = target.read_back(at, block.data())?;
+                block.data().truncate(got);
+                block.into_bytes()
+            }
+            Self::Remote { file, .. } => file.read_pages(at, length).await.map_err(CopyError::target)?,
+            Self::Archive { .. } | Self::Output => return Ok(true),
+        };
+        let same = |(ours, theirs): (&[u8], &[u8])| ours == theirs || (or_zeros && is_zero(ours));
+        Ok(ours.len() == theirs.len() && ours.chunks(PAGE_BYTES).zip(theirs.chunks(PAGE_BYTES)).all(same))
     }
 
     /// What takes the bytes from `from` on, and sums up the whole file: at a server the sums still lack what is there.
@@ -212,6 +229,55 @@ impl Target {
                 (into, Ending { sequence, remote: Some(remote), late: Vec::new() })
             }
         })
+    }
+}
+
+/// What an earlier copy left at a server.
+async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, Left)>, CopyError> {
+    let found = client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
+    let Some(stat) = found else { return Ok(None) };
+    if stat.is_dir() {
+        return Err(CopyError::IsDirectory(url.to_string()));
+    }
+    let file = client.open(url, &OpenWith::update()).await.map_err(CopyError::target)?;
+    let bytes = file.stat_at_open().map_or(stat.size, |stat| stat.size);
+    Ok(Some((file, Left { bytes, in_order: false })))
+}
+
+/// Opens a file that is made by that. Of a copy that is stopped meanwhile nothing stays.
+pub(super) async fn open_new(
+    copier: &Copier,
+    url: &Url,
+    with: &OpenWith,
+    watch: &Watch,
+) -> Result<File, CopyError> {
+    let stop = async {
+        watch.cancelled().await;
+        CopyError::Cancelled
+    };
+    match open_unless(&copier.client, url, with, stop).await {
+        Ok(file) => Ok(file),
+        Err(NotOpen::Refused(error)) => Err(CopyError::target(error)),
+        Err(NotOpen::Stopped(why, file)) => {
+            if let Some(file) = file {
+                let anew = CopyOptions {
+                    persist_on_successful_close: with.options.intersects(OpenOptions::POSC),
+                    ..CopyOptions::of(copier.client.settings())
+                };
+                let remote = Remote { file, url: url.clone(), is_new: true, adding: None };
+                remote.give_up(copier, 0, &anew).await;
+            }
+            Err(why)
+        }
+    }
+}
+
+/// Why a target cannot be made.
+pub(super) fn refused(url: &Url, error: Error) -> CopyError {
+    match error.code() {
+        Some(ErrorCode::IT_EXISTS) => CopyError::Exists(url.to_string()),
+        Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
+        _ => CopyError::target(error),
     }
 }
 

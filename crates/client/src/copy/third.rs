@@ -8,6 +8,7 @@ use std::fmt::Write;
 use std::io::Read;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use wire::xroot::ErrorCode;
 use wire::xroot::codes::QueryType;
 
@@ -15,9 +16,10 @@ use super::Copier;
 use super::checks::Checks;
 use super::failure::{CopyError, Side};
 use super::job::done;
+use super::opening::{NotOpen, open_unless};
 use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
 use super::place::Place;
-use super::target::unless_stopped;
+use super::target::{refused, unless_stopped};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
@@ -68,28 +70,29 @@ impl Copier {
         };
         let settings = self.client.settings();
         let (client, asking) = (steadfast(&self.client, settings.cp_tpc_timeout), &self.client);
-        let arranging = async {
-            let seen = look(asking, source).await.map_err(Refused::Cannot)?;
-            // Asked before anything is made: a refused open may leave an empty file.
-            able(asking, &seen.at, Side::Source).await.map_err(Refused::Cannot)?;
-            able(asking, target, Side::Target).await.map_err(Refused::Cannot)?;
-            let key = key().map_err(Refused::Cannot)?;
-            let file = open_target(&client, target, &seen, &key, options).await;
-            let file = file.map_err(|error| match &error {
-                CopyError::Remote { error: refused, .. } if cannot(refused) => Refused::Cannot(error),
-                _ => Refused::Failed(error),
-            })?;
-            Ok((seen, key, file))
-        };
         let limit = settings.cp_init_timeout.max(1);
-        let (seen, key, file) = tokio::select! {
-            arranged = arranging => arranged?,
-            () = watch.cancelled() => return Err(Refused::Failed(CopyError::Cancelled)),
-            () = tokio::time::sleep(Duration::from_secs(limit)) => {
-                let late = Error::new("arrange the copy to", target, Cause::TimedOut(limit));
-                return Err(Refused::Failed(CopyError::target(late)));
+        let end = Instant::now() + Duration::from_secs(limit);
+        let stop = async || {
+            tokio::select! {
+                biased;
+                () = watch.cancelled() => CopyError::Cancelled,
+                () = tokio::time::sleep_until(end) => {
+                    CopyError::target(Error::new("arrange the copy to", target, Cause::TimedOut(limit)))
+                }
             }
         };
+        let asked = async {
+            let seen = look(asking, source).await?;
+            // Asked before anything is made: a refused open may leave an empty file.
+            able(asking, &seen.at, Side::Source).await?;
+            able(asking, target, Side::Target).await?;
+            Ok((seen, key()?))
+        };
+        let (seen, key) = tokio::select! {
+            asked = asked => asked.map_err(Refused::Cannot)?,
+            error = stop() => return Err(Refused::Failed(error)),
+        };
+        let file = open_target(&client, target, &seen, &key, options, stop()).await?;
         let there = file.location();
         if let Err(error) = unless_stopped(watch, able(&client, &there, Side::Target)).await {
             clean(&client, &file).await;
@@ -195,7 +198,8 @@ async fn open_target(
     seen: &Seen,
     key: &str,
     options: &CopyOptions,
-) -> Result<File, CopyError> {
+    stop: impl Future<Output = CopyError>,
+) -> Result<File, Refused> {
     let place = seen.at.authority();
     let (lfn, scheme) = (&seen.at.path, seen.at.scheme.name());
     let mut cgi = format!(
@@ -217,11 +221,17 @@ async fn open_target(
         with = with.persist_on_successful_close();
     }
     let url = with_cgi(target, &cgi);
-    client.open(&url, &with).await.map_err(|error| match error.code() {
-        Some(ErrorCode::IT_EXISTS) => CopyError::Exists(target.to_string()),
-        Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(target.to_string()),
-        _ => CopyError::target(error),
-    })
+    match open_unless(client, &url, &with, stop).await {
+        Ok(file) => Ok(file),
+        Err(NotOpen::Refused(error)) if cannot(&error) => Err(Refused::Cannot(CopyError::target(error))),
+        Err(NotOpen::Refused(error)) => Err(Refused::Failed(refused(target, error))),
+        Err(NotOpen::Stopped(why, file)) => {
+            if let Some(file) = file {
+                clean(client, &file).await;
+            }
+            Err(Refused::Failed(why))
+        }
+    }
 }
 
 /// Whether a refusal says that the server has no part in such copies.

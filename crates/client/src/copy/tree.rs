@@ -337,7 +337,7 @@ impl Walk {
                 self.copier.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
             }
             Place::Remote(url) if empty => {
-                let made = self.copier.client.file_system(url).mkdir(&url.path, 0o755, true).await;
+                let made = self.copier.client.file_system(url).mkdir_all(&url.path, 0o755).await;
                 made.map_err(CopyError::target)
             }
             _ => Ok(()),

@@ -117,7 +117,8 @@ impl File {
                 return Err(self.error(name, cause).uncertain(sent && self.is_writable()));
             }
             tracing::debug!(operation = name, file = %self.0.origin, %cause, "opening again");
-            self.recover(name, current.generation, &cause, to, end).await?;
+            // In a box: every request would be as large as this rare one.
+            Box::pin(self.recover(name, current.generation, &cause, to, end)).await?;
         }
     }
 

@@ -68,7 +68,7 @@ impl File {
         let received = self.pgread(offset, length, PageFlags::NONE).await?;
         let (mut block, bad) = self.separated(received, offset, length)?;
         for page in &bad {
-            self.read_again(&mut block, offset, page, bad.len()).await?;
+            Box::pin(self.read_again(&mut block, offset, page, bad.len())).await?;
         }
         Ok(block.into_bytes())
     }

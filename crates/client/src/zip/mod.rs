@@ -59,10 +59,15 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
+    /// That of an archive without a byte.
+    pub(crate) const fn of_nothing() -> Self {
+        Self { end: End::of_nothing(), bytes: Bytes::new(), members: Vec::new() }
+    }
+
     /// Reads it: at most three reads, one for a small archive.
     pub(crate) async fn read<R: ReadAt + Sync>(from: &R, size: u64) -> Result<Self, ArchiveError<R::Error>> {
         if size == 0 {
-            return Ok(Self { end: End::of_nothing(), bytes: Bytes::new(), members: Vec::new() });
+            return Ok(Self::of_nothing());
         }
         let tail_at = size.saturating_sub(TAIL_BYTES);
         let tail = from.read_at(tail_at, usize::try_from(size - tail_at).unwrap_or(usize::MAX)).await?;

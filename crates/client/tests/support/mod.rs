@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use client::{Client, Settings, Source, Url};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::header::{Handshake, HandshakeReply};
 use wire::xroot::reply::{self, LoginReply, ProtocolReply};
@@ -48,6 +48,17 @@ pub(crate) enum Act {
     Send(Vec<u8>),
     /// Sends them and closes the connection.
     SendAndClose(Vec<u8>),
+    /// Sends them when it is told to, and nothing else before; never, if nobody is left to tell.
+    When(oneshot::Receiver<()>, Vec<u8>),
+}
+
+impl Act {
+    /// The same, but later.
+    pub(crate) fn when(self, told: oneshot::Receiver<()>) -> Self {
+        match self {
+            Self::Send(bytes) | Self::SendAndClose(bytes) | Self::When(_, bytes) => Self::When(told, bytes),
+        }
+    }
 }
 
 /// Answers with one frame that `frame` appends.
@@ -171,7 +182,7 @@ async fn serve_path(
             asked.payload = vec![0; asked.header.payload_bytes().unwrap()];
             stream.read_exact(&mut asked.payload).await.unwrap();
         }
-        let (Act::Send(bytes) | Act::SendAndClose(bytes)) = answer(&asked);
+        let (Act::Send(bytes) | Act::SendAndClose(bytes) | Act::When(_, bytes)) = answer(&asked);
         stream.write_all(&bytes).await.unwrap();
     }
 }
@@ -244,6 +255,11 @@ async fn serve(
             Act::SendAndClose(bytes) => {
                 let _ = stream.write_all(&bytes).await;
                 return;
+            }
+            Act::When(told, bytes) => {
+                if told.await.is_ok() && stream.write_all(&bytes).await.is_err() {
+                    return;
+                }
             }
         }
     }

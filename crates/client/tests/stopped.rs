@@ -1,0 +1,203 @@
+//! Copies that are stopped while the answer to the open of their target is on its way: what they made is removed, what
+//! was there stays.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::Cause;
+use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Equal, Place, Sync, ThirdParty, Watch};
+use support::{Act, Asked, Fake, SERVER, client, ok, opened, send, silence, stat_text};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use wire::xroot::reply;
+use wire::xroot::{ErrorCode, RequestCode};
+
+/// A server that can copy from others; it answers opens when it is told to, with what `open` makes.
+struct Slow {
+    server: Fake,
+    /// Hears of the open.
+    asked: oneshot::Receiver<()>,
+    /// Lets its answer go.
+    answer: oneshot::Sender<()>,
+}
+
+fn about(asked: &Asked) -> Act {
+    match asked.code() {
+        RequestCode::STAT => ok(asked, &stat_text(4)),
+        RequestCode::QUERY => ok(asked, b"1\n1\n\0"),
+        RequestCode::OPEN => opened(asked, 7, 4),
+        RequestCode::READ | RequestCode::PGREAD => ok(asked, b"data"),
+        _ => ok(asked, b""),
+    }
+}
+
+async fn slow(open: impl Fn(&Asked) -> Act + Send + 'static) -> Slow {
+    let ((tell, asked), (answer, told)) = (oneshot::channel(), oneshot::channel());
+    let mut first = Some((tell, told));
+    let server = Fake::start(SERVER, move |asked| match asked.code() {
+        RequestCode::OPEN => {
+            let act = open(asked);
+            match first.take() {
+                Some((tell, told)) => {
+                    tell.send(()).unwrap();
+                    act.when(told)
+                }
+                None => act,
+            }
+        }
+        _ => about(asked),
+    })
+    .await;
+    Slow { server, asked, answer }
+}
+
+/// What the server was asked for since its open, in order.
+fn since_open(server: &Fake) -> Vec<RequestCode> {
+    let asked = server.asked.lock().unwrap();
+    let codes = asked.iter().map(Asked::code).filter(|code| *code != RequestCode::PING);
+    codes.skip_while(|code| *code != RequestCode::OPEN).collect()
+}
+
+/// Paths that the server was asked to remove.
+fn removed(server: &Fake) -> Vec<String> {
+    let bare = |text: String| text.split('?').next().unwrap().to_owned();
+    server.texts(RequestCode::RM).into_iter().map(bare).collect()
+}
+
+/// Copies to it, and is stopped when it was asked. It answers then, if it ever does.
+async fn stopped(source: Place, slow: Slow, third_party: ThirdParty, answers: bool) -> (CopyError, Fake) {
+    let Slow { server, asked, answer } = slow;
+    let job = CopyJob { source, target: Place::Remote(server.url("/new")), size: None };
+    let client = client(&[]);
+    let mut options = CopyOptions::of(client.settings());
+    options.third_party = third_party;
+    let (copier, watch) = (Copier::new(&client), Watch::default());
+    let stop = async {
+        asked.await.unwrap();
+        watch.cancel();
+        tokio::task::yield_now().await;
+        if answers {
+            answer.send(()).unwrap();
+            return None;
+        }
+        Some(answer)
+    };
+    let (result, _kept) = tokio::join!(copier.copy(&job, &options, &watch), stop);
+    (result.unwrap_err(), server)
+}
+
+fn local() -> (Place, Removed) {
+    let path = std::env::temp_dir().join(format!(
+        "scalla-stopped-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    std::fs::write(&path, b"data").unwrap();
+    (Place::Local(path.clone()), Removed(path))
+}
+
+struct Removed(std::path::PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).ok();
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_stopped_leaves_nothing() {
+    let (source, _removed) = local();
+    let target = slow(|asked| opened(asked, 7, 0)).await;
+    let (error, server) = stopped(source, target, ThirdParty::Never, true).await;
+    assert!(matches!(error, CopyError::Cancelled), "{error}");
+    assert_eq!(since_open(&server), [RequestCode::OPEN, RequestCode::CLOSE, RequestCode::RM]);
+    assert_eq!(removed(&server), ["/new"]);
+}
+
+#[tokio::test]
+async fn a_third_party_copy_that_is_stopped_leaves_nothing() {
+    let source = Fake::start(SERVER, about).await;
+    let target = slow(|asked| opened(asked, 7, 0)).await;
+    let (error, server) = stopped(Place::Remote(source.url("/old")), target, ThirdParty::Only, true).await;
+    assert!(matches!(error, CopyError::Cancelled), "{error}");
+    let expected = [RequestCode::OPEN, RequestCode::QUERY, RequestCode::CLOSE, RequestCode::RM];
+    assert_eq!(since_open(&server), expected);
+    assert_eq!(removed(&server), ["/new"]);
+}
+
+#[tokio::test]
+async fn what_was_there_before_a_stopped_copy_stays() {
+    let exists =
+        |asked: &Asked| send(|out| reply::error(out, asked.header.streamid, ErrorCode::IT_EXISTS, "exists"));
+    let source = Fake::start(SERVER, about).await;
+    for third_party in [ThirdParty::Never, ThirdParty::Only] {
+        let target = slow(exists).await;
+        let (error, server) = stopped(Place::Remote(source.url("/old")), target, third_party, true).await;
+        assert!(matches!(error, CopyError::Cancelled), "{error}");
+        assert_eq!(since_open(&server), [RequestCode::OPEN]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_third_party_copy_whose_time_is_over_leaves_nothing() {
+    let source = Fake::start(SERVER, about).await;
+    let target = slow(|asked| opened(asked, 7, 0)).await;
+    let client = client(&[("CPInitTimeout", "100"), ("StreamTimeout", "1000")]);
+    let mut options = CopyOptions::of(client.settings());
+    options.third_party = ThirdParty::Only;
+    let job = CopyJob {
+        source: Place::Remote(source.url("/old")),
+        target: Place::Remote(target.server.url("/new")),
+        size: None,
+    };
+    let (copier, watch, begun) = (Copier::new(&client), Watch::default(), Instant::now());
+    let late = async {
+        target.asked.await.unwrap();
+        tokio::time::sleep_until(begun + Duration::from_secs(102)).await;
+        target.answer.send(()).unwrap();
+    };
+    let (result, ()) = tokio::join!(copier.copy(&job, &options, &watch), late);
+    match result.unwrap_err() {
+        CopyError::Remote { error, .. } => assert!(matches!(error.cause(), Cause::TimedOut(100)), "{error}"),
+        other => panic!("{other}"),
+    }
+    assert_eq!(removed(&target.server), ["/new"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answers_its_open_is_not_waited_for() {
+    let source = Fake::start(SERVER, about).await;
+    let target = slow(|asked| opened(asked, 7, 0)).await;
+    let begun = Instant::now();
+    let (error, server) = stopped(Place::Remote(source.url("/old")), target, ThirdParty::Never, false).await;
+    assert!(matches!(error, CopyError::Cancelled), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    assert_eq!(since_open(&server), [RequestCode::OPEN]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_that_is_stopped_while_it_looks_ends_at_once() {
+    let server = Fake::start(SERVER, |_| silence()).await;
+    let client = client(&[]);
+    let sync = Sync {
+        source: Place::Remote(server.url("/from")),
+        target: Place::Local(std::env::temp_dir().join("scalla-stopped-nowhere")),
+        equal: Equal::Time,
+        delete: true,
+        dry_run: false,
+        parallel: 1,
+        options: CopyOptions::of(client.settings()),
+    };
+    let (copier, watch, begun) = (Copier::new(&client), Watch::default(), Instant::now());
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        watch.cancel();
+    };
+    let (result, ()) = tokio::join!(copier.sync(&sync, |_| (), Arc::new(()), &watch), stop);
+    assert!(matches!(result, Err(CopyError::Cancelled)), "{result:?}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
