@@ -525,3 +525,10 @@ def test_paths_of_this_machine(command, tmp_path):
 @pytest.mark.parametrize("command", ["ls", "du", "find", "tree", "space"])
 def test_without_arguments(command):
     scalla(command).fails(2, "root://HOST")
+
+
+def test_waiting_for_a_checksum_shows():
+    """Where a person looks on; the server works on it, or does not."""
+    with hollow.Debtor("1 4096 16 1700000000") as server:
+        with terminals.Terminal([peers.program(), "checksum", f"root://{server.host}//file"], XRD_REQUESTTIMEOUT="60") as person:
+            person.until("waiting for the server's checksum")

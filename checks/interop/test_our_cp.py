@@ -134,6 +134,47 @@ def test_resume_of_an_upload(area, local, tmp_path):
     scalla("cp", "--continue", source, area.url("other")).fails(1, "cannot be continued")
 
 
+def test_what_is_no_part_of_the_source_is_not_continued(area, local, tmp_path):
+    """However small it is. Zeros may stand for writes that did not arrive."""
+    source = local(size=MIB)
+    area.put("file", source.read_bytes())
+    (tmp_path / "mine").write_bytes(b"precious")
+    area.put("theirs", b"precious" * 1000)
+    scalla("cp", "-c", area.url("file"), tmp_path / "mine").fails(1, "cannot be continued", "not those of the source")
+    scalla("cp", "-c", source, area.url("theirs")).fails(1, "cannot be continued", "not those of the source")
+    assert (tmp_path / "mine").read_bytes() == b"precious" and area.get("theirs") == b"precious" * 1000
+    holey = bytes(65536) + source.read_bytes()[65536:200_000]
+    (tmp_path / "part").write_bytes(holey)
+    area.put("part", holey)
+    scalla("cp", "-c", area.url("file"), tmp_path / "part").ok()
+    scalla("cp", "-c", source, area.url("part")).ok()
+    assert (tmp_path / "part").read_bytes() == area.get("part") == source.read_bytes()
+
+
+def test_a_file_is_not_copied_onto_itself(area, local, tmp_path):
+    source = local(size=1000)
+    content = source.read_bytes()
+    area.put("file", content)
+    os.symlink(source, tmp_path / "link")
+    for options in (["-f"], ["-f", "--in-place"], ["-c"]):
+        scalla("cp", *options, source, tmp_path / "link").fails(1, "the same file")
+        scalla("cp", *options, area.url("file"), area.url("file")).fails(1, "the same file")
+    assert source.read_bytes() == area.get("file") == content
+
+
+def test_directories_that_are_there_already(area, tmp_path):
+    """Whatever their permissions are."""
+    (tmp_path / "tree/empty").mkdir(parents=True)
+    (tmp_path / "tree/file").write_bytes(b"x")
+    for name in ("there", "there/empty"):
+        area.local.joinpath(name).mkdir()
+        area.local.joinpath(name).chmod(0o777)
+    scalla("mkdir", "-p", area.url("there/empty")).ok().silent()
+    scalla("sync", tmp_path / "tree", area.url("there")).ok().silent()
+    scalla("cp", "-r", "-f", tmp_path / "tree/.", area.url("there/")).ok()
+    assert area.get("there/file") == b"x"
+
+
 def test_recursive_both_ways(area, local, tmp_path):
     names = ["a", "deep/b", "deep/er/c", "größe π"]
     for number, name in enumerate(names):
@@ -227,6 +268,6 @@ def test_an_interrupt_cleans_up(serve, area_on, tmp_path, more):
 
 
 def test_command_line(tmp_path):
-    scalla("cp", tmp_path / "a").fails(1, "where to is missing")
+    scalla("cp", tmp_path / "a").fails(2, "where to is missing")
     scalla("cp").fails(2, "PLACE")
     scalla("cp", "gopher://h//a", "b").fails(2, "gopher")

@@ -155,3 +155,21 @@ def test_xrdfs(area, processing):
         # A size that is not the file's is believed by the real program.
         area.put("short.meta4", metalink(area.url("file"), size=4))
         tools.xrdfs(area.server, "cat", area / "short.meta4", program=peers.link("xrdfs")).fails(54, "3029")
+
+
+def test_xrdfs_cat_reads_as_copies_do(copies, tmp_path):
+    """A place that fails in the middle is followed by the next one, and the checksums count; a file that is wrong is not left."""
+    (first, second), content = copies
+    cat = lambda *words: tools.run([peers.link("xrdfs"), second.server.host, "cat", *words], **SHORT, **PIECES)
+    with Between(first.server, cut_down=9 * MIB) as dying:
+        second.put("two.meta4", metalink(dying.url(first / "file"), second.url("file"), size=len(content)))
+        assert cat(second / "two.meta4").ok().raw == content
+    with Between(first.server, cut_down=9 * MIB) as dying:
+        second.put("two.meta4", metalink(dying.url(first / "file"), second.url("file"), size=len(content)))
+        assert "Progress: " in cat("-o", tmp_path / "sub/out", second / "two.meta4").ok().err
+    assert (tmp_path / "sub/out").read_bytes() == content
+    second.put("wrong.meta4", metalink(second.url("file"), hashes=[("adler-32", "12345678")]))
+    cat(second / "wrong.meta4").fails(53, "CheckSum error")
+    cat("-o", tmp_path / "bad", second / "wrong.meta4").fails(53, "CheckSum error")
+    cat("-o", tmp_path / "sub/out", second / "two.meta4").fails(54, "file exists")
+    assert os.listdir(tmp_path) == ["sub"] and os.listdir(tmp_path / "sub") == ["out"]

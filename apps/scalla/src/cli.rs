@@ -71,7 +71,8 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         complain(&format!("scalla: error: {error:#}\n"));
-        ExitCode::FAILURE
+        // As the parser of command lines has it.
+        if error.is::<crate::files::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
     })
 }
 

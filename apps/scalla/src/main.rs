@@ -8,6 +8,7 @@ mod completions;
 mod config;
 mod copy;
 mod editor;
+mod environment;
 mod files;
 mod links;
 mod man;

@@ -3,9 +3,10 @@
 //! Output and exit statuses are those of the programs of these names of XRootD 5.5.3. `xrdcrc32c` takes URLs too.
 
 use crate::cli::{complain, print};
+use crate::environment;
 use crate::stock::{self, Runtime, Status};
 use client::digest::{Algorithm, Checksum, RECORD_BYTES, Record, Running};
-use client::{Client, Error, OpenWith, Scheme, Url};
+use client::{Error, OpenWith, Scheme, Url};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
@@ -165,7 +166,7 @@ fn of_reader(algorithm: Algorithm, reader: &mut impl Read) -> std::io::Result<St
 
 /// What a server says, or what its bytes give.
 fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error> {
-    let client = Client::new(if ask { "xrdadler32" } else { "xrdcrc32c" });
+    let client = environment::client(if ask { "xrdadler32" } else { "xrdcrc32c" });
     let runtime = Runtime::new()
         .map_err(|status| Error::new("start", url, client::Cause::Unsupported(status.to_string())))?;
     runtime.wait(async {

@@ -3,11 +3,12 @@
 //! Output and exit statuses are those of the program of this name of XRootD 5.5.3; `--format` is of later ones.
 
 use crate::cli::{complain, print};
+use crate::environment;
 use crate::map::walk::{Below, Node, Trouble, Walk};
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};
 use client::xroot::ErrorCode;
-use client::{Cause, Client, Error, Url};
+use client::{Cause, Error, Url};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -87,7 +88,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(status) => return refuse(STATUS, &format!("{status}\n")),
     };
-    let fs = Client::new("xrdmapc").file_system(&url);
+    let fs = environment::client("xrdmapc").file_system(&url);
     let walk = Walk {
         path: how.path.clone(),
         refresh: how.refresh,

@@ -1,10 +1,11 @@
 //! Started under the name `xrdprep`: prepares files, gives a prepare up, asks what became of one.
 
 use crate::cli::{complain, print};
+use crate::environment;
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};
+use client::Url;
 use client::xroot::flags::PrepareOptions;
-use client::{Client, Url};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -140,7 +141,7 @@ fn order(words: &[String]) -> Result<Option<Order>, String> {
 /// Does it, and gives the server's answer.
 fn carry_out(order: &Order) -> Result<String, Status> {
     let runtime = Runtime::new()?;
-    let fs = Client::new("xrdprep").file_system(&order.url);
+    let fs = environment::client("xrdprep").file_system(&order.url);
     let paths: Vec<&str> = order.paths.iter().map(String::as_str).collect();
     let answer = runtime.wait(async {
         match order.task {

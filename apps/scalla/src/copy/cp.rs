@@ -3,16 +3,18 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use client::copy::{
-    ChecksumWish, Copier, CopyAll, CopyError, CopyOptions, Listener, PARALLEL, Place, Rate, SOURCES_MAX,
-    ThirdParty, Watch,
+    ChecksumWish, Copier, CopyAll, CopyOptions, Listener, PARALLEL, Place, Rate, SOURCES_MAX, ThirdParty,
+    Watch,
 };
 use client::{Client, Settings, Source};
 
 use super::asked;
 use super::show::{Show, Style};
 use super::work;
+use crate::environment;
+use crate::files::Usage;
 
 /// Copy files to, from and between servers.
 ///
@@ -129,7 +131,7 @@ impl Cp {
 
     /// Copies until `watch` is cancelled, over the connections of a client where there is one.
     pub(crate) async fn perform(mut self, shared: Option<&Client>, watch: Watch) -> anyhow::Result<ExitCode> {
-        let mut settings = Settings::of_process();
+        let mut settings = environment::settings();
         if let Some(streams) = self.streams {
             // The connection that carries the requests is one more.
             settings.set("SubStreamsPerChannel", &(streams + 1).to_string(), Source::Option)?;
@@ -197,11 +199,12 @@ impl Cp {
             (true, target) => Some(asked::place(target).map_err(anyhow::Error::msg)?),
         };
         let Some(target) = target else {
-            bail!("where to is missing: scalla cp SOURCE… TARGET");
+            return Err(Usage("where to is missing: scalla cp SOURCE… TARGET".to_owned()).into());
         };
         places.extend(listed);
         if places.len() > 1 && places.contains(&Place::Stream) {
-            bail!("standard input goes to one file; copy the others without it");
+            let text = "standard input goes to one file; copy the others without it";
+            return Err(Usage(text.to_owned()).into());
         }
         Ok((places, target))
     }
@@ -222,19 +225,6 @@ fn list(file: &str) -> anyhow::Result<Vec<Place>> {
 
 async fn copy(all: CopyAll, client: &Client, show: Arc<Show>, watch: Watch) -> anyhow::Result<ExitCode> {
     let listener: Arc<dyn Listener> = show.clone();
-    match Copier::new(client).copy_all(&all, listener, &watch).await {
-        Ok(tally) => {
-            show.summary(&tally);
-            let bad = tally.failed > 0 || show.has_failed();
-            Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-        }
-        Err(CopyError::Cancelled) => {
-            show.error(&CopyError::Cancelled);
-            Ok(ExitCode::from(work::INTERRUPTED))
-        }
-        Err(error) => {
-            show.error(&error);
-            Ok(ExitCode::FAILURE)
-        }
-    }
+    let done = Copier::new(client).copy_all(&all, listener, &watch).await;
+    Ok(show.end(done, true))
 }

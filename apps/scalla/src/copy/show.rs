@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
+use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
 use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
+use super::work::INTERRUPTED;
 use crate::cli::{complain, print};
 
 /// How much is shown.
@@ -69,13 +71,27 @@ impl Show {
         }
     }
 
-    /// Whether anything failed.
-    pub(super) fn has_failed(&self) -> bool {
-        self.state().failed
+    /// Tells how all of it ended, with a summary where one is wanted; the exit status.
+    pub(super) fn end(&self, done: Result<Tally, CopyError>, summary: bool) -> ExitCode {
+        match done {
+            Ok(tally) => {
+                if summary {
+                    self.summary(&tally);
+                }
+                if tally.failed > 0 || self.state().failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+            }
+            Err(error) => {
+                self.error(&error);
+                match error {
+                    CopyError::Cancelled => ExitCode::from(INTERRUPTED),
+                    _ => ExitCode::FAILURE,
+                }
+            }
+        }
     }
 
     /// The last words.
-    pub(super) fn summary(&self, tally: &Tally) {
+    fn summary(&self, tally: &Tally) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -99,7 +115,7 @@ impl Show {
     }
 
     /// What went wrong as a whole.
-    pub(super) fn error(&self, error: &CopyError) {
+    fn error(&self, error: &CopyError) {
         self.state().failed = true;
         match self.style {
             Style::Json => print(&format!("{}\n", json!({ "error": error.to_string() }))),

@@ -3,15 +3,16 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use client::copy::{Copier, CopyError, CopyOptions, Equal, Listener, PARALLEL, Place, Step, Sync, Watch};
+use client::Client;
+use client::copy::{Copier, CopyOptions, Equal, Listener, PARALLEL, Place, Step, Sync, Watch};
 use client::digest::Algorithm;
-use client::{Client, Settings};
 
 use super::asked;
 use super::cp::parallel;
 use super::show::{Show, Style};
 use super::work;
 use crate::cli::print;
+use crate::environment;
 
 /// Make a directory like another one: here, at a server, or between servers.
 ///
@@ -71,7 +72,7 @@ impl SyncCommand {
 
     /// Works until `watch` is cancelled, over the connections of a client where there is one.
     pub(crate) async fn perform(self, shared: Option<&Client>, watch: Watch) -> anyhow::Result<ExitCode> {
-        let client = shared.cloned().unwrap_or_else(|| Client::with(Settings::of_process(), "scalla"));
+        let client = shared.cloned().unwrap_or_else(|| environment::client("scalla"));
         let style = match (self.quiet, self.verbose, self.json) {
             (true, ..) => Style::Quiet,
             (_, true, _) => Style::Verbose,
@@ -118,18 +119,6 @@ async fn run(
             print(&format!("{what} {place}\n"));
         }
     };
-    match Copier::new(client).sync(&sync, tell, listener, &watch).await {
-        Ok(tally) => {
-            if !dry_run {
-                show.summary(&tally);
-            }
-            let bad = tally.failed > 0 || show.has_failed();
-            Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-        }
-        Err(error) => {
-            show.error(&error);
-            let status = if matches!(error, CopyError::Cancelled) { work::INTERRUPTED } else { 1 };
-            Ok(ExitCode::from(status))
-        }
-    }
+    let done = Copier::new(client).sync(&sync, tell, listener, &watch).await;
+    Ok(show.end(done, !dry_run))
 }

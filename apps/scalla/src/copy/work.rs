@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use client::copy::Watch;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::environment::{self, Ground};
+
 /// What shells expect of a program that was interrupted.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -13,7 +15,16 @@ pub(crate) fn run(
     watch: &Watch,
     work: impl Future<Output = anyhow::Result<ExitCode>>,
 ) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    run_telling(0, watch, work)
+}
+
+/// The same, and tells so much detail (see [`environment::begin`]).
+pub(crate) fn run_telling(
+    detail: u8,
+    watch: &Watch,
+    work: impl Future<Output = anyhow::Result<ExitCode>>,
+) -> anyhow::Result<ExitCode> {
+    let Ground { runtime, log: _log } = environment::begin(detail)?;
     let ended = runtime.block_on(async {
         let (mut interrupt, mut terminate) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);

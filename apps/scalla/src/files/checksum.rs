@@ -1,9 +1,13 @@
 //! `scalla checksum`.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
 use anyhow::Context as _;
 use client::digest::{Algorithm, Running};
 use client::xroot::ErrorCode;
 use client::{Checksum as Told, Error, Url, together};
+use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::console::Console;
@@ -53,16 +57,18 @@ impl Checksum {
             return self.compare(context, console, list).await;
         }
         let urls = context.expand(console, &self.urls).await?;
+        let far = Arc::new(Far::of(urls.len()));
         for some in urls.chunks(256) {
             let sum = |url: Url| {
-                let (context, kind, read) = (context.clone(), self.kind.clone(), self.read);
+                let (context, kind, read, far) = (context.clone(), self.kind.clone(), self.read, far.clone());
                 async move {
-                    let sum = of(&context, &url, kind.as_deref(), read).await;
+                    let sum = of(&context, &url, kind.as_deref(), read, &far).await;
                     (url, sum)
                 }
             };
-            for (url, sum) in together(some.to_vec(), sum).await {
-                match settled(context, &url, self.kind.as_deref(), self.read, sum).await {
+            console.flush().await?;
+            for (url, sum) in console.wait(together(some.to_vec(), sum), || far.text()).await {
+                match settled(context, &url, self.kind.as_deref(), self.read, sum, &far).await {
                     Ok(Told { kind, value }) if self.json => {
                         console.put_json(&json!({ "url": url.to_string(), "type": kind, "value": value }));
                     }
@@ -96,16 +102,19 @@ impl Checksum {
         let expected: Result<Vec<Expected>, Usage> = lines
             .map(|(index, line)| self.expected(&within, line, &format!("{list}:{}", index + 1)))
             .collect();
+        let expected = expected?;
+        let far = Arc::new(Far::of(expected.len()));
         let sum = |expected: Expected| {
-            let (context, read) = (context.clone(), self.read);
+            let (context, read, far) = (context.clone(), self.read, far.clone());
             async move {
-                let sum = of(&context, &expected.url, Some(&expected.kind), read).await;
+                let sum = of(&context, &expected.url, Some(&expected.kind), read, &far).await;
                 (expected, sum)
             }
         };
-        for (Expected { url, kind, value }, sum) in together(expected?, sum).await {
+        for (Expected { url, kind, value }, sum) in console.wait(together(expected, sum), || far.text()).await
+        {
             let facts = [("url", url.to_string().into()), ("type", kind.as_str().into())];
-            match settled(context, &url, Some(&kind), self.read, sum).await {
+            match settled(context, &url, Some(&kind), self.read, sum, &far).await {
                 // Zeros in front are left out by some servers and programs.
                 Ok(sum) if sum.kind == kind && bare(&sum.value) == bare(&value) => {
                     if self.json {
@@ -172,28 +181,86 @@ async fn settled(
     kind: Option<&str>,
     read: bool,
     sum: Result<Told, Error>,
+    far: &Far,
 ) -> Result<Told, Error> {
     match sum {
-        Err(error) if error.code() == Some(ErrorCode::SERVER_ERROR) => of(context, url, kind, read).await,
+        Err(error) if error.code() == Some(ErrorCode::SERVER_ERROR) => {
+            of(context, url, kind, read, far).await
+        }
         sum => sum,
     }
 }
 
+/// How far checksums are.
+#[derive(Default)]
+struct Far {
+    files: usize,
+    told: AtomicUsize,
+    /// Bytes of the files that are read here, and of those the ones that have come.
+    size: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Far {
+    fn of(files: usize) -> Self {
+        Self { files, ..Self::default() }
+    }
+
+    fn text(&self) -> String {
+        let files = match self.files {
+            1 => String::new(),
+            files => format!("{} of {files} files; ", self.told.load(Ordering::Relaxed)),
+        };
+        match self.size.load(Ordering::Relaxed) {
+            0 => format!("{files}waiting for the server's checksum"),
+            size => {
+                let read = self.read.load(Ordering::Relaxed);
+                format!("{files}{} of {} read", HumanBytes(read), HumanBytes(size))
+            }
+        }
+    }
+}
+
 /// What the server says, or what the bytes give.
-async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool) -> Result<Told, Error> {
-    let Some(algorithm) = kind.and_then(Algorithm::from_name).filter(|_| read) else {
-        return context.files(url).checksum(&url.path, kind).await;
+async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool, far: &Far) -> Result<Told, Error> {
+    let told = match kind.and_then(Algorithm::from_name).filter(|_| read) {
+        Some(algorithm) => sum_up(context, url, algorithm, far).await,
+        None => context.files(url).checksum(&url.path, kind).await,
     };
+    far.told.fetch_add(1, Ordering::Relaxed);
+    told
+}
+
+/// What the bytes give.
+async fn sum_up(context: &Context, url: &Url, algorithm: Algorithm, far: &Far) -> Result<Told, Error> {
     let reader = open(context, url).await?;
+    far.size.fetch_add(reader.file().known_stat().await?.size, Ordering::Relaxed);
     let mut running = Running::new(algorithm);
     let mut offset = 0;
     loop {
         let data = reader.read(offset, CHUNK).await?;
         running.update(&data);
         offset += data.len() as u64;
+        far.read.fetch_add(data.len() as u64, Ordering::Relaxed);
         if data.len() < CHUNK {
             reader.file().close().await?;
             return Ok(Told { kind: algorithm.name().to_owned(), value: running.finish().hex() });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_told_what_is_waited_for() {
+        assert_eq!(Far::of(1).text(), "waiting for the server's checksum");
+        let far = Far::of(3);
+        far.told.store(2, Ordering::Relaxed);
+        assert_eq!(far.text(), "2 of 3 files; waiting for the server's checksum");
+        far.size.store(4096, Ordering::Relaxed);
+        far.read.store(1024, Ordering::Relaxed);
+        assert_eq!(far.text(), "2 of 3 files; 1.00 KiB of 4.00 KiB read");
     }
 }

@@ -19,6 +19,8 @@ use crate::cli::complain;
 const PIECE_BYTES: usize = 64 * 1024;
 /// What has been put waits no longer than that, if there is anything new.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// Work that takes no longer is not shown, and how often it is looked how far it is.
+const SHOW_TIME: Duration = Duration::from_millis(500);
 /// Width of a terminal that does not tell its own.
 const WIDTH: usize = 80;
 /// Status when something failed, and when the arguments make no sense.
@@ -156,6 +158,24 @@ impl Console {
             bar
         });
         bar.set_message(text());
+    }
+
+    /// Waits for long work, and shows how far it is.
+    pub(super) async fn wait<T>(&self, work: impl Future<Output = T>, text: impl Fn() -> String) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => {
+                    if let Some(bar) = self.bar.get() {
+                        // What is told now may go to the same screen.
+                        bar.set_message("");
+                    }
+                    return done;
+                }
+                () = tokio::time::sleep(SHOW_TIME) => self.progress(&text),
+            }
+        }
     }
 
     /// Writes what is left, tells why the command ended before its time if it did, and gives the exit status.

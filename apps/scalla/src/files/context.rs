@@ -57,9 +57,14 @@ impl Quoted {
     pub(crate) fn at_server(&self, text: &str) -> Option<String> {
         let pattern = self.0.get(text)?;
         let (path, cgi) = text.split_at(text.find('?').unwrap_or(text.len()));
-        let path_pattern = pattern.split_at(pattern.find('?').unwrap_or(pattern.len())).0;
-        // The backslash of a quoted question mark stays behind.
-        let path_pattern = if cgi.is_empty() { path_pattern } else { path_pattern.trim_end_matches('\\') };
+        if cgi.is_empty() {
+            return Some(pattern.clone());
+        }
+        let parts = path.split('/').zip(pattern.split('/'));
+        let parts: Vec<&str> = parts
+            .map(|(text, pattern)| if has_wildcard(text) { first(text, pattern) } else { text })
+            .collect();
+        let path_pattern = parts.join("/");
         (path_pattern != path).then(|| format!("{path_pattern}{cgi}"))
     }
 
@@ -75,6 +80,17 @@ impl Quoted {
         }
         true
     }
+}
+
+/// As much of a pattern as stands for the beginning of its text: for each sign one, or two where the first is a backslash.
+fn first<'a>(text: &str, pattern: &'a str) -> &'a str {
+    let mut rest = pattern.chars();
+    for _ in text.chars() {
+        if rest.next() == Some('\\') {
+            rest.next();
+        }
+    }
+    pattern.get(..pattern.len() - rest.as_str().len()).unwrap_or(pattern)
 }
 
 /// Arguments make no sense; nothing was done.
@@ -275,6 +291,10 @@ mod tests {
             (r"x\y/c*d*", r"x\\y/c\*d*"),
             ("e?x=1", r"e\?x=1"),
             ("h*?x=*", r"h\*\?x=\*"),
+            (r"d*\?x=1", r"d*\\?x=1"),
+            (r"d*\?x=2", r"d\*\\\?x=2"),
+            (r"d\?x=3", r"d\\\?x=3"),
+            (r"k\/d*?x=4", r"k\\/d*\?x=4"),
             ("f*", r"f\*"),
             ("f*", "f*"),
         ]);
@@ -283,6 +303,11 @@ mod tests {
             (r"x\y/c*d*", r"/a/x\y/c\*d*", true),
             ("e?x=1", "/a/e", false),
             ("h*?x=*", "/a/h*", false),
+            // A backslash at the end of a name is none that quotes the question mark.
+            (r"d*\?x=1", r"/a/d*\\", true),
+            (r"d*\?x=2", r"/a/d*\", false),
+            (r"d\?x=3", r"/a/d\", false),
+            (r"k\/d*?x=4", r"/a/k\/d*", true),
             ("f*", "/a/f*", true),
             ("g*", "/a/g*", true),
         ];

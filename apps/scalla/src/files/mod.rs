@@ -39,14 +39,14 @@ mod walk;
 mod xattr;
 
 pub(crate) use console::Console;
-pub(crate) use context::{Context, Quoted};
+pub(crate) use context::{Context, Quoted, Usage};
 
 use std::process::ExitCode;
 
-use client::Client;
 use client::copy::Watch;
 
 use crate::copy::work;
+use crate::environment;
 
 /// A command.
 #[derive(clap::Subcommand, Debug)]
@@ -78,7 +78,7 @@ impl Files {
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
-            let context = Context::new(Client::new("scalla"), None);
+            let context = Context::new(environment::client("scalla"), None);
             tokio::select! {
                 biased;
                 () = watch.cancelled() => Ok(ExitCode::from(work::INTERRUPTED)),

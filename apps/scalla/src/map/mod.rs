@@ -10,7 +10,8 @@ mod draw;
 pub(crate) mod walk;
 
 use crate::cli::print;
-use client::{Client, Settings, Url};
+use crate::environment::{self, Ground};
+use client::{Client, Url};
 use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -64,9 +65,8 @@ const USAGE: u8 = 2;
 
 impl Map {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = Client::with(Settings::of_process(), "scalla");
-        Ok(runtime.block_on(self.perform(&client, None)))
+        let Ground { runtime, log: _log } = environment::begin(0)?;
+        Ok(runtime.block_on(self.perform(&environment::client("scalla"), None)))
     }
 
     /// Draws it; without a URL of its own, of the cluster we are at.

@@ -20,8 +20,9 @@ mod work;
 use crate::cli::complain;
 use crate::copy::work::INTERRUPTED;
 use crate::editor::{self, Editor, History, Typed};
+use crate::environment::{self, Ground};
 use crate::files::Context;
-use client::{Client, Settings, Source};
+use client::{Client, Source};
 use names::Names;
 use std::io::BufRead;
 use std::process::ExitCode;
@@ -47,8 +48,8 @@ const USAGE: u8 = 2;
 
 impl Shell {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut settings = Settings::of_process();
+        let Ground { runtime, log: _log } = environment::begin(0)?;
+        let mut settings = environment::settings();
         if !settings.is_set("StreamErrorWindow") {
             // Who types a command again wants it to be tried again.
             settings.set("StreamErrorWindow", "0", Source::Option)?;

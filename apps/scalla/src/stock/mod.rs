@@ -15,23 +15,24 @@ pub(crate) use status::{INVALID_ARGUMENTS, Side, Status, code};
 use std::ffi::OsString;
 use std::future::Future;
 
+use crate::environment::{self, Ground};
+
 /// The words of a command line; what is no UTF-8 in them cannot be named over the wire.
 pub(crate) fn words(arguments: Vec<OsString>) -> Vec<String> {
     arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
 /// Drives connections while a command waits.
-pub(crate) struct Runtime(tokio::runtime::Runtime);
+pub(crate) struct Runtime(Ground);
 
 impl Runtime {
     pub(crate) fn new() -> Result<Self, Status> {
-        let made = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        made.map(Self).map_err(|error| Status::of_system(code::OS_ERROR, &error))
+        environment::begin(0).map(Self).map_err(|error| Status::of_system(code::OS_ERROR, &error))
     }
 
     /// Waits for an operation.
     pub(crate) fn wait<T>(&self, operation: impl Future<Output = T>) -> T {
-        self.0.block_on(operation)
+        self.0.runtime.block_on(operation)
     }
 
     /// Runs something that blocks, such as waiting for a person, while connections are kept alive; `None` if it panics.

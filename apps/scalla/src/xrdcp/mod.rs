@@ -16,6 +16,7 @@ mod plan;
 
 use crate::cli::complain;
 use crate::copy::work;
+use crate::environment;
 use crate::stock::{self, INVALID_ARGUMENTS, Side, Status, code};
 use bar::Bar;
 use client::copy::{
@@ -58,7 +59,7 @@ fn refuse(text: String) -> Refusal {
 
 /// Runs it with what follows the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let mut settings = Settings::of_process();
+    let mut settings = environment::settings();
     let order = match options::parse(stock::words(arguments), &mut settings) {
         Ok(Ok(order)) => order,
         Ok(Err(instead)) => {
@@ -72,7 +73,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Err(refusal) => return told(&refusal),
     };
     let watch = Watch::default();
-    let work = work::run(&watch, async { Ok(copy(order, settings, &watch).await) });
+    let work = work::run_telling(order.detail, &watch, async { Ok(copy(order, settings, &watch).await) });
     work.unwrap_or_else(|error| {
         complain(&format!("xrdcp: {error:#}\n"));
         ExitCode::from(UNSUPPORTED_STATUS)
@@ -291,6 +292,12 @@ pub(crate) fn of_metalink(error: &CopyError) -> Status {
         CopyError::Metalink { .. } => bad.saying("Malformed or corrupted metalink file."),
         other => Status::error(code::INTERNAL).saying(other.to_string()),
     }
+}
+
+/// A copy that failed, in the words of these programs.
+pub(crate) fn of_copy(error: &CopyError, job: CopyJob) -> Status {
+    let CopyJob { source, target, size } = job;
+    status(error, &Job { source, target, size })
 }
 
 /// A failure in the words of these programs.

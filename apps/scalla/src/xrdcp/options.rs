@@ -135,6 +135,8 @@ pub(super) struct Order {
     pub(super) attributes: bool,
     /// Most bytes a second.
     pub(super) rate: Option<u64>,
+    /// How much is told of what happens, 0 to 3.
+    pub(super) detail: u8,
 }
 
 /// What is printed instead of a copy.
@@ -164,7 +166,7 @@ pub(super) fn parse(words: Vec<String>, settings: &mut Settings) -> Result<Resul
             "cksum" => order.checksums.push(checksum(&value)?),
             "coerce" => order.coerce = true,
             "continue" => order.resume = true,
-            "debug" => drop(number(&value, 0, 3)?),
+            "debug" => order.detail = u8::try_from(number(&value, 0, 3)?).unwrap_or(0),
             "force" => order.force = true,
             "infiles" => order.listed = Some(value),
             "nopbar" | "silent" => order.no_progress = true,

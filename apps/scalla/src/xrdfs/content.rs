@@ -3,8 +3,8 @@
 use super::Shell;
 use crate::cli::complain;
 use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
-use crate::xrdcp::of_metalink;
-use client::copy::{Copier, CopyError, CopyOptions, Place};
+use crate::xrdcp::{of_copy, of_metalink};
+use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Place, Watch};
 use client::metalink::Metalink;
 use client::xroot::ErrorCode;
 use client::{Client, Error, File, OpenWith, Scheme, Url};
@@ -35,22 +35,54 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let mut result = Ok(());
     for path in &paths {
         let url = shell.fs.url().with_path(path);
-        let done = match target {
-            Some(target) => into_file(shell, &url, target),
-            None => {
-                let mut out = std::io::stdout();
-                let copy = pour(shell.fs.client(), &url, &mut out, |_| ());
-                shell.runtime.wait(copy).map(|_| ())
+        let metalink = shell.runtime.wait(metalink(shell.fs.client(), &url));
+        let done = metalink.map_err(|error| of_metalink(&error)).and_then(|metalink| {
+            match (target, metalink.is_some()) {
+                (Some(target), true) => what_it_names(shell, &url, Place::Local(target.into())),
+                (None, true) => what_it_names(shell, &url, Place::Stream),
+                (Some(target), false) => into_file(shell, &url, target),
+                (None, false) => {
+                    let mut out = std::io::stdout();
+                    let copy = pour(shell.fs.client(), &url, &mut out, |_| ());
+                    shell.runtime.wait(copy).map(|_| ())
+                }
             }
-        };
+        });
         result = result.and(done);
     }
     result
 }
 
-/// Prints how much it has copied, on a line that it writes again and again.
+/// On a line that is written again and again.
+fn tell(bytes: u64) {
+    complain(&format!("\rProgress: {} ", text::size(bytes)));
+}
+
+/// Prints the file that a metalink names: its places, its size and its checksums count as they do in a copy.
+fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> {
+    let client = shell.fs.client();
+    let mut options = CopyOptions::of(client.settings());
+    options.metalinks = true;
+    let folder = match &target {
+        Place::Local(path) => path.parent().map_or(Ok(()), std::fs::create_dir_all),
+        _ => Ok(()),
+    };
+    folder.map_err(|error| Status::local(&error).at(Side::Destination))?;
+    let is_file = target != Place::Stream;
+    let watch = if is_file { Watch::new(|progress| tell(progress.done)) } else { Watch::default() };
+    let job = CopyJob { source: Place::Remote(url.clone()), target, size: None };
+    let copied = shell.runtime.wait(Copier::new(client).copy(&job, &options, &watch));
+    if is_file {
+        if !matches!(&copied, Ok(done) if done.size > 0) {
+            tell(0);
+        }
+        complain("\n");
+    }
+    copied.map(|_| ()).map_err(|error| of_copy(&error, job))
+}
+
+/// Prints how much it has copied.
 fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
-    let tell = |bytes| complain(&format!("\rProgress: {} ", text::size(bytes)));
     let copied = create(target).and_then(|mut file| {
         let copied = shell.runtime.wait(pour(shell.fs.client(), url, &mut file, tell));
         if copied.is_err() {
@@ -78,10 +110,7 @@ fn create(target: &str) -> Result<std::fs::File, Status> {
 /// Copies a file, and returns its bytes. `tell` is told how many there are already, after each piece.
 async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u64)) -> Result<u64, Status> {
     let at_source = |error| Status::from(error).at(Side::Source);
-    let file = match metalink(client, url).await.map_err(|error| of_metalink(&error))? {
-        Some(metalink) => open_mirror(client, &metalink).await.map_err(|status| status.at(Side::Source))?,
-        None => client.open(url, &OpenWith::read()).await.map_err(at_source)?,
-    };
+    let file = client.open(url, &OpenWith::read()).await.map_err(at_source)?;
     let mut offset = 0;
     loop {
         let data = file.read_pages(offset, CHUNK).await.map_err(at_source)?;

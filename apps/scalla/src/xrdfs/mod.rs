@@ -21,8 +21,9 @@ mod query;
 mod status;
 
 use crate::cli::{complain, print};
+use crate::environment;
 use crate::stock::{self, INVALID_ARGUMENTS, Runtime, Status, code};
-use client::{Client, Error, FileSystem, Url, UrlError};
+use client::{Error, FileSystem, Url, UrlError};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::future::Future;
@@ -258,7 +259,7 @@ impl Shell {
             _ => Refused::Usage,
         })?;
         let runtime = Runtime::new().map_err(Refused::Status)?;
-        let fs = Client::new("xrdfs").file_system(&url);
+        let fs = environment::client("xrdfs").file_system(&url);
         Ok(Self { runtime, fs, cwd: with_cwd.then(|| "/".to_owned()) })
     }
 

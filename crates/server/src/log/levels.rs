@@ -6,7 +6,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 
 /// Rooms that can be given a level of their own.
-const ROOMS: [&str; 10] = [
+const ROOMS: [&str; 11] = [
+    "client",
     "config",
     "digest",
     "logical",

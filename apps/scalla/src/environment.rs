@@ -1,0 +1,134 @@
+//! What the environment says to client programs: settings, how much they tell, how many threads and open files they have.
+
+use std::io;
+use std::sync::OnceLock;
+
+use client::{Client, Settings};
+use config::LogFormat;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use server::log::{Levels, Log, LogSettings, Retention, Target};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::cli::complain;
+
+/// Most threads that drive connections.
+const THREADS_MAX: u64 = 64;
+/// The words of `XRD_LOGLEVEL`, and ours for the same.
+const LEVELS: [(&str, &str); 5] =
+    [("Error", "error"), ("Warning", "warn"), ("Info", "info"), ("Debug", "debug"), ("Dump", "trace")];
+
+/// The settings of this process, read once. What is wrong with them is told then.
+pub(crate) fn settings() -> Settings {
+    static SETTINGS: OnceLock<Settings> = OnceLock::new();
+    let read = || {
+        let settings = Settings::of_process();
+        for problem in settings.problems() {
+            complain(&format!("scalla: warning: {problem}\n"));
+        }
+        settings
+    };
+    SETTINGS.get_or_init(read).clone()
+}
+
+/// A client with them.
+pub(crate) fn client(program: &str) -> Client {
+    Client::with(settings(), program)
+}
+
+/// What a client program runs on.
+pub(crate) struct Ground {
+    pub(crate) runtime: Runtime,
+    /// Writes what is left when it goes.
+    pub(crate) log: Option<Log>,
+}
+
+/// Makes it: one thread drives all connections, unless `ParallelEvtLoop` is set. `detail` from 1 to 3 has more told than
+/// `XRD_LOGLEVEL` says.
+///
+/// # Errors
+/// When the system has no room for it.
+pub(crate) fn begin(detail: u8) -> io::Result<Ground> {
+    allow_descriptors();
+    let settings = settings();
+    let mut builder = match threads(&settings) {
+        1 => Builder::new_current_thread(),
+        threads => {
+            let mut builder = Builder::new_multi_thread();
+            builder.worker_threads(threads);
+            builder
+        }
+    };
+    Ok(Ground { runtime: builder.enable_all().build()?, log: log(detail) })
+}
+
+fn threads(settings: &Settings) -> usize {
+    if !settings.is_set("ParallelEvtLoop") {
+        return 1;
+    }
+    usize::try_from(settings.parallel_evt_loop.clamp(1, THREADS_MAX)).unwrap_or(1)
+}
+
+/// As many open files as the system allows; a shell's usual limit is for programs that wait for descriptors below 1,024.
+fn allow_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        // What cannot be raised is enough for most; copies wait for their turn.
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).ok();
+    }
+}
+
+/// The log that `XRD_LOGLEVEL` asks for, in `XRD_LOGFILE` or on the error output.
+fn log(detail: u8) -> Option<Log> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let level = match (detail, variable("XRD_LOGLEVEL")) {
+        (0, None) => return None,
+        (0, Some(word)) => match level(&word) {
+            Some(level) => level,
+            None => {
+                let words = LEVELS.map(|(word, _)| word).join(", ");
+                complain(&format!(
+                    "scalla: warning: XRD_LOGLEVEL: `{word}` is no level; there are {words}\n"
+                ));
+                return None;
+            }
+        },
+        (1, _) => "info",
+        (2, _) => "debug",
+        _ => "trace",
+    };
+    let target = match variable("XRD_LOGFILE") {
+        Some(path) => Target::File { path: path.into(), retention: Retention::External },
+        None => Target::Stderr,
+    };
+    let levels = Levels::parse(level).ok()?;
+    let begun = Log::start(LogSettings { target, format: LogFormat::Text, precise: true, levels });
+    begun.map_err(|error| complain(&format!("scalla: warning: XRD_LOGFILE: {error}\n"))).ok()
+}
+
+fn level(word: &str) -> Option<&'static str> {
+    LEVELS.iter().find(|(known, _)| known.eq_ignore_ascii_case(word)).map(|(_, level)| *level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::Source;
+
+    #[test]
+    fn one_thread_unless_more_are_set() {
+        let mut settings = Settings::default();
+        assert_eq!(threads(&settings), 1);
+        for (set, expected) in [("0", 1), ("4", 4), ("1000", 64)] {
+            settings.set("ParallelEvtLoop", set, Source::Option).unwrap();
+            assert_eq!(threads(&settings), expected);
+        }
+    }
+
+    #[test]
+    fn levels_have_the_names_that_users_know() {
+        assert_eq!((level("Dump"), level("warning"), level("loud")), (Some("trace"), Some("warn"), None));
+        for (_, ours) in LEVELS {
+            assert!(Levels::parse(ours).is_ok(), "{ours}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+"""What the environment says to our client programs: settings, threads, open files, how much is told. Every name that users know does what
+it says, or it is said that it cannot."""
+
+import resource
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import peers
+import tools
+from tools import data, scalla
+
+
+
+@pytest.fixture
+def slow_copy(area, tmp_path):
+    """A copy that takes its time; its process."""
+    begun = []
+
+    def begin(limit=None, **environment):
+        area.put("file", data(4 << 20))
+        command = [peers.program(), "cp", "--rate", "500k", area.url("file"), str(tmp_path / "out")]
+        limits = (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, limit)) if limit else None
+        process = subprocess.Popen(command, env=peers.environment(**environment), preexec_fn=limits)
+        begun.append(process)
+        # It writes, so everything runs that has to.
+        tools.wait_until(lambda: [path for path in tmp_path.iterdir() if path.stat().st_size > 0])
+        return process.pid
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.wait()
+
+
+def threads(pid):
+    """How many threads have each name, without their numbers."""
+    names = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name = (task / "comm").read_text().strip().rstrip("0123456789")
+        names[name] = names.get(name, 0) + 1
+    return names
+
+
+def test_threads(slow_copy):
+    """One thread drives all connections, and few write, unless it is set."""
+    assert threads(slow_copy())["scalla"] == 1
+
+
+def test_threads_that_are_set(slow_copy):
+    found = threads(slow_copy(XRD_PARALLELEVTLOOP="3", XRD_WORKERTHREADS="5"))
+    # One more looks names up.
+    assert found["disk-"] == 5 and found["tokio-rt-worker"] in (3, 4), found
+
+
+def test_open_files(slow_copy):
+    """As many as the system allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    pid = slow_copy(limit=(256, hard))
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
+def test_plug_ins_are_told_not_to_be_loaded(area, tmp_path):
+    """Once, and the command does what it is for; under XRootD's names too."""
+    area.put("file", b"content")
+    environment = dict(XRD_CLIENTMONITOR="libMonitor.so", XRD_PLUGIN="libOther.so")
+    for done in (scalla("cat", area.url("file"), **environment), tools.xrdfs(area.server, "cat", area / "file", program=peers.link("xrdfs"), **environment)):
+        assert done.ok().raw == b"content"
+        assert done.err.count("XRD_CLIENTMONITOR: plug-ins are C++") == done.err.count("XRD_PLUGIN: plug-ins are C++") == 1
+    script = f"cp {area.url('file')} file:{tmp_path}/a\ncp {area.url('file')} file:{tmp_path}/b\n".encode()
+    shell = scalla("shell", area.server.url(""), input=script, **environment).ok()
+    assert shell.err.count("plug-ins") == 2
+
+
+def test_what_is_no_number_is_told(area):
+    scalla("ls", area.url(""), XRD_CPCHUNKSIZE="8M").ok()
+    assert "XRD_CPCHUNKSIZE" in scalla("ls", area.url(""), XRD_CPCHUNKSIZE="8M").err
+
+
+def test_how_much_is_told(area, tmp_path):
+    """The levels have the names that users know; nothing is told unless it is asked for."""
+    area.put("file", b"content")
+    scalla("cat", area.url("file")).ok()
+    assert scalla("cat", area.url("file")).err == ""
+    assert "connected" in scalla("cat", area.url("file"), XRD_LOGLEVEL="Debug").ok().err
+    assert scalla("cat", area.url("file"), XRD_LOGLEVEL="Error").ok().err == ""
+    log = tmp_path / "log"
+    assert scalla("cat", area.url("file"), XRD_LOGLEVEL="Dump", XRD_LOGFILE=str(log)).ok().err == ""
+    assert "connected" in log.read_text()
+    assert "XRD_LOGLEVEL" in scalla("cat", area.url("file"), XRD_LOGLEVEL="loud").ok().err
+    told = tools.run([peers.link("xrdcp"), "-d", "2", area.url("file"), tmp_path / "out"]).ok()
+    assert "connected" in told.err
