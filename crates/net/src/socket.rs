@@ -5,7 +5,7 @@ use crate::poller::{self, FAILED, READABLE, RETURNED, SENDING, WRITABLE};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::task::{Context, Poll};
@@ -188,6 +188,41 @@ impl Socket {
         self.poll_receive(context, place, false)
     }
 
+    /// Reads the first bytes that come into `head` and what follows them into `body`, with one call; tells how many in all.
+    /// What was fetched before goes into `head` only.
+    pub fn poll_read_split(
+        &mut self,
+        context: &mut Context<'_>,
+        head: &mut [u8],
+        body: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            match poller::with(|poller| poller.poll_ready(self.watched.0, READABLE, false, context)) {
+                Some(Ok(Poll::Ready(false))) => {}
+                Some(Ok(Poll::Ready(true))) => return self.poll_read_into(context, head),
+                Some(Ok(Poll::Pending)) => return Poll::Pending,
+                Some(Err(error)) => return Poll::Ready(Err(error.into())),
+                None => return Poll::Ready(Err(Errno::BADF.into())),
+            }
+            let room = head.len() + body.len();
+            let mut places = [IoSliceMut::new(&mut *head), IoSliceMut::new(&mut *body)];
+            match rustix::io::readv(self.fd.as_fd(), &mut places) {
+                Ok(came) => {
+                    if came > 0 && came < room {
+                        self.used_up(READABLE);
+                    }
+                    crate::polling::arrived();
+                    return Poll::Ready(Ok(came));
+                }
+                Err(Errno::AGAIN) => {
+                    poller::with(|poller| poller.nothing_there(self.watched.0)).unwrap_or(())
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
     fn poll_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -288,5 +323,66 @@ impl Socket {
         self.watched.settle();
         // Already gone is as good.
         let _ = rustix::net::shutdown(self.fd.as_fd(), rustix::net::Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+
+    /// What each read of a split place brought: the bytes in its head, those in its body.
+    fn reads_of(sent: &'static [&'static [u8]]) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nodelay(true).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let loops = crate::Loops::start(1).unwrap();
+        let (tell, told) = mpsc::channel();
+        loops.handles()[0].run(move || {
+            crate::attend(async move {
+                let mut socket = Socket::adopt(server).unwrap();
+                loop {
+                    let (mut head, mut body) = ([0; 4], [0; 6]);
+                    let came = poll_fn(|context| socket.poll_read_split(context, &mut head, &mut body)).await;
+                    let came = came.unwrap();
+                    let in_head = came.min(head.len());
+                    tell.send((head[..in_head].to_vec(), body[..came - in_head].to_vec())).unwrap();
+                    if came == 0 {
+                        return;
+                    }
+                }
+            });
+        });
+        let mut all = Vec::new();
+        for bytes in sent {
+            client.write_all(bytes).unwrap();
+            let mut left = bytes.len();
+            while left > 0 {
+                let read = told.recv().unwrap();
+                left -= read.0.len() + read.1.len();
+                all.push(read);
+            }
+        }
+        drop(client);
+        assert_eq!(told.recv().unwrap(), (vec![], vec![]), "its end");
+        loops.stop();
+        all
+    }
+
+    #[test]
+    fn what_comes_is_split_between_two_places() {
+        let reads = reads_of(&[b"ab", b"abcd", b"abcdef", b"abcdefghij"]);
+        let expected: [(&[u8], &[u8]); 4] =
+            [(b"ab", b""), (b"abcd", b""), (b"abcd", b"ef"), (b"abcd", b"efghij")];
+        assert_eq!(reads, expected.map(|(head, body)| (head.to_vec(), body.to_vec())));
+        // What is more than both is there next time.
+        let reads = reads_of(&[b"abcdefghijklm"]);
+        let joined: Vec<u8> = reads.into_iter().flat_map(|(head, body)| [head, body].concat()).collect();
+        assert_eq!(joined, b"abcdefghijklm");
     }
 }

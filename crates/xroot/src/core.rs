@@ -5,7 +5,7 @@
 //! across it.
 
 use crate::hub::{Hub, Moment, TICK};
-use crate::link::Input;
+use crate::link::{Ahead, Input};
 use crate::links::Links;
 use crate::reads::Transfer;
 use crate::receipts::Receipt;
@@ -132,13 +132,15 @@ impl Core {
         self.links.get(LinkId::CONTROL).and_then(|link| link.expected.front().copied())
     }
 
-    /// Takes requests from the front of the input, as many as a turn allows.
-    pub(crate) fn process(&mut self, input: &mut Input) -> Flow {
+    /// Takes requests from the front of the input, as many as a turn allows, and what is `ahead` of it when its turn comes.
+    pub(crate) fn process(&mut self, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
         for round in 0..=ROUND_REQUESTS {
             if self.rare.join.is_some() {
                 return Flow::Join;
             }
+            let next = ahead.take_if(|_| input.is_empty());
             if let Some(receipt) = self.expected() {
+                next.into_iter().for_each(|next| self.take_ahead(receipt, next, input));
                 let taken = self.feed(receipt, input.bytes());
                 input.consume(taken);
                 // With its last byte a request may have ended, and with it what a drain waits for.
@@ -151,6 +153,7 @@ impl Core {
                 }
                 continue;
             }
+            next.into_iter().for_each(|next| next.join(input));
             if self.session.is_ending() {
                 input.clear();
                 return Flow::Go;
@@ -175,7 +178,10 @@ impl Core {
             }
             let was_active = self.session.is_active();
             match self.session.take(input.bytes(), &mut self.links) {
-                Step::More { bytes } => return Flow::More(bytes),
+                Step::More { bytes } => match ahead.take() {
+                    Some(ahead) => ahead.join(input),
+                    None => return Flow::More(bytes),
+                },
                 Step::Took { bytes, todo } => {
                     input.consume(bytes);
                     self.hub.stats.requests.add(1);
@@ -185,6 +191,7 @@ impl Core {
                         self.log_login();
                     }
                     self.run(todo);
+                    input.expect_payload(self.expected().map_or(0, |receipt| self.piece_ahead(receipt)));
                 }
             }
         }
@@ -477,24 +484,6 @@ impl Core {
         self.transfers.rest();
         self.receipts.rest();
         self.rare.rest();
-    }
-
-    /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
-    /// long is no data of ours.
-    fn check_bound(&mut self) {
-        let patience = self.hub.shared.config.hail;
-        for state in self.links.iter_mut() {
-            let late = state.unannounced.filter(|(since, _)| since.elapsed() > patience);
-            if let Some((_, streamid)) = late.filter(|_| !state.closing) {
-                let code = session::wire_code(ErrorKind::InvalidRequest);
-                let text = "Invalid request; only announced data may come on this connection";
-                session::error_reply(state.out.tail(), streamid, code, text);
-                state.closing = true;
-                if let Some(waker) = &state.waker {
-                    waker.wake_by_ref();
-                }
-            }
-        }
     }
 
     /// A link is gone.

@@ -32,6 +32,10 @@ pub const TRANSFERS_MAX: usize = 256;
 /// has been sent.
 pub const ELEMENTS_WAITING_MAX: usize = 4096;
 
+/// After a write with this much payload the next one is received with its header in one call, the payload to where it is written
+/// from: below, to copy it costs less than that call.
+pub const PAYLOAD_AHEAD_MIN: usize = 16 * 1024;
+
 /// Pieces of payload of one request that are being written while the next is received.
 pub const PIECES_IN_FLIGHT_MAX: usize = 4;
 

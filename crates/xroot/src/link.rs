@@ -9,7 +9,7 @@ use crate::hub::Hub;
 use crate::outbox::Flushed;
 use crate::registry::Entry;
 use crate::{ARGUMENT_MEMORY_MAX, ROUND_BYTES};
-use net::{Arrival, Presence, SMALL_BYTES, Socket, give_small, take_small};
+use net::{Arrival, Presence, SMALL_BYTES, Socket, give_block, give_small, take_block, take_small};
 use session::LinkId;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use wire::xroot::header::StreamId;
+use wire::xroot::limits::REQUEST_HEADER_BYTES;
 
 /// How long, and for how many bytes, a connection that is closed by us is still listened to.
 const LINGER: Duration = Duration::from_secs(1);
@@ -31,7 +32,9 @@ const LINGER_BYTES_MAX: usize = 4 * 1024 * 1024;
 #[derive(Default)]
 pub(crate) struct Input {
     buffer: Vec<u8>,
-    at: usize,
+    at: u32,
+    /// Bytes of payload that the next request is likely to bring, as the last one did; 0 if nothing is known.
+    likely: u32,
     /// Bytes of the process's share for large arguments that this connection holds.
     claim: Option<Claim>,
 }
@@ -49,19 +52,37 @@ impl Drop for Claim {
 
 impl Input {
     pub(crate) fn of(buffer: Vec<u8>) -> Self {
-        Self { buffer, at: 0, claim: None }
+        Self { buffer, at: 0, likely: 0, claim: None }
+    }
+
+    fn at(&self) -> usize {
+        self.at as usize
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        self.buffer.get(self.at..).unwrap_or_default()
+        self.buffer.get(self.at()..).unwrap_or_default()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.at >= self.buffer.len()
+        self.at() >= self.buffer.len()
+    }
+
+    /// The next request may bring so many bytes of payload.
+    pub(crate) fn expect_payload(&mut self, bytes: usize) {
+        self.likely = u32::try_from(bytes).unwrap_or(0);
+    }
+
+    /// Appends bytes behind those that are there.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        if self.buffer.capacity() == 0 && !bytes.is_empty() {
+            self.buffer = take_small();
+        }
+        self.buffer.extend_from_slice(bytes);
     }
 
     pub(crate) fn consume(&mut self, bytes: usize) {
-        self.at += bytes;
+        // What is buffered is shorter than 4 GiB: an argument's length has 31 bits.
+        self.at = self.at.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
         if self.is_empty() {
             self.clear();
         }
@@ -78,7 +99,7 @@ impl Input {
     /// memory for large arguments.
     fn make_room(&mut self, bytes: usize, share: &Arc<AtomicUsize>) -> bool {
         if self.at > 0 {
-            self.buffer.drain(..self.at);
+            self.buffer.drain(..self.at().min(self.buffer.len()));
             self.at = 0;
         }
         if bytes > SMALL_BYTES && self.claim.as_ref().is_none_or(|claim| claim.bytes < bytes) {
@@ -99,6 +120,20 @@ impl Input {
             self.buffer.reserve(more);
         }
         true
+    }
+}
+
+/// What has arrived behind the input, in a block that payload can be written from.
+pub(crate) struct Ahead {
+    pub(crate) block: Vec<u8>,
+    pub(crate) filled: usize,
+}
+
+impl Ahead {
+    /// It is not such payload: it goes the way of all input.
+    pub(crate) fn join(self, input: &mut Input) {
+        input.append(self.block.get(..self.filled).unwrap_or_default());
+        give_block(self.block);
     }
 }
 
@@ -261,9 +296,9 @@ fn turn(
         None => return Poll::Ready(End::Closed),
     }
     core.hub.stats.turns.add(1);
-    let mut sent = 0;
+    let (mut sent, mut ahead) = (0, None);
     loop {
-        let flow = work(core, link, input);
+        let flow = work(core, link, input, &mut ahead);
         core.advance(link);
         let Some(state) = core.links.get(link) else { return Poll::Ready(End::Closed) };
         state.news = false;
@@ -301,7 +336,7 @@ fn turn(
         if moved {
             continue;
         }
-        match arrive(core, link, socket, input, &flow, context) {
+        match arrive(core, link, socket, input, &mut ahead, &flow, context) {
             Poll::Ready(Ok(true)) => {}
             Poll::Ready(Ok(false)) | Poll::Pending => {
                 // An idle connection owns no buffer.
@@ -316,10 +351,13 @@ fn turn(
 }
 
 /// Lets the session work on what has arrived.
-fn work(core: &mut Core, link: LinkId, input: &mut Input) -> Flow {
+fn work(core: &mut Core, link: LinkId, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
     if link == LinkId::CONTROL {
         core.unpark();
-        return core.process(input);
+        let flow = core.process(input, ahead);
+        // What is to be taken later waits with the rest.
+        ahead.take().into_iter().for_each(|ahead| ahead.join(input));
+        return flow;
     }
     // A bound link brings payload that the control link announced, and nothing else.
     while !input.is_empty() {
@@ -347,6 +385,7 @@ fn arrive(
     link: LinkId,
     socket: &mut Socket,
     input: &mut Input,
+    ahead: &mut Option<Ahead>,
     flow: &Flow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
@@ -367,6 +406,8 @@ fn arrive(
             core.arrived(came);
             return Poll::Ready(Ok(true));
         }
+    } else if input.likely > 0 && input.is_empty() && matches!(flow, Flow::Go) {
+        return arrive_ahead(core, socket, input, ahead, context);
     }
     let wanted = match flow {
         Flow::More(bytes) => *bytes,
@@ -396,7 +437,53 @@ fn arrive(
     }
 }
 
+/// The same where the next request is likely to bring payload: its header, and the payload to where it is written from.
+fn arrive_ahead(
+    core: &mut Core,
+    socket: &mut Socket,
+    input: &mut Input,
+    ahead: &mut Option<Ahead>,
+    context: &mut Context<'_>,
+) -> Poll<Result<bool, ()>> {
+    let mut head = [0; REQUEST_HEADER_BYTES];
+    let mut block = take_block();
+    // With room for the header of a request behind it, the kernel need not be asked whether that was all.
+    let most = block.len().min(input.likely as usize + REQUEST_HEADER_BYTES);
+    let came = match socket.poll_read_split(context, &mut head, block.get_mut(..most).unwrap_or_default()) {
+        Poll::Ready(Ok(came)) if came > 0 => came,
+        other => {
+            give_block(block);
+            return other.map(|_| Err(()));
+        }
+    };
+    input.append(head.get(..came).unwrap_or(&head));
+    match came.checked_sub(head.len()).filter(|filled| *filled > 0) {
+        Some(filled) => *ahead = Some(Ahead { block, filled }),
+        None => give_block(block),
+    }
+    core.arrived(came);
+    Poll::Ready(Ok(true))
+}
+
 impl Core {
+    /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
+    /// long is no data of ours.
+    pub(crate) fn check_bound(&mut self) {
+        let patience = self.hub.shared.config.hail;
+        for state in self.links.iter_mut() {
+            let late = state.unannounced.filter(|(since, _)| since.elapsed() > patience);
+            if let Some((_, streamid)) = late.filter(|_| !state.closing) {
+                let code = session::wire_code(base::ErrorKind::InvalidRequest);
+                let text = "Invalid request; only announced data may come on this connection";
+                session::error_reply(state.out.tail(), streamid, code, text);
+                state.closing = true;
+                if let Some(waker) = &state.waker {
+                    waker.wake_by_ref();
+                }
+            }
+        }
+    }
+
     fn arrived(&mut self, bytes: usize) {
         self.hub.stats.bytes_in.add(bytes as u64);
         self.active = self.hub.tick();

@@ -4,8 +4,9 @@
 //! storage answers fast, and in the pool otherwise. While [`crate::PIECES_IN_FLIGHT_MAX`] pieces are being written, the link
 //! is not read. After an error the rest is taken and thrown away, so that the stream stays in step.
 
-use crate::PIECES_IN_FLIGHT_MAX;
 use crate::core::{Core, Job};
+use crate::link::{Ahead, Input};
+use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
 use base::{Error, ErrorKind};
 use net::{BLOCK_BYTES, give_block, take_block};
 use session::{BAD_PAGES_MAX, BadPage, CallId, Destination, Extent, LinkId, Receive, Received};
@@ -205,6 +206,26 @@ impl Core {
         }
     }
 
+    /// Takes payload that has come in a block of its own: written from there if it belongs to one piece. What is behind that
+    /// piece, or all of it, becomes input.
+    pub(crate) fn take_ahead(&mut self, key: usize, ahead: Ahead, input: &mut Input) {
+        let Ahead { block, filled } = ahead;
+        let room = self.receipts.get(key).map_or(0, Receipt::room_ahead);
+        let Some(receipt) = self.receipts.get_mut(key).filter(|_| room > 0) else {
+            return Ahead { block, filled }.join(input);
+        };
+        let taken = filled.min(room);
+        input.append(block.get(taken..filled).unwrap_or_default());
+        receipt.piece = Some((block, 0, room));
+        self.payload_came(key, taken);
+    }
+
+    /// Bytes of the first piece of announced payload, if the next request's may come in the same way.
+    pub(crate) fn piece_ahead(&self, key: usize) -> usize {
+        let room = self.receipts.get(key).map_or(0, Receipt::room_ahead);
+        if room < PAYLOAD_AHEAD_MIN { 0 } else { room }
+    }
+
     /// The pool has written a piece.
     pub(crate) fn piece_written(&mut self, key: usize, answer: Answer) {
         self.piece_ended(key, answer);
@@ -279,6 +300,15 @@ impl Receipt {
                 Next::Whole(place.file.clone(), u64::MAX, usize::MAX)
             }
             (None, Some(place)) => Next::Whole(place.file.clone(), place.offset, place.piece()),
+        }
+    }
+
+    /// Bytes that a block may bring for the piece that begins now; 0 if none does, or they are to be looked at one by one.
+    fn room_ahead(&self) -> usize {
+        let begins = self.result.error.is_none() && self.piece.is_none() && !self.checkpoint;
+        match self.places.front() {
+            Some(place) if begins && self.places.len() == 1 && self.in_flight == 0 => place.piece(),
+            _ => 0,
         }
     }
 

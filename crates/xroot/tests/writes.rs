@@ -132,6 +132,112 @@ fn requests_behind_a_write_wait_for_nothing_but_their_turn() {
     }
 }
 
+/// After large writes the next request is received together with its payload, straight to where it is written from: whatever
+/// comes instead, and however it is cut, nothing may be lost or get to another place.
+#[test]
+fn large_writes_may_be_cut_anywhere_and_followed_by_anything() {
+    for cold in [false, true] {
+        let server = Server::new();
+        if cold {
+            server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock));
+        }
+        let (mut client, mut other) = (server.client(), server.client());
+        let handle = client.open("/f", CREATING);
+        let mut model = Model(Vec::new());
+        let mut dice = Dice::new(11);
+        let source = pattern(700_000);
+        for round in 0..120 {
+            let (mut bytes, mut count) = (Vec::new(), 0_u16);
+            // Those of one batch do not overlap: the pool may take them in any order.
+            let mut offset = dice.below(200_000);
+            while count <= dice.below(4) as u16 {
+                let length = [65_536, 65_536, 20_000, 262_144, 262_145, 300_000, 9, 0][dice.below(8)];
+                let from = dice.below(source.len() - length);
+                let data = &source[from..from + length];
+                let (request, writes) = match dice.below(8) {
+                    0 => (Raw::new(PING), false),
+                    1 => (Raw::new(STAT).payload(b"/f"), false),
+                    2 => (writev(&[(handle, offset, data)]), true),
+                    3 if length > 0 => (pgwrite(handle, offset, &paged(offset, data, &[])), true),
+                    _ => (write(handle, offset, data), true),
+                };
+                bytes.extend(request.stream(count).bytes());
+                if writes {
+                    model.write(offset, data);
+                    offset += length;
+                }
+                count += 1;
+            }
+            let mut rest = bytes.as_slice();
+            while !rest.is_empty() {
+                let most = [1, 30, 3_000, 70_000, 600_000][dice.below(5)];
+                let (now, later) = rest.split_at(rest.len().min(1 + dice.below(most)));
+                client.send_bytes(now);
+                rest = later;
+                if dice.below(3) == 0 {
+                    // Meanwhile what was sent arrives.
+                    other.ok(&Raw::new(PING));
+                }
+            }
+            let mut seen: Vec<u16> = (0..count)
+                .map(|_| client.reply())
+                .map(|reply| {
+                    assert!(
+                        reply.status == OK || reply.status == STATUS,
+                        "round {round}: {:?}",
+                        reply.error()
+                    );
+                    reply.stream
+                })
+                .collect();
+            seen.sort_unstable();
+            assert_eq!(seen, (0..count).collect::<Vec<_>>(), "round {round}");
+        }
+        assert!(client.read(handle, 0, 3_000_000) == model.0, "cold {cold}");
+        client.ok(&Raw::new(CLOSE).handle(handle));
+        assert!(server.content("/f") == model.0);
+    }
+}
+
+#[test]
+fn errors_and_ends_between_large_writes_keep_the_stream_in_step() {
+    let server = Server::new();
+    server.put("/g", b"as it was");
+    let mut client = server.client();
+    let (handle, reading) = (client.open("/f", CREATING), client.open("/g", READING));
+    let content = pattern(700_000);
+    let large = |offset: usize| write(handle, offset, &content[offset..offset + 65_536]);
+    client.ok(&large(0));
+    assert_eq!(client.call(&write(reading, 0, &content[..65_536])).error().0, 3004);
+    client.ok(&large(0));
+    // Nobody has this handle.
+    assert_eq!(client.call(&write(77, 0, &content[..65_536])).error().0, 3004);
+    client.ok(&large(65_536));
+    server.rules.add(Rule::new(&[Call::Write], Fault::Error(28)).times(1));
+    assert_eq!(client.call(&large(131_072)).error().0, 3009);
+    client.ok(&large(131_072));
+    server.rules.set_room(Some(100_000));
+    assert_eq!(client.call(&write(handle, 196_608, &content[196_608..])).error().0, 3009);
+    server.rules.set_room(None);
+    client.ok(&write(handle, 196_608, &content[196_608..]));
+    assert!(client.read(handle, 0, 1_000_000) == content);
+    // A part of the last one comes, or only of its header.
+    for part in [24 + 30_000, 24, 11] {
+        let mut client = server.client();
+        let name = format!("/part-{part}");
+        let handle = client.open(&name, CREATING);
+        client.ok(&write(handle, 0, &content[..65_536]));
+        client.send_bytes(&write(handle, 65_536, &content[65_536..131_072]).bytes()[..part]);
+        drop(client);
+        server.until_sessions(1);
+        let left = server.content(&name);
+        assert!(left.len() >= 65_536 && left == content[..left.len()], "{part}: {}", left.len());
+    }
+    client.ok(&Raw::new(CLOSE).handle(handle));
+    assert!(server.content("/f") == content);
+    assert_eq!((server.content("/g").as_slice(), server.totals().panics), (&b"as it was"[..], 0));
+}
+
 #[test]
 fn bad_pages_are_written_told_and_made_good() {
     let server = Server::new();
