@@ -7,8 +7,10 @@ use crate::core::{Core, Job};
 use crate::vectors::VectorRead;
 use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
 use base::Error;
+use digest::pages::CHECKSUM_BYTES;
 use net::{BLOCK_BYTES, give_block, take_block};
 use session::{FileIndex, LinkId, ReadTask, Todo, read_header};
+use std::io::IoSliceMut;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
 use wire::xroot::codes::{RequestCode, ResponseType};
@@ -64,6 +66,8 @@ pub(crate) struct RangeRead {
     paged: bool,
     /// What comes next is not in memory, as has just been found.
     cold: bool,
+    /// The pages of the piece at hand were read to where they are to be.
+    apart: bool,
 }
 
 /// What came of a read on the spot.
@@ -108,6 +112,7 @@ impl Core {
             left: task.length,
             paged: task.paged,
             cold: attempt == Attempt::Cold,
+            apart: false,
         };
         self.begin_transfer(task.link, Work::Range(range));
     }
@@ -234,6 +239,10 @@ impl Core {
         }
         let piece = range.piece();
         let mut block = range.room(piece);
+        range.apart = range.paged && !range.cold && range.read_apart(&mut block, piece);
+        if range.apart {
+            return Ok(self.push_piece(link, range, block, piece, piece.length));
+        }
         let Some(room) = block.get_mut(piece.at..piece.at + piece.length) else { return Ok(Made::Last) };
         let read = if std::mem::take(&mut range.cold) {
             Spot::WouldBlock
@@ -418,11 +427,33 @@ impl RangeRead {
         vec![0; piece.at + piece.length]
     }
 
+    /// Reads a piece that is in memory as a whole page by page to where its pages are to be, which costs less than to move them
+    /// apart afterwards. `false` where that cannot be done.
+    fn read_apart(&self, block: &mut [u8], piece: Piece) -> bool {
+        let total = digest::pages::interleaved_length(piece.offset, piece.length);
+        let Some(mut rest) = block.get_mut(STATUS_BYTES..STATUS_BYTES + total) else { return false };
+        let mut places: [IoSliceMut<'_>; FRAME_PAGES] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let mut count = 0;
+        for (page, place) in digest::pages::pages(piece.offset, total).zip(&mut places) {
+            let Some((_, behind)) = rest.split_at_mut_checked(CHECKSUM_BYTES) else { return false };
+            let Some((data, behind)) = behind.split_at_mut_checked(page.length) else { return false };
+            *place = IoSliceMut::new(data);
+            (rest, count) = (behind, count + 1);
+        }
+        let places = places.get_mut(..count).unwrap_or_default();
+        rest.is_empty() && self.file.read_scattered_now(piece.offset, places).is_some()
+    }
+
     /// Puts checksums between the pages and the frame's header before them; returns the bytes of the frame.
     fn frame_pages(&self, block: &mut [u8], piece: Piece, read: usize, last: bool) -> usize {
         let Some((head, body)) = block.split_at_mut_checked(STATUS_BYTES) else { return 0 };
         let data = match read {
             0 => 0,
+            _ if self.apart => {
+                let total = digest::pages::interleaved_length(self.offset, read);
+                digest::pages::fill(self.offset, body.get_mut(..total).unwrap_or_default());
+                total
+            }
             _ => digest::pages::interleave(self.offset, body, piece.at - STATUS_BYTES, read).unwrap_or(0),
         };
         let frame = StatusFrame {

@@ -51,6 +51,11 @@ impl StoredFile for FaultyFile {
         }
     }
 
+    /// Not as long as rules concern reading: piece by piece they are met.
+    fn read_scattered_now(&self, offset: u64, into: &mut [io::IoSliceMut<'_>]) -> Option<()> {
+        (!self.rules.concern(Call::Read, &self.path)).then(|| self.inner.read_scattered_now(offset, into))?
+    }
+
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let most = shortened(&self.meet(Call::Read)?, into);
         let got = self.inner.read(offset, into.get_mut(..most).unwrap_or_default())?;

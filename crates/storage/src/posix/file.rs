@@ -144,9 +144,20 @@ impl StoredFile for File {
             ReadNow::Plain => ReadWriteFlags::empty(),
             ReadNow::Never => return None,
         };
+        // Others have just found that they would have to wait: what follows asks first.
+        if self.asking.load(Ordering::Relaxed) > 0 && !self.without.ring && ring::is_here() {
+            return None;
+        }
         // Whatever goes wrong is found again, and told, by reading piece by piece.
-        let read = rustix::io::preadv2(&self.fd, into, offset, flags).ok()?;
-        (read == wanted).then_some(())
+        match rustix::io::preadv2(&self.fd, into, offset, flags) {
+            Ok(read) => (read == wanted).then_some(()),
+            Err(error) => {
+                if error == Errno::AGAIN {
+                    self.asking.store(ASKING_READS, Ordering::Relaxed);
+                }
+                None
+            }
+        }
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
