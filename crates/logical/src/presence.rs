@@ -27,19 +27,14 @@ pub enum Presence {
 }
 
 impl Logical {
-    /// Whether a path is here, if that is in memory or on a disk that has been telling its names fast; `None`: see
-    /// [`Self::look`]. May wait for that disk once, then not again for a while: not for a loop that serves clients.
+    /// Whether a path is here, if that is in memory; `None`: see [`Self::look`]. Never blocks.
     pub fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
         let shared = &self.shared;
         let plain = path.without_slash();
         if shared.export(&plain, "Locating").is_err() {
             return Some(Presence::NotHere);
         }
-        let told = match shared.backend.stat_now(&plain) {
-            Now::WouldBlock => shared.backend.stat_near(&plain),
-            told => told,
-        };
-        match told {
+        match shared.backend.stat_now(&plain) {
             Now::Done(result) => Some(presence(shared, &plain, result)),
             Now::WouldBlock => None,
         }

@@ -134,12 +134,6 @@ pub trait Backend: Send + Sync {
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata>;
     /// The same if it is in memory.
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata>;
-    /// Status, if the name is on a disk of this machine that has been telling its names without waiting. May wait for that disk,
-    /// but then says [`Now::WouldBlock`] for a while: for callers that bear it now and then.
-    fn stat_near(&self, path: &LogicalPath) -> Now<Metadata> {
-        let _ = path;
-        Now::WouldBlock
-    }
     /// Whether names at this path are on a disk of this machine, where many are looked up in the time that waking another
     /// thread takes.
     fn names_are_near(&self, _path: &LogicalPath) -> bool {

@@ -277,26 +277,6 @@ fn names_in_memory_are_served_on_the_spot() {
 }
 
 #[test]
-fn names_that_are_not_in_memory_are_looked_up_on_the_spot_where_the_disk_is_near() {
-    let scratch = Scratch::within(Path::new("/dev/shm"));
-    std::fs::create_dir(scratch.path().join("d")).unwrap();
-    std::fs::write(scratch.path().join("d/f"), "abc").unwrap();
-    symlink("d", scratch.path().join("inside")).unwrap();
-    symlink("/proc", scratch.path().join("outside")).unwrap();
-    let storage = scratch.posix();
-    let Now::Done(Ok(metadata)) = storage.stat_near(&path("/d/f")) else { panic!("stat") };
-    assert_eq!(metadata, storage.stat(&path("/d/f")).unwrap());
-    let Now::Done(missing) = storage.stat_near(&path("/d/never-asked-for")) else { panic!("missing") };
-    assert_eq!(errno(missing), libc::ENOENT);
-    // Where links lead may be far.
-    for link in ["/inside", "/inside/f", "/outside", "/outside/self"] {
-        assert!(matches!(storage.stat_near(&path(link)), Now::WouldBlock), "{link}");
-    }
-    let storage = scratch.posix_without(Without { openat2: true, ..Without::default() });
-    assert!(matches!(storage.stat_near(&path("/d/f")), Now::WouldBlock));
-}
-
-#[test]
 fn a_large_directory_comes_in_pages() {
     const NAMES: usize = 100_000;
     const PAGE: usize = 1000;

@@ -133,14 +133,6 @@ impl Backend for Faulty {
         self.inner.set_mode(path, mode)
     }
 
-    fn stat_near(&self, path: &LogicalPath) -> Now<Metadata> {
-        match self.rules.meet_now(Call::Stat, path) {
-            Err(error) => Now::Done(Err(error)),
-            Ok(Verdict::WouldBlock) => Now::WouldBlock,
-            Ok(_) => self.inner.stat_near(path),
-        }
-    }
-
     fn names_are_near(&self, path: &LogicalPath) -> bool {
         self.inner.names_are_near(path)
     }

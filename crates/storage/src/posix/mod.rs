@@ -233,18 +233,6 @@ impl Backend for Posix {
         }
     }
 
-    fn stat_near(&self, path: &LogicalPath) -> Now<Metadata> {
-        let volume = self.volumes.of_path(path);
-        if !volume.looks_fast() {
-            return Now::WouldBlock;
-        }
-        match volume.looked(|| self.tree.place_near(path)) {
-            None => Now::WouldBlock,
-            Some(Err(error)) => Now::Done(Err(error)),
-            Some(Ok(place)) => Now::Done(stat_cached(&place)),
-        }
-    }
-
     fn names_are_near(&self, path: &LogicalPath) -> bool {
         self.volumes.of_path(path).names_are_near()
     }

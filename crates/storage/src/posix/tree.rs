@@ -229,19 +229,6 @@ impl Tree {
         }
     }
 
-    /// Opens as a place what exists on the root's own file system and is reached by no link; `None` for anything else, and where
-    /// that cannot be asked for. Names that are not in memory are read from that file system's disk, and no other's.
-    pub(super) fn place_near(&self, path: &LogicalPath) -> Option<io::Result<OwnedFd>> {
-        if !self.has_openat2 {
-            return None;
-        }
-        let resolve = self.resolve | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        match rustix::fs::openat2(&self.root, relative(path), PLACE, Mode::empty(), resolve) {
-            Err(Errno::AGAIN | Errno::INTR | Errno::XDEV | Errno::LOOP) => None,
-            done => Some(done.map_err(io::Error::from)),
-        }
-    }
-
     /// The directory that holds the last name of `path`, and that name with the slash that may follow it.
     pub(super) fn parent<'p>(&self, path: &'p LogicalPath) -> io::Result<(Parent<'_>, &'p [u8])> {
         if path.is_root() {

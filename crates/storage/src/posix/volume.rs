@@ -23,8 +23,6 @@ pub const VOLUMES_MAX: usize = 1024;
 pub const WRITE_SLOW: Duration = Duration::from_millis(20);
 /// After a slow write none is made on the spot for this long.
 pub const WRITE_COOL_DOWN: Duration = Duration::from_millis(100);
-/// After a name had to be waited for none is looked up on the spot for this long.
-const LOOK_COOL_DOWN: Duration = Duration::from_secs(1);
 /// The table of mounts is read again at most this often.
 const MOUNTS_READ_AGAIN: Duration = Duration::from_secs(1);
 
@@ -64,8 +62,6 @@ pub(super) struct Volume {
     started: Instant,
     /// Microseconds after `started` until which no write is made on the spot.
     slow_until: AtomicU64,
-    /// Microseconds after `started` until which no name is looked up on the spot that is not in memory.
-    names_slow_until: AtomicU64,
     /// Writes on pool threads that have not ended.
     writing: AtomicU32,
     /// Reads in the loops' rings.
@@ -94,7 +90,6 @@ impl Volume {
             read: AtomicU8::new(read as u8),
             started: Instant::now(),
             slow_until: AtomicU64::new(0),
-            names_slow_until: AtomicU64::new(0),
             writing: AtomicU32::new(0),
             reading: Arc::default(),
             lends: AtomicU8::new(Lends::Unknown as u8),
@@ -236,39 +231,6 @@ impl Volume {
         self.writing.fetch_sub(1, Ordering::Relaxed);
         done
     }
-
-    /// May a name that is not in memory be looked up on the spot? Then that is to be done within [`Volume::looked`]. Not while
-    /// a write hangs: then the disk may.
-    pub(super) fn looks_fast(self: &Arc<Self>) -> bool {
-        if !self.names_are_near() || self.writing.load(Ordering::Relaxed) > 0 {
-            return false;
-        }
-        match self.names_slow_until.load(Ordering::Relaxed) {
-            0 => true,
-            until => self.now() >= until,
-        }
-    }
-
-    /// Looks a name up on the spot, and remembers if that had to wait. How long it took would not tell: others may have had
-    /// the processor meanwhile.
-    pub(super) fn looked<T>(&self, look: impl FnOnce() -> T) -> T {
-        let before = times_waited();
-        let done = look();
-        if times_waited() != before {
-            let until = self.now().saturating_add(LOOK_COOL_DOWN.as_micros() as u64);
-            self.names_slow_until.fetch_max(until, Ordering::Relaxed);
-        }
-        done
-    }
-}
-
-/// How often this thread has given up the processor to wait for something.
-fn times_waited() -> i64 {
-    // SAFETY: the structure is made of integers, for which all zeros are values.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to a live structure of that type, which the call fills.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nvcsw
 }
 
 /// File systems on local disks and in memory, by the number `statfs` gives. All others count as remote.
@@ -473,22 +435,6 @@ mod tests {
         while volume.now() < 1 {}
         volume.slow_until.store(1, Ordering::Relaxed);
         assert!(volume.writes_fast());
-    }
-
-    #[test]
-    fn after_a_name_that_had_to_be_waited_for_none_is_looked_up_on_the_spot() {
-        let volume = Volume::new(7, "test", None, false);
-        assert!(!volume.looks_fast(), "nothing is known of it");
-        volume.learn(std::fs::File::open("/dev/shm").unwrap());
-        assert_eq!(volume.looked(|| 5), 5);
-        assert!(volume.looks_fast());
-        let (_held, never) = std::sync::mpsc::channel::<()>();
-        volume.looked(|| never.recv_timeout(Duration::from_millis(1))).unwrap_err();
-        assert!(!volume.looks_fast());
-        volume.names_slow_until.store(1, Ordering::Relaxed);
-        while volume.now() < 1 {}
-        volume.timed_in_pool(1, || assert!(!volume.looks_fast(), "the disk may hang"));
-        assert!(volume.looks_fast());
     }
 
     #[test]
