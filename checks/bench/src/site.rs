@@ -54,6 +54,13 @@ pub(crate) enum Files {
     Placed,
 }
 
+/// What is asked of opens of files that the manager knows, whoever serves them.
+const KNOWN: [Goal; 3] =
+    [Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)];
+
+/// And of those that nobody has asked for.
+const FIRST: [Goal; 1] = [Goal::at_most(Figure::P50, 0.5)];
+
 /// What a manager costs those who ask it where files are.
 pub(crate) fn rows() -> Vec<Row> {
     let setting = Setting { cast: Cast::Clusters, ..Setting::default() };
@@ -71,19 +78,19 @@ pub(crate) fn rows() -> Vec<Row> {
             "redirect-known-c64",
             "opens sent on by a manager of four servers, files it knows, 64 connections",
             Load::Located(Files::Known),
-            &[Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)],
+            &KNOWN,
         ),
         row(
             "redirect-first-c8",
             "the same, files nobody has asked for, there when the servers started, 8 connections",
             Load::Located(Files::New),
-            &[Goal::at_most(Figure::P50, 0.5)],
+            &FIRST,
         ),
         row(
             "redirect-placed-c8",
             "the same, files put on the servers' disks since, of which no server was told either",
             Load::Located(Files::Placed),
-            &[Goal::at_most(Figure::P50, 0.5)],
+            &FIRST,
         ),
         row(
             "redirect-missing",
@@ -95,13 +102,13 @@ pub(crate) fn rows() -> Vec<Row> {
             "redirect-known-mixed-c64",
             "as redirect-known-c64, but the servers below either manager are real ones",
             Load::Located(Files::Known),
-            &[Goal::at_least(THROUGHPUT, 4.0), Goal::at_most(Figure::P50, 0.6), Goal::at_most(CPU, 0.3)],
+            &KNOWN,
         ),
         mixed(
             "redirect-first-mixed-c8",
             "as redirect-first-c8, but the servers below either manager are real ones",
             Load::Located(Files::New),
-            &[Goal::at_most(Figure::P50, 0.5)],
+            &FIRST,
         ),
         Row {
             setting: Setting { cast: Cast::Root, ..Setting::default() },
