@@ -30,12 +30,13 @@ impl<'a> Env<'a> {
     /// Reads the text. Keys nobody knows are skipped.
     #[must_use]
     pub fn parse(text: Cgi<'a>) -> Self {
+        let extensions = Extensions::in_env(text);
         Self {
             host: text.get("myHN"),
             site: text.get("site"),
             software: text.get("sw"),
-            door: text.get(DOOR),
-            extensions: Extensions::in_env(text),
+            door: text.get(DOOR).filter(|_| extensions.is_own()),
+            extensions,
         }
     }
 
@@ -87,5 +88,7 @@ mod tests {
         let env = Env::parse(Cgi::new(b"myHN=vm&future=1&scalla=5"));
         assert_eq!(env.host, Some(&b"vm"[..]));
         assert_eq!(env.extensions, Extensions::NOT_HERE | Extensions::INVENTORY);
+        let stranger = Env::parse(Cgi::new(b"myHN=vm&door=vm:1094"));
+        assert_eq!(stranger.door, None, "only our own nodes say where clients begin");
     }
 }
