@@ -11,8 +11,8 @@ use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare, s
 use base::{Clock, Error};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::Backend;
-use vfs::{Answer, Caller, FileSystem, Operation, ReplyTo, Started, Target, Value};
+use storage::{Backend, Pool};
+use vfs::{Answer, Caller, FileSystem, Operation, Reply, ReplyTo, Started, Stat, Target, Value};
 
 /// How often the hold times of unfinished files are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -87,15 +87,13 @@ impl Logical {
             third.tick();
         }
         for (ticket, path) in self.shared.persist.expired() {
-            let shared = self.shared.clone();
-            let job = move || {
+            let (shared, other) = (self.shared.clone(), self.shared.clone());
+            let job = move |_| {
                 if let Some(path) = shared.persist.remove(ticket, shared.backend.as_ref()) {
                     shared.tell_gone(&path);
                 }
             };
-            if self.shared.backend.pool(&path).run(Box::new(job)).is_err() {
-                self.shared.persist.postpone(ticket);
-            }
+            job::at(&self.shared.backend, &path, None, job, move || other.persist.postpone(ticket));
         }
     }
 
@@ -156,9 +154,8 @@ pub(crate) fn on_pool(
     reply: &ReplyTo,
     work: impl FnOnce(&Arc<Shared>, &Target) -> Result<Value, Error> + Send + 'static,
 ) -> Started {
-    let pool = shared.backend.pool(&target.path).clone();
-    let shared = shared.clone();
-    job::spawn(&pool, reply, move || work(&shared, &target).into())
+    let (path, inside) = (target.path.clone(), shared.clone());
+    job::spawn_at(shared, &path, None, reply, move |_, reply| reply.send(work(&inside, &target).into()))
 }
 
 /// An answer that is there already.
@@ -193,13 +190,67 @@ fn stat_many(shared: &Arc<Shared>, targets: Vec<Target>, reply: &ReplyTo) -> Sta
             return done(Err(error));
         }
     }
-    let Some(first) = targets.first().cloned() else { return done(Ok(Value::Stats(Vec::new()))) };
-    on_pool(shared, first, reply, move |shared, _| {
-        let one = |target: &Target| {
-            let export = shared.export(&target.path, "Stating")?;
-            let metadata = shared.metadata(&target.path, "locate")?;
-            Ok(shared.stat(&metadata, export))
-        };
-        targets.iter().map(one).collect::<Result<Vec<_>, Error>>().map(Value::Stats)
-    })
+    let Some(first) = targets.first() else { return done(Ok(Value::Stats(Vec::new()))) };
+    let pool = shared.backend.pool(&first.path).clone();
+    let (inside, own) = (shared.clone(), pool.clone());
+    job::spawn_to(
+        |job| pool.run(job),
+        reply,
+        move |reply| StatMany { shared: inside, targets, stats: Vec::new(), reply }.go_on(own),
+    )
+}
+
+/// The status of several paths, one after the other, each asked for where it leads.
+struct StatMany {
+    shared: Arc<Shared>,
+    targets: Vec<Target>,
+    stats: Vec<Stat>,
+    reply: Reply,
+}
+
+impl StatMany {
+    /// Goes on in this pool as far as it is the right one. A full pool drops the work, and with it the reply, which answers.
+    fn go_on(mut self, pool: Arc<Pool>) {
+        while let Some(target) = self.targets.get(self.stats.len()) {
+            let own = self.shared.backend.pool(&target.path).clone();
+            if !Arc::ptr_eq(&own, &pool) {
+                let next = own.clone();
+                drop(own.run(Box::new(move || self.go_on(next))));
+                return;
+            }
+            if let Some(place) = self.shared.backend.elsewhere(&target.path, None) {
+                let there = move || {
+                    if let Some(this) = self.look() {
+                        drop(own.clone().run(Box::new(move || this.go_on(own))));
+                    }
+                };
+                drop(place.pool.take_over(Box::new(there)));
+                return;
+            }
+            match self.look() {
+                Some(this) => self = this,
+                None => return,
+            }
+        }
+        self.reply.send(Answer::Value(Value::Stats(self.stats)));
+    }
+
+    /// Asks for the next one; an error ends it.
+    fn look(mut self) -> Option<Self> {
+        let target = self.targets.get(self.stats.len())?;
+        let found = self.shared.export(&target.path, "Stating").and_then(|export| {
+            let metadata = self.shared.metadata(&target.path, "locate")?;
+            Ok(self.shared.stat(&metadata, export))
+        });
+        match found {
+            Ok(stat) => {
+                self.stats.push(stat);
+                Some(self)
+            }
+            Err(error) => {
+                self.reply.send(Answer::Error(error));
+                None
+            }
+        }
+    }
 }

@@ -243,7 +243,7 @@ impl OpenFile for Handle {
     }
 
     fn size_now(&self) -> Option<u64> {
-        self.0.file.stat().ok().map(|metadata| metadata.size)
+        self.0.file.size_now()
     }
 
     fn prefetch(&self, offset: u64, length: u64) {

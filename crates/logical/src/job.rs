@@ -1,42 +1,100 @@
 //! Work on a pool, and that its answer always comes.
+//!
+//! Work on a path begins in the pool of its file system. Where a link leads elsewhere it goes on there as a whole, so that a
+//! disk that hangs holds up only what is asked of it ([`at`]).
 
-use base::{Error, ErrorKind};
+use crate::shared::Shared;
+use base::{Error, ErrorKind, LogicalPath};
 use std::sync::{Arc, Mutex, PoisonError};
-use storage::{Job, Pool};
-use vfs::{Answer, ReplyTo, Started};
+use storage::{Backend, CreateHow, Elsewhere, Job};
+use vfs::{Answer, Reply, ReplyTo, Started};
 
-/// Runs `work` on `pool` and sends what it yields. A full pool answers that the server is overloaded; a panic in the
-/// work answers with an error when its reply is dropped.
-pub(crate) fn spawn(
-    pool: &Arc<Pool>,
-    reply: &ReplyTo,
-    work: impl FnOnce() -> Answer + Send + 'static,
-) -> Started {
-    spawn_by(|job| pool.run(job), reply, work)
-}
-
-/// The same where `run` gives the job to a pool.
+/// Runs `work` in the pool to which `run` gives jobs, and sends what it yields. A full pool answers that the server is overloaded;
+/// a panic in the work answers with an error when its reply is dropped.
 pub(crate) fn spawn_by(
     run: impl FnOnce(Job) -> Result<(), Job>,
     reply: &ReplyTo,
     work: impl FnOnce() -> Answer + Send + 'static,
 ) -> Started {
-    // The reply lies outside of the job too, because a refused job cannot be asked for it.
-    let slot = Arc::new(Mutex::new(Some(reply.defer())));
-    let inside = slot.clone();
-    let job = move || {
-        let reply = inside.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Taken before the work, so that unwinding drops it, which answers.
-        if let Some(reply) = reply {
-            reply.send(work());
-        }
-    };
-    if run(Box::new(job)).is_err()
-        && let Some(reply) = slot.lock().unwrap_or_else(PoisonError::into_inner).take()
-    {
-        reply.send(overloaded());
+    spawn_to(run, reply, |reply| reply.send(work()))
+}
+
+/// The same for work that answers itself.
+pub(crate) fn spawn_to(
+    run: impl FnOnce(Job) -> Result<(), Job>,
+    reply: &ReplyTo,
+    work: impl FnOnce(Reply) + Send + 'static,
+) -> Started {
+    let (slot, inside) = Slot::pair(reply);
+    if run(Box::new(move || inside.with(work))).is_err() {
+        slot.refuse();
     }
     Started::Pending
+}
+
+/// Runs `work` where blocking on what is at `path` is allowed ([`at`]).
+pub(crate) fn spawn_at(
+    shared: &Shared,
+    path: &LogicalPath,
+    create: Option<CreateHow>,
+    reply: &ReplyTo,
+    work: impl FnOnce(Option<Elsewhere>, Reply) + Send + 'static,
+) -> Started {
+    let (slot, inside) = Slot::pair(reply);
+    let job = move |place| inside.with(|reply| work(place, reply));
+    at(&shared.backend, path, create, job, move || slot.refuse());
+    Started::Pending
+}
+
+/// Runs `job` where what it waits for is that which is at `path`: in the pool of the path, or in that of the file system to which
+/// a link leads or to which a file is to come that `create` tells of; of such a place it is told. `refused` is called instead if
+/// a pool takes no more.
+pub(crate) fn at(
+    backend: &Arc<dyn Backend>,
+    path: &LogicalPath,
+    create: Option<CreateHow>,
+    job: impl FnOnce(Option<Elsewhere>) + Send + 'static,
+    refused: impl Fn() + Clone + Send + 'static,
+) {
+    let (inside, name, refused_later) = (backend.clone(), path.clone(), refused.clone());
+    let first = move || match inside.elsewhere(&name, create.as_ref()) {
+        None => job(None),
+        Some(place) => {
+            let pool = place.pool.clone();
+            if pool.take_over(Box::new(move || job(Some(place)))).is_err() {
+                refused_later();
+            }
+        }
+    };
+    if backend.pool(path).run(Box::new(first)).is_err() {
+        refused();
+    }
+}
+
+/// A reply that lies outside of a job too, because a refused job cannot be asked for it.
+#[derive(Clone)]
+struct Slot(Arc<Mutex<Option<Reply>>>);
+
+impl Slot {
+    fn pair(reply: &ReplyTo) -> (Self, Self) {
+        let slot = Self(Arc::new(Mutex::new(Some(reply.defer()))));
+        (slot.clone(), slot)
+    }
+
+    fn take(&self) -> Option<Reply> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Taken before the work, so that unwinding drops it, which answers.
+    fn with(&self, work: impl FnOnce(Reply)) {
+        if let Some(reply) = self.take() {
+            work(reply);
+        }
+    }
+
+    fn refuse(&self) {
+        self.with(|reply| reply.send(overloaded()));
+    }
 }
 
 /// The answer when too much waits already.

@@ -17,8 +17,8 @@ use digest::{Algorithm, Record};
 use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
-use storage::{DirectoryStream, Metadata, RawEntry};
-use vfs::{Answer, Entries, Entry, FileKind, ListDetail, Listing, ReplyTo, Started, Target, Value};
+use storage::{DirectoryStream, Elsewhere, Metadata, Pool, RawEntry};
+use vfs::{Answer, Entries, Entry, FileKind, ListDetail, Listing, Reply, ReplyTo, Started, Target, Value};
 
 /// Entries of one page.
 const PAGE_ENTRIES_MAX: usize = 512;
@@ -41,6 +41,7 @@ pub(crate) struct Reading {
     owners: Owners,
     /// Names that were told already.
     told: Arc<HashSet<Vec<u8>>>,
+    pool: Arc<Pool>,
 }
 
 /// What is left of a listing.
@@ -48,7 +49,7 @@ pub(crate) enum Rest {
     /// From this page on.
     Shared(Arc<Scan>, usize),
     /// What it reads for itself.
-    Own(Reading),
+    Own(Box<Reading>),
 }
 
 impl Listing for Rest {
@@ -78,53 +79,107 @@ pub(crate) fn start(shared: &Arc<Shared>, target: Target, detail: ListDetail, re
 pub(crate) fn more(shared: &Arc<Shared>, rest: Box<dyn Listing>, reply: &ReplyTo) -> Started {
     match rest.into_any().downcast::<Rest>().map(|rest| *rest) {
         Ok(Rest::Shared(scan, at)) => scan::more(shared, &scan, at, reply),
-        Ok(Rest::Own(reading)) => {
-            let pool = shared.backend.pool(&reading.wanted.path).clone();
-            let shared = shared.clone();
-            job::spawn(&pool, reply, move || own_page(&shared, reading))
-        }
+        Ok(Rest::Own(reading)) => go_on(shared, reading, reply),
         Err(_) => done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID))),
     }
 }
 
+/// The next page of what a listing reads for itself.
+pub(crate) fn go_on(shared: &Arc<Shared>, reading: Box<Reading>, reply: &ReplyTo) -> Started {
+    let (pool, shared) = (reading.pool.clone(), shared.clone());
+    job::spawn_to(|job| pool.run(job), reply, move |reply| own_page(&shared, reading, reply))
+}
+
 /// A page of what a listing reads for itself. May wait.
-pub(crate) fn own_page(shared: &Shared, mut reading: Reading) -> Answer {
-    match reading.next(shared) {
-        Ok(None) => Answer::Value(Value::Listing { entries: Entries::default(), rest: None }),
-        Ok(Some(entries)) => {
-            let rest = Some(Box::new(Rest::Own(reading)) as Box<dyn Listing>);
-            Answer::Value(Value::Listing { entries: entries.into(), rest })
+pub(crate) fn own_page(shared: &Arc<Shared>, mut reading: Box<Reading>, reply: Reply) {
+    loop {
+        let names = match reading.names() {
+            Ok(names) => names,
+            Err(error) => return reply.send(Answer::Error(error)),
+        };
+        if names.is_empty() {
+            return reply.send(Answer::Value(Value::Listing { entries: Entries::default(), rest: None }));
         }
-        Err(error) => Answer::Error(error),
+        match reading.describe(shared, names) {
+            // A page of nothing but unspeakable names is no page.
+            Described::Here(same, entries) if entries.is_empty() => reading = same,
+            Described::Here(same, entries) => return send_page(same, entries, reply),
+            Described::Elsewhere(errand) => {
+                let inside = shared.clone();
+                return errand.go(shared, move |reading, entries| {
+                    if !entries.is_empty() {
+                        return send_page(reading, entries, reply);
+                    }
+                    let pool = reading.pool.clone();
+                    // Refused, the reply is dropped, which answers.
+                    drop(pool.run(Box::new(move || own_page(&inside, reading, reply))));
+                });
+            }
+        }
+    }
+}
+
+fn send_page(reading: Box<Reading>, entries: Vec<Entry>, reply: Reply) {
+    let rest = Some(Box::new(Rest::Own(reading)) as Box<dyn Listing>);
+    reply.send(Answer::Value(Value::Listing { entries: entries.into(), rest }));
+}
+
+/// What came of a page of names.
+pub(crate) enum Described {
+    /// What is to be told of them.
+    Here(Box<Reading>, Vec<Entry>),
+    /// Some are links to other file systems, which must be asked.
+    Elsewhere(Errand),
+}
+
+/// A page that is taken to the file systems to which some of its names lead, so that one that hangs holds up this page alone.
+pub(crate) struct Errand {
+    reading: Box<Reading>,
+    entries: Vec<Entry>,
+    names: Vec<(Arc<Pool>, Vec<Vec<u8>>)>,
+}
+
+impl Errand {
+    /// Goes there, and calls `then` on a thread of the last one. If one takes no more, it is dropped.
+    pub(crate) fn go(
+        mut self,
+        shared: &Arc<Shared>,
+        then: impl FnOnce(Box<Reading>, Vec<Entry>) + Send + 'static,
+    ) {
+        let Some((pool, names)) = self.names.pop() else { return then(self.reading, self.entries) };
+        let shared = shared.clone();
+        let ask = move || {
+            for name in names {
+                self.entries.extend(self.reading.entry(&shared, name));
+            }
+            self.go(&shared, then);
+        };
+        drop(pool.take_over(Box::new(ask)));
     }
 }
 
 impl Reading {
-    /// Opens the directory. May wait.
-    pub(crate) fn begin(shared: &Shared, wanted: &Wanted) -> Result<Self, Error> {
+    /// Opens the directory, in the pool that it is to be read in. May wait.
+    pub(crate) fn begin(
+        shared: &Shared,
+        wanted: &Wanted,
+        place: Option<Elsewhere>,
+    ) -> Result<Box<Self>, Error> {
+        let pool = place.map_or_else(|| shared.backend.pool(&wanted.path).clone(), |place| place.pool);
         let stream = shared.backend.list(&wanted.path.without_slash());
         let stream = stream.map_err(|error| Error::unable("open directory", &wanted.path, error))?;
-        Ok(Self { wanted: wanted.clone(), stream, owners: Owners::default(), told: Arc::default() })
+        let (wanted, owners, told) = (wanted.clone(), Owners::default(), Arc::default());
+        Ok(Box::new(Self { wanted, stream, owners, told, pool }))
     }
 
-    /// The same, but for names that were told already.
-    pub(crate) fn without(self, told: Arc<HashSet<Vec<u8>>>) -> Self {
-        Self { told, ..self }
+    /// Leaves out names that were told already.
+    pub(crate) fn skip(&mut self, told: Arc<HashSet<Vec<u8>>>) {
+        self.told = told;
     }
 
-    /// The next entries, as many as a page has at most; none at the end. May wait.
-    pub(crate) fn next(&mut self, shared: &Shared) -> Result<Option<Vec<Entry>>, Error> {
-        loop {
-            let names = self.names()?;
-            if names.is_empty() {
-                return Ok(None);
-            }
-            let entries = self.entries(shared, names);
-            // A page of nothing but unspeakable names is no page.
-            if !entries.is_empty() {
-                return Ok(Some(entries));
-            }
-        }
+    /// The pool that it is to be read in.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
     }
 
     /// The next names, as many as a page has at most; empty at the end. May wait.
@@ -134,16 +189,42 @@ impl Reading {
     }
 
     /// What is to be told of these names. May wait.
-    pub(crate) fn entries(&mut self, shared: &Shared, names: Vec<RawEntry>) -> Vec<Entry> {
-        let tells = |name: &Vec<u8>| !name.contains(&b'\n') && !self.told.contains(name);
-        let names: Vec<_> = names.into_iter().map(|one| one.name).filter(tells).collect();
-        names.into_iter().filter_map(|name| self.entry(shared, name)).collect()
+    pub(crate) fn describe(mut self: Box<Self>, shared: &Shared, names: Vec<RawEntry>) -> Described {
+        let mut entries = Vec::with_capacity(names.len());
+        let mut away: Vec<(Arc<Pool>, Vec<Vec<u8>>)> = Vec::new();
+        for raw in names {
+            if raw.name.contains(&b'\n') || self.told.contains(&raw.name) {
+                continue;
+            }
+            match self.elsewhere(&raw) {
+                None => entries.extend(self.entry(shared, raw.name)),
+                Some(pool) => match away.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &pool)) {
+                    Some((_, names)) => names.push(raw.name),
+                    None => away.push((pool, vec![raw.name])),
+                },
+            }
+        }
+        if away.is_empty() {
+            return Described::Here(self, entries);
+        }
+        Described::Elsewhere(Errand { reading: self, entries, names: away })
+    }
+
+    /// Is anything to be told of entries but their names?
+    fn asks(&self) -> bool {
+        let detail = self.wanted.detail;
+        detail.stat || detail.checksum || detail.online
+    }
+
+    /// Where an entry must be asked for, if not here.
+    fn elsewhere(&self, raw: &RawEntry) -> Option<Arc<Pool>> {
+        if self.asks() { self.stream.elsewhere(raw) } else { None }
     }
 
     /// One entry; `None` if it vanished meanwhile and its status was asked for.
     fn entry(&mut self, shared: &Shared, name: Vec<u8>) -> Option<Entry> {
         let detail = self.wanted.detail;
-        if !(detail.stat || detail.checksum || detail.online) {
+        if !self.asks() {
             return Some(Entry { name, stat: None, checksum: None });
         }
         let metadata = match self.stream.stat(&name) {

@@ -15,7 +15,7 @@ use crate::shared::{Shared, errno, is_read_only, os, unable};
 use crate::third_party::{self, Copy, Offer, Pull, Role};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
-use storage::{CreateHow, Metadata, Now, OpenHow, StoredFile};
+use storage::{CreateHow, Elsewhere, Metadata, Now, OpenHow, StoredFile};
 use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
 
 /// ENOTBLK: what is neither a file nor a directory cannot be opened.
@@ -41,6 +41,8 @@ pub(crate) struct Plan {
     asks_persist: bool,
     /// It is the destination of a copy from another server.
     copy: Option<Arc<Copy>>,
+    /// Where it is done, if that is not the pool of the path.
+    pub(crate) place: Option<Elsewhere>,
 }
 
 impl Plan {
@@ -50,6 +52,26 @@ impl Plan {
 
     fn unable(&self, error: std::io::Error) -> Error {
         Error::unable(self.verb(), &self.path, error)
+    }
+
+    /// How the file is created, if it is.
+    fn create(&self, shared: &Shared) -> Result<Option<CreateHow>, Error> {
+        let request = &self.request;
+        let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
+        let beside = match template.map(|file| file.as_any().downcast_ref::<Handle>()) {
+            Some(None) => return Err(unable(self.verb(), &self.path, errno::UNSUPPORTED)),
+            Some(Some(handle)) => Some(handle.stored().clone()),
+            None => None,
+        };
+        Ok(self.creates.then(|| CreateHow {
+            exclusive: request.new,
+            mode: shared.config.mode_of_file(request.mode),
+            parents: request.make_path.then(|| shared.config.mode_of_directory(PARENT_MODE)),
+            size_hint: self.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
+            space: self.cgi.text("oss.cgroup").map(str::to_owned),
+            beside,
+            at: self.place.clone(),
+        }))
     }
 }
 
@@ -84,9 +106,11 @@ pub(crate) fn proceed(shared: &Arc<Shared>, plan: Plan, reply: &ReplyTo) -> Star
     {
         return Started::Done(answer);
     }
-    let pool = shared.backend.pool(&plan.path).clone();
-    let shared = shared.clone();
-    job::spawn(&pool, reply, move || open(&shared, &plan))
+    let (path, inside) = (plan.path.clone(), shared.clone());
+    let create = plan.create(shared).ok().flatten();
+    job::spawn_at(shared, &path, create, reply, move |place, reply| {
+        reply.send(open(&inside, &Plan { place, ..plan }));
+    })
 }
 
 /// Is this open permissible at all?
@@ -110,6 +134,7 @@ fn plan(
         enforce_lock: export.lock && !request.force,
         asks_persist: request.posc || target.cgi.text("ofs.posc") == Some("1"),
         copy: None,
+        place: None,
         request,
     };
     if write && is_read_only(export) {
@@ -397,21 +422,7 @@ fn slash_error(shared: &Shared, plan: &Plan) -> Error {
 }
 
 fn how(shared: &Shared, plan: &Plan, truncate: bool, mark: u32) -> Result<OpenHow, Error> {
-    let request = &plan.request;
-    let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
-    let beside = match template.map(|file| file.as_any().downcast_ref::<Handle>()) {
-        Some(None) => return Err(unable(plan.verb(), &plan.path, errno::UNSUPPORTED)),
-        Some(Some(handle)) => Some(handle.stored().clone()),
-        None => None,
-    };
-    let create = plan.creates.then(|| CreateHow {
-        exclusive: request.new,
-        mode: shared.config.mode_of_file(request.mode) | mark,
-        parents: request.make_path.then(|| shared.config.mode_of_directory(PARENT_MODE)),
-        size_hint: plan.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
-        space: plan.cgi.text("oss.cgroup").map(str::to_owned),
-        beside,
-    });
+    let create = plan.create(shared)?.map(|create| CreateHow { mode: create.mode | mark, ..create });
     Ok(OpenHow { write: plan.write, truncate, create })
 }
 
@@ -456,9 +467,10 @@ fn finish_now(
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
 ) -> Option<Result<Value, Error>> {
-    let metadata = match file.stat() {
-        Ok(metadata) => metadata,
-        Err(error) => return Some(Err(plan.unable(error))),
+    let metadata = match file.stat_now() {
+        Now::WouldBlock => return None,
+        Now::Done(Ok(metadata)) => metadata,
+        Now::Done(Err(error)) => return Some(Err(plan.unable(error))),
     };
     if let Err(error) = check_kind(plan, &metadata) {
         return Some(Err(error));

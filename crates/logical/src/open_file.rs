@@ -12,7 +12,7 @@ use base::{Error, ErrorKind, LogicalPath, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::StoredFile;
+use storage::{Now, StoredFile};
 use vfs::{Answer, CheckpointWork, CloneRange, Piece, Value};
 
 /// What an open file is made of.
@@ -442,7 +442,7 @@ impl Open {
 
     /// The same if it can be told without waiting.
     pub(crate) fn stat_now(&self) -> Option<Value> {
-        let metadata = self.file.stat().ok()?;
+        let Now::Done(Ok(metadata)) = self.file.stat_now() else { return None };
         describe::stat_now(&metadata, self.shared.users.as_ref(), self.read_only_export).map(Value::Stat)
     }
 }

@@ -4,6 +4,7 @@
 //! Nothing is remembered. An id carries the server's own mark, so that it is known again at any time, also after the
 //! request is long done or the server was restarted, and a server that never issued it says so.
 
+use crate::job;
 use crate::shared::{Shared, errno, unable};
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
@@ -70,15 +71,14 @@ pub(crate) fn start(shared: &Arc<Shared>, request: PrepareRequest) -> Result<Val
 /// Says that a file is wanted: whoever makes room by the time of the last access spares it. A hint; nobody waits for it, and
 /// nobody hears what became of it.
 pub(crate) fn freshen(shared: &Arc<Shared>, path: &LogicalPath) {
-    let (inside, path) = (shared.clone(), path.without_slash());
-    let pool = shared.backend.pool(&path).clone();
-    let job = move || {
-        if let Err(error) = inside.backend.renew_access(&path) {
-            tracing::debug!(%path, "its access time is not renewed: {error}");
+    let (inside, name) = (shared.clone(), path.without_slash());
+    let job = move |_| {
+        if let Err(error) = inside.backend.renew_access(&name) {
+            tracing::debug!(path = %name, "its access time is not renewed: {error}");
         }
     };
     // A pool that is full has more important things to do.
-    pool.run(Box::new(job)).ok();
+    job::at(&shared.backend, path, None, job, || {});
 }
 
 /// Cancels: what is done already cannot be undone, which is fine.

@@ -6,7 +6,7 @@ use crate::file_system::Logical;
 use crate::shared::{Shared, errno};
 use base::LogicalPath;
 use std::sync::Arc;
-use storage::{Metadata, Now};
+use storage::{Job, Metadata, Now, Pool};
 use vfs::FileKind;
 
 /// Names that one thread looks up for one question.
@@ -27,6 +27,11 @@ pub enum Presence {
 }
 
 impl Logical {
+    /// Whether a path lies in an export, whatever is there.
+    pub fn exports(&self, path: &LogicalPath) -> bool {
+        self.shared.export(path, "Locating").is_ok()
+    }
+
     /// Whether a path is here, if that is in memory; `None`: see [`Self::look`]. Never blocks.
     pub fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
         let shared = &self.shared;
@@ -41,7 +46,7 @@ impl Logical {
     }
 
     /// Whether these paths are here: `then` hears it of all of them, of several at a time, on a thread of the pool of their file
-    /// system, or at once where that takes no more. Names that are near are looked up one after the other by one thread: to
+    /// system, that of where links lead among them, or at once where that takes no more. Names that are near are looked up one after the other by one thread: to
     /// wake one for each would take longer. Never blocks.
     pub fn look<T, F>(&self, mut paths: Vec<(LogicalPath, T)>, then: &F)
     where
@@ -58,15 +63,32 @@ impl Logical {
                 };
                 group.extend(paths.extract_if(.., same).take(LOOKS_TOGETHER_MAX - 1));
             }
-            let unknown = group.iter().map(|(path, tag)| (path.clone(), *tag, Presence::Unknown)).collect();
+            let unknown = unknown(&group);
             let (shared, hears) = (self.shared.clone(), then.clone());
             let job = move || {
-                let seen = group.into_iter().map(|(path, tag)| {
-                    let plain = path.without_slash();
-                    let presence = presence(&shared, &plain, shared.backend.stat(&plain));
-                    (path, tag, presence)
-                });
-                hears(seen.collect());
+                let mut elsewhere: Vec<(Arc<Pool>, Vec<_>)> = Vec::new();
+                let mut here = Vec::new();
+                for one in group {
+                    let Some(place) = shared.backend.elsewhere(&one.0.without_slash(), None) else {
+                        here.push(one);
+                        continue;
+                    };
+                    match elsewhere.iter_mut().find(|(pool, _)| Arc::ptr_eq(pool, &place.pool)) {
+                        Some((_, group)) => group.push(one),
+                        None => elsewhere.push((place.pool, vec![one])),
+                    }
+                }
+                if !here.is_empty() {
+                    hears(seen(&shared, here));
+                }
+                let last = elsewhere.pop();
+                for (pool, group) in elsewhere {
+                    look_there(&shared, group, &hears, |job| pool.run(job));
+                }
+                // This thread may go along with the last ones only: it may not come back for long.
+                if let Some((pool, group)) = last {
+                    look_there(&shared, group, &hears, |job| pool.take_over(job));
+                }
             };
             if pool.run(Box::new(job)).is_err() {
                 then(unknown);
@@ -107,6 +129,40 @@ impl Logical {
                 }
             }
         }
+    }
+}
+
+/// What is to be looked for, and what its asker knows it by.
+type Sought<T> = (LogicalPath, T);
+
+fn unknown<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, Presence)> {
+    group.iter().map(|(path, tag)| (path.clone(), *tag, Presence::Unknown)).collect()
+}
+
+/// Looks where it may wait.
+fn seen<T>(shared: &Shared, group: Vec<Sought<T>>) -> Vec<(LogicalPath, T, Presence)> {
+    let look = |(path, tag): Sought<T>| {
+        let plain = path.without_slash();
+        let presence = presence(shared, &plain, shared.backend.stat(&plain));
+        (path, tag, presence)
+    };
+    group.into_iter().map(look).collect()
+}
+
+/// Has another pool look.
+fn look_there<T, F>(
+    shared: &Arc<Shared>,
+    group: Vec<Sought<T>>,
+    then: &F,
+    run: impl FnOnce(Job) -> Result<(), Job>,
+) where
+    T: Copy + Send + 'static,
+    F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
+{
+    let unknown = unknown(&group);
+    let (shared, hears) = (shared.clone(), then.clone());
+    if run(Box::new(move || hears(seen(&shared, group)))).is_err() {
+        then(unknown);
     }
 }
 

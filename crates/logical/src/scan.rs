@@ -3,7 +3,10 @@
 //! Jobs of a site list the same directories at the same time, and each entry of each listing costs a system call. So while a
 //! directory is being read, those who ask for it wait, and are served by the next reading together. What is told was there
 //! after it was asked for: nobody joins a reading that has begun. Whoever has waited for a second ([`tick`] tells) is not kept
-//! any longer by a disk that is slow or hangs, but has a reading beside the old one.
+//! any longer by a disk that is slow or hangs, but has a reading beside the old one, as long as those are few.
+//!
+//! What is told of entries that are links to other file systems is asked for in the pools of these, so that only listings of
+//! directories with names on a disk that hangs wait for it.
 //!
 //! A reading goes through the directory as fast as the disk allows and keeps its pages, so that each listing takes them at its
 //! client's pace. What is kept is limited: behind that each listing reads for itself, the first to come there from the same
@@ -11,7 +14,7 @@
 //! every stream of every file system).
 
 use crate::job;
-use crate::listing::{Reading, Rest, Wanted, own_page};
+use crate::listing::{Described, Reading, Rest, Wanted, go_on, own_page};
 use crate::shared::Shared;
 use base::{Error, ErrorKind};
 use std::collections::{HashMap, HashSet};
@@ -19,7 +22,7 @@ use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use storage::Pool;
+use storage::Elsewhere;
 use vfs::{Answer, Entries, Entry, Listing, Reply, ReplyTo, Started, Value};
 
 /// Bytes kept of one directory: some 15,000 entries with their status.
@@ -34,6 +37,10 @@ const TEXT_BYTES: usize = 112;
 /// Nobody waits longer for a reading that has begun to end.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Readings of one directory beside each other, all but one of which have been slow: what waits for the same disk hangs there
+/// together, however many ask.
+const READINGS_MAX: usize = 4;
+
 /// What is being read, and who waits for it.
 #[derive(Default)]
 pub(crate) struct Scans {
@@ -46,6 +53,8 @@ pub(crate) struct Scans {
 struct Turns {
     /// The last that has begun, and when.
     running: Option<(ScanId, Duration)>,
+    /// All that have begun and not ended.
+    alive: usize,
     /// It has not begun: one may join.
     next: Option<Arc<Scan>>,
     /// A job that begins the next one is on its way.
@@ -121,15 +130,21 @@ pub(crate) fn more(shared: &Arc<Shared>, scan: &Arc<Scan>, at: usize, reply: &Re
         End::Full(reading) => reading.take(),
     };
     drop(state);
-    let (shared, scan) = (shared.clone(), scan.clone());
-    let pool = shared.backend.pool(&scan.wanted.path).clone();
-    job::spawn(&pool, reply, move || {
-        let reading = match reading {
-            Some(reading) => Ok(*reading),
-            None => Reading::begin(&shared, &scan.wanted).map(|reading| reading.without(scan.told())),
-        };
-        drop(scan);
-        reading.map_or_else(Answer::Error, |reading| own_page(&shared, reading))
+    if let Some(reading) = reading {
+        return go_on(shared, reading, reply);
+    }
+    let (inside, scan) = (shared.clone(), scan.clone());
+    let path = scan.wanted.path.clone();
+    job::spawn_at(shared, &path, None, reply, move |place, reply| {
+        let told = scan.told();
+        match Reading::begin(&inside, &scan.wanted, place) {
+            Ok(mut reading) => {
+                reading.skip(told);
+                drop(scan);
+                own_page(&inside, reading, reply);
+            }
+            Err(error) => reply.send(Answer::Error(error)),
+        }
     })
 }
 
@@ -151,10 +166,15 @@ impl Scans {
 }
 
 impl Turns {
+    /// Does nobody read, or want to?
+    fn is_over(&self) -> bool {
+        self.alive == 0 && self.next.is_none()
+    }
+
     /// Is a job to begin the next reading now? The caller has to see to it.
     fn calls(&mut self, now: Duration) -> bool {
         let waits = self.running.is_some_and(|(_, since)| now < since + PATIENCE);
-        let calls = self.next.is_some() && !self.called && !waits;
+        let calls = self.next.is_some() && !self.called && !waits && self.alive < READINGS_MAX;
         self.called |= calls;
         calls
     }
@@ -162,18 +182,24 @@ impl Turns {
 
 /// Has the pool begin the next reading of a directory.
 fn call(shared: &Arc<Shared>, wanted: Wanted) {
-    let pool = shared.backend.pool(&wanted.path).clone();
-    let (inside, what) = (shared.clone(), wanted.clone());
-    if pool.run(Box::new(move || begin(&inside, &what))).is_ok() {
-        return;
-    }
+    let (inside, path, what) = (shared.clone(), wanted.path.clone(), wanted.clone());
+    let backend = shared.backend.clone();
+    let refused = {
+        let shared = shared.clone();
+        move || refuse(&shared, &wanted)
+    };
+    job::at(&backend, &path, None, move |place| begin(&inside, &what, place), refused);
+}
+
+/// A pool takes nothing more: those who wait for the next reading are told.
+fn refuse(shared: &Arc<Shared>, wanted: &Wanted) {
     let refused = {
         let mut all = lock(&shared.scans.turns);
-        let Some(turns) = all.get_mut(&wanted) else { return };
+        let Some(turns) = all.get_mut(wanted) else { return };
         turns.called = false;
         let refused = turns.next.take();
-        if turns.running.is_none() {
-            all.remove(&wanted);
+        if turns.is_over() {
+            all.remove(wanted);
         }
         refused
     };
@@ -182,7 +208,7 @@ fn call(shared: &Arc<Shared>, wanted: Wanted) {
 }
 
 /// Begins the next reading of a directory: who asks from now on is for the one after it.
-fn begin(shared: &Arc<Shared>, wanted: &Wanted) {
+fn begin(shared: &Arc<Shared>, wanted: &Wanted, place: Option<Elsewhere>) {
     let now = shared.clock.now();
     let scan = {
         let mut turns = lock(&shared.scans.turns);
@@ -190,30 +216,47 @@ fn begin(shared: &Arc<Shared>, wanted: &Wanted) {
         turns.called = false;
         let Some(scan) = turns.next.take() else { return };
         turns.running = Some((scan.id(), now));
+        turns.alive += 1;
         scan
     };
     let work = Work { shared: shared.clone(), scan };
-    match Reading::begin(shared, wanted) {
-        Ok(reading) => run(work, Box::new(reading), None, &shared.backend.pool(&wanted.path).clone()),
+    match Reading::begin(shared, wanted, place) {
+        Ok(reading) => run(work, reading, None),
         Err(error) => work.scan.publish(None, End::Failed(error)),
     }
 }
 
 /// Reads on. Where others wait for the pool they have their turn after each page.
-fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>, pool: &Arc<Pool>) {
+fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
+    let pool = reading.pool().clone();
     let mut at = (reading, ready);
     loop {
-        let Some(next) = work.step(at.0, at.1) else { return };
+        let next = match work.step(at.0, at.1) {
+            None => return,
+            Some(Described::Here(reading, entries)) => work.keep(reading, entries),
+            Some(Described::Elsewhere(errand)) => {
+                let shared = work.shared.clone();
+                return errand.go(&shared, move |reading, entries| {
+                    if let Some((reading, ready)) = work.keep(reading, entries) {
+                        queue(work, reading, ready);
+                    }
+                });
+            }
+        };
+        let Some(next) = next else { return };
         at = next;
         if pool.queued() > 0 {
-            let (reading, ready) = at;
-            let inside = pool.clone();
-            // A pool that takes nothing more does not end what has begun.
-            return match pool.run(Box::new(move || run(work, reading, ready, &inside))) {
-                Ok(()) => {}
-                Err(job) => job(),
-            };
+            return queue(work, at.0, at.1);
         }
+    }
+}
+
+/// Has its pool read on.
+fn queue(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
+    let pool = reading.pool().clone();
+    // A pool that takes nothing more does not end what has begun.
+    if let Err(job) = pool.run(Box::new(move || run(work, reading, ready))) {
+        job();
     }
 }
 
@@ -225,11 +268,7 @@ struct Work {
 
 impl Work {
     /// Reads a page, and tells the one before it, of which is known now whether it is the last.
-    fn step(
-        &self,
-        mut reading: Box<Reading>,
-        ready: Option<Vec<Entry>>,
-    ) -> Option<(Box<Reading>, Option<Vec<Entry>>)> {
+    fn step(&self, mut reading: Box<Reading>, ready: Option<Vec<Entry>>) -> Option<Described> {
         let names = match reading.names() {
             Ok(names) => names,
             Err(error) => {
@@ -247,7 +286,11 @@ impl Work {
         if !self.scan.is_wanted() {
             return None;
         }
-        let entries = reading.entries(&self.shared, names);
+        Some(reading.describe(&self.shared, names))
+    }
+
+    /// Keeps a page as long as there is room; the last one that there is room for is told at once.
+    fn keep(&self, reading: Box<Reading>, entries: Vec<Entry>) -> Option<(Box<Reading>, Option<Vec<Entry>>)> {
         if !entries.is_empty() && !self.scan.may_keep(&entries) {
             self.scan.publish(Some(entries), End::Full(Some(reading)));
             return None;
@@ -264,7 +307,8 @@ impl Drop for Work {
             let mut all = lock(&scans.turns);
             let Some(turns) = all.get_mut(wanted) else { return };
             turns.running.take_if(|(id, _)| *id == self.scan.id());
-            if turns.running.is_none() && turns.next.is_none() {
+            turns.alive = turns.alive.saturating_sub(1);
+            if turns.is_over() {
                 all.remove(wanted);
                 return;
             }

@@ -32,6 +32,24 @@ pub struct CreateHow {
     pub space: Option<String>,
     /// The file system it is to go to: that of this file.
     pub beside: Option<Arc<dyn StoredFile>>,
+    /// Where [`Backend::elsewhere`] found room for it.
+    pub at: Option<Elsewhere>,
+}
+
+/// Where work on a path goes on that cannot be done in the pool of the path.
+#[derive(Clone)]
+pub struct Elsewhere {
+    /// The pool of the file system that is concerned.
+    pub pool: Arc<crate::Pool>,
+    /// For a new file, its partition.
+    pub(crate) partition: Option<usize>,
+}
+
+impl Elsewhere {
+    /// In this pool.
+    pub fn new(pool: Arc<crate::Pool>) -> Self {
+        Self { pool, partition: None }
+    }
 }
 
 /// How to open a file. Reading is always possible on what is opened.
@@ -77,12 +95,21 @@ pub struct Metadata {
 pub struct RawEntry {
     /// One component.
     pub name: Vec<u8>,
+    /// It is a link, or may be one.
+    pub link: bool,
 }
 
 /// A directory being read.
 pub trait DirectoryStream: Send {
     /// Up to `most` further names; empty at the end.
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>>;
+
+    /// The pool in which the next two are to be called for this entry, if it is not the one that the directory is read in: a
+    /// link leads to another file system.
+    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<crate::Pool>> {
+        let _ = entry;
+        None
+    }
 
     /// The status of an entry, without following a way out of the export.
     fn stat(&self, name: &[u8]) -> io::Result<Metadata>;
@@ -182,8 +209,15 @@ pub trait Backend: Send + Sync {
     }
     /// The space a file lies in, or a new one would go to without a wish (`public` without any configured). May wait.
     fn space_of(&self, path: &LogicalPath) -> String;
-    /// The pool that work on this path is to run on: one per file system, so that a hung one holds up nobody else.
+    /// The pool that work on this path is to begin in: one per file system, so that a hung one holds up nobody else.
     fn pool(&self, path: &LogicalPath) -> &Arc<crate::Pool>;
+    /// Where work on this path is to go on ([`crate::Pool::take_over`]) because a link leads to another file system, or because a
+    /// new file will lie there (`create`, which is to be told of it). To be called in [`Backend::pool`]; what the link leads to
+    /// is not touched.
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
+        let _ = (path, create);
+        None
+    }
 }
 
 /// An open physical file. Reads and writes carry their offset; any number may run at once.
@@ -221,8 +255,16 @@ pub trait StoredFile: Send + Sync {
     fn truncate(&self, size: u64) -> io::Result<()>;
     /// Data and size reach stable storage.
     fn sync(&self) -> io::Result<()>;
-    /// Status; does not wait for a disk on local file systems.
+    /// Status. May wait where a file system is not on a disk of this machine.
     fn stat(&self) -> io::Result<Metadata>;
+    /// The same without waiting.
+    fn stat_now(&self) -> Now<Metadata> {
+        Now::Done(self.stat())
+    }
+    /// Its size without waiting: behind a network, the last one that was heard of.
+    fn size_now(&self) -> Option<u64> {
+        self.stat().ok().map(|metadata| metadata.size)
+    }
     /// Sets permission bits (07777).
     fn set_mode(&self, mode: u32) -> io::Result<()>;
     /// Reads an extended attribute by its full local name.
@@ -243,7 +285,8 @@ pub trait StoredFile: Send + Sync {
     ) -> io::Result<()>;
     /// The descriptor, where there is a plain one that can be sent from (`sendfile`).
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// Are all these bytes in memory, to be sent from the descriptor? `false` where it cannot be told, or be done.
+    /// Are all these bytes in memory, to be sent from the descriptor? `false` where it cannot be told, or be done. With `length`
+    /// 0 the kernel is not asked: `false` if it is known that none will ever be.
     fn is_resident(&self, offset: u64, length: usize) -> bool;
     /// Tells the kernel that this range will be read soon.
     fn prefetch(&self, offset: u64, length: u64);

@@ -23,8 +23,8 @@ pub mod ring;
 mod together;
 
 pub use backend::{
-    Backend, CreateHow, DirectoryStream, FileSystemUsage, Metadata, Now, OpenHow, RawEntry, ReadPiece,
-    StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, Elsewhere, FileSystemUsage, Metadata, Now, OpenHow, RawEntry,
+    ReadPiece, StoredFile, Usage,
 };
 pub use faulty::Faulty;
 pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};

@@ -19,6 +19,8 @@ pub(crate) enum Facility {
     NoWait,
     /// `cachestat`.
     Cachestat,
+    /// The same, for one file.
+    CachestatOfFile,
     /// `sendfile`.
     Sendfile,
 }
@@ -43,6 +45,10 @@ impl Facility {
                 ("preadv2 with RWF_NOWAIT", "reads of such a file system go through io_uring or threads")
             }
             Self::Cachestat => ("cachestat", "large reads are copied instead of sent by sendfile"),
+            Self::CachestatOfFile => (
+                "cachestat",
+                "large reads of files that it is refused for (where the server's user neither owns nor may write them) are copied",
+            ),
             Self::Sendfile => ("sendfile", "large reads of such a file system are copied"),
         }
     }
@@ -70,7 +76,8 @@ mod tests {
     fn each_is_told_once() {
         use Facility::*;
         let told = AtomicU8::new(0);
-        for facility in [Openat2, ResolveCached, NoWaitInMemory, NoWait, Cachestat, Sendfile] {
+        for facility in [Openat2, ResolveCached, NoWaitInMemory, NoWait, Cachestat, CachestatOfFile, Sendfile]
+        {
             assert!(facility.is_news(&told), "{facility:?}");
             assert!(!facility.is_news(&told), "{facility:?}");
         }

@@ -137,7 +137,8 @@ impl Core {
             return Attempt::NotMade;
         }
         let Some(file) = self.session.file(task.file) else { return Attempt::NotMade };
-        if task.length >= SENDFILE_BYTES_MIN && self.hub.shared.config.sendfile && file.lend().is_some() {
+        if task.length >= SENDFILE_BYTES_MIN && self.hub.shared.config.sendfile && may_be_lent(file.as_ref())
+        {
             return Attempt::NotMade;
         }
         let Some(link) = self.links.get(task.link) else { return Attempt::Answered };
@@ -276,7 +277,9 @@ impl Core {
         if range.left < SENDFILE_BYTES_MIN {
             return None;
         }
-        range.file.lend()?;
+        if !may_be_lent(range.file.as_ref()) {
+            return None;
+        }
         let size = range.file.size_now()?;
         let there = usize::try_from(size.saturating_sub(range.offset)).unwrap_or(usize::MAX);
         let length = range.left.min(FRAME_BYTES_MAX).min(there);
@@ -466,6 +469,11 @@ impl RangeRead {
         put(head, 0, &frame.encode());
         STATUS_BYTES + data
     }
+}
+
+/// May parts of this file be sent from where they are, once the kernel says that they are in memory?
+fn may_be_lent(file: &dyn OpenFile) -> bool {
+    file.lend().is_some() && file.is_resident(0, 0)
 }
 
 /// Bytes at the end of a range that are cheaper copied: the kernel sends a file in windows of so many pages, and a last

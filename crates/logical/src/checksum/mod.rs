@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Metadata, OpenHow, Pool};
+use storage::{Elsewhere, Metadata, OpenHow, Pool};
 use vfs::{Answer, Caller, Reply, ReplyTo, Started, Target, Value};
 
 /// Files whose checksums may be wanted at once.
@@ -198,8 +198,10 @@ fn join(shared: &Arc<Shared>, caller: &Caller, path: &LogicalPath, key: Key, rep
     });
     jobs.insert(key, job.clone());
     drop(jobs);
-    let pool = shared.backend.pool(path).clone();
-    run(shared, &pool, &job, look_up);
+    let watch = Watch { shared: shared.clone(), job, done: false };
+    let first = move |place: Option<Elsewhere>| watch.run(|shared, job| look_up(shared, job, place));
+    // A refused job is dropped, and its watch answers.
+    job::at(&shared.backend, path, None, first, || {});
     later()
 }
 
@@ -208,37 +210,44 @@ fn wait_seconds(shared: &Shared) -> u32 {
     WAIT_SECONDS.min(most).max(1)
 }
 
-/// Runs a step of a job; whatever happens to it, those who wait get an answer.
-fn run(shared: &Arc<Shared>, pool: &Arc<Pool>, job: &Arc<Job>, step: fn(&Arc<Shared>, &Arc<Job>)) {
-    struct Watch(Arc<Shared>, Arc<Job>, bool);
-    impl Drop for Watch {
-        fn drop(&mut self) {
-            if !self.2 {
-                let text = format!("Unable to checksum {}; the work broke off", self.1.path);
-                self.0.checksums.finish(&self.1, &Err(Error::new(ErrorKind::ServerError, text)));
-            }
+/// A step of a job: whatever happens to it, those who wait get an answer.
+struct Watch {
+    shared: Arc<Shared>,
+    job: Arc<Job>,
+    done: bool,
+}
+
+impl Watch {
+    fn run(mut self, step: impl FnOnce(&Arc<Shared>, &Arc<Job>)) {
+        step(&self.shared, &self.job);
+        self.done = true;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if !self.done {
+            let text = format!("Unable to checksum {}; the work broke off", self.job.path);
+            self.shared.checksums.finish(&self.job, &Err(Error::new(ErrorKind::ServerError, text)));
         }
     }
-    let mut watch = Watch(shared.clone(), job.clone(), false);
-    let work = move || {
-        step(&watch.0, &watch.1);
-        watch.2 = true;
-    };
-    // A refused job is dropped, and its watch answers.
-    drop(pool.run(Box::new(work)));
 }
 
 /// First step: is there a stored one? Else the file must be read.
-fn look_up(shared: &Arc<Shared>, job: &Arc<Job>) {
+fn look_up(shared: &Arc<Shared>, job: &Arc<Job>, place: Option<Elsewhere>) {
     match find_stored(shared, job) {
         Ok(None) => {
             job.reading.store(true, Ordering::Release);
             job.send_away(wait_seconds(shared));
-            let pool = shared.checksums.pool(shared.backend.pool(&job.key.0));
-            run(shared, &pool, job, |shared, job| {
-                let result = compute(shared, job);
-                shared.checksums.finish(job, &result);
-            });
+            let of = place.map_or_else(|| shared.backend.pool(&job.key.0).clone(), |place| place.pool);
+            let watch = Watch { shared: shared.clone(), job: job.clone(), done: false };
+            let read = move || {
+                watch.run(|shared, job| {
+                    let result = compute(shared, job);
+                    shared.checksums.finish(job, &result);
+                });
+            };
+            drop(shared.checksums.pool(&of).run(Box::new(read)));
         }
         Ok(Some(checksum)) => shared.checksums.finish(job, &Ok(checksum)),
         Err(error) => shared.checksums.finish(job, &Err(error)),

@@ -48,13 +48,13 @@ pub(crate) fn register(
             let found = inside.names.addresses(&offer.destination);
             destination.addresses.extend(found.iter().map(IpAddr::to_canonical));
         }
-        let pool = shared.backend.pool(&plan.path).clone();
-        let open = move || {
+        let (backend, path) = (shared.backend.clone(), plan.path.clone());
+        let open = move |_| {
             let answer = open_granted(&shared, &inside, &plan, &offer, destination);
             duty.send(answer);
         };
         // A refused job is dropped, and with it the duty, which answers.
-        drop(pool.run(Box::new(open)));
+        job::at(&backend, &path, None, open, || {});
     };
     drop(third.pool.run(Box::new(look_up)));
     Started::Pending

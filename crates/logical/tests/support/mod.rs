@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+use storage::Backend;
 use time::ManualClock;
 use vfs::{
     Answer, Caller, FileOperation, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, ReplyTo, Started,
@@ -242,6 +243,14 @@ impl Server {
     }
 
     pub fn with(adjust: impl FnOnce(&mut Config)) -> Self {
+        Self::over(adjust, |memory| memory)
+    }
+
+    /// One whose storage is what `wrap` makes of its memory.
+    pub fn over(
+        adjust: impl FnOnce(&mut Config),
+        wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+    ) -> Self {
         let clock = Arc::new(ManualClock::default());
         let memory = Memory::new(&clock);
         for folder in ["/data/x", "/nolock/x", "/ro/x"] {
@@ -250,11 +259,13 @@ impl Server {
         let mut config = config();
         adjust(&mut config);
         let shelf = || Shelf::new(memory.faults());
-        Self::on(&memory, &clock, config, shelf(), shelf()).unwrap()
+        let backend = wrap(Arc::new(memory.clone()));
+        Self::on(&memory, backend, &clock, config, shelf(), shelf()).unwrap()
     }
 
     fn on(
         memory: &Memory,
+        backend: Arc<dyn Backend>,
         clock: &Arc<ManualClock>,
         config: Config,
         persist: Shelf,
@@ -262,7 +273,7 @@ impl Server {
     ) -> Result<Self, Error> {
         let parts = Parts {
             config: config.clone(),
-            backend: Arc::new(memory.clone()),
+            backend,
             clock: clock.clone(),
             users: Arc::new(NumberedUsers),
             locator: None,
@@ -288,7 +299,8 @@ impl Server {
         let memory = self.memory.survivor();
         let persist = self.persist.survivor(memory.faults(), power_cut);
         let checkpoints = self.checkpoints.survivor(memory.faults(), power_cut);
-        Self::on(&memory, &self.clock, self.config.clone(), persist, checkpoints).unwrap()
+        let backend = Arc::new(memory.clone());
+        Self::on(&memory, backend, &self.clock, self.config.clone(), persist, checkpoints).unwrap()
     }
 
     /// Lets time pass and the server notice.

@@ -93,6 +93,18 @@ impl StoredFile for FaultyFile {
         self.inner.stat()
     }
 
+    fn stat_now(&self) -> Now<Metadata> {
+        match self.rules.meet_now(Call::Stat, &self.path) {
+            Err(error) => Now::Done(Err(error)),
+            Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(_) => self.inner.stat_now(),
+        }
+    }
+
+    fn size_now(&self) -> Option<u64> {
+        self.inner.size_now()
+    }
+
     fn set_mode(&self, mode: u32) -> io::Result<()> {
         self.meet(Call::SetMode)?;
         self.inner.set_mode(mode)

@@ -1,7 +1,8 @@
 //! A storage that goes wrong as it is told: for tests of whatever stands on storage.
 //!
 //! It wraps another one. Rules make calls fail, wait, hang until released, read short or panic; room for writing and the rate
-//! of reading can be limited; and paths can be given pools of their own, as if they were other file systems.
+//! of reading can be limited; and paths can be given pools of their own, as if they were other file systems, or were links into
+//! other file systems.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -17,7 +18,8 @@ pub use pace::Pace;
 pub use rules::{Call, Fault, Gate, Rule, RuleId, Rules};
 
 use crate::{
-    Backend, DirectoryStream, FileSystemUsage, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, Elsewhere, FileSystemUsage, Metadata, Now, OpenHow, Pool, RawEntry,
+    StoredFile, Usage,
 };
 use base::LogicalPath;
 use file::FaultyFile;
@@ -30,17 +32,34 @@ pub struct Faulty {
     inner: Arc<dyn Backend>,
     rules: Arc<Rules>,
     pools: Vec<(LogicalPath, Arc<Pool>)>,
+    links: Arc<Links>,
+}
+
+type Links = Vec<(LogicalPath, Arc<Pool>)>;
+
+/// The pool that a link at or above this path leads to.
+fn linked<'l>(links: &'l Links, path: &LogicalPath) -> Option<&'l Arc<Pool>> {
+    let links = links.iter().filter(|(prefix, _)| path.is_within(prefix));
+    links.max_by_key(|(prefix, _)| prefix.as_bytes().len()).map(|(_, pool)| pool)
 }
 
 impl Faulty {
     /// Wraps `inner`.
     pub fn new(inner: Arc<dyn Backend>) -> Self {
-        Self { inner, rules: Arc::default(), pools: Vec::new() }
+        Self { inner, rules: Arc::default(), pools: Vec::new(), links: Arc::default() }
     }
 
     /// What is at and below `path` has this pool, as if it were a file system of its own. The longest path wins.
     pub fn with_pool(mut self, path: &LogicalPath, pool: Arc<Pool>) -> Self {
         self.pools.push((path.clone(), pool));
+        self
+    }
+
+    /// What is at `path` is a link into a file system that has this pool, and so is what is or will be below it. On the spot
+    /// nothing is known of it.
+    pub fn with_link(mut self, path: &LogicalPath, pool: Arc<Pool>) -> Self {
+        let links = [self.links.as_slice(), &[(path.clone(), pool)]].concat();
+        self.links = Arc::new(links);
         self
     }
 
@@ -55,7 +74,8 @@ impl Faulty {
     }
 
     fn file(&self, path: &LogicalPath, inner: Arc<dyn StoredFile>) -> Arc<dyn StoredFile> {
-        let pool = self.own_pool(path).unwrap_or_else(|| inner.pool()).clone();
+        let own = linked(&self.links, path).or_else(|| self.own_pool(path));
+        let pool = own.unwrap_or_else(|| inner.pool()).clone();
         Arc::new(FaultyFile { inner, rules: self.rules.clone(), path: path.clone(), pool })
     }
 
@@ -82,6 +102,7 @@ impl Backend for Faulty {
         match self.rules.meet_now(Call::Open, path) {
             Err(error) => Now::Done(Err(error)),
             Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(_) if linked(&self.links, path).is_some() => Now::WouldBlock,
             Ok(_) => match self.inner.open_now(path, &Self::unwrapped(how)) {
                 Now::Done(opened) => Now::Done(opened.map(|inner| self.file(path, inner))),
                 Now::WouldBlock => Now::WouldBlock,
@@ -98,14 +119,15 @@ impl Backend for Faulty {
         match self.rules.meet_now(Call::Stat, path) {
             Err(error) => Now::Done(Err(error)),
             Ok(Verdict::WouldBlock) => Now::WouldBlock,
+            Ok(_) if linked(&self.links, path).is_some() => Now::WouldBlock,
             Ok(_) => self.inner.stat_now(path),
         }
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
         self.rules.meet(Call::List, path)?;
-        let (inner, rules, path) = (self.inner.list(path)?, self.rules.clone(), path.clone());
-        Ok(Box::new(FaultyDirectory { inner, rules, path }))
+        let (inner, rules, links) = (self.inner.list(path)?, self.rules.clone(), self.links.clone());
+        Ok(Box::new(FaultyDirectory { inner, rules, links, path: path.clone() }))
     }
 
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
@@ -193,12 +215,26 @@ impl Backend for Faulty {
     fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
         self.own_pool(path).unwrap_or_else(|| self.inner.pool(path))
     }
+
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
+        let own = linked(&self.links, path).map(|pool| Elsewhere::new(pool.clone()));
+        own.or_else(|| self.inner.elsewhere(path, create))
+    }
 }
 
 struct FaultyDirectory {
     inner: Box<dyn DirectoryStream>,
     rules: Arc<Rules>,
+    links: Arc<Links>,
     path: LogicalPath,
+}
+
+impl FaultyDirectory {
+    /// An entry that is a link has rules of its own.
+    fn meet(&self, call: Call, name: &[u8]) -> io::Result<()> {
+        let entry = self.path.join(name).ok().filter(|entry| linked(&self.links, entry).is_some());
+        self.rules.meet(call, entry.as_ref().unwrap_or(&self.path)).map(drop)
+    }
 }
 
 impl DirectoryStream for FaultyDirectory {
@@ -207,13 +243,19 @@ impl DirectoryStream for FaultyDirectory {
         self.inner.next(most)
     }
 
+    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
+        let path = self.path.join(&entry.name).ok()?;
+        let own = linked(&self.links, &path).filter(|_| linked(&self.links, &self.path).is_none());
+        own.cloned().or_else(|| self.inner.elsewhere(entry))
+    }
+
     fn stat(&self, name: &[u8]) -> io::Result<Metadata> {
-        self.rules.meet(Call::Stat, &self.path)?;
+        self.meet(Call::Stat, name)?;
         self.inner.stat(name)
     }
 
     fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>> {
-        self.rules.meet(Call::Attribute, &self.path)?;
+        self.meet(Call::Attribute, name)?;
         self.inner.attribute(name, attribute)
     }
 }

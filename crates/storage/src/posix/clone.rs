@@ -44,7 +44,7 @@ pub(super) fn range(
 }
 
 fn is_same(a: &File, b: &File) -> io::Result<bool> {
-    let (a, b) = (rustix::fs::fstat(&a.fd)?, rustix::fs::fstat(&b.fd)?);
+    let (a, b) = (rustix::fs::fstat(&*a.fd)?, rustix::fs::fstat(&*b.fd)?);
     Ok((a.st_dev, a.st_ino) == (b.st_dev, b.st_ino))
 }
 
@@ -75,7 +75,7 @@ fn in_kernel(to: &File, from: &File, from_offset: u64, length: u64, offset: u64)
     while copied < length {
         let (mut at, mut into) = (from_offset + copied, offset + copied);
         let piece = usize::try_from(length - copied).unwrap_or(usize::MAX).min(KERNEL_COPY_BYTES);
-        match rustix::fs::copy_file_range(&from.fd, Some(&mut at), &to.fd, Some(&mut into), piece) {
+        match rustix::fs::copy_file_range(&*from.fd, Some(&mut at), &*to.fd, Some(&mut into), piece) {
             // Either the source ended, which reading will tell, or the file system has nothing to give this way.
             Ok(0) => break,
             Ok(more) => copied += more as u64,

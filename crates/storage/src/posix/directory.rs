@@ -2,29 +2,46 @@
 
 use super::attribute::{self, Bearer};
 use super::file::metadata;
+use super::link::{Leads, Links, leads};
 use super::tree::{Reach, Tree, proc_name};
-use crate::{DirectoryStream, Metadata, RawEntry};
+use super::volume::{Volume, Volumes};
+use crate::{DirectoryStream, Metadata, Pool, RawEntry};
 use base::LogicalPath;
-use rustix::fs::{AtFlags, Dir, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 pub(super) struct Directory {
     tree: Arc<Tree>,
+    volumes: Arc<Volumes>,
     path: LogicalPath,
     names: Dir,
+    /// What it is on; found out when it matters.
+    here: OnceLock<Arc<Volume>>,
 }
 
 impl Directory {
-    pub(super) fn open(tree: &Arc<Tree>, path: &LogicalPath) -> io::Result<Self> {
+    pub(super) fn open(tree: &Arc<Tree>, volumes: &Arc<Volumes>, path: &LogicalPath) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         let names = Dir::new(tree.open(path, flags, 0)?)?;
-        Ok(Self { tree: tree.clone(), path: path.clone(), names })
+        let (tree, volumes, path) = (tree.clone(), volumes.clone(), path.clone());
+        Ok(Self { tree, volumes, path, names, here: OnceLock::new() })
+    }
+
+    /// The file system that the directory is on.
+    fn here(&self) -> &Arc<Volume> {
+        self.here.get_or_init(|| match leads(&self.tree, &self.volumes, &self.path) {
+            Leads::There(volume) => volume.clone(),
+            Leads::Here | Leads::Nowhere => self.volumes.of_path(&self.path).clone(),
+        })
     }
 
     fn through_link(&self, name: &[u8]) -> io::Result<Reach> {
+        if let Some(reached) = self.tree.reach_target(self.names.fd()?, checked(name)?) {
+            return reached;
+        }
         let path = self.path.join(name).map_err(|_| Errno::NAMETOOLONG)?;
         self.tree.reach(&path)
     }
@@ -44,10 +61,29 @@ impl DirectoryStream for Directory {
             let entry = entry?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                page.push(RawEntry { name: name.to_vec() });
+                let link = matches!(entry.file_type(), FileType::Symlink | FileType::Unknown);
+                page.push(RawEntry { name: name.to_vec(), link });
             }
         }
         Ok(page)
+    }
+
+    fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
+        if !entry.link || !self.tree.leads_out() && !self.volumes.are_several() {
+            return None;
+        }
+        let folder = self.names.fd().ok()?;
+        let target =
+            rustix::fs::readlinkat(folder, checked(&entry.name).ok()?, Vec::new()).ok()?.into_bytes();
+        let found = if target.starts_with(b"/") {
+            Links { tree: &self.tree, volumes: &self.volumes, here: self.here() }.turn(&target, &[], 1)
+        } else {
+            leads(&self.tree, &self.volumes, &self.path.join(&entry.name).ok()?)
+        };
+        match found {
+            Leads::There(volume) if !Arc::ptr_eq(volume, self.here()) => Some(volume.pool.clone()),
+            _ => None,
+        }
     }
 
     fn stat(&self, name: &[u8]) -> io::Result<Metadata> {

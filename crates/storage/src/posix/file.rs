@@ -1,7 +1,7 @@
 //! An open file on a POSIX file system.
 
 use super::attribute::{self, Bearer};
-use super::resident;
+use super::resident::{self, Look};
 use super::tree::Without;
 use super::volume::{ReadNow, Volume, is_unsupported};
 use super::{clone, volume::Kind};
@@ -12,20 +12,24 @@ use rustix::fs::{Advice, AtFlags, Mode, Stat, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
 use std::io::{self, IoSliceMut};
+use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// An open file.
 pub(super) struct File {
-    pub(super) fd: Arc<OwnedFd>,
+    /// Until it is dropped.
+    pub(super) fd: ManuallyDrop<Arc<OwnedFd>>,
     pub(super) volume: Arc<Volume>,
     pub(super) without: Without,
     /// Bytes it may have at most.
     pub(super) bytes_max: u64,
     /// Reads that ask first whether what they want is in memory.
     pub(super) asking: AtomicU8,
+    /// The kernel does not tell which of its pages are in memory.
+    pub(super) is_secretive: AtomicBool,
 }
 
 /// After a read that would have waited, so many more first ask whether they would wait as well. The attempt itself costs far
@@ -53,6 +57,17 @@ pub(super) fn metadata(status: &Stat) -> Metadata {
 /// Largest offset a file can have on Linux.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: it is taken here alone, and nothing can use it any more.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        if !self.volume.is_near() {
+            // To close a file may ask those behind a network. Where no more can wait for that, it is closed here.
+            drop(self.volume.pool.run(Box::new(move || drop(fd))));
+        }
+    }
+}
+
 impl File {
     fn bearer(&self) -> Bearer<'_> {
         Bearer::from(self.fd.as_fd())
@@ -61,7 +76,8 @@ impl File {
     /// Is `offset` at or behind the end? Does not wait.
     fn is_end(&self, offset: u64) -> bool {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        rustix::fs::statx(&self.fd, "", flags, StatxFlags::SIZE).is_ok_and(|status| offset >= status.stx_size)
+        rustix::fs::statx(&*self.fd, "", flags, StatxFlags::SIZE)
+            .is_ok_and(|status| offset >= status.stx_size)
     }
 
     /// Is it known, without an attempt, that a read would wait?
@@ -73,7 +89,19 @@ impl File {
         }
         // Another thread may count the same one: nothing depends on the number.
         self.asking.store(asking - 1, Ordering::Relaxed);
-        resident::look(self.fd.as_fd(), offset, length) == Some(false)
+        self.look(offset, length) == Look::NotThere
+    }
+
+    /// Are all pages of this piece in memory?
+    fn look(&self, offset: u64, length: usize) -> Look {
+        if self.is_secretive.load(Ordering::Relaxed) {
+            return Look::Forbidden;
+        }
+        let look = resident::look(self.fd.as_fd(), offset, length);
+        if look == Look::Forbidden {
+            self.is_secretive.store(true, Ordering::Relaxed);
+        }
+        look
     }
 
     /// Reads without waiting, as often as it takes.
@@ -84,7 +112,7 @@ impl File {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset + done as u64;
-            match rustix::io::preadv2(&self.fd, &mut [IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT) {
+            match rustix::io::preadv2(&*self.fd, &mut [IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT) {
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(Errno::INTR) => {}
@@ -112,7 +140,7 @@ impl File {
         }
         let mut done = 0;
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pwrite(&self.fd, rest, offset + done as u64) {
+            match rustix::io::pwrite(&*self.fd, rest, offset + done as u64) {
                 // Does not happen for files; without an error nothing better can be said.
                 Ok(0) => return Err(Errno::IO.into()),
                 Ok(more) => done += more,
@@ -149,7 +177,7 @@ impl StoredFile for File {
             return None;
         }
         // Whatever goes wrong is found again, and told, by reading piece by piece.
-        match rustix::io::preadv2(&self.fd, into, offset, flags) {
+        match rustix::io::preadv2(&*self.fd, into, offset, flags) {
             Ok(read) => (read == wanted).then_some(()),
             Err(error) => {
                 if error == Errno::AGAIN {
@@ -166,7 +194,7 @@ impl StoredFile for File {
         let wanted = into.len().min(room);
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..wanted).filter(|rest| !rest.is_empty()) {
-            match rustix::io::pread(&self.fd, rest, offset + done as u64) {
+            match rustix::io::pread(&*self.fd, rest, offset + done as u64) {
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(Errno::INTR) => {}
@@ -183,7 +211,8 @@ impl StoredFile for File {
         done: &mut dyn FnMut() -> Completion,
     ) -> Result<(), Vec<u8>> {
         let within = |piece: &ReadPiece| piece.offset.saturating_add(piece.length as u64) <= OFFSET_MAX;
-        if self.without.ring || !pieces.iter().all(within) {
+        // Behind a network or another process the kernel may wait for it where a read is begun, and that is on a loop.
+        if self.without.ring || !self.volume.is_near() || !pieces.iter().all(within) {
             return Err(buffer);
         }
         ring::read(&self.fd, &self.volume.reading, buffer, pieces, done)
@@ -196,7 +225,13 @@ impl StoredFile for File {
             &[ReadPiece { offset, length, .. }]
                 if length <= BYTES_TOGETHER_MAX && self.volume.kind() == Kind::Local =>
             {
-                together::begin(PoolRead { pool: pool.clone(), fd: self.fd.clone(), offset, length, job })
+                together::begin(PoolRead {
+                    pool: pool.clone(),
+                    fd: Arc::clone(&self.fd),
+                    offset,
+                    length,
+                    job,
+                })
             }
             _ => pool.run(job),
         }
@@ -217,19 +252,32 @@ impl StoredFile for File {
         if size > self.bytes_max {
             return Err(Errno::FBIG.into());
         }
-        Ok(rustix::fs::ftruncate(&self.fd, size)?)
+        Ok(rustix::fs::ftruncate(&*self.fd, size)?)
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fdatasync(&self.fd)?)
+        Ok(rustix::fs::fdatasync(&*self.fd)?)
     }
 
     fn stat(&self) -> io::Result<Metadata> {
-        Ok(metadata(&rustix::fs::fstat(&self.fd)?))
+        Ok(metadata(&rustix::fs::fstat(&*self.fd)?))
+    }
+
+    fn size_now(&self) -> Option<u64> {
+        if self.volume.is_near() {
+            return self.stat().ok().map(|metadata| metadata.size);
+        }
+        // The last size that was heard of.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        rustix::fs::statx(&*self.fd, "", flags, StatxFlags::SIZE).ok().map(|status| status.stx_size)
+    }
+
+    fn stat_now(&self) -> Now<Metadata> {
+        if self.volume.is_near() { Now::Done(self.stat()) } else { Now::WouldBlock }
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        Ok(rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(mode & 0o7777))?)
+        Ok(rustix::fs::fchmod(&*self.fd, Mode::from_raw_mode(mode & 0o7777))?)
     }
 
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
@@ -266,8 +314,8 @@ impl StoredFile for File {
     }
 
     fn is_resident(&self, offset: u64, length: usize) -> bool {
-        let fd = self.fd.as_fd();
-        resident::is_resident(fd, offset, length) && (length == 0 || self.volume.takes_sendfile(fd, offset))
+        let is_there = self.look(offset, length) == Look::There;
+        is_there && (length == 0 || self.volume.takes_sendfile(&*self.fd, offset))
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
@@ -275,7 +323,7 @@ impl StoredFile for File {
             && let Some(length) = NonZeroU64::new(length)
         {
             // A hint: what comes of it does not matter.
-            let _ = rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::WillNeed);
+            let _ = rustix::fs::fadvise(&*self.fd, offset, Some(length), Advice::WillNeed);
         }
     }
 

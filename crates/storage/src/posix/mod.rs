@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `tree` | staying inside: paths to descriptors in one system call |
 //! | `walk` | the same name by name, for links and kernels that need it |
+//! | `link` | where names lead, without touching it |
 //! | `volume` | file systems: what each can do without waiting, and its pool |
 //! | `file` | an open file |
 //! | `resident` | is a piece of a file in memory? |
@@ -17,6 +18,7 @@ mod attribute;
 mod clone;
 mod directory;
 mod file;
+mod link;
 mod partition;
 mod resident;
 mod space;
@@ -30,20 +32,24 @@ pub use tree::Without;
 pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};
 
 use crate::{
-    Backend, CreateHow, DirectoryStream, FileSystemUsage, Metadata, Now, OpenHow, Pool, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, Elsewhere, FileSystemUsage, Metadata, Now, OpenHow, Pool,
+    StoredFile, Usage,
 };
 use attribute::Bearer;
 use base::LogicalPath;
 use directory::Directory;
 use file::{File, metadata};
+use link::Leads;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use space::Spaces;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicBool, AtomicU8};
 use tree::{Parent, Tree};
 use volume::Volumes;
 
@@ -99,7 +105,7 @@ impl Config {
 /// Files on POSIX file systems below a local root.
 pub struct Posix {
     tree: Arc<Tree>,
-    volumes: Volumes,
+    volumes: Arc<Volumes>,
     spaces: Option<Spaces>,
     without: Without,
     file_bytes_max: u64,
@@ -123,6 +129,7 @@ impl Posix {
         let volumes = Volumes::new(&config.root, tree.root(), config.served.clone(), config.without.nowait)?;
         let spaces = Spaces::new(&config.spaces, &config.root, &volumes)?;
         let file_bytes_max = config.file_bytes_max.unwrap_or(u64::MAX).min(i64::MAX as u64);
+        let volumes = Arc::new(volumes);
         Ok(Self { tree, volumes, spaces, without: config.without, file_bytes_max })
     }
 
@@ -136,11 +143,12 @@ impl Posix {
         let device = Self::prepared(&fd)?;
         let volume = self.volumes.of_file(device, &fd).clone();
         Ok(Arc::new(File {
-            fd: Arc::new(fd),
+            fd: ManuallyDrop::new(Arc::new(fd)),
             volume,
             without: self.without,
             bytes_max: self.file_bytes_max,
             asking: AtomicU8::new(0),
+            is_secretive: AtomicBool::new(false),
         }))
     }
 
@@ -192,7 +200,8 @@ impl Backend for Posix {
         if how.create.is_some() || how.truncate || !self.volumes.of_path(path).names_are_near() {
             return Now::WouldBlock;
         }
-        let fd = match self.tree.open_now(path, Self::flags(how)) {
+        // Opening asks those behind a network, whatever is in memory; a link might lead there.
+        let fd = match self.tree.open_now(path, Self::flags(how), self.volumes.are_near()) {
             None => return Now::WouldBlock,
             Some(Err(error)) => return Now::Done(Err(error)),
             Some(Ok(fd)) => fd,
@@ -206,11 +215,12 @@ impl Backend for Posix {
             Some(volume) => {
                 let (volume, without) = (volume.clone(), self.without);
                 Now::Done(Ok(Arc::new(File {
-                    fd: Arc::new(fd),
+                    fd: ManuallyDrop::new(Arc::new(fd)),
                     volume,
                     without,
                     bytes_max: self.file_bytes_max,
                     asking: AtomicU8::new(0),
+                    is_secretive: AtomicBool::new(false),
                 })))
             }
         }
@@ -226,7 +236,7 @@ impl Backend for Posix {
         if !self.volumes.of_path(path).names_are_near() {
             return Now::WouldBlock;
         }
-        match self.tree.open_now(path, OFlags::PATH) {
+        match self.tree.open_now(path, OFlags::PATH, true) {
             None => Now::WouldBlock,
             Some(Err(error)) => Now::Done(Err(error)),
             Some(Ok(place)) => Now::Done(stat_cached(&place)),
@@ -238,7 +248,7 @@ impl Backend for Posix {
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
-        Ok(Box::new(Directory::open(&self.tree, path)?))
+        Ok(Box::new(Directory::open(&self.tree, &self.volumes, path)?))
     }
 
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
@@ -268,7 +278,7 @@ impl Backend for Posix {
             data
         };
         if let Some(data) = data {
-            spaces.remove_data(&data);
+            Spaces::remove_data(&data);
         }
         Ok(())
     }
@@ -291,8 +301,22 @@ impl Backend for Posix {
         if let Some(data) = &data {
             spaces.rename(data, to);
         }
-        if let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) {
-            spaces.remove_data(&replaced);
+        let Some(replaced) = replaced.filter(|replaced| data.as_ref() != Some(replaced)) else {
+            return Ok(());
+        };
+        // What was replaced may be on a disk that hangs, which is no concern of who renames.
+        match spaces.volume_of(&replaced) {
+            Some(there)
+                if data
+                    .and_then(|data| spaces.volume_of(&data))
+                    .is_none_or(|here| !Arc::ptr_eq(here, there)) =>
+            {
+                let lost = replaced.clone();
+                if there.pool.run(Box::new(move || Spaces::remove_data(&replaced))).is_err() {
+                    tracing::warn!(data = %lost.display(), "data without a name stays: its disk takes no more work");
+                }
+            }
+            _ => Spaces::remove_data(&replaced),
         }
         Ok(())
     }
@@ -369,6 +393,23 @@ impl Backend for Posix {
 
     fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
         &self.volumes.of_path(path).pool
+    }
+
+    fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
+        if !self.tree.leads_out() && !self.volumes.are_several() {
+            return None;
+        }
+        match link::leads(&self.tree, &self.volumes, path) {
+            Leads::There(volume) => Some(Elsewhere::new(volume.pool.clone())),
+            Leads::Nowhere => {
+                let spaces = self.spaces.as_ref().filter(|spaces| spaces.take(path))?;
+                let number = spaces.choose(path, create?)?;
+                let folder = self.tree.real(spaces.folder(number)?.as_os_str().as_bytes())?;
+                let pool = self.volumes.of_local(&folder).0.pool.clone();
+                Some(Elsewhere { pool, partition: Some(number) })
+            }
+            Leads::Here => None,
+        }
     }
 }
 

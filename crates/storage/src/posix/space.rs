@@ -10,8 +10,9 @@
 //! Data is there before its name, and its name goes before the data: a crash in between leaves data that nobody sees, never
 //! a name with half a file.
 
+use super::file::File;
 use super::partition::{FIGURES_AGE_MAX, Partition};
-use super::volume::Volumes;
+use super::volume::{Volume, Volumes};
 use super::{QUIET, tree::Parent};
 use crate::{CreateHow, FileSystemUsage, Usage};
 use base::LogicalPath;
@@ -70,6 +71,13 @@ pub(super) struct Spaces {
     changing: Mutex<()>,
 }
 
+/// What came of creating a file on a partition.
+enum Tried {
+    Done(io::Result<OwnedFd>),
+    /// Another one may do.
+    Failed(io::Error),
+}
+
 fn longest<'a, T>(all: impl Iterator<Item = (&'a LogicalPath, T)>, path: &LogicalPath) -> Option<T> {
     let within = all.filter(|(prefix, _)| path.is_within(prefix));
     within.max_by_key(|(prefix, _)| prefix.as_bytes().len()).map(|(_, value)| value)
@@ -125,10 +133,32 @@ impl Spaces {
         rule(true).or(wish).or_else(|| rule(false)).unwrap_or(SPACE_DEFAULT)
     }
 
+    /// The partition that a new file is to go to, by its number.
+    pub(super) fn choose(&self, path: &LogicalPath, create: &CreateHow) -> Option<usize> {
+        let candidates = self.candidates(self.space_for(path, create.space.as_deref()), create).ok()?;
+        let best = candidates.first()?;
+        self.partitions.iter().position(|partition| Arc::ptr_eq(partition, best))
+    }
+
+    /// The folder of a partition.
+    pub(super) fn folder(&self, number: usize) -> Option<&Path> {
+        self.partitions.get(number).map(|partition| partition.folder.as_path())
+    }
+
+    /// The file system that data lies on.
+    pub(super) fn volume_of(&self, data: &Path) -> Option<&Arc<Volume>> {
+        let partition = self.partitions.iter().find(|partition| data.starts_with(&partition.folder));
+        partition.map(|partition| &partition.volume)
+    }
+
     /// Partitions for a new file, the best first.
     fn candidates(&self, space: &str, create: &CreateHow) -> io::Result<Vec<&Arc<Partition>>> {
         let device = match &create.beside {
-            Some(beside) => Some(beside.stat()?.device),
+            // Its disk is not asked: it may hang.
+            Some(beside) => match beside.as_any().downcast_ref::<File>() {
+                Some(file) => Some(file.volume.device),
+                None => Some(beside.stat()?.device),
+            },
             None => None,
         };
         let size = create.size_hint.unwrap_or(0);
@@ -178,26 +208,48 @@ impl Spaces {
         if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(Errno::EXIST.into());
         }
+        let chosen = create.at.as_ref().and_then(|at| self.partitions.get(at.partition?));
+        let first = match chosen.map(|partition| self.create_on(partition, (parent, name), path, create)) {
+            None => None,
+            Some(Tried::Failed(error)) => Some(error),
+            Some(Tried::Done(done)) => return done,
+        };
         let space = self.space_for(path, create.space.as_deref());
-        let mut failed = Errno::NOSPC.into();
+        let mut failed = first.unwrap_or_else(|| Errno::NOSPC.into());
         for partition in self.candidates(space, create)? {
-            match self.create_data(partition, create.mode & 0o7777) {
-                Ok((fd, data)) => {
-                    self.set_name(&fd, path);
-                    if let Err(error) = rustix::fs::symlinkat(&data, parent, name) {
-                        let _ = rustix::fs::unlink(&data);
-                        return Err(error.into());
-                    }
-                    partition.taken(create.size_hint.unwrap_or(0));
-                    return Ok(fd);
-                }
-                Err(error) => {
-                    tracing::warn!(partition = %partition.folder.display(), %error, "no file can be created here");
-                    failed = error;
-                }
+            if chosen.is_some_and(|chosen| Arc::ptr_eq(chosen, partition)) {
+                continue;
+            }
+            match self.create_on(partition, (parent, name), path, create) {
+                Tried::Failed(error) => failed = error,
+                Tried::Done(done) => return done,
             }
         }
         Err(failed)
+    }
+
+    fn create_on(
+        &self,
+        partition: &Partition,
+        (parent, name): (&Parent<'_>, &[u8]),
+        path: &LogicalPath,
+        create: &CreateHow,
+    ) -> Tried {
+        match self.create_data(partition, create.mode & 0o7777) {
+            Ok((fd, data)) => {
+                self.set_name(&fd, path);
+                if let Err(error) = rustix::fs::symlinkat(&data, parent, name) {
+                    let _ = rustix::fs::unlink(&data);
+                    return Tried::Done(Err(error.into()));
+                }
+                partition.taken(create.size_hint.unwrap_or(0));
+                Tried::Done(Ok(fd))
+            }
+            Err(error) => {
+                tracing::warn!(partition = %partition.folder.display(), %error, "no file can be created here");
+                Tried::Failed(error)
+            }
+        }
     }
 
     fn create_data(&self, partition: &Partition, mode: u32) -> io::Result<(OwnedFd, PathBuf)> {
@@ -286,7 +338,7 @@ impl Spaces {
     }
 
     /// Removes data whose name is gone. What cannot be removed is lost room, told in the log, and no error: the name is gone.
-    pub(super) fn remove_data(&self, data: &Path) {
+    pub(super) fn remove_data(data: &Path) {
         match rustix::fs::unlinkat(CWD, data, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => {

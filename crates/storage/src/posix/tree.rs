@@ -185,7 +185,18 @@ impl Tree {
         let folder = if folder.is_empty() { b"." } else { folder };
         let place = PLACE | OFlags::DIRECTORY;
         let folder = rustix::fs::openat2(&self.root, folder, place, Mode::empty(), self.resolve).ok()?;
-        let target = rustix::fs::readlinkat(folder, last, Vec::new()).ok()?.into_bytes();
+        self.open_target(folder, last, flags, mode)
+    }
+
+    /// Opens what a link in this directory leads to; `None` if it is none that is absolute, or leads on to others.
+    fn open_target(
+        &self,
+        folder: impl AsFd,
+        link: &[u8],
+        flags: OFlags,
+        mode: Mode,
+    ) -> Option<io::Result<OwnedFd>> {
+        let target = rustix::fs::readlinkat(folder, link, Vec::new()).ok()?.into_bytes();
         if !target.starts_with(b"/") {
             return None;
         }
@@ -205,26 +216,73 @@ impl Tree {
             return Ok((self.root.try_clone()?, target.to_vec()));
         }
         let target = Path::new(OsStr::from_bytes(target));
-        let within = |base: &Base| {
-            let rests = base.names.iter().filter_map(|name| target.strip_prefix(name).ok());
-            rests.min_by_key(|rest| rest.as_os_str().len()).map(|rest| rest.as_os_str().as_bytes().to_vec())
-        };
-        let found = self.bases.iter().filter_map(|base| Some((base, within(base)?)));
-        let Some((base, rest)) = found.min_by_key(|(_, rest)| rest.len()) else {
+        let Some((base, rest)) = self.within(target) else {
             tracing::debug!(target = %target.display(), "a symbolic link leads out of what may be served");
             return Err(Errno::ACCESS.into());
         };
-        Ok((base.open()?, if rest.is_empty() { b".".to_vec() } else { rest }))
+        let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
+        Ok((base.open()?, rest.as_os_str().as_bytes().to_vec()))
     }
 
-    /// Opens what exists if its name is in memory; `None` if that cannot be told without waiting.
-    pub(super) fn open_now(&self, path: &LogicalPath, flags: OFlags) -> Option<io::Result<OwnedFd>> {
+    /// The innermost base that a local path lies in, and the rest of the path.
+    fn within<'p>(&self, path: &'p Path) -> Option<(&Base, &'p Path)> {
+        let rest = |base: &Base| {
+            let rests = base.names.iter().filter_map(|name| path.strip_prefix(name).ok());
+            rests.min_by_key(|rest| rest.as_os_str().len())
+        };
+        let found = self.bases.iter().filter_map(|base| Some((base, rest(base)?)));
+        found.min_by_key(|(_, rest)| rest.as_os_str().len())
+    }
+
+    /// An absolute target of a link without the links that lead to its base; `None` outside of all bases.
+    pub(super) fn real(&self, target: &[u8]) -> Option<PathBuf> {
+        let (base, rest) = self.within(Path::new(OsStr::from_bytes(target)))?;
+        Some(base.names.last()?.join(rest))
+    }
+
+    /// May links lead out of the root?
+    pub(super) fn leads_out(&self) -> bool {
+        self.everything || self.bases.len() > 1
+    }
+
+    /// The target of a link at a path to which no other link leads, and no mount; `EINVAL` for what is no link. `None` for all
+    /// other paths.
+    pub(super) fn link_at(&self, path: &LogicalPath) -> Option<rustix::io::Result<Vec<u8>>> {
+        if !self.has_openat2 || path.is_root() {
+            return None;
+        }
+        let (folder, last) = split(relative(path));
+        let last = last.strip_suffix(b"/").unwrap_or(last);
+        let read = |folder: BorrowedFd<'_>| {
+            rustix::fs::readlinkat(folder, last, Vec::new()).map(std::ffi::CString::into_bytes)
+        };
+        if folder.is_empty() {
+            return Some(read(self.root.as_fd()));
+        }
+        let resolve = self.resolve | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(&self.root, folder, PLACE | OFlags::DIRECTORY, Mode::empty(), resolve) {
+            Ok(folder) => Some(read(folder.as_fd())),
+            Err(Errno::NOENT) => Some(Err(Errno::NOENT)),
+            Err(_) => None,
+        }
+    }
+
+    /// Opens what exists if its name is in memory; `None` if that cannot be told without waiting, or if links are not to be
+    /// followed and there is one.
+    pub(super) fn open_now(
+        &self,
+        path: &LogicalPath,
+        flags: OFlags,
+        follow: bool,
+    ) -> Option<io::Result<OwnedFd>> {
         if !self.has_cached {
             return None;
         }
-        let (flags, resolve) = (flags | OFlags::CLOEXEC, self.resolve | ResolveFlags::CACHED);
+        let links = if follow { ResolveFlags::empty() } else { ResolveFlags::NO_SYMLINKS };
+        let (flags, resolve) = (flags | OFlags::CLOEXEC, self.resolve | ResolveFlags::CACHED | links);
         match rustix::fs::openat2(&self.root, relative(path), flags, Mode::empty(), resolve) {
             Err(Errno::AGAIN | Errno::INTR | Errno::XDEV) => None,
+            Err(Errno::LOOP) if !follow => None,
             done => Some(done.map_err(io::Error::from)),
         }
     }
@@ -301,6 +359,14 @@ impl Tree {
         }
         let quiet = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         Ok(Reach::Open(self.open(path, quiet, 0)?))
+    }
+
+    /// The same for what a link in this directory leads to, in fewer steps than by its path; `None` if it takes that.
+    pub(super) fn reach_target(&self, folder: impl AsFd, link: &[u8]) -> Option<io::Result<Reach>> {
+        if !self.has_openat2 || !self.has_proc || self.everything {
+            return None;
+        }
+        Some(self.open_target(folder, link, PLACE, Mode::empty())?.map(Reach::Place))
     }
 
     /// Sets the permission bits.

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Threads for the blocking work of one file system.
@@ -105,8 +105,8 @@ impl Volume {
         }
     }
 
-    /// May data be written on the spot?
-    fn is_near(&self) -> bool {
+    /// Is it on this machine? Then data may be written on the spot, and what is known of a file never waits.
+    pub(super) fn is_near(&self) -> bool {
         matches!(self.kind(), Kind::Local | Kind::Memory)
     }
 
@@ -260,12 +260,15 @@ struct Node {
 /// All file systems that were met.
 pub(super) struct Volumes {
     root: PathBuf,
+    top: LogicalPath,
     /// Only mounts at, above or below these matter.
     served: Vec<LogicalPath>,
     first: Node,
     without_nowait: bool,
     /// When the table of mounts was last read; taken by whoever adds to the list.
     growing: Mutex<Option<Instant>>,
+    /// What it said: all mounts of this machine, with the later ones behind those that they cover.
+    mounts: RwLock<Vec<(PathBuf, u64)>>,
 }
 
 impl Volumes {
@@ -281,7 +284,8 @@ impl Volumes {
         volume.learn(fd);
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let first = Node { prefix: Some(LogicalPath::root()), volume, next: OnceLock::new() };
-        let volumes = Self { root, served, first, without_nowait, growing: Mutex::new(None) };
+        let (growing, mounts) = (Mutex::new(None), RwLock::default());
+        let volumes = Self { root, top: LogicalPath::root(), served, first, without_nowait, growing, mounts };
         volumes.read_mounts();
         Ok(volumes)
     }
@@ -296,17 +300,58 @@ impl Volumes {
 
     /// The file system a path is on, as far as the mounts tell.
     pub(super) fn of_path(&self, path: &LogicalPath) -> &Arc<Volume> {
-        let mut best = &self.first;
+        self.mount_of(path).1
+    }
+
+    /// The same, with where in the name space it is mounted.
+    pub(super) fn mount_of(&self, path: &LogicalPath) -> (&LogicalPath, &Arc<Volume>) {
+        let mut best = (&self.top, &self.first.volume);
         let mut length = 0;
         for node in self.nodes().skip(1) {
             if let Some(prefix) = &node.prefix
                 && prefix.as_bytes().len() >= length
                 && path.is_within(prefix)
             {
-                (best, length) = (node, prefix.as_bytes().len());
+                (best, length) = ((prefix, &node.volume), prefix.as_bytes().len());
             }
         }
-        &best.volume
+        best
+    }
+
+    /// The file system of a local path without links, and where it is mounted. Nothing but the table of mounts is looked at.
+    pub(super) fn of_local(&self, path: &Path) -> (&Arc<Volume>, PathBuf) {
+        self.read_mounts();
+        let (point, device, is_root) = {
+            let mounts = self.mounts.read().unwrap_or_else(PoisonError::into_inner);
+            let of = |path: &Path| {
+                let above = mounts.iter().filter(|(point, _)| path.starts_with(point));
+                above.max_by_key(|(point, _)| point.as_os_str().len())
+            };
+            let Some((point, device)) = of(path) else { return (&self.first.volume, PathBuf::from("/")) };
+            (point.clone(), *device, of(&self.root).is_some_and(|(root, _)| root == point))
+        };
+        // What numbers devices differently in the table and in files is to be one file system here.
+        if is_root {
+            return (&self.first.volume, point);
+        }
+        let known = self.known(device);
+        let volume = known.or_else(|| self.add(None, Some(point.clone()), device));
+        (volume.unwrap_or(&self.first.volume), point)
+    }
+
+    /// The local root, without links.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Has more than one file system been met?
+    pub(super) fn are_several(&self) -> bool {
+        self.first.next.get().is_some()
+    }
+
+    /// Is every file system that has been met a near one?
+    pub(super) fn are_near(&self) -> bool {
+        self.nodes().all(|node| node.volume.names_are_near())
     }
 
     /// The file system of that device, if it has been met.
@@ -358,8 +403,10 @@ impl Volumes {
             *growing = Some(Instant::now());
         }
         let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return };
-        for line in table.split(|&byte| byte == b'\n') {
-            let Some((device, point)) = mount(line) else { continue };
+        let mounts: Vec<_> = table.split(|&byte| byte == b'\n').filter_map(mount).collect();
+        let all = mounts.iter().map(|(device, point)| (point.clone(), *device)).collect();
+        *self.mounts.write().unwrap_or_else(PoisonError::into_inner) = all;
+        for (device, point) in mounts {
             let Ok(below) = point.strip_prefix(&self.root) else { continue };
             let Ok(prefix) = LogicalPath::parse(&[b"/", below.as_os_str().as_bytes()].concat()) else {
                 continue;

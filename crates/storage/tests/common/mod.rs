@@ -52,8 +52,15 @@ pub(crate) fn path(text: &str) -> LogicalPath {
 }
 
 pub(crate) fn create(mode: u32) -> OpenHow {
-    let create =
-        CreateHow { exclusive: false, mode, parents: None, size_hint: None, space: None, beside: None };
+    let create = CreateHow {
+        exclusive: false,
+        mode,
+        parents: None,
+        size_hint: None,
+        space: None,
+        beside: None,
+        at: None,
+    };
     OpenHow { write: true, truncate: false, create: Some(create) }
 }
 

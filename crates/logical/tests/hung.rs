@@ -1,0 +1,187 @@
+//! A file system that hangs, into which names of another one lead: only what is asked of it waits.
+
+#![allow(clippy::unwrap_used)] // a test fails where it is
+
+mod support;
+
+use digest::Algorithm;
+use logical::Presence;
+use std::collections::HashSet;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use storage::faulty::{Call as Asked, Fault, Gate, Rule};
+use storage::{Backend, Faulty, Pool};
+use support::memory::POOL_THREADS;
+use support::{Call, Server, creating, path, reading, replacing, target, updating};
+use vfs::{Answer, AttributeWork, ListDetail, LocateOptions, Operation, PrepareRequest, Value};
+
+const EVERYTHING: [Asked; 14] = [
+    Asked::Open,
+    Asked::Stat,
+    Asked::List,
+    Asked::ListNext,
+    Asked::MakeDirectory,
+    Asked::RemoveDirectory,
+    Asked::RemoveFile,
+    Asked::Rename,
+    Asked::SetMode,
+    Asked::RenewAccess,
+    Asked::Truncate,
+    Asked::Attribute,
+    Asked::Usage,
+    Asked::Read,
+];
+const STAT: ListDetail = ListDetail { stat: true, checksum: false, online: false };
+/// Threads of the file system that hangs.
+const HUNG_THREADS: usize = 2;
+/// More than all threads there are.
+const MANY: usize = 2 * POOL_THREADS + HUNG_THREADS;
+
+/// A server whose `/data/hung` leads to a file system that hangs until the gate is opened, and on which nothing is known on the
+/// spot.
+fn server(threads: usize) -> (Server, Arc<Gate>) {
+    let gate = Gate::new();
+    let hung = path("/data/hung");
+    let server = Server::over(
+        |config| config.checksums.types = vec![Algorithm::Adler32],
+        |memory| {
+            let faulty = Faulty::new(memory).with_link(&hung, Pool::new("hung", threads));
+            faulty.rules().add(Rule::new(&EVERYTHING, Fault::Hang(gate.clone())).below(&hung));
+            Arc::new(faulty) as Arc<dyn Backend>
+        },
+    );
+    for number in 0..MANY {
+        server.memory.put(&format!("/data/hung/{number}"), b"1");
+    }
+    server.memory.put("/data/well/x", b"1");
+    server.memory.set_cold(true);
+    (server, gate)
+}
+
+/// What can be asked of the file with this number.
+type Question = fn(&Server, usize) -> Call;
+
+fn name(number: usize) -> String {
+    format!("/data/hung/{number}")
+}
+
+const QUESTIONS: [(&str, Question); 17] = [
+    ("stat", |server, n| server.stat(&name(n))),
+    ("stat of many", |server, n| {
+        server.call(Operation::StatMany(vec![target("/data/well/x"), target(&name(n))]))
+    }),
+    ("locate", |server, n| server.call(Operation::Locate(Some(target(&name(n))), LocateOptions::default()))),
+    ("open for reading", |server, n| server.open(&name(n), reading())),
+    ("open for writing", |server, n| server.open(&name(n), updating())),
+    ("replacing", |server, n| server.open(&name(n), replacing())),
+    ("creating", |server, n| server.open(&format!("/data/hung/new{n}"), creating())),
+    ("removing", |server, n| server.call(Operation::Remove(target(&name(n))))),
+    ("renaming", |server, n| {
+        server.call(Operation::Rename { from: target(&name(n)), to: target(&format!("/data/well/{n}")) })
+    }),
+    ("mode", |server, n| server.call(Operation::ChangeMode { target: target(&name(n)), mode: 0o600 })),
+    ("truncate", |server, n| server.call(Operation::Truncate { target: target(&name(n)), size: 0 })),
+    ("attributes", |server, n| {
+        server.call(Operation::Attributes(target(&name(n)), AttributeWork::List { values: true }))
+    }),
+    ("checksum", |server, n| server.call(Operation::Checksum(target(&name(n))))),
+    ("space", |server, n| server.call(Operation::StatSpace(target(&name(n))))),
+    ("what is known", |server, n| server.call(Operation::QueryAttributes(target(&name(n))))),
+    ("listing", |server, n| server.call(Operation::List(target(&name(n)), STAT))),
+    ("renewing", |server, n| {
+        let targets = vec![target(&name(n))];
+        server.call(Operation::Prepare(PrepareRequest { targets, fresh: true, ..PrepareRequest::default() }))
+    }),
+];
+
+#[test]
+fn whatever_is_asked_of_a_file_system_that_hangs_others_are_answered() {
+    for (what, question) in QUESTIONS {
+        let (server, gate) = server(HUNG_THREADS);
+        let asked: Vec<Call> = (0..MANY).map(|number| question(&server, number)).collect();
+        gate.wait_for(HUNG_THREADS);
+        assert_eq!(server.stat("/data/well/x").stat().size, 1, "{what}");
+        server.open("/data/well/new", creating()).file();
+        assert_eq!(gate.hanging(), HUNG_THREADS, "{what}: no thread but its own is there");
+        gate.open();
+        for call in asked {
+            if let Answer::Error(error) = call.answer() {
+                // The entries of what is no directory cannot be told.
+                assert_eq!(what, "listing", "{error:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cluster_hears_of_what_is_elsewhere() {
+    let (server, gate) = server(HUNG_THREADS);
+    let (tell, told) = mpsc::channel();
+    let names = (0..MANY).map(|number| (path(&name(number)), number));
+    let sought: Vec<_> =
+        names.chain([(path("/data/well/x"), MANY), (path("/data/none"), MANY + 1)]).collect();
+    server.logical.look(sought, &move |looked| tell.send(looked).unwrap());
+    gate.wait_for(1);
+    let mut first: Vec<_> =
+        told.recv().unwrap().into_iter().map(|(_, number, presence)| (number, presence)).collect();
+    first.sort_by_key(|(number, _)| *number);
+    assert_eq!(first, [(MANY, Presence::Here { pending: false }), (MANY + 1, Presence::NotHere)]);
+    gate.open();
+    let hung: HashSet<_> = told.iter().flatten().map(|(_, number, _)| number).collect();
+    assert_eq!(hung, (0..MANY).collect());
+}
+
+/// Pages are 512 names.
+const ENTRIES: usize = 1100;
+
+fn list(server: &Server, folder: &str, detail: ListDetail) -> Call {
+    server.call(Operation::List(target(folder), detail))
+}
+
+/// All names of a listing, and how many came with a status.
+fn read(server: &Server, call: Call) -> (HashSet<Vec<u8>>, usize) {
+    let (mut names, mut described) = (HashSet::new(), 0);
+    let mut next = Some(call);
+    while let Some(call) = next.take() {
+        let Value::Listing { entries, rest } = call.value() else { panic!("no listing") };
+        for entry in entries.iter() {
+            assert!(names.insert(entry.name.clone()), "told twice");
+            described += usize::from(entry.stat.is_some());
+        }
+        next = rest.map(|rest| server.call(Operation::ListMore(rest)));
+    }
+    (names, described)
+}
+
+#[test]
+fn listings_wait_only_for_names_that_lead_there() {
+    let (server, gate) = server(16);
+    for number in 0..ENTRIES {
+        server.memory.put(&format!("/data/{number:04}"), b"1");
+    }
+    let first = list(&server, "/data", STAT);
+    gate.wait_for(1);
+    assert_eq!(read(&server, list(&server, "/data/well", STAT)).1, 1);
+    // Their names alone are told without asking for what they lead to.
+    let plain = ListDetail { stat: false, checksum: false, online: false };
+    let all = ENTRIES + 3; // with `x`, `well` and `hung`
+    assert_eq!(read(&server, list(&server, "/data", plain)).0.len(), all);
+    // However long it lasts and however many ask, few readings hang beside each other.
+    let mut others = Vec::new();
+    for second in 0..20 {
+        others.push(list(&server, "/data", STAT));
+        server.clock.advance(Duration::from_secs(1));
+        server.logical.tick();
+        gate.wait_for((second + 2).min(4));
+    }
+    server.settle();
+    assert_eq!(gate.hanging(), 4);
+    gate.open();
+    for call in others.into_iter().chain([first]) {
+        let (names, described) = read(&server, call);
+        assert_eq!((names.len(), described), (all, all));
+    }
+    while server.logical.status().scans > 0 {
+        std::thread::yield_now();
+    }
+}
