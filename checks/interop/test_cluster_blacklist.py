@@ -16,7 +16,7 @@ PLAN = clusters.Plan("""
     s1 server man
     s2 server man
 """)
-# A list is looked at once a minute at most, and a real node that was refused comes again after another one.
+# A real node that was refused comes again after a minute.
 PATIENCE = 200
 MIB = 1 << 20
 UNDER_OURS = {mix: clusters.SIDES[mix] for mix in ("ours", "real-servers-under-ours")}
@@ -28,7 +28,7 @@ class List:
 
     def __init__(self, cluster, kind="blacklist"):
         self.path = cluster.work / "list"
-        self.settings = f"if named man\ncms.{kind} check 60 {self.path}\nfi\n"
+        self.settings = f"if named man\ncms.{kind} check 2 {self.path}\nfi\n"
 
     def name(self, *nodes, then=""):
         """Replaces it by one of these nodes."""

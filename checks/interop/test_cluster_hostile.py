@@ -209,12 +209,18 @@ def test_node_that_never_answers(cluster):
 
 def test_node_that_reads_nothing(cluster):
     """What it is told must not heap up or hold up others."""
-    with cms.Child(cluster.man, sid="s-deaf@nowhere nowhere", port=9) as deaf:
+    deaf_port = 9
+    with cms.Child(cluster.man, sid="s-deaf@nowhere nowhere", port=deaf_port) as deaf:
+        wait_until(lambda: deaf_port in cluster.man.children())
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         with cms.Redirector(cluster.man) as redirector:
             for number in range(3000):
                 redirector.send(cms.frame(cms.SELECT, cms.text("t") + cms.u32(8) + cms.text(f"/deaf/{number}/" + "x" * 900), 0))
         served(cluster)
+        # It leaves in good order, but for what it has not read: through the small buffer that would take a minute.
+        deaf.send(cms.frame(cms.DISC))
+        wait_until(lambda: deaf_port not in cluster.man.children())
+        deaf.socket.close()
 
 
 def test_haves_that_nobody_asked_for(cluster):

@@ -1,9 +1,13 @@
 """Directives that decide who belongs to a cluster and how its servers are seen, in mixes of real daemons and ours; each node in
 a network namespace of its own where hosts count."""
 
+import re
+import signal
+
 import pytest
 
 import clusters
+import peers
 import places
 from clients import xrdcp, xrdfs
 from tools import data, wait_until
@@ -68,6 +72,43 @@ def test_servers_that_share_their_files(start, makers, tmp_path):
     wait_until(lambda: xrdcp(cluster, f"root://managers:1094/{area / 'moved'}", "-").raw == data(10_000), 60)
     xrdfs(cluster, "rm", area / "moved").ok()
     wait_until(lambda: xrdfs(cluster, "stat", area / "moved").status == 54)
+
+
+@pytest.mark.parametrize("makers", clusters.parameters("central", clusters.PAIR, clusters.SIDES))
+def test_manager_that_looks_itself(start, makers):
+    """`cms.dfs lookup central`: the manager sees the servers' folder, too, and knows of files that no server was asked for; what is in
+    a folder that it missed is missing for `mdhold`, whoever asks."""
+    cluster = start(clusters.PAIR, makers, lambda cluster: f"cms.dfs lookup central mdhold 1h\nif named man\noss.localroot {cluster.s1.tree}\nfi\n")
+    cluster.s2.tree = cluster.s1.tree
+    cluster.start()
+    area = clusters.Area(cluster)
+    area.put("file", b"shared", "s1")
+    both = {cluster.s1.address, cluster.s2.address}
+
+    def holders(name, *options):
+        found = xrdfs(cluster, "locate", *options, area / name)
+        return {word.rpartition(":")[0].strip("[]:") for word in re.findall(r"^\S+", found.out, re.M)} if found.status == 0 else set()
+
+    # Nobody is there who could be asked.
+    for server in cluster.servers:
+        server.signal(signal.SIGSTOP)
+    assert holders("file") == both
+    xrdfs(cluster, "locate", area / "late").fails(54, "[3011]")
+    area.put("late", b"later", "s1")
+    xrdfs(cluster, "locate", area / "late").fails(54, "[3011]")
+    assert holders("late", "-r") == both
+    xrdfs(cluster, "locate", area / "gone/file").fails(54, "[3011]")
+    (area.local("s1") / "gone").mkdir()
+    peers.place(area.local("s1", "gone/file"), b"there")
+    assert holders("gone/file", "-r") == set()
+    for server in cluster.servers:
+        server.signal(signal.SIGCONT)
+    cluster.formed()
+    assert xrdfs(cluster, "cat", area / "file").ok().out == "shared"
+    assert xrdcp(cluster, "/etc/hostname", f"root://managers:1094/{area / 'made'}").ok()
+    assert area.local("s1", "made").is_file()
+    xrdfs(cluster, "rm", area / "made").ok()
+    assert not area.local("s1", "made").exists()
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("named", clusters.PAIR, clusters.SIDES))

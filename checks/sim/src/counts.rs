@@ -47,4 +47,16 @@ pub struct Counts {
     pub quietly: u64,
     /// Nodes that were started again.
     pub returned: u64,
+    /// Hosts that stood still for a while, and those of them whose clocks did, too.
+    pub still: [u64; 2],
+    /// Disks that hung for a while.
+    pub hung: u64,
+    /// Servers and supervisors that were taken out of use by order.
+    pub suspended: [u64; 2],
+    /// Servers whose clients were to go elsewhere.
+    pub drained: u64,
+    /// Pairs of hosts that did not hear each other while others did.
+    pub apart: u64,
+    /// Managers that crashed while nodes waited there for a place.
+    pub parked: u64,
 }

@@ -19,6 +19,8 @@ pub struct File {
 pub struct Disk {
     /// By path.
     pub files: BTreeMap<Name, File>,
+    /// Nothing that is asked of it comes back.
+    pub hangs: bool,
 }
 
 impl Disk {

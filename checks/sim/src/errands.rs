@@ -24,6 +24,12 @@ const FOUND_OWN: Duration = Duration::from_secs(2);
 /// Where silence has to be listened to.
 const FOUND_SILENT: Duration = Duration::from_secs(150);
 
+/// The same while an inner node is out of use: its silence is listened to.
+const CARRIES_ON: Duration = Duration::from_secs(12);
+
+/// How long a server is there that comes and goes, and how long away.
+const ROUND: Duration = Duration::from_millis(1200);
+
 /// From the complete tree until nobody is missed any more: the last links of the bad weather break within half a minute, then
 /// those who are lost are expected back for a while.
 const QUIET: Duration = Duration::from_secs(75);
@@ -139,7 +145,8 @@ impl Errands {
     /// A server gets or loses a file: brought by others who tell it, or lost with a disk, which nobody tells.
     pub fn change(&self, world: &mut World, lot: &mut Lot) {
         let (host, path) = (self.server(lot), self.path(lot));
-        if world.hosts[host].machine.is_none() {
+        let at = &world.hosts[host];
+        if at.machine.is_none() || at.still_until(world.now).is_some() {
             return;
         }
         if lot.happens(500_000) {
@@ -163,6 +170,8 @@ impl Errands {
         let step = world.now + if self.silence { QUIET_SILENT } else { QUIET };
         world.run(step, |_| false);
         self.ask_everything(world)?;
+        self.carry_on(world)?;
+        self.come_and_go(world)?;
         self.remembers_too_much(world)?;
         self.cost(world)
     }
@@ -235,6 +244,78 @@ impl Errands {
             }
         }
         Ok(())
+    }
+
+    /// An inner node is taken out of use, for long: new files are made at others, and what is nowhere is found to be so.
+    fn carry_on(&mut self, world: &mut World) -> Result<(), String> {
+        let hosts = 0..world.len();
+        let below = |host: usize, parent: usize| world.parents_of(host, world.now).contains(&parent);
+        let idle = hosts.clone().find(|host| {
+            world.kind(*host) == Kind::Supervisor && hosts.clone().any(|child| below(child, *host))
+        });
+        let others = self.servers.iter().any(|server| below(*server, 0));
+        let Some(idle) = idle.filter(|_| world.kind(0) == Kind::Manager && others) else { return Ok(()) };
+        let first = world.operations.len();
+        world.suspend(idle, true);
+        let heard = world.now + Duration::from_secs(65);
+        world.run(heard, |_| false);
+        let managers = self.managers.clone();
+        let claims = world.hosts.iter().any(|host| host.manner == Manner::Claims);
+        for _ in 0..2 {
+            let path = self.fresh();
+            world.begin(Wish::Create, &path, &managers, world.now, PATIENCE);
+        }
+        // One below that claims every file is waited for, for as long as nobody is sent there.
+        if !claims {
+            let nowhere = self.fresh();
+            world.begin(Wish::Read, &nowhere, &managers, world.now, PATIENCE);
+        }
+        let end = world.now + if self.silence { FOUND_SILENT } else { CARRIES_ON };
+        world.run(end, |world| world.unfinished().next().is_none());
+        Self::sound(world, first).map_err(|error| format!("{idle} is out of use: {error}"))?;
+        for operation in world.operations.iter().skip(first) {
+            let wanted = if operation.wish == Wish::Read { End::Missing } else { End::Done };
+            if !claims && !matches!(&operation.end, Some((_, end)) if *end == wanted) {
+                return Err(format!("{idle} is out of use: {}", brief(operation)));
+            }
+        }
+        world.suspend(idle, false);
+        let told = world.now + FOUND_OWN;
+        world.run(told, |_| false);
+        Ok(())
+    }
+
+    /// A server comes and goes every other second: new files are made at others meanwhile.
+    fn come_and_go(&mut self, world: &mut World) -> Result<(), String> {
+        let supervised = |server: &usize| {
+            let parents = world.parents_of(*server, world.now);
+            parents.iter().any(|parent| world.kind(*parent) == Kind::Supervisor)
+        };
+        let server = self.servers.iter().copied().find(supervised);
+        let Some(server) = server.filter(|_| world.honest()) else { return Ok(()) };
+        let first = world.operations.len();
+        let managers = self.managers.clone();
+        for after in [5, 12] {
+            let path = self.fresh();
+            world.begin(Wish::Create, &path, &managers, world.now + Duration::from_secs(after), PATIENCE);
+        }
+        for _ in 0..12 {
+            world.crash(server, false);
+            let down = world.now + ROUND;
+            world.run(down, |_| false);
+            world.start(server);
+            let up = world.now + ROUND;
+            world.run(up, |_| false);
+        }
+        match world
+            .operations
+            .iter()
+            .skip(first)
+            .find(|operation| !matches!(operation.end, Some((_, End::Done))))
+        {
+            Some(operation) => Err(format!("{server} comes and goes: {}", brief(operation))),
+            None => Ok(()),
+        }
     }
 
     /// What hosts may have in hand while it lasts: a query for each path, and somebody who waits for it for each request that

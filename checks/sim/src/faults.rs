@@ -1,5 +1,5 @@
 //! A cluster through a bad minute: crashes, returns, splits, links that break, stall or fall silent, nodes that come and go in
-//! quick succession, clocks that drift, nodes that lie, storms of logins, and clients who want their files all the while. Then
+//! quick succession, clocks that drift, nodes that lie, storms of logins, hosts that stand still, disks that hang, orders, and clients who want their files all the while. Then
 //! the weather clears, and everybody must be in the tree again without an administrator, and everything be found.
 
 use std::panic::catch_unwind;
@@ -15,6 +15,7 @@ use crate::lot::Lot;
 use crate::occurred::Occurred;
 use crate::own::Sabotage;
 use crate::shape::Shape;
+use crate::troubles::Troubles;
 use crate::world::{Weather, World};
 
 /// How long the bad weather lasts.
@@ -159,6 +160,7 @@ struct Minute {
     lot: Lot,
     errands: Errands,
     flood: Option<usize>,
+    troubles: Option<Troubles>,
     /// Who comes back when.
     returns: Vec<(Duration, usize)>,
     /// When the network is whole again.
@@ -185,6 +187,7 @@ impl Minute {
             lot,
             errands,
             flood,
+            troubles: Troubles::draw(seed),
             returns,
             heals: None,
             splits: 0,
@@ -197,6 +200,9 @@ impl Minute {
         self.bad_weather()?;
         let occurred = Occurred::of(&self.world, self.splits, self.flaps, self.cut_off);
         let world = &mut self.world;
+        if let Some(troubles) = &mut self.troubles {
+            troubles.pass(world, Duration::MAX);
+        }
         world.heal();
         world.weather.faulty_per_million = 0;
         for host in 0..world.len() {
@@ -256,6 +262,9 @@ impl Minute {
             self.errands.within_bounds(&self.world)?;
             self.bring_back();
             self.errands.change(&mut self.world, &mut self.lot);
+            if let Some(troubles) = &mut self.troubles {
+                troubles.befall(&mut self.world, BAD);
+            }
             match self.lot.below(12) {
                 0..5 => {
                     let host = self.lot.below(self.world.len() as u64) as usize;

@@ -160,6 +160,14 @@ pub struct Host {
     pub(crate) sabotage: Option<Sabotage>,
     /// Whether it lists its files at each login.
     pub inventory: bool,
+    /// From when and until when nothing on it moves.
+    still: (Duration, Duration),
+    /// How long its clock has stood still.
+    slept: Duration,
+    /// Whether the administrator has taken it out of use; that outlasts its crashes.
+    pub(crate) suspended: bool,
+    /// Whether its clients are to go elsewhere; the same.
+    pub(crate) draining: bool,
 }
 
 impl Host {
@@ -183,6 +191,10 @@ impl Host {
             manner: Manner::Honest,
             sabotage: None,
             inventory: false,
+            still: (Duration::ZERO, Duration::ZERO),
+            slept: Duration::ZERO,
+            suspended: false,
+            draining: false,
         }
     }
 
@@ -212,7 +224,26 @@ impl Host {
 
     /// The time as this host has it.
     pub(crate) fn local(&self, now: Duration) -> Duration {
-        now.mul_f64(self.rate)
+        now.saturating_sub(self.slept).mul_f64(self.rate)
+    }
+
+    /// Nothing on it moves until then, as when its machine is stopped or moved; its clock may stand still, too.
+    pub(crate) fn stand_still(&mut self, now: Duration, until: Duration, clock: bool) {
+        self.still = (now, until);
+        if clock {
+            self.slept += until.saturating_sub(now);
+        }
+    }
+
+    /// Until when nothing on it moves.
+    pub(crate) fn still_until(&self, now: Duration) -> Option<Duration> {
+        Some(self.still.1).filter(|until| now < *until)
+    }
+
+    /// Whether nothing on it moved at that time or within `margin` before.
+    pub(crate) fn stood_still(&self, at: Duration, margin: Duration) -> bool {
+        let (from, until) = self.still;
+        from <= at && at < until + margin
     }
 
     /// When its machine wants to be woken.
@@ -223,7 +254,7 @@ impl Host {
             Machine::Flood(flood) => flood.deadline(),
         };
         // One step later: rounding must not wake it before its time.
-        Some(local.div_f64(self.rate) + Duration::from_nanos(100))
+        Some(local.div_f64(self.rate) + self.slept + Duration::from_nanos(100))
     }
 
     pub(crate) fn accepts(&self) -> bool {
@@ -240,6 +271,7 @@ impl Host {
 
     pub(crate) fn crashed(&mut self) {
         self.epoch += 1;
+        self.still.1 = self.still.0;
         self.timer = None;
         self.outward.clear();
         self.placed = false;

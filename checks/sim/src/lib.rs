@@ -12,6 +12,7 @@
 //! | `talk`, `disk` | messages about files, and files |
 //! | `client`, `service` | what clients do, and whether what they are told is right |
 //! | `shape` | the tree that came out, and whether it is one |
+//! | `troubles` | what befalls one host: it stands still, its disk hangs, it does not hear one other, orders |
 //! | `faults`, `errands` | a bad minute, what clients do in it, and whether all find back and everything is found again |
 //! | `formation`, `location` | how fast a tree forms, how fast it finds files, and what that costs |
 //! | `lot` | chance that can be replayed |
@@ -34,4 +35,5 @@ pub mod own;
 pub mod service;
 pub mod shape;
 pub mod talk;
+pub mod troubles;
 pub mod world;

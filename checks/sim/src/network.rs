@@ -56,20 +56,42 @@ const fn held_up_with(what: &What) -> Option<u32> {
 }
 
 impl World {
-    /// Puts an event off whose connection stands still; gives back any other.
+    /// Puts an event off whose connection or host stands still; gives back any other.
     pub(crate) fn hold_up(&mut self, what: What) -> Option<What> {
         let link = held_up_with(&what).and_then(|link| self.links.get(link as usize));
-        match link.map(|link| link.stall.1) {
-            Some(until) if self.now < until => {
+        let stalled = link.map(|link| link.stall.1).filter(|until| self.now < *until);
+        let host = self.host_of(&what).and_then(|host| self.hosts.get_mut(host as usize));
+        let still = host.and_then(|host| {
+            let until = host.still_until(self.now)?;
+            if matches!(what, What::Timer { .. }) && host.timer == Some(self.now) {
+                host.timer = Some(until);
+            }
+            Some(until)
+        });
+        match stalled.or(still) {
+            Some(until) => {
                 self.schedule(until, what);
                 None
             }
-            _ => Some(what),
+            None => Some(what),
+        }
+    }
+
+    /// The host at which an event happens.
+    fn host_of(&self, what: &What) -> Option<u32> {
+        let end = |link: u32, side: usize| Some(self.links.get(link as usize)?.ends.get(side)?.host);
+        match *what {
+            What::Timer { host, .. } | What::Ask { host, .. } => Some(host),
+            What::Arrive { link } => end(link, 1),
+            What::Made { link } => end(link, 0),
+            What::Message { link, to, .. } | What::Ended { link, to } => end(link, to),
+            _ => None,
         }
     }
 
     pub(crate) fn cut(&self, a: u32, b: u32) -> bool {
-        self.split[a as usize] != self.split[b as usize]
+        let apart = |pair: &(u32, u32)| *pair == (a, b) || *pair == (b, a);
+        self.split[a as usize] != self.split[b as usize] || self.apart.iter().any(apart)
     }
 
     /// A fault befalls a connection.
@@ -84,7 +106,11 @@ impl World {
                 // What is under way is lost.
                 self.links[link as usize].silent = true;
                 for to in [0, 1] {
-                    self.end(link, to);
+                    let host = self.links[link as usize].ends[to].host as usize;
+                    match self.hosts[host].still_until(self.now) {
+                        Some(until) => self.schedule(until, What::Ended { link, to }),
+                        None => self.end(link, to),
+                    }
                 }
             }
             What::Silence { link } => {

@@ -12,13 +12,14 @@ const DRIFT: f64 = 0.001;
 
 /// The kinds of faults, and how often each occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Occurred([(&'static str, u64); 22]);
+pub struct Occurred([(&'static str, u64); 30]);
 
 impl Occurred {
     /// What befell this world; `splits`, `flaps` and `cut_off` only its master knows.
     pub(crate) fn of(world: &World, splits: u64, flaps: u64, cut_off: u64) -> Self {
         let Counts { lost, late, overtaken, broken, silent, stalled, cut, full, .. } = world.counts;
-        let Counts { unanswered, crashed, quietly, returned, .. } = world.counts;
+        let Counts { unanswered, crashed, quietly, returned, still, hung, suspended, .. } = world.counts;
+        let Counts { drained, apart, parked, .. } = world.counts;
         let hosts =
             |fits: &dyn Fn(&Host) -> bool| world.hosts.iter().filter(|host| fits(host)).count() as u64;
         let manner = |manner| hosts(&move |host: &Host| host.manner == manner);
@@ -45,6 +46,14 @@ impl Occurred {
             ("nodes that found a cell full", full),
             ("servers that claim every file", manner(Manner::Claims)),
             ("servers that never answer", manner(Manner::Mute)),
+            ("hosts that stood still", still[0]),
+            ("hosts that stood still with their clocks", still[1]),
+            ("disks that hung", hung),
+            ("servers out of use by order", suspended[0]),
+            ("supervisors out of use by order", suspended[1]),
+            ("servers drained", drained),
+            ("pairs of hosts cut off from each other alone", apart),
+            ("managers crashed while nodes waited for a place", parked),
             ("storms of logins", hosts(&|host| host.kind == Kind::Flood)),
         ])
     }

@@ -11,7 +11,7 @@ use cluster::{
 };
 
 use crate::disk::Disk;
-use crate::host::Host;
+use crate::host::{DATA_PORT, Host};
 use crate::lot::Lot;
 use crate::talk::{Deed, Files, Name, Request, Told, Wish};
 
@@ -79,6 +79,8 @@ pub struct Own {
     greeted: BTreeSet<LinkId>,
     actions: Vec<Action>,
     orders: Vec<cluster::Action>,
+    /// What parents have asked of a disk that hangs.
+    unanswered: Vec<(LinkId, Name)>,
 }
 
 impl Own {
@@ -105,6 +107,7 @@ impl Own {
             greeted: BTreeSet::new(),
             actions: Vec::new(),
             orders: Vec::new(),
+            unanswered: Vec::new(),
         }
     }
 
@@ -210,12 +213,17 @@ impl Own {
         let mut orders = std::mem::take(&mut self.orders);
         act(desk, &mut orders);
         for order in orders.drain(..) {
-            self.obey(order, out);
+            self.obey(order, now, out);
         }
         self.orders = orders;
     }
 
-    fn obey(&mut self, order: cluster::Action, out: &mut Vec<Deed>) {
+    /// Whether a path is below at nodes alone whose clients are being moved away.
+    fn drains(&self, path: &[u8], now: Duration) -> bool {
+        self.desk.as_ref().is_some_and(|desk| desk.resolver.is_draining(path, now))
+    }
+
+    fn obey(&mut self, order: cluster::Action, now: Duration, out: &mut Vec<Deed>) {
         match order {
             cluster::Action::Ask { to, path, refresh, via_meta } => {
                 let Some(members) = self.node.members() else { return };
@@ -223,6 +231,8 @@ impl Own {
                 let links = to.iter().filter_map(|slot| members.member(slot)?.link);
                 out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
             }
+            // No node here sees what its servers share.
+            cluster::Action::Look { path: _ } => {}
             cluster::Action::Answer { token, answer } => {
                 let keeps = self.does(Sabotage::Keeps);
                 let swallows = self.does(Sabotage::Swallows);
@@ -234,9 +244,12 @@ impl Own {
                     out.push(Deed::Tell { operation, attempt, told: told(answer) });
                 }
             }
-            cluster::Action::Reply { token, path, reply } => self.reply(LinkId(token.0), path, reply, out),
+            cluster::Action::Reply { token, path, reply } => {
+                self.reply(LinkId(token.0), path, reply, now, out)
+            }
             cluster::Action::Announce { path, pending } => {
-                self.tell_parents(&Files::Have { path, pending }, out);
+                let draining = self.drains(&path, now);
+                self.tell_parents(&Files::Have { path, pending, draining }, out);
             }
             cluster::Action::Retract { path } => self.tell_parents(&Files::Gone { path }, out),
         }
@@ -250,10 +263,13 @@ impl Own {
         out.extend(self.parents().map(|(link, _)| Deed::Files(link, message.clone())));
     }
 
-    fn reply(&self, link: LinkId, path: Name, reply: StateReply, out: &mut Vec<Deed>) {
+    fn reply(&self, link: LinkId, path: Name, reply: StateReply, now: Duration, out: &mut Vec<Deed>) {
         let Some((_, extensions)) = self.parents().find(|(parent, _)| *parent == link) else { return };
         match reply {
-            StateReply::Have { pending } => out.push(Deed::Files(link, Files::Have { path, pending })),
+            StateReply::Have { pending } => {
+                let draining = extensions.is_own() && self.drains(&path, now);
+                out.push(Deed::Files(link, Files::Have { path, pending, draining }));
+            }
             // A real parent takes silence for it, and knows nothing else.
             StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
                 out.push(Deed::Files(link, Files::NotHere { path }));
@@ -262,9 +278,34 @@ impl Own {
         }
     }
 
+    /// The administrator takes it out of use, or into use again.
+    pub fn suspend(&mut self, suspended: bool, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        self.tree(disk, now, out, |node, now, actions| {
+            if node.members().is_some() {
+                node.suspend(suspended, now, actions);
+            } else {
+                node.set_condition(!suspended, false, DATA_PORT, actions);
+            }
+        });
+        self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
+    }
+
+    /// The administrator has the clients of this server go elsewhere, or not any more.
+    pub fn drain(&mut self, draining: bool, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
+        self.tree(disk, now, out, |node, _, actions| node.set_draining(draining, actions));
+    }
+
+    /// The disk that hung answers what parents have asked meanwhile. Clients have gone elsewhere.
+    pub fn revived(&mut self, disk: &Disk, out: &mut Vec<Deed>) {
+        for (link, path) in std::mem::take(&mut self.unanswered) {
+            self.look(link, path, disk, out);
+        }
+        self.greet(disk, out);
+    }
+
     /// New parents of our own are told what is here.
     fn greet(&mut self, disk: &Disk, out: &mut Vec<Deed>) {
-        if !self.inventory {
+        if !self.inventory || disk.hangs {
             return;
         }
         let parents: Vec<(LinkId, Extensions)> = self.parents().collect();
@@ -290,7 +331,8 @@ impl Own {
         }
         let Some(slot) = self.node.slot(link) else { return };
         self.desk(now, out, |desk, orders| match message {
-            Files::Have { path, pending } => desk.resolver.have(slot, &path, pending, now, orders),
+            Files::Have { path, draining: true, .. } => desk.resolver.have_draining(slot, &path, now, orders),
+            Files::Have { path, pending, .. } => desk.resolver.have(slot, &path, pending, now, orders),
             Files::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
             Files::NotHere { path } => desk.resolver.not_here(slot, &path, now, orders),
             Files::Inventory { paths, last } => {
@@ -316,12 +358,10 @@ impl Own {
         out: &mut Vec<Deed>,
     ) {
         if self.desk.is_none() {
-            let has = disk.has(&path) && !self.does(Sabotage::Denies);
-            let here = self.manner == Manner::Claims || has;
-            let reply = if here { StateReply::Have { pending: false } } else { StateReply::NotHere };
-            if self.manner != Manner::Mute {
-                let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
-                (0..times).for_each(|_| self.reply(link, path.clone(), reply, out));
+            if disk.hangs {
+                self.unanswered.push((link, path));
+            } else {
+                self.look(link, path, disk, out);
             }
             return;
         }
@@ -330,7 +370,18 @@ impl Own {
             reply = desk.resolver.state(Token(link.0), &path, ask, now, orders);
         });
         if let Some(reply) = reply {
-            self.reply(link, path, reply, out);
+            self.reply(link, path, reply, now, out);
+        }
+    }
+
+    /// A server answers a parent.
+    fn look(&self, link: LinkId, path: Name, disk: &Disk, out: &mut Vec<Deed>) {
+        let has = disk.has(&path) && !self.does(Sabotage::Denies);
+        let here = self.manner == Manner::Claims || has;
+        let reply = if here { StateReply::Have { pending: false } } else { StateReply::NotHere };
+        if self.manner != Manner::Mute {
+            let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
+            (0..times).for_each(|_| self.reply(link, path.clone(), reply, Duration::ZERO, out));
         }
     }
 
@@ -338,6 +389,9 @@ impl Own {
     pub fn serve(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) {
         let Request { operation, attempt, .. } = *request;
         if self.desk.is_none() {
+            if disk.hangs {
+                return;
+            }
             let told = self.perform(request, disk, now, out);
             out.push(Deed::Tell { operation, attempt, told });
             return;
@@ -370,7 +424,7 @@ impl Own {
             if request.wish == Wish::Create {
                 disk.put(path, Some(request.operation), now);
                 out.push(Deed::Made(path.clone()));
-                self.tell_parents(&Files::Have { path: path.clone(), pending: false }, out);
+                self.tell_parents(&here(path), out);
                 return Told::Done;
             }
             // Whoever sent the client here shall know.
@@ -386,7 +440,7 @@ impl Own {
                 self.tell_parents(&Files::Gone { path: path.clone() }, out);
                 if let Wish::Rename(to) = &request.wish {
                     disk.put(to, file.maker, now);
-                    self.tell_parents(&Files::Have { path: to.clone(), pending: false }, out);
+                    self.tell_parents(&here(to), out);
                 }
                 Told::Done
             }
@@ -395,9 +449,8 @@ impl Own {
     }
 
     /// The disk got or lost a file without a client, and parents are told.
-    pub fn changed(&self, path: &Name, here: bool, out: &mut Vec<Deed>) {
-        let path = path.clone();
-        let message = if here { Files::Have { path, pending: false } } else { Files::Gone { path } };
+    pub fn changed(&self, path: &Name, is_here: bool, out: &mut Vec<Deed>) {
+        let message = if is_here { here(path) } else { Files::Gone { path: path.clone() } };
         self.tell_parents(&message, out);
     }
 }
@@ -428,6 +481,11 @@ impl Desk {
             _ => self.resolver.select(token, path, options(request), tried, now, orders),
         }
     }
+}
+
+/// News of a file that is here.
+fn here(path: &Name) -> Files {
+    Files::Have { path: path.clone(), pending: false, draining: false }
 }
 
 fn options(request: &Request) -> SelectOptions {

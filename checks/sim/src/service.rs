@@ -16,6 +16,9 @@ const KNOWN_AFTER: Duration = Duration::from_secs(1);
 /// and 30 s at a manager; the node itself may notice some seconds later than its parent.
 const EXPECTED_BACK: Duration = Duration::from_secs(2);
 
+/// A node that was there for less than this is not waited for anew when it goes; it may notice late that it was lost.
+const STAYED: Duration = Duration::from_secs(10);
+
 impl World {
     /// A client begins this at `at`, and gives up after `patience`. The number of the operation.
     pub fn begin(
@@ -212,15 +215,19 @@ impl World {
         self.parents_of(index, self.now).into_iter().next()
     }
 
-    /// The parents of a host, if both sides hold it so, the connection carries, and at that time it did not stand still and
-    /// hold back what is in it.
-    fn parents_of(&self, index: usize, at: Duration) -> Vec<usize> {
+    /// The parents of a host, if both sides hold it so, the connection carries, and at that time neither it nor they stood
+    /// still and held back what is under way.
+    pub(crate) fn parents_of(&self, index: usize, at: Duration) -> Vec<usize> {
         let host = &self.hosts[index];
+        if host.stood_still(at, KNOWN_AFTER) {
+            return Vec::new();
+        }
         let carries = |link: &cluster::tree::LinkId| {
             let link = self.links.get(host.number(*link)? as usize)?;
             let [near, far] = link.ends;
             let parent = self.hosts.get(far.host as usize)?;
-            let carries = !link.silent && !link.stood_still(at, KNOWN_AFTER);
+            let still = link.stood_still(at, KNOWN_AFTER) || parent.stood_still(at, KNOWN_AFTER);
+            let carries = !link.silent && !still;
             let stands = near.open && far.open && carries && parent.epoch == far.epoch;
             let seated = parent.child_links().contains(&far.link);
             (stands && seated && !self.cut(near.host, far.host)).then_some(far.host as usize)
@@ -254,6 +261,9 @@ impl World {
             let Some(file) = host.disk.files.get(path).filter(|_| *other != index) else { return false };
             let there = match host.missed {
                 // A parent that was restarted meanwhile knows nothing of it.
+                // One that comes and goes is missed as of when it went first, one that stood still learns late that it is lost.
+                Some(since) if since < host.seated + STAYED => false,
+                Some(_) if host.stood_still(now, EXPECTED_BACK + KNOWN_AFTER) => false,
                 Some(since) if alone && since + EXPECTED_BACK > now => {
                     host.seat.is_some_and(|(parent, life)| {
                         self.hosts[parent].epoch == life

@@ -35,6 +35,8 @@ pub enum Files {
         path: Name,
         /// Only on its way.
         pending: bool,
+        /// Below nodes alone whose clients are being moved away; among our own nodes only.
+        draining: bool,
     },
     /// It is here no more.
     Gone {
@@ -59,7 +61,10 @@ impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::State { ask, .. } => write!(f, "state{}", if ask.refresh { " (refresh)" } else { "" }),
-            Self::Have { pending, .. } => write!(f, "have{}", if *pending { " (pending)" } else { "" }),
+            Self::Have { pending, draining, .. } => {
+                let how = if *draining { " (draining)" } else { "" };
+                write!(f, "have{}{how}", if *pending { " (pending)" } else { "" })
+            }
             Self::Gone { .. } => write!(f, "gone"),
             Self::NotHere { .. } => write!(f, "not here"),
             Self::Inventory { paths, .. } => write!(f, "inventory of {}", paths.len()),

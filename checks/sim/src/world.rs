@@ -138,6 +138,8 @@ pub struct World {
     scheduled: u64,
     /// Group of each host while the network is split.
     pub(crate) split: Vec<u8>,
+    /// Pairs of hosts that do not hear each other, whatever others do.
+    pub(crate) apart: Vec<(u32, u32)>,
     deeds: Vec<Deed>,
     /// What clients do.
     pub operations: Vec<Operation>,
@@ -166,6 +168,7 @@ impl World {
             queue: BinaryHeap::new(),
             scheduled: 0,
             split: Vec::new(),
+            apart: Vec::new(),
             deeds: Vec::new(),
             operations: Vec::new(),
             trace: std::env::var("SIM_TRACE").ok(),
@@ -247,10 +250,17 @@ impl World {
         let machine = self.hosts[index].machine(&mut self.lot, self.now);
         self.hosts[index].machine = Some(machine);
         self.with(index, |machine, disk, now, out| machine.start(disk, now, out));
+        if self.hosts[index].suspended {
+            self.suspend(index, true);
+        }
+        if self.hosts[index].draining {
+            self.drain(index, true);
+        }
     }
 
     /// Ends a host's process. `quietly`: its host is gone too, and nobody is told.
     pub fn crash(&mut self, index: usize, quietly: bool) {
+        self.counts.parked += u64::from(self.has_waiting(index));
         let host = &mut self.hosts[index];
         if host.machine.take().is_none() {
             return;
@@ -309,6 +319,7 @@ impl World {
     /// Ends the split.
     pub fn heal(&mut self) {
         self.split.fill(0);
+        self.apart.clear();
     }
 
     fn timer(&mut self, index: usize, epoch: u32) {

@@ -10,6 +10,7 @@
 //! | `cell` | [`Cell`]: the children as those see them who choose one |
 //! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: what clients ask and are told |
 //! | `avoid` | [`Avoided`]: children a client was sent to before |
+//! | `looks` | [`Looks`]: look-ups at a file system that all servers share, paced |
 //! | `selection` | [`Chooser`]: which of several children a client is sent to; [`Selection`] and its two kinds |
 //! | `resolve` | [`Resolver`]: a request to its answer, by what is known or by asking children; [`Reader`]: warm answers on any thread |
 //!
@@ -21,6 +22,7 @@ mod cache;
 mod cell;
 #[cfg(test)]
 mod fixtures;
+mod looks;
 mod meters;
 mod paths;
 mod request;
@@ -34,12 +36,13 @@ pub use cache::{
     Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PLACEMENT_HOLD, WINDOW, WINDOW_TICKS,
 };
 pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
+pub use looks::{Look, LookRules, Looks, folder};
 pub use meters::{Load, Meters, Use};
 pub use paths::{EXPORTS_MAX, Export, ExportError, PathTable, Rights};
 pub use request::{Affinity, Answer, ErrorCode, Intent, LocateOptions, Located, Reason, SelectOptions};
 pub use resolve::{
     Action, EXPECTED_BACK, HOLD, QUERIES_MAX, Reader, ResolveSettings, ResolveStats, Resolver, SILENCE,
-    Shared, SharedFiles, StateAsk, StateReply, Token, WAITERS_MAX,
+    Shared, SharedFiles, Sight, StateAsk, StateReply, Token, WAITERS_MAX,
 };
 pub use selection::{
     AffinityPath, ByLoad, Chooser, Elsewhere, Policy, RoundRobin, Selection, Waits, Weights,

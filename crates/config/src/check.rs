@@ -80,7 +80,7 @@ impl Check<'_> {
 
     fn exports(&mut self) {
         let effective = self.effective;
-        if effective.cluster.role.redirects() {
+        if effective.cluster.role.redirects() && !effective.cluster.looks_itself() {
             return; // Its exports are those of its servers.
         }
         let root = &effective.storage.local_root;
@@ -105,7 +105,9 @@ impl Check<'_> {
             Ok(Look::Directory { readable: false, .. }) => {
                 self.wrong(origin, format!("{name} cannot be read"), "give the server's user access");
             }
-            Ok(Look::Directory { writable: false, .. }) if !export.attributes.read_only => {
+            Ok(Look::Directory { writable: false, .. })
+                if !export.attributes.read_only && !self.effective.cluster.role.redirects() =>
+            {
                 let what = format!("{name} cannot be written");
                 self.doubtful(origin, what, "give the server's user access, or export it r/o");
             }

@@ -128,7 +128,11 @@ impl Running {
             logical.start_timer().map_err(system("a thread"))?;
         }
         let clock = Arc::new(SystemClock::new());
-        let start = |settings| Cluster::start(settings, clock, address.port(), logical.clone());
+        let seen = match cluster.as_ref().is_some_and(cluster::Settings::looks_itself) {
+            true => Some(self::logical(effective, address.port(), |posix| posix)?),
+            false => logical.clone(),
+        };
+        let start = |settings| Cluster::start(settings, clock, address.port(), seen);
         let cluster = cluster.map(start).transpose()?;
         let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(Cluster::front)) {
             (_, Some(front)) => {

@@ -7,7 +7,8 @@ use crate::cell::{Child, ChildKind, ChildState, Interface};
 use crate::meters::Load;
 use crate::paths::Export;
 use crate::slots::{Slot, SlotMask};
-use crate::tree::{ChildChange, Member};
+use crate::tree::limits::STABLE;
+use crate::tree::{ChildChange, LinkId, Member};
 
 /// For so long a child that was lost is expected back: no file is said to be nowhere, and none is made, that it may have.
 /// The slot itself is kept for longer.
@@ -16,6 +17,13 @@ pub const EXPECTED_BACK: Duration = Duration::from_secs(30);
 /// For so long a supervisor, which keeps no slots, says of nothing that it is not there, after it lost a child or began. A node whose
 /// connection broke is back sooner, here or elsewhere.
 pub(super) const MISSED: Duration = Duration::from_secs(5);
+
+/// The connection of a child.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Attached {
+    link: LinkId,
+    since: Duration,
+}
 
 impl Resolver {
     /// Takes over what the tree machine says of the child in `slot`. `member` is the child as the tree has it now, none
@@ -32,19 +40,19 @@ impl Resolver {
         match (change, member) {
             (ChildChange::Freed, _) | (_, None) => {
                 if change == ChildChange::Lost {
-                    self.miss(now);
+                    self.miss(slot, now);
                 }
                 self.links.remove(&slot);
+                self.expected.retain(|(_, other)| *other != slot);
                 self.leave(slot, now, actions);
             }
             (ChildChange::Reset, _) => self.bounce(slot),
             (ChildChange::Figures, Some(member)) => self.measure(slot, member),
             (ChildChange::Lost, _) => {
-                self.expected.retain(|(_, other)| *other != slot);
-                self.expected.push((now.saturating_add(EXPECTED_BACK), slot));
+                let expected = self.expect(slot, now);
                 let away = |child: &mut Child| {
                     child.state.connected = false;
-                    child.state.expected = true;
+                    child.state.expected = expected;
                 };
                 self.change(slot, away, now, actions);
             }
@@ -54,16 +62,21 @@ impl Resolver {
                 let child = child(member, interfaces);
                 self.measure(slot, member);
                 if fresh {
+                    self.expected.retain(|(_, other)| *other != slot);
                     // The tree refuses lists that cannot be read; from a child without paths nobody wants any.
                     let exports = Export::parse_list(member.paths.as_bytes()).unwrap_or_default();
                     self.join(slot, child, &exports, now, actions);
                 } else {
                     self.change(slot, |known| *known = child, now, actions);
                 }
-                let before = match member.link {
-                    Some(link) => self.links.insert(slot, link),
-                    None => self.links.remove(&slot),
-                };
+                let before = self.links.get(&slot).map(|attached| attached.link);
+                match member.link {
+                    Some(link) if before != Some(link) => {
+                        self.links.insert(slot, Attached { link, since: now });
+                    }
+                    Some(_) => {}
+                    None => drop(self.links.remove(&slot)),
+                }
                 if !fresh && before != member.link {
                     // Back, or another that stood by took its place: what was said over the old connection may be lost.
                     // Most likely its process was started anew, and is well.
@@ -102,6 +115,8 @@ impl Resolver {
         }
         self.cell.join(slot, child, exports);
         self.shared.publish(&self.cell);
+        self.mute.left(slot);
+        self.note_idle(slot, now);
         // What its predecessor was asked nobody will answer.
         self.lost(slot, now, actions);
     }
@@ -118,9 +133,16 @@ impl Resolver {
         self.stirred = true;
         self.cell.change(slot, change);
         self.shared.publish(&self.cell);
+        self.note_idle(slot, now);
         if (before - self.cell.connected()).contains(slot) {
             self.lost(slot, now, actions);
         }
+    }
+
+    /// Clients are not sent to one out of service; what is not below it, it may not be able to say for as long as it is so.
+    fn note_idle(&mut self, slot: Slot, now: Duration) {
+        let idle = |child: &Child| child.kind == ChildKind::Inner && child.state.suspended;
+        self.mute.note(slot, self.cell.child(slot).is_some_and(idle), now);
     }
 
     /// What is below the child in `slot` changed.
@@ -134,6 +156,7 @@ impl Resolver {
         self.stirred = true;
         self.cell.leave(slot);
         self.shared.publish(&self.cell);
+        self.mute.left(slot);
         self.lost(slot, now, actions);
     }
 
@@ -148,10 +171,30 @@ impl Resolver {
         }
     }
 
-    /// A child was lost whose slot is not kept: it will be back in a moment, most likely, and have its files.
-    fn miss(&mut self, now: Duration) {
-        self.missed_until = Some(now.saturating_add(MISSED));
+    /// A child was lost whose slot is not kept: it will be back in a moment, most likely, and have its files. One that comes and
+    /// goes holds up nobody beyond the moment that it was missed for already.
+    fn miss(&mut self, slot: Slot, now: Duration) {
+        if self.missed_until.is_none() || self.stayed(slot, now) {
+            self.missed_until = Some(now.saturating_add(MISSED));
+        }
         self.set_quorum(self.enough);
+    }
+
+    /// Whether a child that was just lost is expected back: for a while after it was first lost, however often it came for a
+    /// moment since.
+    fn expect(&mut self, slot: Slot, now: Duration) -> bool {
+        let known = self.expected.iter().find(|(_, other)| *other == slot).map(|(until, _)| *until);
+        if let Some(until) = known.filter(|_| !self.stayed(slot, now)) {
+            return until > now;
+        }
+        self.expected.retain(|(_, other)| *other != slot);
+        self.expected.push((now.saturating_add(EXPECTED_BACK), slot));
+        true
+    }
+
+    /// Whether the child that was just lost had been there for more than a moment.
+    fn stayed(&self, slot: Slot, now: Duration) -> bool {
+        self.links.get(&slot).is_none_or(|attached| now >= attached.since.saturating_add(STABLE))
     }
 
     /// A child will not answer any more: it has to be asked again if it comes back.
@@ -172,7 +215,8 @@ impl Resolver {
 
     /// When a lost child is not expected back any longer.
     pub(super) fn next_given_up(&self) -> Option<Duration> {
-        self.expected.iter().map(|(until, _)| *until).chain(self.missed_until).min()
+        let expected = self.expected.iter().filter(|(_, slot)| self.cell.expected().contains(*slot));
+        expected.map(|(until, _)| *until).chain(self.missed_until).min()
     }
 
     /// Stops to expect children that were lost for long.
@@ -180,9 +224,9 @@ impl Resolver {
         if self.missed_until.take_if(|until| *until <= now).is_some() {
             self.set_quorum(self.enough);
         }
-        let over: Vec<Slot> =
-            self.expected.iter().filter(|(until, _)| *until <= now).map(|(_, slot)| *slot).collect();
-        self.expected.retain(|(until, _)| *until > now);
+        let expected = self.cell.expected();
+        let over = self.expected.iter().filter(|(until, slot)| *until <= now && expected.contains(*slot));
+        let over: Vec<Slot> = over.map(|(_, slot)| *slot).collect();
         for slot in over {
             self.stirred = true;
             self.cell.change(slot, |child| child.state.expected = false);

@@ -22,7 +22,8 @@ pub struct ResolveSettings {
     pub silence: Duration,
     /// A server that promised to say "not here", and answers nothing that it is asked for so long, is not well: from then on
     /// its silence is listened to as that of a real daemon, until it answers. What it tells unasked does not count. One that answers
-    /// nothing of a folder, but of others, has a disk that hangs: the same for that folder.
+    /// nothing of a folder, but of others, has a disk that hangs: the same for that folder. And the same for an inner node that has
+    /// been out of service for so long: it may not know what it cannot see.
     pub mute: Duration,
     /// How long a request is held that rests on children which are expected: too few are there, or one was just lost.
     pub hold: Duration,
@@ -74,6 +75,11 @@ pub enum Action {
         refresh: bool,
         /// As in [`StateAsk`].
         via_meta: bool,
+    },
+    /// Look whether it is there, at the file system that all servers see: [`super::Resolver::looked`].
+    Look {
+        /// What.
+        path: Arc<[u8]>,
     },
     /// Answer a client that waits.
     Answer {

@@ -22,6 +22,7 @@ mod children;
 mod effects;
 mod held;
 mod locate;
+mod looking;
 mod mute;
 mod queries;
 mod reader;
@@ -39,13 +40,15 @@ use base::{PATH_BYTES_MAX, Rng};
 pub use children::EXPECTED_BACK;
 pub use effects::{Action, ResolveSettings, ResolveStats, SILENCE, StateAsk, StateReply};
 pub use held::HOLD;
+pub use looking::Sight;
 pub use queries::{QUERIES_MAX, Token, WAITERS_MAX};
 pub use reader::{Reader, Shared};
 pub use seen::SharedFiles;
 
+use children::Attached;
 use held::Held;
 use mute::Mute;
-use queries::{Queries, Waiter, Wish};
+use queries::{Queries, Query, Waiter, Wish};
 use select::{Question, Verdict};
 use state::Heard;
 
@@ -56,7 +59,7 @@ use crate::paths::plain;
 use crate::request::{Answer, ErrorCode, LocateOptions, Reason, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
-use crate::tree::{Address, LinkId};
+use crate::tree::Address;
 
 /// A child that promised to say "not here" is given up after so many times [`ResolveSettings::silence`]: below it may be
 /// real daemons whose silence it has to listen to itself.
@@ -74,17 +77,17 @@ pub struct Resolver {
     queries: Queries,
     settings: ResolveSettings,
     rng: Box<dyn Rng>,
-    /// Until when lost children are expected back.
+    /// Until when lost children are expected back; of one that has been back for a moment only, as of when it was lost first.
     expected: Vec<(Duration, Slot)>,
     /// Whose turn it is to be asked for all.
     turn: usize,
     /// The connections of the children, as far as the tree told.
-    links: HashMap<Slot, LinkId>,
+    links: HashMap<Slot, Attached>,
     /// Requests that wait for children to come.
     held: Vec<Held>,
     /// Something changed that they may have waited for.
     stirred: bool,
-    /// Servers that did not keep their promise to say "not here".
+    /// Children that do not keep their promise to say "not here".
     mute: Mute,
     /// Whether enough children are there, as the driver says.
     enough: bool,
@@ -246,7 +249,7 @@ impl Resolver {
         let known = self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(Location::UNKNOWN);
         let query = self.queries.find(path).and_then(|id| self.queries.get(id));
         // The flag in the cache is for readers; here it is known better.
-        Location { querying: query.is_some_and(|query| !query.outstanding.is_empty()), ..known }
+        Location { querying: query.is_some_and(Query::is_open), ..known }
     }
 
     /// Forgets what is known if the client wants that and it is not being done already; whether it was.
@@ -299,15 +302,20 @@ impl Resolver {
             return;
         }
         let Some(id) = self.queries.begin(path, now) else { return };
+        let blind = self.queries.get(id).is_some_and(|query| query.blind);
+        let looks = !blind && shared.is_some_and(|shared| shared.central);
         // Of servers that see the same files they take turns in being asked.
         let first = self.turn;
         self.turn = self.turn.wrapping_add(1);
         let begin = |location: &mut Location| {
             let unasked = location.unasked & askable;
             location.unasked -= unasked;
-            let to = if shared.is_some() { seen::turn(unasked, first) } else { unasked };
             location.querying = true;
-            to
+            match shared {
+                _ if looks => SlotMask::EMPTY,
+                Some(_) => seen::turn(unasked, first),
+                None => unasked,
+            }
         };
         let to =
             cache.update(path, now, bounces, begin).unwrap_or_else(|| cache.enter(path, now, bounces, begin));
@@ -317,14 +325,19 @@ impl Resolver {
         if now < query.started + self.settings.silence * CARRIED_ON {
             query.asked = now;
         }
-        actions.push(Action::Ask { to, path: query.path.clone(), refresh, via_meta });
-        self.set_deadline(id);
+        let path = query.path.clone();
+        if !looks {
+            actions.push(Action::Ask { to, path, refresh, via_meta });
+        } else if !std::mem::replace(&mut query.looking, true) {
+            actions.push(Action::Look { path });
+        }
+        self.set_deadline(id, now);
     }
 
-    fn set_deadline(&mut self, id: usize) {
+    fn set_deadline(&mut self, id: usize, now: Duration) {
         let Some(query) = self.queries.get(id) else { return };
-        let silent = !(query.outstanding - self.definite(&query.path)).is_empty();
-        let times = if silent { 1 } else { PATIENCE };
+        let silent = !(query.outstanding - self.definite(&query.path, now)).is_empty();
+        let times = if silent || query.looking { 1 } else { PATIENCE };
         let deadline = query.asked + self.settings.silence * times;
         self.queries.set_deadline(id, deadline);
     }
@@ -398,13 +411,16 @@ impl Resolver {
     }
 
     /// Children that are taken at their word to say "not here" of a path.
-    fn definite(&self, path: &[u8]) -> SlotMask {
-        self.cell.definite() - self.mute.about(path)
+    fn definite(&self, path: &[u8], now: Duration) -> SlotMask {
+        self.cell.definite() - self.mute.about(path) - self.mute.idle(now, self.settings.mute)
     }
 
     fn time_is_up(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
         let Some(path) = self.queries.get(id).map(|query| query.path.clone()) else { return };
-        let definite = self.definite(&path);
+        if self.queries.get(id).is_some_and(|query| query.looking) {
+            return self.looked(&path, Sight::Unknown, now, actions);
+        }
+        let definite = self.definite(&path, now);
         let Some(query) = self.queries.get_mut(id) else { return };
         // Silence of those that promise no more means that they do not have it.
         let silent = query.outstanding - definite;
@@ -423,7 +439,7 @@ impl Resolver {
             return;
         }
         if now < query.asked + self.settings.silence * PATIENCE {
-            self.set_deadline(id);
+            self.set_deadline(id, now);
             return;
         }
         let silent = std::mem::take(&mut query.outstanding);
@@ -445,11 +461,11 @@ impl Resolver {
         let Some(query) = self.queries.get(id) else { return };
         let path = query.path.clone();
         let carry_on = why != Settle::GivenUp && now < query.started + self.settings.silence * CARRIED_ON;
-        if query.outstanding.is_empty() && carry_on && !query.waiters.is_empty() {
+        if !query.is_open() && carry_on && !query.waiters.is_empty() {
             // Children that joined or came back meanwhile.
             self.ask(&path, false, false, now, actions);
         }
-        let complete = self.queries.get(id).is_none_or(|query| query.outstanding.is_empty());
+        let complete = self.queries.get(id).is_none_or(|query| !query.is_open());
         if complete {
             self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.querying = false);
         }
@@ -466,7 +482,7 @@ impl Resolver {
         if complete {
             self.queries.end(id);
         } else {
-            self.set_deadline(id);
+            self.set_deadline(id, now);
         }
     }
 

@@ -1,11 +1,14 @@
-//! Servers that promised to say "not here" and do not: of nothing any more, or of nothing in some folders, which lie on a disk
-//! that hangs while the server's others are well.
+//! Children that promised to say "not here" and do not: servers that answer nothing any more, or nothing about some folders, which
+//! lie on a disk that hangs while the server's others are well; and inner nodes out of service, which cannot say of anything that it
+//! is not below them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use crate::looks::folder;
 use crate::slots::{Slot, SlotMask};
+use crate::tree::limits::STABLE;
 
 /// Folders that are noted at most; when there are more, all are noted anew.
 const FOLDERS_MAX: usize = 4096;
@@ -17,6 +20,16 @@ pub(super) struct Mute {
     /// By hashes of their paths.
     folders: HashMap<u64, Silent>,
     keys: RandomState,
+    /// Inner nodes out of service.
+    idle: Vec<Idle>,
+}
+
+/// An inner node that is out of service, but for moments.
+struct Idle {
+    slot: Slot,
+    since: Duration,
+    /// In service again since then.
+    serves: Option<Duration>,
 }
 
 /// Who is silent.
@@ -24,27 +37,44 @@ pub(super) struct Mute {
 struct Silent {
     /// For so long that it is taken for an answer.
     mute: SlotMask,
-    /// And since when each has left questions unanswered.
-    since: Vec<(Slot, Duration)>,
+    /// Who leaves questions unanswered.
+    missed: Vec<Missed>,
+}
+
+/// Questions that a server has left unanswered, one soon after the other.
+struct Missed {
+    slot: Slot,
+    /// When the first was asked.
+    first: Duration,
+    /// When the last was asked.
+    last: Duration,
 }
 
 impl Silent {
     fn missed(&mut self, slot: Slot, asked: Duration, now: Duration, patience: Duration) {
-        let since = match self.since.iter().find(|(other, _)| *other == slot) {
-            Some((_, since)) => *since,
+        let known = self.missed.iter_mut().find(|missed| missed.slot == slot);
+        let first = match known {
+            Some(missed) => {
+                // One that was slow once, long ago, is not silent for as long.
+                if asked.saturating_sub(missed.last) > patience {
+                    missed.first = asked;
+                }
+                missed.last = asked;
+                missed.first
+            }
             None => {
-                self.since.push((slot, asked));
+                self.missed.push(Missed { slot, first: asked, last: asked });
                 asked
             }
         };
-        if now.saturating_sub(since) >= patience {
+        if now.saturating_sub(first) >= patience {
             self.mute.insert(slot);
         }
     }
 
     fn heard(&mut self, slot: Slot) {
         self.mute.remove(slot);
-        self.since.retain(|(other, _)| *other != slot);
+        self.missed.retain(|missed| missed.slot != slot);
     }
 }
 
@@ -84,7 +114,7 @@ impl Mute {
         let folder = self.folder(path);
         if let Some(silent) = self.folders.get_mut(&folder) {
             silent.heard(slot);
-            if silent.since.is_empty() {
+            if silent.missed.is_empty() {
                 self.folders.remove(&folder);
             }
         }
@@ -95,13 +125,38 @@ impl Mute {
         self.servers.heard(slot);
         self.folders.retain(|_, silent| {
             silent.heard(slot);
-            !silent.since.is_empty()
+            !silent.missed.is_empty()
         });
     }
 
+    /// The inner node in the slot is out of service, or in service. One that serves for a moment now and then is out of service
+    /// whenever it does not.
+    pub(super) fn note(&mut self, slot: Slot, idle: bool, now: Duration) {
+        let known = self.idle.iter_mut().find(|known| known.slot == slot);
+        match known {
+            Some(known) if idle => {
+                let stayed = known.serves.take().is_some_and(|since| now >= since.saturating_add(STABLE));
+                known.since = if stayed { now } else { known.since };
+            }
+            Some(known) => drop(known.serves.get_or_insert(now)),
+            None if idle => self.idle.push(Idle { slot, since: now, serves: None }),
+            None => {}
+        }
+    }
+
+    /// Somebody else sits in the slot, or nobody.
+    pub(super) fn left(&mut self, slot: Slot) {
+        self.idle.retain(|known| known.slot != slot);
+    }
+
+    /// Inner nodes that have been out of service for so long that their silence is taken for an answer.
+    pub(super) fn idle(&self, now: Duration, patience: Duration) -> SlotMask {
+        let long = |known: &&Idle| known.serves.is_none() && now.saturating_sub(known.since) >= patience;
+        self.idle.iter().filter(long).map(|known| known.slot).collect()
+    }
+
     fn folder(&self, path: &[u8]) -> u64 {
-        let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        self.keys.hash_one(path.get(..end).unwrap_or_default())
+        self.keys.hash_one(folder(path).unwrap_or_default())
     }
 }
 
@@ -123,7 +178,49 @@ mod tests {
         }
         mute.anew(slot);
         mute.anew(other);
-        assert!(mute.folders.is_empty() && mute.servers.since.is_empty());
+        assert!(mute.folders.is_empty() && mute.servers.missed.is_empty());
         assert_eq!(mute.about(b"/d0/f"), SlotMask::EMPTY);
+    }
+
+    #[test]
+    fn one_that_is_slow_now_and_then_is_not_mute() {
+        let mut mute = Mute::default();
+        let slot = Slot::new(3).unwrap();
+        let seconds = Duration::from_secs;
+        let miss = |mute: &mut Mute, asked| {
+            mute.missed(slot, b"/d/f", asked, asked + seconds(10), seconds(60));
+            !mute.about(b"/d/f").is_empty()
+        };
+        for hour in 0..3 {
+            assert!(!miss(&mut mute, seconds(3600 * hour)), "nobody has asked in between");
+        }
+        let often = [7215, 7230, 7249, 7250].map(|asked| miss(&mut mute, seconds(asked)));
+        assert_eq!(often, [false, false, false, true]);
+    }
+
+    #[test]
+    fn one_that_serves_for_moments_is_out_of_service() {
+        let mut mute = Mute::default();
+        let slot = Slot::new(3).unwrap();
+        let (seconds, minute) = (Duration::from_secs, Duration::from_secs(60));
+        mute.note(slot, false, seconds(0));
+        assert_eq!(mute.idle(seconds(100), minute), SlotMask::EMPTY);
+        for second in (100..160).step_by(4) {
+            mute.note(slot, true, seconds(second));
+            assert_eq!(mute.idle(seconds(second), minute), SlotMask::EMPTY);
+            mute.note(slot, false, seconds(second + 2));
+        }
+        assert_eq!(mute.idle(seconds(161), minute), SlotMask::EMPTY, "now it serves");
+        mute.note(slot, true, seconds(162));
+        assert_eq!(mute.idle(seconds(162), minute), slot.mask());
+        // One that stays in service begins anew.
+        mute.note(slot, false, seconds(163));
+        mute.note(slot, false, seconds(166));
+        mute.note(slot, true, seconds(168));
+        assert_eq!(mute.idle(seconds(200), minute), SlotMask::EMPTY);
+        assert_eq!(mute.idle(seconds(228), minute), slot.mask());
+        mute.left(slot);
+        mute.note(slot, true, seconds(230));
+        assert_eq!(mute.idle(seconds(250), minute), SlotMask::EMPTY);
     }
 }

@@ -64,8 +64,19 @@ pub(super) struct Query {
     pub(super) asked: Duration,
     /// Asked not to answer from what is remembered.
     pub(super) refresh: bool,
+    /// The driver was asked to look itself.
+    pub(super) looking: bool,
+    /// That showed nothing.
+    pub(super) blind: bool,
     pub(super) waiters: Vec<Waiter>,
     deadline: Duration,
+}
+
+impl Query {
+    /// Whether somebody has yet to be heard.
+    pub(super) fn is_open(&self) -> bool {
+        self.looking || !self.outstanding.is_empty()
+    }
 }
 
 #[derive(Default, Debug)]
@@ -112,6 +123,8 @@ impl Queries {
             started: now,
             asked: now,
             refresh: false,
+            looking: false,
+            blind: false,
             waiters: Vec::new(),
             deadline: Duration::MAX,
         });

@@ -20,17 +20,34 @@ use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
 use select::{Question, Verdict};
 
+/// Of answers that rest on what children have told of all their files, one in so long is left to the machine. It gives the same
+/// answer, and asks them for a copy that came to their disk by other means since: so copies of what is much read get known,
+/// and a storm of opens does not become one of questions.
+const COPIES_PAUSE: Duration = Duration::from_millis(10);
+
 /// What the machine and its readers share.
 pub struct Shared {
     pub(super) cache: Cache,
     pub(super) chooser: Chooser,
     published: Mutex<Arc<Cell>>,
     version: AtomicU64,
+    /// When the next one is left to the machine, in microseconds.
+    copies_at: AtomicU64,
 }
 
 impl Shared {
     pub(super) fn new(cache: Cache, chooser: Chooser, cell: Cell) -> Self {
-        Self { cache, chooser, published: Mutex::new(Arc::new(cell)), version: AtomicU64::new(0) }
+        let published = Mutex::new(Arc::new(cell));
+        Self { cache, chooser, published, version: AtomicU64::new(0), copies_at: AtomicU64::new(0) }
+    }
+
+    /// Is it time to look for further copies? Once for each [`COPIES_PAUSE`].
+    fn looks_for_copies(&self, now: Duration) -> bool {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let due = self.copies_at.load(Ordering::Relaxed);
+        let next = micros(now.saturating_add(COPIES_PAUSE));
+        micros(now) >= due
+            && self.copies_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Lets readers see the cell as it is now.
@@ -86,6 +103,11 @@ impl Reader {
         location.querying |= listed;
         let question = Question { options, avoided: Avoided::default() };
         match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
+            Verdict::Child { kind: Use::Read, place: false, .. }
+                if listed && self.shared.looks_for_copies(now) =>
+            {
+                None
+            }
             Verdict::Child { slot, kind, place: false, client } if !listed || kind == Use::Read => {
                 Some(redirect(&self.cell, &self.shared.chooser, slot, kind, client))
             }

@@ -14,13 +14,15 @@ use crate::slots::{Slot, SlotMask};
 pub struct SharedFiles {
     /// Clients are sent on without a look whether the file is there.
     pub unchecked: bool,
+    /// The node looks itself, at its own mount, instead of asking a server.
+    pub central: bool,
     /// So many servers a client may have tried for one file; the next will do no better.
     pub tries_max: usize,
 }
 
 impl Default for SharedFiles {
     fn default() -> Self {
-        Self { unchecked: false, tries_max: 2 }
+        Self { unchecked: false, central: false, tries_max: 2 }
     }
 }
 

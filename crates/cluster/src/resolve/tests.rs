@@ -1,5 +1,6 @@
 //! The machine, driven as its driver does: requests in, words of children in, time; answers and asks out.
 
+mod central;
 mod children;
 mod holding;
 mod locating;

@@ -11,17 +11,18 @@ use crate::slots::{Slot, SlotMask};
 impl Resolver {
     /// A child says that it has a path, or that it is on its way there. Nobody having asked for it, it means nothing.
     pub fn have(&mut self, slot: Slot, path: &[u8], pending: bool, now: Duration, actions: &mut Vec<Action>) {
-        self.holder(slot, path, |location| location.found(slot, pending), now, actions);
+        self.holders(Some(slot), path, |location| location.found(slot, pending), now, actions);
     }
 
     /// A child says that a path is below it, at nodes alone whose clients are being moved away.
     pub fn have_draining(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
-        self.holder(slot, path, |location| location.found_draining(slot), now, actions);
+        self.holders(Some(slot), path, |location| location.found_draining(slot), now, actions);
     }
 
-    fn holder(
+    /// Who has it became known, by the word of a child or by an own look.
+    pub(super) fn holders(
         &mut self,
-        slot: Slot,
+        said_by: Option<Slot>,
         path: &[u8],
         note: impl Fn(&mut Location),
         now: Duration,
@@ -50,7 +51,11 @@ impl Resolver {
             actions.push(Action::Announce { path: Arc::from(path), pending });
         }
         let why = if news { Settle::Announced } else { Settle::Heard };
-        self.heard(query, slot, why, now, actions);
+        match (said_by, query) {
+            (Some(slot), query) => self.heard(query, slot, why, now, actions),
+            (None, Some(id)) => self.settle(id, why, now, actions),
+            (None, None) => {}
+        }
         self.look_at_path(path, now, actions);
     }
 

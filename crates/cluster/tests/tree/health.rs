@@ -119,6 +119,27 @@ fn a_parent_takes_figures_and_draining_from_its_children() {
 }
 
 #[test]
+fn a_real_server_that_comes_back_is_as_busy_as_it_was() {
+    let mut bench = Bench::parent(Acceptor::Manager, |_| {});
+    let busy =
+        |bench: &Bench, number| bench.node.members().and_then(|m| m.member(slot(number))).map(|m| m.load.cpu);
+    let (own, _) = bench.server("own", true);
+    let (real, _) = bench.server("real", false);
+    for link in [own, real] {
+        bench.says(link, Message::Load { load: load(60), free_mb: 500 });
+        bench.event(Event::Closed { link });
+    }
+    bench.server("own", true);
+    let (real, _) = bench.server("real", false);
+    assert_eq!(busy(&bench, 0), Some(0), "one of our own says it with its login");
+    assert_eq!(busy(&bench, 1), Some(60));
+    bench.says(real, Message::Load { load: load(0), free_mb: 500 });
+    assert_eq!(busy(&bench, 1), Some(0));
+    let (newcomer, _) = bench.server("newcomer", false);
+    assert_eq!((busy(&bench, 2), newcomer == real), (Some(0), false));
+}
+
+#[test]
 fn a_supervisor_says_that_what_was_told_of_files_changes_when_a_server_is_emptied() {
     let (mut bench, up, _) = Bench::supervisor_below();
     bench.says(up, reply(true));

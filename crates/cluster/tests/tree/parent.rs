@@ -450,3 +450,27 @@ fn parents_of_a_supervisor_ask_again_when_they_have_asked_before() {
             .all(|action| !matches!(action, Action::Send { message: Message::Occupancy(_), .. }))
     );
 }
+
+#[test]
+fn a_moment_without_service_is_no_new_beginning() {
+    let (mut bench, up, _) = Bench::supervisor_below();
+    bench.says(up, reply(true));
+    let settled = |bench: &Bench| bench.node.members().is_some_and(|members| members.is_settled(bench.now));
+    let (mut link, _) = bench.server("a", true);
+    assert!(!settled(&bench), "others may be on their way");
+    bench.pass_alive(secs(2), &[up, link]);
+    assert!(settled(&bench));
+    // The only child comes and goes.
+    for _ in 0..5 {
+        bench.event(Event::Closed { link });
+        assert!(!settled(&bench), "nobody is there");
+        bench.pass_alive(secs(1), &[up]);
+        (link, _) = bench.server("a", true);
+        assert!(settled(&bench), "nobody else is expected");
+        bench.pass_alive(secs(1), &[up, link]);
+    }
+    bench.event(Event::Closed { link });
+    bench.pass_alive(secs(5), &[up]);
+    bench.server("a", true);
+    assert!(!settled(&bench), "who has been alone for long begins anew");
+}

@@ -29,7 +29,8 @@ pub(super) const SECTION: Section = Section {
             .default("all weights 0 (servers take turns), fuzz 20, affinity none")
             .help("How a server is chosen among those that have the file. Counts of who was chosen begin \
                    anew after `refreset`; `gshr` is the share a meta manager gives this cluster, `gsdflt` that of those \
-                   that say nothing. `tryhname` has no effect.")
+                   that say nothing. `tryhname` has no effect: a server that was tried is known by the name and the \
+                   address that clients are sent to, and none is looked up.")
             .example("cpu 50 io 50 fuzz 10"),
         Directive::new(&["cms.conwait"], Mark::Common, "time", waits::contact_wait)
             .default("10s")
@@ -43,15 +44,19 @@ pub(super) const SECTION: Section = Section {
             .example("int 1m pgm /usr/bin/cms_monPerf 30"),
         Directive::new(&["cms.delay"], Mark::Common, "[lookup time] [qdl time] [qdn n] [hold ms] [startup time] [service time] [servers n[%]] [suspend time] [drop time] [delnode time] [full time] [overload time] [peer time] [rw 0-2] [discard n] [nostage n]", waits::delay)
             .default("lookup 5s, qdl as lookup, hold 178, service 15s, servers 80%, suspend 30s, drop 10m (supervisors 0), nostage 3")
-            .help("Waits of the cluster, and how many servers must be there. `startup` has no effect: clients are served \
-                   as soon as the servers are there.")
+            .help("Waits of the cluster, and how many servers must be there. Without effect are `startup` (clients are served \
+                   as soon as the servers are there), `rw` and `qdn` (who waits is answered as soon as it can be decided), \
+                   `delnode` (a lost node goes with its place, `drop`), and `peer` and `discard`, which mean nothing any more.")
             .example("lookup 5 servers 2"),
         Directive::new(&["cms.dfs"], Mark::Common, "[lookup {central|distrib}] [redirect {immed|verify}] [limit [central] [=]n] [mdhold time] [qmax n] [retries n]", nodes::shared_files)
             .default("off; lookup distrib redirect verify retries 2")
             .help("All servers see the same files: one is asked for all, and clients are sent on without a look with \
-                   `redirect immed`. `lookup central`, `limit`, `mdhold` and `qmax` are accepted without effect: \
-                   a manager has no file system of its own, and asks for each path once.")
-            .example("redirect immed retries 3"),
+                   `redirect immed`. With `lookup central` managers and supervisors look themselves, at oss.localroot on \
+                   their own host, and ask a server only when they cannot tell. A node, `central` only such managers and \
+                   supervisors, begins at most `limit` look-ups in a second, with `=` spread evenly over it; `qmax` of them \
+                   wait (two and a half times the limit), and whoever comes then is to come again. `mdhold`: for so \
+                   long names in a folder that is not there are not looked up.")
+            .example("lookup central limit =50 mdhold 10m"),
         Directive::new(&["cms.allow"], Mark::Common, "{host|netgroup} name", nodes::allow)
             .default("everybody")
             .help("Who may join the cluster: host name or address with at most one `*`. Repeatable.")
@@ -59,7 +64,8 @@ pub(super) const SECTION: Section = Section {
             .stops_with("netgroup storage"),
         Directive::new(&["cms.blacklist"], Mark::Common, "[check time] [path]", nodes::blacklist)
             .default("none; check 600s, path cms.blacklist beside the configuration")
-            .help("File of servers that are not used: lines `host` or `host redirect other:port…`.")
+            .help("File of servers that are not used: lines `host` or `host redirect other:port…`. It is looked at every `check`, \
+                   of which a real cmsd takes 60 s at least.")
             .example("check 2m /etc/xrootd/blacklist"),
         Directive::new(&["cms.whitelist"], Mark::Common, "[check time] [path]", nodes::whitelist)
             .default("none; check 600s, path cms.whitelist beside the configuration")

@@ -317,17 +317,19 @@ pub struct OperationProgram {
 /// `cms.dfs`: all servers see the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedFiles {
-    /// The manager looks itself instead of asking a server (`lookup central`).
+    /// Redirectors look themselves instead of asking a server (`lookup central`).
     pub central: bool,
     /// Clients are sent on without a look (`redirect immed`).
     pub unchecked: bool,
-    /// Lookups per second a server shall be asked for; 0 is no limit.
+    /// Look-ups that a node begins in a second (`limit`); 0 is no limit.
     pub rate_max: u32,
-    /// The limit holds for the manager's own lookups.
+    /// They are spread evenly over the second (`=`).
+    pub rate_even: bool,
+    /// The limit holds for redirectors alone.
     pub rate_central: bool,
-    /// How long missing folders are remembered.
+    /// How long missing folders are remembered; zero: not at all.
     pub missing_hold: Duration,
-    /// Lookups that may wait.
+    /// Look-ups that may wait for their turn (`qmax`); 0: two and a half times the limit.
     pub queue_max: u32,
     /// Servers a client may try for one file.
     pub retries: u32,
@@ -424,6 +426,13 @@ impl Cluster {
         self.role.redirects() || !self.managers.is_empty()
     }
 
+    /// True of a redirector that sees the files its servers share, and looks itself (`cms.dfs lookup central`).
+    #[must_use]
+    pub fn looks_itself(&self) -> bool {
+        let shared = self.shared.as_ref().is_some_and(|shared| shared.central && !shared.unchecked);
+        shared && self.role.redirects() && *self.role != Role::MetaManager
+    }
+
     /// The parents that the role looks for.
     #[must_use]
     pub fn parents(&self) -> &[Setting<ManagerAddress>] {
@@ -505,6 +514,7 @@ impl Default for SharedFiles {
             central: false,
             unchecked: false,
             rate_max: 0,
+            rate_even: false,
             rate_central: false,
             missing_hold: Duration::ZERO,
             queue_max: 0,

@@ -200,7 +200,8 @@ fn shared_files(shared: &SharedFiles) -> String {
     let mut text = format!("lookup {lookup} redirect {redirect} retries {}", shared.retries);
     if shared.rate_max > 0 {
         let central = if shared.rate_central { "central " } else { "" };
-        text.push_str(&format!(" limit {central}{}", shared.rate_max));
+        let even = if shared.rate_even { "=" } else { "" };
+        text.push_str(&format!(" limit {central}{even}{}", shared.rate_max));
     }
     if !shared.missing_hold.is_zero() {
         text.push_str(&format!(" mdhold {}", time(&shared.missing_hold)));

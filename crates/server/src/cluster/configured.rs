@@ -12,13 +12,14 @@ use cluster::tree::limits::PING;
 use cluster::tree::{
     Acceptor, Address, ChildSettings, Extensions, Login, Minimum, Mode, ParentSettings, SystemId,
 };
-use cluster::{Affinity, AffinityPath, Elsewhere, Policy, SharedFiles, Waits, Weights};
+use cluster::{Affinity, AffinityPath, Elsewhere, LookRules, Policy, SharedFiles, Waits, Weights};
 use config::{
     AddressFamily, AffinityKind, AffinityPart, Cluster, Effective, HostPattern, ManagerAddress, Port, Quorum,
     Setting, Visibility, Wait,
 };
 use net::Admission;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,7 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     settings.children = children(effective, &identity)?;
     settings.policy = policy(cluster);
     settings.resolve.silence = cluster.delay.silence.unwrap_or(*cluster.delay.lookup);
+    settings.looks = looks(cluster, settings.resolve.silence);
     settings.cache.window = *cluster.location_hold;
     settings.cache.nowhere = *cluster.nowhere_hold;
     settings.admission = admission(effective);
@@ -317,11 +319,13 @@ fn policy(cluster: &Cluster) -> Policy {
         source_elsewhere: sched.one_source.as_ref().and_then(|limit| limit.outside.as_ref()).map(elsewhere),
         stagers_tried_max: count(*delay.stagers),
         // A meta manager's managers have files of their own.
-        shared: cluster
-            .shared
-            .as_ref()
-            .filter(|_| *cluster.role != config::Role::MetaManager)
-            .map(|shared| SharedFiles { unchecked: shared.unchecked, tries_max: count(shared.retries) }),
+        shared: cluster.shared.as_ref().filter(|_| *cluster.role != config::Role::MetaManager).map(
+            |shared| SharedFiles {
+                unchecked: shared.unchecked,
+                central: shared.central,
+                tries_max: count(shared.retries),
+            },
+        ),
         waits: Waits {
             lookup: *delay.lookup,
             service: *delay.service,
@@ -329,6 +333,21 @@ fn policy(cluster: &Cluster) -> Policy {
             full: wait(&delay.full, None),
             overload: wait(&delay.overload, Some(reports)),
         },
+    }
+}
+
+/// How many paths are looked up in a file system that all servers share; `patience`: whoever asked listens no longer.
+fn looks(cluster: &Cluster, patience: Duration) -> LookRules {
+    let Some(shared) = cluster.shared.as_ref() else { return LookRules::default() };
+    let here = cluster.role.redirects() || !shared.rate_central;
+    // As a real cmsd has it.
+    let waiting = if shared.queue_max > 0 { shared.queue_max } else { shared.rate_max.saturating_mul(5) / 2 };
+    LookRules {
+        rate: NonZeroU32::new(shared.rate_max).filter(|_| here),
+        even: shared.rate_even,
+        queue_max: usize::try_from(waiting.max(1)).unwrap_or(usize::MAX),
+        wait_max: patience,
+        missing_hold: shared.missing_hold,
     }
 }
 

@@ -361,6 +361,7 @@ impl Engine {
             self.sweep_at = now + SWEEP;
             self.resolve(|resolver, now, out| resolver.tick(now, out));
         }
+        self.look_in_turn();
         self.askers.expire(now);
         self.calm();
         self.settle();
@@ -384,6 +385,7 @@ impl Engine {
             self.resolver.as_ref().map(|_| self.sweep_at),
             self.askers.deadline(),
             self.place_due(),
+            self.holdings.as_ref().and_then(Holdings::next_deadline),
         ];
         let due = deadlines.into_iter().flatten().min().unwrap_or(now + SWEEP);
         self.wake_at = Some(due);
@@ -439,9 +441,10 @@ impl Engine {
     }
 
     /// Wakes the timer if it would ring too late.
-    fn check_alarm(&self) {
+    pub(super) fn check_alarm(&self) {
         let resolver = self.resolver.as_ref().and_then(Resolver::next_deadline);
-        let due = [self.node.deadline(), resolver, self.place_due()];
+        let looks = self.holdings.as_ref().and_then(Holdings::next_deadline);
+        let due = [self.node.deadline(), resolver, self.place_due(), looks];
         let due = due.into_iter().flatten().min();
         if let (Some(due), Some(armed)) = (due, self.wake_at)
             && due < armed

@@ -31,6 +31,9 @@ impl Engine {
         let Some(slot) = self.node.slot(link) else { return };
         match message {
             Wire::Have(have) => {
+                if let Some(holdings) = &mut self.holdings {
+                    holdings.appeared(have.path);
+                }
                 let pending = have.modifier.contains(HaveModifier::PENDING);
                 let own = self.lines.get(&link).is_some_and(|line| line.extensions.is_own());
                 if own && have.modifier.contains(HaveModifier::DRAINING) {
@@ -196,6 +199,11 @@ impl Engine {
     pub(super) fn perform_about_files(&mut self, action: Action) {
         match action {
             Action::Ask { to, path, refresh, via_meta } => self.ask_children(to, &path, refresh, via_meta),
+            Action::Look { path } => {
+                if let Some(holdings) = &mut self.holdings {
+                    holdings.ask(path);
+                }
+            }
             Action::Answer { token, answer } => {
                 if let Some(asker) = self.askers.take(token) {
                     self.deliver(asker, answer);

@@ -1,4 +1,5 @@
-//! What a server has: answers to its parents' questions, and word of names that come and go.
+//! What a server has: answers to its parents' questions, and word of names that come and go. A redirector that sees the files
+//! all its servers share (`cms.dfs lookup central`) looks in the same way.
 //!
 //! The storage is never waited for: what is in memory is answered on the spot, the rest by the pool of its file system,
 //! and comes back as a word to the cluster's thread. Words of different threads may overtake each other, so what is told
@@ -7,10 +8,10 @@
 use super::askers::Parent;
 use super::engine::{Engine, SharedEngine, aside};
 use base::LogicalPath;
-use cluster::StateReply;
 use cluster::tree::{Extensions, LinkId};
+use cluster::{Look, LookRules, Looks, Sight, StateReply};
 use logical::{Events, Logical, Presence};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -56,31 +57,64 @@ impl Events for Ear {
 pub(super) struct Holdings {
     logical: Arc<Logical>,
     words: mpsc::UnboundedSender<Word>,
-    looking: HashMap<LogicalPath, (u64, Vec<Wanted>)>,
+    looking: HashMap<LogicalPath, Waiting>,
+    /// How many begin, and what need not be looked at.
+    looks: Looks,
+    /// What the location machine wants to know. It is told later: whoever asked is not noted yet.
+    asked: VecDeque<Arc<[u8]>>,
     /// Number of the last look.
     last: u64,
     /// Looks that are to begin together, once all that has come is read.
     later: Vec<(LogicalPath, u64)>,
 }
 
+/// A look that is awaited.
+struct Waiting {
+    /// Its number; none as long as it waits for its turn.
+    number: Option<u64>,
+    wanted: Vec<Wanted>,
+}
+
 /// Why the disk is looked at.
 enum Wanted {
     /// A parent asked.
     Answer(Parent),
+    /// The location machine asked.
+    Machine,
     /// A name came or went: parents are told what is there.
     News,
+    /// Nothing was there, and nothing else may be in the same folder.
+    Folder,
 }
 
 impl Holdings {
-    pub(super) fn new(logical: Arc<Logical>, words: mpsc::UnboundedSender<Word>) -> Self {
-        Self { logical, words, looking: HashMap::new(), last: 0, later: Vec::new() }
+    pub(super) fn new(logical: Arc<Logical>, words: mpsc::UnboundedSender<Word>, rules: LookRules) -> Self {
+        let looks = Looks::new(rules);
+        let (looking, asked) = (HashMap::new(), VecDeque::new());
+        Self { logical, words, looking, looks, asked, last: 0, later: Vec::new() }
+    }
+
+    /// When the next look may begin of those that wait for their turn.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.looks.next_deadline()
+    }
+
+    /// The location machine wants to know whether a path is there.
+    pub(super) fn ask(&mut self, path: Arc<[u8]>) {
+        self.asked.push_back(path);
+    }
+
+    /// Somebody says that a path is there.
+    pub(super) fn appeared(&mut self, path: &[u8]) {
+        self.looks.appeared(path);
     }
 }
 
 impl Engine {
     /// A parent says that a file is wanted.
     pub(super) fn renew(&mut self, path: &[u8]) {
-        if let (Some(holdings), Ok(path)) = (&self.holdings, LogicalPath::parse(path)) {
+        // Below a redirector its servers do it.
+        if let (Some(holdings), None, Ok(path)) = (&self.holdings, &self.resolver, LogicalPath::parse(path)) {
             holdings.logical.freshen(&path);
         }
     }
@@ -94,21 +128,62 @@ impl Engine {
     }
 
     fn look_at(&mut self, path: LogicalPath, wanted: Wanted) {
+        let now = self.now();
         let Some(holdings) = &mut self.holdings else { return };
-        if let Some((_, waiting)) = holdings.looking.get_mut(&path) {
-            waiting.push(wanted);
+        if let Some(waiting) = holdings.looking.get_mut(&path) {
+            waiting.wanted.push(wanted);
             return;
         }
+        let look = match wanted {
+            Wanted::Answer(_) | Wanted::Machine => holdings.looks.want(path.as_bytes(), now),
+            Wanted::News | Wanted::Folder => Look::Now,
+        };
+        match (look, wanted) {
+            (Look::Now, wanted) => self.begin(path, vec![wanted]),
+            (Look::Later, wanted) => {
+                holdings.looking.insert(path, Waiting { number: None, wanted: vec![wanted] });
+                self.check_alarm();
+            }
+            (Look::Missing, wanted) => self.tell(&path, Presence::NotHere, wanted),
+            (Look::Refused, Wanted::Machine) => self.sighted(path.as_bytes(), Sight::Refused),
+            (Look::Refused, _) => tracing::debug!("{path} is not looked up: too much waits for its turn"),
+        }
+    }
+
+    fn begin(&mut self, path: LogicalPath, wanted: Vec<Wanted>) {
+        let Some(holdings) = &mut self.holdings else { return };
         if let Some(presence) = holdings.logical.look_now(&path) {
-            return self.seen(&path, presence, wanted);
+            return wanted.into_iter().for_each(|wanted| self.seen(&path, presence, wanted));
         }
         holdings.last += 1;
         holdings.later.push((path.clone(), holdings.last));
-        holdings.looking.insert(path, (holdings.last, vec![wanted]));
+        holdings.looking.insert(path, Waiting { number: Some(holdings.last), wanted });
     }
 
-    /// Begins the looks at the disk that are due.
+    /// Begins the looks whose turn it is.
+    pub(super) fn look_in_turn(&mut self) {
+        let now = self.now();
+        while let Some(path) = self.holdings.as_mut().and_then(|holdings| holdings.looks.due(now)) {
+            let Some((path, holdings)) = LogicalPath::parse(&path).ok().zip(self.holdings.as_mut()) else {
+                continue;
+            };
+            // It may have been looked up meanwhile, because it came or went.
+            if holdings.looking.get(&path).is_some_and(|waiting| waiting.number.is_none()) {
+                let waiting = holdings.looking.remove(&path);
+                self.begin(path, waiting.map(|waiting| waiting.wanted).unwrap_or_default());
+            }
+        }
+        self.look_later();
+    }
+
+    /// Looks at what the location machine asked for, and begins the looks at the disk that are due.
     pub(super) fn look_later(&mut self) {
+        while let Some(path) = self.holdings.as_mut().and_then(|holdings| holdings.asked.pop_front()) {
+            match LogicalPath::parse(&path) {
+                Ok(path) => self.look_at(path.without_slash(), Wanted::Machine),
+                Err(_) => self.sighted(&path, Sight::Unknown),
+            }
+        }
         let Some(holdings) = self.holdings.as_mut().filter(|holdings| !holdings.later.is_empty()) else {
             return;
         };
@@ -120,12 +195,50 @@ impl Engine {
     }
 
     fn seen(&mut self, path: &LogicalPath, presence: Presence, wanted: Wanted) {
+        let asked = matches!(wanted, Wanted::Answer(_) | Wanted::Machine);
+        self.tell(path, presence, wanted);
+        let remembers = self.holdings.as_ref().is_some_and(|holdings| holdings.looks.remembers());
+        if remembers
+            && asked
+            && presence == Presence::NotHere
+            && let Some(Ok(folder)) = cluster::folder(path.as_bytes()).map(LogicalPath::parse)
+        {
+            self.look_at(folder, Wanted::Folder);
+        }
+    }
+
+    /// What a look at the shared file system has shown.
+    fn sighted(&mut self, path: &[u8], sight: Sight) {
+        self.resolve(|resolver, now, out| resolver.looked(path, sight, now, out));
+    }
+
+    fn tell(&mut self, path: &LogicalPath, presence: Presence, wanted: Wanted) {
+        let now = self.now();
         match (wanted, presence) {
+            (Wanted::Machine, presence) => {
+                let sight = match presence {
+                    Presence::Here { pending } => Sight::Here { pending },
+                    Presence::NotHere => Sight::NotHere,
+                    Presence::Unknown => Sight::Unknown,
+                };
+                self.sighted(path.as_bytes(), sight);
+            }
+            (Wanted::Folder, Presence::NotHere) => {
+                if let Some(holdings) = self.holdings.as_mut().filter(|one| one.logical.exports(path)) {
+                    holdings.looks.missing(path.as_bytes(), now);
+                }
+            }
+            (Wanted::Folder, _) => {}
             (Wanted::Answer(parent), Presence::Here { pending }) => {
                 self.answer_parent(&parent, StateReply::Have { pending });
             }
             (Wanted::Answer(parent), Presence::NotHere) => self.answer_parent(&parent, StateReply::NotHere),
-            (Wanted::News, Presence::Here { pending }) => self.announce(path.as_bytes(), pending),
+            (Wanted::News, Presence::Here { pending }) => {
+                if let Some(holdings) = &mut self.holdings {
+                    holdings.appeared(path.as_bytes());
+                }
+                self.announce(path.as_bytes(), pending);
+            }
             (Wanted::News, Presence::NotHere) => self.retract(path.as_bytes()),
             // A parent that hears nothing does not take that for an absence: a server of our own would have said so.
             (_, Presence::Unknown) => {}
@@ -143,7 +256,7 @@ impl Engine {
                     return;
                 }
                 self.look_at(plain.clone(), Wanted::News);
-                for wanted in waiting.map(|(_, waiting)| waiting).unwrap_or_default() {
+                for wanted in waiting.map(|waiting| waiting.wanted).unwrap_or_default() {
                     self.look_at(plain.clone(), wanted);
                 }
             }
@@ -161,10 +274,10 @@ impl Engine {
     fn looked(&mut self, path: &LogicalPath, number: u64, presence: Presence) {
         let Some(holdings) = &mut self.holdings else { return };
         // An earlier look than the one that is waited for tells of an earlier time.
-        if holdings.looking.get(path).is_none_or(|(current, _)| *current != number) {
+        if holdings.looking.get(path).is_none_or(|waiting| waiting.number != Some(number)) {
             return;
         }
-        let waiting = holdings.looking.remove(path).map(|(_, waiting)| waiting);
+        let waiting = holdings.looking.remove(path).map(|waiting| waiting.wanted);
         for wanted in waiting.unwrap_or_default() {
             self.seen(path, presence, wanted);
         }
@@ -173,9 +286,9 @@ impl Engine {
     /// A parent has taken this node in: one that wants to know at once what is here is told.
     pub(super) fn new_parent(&mut self, link: LinkId) {
         let wants = |line: &super::line::Line| line.extensions.contains(Extensions::INVENTORY);
-        let (Some(holdings), true) = (&self.holdings, self.lines.get(&link).is_some_and(wants)) else {
-            return;
-        };
+        // What a redirector sees is its servers'.
+        let tells = self.resolver.is_none() && self.lines.get(&link).is_some_and(wants);
+        let (Some(holdings), true) = (&self.holdings, tells) else { return };
         let most = self.settings.inventory_max;
         if most > 0
             && let Some(engine) = self.shared()

@@ -6,7 +6,7 @@
 use super::health::HealthSettings;
 use super::operations::OperationProgram;
 use cluster::tree::{Acceptor, Blacklist, ChildSettings, ParentSettings};
-use cluster::{CacheSettings, Policy, ResolveSettings};
+use cluster::{CacheSettings, LookRules, Policy, ResolveSettings};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -95,6 +95,8 @@ pub struct Settings {
     pub local_root: PathBuf,
     /// Which changes of names a redirector passes on to all servers, instead of sending the client to one.
     pub forwarding: config::Forwarding,
+    /// How many paths are looked up when parents, or a redirector's clients, ask for them.
+    pub looks: LookRules,
     /// Paths a server tells a new parent it has, so that a restarted manager knows where files are; 0: it is asked.
     pub inventory_max: usize,
 }
@@ -103,6 +105,11 @@ pub struct Settings {
 pub const INVENTORY_MAX: usize = 1_000_000;
 
 impl Settings {
+    /// Whether a redirector sees the files that all its servers share, and looks itself (`cms.dfs lookup central`).
+    pub fn looks_itself(&self) -> bool {
+        self.role.redirects() && self.policy.shared.is_some_and(|shared| shared.central && !shared.unchecked)
+    }
+
     /// Those of a node about which nothing special is configured. The sides of the tree machine are to be filled in.
     pub fn new(role: Role) -> Self {
         Self {
@@ -124,6 +131,7 @@ impl Settings {
             programs: Vec::new(),
             local_root: PathBuf::from("/"),
             forwarding: config::Forwarding::default(),
+            looks: LookRules::default(),
         }
     }
 }

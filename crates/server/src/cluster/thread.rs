@@ -63,7 +63,8 @@ struct Parts {
 
 impl Cluster {
     /// Starts the node: opens its port if it has children, and begins to look for parents. Clients are served at `data_port`;
-    /// `logical` has the files of a server; without it the node is a member that has none.
+    /// `logical` has the files of a server; without it the node is a member that has none. A redirector that looks itself
+    /// ([`Settings::looks_itself`]) sees in it what its servers share.
     ///
     /// # Errors
     /// [`StartError`], if the port cannot be opened or the thread not be started.
@@ -123,7 +124,8 @@ impl Cluster {
             // Without a receiver the thread has ended.
             engine.blocking_send(Command::With(Box::new(move |engine| engine.feels(report)))).ok();
         };
-        let backend = logical.map(|logical| logical.backend());
+        // What a redirector sees is not its own.
+        let backend = logical.filter(|_| !settings.role.redirects()).map(|logical| logical.backend());
         Health::start(std::mem::take(&mut settings.health), backend, report)
             .map_err(|source| StartError::System { what: "a thread that measures", source })
     }
@@ -250,14 +252,15 @@ async fn run(parts: Parts) {
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
     let (say, mut words) = mpsc::unbounded_channel();
-    let executor = logical.clone().map(|logical| {
+    let own = logical.clone().filter(|_| resolver.is_none());
+    let executor = own.clone().map(|logical| {
         let (programs, root) = (std::mem::take(&mut settings.programs), settings.local_root.clone());
         Executor::new(logical, programs, root)
     });
-    let holdings = logical.map(|logical| {
+    if let Some(logical) = own {
         logical.set_events(Arc::new(Ear(say.clone())));
-        Holdings::new(logical, say.clone())
-    });
+    }
+    let holdings = logical.map(|logical| Holdings::new(logical, say.clone(), settings.looks));
     let machines = Machines { node, resolver, holdings, executor, moving };
     let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
@@ -317,6 +320,7 @@ fn obey(engine: &SharedEngine, batch: &mut Vec<Command>) -> bool {
             Command::Stop => return true,
         }
     }
+    engine.look_later();
     false
 }
 

@@ -5,6 +5,7 @@
 mod health;
 mod peers;
 mod prepares;
+mod shared;
 mod site;
 mod wire_peer;
 

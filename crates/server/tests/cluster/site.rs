@@ -141,6 +141,15 @@ impl Site {
         self.node(name, Role::Server, parents)
     }
 
+    /// A server whose files are those of the node `of`.
+    pub fn server_in(&self, of: &str, name: &str, parents: &[&Node]) -> Node {
+        let (mut effective, _) = self.effective(name, 0);
+        let (theirs, data) = self.effective(of, 0);
+        effective.storage.local_root = theirs.storage.local_root;
+        let settings = self.settings(name, Role::Server, parents);
+        Node { running: Running::listen_in_cluster(&effective, settings).unwrap(), data }
+    }
+
     /// A server whose storage is what `wrap` makes of it.
     pub fn server_over(
         &self,

@@ -294,3 +294,66 @@ fn one_that_never_answered_is_taken_at_its_word_again_when_it_is_back() {
     stage.not_here(&[7], "/g");
     assert_eq!(code(&stage.answer()), 1);
 }
+
+/// It joins for a second and is lost for the next.
+fn come_and_go(stage: &mut Stage, number: u64, kept: bool) {
+    follow(stage, ChildChange::Joined { fresh: !kept }, Some(member(Some(number))));
+    stage.pass(1.0);
+    follow(stage, ChildChange::Lost, kept.then(|| member(None)));
+    if !kept {
+        follow(stage, ChildChange::Freed, None);
+    }
+    stage.pass(1.0);
+}
+
+#[test]
+fn one_that_comes_and_goes_holds_up_a_supervisor_for_a_moment_only() {
+    let mut stage = Stage::with(cell(2), Policy::default(), true);
+    stage.learn("/f", &[]);
+    let said: Vec<bool> = (0..9)
+        .map(|number| {
+            come_and_go(&mut stage, number, false);
+            let ask = StateAsk::default();
+            stage.machine.state(Token(1), b"/f", ask, stage.now, &mut stage.actions).is_some()
+        })
+        .collect();
+    // For five seconds from a loss on it says of nothing that it is not there.
+    assert_eq!(said, [false, false, true, false, false, true, false, false, true]);
+}
+
+#[test]
+fn one_that_comes_and_goes_is_waited_for_as_if_it_was_lost_once() {
+    let mut stage = Stage::new(2);
+    stage.machine.settings.hold = Duration::from_secs(60);
+    let mut link = 1;
+    follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(link))));
+    let create = |stage: &mut Stage, path: &str| {
+        assert_eq!(stage.intend(1, path, Intent::Create), None);
+        stage.not_here(&[0, 1], path);
+        stage.answered().len()
+    };
+    for _ in 0..2 {
+        // It was there for a while.
+        stage.pass(10.0);
+        let lost = stage.now;
+        for number in 0..15 {
+            follow(&mut stage, ChildChange::Lost, Some(member(None)));
+            stage.pass(1.0);
+            assert_eq!(create(&mut stage, &format!("/{number}{lost:?}")), 0, "it may have it");
+            link += 1;
+            follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(link))));
+            stage.pass(1.0);
+        }
+        assert_eq!(stage.now, lost + crate::EXPECTED_BACK);
+        follow(&mut stage, ChildChange::Lost, Some(member(None)));
+        stage.pass(0.0);
+        assert_eq!(stage.answered().len(), 15, "now it is as if it had not come back");
+        for number in 0..4 {
+            assert_eq!(create(&mut stage, &format!("/new{number}{lost:?}")), 1);
+            link += 1;
+            come_and_go(&mut stage, link, true);
+        }
+        link += 1;
+        follow(&mut stage, ChildChange::Joined { fresh: false }, Some(member(Some(link))));
+    }
+}

@@ -282,3 +282,42 @@ fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
     assert_eq!(code(&stage.answer()), 1);
     assert_eq!(silent_for(&mut stage, "/hung/i", 5.0), []);
 }
+
+#[test]
+fn an_inner_node_out_of_service_does_not_hold_up_the_others_for_ever() {
+    let mut stage = patient(2, false);
+    stage.change(1, |child| child.kind = crate::ChildKind::Inner);
+    stage.learn("/below", &[1]);
+    stage.change(1, |child| child.state.suspended = true);
+    let silent_for = |stage: &mut Stage, path: &str, seconds: f64| {
+        assert_eq!(stage.intend(1, path, Intent::Create), None);
+        stage.not_here(&[0], path);
+        stage.pass(seconds);
+        stage.answered()
+    };
+    while stage.now < Duration::from_secs(50) {
+        assert_eq!(silent_for(&mut stage, "/d/f", 10.0), [(1, seconds(5))]);
+        // Of what it has it tells: it is not dead.
+        let path = format!("/d/{:?}", stage.now);
+        assert_eq!(stage.read(2, &path), None);
+        stage.not_here(&[0], &path);
+        stage.have(1, &path);
+        assert_eq!(stage.answered(), [], "who reads it waits until it is in service");
+        stage.machine.abandon(vec![Token(2)]);
+    }
+    stage.pass(10.0);
+    for path in ["/d/f", "/d/g"] {
+        let answered = silent_for(&mut stage, path, 5.0);
+        assert_eq!(answered.len(), 1, "it is listened to as a real one is");
+        assert_eq!(sent_to(&answered[0].1), 0);
+    }
+    assert_eq!(stage.read(3, "/below"), None);
+    stage.change(1, |child| child.port = 2094);
+    assert_eq!(silent_for(&mut stage, "/d/h", 5.0).len(), 1, "whatever else it says of itself");
+    stage.change(1, |child| child.state.suspended = false);
+    stage.turn();
+    assert_eq!(sent_to(&stage.answer()), 1, "what it has is found again");
+    assert_eq!(silent_for(&mut stage, "/d/i", 5.0), [], "it is taken at its word again");
+    stage.not_here(&[1], "/d/i");
+    assert!(sent_to(&stage.answer()) < 2);
+}

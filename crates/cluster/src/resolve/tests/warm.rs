@@ -65,6 +65,7 @@ fn whoever_has_told_of_all_its_files_is_not_asked_for_copies() {
     assert_eq!(read(&mut reader, &stage, "/f"), None, "one has yet to tell");
     stage.machine.inventory(slot(2), b"/g", false, now, &mut stage.actions);
     stage.machine.listed(slot(2));
+    assert_eq!(read(&mut reader, &stage, "/g"), None, "one in a while is looked for");
     assert_eq!(sent_to(&read(&mut reader, &stage, "/f").unwrap()), 0);
     assert_eq!(sent_to(&read(&mut reader, &stage, "/g").unwrap()), 2);
     assert_eq!(read(&mut reader, &stage, "/none"), None, "somebody may have put it on a disk");
@@ -86,4 +87,25 @@ fn whoever_has_told_of_all_its_files_is_not_asked_for_copies() {
     assert_eq!(sent_to(&read(&mut reader, &stage, "/f").unwrap()), 0);
     stage.change(2, |child| child.state.connected = true);
     assert_eq!(read(&mut reader, &stage, "/f"), None, "back, it tells anew");
+}
+
+#[test]
+fn copies_that_came_by_other_means_get_known() {
+    let mut stage = Stage::new(2);
+    let mut reader = stage.machine.shared().reader();
+    for number in 0..2 {
+        stage.machine.listed(slot(number));
+    }
+    for path in ["/f", "/g"] {
+        stage.machine.inventory(slot(0), path.as_bytes(), false, stage.now, &mut stage.actions);
+    }
+    assert_eq!(read(&mut reader, &stage, "/f"), None);
+    assert_eq!(sent_to(&stage.read(1, "/f").unwrap()), 0, "nobody waits for it");
+    assert_eq!(stage.asked(), mask(&[1]));
+    assert_eq!(sent_to(&read(&mut reader, &stage, "/g").unwrap()), 0, "not all at once are looked for");
+    stage.have(1, "/f");
+    let turns: Vec<u8> = (0..4).map(|_| sent_to(&read(&mut reader, &stage, "/f").unwrap())).collect();
+    assert!(turns.contains(&0) && turns.contains(&1), "{turns:?}");
+    stage.pass(0.01);
+    assert_eq!(read(&mut reader, &stage, "/g"), None);
 }

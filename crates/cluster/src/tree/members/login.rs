@@ -183,6 +183,10 @@ impl Members {
         self.elsewhere.remove(&slot);
         if let Some(before) = before.filter(|before| before.identity.same(&member.identity)) {
             member.service = before.service;
+            // A real one says only when it is asked how busy it is: until then it is as busy as it was, not idle.
+            if !member.is_own() {
+                member.load = before.load;
+            }
         }
         if before.is_none_or(|before| !before.identity.same(&member.identity)) {
             self.unheard.insert(slot);

@@ -26,7 +26,7 @@ use super::address::Address;
 use super::blacklist::Blacklist;
 use super::cell::Cell;
 use super::directory::{Directory, Places};
-use super::limits::{DROP_UNHEARD, ORPHANED, SETTLE, SETTLE_MAX};
+use super::limits::{DROP_UNHEARD, ORPHANED, SETTLE, SETTLE_MAX, STABLE};
 use super::link::LinkId;
 use super::member::Member;
 use super::message::Message;
@@ -104,6 +104,8 @@ pub struct Members {
     last_arrival: Duration,
     /// Since when it serves, while it is not settled.
     unsettled: Option<Duration>,
+    /// When it stopped to serve, and what `unsettled` was then.
+    stopped: Option<(Duration, Option<Duration>)>,
     /// When places kept back are given to those who wait.
     relax_at: Option<Duration>,
     health_at: Option<Duration>,
@@ -150,6 +152,7 @@ impl Members {
             last_parent: now,
             last_arrival: now,
             unsettled: None,
+            stopped: None,
             relax_at: None,
             health_at: None,
             warned_full: false,
@@ -337,7 +340,13 @@ impl Members {
         let serves = enough && !self.suspended_by_order;
         if serves != self.serves {
             self.serves = serves;
-            self.unsettled = serves.then_some(now);
+            if serves {
+                // A moment without service is no new beginning: who was lost in it is missed anyway.
+                let short = self.stopped.take().filter(|(at, _)| now < *at + STABLE);
+                self.unsettled = short.map_or(Some(now), |(_, unsettled)| unsettled);
+            } else {
+                self.stopped = Some((now, self.unsettled.take()));
+            }
             out.push(Action::Service { serves });
         }
         self.release(now, out);

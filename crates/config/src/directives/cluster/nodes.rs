@@ -66,7 +66,7 @@ pub(in crate::directives) fn whitelist(
 fn node_list(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>, white: bool) -> Result<(), Fault> {
     let mut list = NodeList { white, path: None, check: Duration::from_secs(600) };
     if arguments.take("check").is_some() {
-        list.check = arguments.time("check", between(60, LONG))?;
+        list.check = arguments.time("check", between(1, LONG))?;
     }
     if arguments.peek().is_some() {
         list.path = Some(arguments.path(if white { "whitelist" } else { "blacklist" })?.into());
@@ -209,31 +209,21 @@ pub(in crate::directives) fn shared_files(
         match token.text.as_str() {
             "lookup" => {
                 value.central = choice(arguments, "dfs lookup", ["distrib", "central"])?;
-                if value.central {
-                    let why = "a redirector has no file system of its own: it asks one server for all";
-                    part_without_effect(arguments, token, why, draft);
-                }
             }
             "redirect" => value.unchecked = choice(arguments, "dfs redirect", ["verify", "immed"])?,
             "limit" => {
                 value.rate_central = arguments.take("central").is_some();
                 let number = arguments.need("dfs limit value")?;
-                let text = number.text.trim_start_matches('=').to_owned();
+                let text = number.text.strip_prefix('=');
+                value.rate_even = text.is_some();
+                let text = text.unwrap_or(&number.text).to_owned();
                 let number = Token { text, position: number.position.clone() };
                 value.rate_max = values::count32(&number, "dfs limit", 0, 1_000_000)?;
-                let why = "each path is asked for once, at one server in turn, however many clients want it";
-                part_without_effect(arguments, token, why, draft);
             }
             "mdhold" => {
                 value.missing_hold = arguments.time("dfs mdhold", between(1, LONG))?;
-                let why = "what is missing is remembered as long as what is there (cms.fxhold)";
-                part_without_effect(arguments, token, why, draft);
             }
-            "qmax" => {
-                value.queue_max = arguments.count("dfs qmax", 1, 1_000_000)?;
-                let why = "questions under way have one limit, whoever asks";
-                part_without_effect(arguments, token, why, draft);
-            }
+            "qmax" => value.queue_max = arguments.count("dfs qmax", 1, 1_000_000)?,
             "retries" => value.retries = arguments.count("dfs retries", 1, 1000)?,
             _ => draft.unknown_option(arguments, token),
         }

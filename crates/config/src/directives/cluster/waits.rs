@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::shared::{part_idle, without_effect};
+use super::super::shared::{part_idle, part_without_effect, without_effect};
 use super::super::{Arguments, Draft, Fault};
 use super::{DAY, LONG};
 use crate::effective::{Affinity, AffinityKind, AffinityPart, Cluster, Limit, Outside, Quorum, Wait};
@@ -45,7 +45,8 @@ fn delay_option(
             match name {
                 "startup" => {
                     delay.startup.set(value, origin);
-                    part_idle(arguments, token, draft);
+                    let why = "clients are served as soon as the servers are there";
+                    part_without_effect(arguments, token, why, draft);
                 }
                 "lookup" => delay.lookup.set(value, origin),
                 "qdl" => delay.silence.set(Some(value), origin),
@@ -74,23 +75,44 @@ fn delay_option(
         "rw" => {
             let value = arguments.count(&what, 0, 2)?;
             draft.effective.cluster.delay.write_queue.set(u8::try_from(value).unwrap_or(2), origin);
-            part_idle(arguments, token, draft);
+            let why = "writers are answered as soon as it is known who has the file, as readers are";
+            part_without_effect(arguments, token, why, draft);
         }
         "qdn" => {
             let value = arguments.count(&what, 0, 64)?;
             draft.effective.cluster.delay.answers.set(value, origin);
-            part_idle(arguments, token, draft);
+            let why = "a meta manager waits for no more answers than it needs to decide";
+            part_without_effect(arguments, token, why, draft);
         }
-        "discard" => {
-            arguments.count(&what, 0, u32::MAX)?;
-            part_idle(arguments, token, draft);
-        }
-        "delnode" | "peer" => {
-            arguments.time(&what, between(0, LONG))?;
-            part_idle(arguments, token, draft);
-        }
+        "discard" | "delnode" | "peer" => spent(name, token, arguments, draft)?,
         _ => draft.unknown_option(arguments, token),
     }
+    Ok(())
+}
+
+/// What nothing hangs on any more.
+fn spent(
+    name: &str,
+    token: &Token,
+    arguments: &mut Arguments<'_>,
+    draft: &mut Draft<'_>,
+) -> Result<(), Fault> {
+    let what = format!("delay {name}");
+    let why = match name {
+        "discard" => {
+            arguments.count(&what, 0, u32::MAX)?;
+            "a message itself counts how often it was passed on, and real daemons do not use the number either"
+        }
+        "peer" => {
+            arguments.time(&what, between(0, LONG))?;
+            "no node is a peer any more"
+        }
+        _ => {
+            arguments.time(&what, between(0, LONG))?;
+            "a lost node goes with its place (drop)"
+        }
+    };
+    part_without_effect(arguments, token, why, draft);
     Ok(())
 }
 
@@ -167,7 +189,8 @@ fn sched_option(
         "tryhname" => {
             let value = arguments.count(&what, 0, 1)? == 1;
             draft.effective.cluster.sched.try_names.set(value, origin);
-            part_idle(arguments, token, draft);
+            let why = "a server that was tried is known by the name and the address that clients are sent to; none is looked up";
+            part_without_effect(arguments, token, why, draft);
         }
         "maxretries" => {
             let value = arguments.need("sched maxretries value")?;

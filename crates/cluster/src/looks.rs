@@ -1,0 +1,287 @@
+//! Look-ups at a file system that all servers share: how many begin in a second, how many wait, and which folders are known
+//! not to be there (`cms.dfs limit`, `qmax`, `mdhold`).
+//!
+//! Source: cms protocol 3, section "shared file systems". A real cmsd of 5.5.3 reads `limit` and `qmax` and does not pace by
+//! them; `mdhold` counts from when a folder was first missed, and a client's refresh does not override it.
+
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Folders that are known to be missing, at most; beyond, the oldest is forgotten.
+const FOLDERS_MAX: usize = 1 << 16;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What look-ups are bound to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LookRules {
+    /// So many begin in a second; `None`: all at once.
+    pub rate: Option<NonZeroU32>,
+    /// One after the other, evenly over the second, instead of as many at once after a pause.
+    pub even: bool,
+    /// So many wait for their turn.
+    pub queue_max: usize,
+    /// And so long, because whoever asked listens no longer.
+    pub wait_max: Duration,
+    /// How long a missing folder is remembered; zero: not at all.
+    pub missing_hold: Duration,
+}
+
+impl Default for LookRules {
+    /// Nothing is bound.
+    fn default() -> Self {
+        Self { rate: None, even: false, queue_max: 0, wait_max: Duration::MAX, missing_hold: Duration::ZERO }
+    }
+}
+
+/// What becomes of a look-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    /// It begins.
+    Now,
+    /// It waits: [`Looks::due`] gives it back.
+    Later,
+    /// Too many wait.
+    Refused,
+    /// The folder is missing, and so is the path.
+    Missing,
+}
+
+/// The look-ups of one node.
+#[derive(Debug, Default)]
+pub struct Looks {
+    rules: LookRules,
+    queue: VecDeque<Arc<[u8]>>,
+    /// When the next would begin if all were evenly spread.
+    next: Duration,
+    /// Until when missing folders are remembered.
+    missing: HashMap<Arc<[u8]>, Duration>,
+    /// The same, oldest first; some were forgotten or noted again since.
+    order: VecDeque<(Duration, Arc<[u8]>)>,
+}
+
+impl Looks {
+    /// Look-ups bound to these rules.
+    pub fn new(rules: LookRules) -> Self {
+        Self { rules, ..Self::default() }
+    }
+
+    /// Whether missing folders are to be found out.
+    pub const fn remembers(&self) -> bool {
+        !self.rules.missing_hold.is_zero()
+    }
+
+    /// A path is to be looked up.
+    pub fn want(&mut self, path: &[u8], now: Duration) -> Look {
+        if self.is_missing(path, now) {
+            return Look::Missing;
+        }
+        if self.queue.is_empty() && self.begin(now) {
+            return Look::Now;
+        }
+        let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
+        let turn = self.earliest().saturating_add(self.interval().saturating_mul(waiting));
+        if self.queue.len() >= self.rules.queue_max || turn.saturating_sub(now) > self.rules.wait_max {
+            return Look::Refused;
+        }
+        self.queue.push_back(Arc::from(path));
+        Look::Later
+    }
+
+    /// A look-up that may begin now, of those that wait. To be called until there is none.
+    pub fn due(&mut self, now: Duration) -> Option<Arc<[u8]>> {
+        if self.queue.is_empty() || !self.begin(now) {
+            return None;
+        }
+        self.queue.pop_front()
+    }
+
+    /// When [`Self::due`] has one.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        (!self.queue.is_empty()).then(|| self.earliest())
+    }
+
+    /// A folder was looked up and is not there.
+    pub fn missing(&mut self, folder: &[u8], now: Duration) {
+        while self.order.front().is_some_and(|(until, _)| *until <= now || self.order.len() >= FOLDERS_MAX) {
+            if let Some((until, folder)) = self.order.pop_front()
+                && self.missing.get(&folder) == Some(&until)
+            {
+                self.missing.remove(&folder);
+            }
+        }
+        if self.remembers() && !self.missing.contains_key(folder) {
+            let (until, folder) = (now.saturating_add(self.rules.missing_hold), Arc::<[u8]>::from(folder));
+            self.order.push_back((until, folder.clone()));
+            self.missing.insert(folder, until);
+        }
+    }
+
+    /// A path is there, as somebody says, and so is every folder that it is in.
+    pub fn appeared(&mut self, path: &[u8]) {
+        if !self.missing.is_empty() {
+            self.missing.remove(path);
+            for folder in folders(path) {
+                self.missing.remove(folder);
+            }
+        }
+    }
+
+    fn is_missing(&self, path: &[u8], now: Duration) -> bool {
+        !self.missing.is_empty()
+            && folders(path).any(|folder| self.missing.get(folder).is_some_and(|until| *until > now))
+    }
+
+    fn interval(&self) -> Duration {
+        self.rules.rate.map_or(Duration::ZERO, |rate| SECOND / rate.get())
+    }
+
+    /// When the next may begin: after a pause those of a whole second together, unless they are to be spread evenly.
+    fn earliest(&self) -> Duration {
+        let ahead = if self.rules.even { Duration::ZERO } else { SECOND.saturating_sub(self.interval()) };
+        self.next.saturating_sub(ahead)
+    }
+
+    fn begin(&mut self, now: Duration) -> bool {
+        let may = self.earliest() <= now;
+        if may {
+            self.next = self.next.max(now).saturating_add(self.interval());
+        }
+        may
+    }
+}
+
+/// The folder a path is in; `None` for the root.
+pub fn folder(path: &[u8]) -> Option<&[u8]> {
+    let slash = path.iter().rposition(|byte| *byte == b'/').filter(|_| path.len() > 1)?;
+    path.get(..slash.max(1))
+}
+
+/// The folder a path is in, the one that is in, and so on; the root is always there.
+fn folders(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(folder(path), |path| folder(path)).filter(|folder| folder.len() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn paced(rate: u32, even: bool, queue_max: usize) -> Looks {
+        Looks::new(LookRules { rate: NonZeroU32::new(rate), even, queue_max, ..LookRules::default() })
+    }
+
+    /// When each of `count` look-ups begins that are all wanted at once; how many are refused.
+    fn times(looks: &mut Looks, count: usize, now: Duration) -> (Vec<u64>, usize) {
+        let (mut begun, mut refused) = (Vec::new(), 0);
+        for number in 0..count {
+            match looks.want(format!("/f{number}").as_bytes(), now) {
+                Look::Now => begun.push(now),
+                Look::Refused => refused += 1,
+                Look::Later => {}
+                Look::Missing => panic!("nothing is missing"),
+            }
+        }
+        while let Some(due) = looks.next_deadline() {
+            assert!(looks.due(due - ms(1)).is_none(), "not before its time");
+            begun.push(due);
+            looks.due(due).unwrap();
+        }
+        (begun.iter().map(|time| u64::try_from(time.as_millis()).unwrap()).collect(), refused)
+    }
+
+    #[test]
+    fn without_a_rate_nothing_waits() {
+        let mut looks = Looks::default();
+        assert!((0..1000).all(|_| looks.want(b"/f", ms(5)) == Look::Now));
+        assert_eq!(looks.next_deadline(), None);
+    }
+
+    #[test]
+    fn as_many_a_second_as_the_rate_says() {
+        let (begun, refused) = times(&mut paced(5, false, 100), 9, ms(10_000));
+        let expected = [10_000, 10_000, 10_000, 10_000, 10_000, 10_200, 10_400, 10_600, 10_800];
+        assert_eq!(
+            (begun.as_slice(), refused),
+            (expected.as_slice(), 0),
+            "those of a second at once, then one by one"
+        );
+        let (begun, _) = times(&mut paced(5, true, 100), 4, ms(10_000));
+        assert_eq!(begun, [10_000, 10_200, 10_400, 10_600], "evenly");
+    }
+
+    #[test]
+    fn those_that_came_first_go_first() {
+        let mut looks = paced(1, true, 10);
+        assert_eq!(looks.want(b"/a", ms(0)), Look::Now);
+        assert_eq!(looks.want(b"/b", ms(0)), Look::Later);
+        // Its time has come, but another waits.
+        assert_eq!(looks.want(b"/c", ms(1500)), Look::Later);
+        assert_eq!(looks.due(ms(1500)).as_deref(), Some(b"/b".as_slice()));
+        assert_eq!(looks.due(ms(1500)), None);
+        assert_eq!(looks.due(ms(2500)).as_deref(), Some(b"/c".as_slice()));
+    }
+
+    #[test]
+    fn so_many_wait_and_no_longer_than_anybody_listens() {
+        let (begun, refused) = times(&mut paced(5, true, 3), 9, ms(0));
+        assert_eq!((begun.len(), refused), (4, 5));
+        let mut impatient = paced(5, true, 100);
+        impatient.rules.wait_max = ms(500);
+        let (begun, refused) = times(&mut impatient, 9, ms(0));
+        assert_eq!((begun.as_slice(), refused), ([0, 200, 400].as_slice(), 6));
+    }
+
+    #[test]
+    fn what_is_in_a_missing_folder_is_missing_for_the_time() {
+        let rules = LookRules { missing_hold: ms(6000), ..LookRules::default() };
+        let mut looks = Looks::new(rules);
+        looks.missing(b"/a/b", ms(1000));
+        assert_eq!(looks.want(b"/a/b/f", ms(2000)), Look::Missing);
+        assert_eq!(looks.want(b"/a/b/c/f", ms(2000)), Look::Missing, "also further below");
+        assert_eq!(looks.want(b"/a/b", ms(2000)), Look::Now, "it may be there by now");
+        assert_eq!(looks.want(b"/a/bc/f", ms(2000)), Look::Now);
+        looks.missing(b"/a/b", ms(5000));
+        assert_eq!(looks.want(b"/a/b/f", ms(6999)), Look::Missing);
+        assert_eq!(looks.want(b"/a/b/f", ms(7000)), Look::Now, "from when it was first missed");
+    }
+
+    #[test]
+    fn a_missing_folder_that_appears_is_not_missing() {
+        let rules = LookRules { missing_hold: ms(6000), ..LookRules::default() };
+        let mut looks = Looks::new(rules);
+        looks.missing(b"/a", ms(0));
+        looks.missing(b"/a/b", ms(0));
+        looks.missing(b"/c", ms(0));
+        looks.appeared(b"/a/b/f");
+        assert_eq!(looks.want(b"/a/b/g", ms(1)), Look::Now);
+        assert_eq!(looks.want(b"/c/g", ms(1)), Look::Missing);
+        looks.appeared(b"/c");
+        assert_eq!(looks.want(b"/c/g", ms(1)), Look::Now);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let rules = LookRules { missing_hold: ms(10_000), ..LookRules::default() };
+        let mut looks = Looks::new(rules);
+        for number in 0..FOLDERS_MAX + 10 {
+            looks.missing(format!("/d{number}").as_bytes(), ms(1));
+        }
+        assert!(looks.missing.len() <= FOLDERS_MAX && looks.order.len() <= FOLDERS_MAX);
+        assert_eq!(looks.want(b"/d0/f", ms(2)), Look::Now, "the oldest went");
+        looks.missing(b"/last", ms(20_000));
+        assert_eq!((looks.missing.len(), looks.order.len()), (1, 1), "what is over goes");
+    }
+
+    #[test]
+    fn folders_of_paths() {
+        assert_eq!(folder(b"/a/b/c"), Some(b"/a/b".as_slice()));
+        assert_eq!(folder(b"/a"), Some(b"/".as_slice()));
+        assert_eq!(folder(b"/"), None);
+        assert_eq!(folders(b"/a/b/c").count(), 2);
+    }
+}

@@ -1,0 +1,177 @@
+//! All servers see the same files, and so does this node: it looks itself.
+
+use super::*;
+use crate::resolve::Sight;
+
+const HERE: Sight = Sight::Here { pending: false };
+
+fn stage(servers: u8) -> Stage {
+    with_parents(servers, false)
+}
+
+fn with_parents(servers: u8, has_parents: bool) -> Stage {
+    let shared = SharedFiles { central: true, ..SharedFiles::default() };
+    Stage::with(cell(servers), Policy { shared: Some(shared), ..Policy::default() }, has_parents)
+}
+
+impl Stage {
+    /// What it wanted looked at since this was called last.
+    fn looks(&mut self) -> Vec<String> {
+        let mut paths = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::Look { path } => {
+                paths.push(String::from_utf8(path.to_vec()).unwrap());
+                false
+            }
+            _ => true,
+        });
+        paths
+    }
+
+    fn looked(&mut self, path: &str, sight: Sight) {
+        self.machine.looked(path.as_bytes(), sight, self.now, &mut self.actions);
+    }
+}
+
+#[test]
+fn it_looks_once_and_all_servers_have_it() {
+    let mut stage = stage(3);
+    assert_eq!((stage.read(1, "/f"), stage.read(2, "/f")), (None, None));
+    assert_eq!(stage.looks(), ["/f"], "once for all who wait");
+    assert_eq!(stage.asked(), SlotMask::EMPTY, "and nobody is asked");
+    stage.looked("/f", HERE);
+    assert_eq!(stage.answered().len(), 2);
+    let mut seen = SlotMask::EMPTY;
+    for token in 3..9 {
+        seen.insert(slot(sent_to(&stage.read(token, "/f").unwrap())));
+    }
+    assert_eq!(seen, mask(&[0, 1, 2]));
+    assert_eq!(stage.looks(), [""; 0]);
+    assert_eq!(stage.machine.stats().queries, 0);
+}
+
+#[test]
+fn what_is_missing_is_remembered_until_a_refresh_or_a_word() {
+    let mut stage = stage(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.looked("/f", Sight::NotHere);
+    assert_eq!(code(&stage.answer()), 1);
+    assert_eq!(code(&stage.read(2, "/f").unwrap()), 1, "remembered");
+    stage.looks();
+    let again = SelectOptions { refresh: true, ..SelectOptions::default() };
+    assert_eq!(stage.select(3, "/f", again, ""), None);
+    assert_eq!(stage.looks(), ["/f"]);
+    stage.looked("/f", Sight::NotHere);
+    stage.answer();
+    stage.have(1, "/f");
+    sent_to(&stage.read(4, "/f").unwrap());
+}
+
+#[test]
+fn a_file_that_is_made_is_its_makers_until_it_is_whole() {
+    let mut stage = stage(2);
+    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
+    stage.looked("/f", Sight::NotHere);
+    let maker = sent_to(&stage.answer());
+    assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), maker);
+    let again = SelectOptions { refresh: true, ..SelectOptions::default() };
+    for sight in [Sight::NotHere, Sight::Here { pending: true }] {
+        assert_eq!(stage.select(3, "/f", again, ""), Some(Answer::clone(&stage.read(4, "/f").unwrap())));
+        stage.looked("/f", sight);
+        assert_eq!(sent_to(&stage.read(5, "/f").unwrap()), maker, "{sight:?}");
+    }
+    stage.looks();
+    assert_eq!(stage.intend(6, "/g", Intent::Create), None);
+    stage.looked("/g", HERE);
+    assert_eq!(code(&stage.answer()), 14, "it exists");
+}
+
+#[test]
+fn what_cannot_be_told_is_asked_of_a_server() {
+    let mut stage = stage(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.looked("/f", Sight::Unknown);
+    let asked = stage.asked();
+    assert_eq!(asked.len(), 1, "one speaks for all");
+    stage.have(asked.lowest().unwrap().number(), "/f");
+    sent_to(&stage.answer());
+    stage.looks();
+    // The next time it looks itself again.
+    assert_eq!(stage.read(2, "/g"), None);
+    assert_eq!((stage.looks(), stage.asked()), (vec!["/g".to_owned()], SlotMask::EMPTY));
+}
+
+#[test]
+fn a_file_system_that_hangs_is_not_waited_for() {
+    let mut stage = stage(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.pass(4.9);
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    stage.pass(0.2);
+    let asked = stage.asked().lowest().unwrap().number();
+    // What it shows at last counts no more.
+    stage.looked("/f", Sight::NotHere);
+    assert_eq!(stage.answered(), []);
+    stage.have(asked, "/f");
+    sent_to(&stage.answer());
+}
+
+#[test]
+fn whom_it_has_no_time_for_comes_again() {
+    let mut stage = stage(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.looked("/f", Sight::Refused);
+    assert_eq!(stage.answer(), seconds(5));
+    assert_eq!(stage.asked(), SlotMask::EMPTY);
+    assert_eq!(stage.machine.stats().queries, 0);
+    stage.looks();
+    assert_eq!(stage.read(2, "/f"), None, "then it is looked at");
+    assert_eq!(stage.looks(), ["/f"]);
+}
+
+#[test]
+fn a_client_that_did_not_find_it_has_it_looked_at_again() {
+    let mut stage = stage(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.looked("/f", HERE);
+    let first = sent_to(&stage.answer());
+    stage.looks();
+    let tried = stage.machine.cell().child(slot(first)).unwrap().interfaces[0].host.to_string();
+    assert_eq!(stage.select(2, "/f", SelectOptions::default(), &tried), None);
+    assert_eq!(stage.looks(), ["/f"]);
+    stage.looked("/f", Sight::NotHere);
+    assert_eq!(code(&stage.answer()), 1);
+}
+
+#[test]
+fn parents_are_told_what_it_sees() {
+    let mut stage = with_parents(2, true);
+    let ask = StateAsk::default();
+    let reply = stage.machine.state(Token(1), b"/f", ask, stage.now, &mut stage.actions);
+    assert_eq!((reply, stage.looks()), (None, vec!["/f".to_owned()]));
+    stage.looked("/f", HERE);
+    let path: Arc<[u8]> = Arc::from(b"/f".as_slice());
+    assert_eq!(std::mem::take(&mut stage.actions), [Action::Announce { path, pending: false }]);
+    let reply = stage.machine.state(Token(2), b"/g", ask, stage.now, &mut stage.actions);
+    assert_eq!((reply, stage.looks()), (None, vec!["/g".to_owned()]));
+    stage.looked("/g", Sight::NotHere);
+    let path: Arc<[u8]> = Arc::from(b"/g".as_slice());
+    assert_eq!(stage.actions, [Action::Reply { token: Token(2), path, reply: StateReply::NotHere }]);
+}
+
+#[test]
+fn a_server_that_comes_meanwhile_sees_the_same() {
+    let mut stage = stage(2);
+    assert_eq!(stage.read(1, "/f"), None);
+    stage.machine.join(
+        slot(2),
+        server(2),
+        &Export::parse_list(b"w /").unwrap(),
+        stage.now,
+        &mut stage.actions,
+    );
+    assert_eq!(stage.looks(), ["/f"]);
+    stage.looked("/f", HERE);
+    sent_to(&stage.answer());
+    assert_eq!((stage.looks(), stage.asked()), (Vec::<String>::new(), SlotMask::EMPTY));
+}

@@ -1,0 +1,151 @@
+//! Servers that share one file system, and a manager that sees it too (`cms.dfs lookup central`).
+
+use crate::site::{Node, Site};
+use crate::wire_peer::Peer;
+use cluster::{LookRules, SharedFiles};
+use server::cluster::{Role, Settings};
+use std::num::NonZeroU32;
+use std::time::Duration;
+use wire::cms::flags::{HaveModifier, SelectOptions};
+use wire::cms::message::Have;
+use wire::cms::{Code, Message, StreamId};
+
+const READ: SelectOptions = SelectOptions::READ;
+
+fn sees_itself(settings: &mut Settings) {
+    settings.policy.shared = Some(SharedFiles { central: true, ..SharedFiles::default() });
+}
+
+/// A manager that looks itself, and a server as silent as a real one, which is asked in vain.
+fn manager_and_silent_server(site: &Site, rules: LookRules) -> (Node, Peer) {
+    let manager = site.node_with("shared", Role::Manager, &[], |settings| {
+        sees_itself(settings);
+        settings.looks = rules;
+    });
+    let server = Peer::server(&manager, "s-real@there x", 1095);
+    manager.has_children(1);
+    (manager, server)
+}
+
+#[test]
+fn the_manager_looks_itself_and_asks_nobody() {
+    let site = Site::new();
+    let (manager, _server) = manager_and_silent_server(&site, LookRules::default());
+    manager.put("/d/f", "");
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"/d/f");
+    assert_eq!(redirector.answer(), "127.0.0.1:1095");
+    redirector.select(2, b"/d/late");
+    assert_eq!(redirector.answer(), "error 1", "without waiting for the silence of the server");
+    manager.put("/d/late", "");
+    redirector.select(3, b"/d/late");
+    assert_eq!(redirector.answer(), "error 1", "remembered");
+    redirector.select_for(4, b"/d/late", READ | SelectOptions::REFRESH);
+    assert_eq!(redirector.answer(), "127.0.0.1:1095");
+}
+
+#[test]
+fn clients_make_read_and_remove_files_through_it() {
+    let site = Site::new();
+    // One name, so one folder.
+    let manager = site.node_with("shared", Role::Manager, &[], sees_itself);
+    let server = site.server_in("shared", "server", &[&manager]);
+    manager.has_children(1);
+    let mut client = manager.client();
+    assert_eq!(client.create("/new/file").unwrap(), server.port());
+    assert!(manager.has("/new/file"));
+    assert_eq!(client.size("/new/file").unwrap(), 0);
+    assert_eq!(client.create("/new/file").unwrap_err().0, crate::ITEM_EXISTS);
+    std::fs::write(manager.path("/new/beside"), "by hand").unwrap();
+    assert_eq!(client.read("/new/beside").unwrap(), "by hand");
+    client
+        .call(&client::xroot::request::Request::Rm(client::xroot::request::Rm { path: b"/new/file" }))
+        .unwrap();
+    assert_eq!(client.read("/new/file").unwrap_err().0, crate::NOT_FOUND);
+}
+
+#[test]
+fn names_in_a_missing_folder_are_missing_until_somebody_has_one() {
+    let site = Site::new();
+    let rules = LookRules { missing_hold: Duration::from_secs(3600), ..LookRules::default() };
+    let (manager, mut server) = manager_and_silent_server(&site, rules);
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"/gone/f");
+    assert_eq!(redirector.answer(), "error 1");
+    // The folder is looked at in its turn; when that is done, what is made there is not seen.
+    crate::site::until("the folder is known to be missing", || {
+        manager.put("/gone/g", "");
+        redirector.select_for(2, b"/gone/g", READ | SelectOptions::REFRESH);
+        let missing = redirector.answer() == "error 1";
+        std::fs::remove_dir_all(manager.path("/gone")).unwrap();
+        missing || {
+            redirector.select_for(3, b"/gone/f", READ | SelectOptions::REFRESH);
+            redirector.answer();
+            false
+        }
+    });
+    manager.put("/gone/g", "");
+    manager.put("/gone/h", "");
+    server.say(StreamId::NONE, Message::Have(Have { modifier: HaveModifier::ONLINE, path: b"/gone/g" }));
+    crate::site::until("the word of the server is heard", || {
+        redirector.select_for(4, b"/gone/h", READ | SelectOptions::REFRESH);
+        redirector.answer() == "127.0.0.1:1095"
+    });
+}
+
+#[test]
+fn look_ups_take_turns_and_too_many_are_told_to_come_again() {
+    let site = Site::new();
+    let (rate, wait_max) = (NonZeroU32::new(2), Duration::from_secs(60));
+    let rules = LookRules { rate, even: true, queue_max: 1, wait_max, ..LookRules::default() };
+    let (manager, _server) = manager_and_silent_server(&site, rules);
+    ["/a", "/b", "/c"].iter().for_each(|path| manager.put(path, ""));
+    let mut redirector = Peer::redirector(&manager);
+    for (number, path) in [(1, b"/a"), (2, b"/b"), (3, b"/c")] {
+        redirector.select_for(number, path, READ);
+    }
+    let answers = [(); 3].map(|()| redirector.answer());
+    assert_eq!(answers, ["127.0.0.1:1095", "wait 5", "127.0.0.1:1095"]);
+}
+
+#[test]
+fn a_server_answers_its_parents_at_the_pace_it_is_told() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let rules = LookRules {
+        rate: NonZeroU32::new(2),
+        queue_max: 10,
+        wait_max: site.silence,
+        even: true,
+        ..LookRules::default()
+    };
+    let server = site.node_with("server", Role::Server, &[&manager], |settings| settings.looks = rules);
+    manager.has_children(1);
+    ["/a", "/b", "/c"].iter().for_each(|path| server.put(path, path));
+    let mut redirector = Peer::redirector(&manager);
+    let begun = std::time::Instant::now();
+    for (number, path) in [(1, b"/a"), (2, b"/b"), (3, b"/c")] {
+        redirector.select_for(number, path, READ);
+    }
+    for _ in 0..3 {
+        assert_eq!(redirector.answer(), format!("127.0.0.1:{}", server.port()));
+    }
+    // Never earlier, however fast everything is.
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn what_it_cannot_tell_is_asked_of_a_server() {
+    let site = Site::new();
+    let (manager, mut server) = manager_and_silent_server(&site, LookRules::default());
+    // A link that leads to itself is neither there nor missing.
+    std::os::unix::fs::symlink("loop", manager.path("/loop")).unwrap();
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"/loop");
+    assert!(server.next_of(Code::STATE, |_| ()).is_some());
+    server.say(
+        StreamId::of_path(b"/loop"),
+        Message::Have(Have { modifier: HaveModifier::ONLINE, path: b"/loop" }),
+    );
+    assert_eq!(redirector.answer(), "127.0.0.1:1095");
+}
