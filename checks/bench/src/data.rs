@@ -4,6 +4,7 @@ use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -99,9 +100,14 @@ impl Data {
         Ok(data)
     }
 
+    /// The files belong to the servers' user, as those do that a server was given by clients: the kernel tells nobody else
+    /// which of their pages are in memory.
     fn generate(&self, path: &Path, options: &[&str]) -> anyhow::Result<()> {
         let mut command = Command::new(self.program());
         command.args(["bench", "gen"]).arg(path).args(options);
+        if let Some(user) = user()? {
+            command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+        }
         run(command, Duration::from_secs(600))?;
         Ok(())
     }
