@@ -4,8 +4,9 @@ use crate::checksum::stored;
 use crate::config::CLIENT_MODE_BITS;
 use crate::describe;
 use crate::file_system::{done, on_pool};
+use crate::persist::Claim;
 use crate::shared::{Shared, errno, is_read_only, unable};
-use base::Error;
+use base::{Error, LogicalPath};
 use std::sync::Arc;
 use vfs::{ReplyTo, Started, Target, Value};
 
@@ -72,6 +73,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         if target.path != path {
             shared.metadata(&target.path, "remove")?;
         }
+        let _claim = claim(shared, "remove", &target.path, &[&path])?;
         let pending = shared.persist.number_at(&path);
         let removed = match shared.backend.remove_file(&path) {
             Err(error) if error.raw_os_error() == Some(errno::IS_A_DIRECTORY) => {
@@ -88,6 +90,16 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         shared.persist.forget(pending);
         Ok(Value::Nothing)
     })
+}
+
+/// Keeps others from changing these names meanwhile.
+fn claim<'a>(
+    shared: &'a Shared,
+    verb: &str,
+    path: &LogicalPath,
+    names: &[&LogicalPath],
+) -> Result<Claim<'a>, Error> {
+    shared.persist.claim(names).ok_or_else(|| unable(verb, path, errno::TEXT_BUSY))
 }
 
 /// Renames. An existing file is replaced, missing parents of the new name are created.
@@ -111,6 +123,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         }
         let parents = Some(shared.config.mode_of_directory(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
+        let _claim = claim(shared, "rename", &from.path, &[&old, &new])?;
         let moving = shared.persist.moving(&old, &new).map_err(fail)?;
         let above = shared.missing_above(&new);
         let replaced = shared.persist.number_at(&new).filter(|_| old != new);
@@ -120,7 +133,6 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         }
         shared.persist.moved(moving, renamed.is_ok());
         renamed?;
-        shared.persist.stragglers(&old, &new, shared.backend.as_ref());
         shared.locks.disturb(&old);
         shared.locks.disturb(&new);
         if old != new {
@@ -141,9 +153,10 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
         return done(Err(error));
     }
     on_pool(shared, target, reply, move |shared, target| {
+        let path = target.path.without_slash();
+        let _claim = claim(shared, "change", &target.path, &[&path])?;
         let metadata = shared.metadata(&target.path, "stat")?;
         let mode = mode & CLIENT_MODE_BITS;
-        let path = target.path.without_slash();
         // The mark of a file that is not yet whole must survive a change of its mode.
         let pending = describe::is_pending(&metadata);
         let kept = if pending { describe::MODE_PENDING } else { 0 };

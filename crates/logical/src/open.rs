@@ -225,6 +225,10 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
     if plan.path != plan.plain {
         return Answer::Error(slash_error(shared, plan));
     }
+    let claim = if plan.write { shared.persist.claim(&[&plan.plain]) } else { None };
+    if plan.write && claim.is_none() {
+        return Answer::Wait { seconds: 1, text: String::new() };
+    }
     let lock = match lock(shared, plan) {
         Ok(lock) => lock,
         Err(error) => return Answer::Error(error),

@@ -234,6 +234,61 @@ fn names_may_change_while_a_file_is_pending() {
     assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"whole"[..]));
 }
 
+/// While a creator is between its word that a file will be here and the file, nothing else may happen to the name: what became of
+/// the file that was there before would be taken for what became of the new one.
+#[test]
+fn a_name_is_not_changed_while_a_file_is_being_made_there() {
+    let rename = |from: &str, to: &str| Operation::Rename { from: target(from), to: target(to) };
+    let changes: [(&str, Operation); 5] = [
+        ("removed", Operation::Remove(target("/data/d/f"))),
+        ("renamed", rename("/data/d/f", "/data/g")),
+        ("replaced", rename("/data/other", "/data/d/f")),
+        ("moved with its folder", rename("/data/d", "/data/e")),
+        ("changed", Operation::ChangeMode { target: target("/data/d/f"), mode: 0o600 }),
+    ];
+    for (what, change) in changes {
+        let server = Server::new();
+        server.memory.put("/data/d/f", b"old");
+        server.memory.put("/data/other", b"other");
+        server.memory.faults().hold("open");
+        let creator = server.open("/data/d/f", posc(replacing()));
+        server.memory.faults().wait_for_held("open", 1);
+        let refused = server.call(change).refusal();
+        assert!(refused.1.ends_with("text file busy"), "{what}: {refused:?}");
+        server.memory.faults().release("open");
+        let file = creator.file();
+        assert!(!is_whole(&server, "/data/d/f"), "{what}");
+        server.close(&file).done();
+        assert!(is_whole(&server, "/data/d/f"), "{what}");
+        assert_eq!(server.logical.status(), logical::Status::default(), "{what}");
+    }
+}
+
+/// A creator that comes to a name that is being changed asks again, and finds what became of it.
+#[test]
+fn a_file_is_not_made_where_a_name_is_being_changed() {
+    for kind in ["remove", "rename", "set_mode"] {
+        let server = Server::new();
+        server.memory.put("/data/f", b"old");
+        server.memory.faults().hold(kind);
+        let change = server.call(match kind {
+            "remove" => Operation::Remove(target("/data/f")),
+            "rename" => Operation::Rename { from: target("/data/f"), to: target("/data/g") },
+            _ => Operation::ChangeMode { target: target("/data/f"), mode: 0o600 },
+        });
+        server.memory.faults().wait_for_held(kind, 1);
+        assert_eq!(waits(&server, "/data/f", posc(replacing())).0, 1, "{kind}");
+        server.memory.faults().release(kind);
+        change.done();
+        let file = server.open("/data/f", posc(replacing())).file();
+        server.abandon(&file).done();
+        server.after(601);
+        assert_eq!(server.memory.content("/data/f"), None, "{kind}");
+        let moved = (kind == "rename").then_some(&b"old"[..]);
+        assert_eq!(server.memory.content("/data/g").as_deref(), moved, "{kind}");
+    }
+}
+
 #[test]
 fn removing_and_changing_the_mode_of_a_pending_file() {
     let server = Server::new();

@@ -7,6 +7,7 @@
 //! The order of steps makes every crash harmless: the journal knows of a file before it exists, and a file loses its mark
 //! before the journal forgets it. A journal record without a marked file means nothing.
 
+mod claim;
 mod log;
 
 use crate::config::{Persist as Config, PersistMode};
@@ -14,6 +15,8 @@ use crate::describe;
 use crate::journal::JournalFolder;
 use crate::shared::errno;
 use base::{Clock, Identity, LogicalPath};
+pub(crate) use claim::Claim;
+use claim::Claims;
 use log::Log;
 pub(crate) use log::Record;
 use std::collections::HashMap;
@@ -103,6 +106,7 @@ pub(crate) struct Persist {
     table: Mutex<Table>,
     /// Files in the table, so that the many opens while there is none pass without its lock.
     count: AtomicUsize,
+    claims: Claims,
     /// Locked on pool threads only: its holder may wait for a disk.
     log: Mutex<Log>,
 }
@@ -136,7 +140,8 @@ impl Persist {
         }
         log.rewrite(|record| table.files.contains_key(&record.number))?;
         let count = AtomicUsize::new(table.files.len());
-        Ok(Self { config, clock, table: Mutex::new(table), count, log: Mutex::new(log) })
+        let (table, log, claims) = (Mutex::new(table), Mutex::new(log), Claims::default());
+        Ok(Self { config, clock, table, count, claims, log })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -159,6 +164,12 @@ impl Persist {
     /// Is this path pending? Never blocks.
     pub(crate) fn is_pending(&self, path: &LogicalPath) -> bool {
         self.count() > 0 && self.table().at(path).is_some()
+    }
+
+    /// Keeps others from changing what lies at these paths and below them, and what is known of it. To be held by whoever opens
+    /// to write, removes, renames or changes a mode; `None` if others do not let go of them. Blocks.
+    pub(crate) fn claim(&self, paths: &[&LogicalPath]) -> Option<Claim<'_>> {
+        self.claims.claim(paths)
     }
 
     /// Is a file that is opened so to persist only on successful close?
@@ -370,7 +381,17 @@ impl Persist {
 
     /// Removes a doomed file, if what lies there is still marked; where it lay, if it is gone now. Blocks.
     pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) -> Option<LogicalPath> {
-        let path = self.path_of(ticket)?;
+        let (path, _claim) = loop {
+            let path = self.path_of(ticket)?;
+            let Some(claim) = self.claim(&[&path]) else {
+                self.removal_failed(ticket.number);
+                return None;
+            };
+            // It may have been renamed meanwhile.
+            if self.path_of(ticket)? == path {
+                break (path, claim);
+            }
+        };
         let removed = match backend.stat(&path) {
             Ok(metadata) if describe::is_pending(&metadata) => backend.remove_file(&path),
             Ok(_) => Ok(()),
@@ -462,22 +483,6 @@ impl Persist {
                 _ => record.path,
             };
             self.place(record.number, path);
-        }
-    }
-
-    /// After a rename, those that became pending below `from` while it was under way and were moved by it. Blocks.
-    pub(crate) fn stragglers(&self, from: &LogicalPath, to: &LogicalPath, backend: &dyn Backend) {
-        for record in self.below(from) {
-            let gone = |path: &LogicalPath| {
-                backend.stat(path).is_err_and(|error| error.raw_os_error() == Some(errno::NOT_FOUND))
-            };
-            let rest = record.path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
-            if let Ok(new) = LogicalPath::parse(&[to.as_bytes(), rest].concat())
-                && gone(&record.path)
-                && may_be_marked(backend, &new)
-            {
-                self.place(record.number, new);
-            }
         }
     }
 
