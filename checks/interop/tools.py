@@ -79,8 +79,9 @@ def xrdfs(server, *words, input=None, cwd=None, program=XRDFS, **environment):
 
 
 def refused_checksum(server, *paths):
-    """The refusal of the real server may overtake the news that its answer comes later: then its client waits in vain, and so
-    does whoever asks for the same path again. It is asked for the next path then; ours gets one attempt."""
+    """The refusal of the real server may overtake the news that its answer comes later: then it is never sent, its client waits
+    in vain, and so does whoever asks for the same path again (3 to 14 in 1,000 folders; of thousands of small files none). It is
+    asked for the next path then; ours gets one attempt."""
     for path in paths if server.kind == "theirs" else paths[:1]:
         result = xrdfs(server, "query", "checksum", path, XRD_REQUESTTIMEOUT="10", XRD_TIMEOUTRESOLUTION="1")
         if "expired" not in result.all:

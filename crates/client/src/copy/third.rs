@@ -1,7 +1,7 @@
 //! Copies from server to server: the target's server fetches, we introduce both to each other and wait.
 //!
-//! The source is opened for a look, then the target with the key of the rendezvous; the first sync starts the job, the
-//! source is told who will come, and the second sync is answered when the job is done.
+//! The source is opened for a look, then the target with the key of the rendezvous; the source is told who will come, the
+//! first sync starts the job or makes it ready, and the second is answered when it is done.
 //! Source: xroot protocol 5.2.0, section 4.3.
 
 use std::fmt::Write;
@@ -257,9 +257,12 @@ async fn able(client: &Client, url: &Url, side: Side) -> Result<(), CopyError> {
     Err(CopyError::Usage(text))
 }
 
-/// Starts the job, introduces the servers, and waits.
+/// Introduces the servers, starts the job, and waits.
+///
+/// Real destinations start at the first sync, and a real source to which the fetching one and our permission come at the
+/// same moment may not see that they belong together: it lets both wait until their time is over. So the source has
+/// answered before anybody can come.
 async fn meet(client: &Client, file: &File, seen: &Seen, key: &str, watch: &Watch) -> Result<(), CopyError> {
-    file.sync().await.map_err(CopyError::target)?;
     let who = file.location().host;
     let url = with_cgi(&seen.at, &format!("tpc.dst={who}&tpc.key={key}&tpc.stage=copy"));
     // The handle is the permission: it is held until the end.
@@ -275,8 +278,12 @@ async fn meet(client: &Client, file: &File, seen: &Seen, key: &str, watch: &Watc
             }
         }
     };
+    let copied = async {
+        file.sync().await?;
+        file.sync().await
+    };
     let result = tokio::select! {
-        result = file.sync() => result.map_err(CopyError::target),
+        result = copied => result.map_err(CopyError::target),
         () = looking => Ok(()),
     };
     permission.close().await.ok();

@@ -1,0 +1,67 @@
+//! Third-party copies: the source knows who will come before the destination is told to go.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::copy::{Copier, CopyJob, CopyOptions, Place, ThirdParty, Watch};
+use support::{Act, Asked, Fake, SERVER, client, ok, opened, stat_text};
+use tokio::sync::oneshot;
+use wire::xroot::RequestCode;
+
+fn about(asked: &Asked) -> Act {
+    match asked.code() {
+        RequestCode::STAT => ok(asked, &stat_text(4)),
+        RequestCode::QUERY => ok(asked, b"1\n1\n\0"),
+        RequestCode::OPEN => opened(asked, 7, 4),
+        _ => ok(asked, b""),
+    }
+}
+
+/// A real source forgets one of both when the grant and the destination's program come at the same moment, and a real
+/// destination starts its program at the first sync: so nothing is synced before the source has answered the grant.
+#[tokio::test]
+async fn nothing_is_synced_before_the_source_has_granted_it() {
+    let ((asks, asked), (answer, told)) = (oneshot::channel(), oneshot::channel());
+    let granted = Arc::new(AtomicBool::new(false));
+    let mut gate = Some((asks, told));
+    let source = Fake::start(SERVER, move |asked| {
+        let act = about(asked);
+        let grants = asked.code() == RequestCode::OPEN && asked.text().contains("tpc.dst=");
+        match gate.take_if(|_| grants) {
+            Some((asks, told)) => {
+                asks.send(()).unwrap();
+                act.when(told)
+            }
+            None => act,
+        }
+    })
+    .await;
+    let (known, early) = (granted.clone(), Arc::new(AtomicBool::new(false)));
+    let seen = early.clone();
+    let target = Fake::start(SERVER, move |asked| {
+        if asked.code() == RequestCode::SYNC && !known.load(Ordering::SeqCst) {
+            seen.store(true, Ordering::SeqCst);
+        }
+        about(asked)
+    })
+    .await;
+    let client = client(&[]);
+    let mut options = CopyOptions::of(client.settings());
+    options.third_party = ThirdParty::Only;
+    let places = (Place::Remote(source.url("/old")), Place::Remote(target.url("/new")));
+    let job = CopyJob { source: places.0, target: places.1, size: None };
+    let grant = async {
+        asked.await.unwrap();
+        granted.store(true, Ordering::SeqCst);
+        answer.send(()).unwrap();
+    };
+    let (copier, watch) = (Copier::new(&client), Watch::default());
+    let (copied, ()) = tokio::join!(copier.copy(&job, &options, &watch), grant);
+    assert!(copied.unwrap().third_party);
+    assert_eq!(target.count(RequestCode::SYNC), 2);
+    assert!(!early.load(Ordering::SeqCst), "synced too early");
+}
