@@ -66,12 +66,8 @@ impl Handle {
             }
         };
         let pool = self.0.file.pool().clone();
-        // A full pool must not keep a lock for ever: then it happens here.
-        let on_pool = move || {
-            if let Err(job) = pool.run(Box::new(release)) {
-                job();
-            }
-        };
+        // A full pool must not keep a lock for ever, nor this thread, which may be a loop.
+        let on_pool = move || pool.run_surely(Box::new(release));
         if flight.count > 0 {
             flight.then = Some(Box::new(on_pool));
         } else {

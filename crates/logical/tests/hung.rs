@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use storage::faulty::{Call as Asked, Fault, Gate, Rule};
-use storage::{Backend, Faulty, Pool};
+use storage::{Backend, Faulty, Pool, QUEUED_JOBS_MAX};
 use support::memory::POOL_THREADS;
 use support::{Call, Server, creating, path, reading, replacing, target, updating};
 use vfs::{Answer, AttributeWork, ListDetail, LocateOptions, Operation, PrepareRequest, Value};
@@ -182,6 +182,41 @@ fn listings_wait_only_for_names_that_lead_there() {
         assert_eq!((names.len(), described), (all, all));
     }
     while server.logical.status().scans > 0 {
+        std::thread::yield_now();
+    }
+}
+
+/// More waits for the file system than its pool takes. Whoever closes a file there, or vanishes, is still not waited for: both
+/// are done on the loops of connections.
+#[test]
+fn a_file_is_let_go_on_no_loop_however_much_waits_for_its_disk() {
+    let (gate, pool) = (Gate::new(), Pool::new("hung", 1));
+    let hung = path("/data/hung");
+    let server = Server::over(
+        |_| {},
+        |memory| {
+            let faulty = Faulty::new(memory).with_link(&hung, pool.clone());
+            faulty
+                .rules()
+                .add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&path("/data/hung/1")));
+            Arc::new(faulty) as Arc<dyn Backend>
+        },
+    );
+    server.memory.put("/data/hung/1", b"1");
+    let persist = || vfs::OpenRequest { posc: true, ..creating() };
+    let files = ["/data/hung/closed", "/data/hung/left"].map(|name| server.open(name, persist()).file());
+    let first = server.stat("/data/hung/1");
+    gate.wait_for(1);
+    while pool.run(Box::new(|| {})).is_ok() {}
+    assert_eq!(pool.queued(), QUEUED_JOBS_MAX);
+    let closed = server.close(&files[0]);
+    drop(files);
+    assert!(!closed.was_on_the_spot());
+    assert_eq!(server.logical.status().open_files, 2, "nothing was done on this thread");
+    gate.open();
+    closed.done();
+    first.stat();
+    while server.logical.status().open_files > 0 {
         std::thread::yield_now();
     }
 }

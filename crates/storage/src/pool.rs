@@ -7,7 +7,7 @@
 //! ([`Pool::take_over`]): the thread goes along where it is welcome, and counts as one of the other pool's meanwhile, so that
 //! this one may have another in its place.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -42,9 +42,15 @@ struct State {
 thread_local! {
     /// The pool whose thread this is, as long as it is not with another one.
     static HOME: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
+    /// The address of the pool whose jobs this thread runs.
+    static AT: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Shared {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// A panicking job is caught before it could poison the lock; going on is right in any case.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -72,6 +78,7 @@ impl Shared {
     /// Runs a job on a thread of another pool that counts as one of these, and whatever else waits here by now: there may be no
     /// other thread to do it.
     fn host(&self, job: Job) {
+        let before = AT.replace(self.address());
         let mut next = Some(job);
         while let Some(job) = next {
             self.guard(job);
@@ -81,6 +88,7 @@ impl Shared {
                 state.threads -= 1;
             }
         }
+        AT.set(before);
     }
 
     /// A panic ends the job, whose reply answers when it is dropped; the thread goes on.
@@ -105,8 +113,20 @@ impl Pool {
 
     /// Queues a job; gives it back when the queue is full or no thread can be had.
     pub fn run(&self, job: Job) -> Result<(), Job> {
+        self.queue(job, QUEUED_JOBS_MAX)
+    }
+
+    /// Queues a job that cannot be refused because it lets go of something: there is one for each open file at most.
+    /// If no thread can be had, it is done here.
+    pub fn run_surely(&self, job: Job) {
+        if let Err(job) = self.queue(job, usize::MAX) {
+            self.guard(job);
+        }
+    }
+
+    fn queue(&self, job: Job, most: usize) -> Result<(), Job> {
         let mut state = self.shared.lock();
-        if state.jobs.len() >= QUEUED_JOBS_MAX {
+        if state.jobs.len() >= most {
             return Err(job);
         }
         state.jobs.push_back(job);
@@ -156,6 +176,11 @@ impl Pool {
         self.shared.lock().jobs.len()
     }
 
+    /// Does this thread run one of its jobs? Then it is not to wait for another: all threads may be here.
+    pub(crate) fn is_here(&self) -> bool {
+        AT.get() == self.shared.address()
+    }
+
     /// Would a job be given back?
     pub(crate) fn is_full(&self) -> bool {
         self.queued() >= QUEUED_JOBS_MAX
@@ -176,6 +201,7 @@ impl Drop for Pool {
 
 fn serve(shared: &Arc<Shared>) {
     HOME.set(Some(shared.clone()));
+    AT.set(shared.address());
     let mut state = shared.lock();
     loop {
         if state.threads > shared.threads_max {
@@ -277,6 +303,37 @@ mod tests {
         // Nor does one that is of no pool.
         assert!(b.take_over(Box::new(move || name(&tell))).is_ok());
         assert_eq!(told.recv().unwrap(), "b");
+    }
+
+    #[test]
+    fn a_thread_knows_whose_jobs_it_runs() {
+        let (own, other) = (Pool::new("own", 1), Pool::new("other", 1));
+        let (tell, told) = mpsc::channel();
+        let here = |tell: &mpsc::Sender<_>| {
+            let (tell, pools) = (tell.clone(), [own.clone(), other.clone()]);
+            Box::new(move || tell.send(pools.each_ref().map(|pool| pool.is_here())).unwrap()) as Job
+        };
+        here(&tell)();
+        assert!(own.run(handing(&other, here(&tell))).is_ok());
+        let known = [told.recv().unwrap(), told.recv().unwrap()];
+        // The same thread, or another in its place.
+        assert!(own.run(here(&tell)).is_ok());
+        assert_eq!((known, told.recv().unwrap()), ([[false, false], [false, true]], [true, false]));
+    }
+
+    #[test]
+    fn what_lets_go_is_queued_however_full_a_pool_is() {
+        let pool = Pool::new("test", 1);
+        let (begun, begins) = mpsc::channel();
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        assert!(pool.run(waiting(&begun, "first", &gate)).is_ok());
+        assert_eq!(begins.recv(), Ok("first"));
+        while pool.run(Box::new(|| {})).is_ok() {}
+        pool.run_surely(waiting(&begun, "last", &gate));
+        assert_eq!((pool.queued(), begins.try_recv().is_err()), (QUEUED_JOBS_MAX + 1, true));
+        drop(closed);
+        assert_eq!(begins.recv(), Ok("last"));
     }
 
     #[test]

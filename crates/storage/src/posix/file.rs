@@ -62,8 +62,8 @@ impl Drop for File {
         // SAFETY: it is taken here alone, and nothing can use it any more.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if !self.volume.is_near() {
-            // To close a file may ask those behind a network. Where no more can wait for that, it is closed here.
-            drop(self.volume.pool.run(Box::new(move || drop(fd))));
+            // To close a file may ask those behind a network.
+            self.volume.pool.run_surely(Box::new(move || drop(fd)));
         }
     }
 }

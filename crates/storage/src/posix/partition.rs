@@ -111,7 +111,8 @@ impl Partition {
     }
 
     /// How much room there is, not older than `age`; `None` if the file system does not say in time. It is asked on its own
-    /// pool, so one that hangs holds up nobody for longer, and those who come later not at all.
+    /// pool, so one that hangs holds up nobody for longer, and those who come later not at all. Who is a thread of that pool asks
+    /// itself: the others may all be waiting for the answer too.
     pub(super) fn figures(self: &Arc<Self>, age: Duration) -> Option<Usage> {
         let mut figures = self.lock();
         if figures.taken.elapsed() < age {
@@ -119,6 +120,12 @@ impl Partition {
         }
         match figures.asked {
             Some(asked) if asked.elapsed() > FIGURES_WAIT => return None,
+            _ if self.volume.pool.is_here() => {
+                figures.asked.get_or_insert_with(Instant::now);
+                drop(figures);
+                self.take();
+                return Some(self.lock().usage);
+            }
             Some(_) => {}
             None => {
                 figures.asked = Some(Instant::now());
@@ -150,5 +157,43 @@ impl Partition {
         let mut figures = self.lock();
         figures.usage.free = figures.usage.free.saturating_sub(bytes);
         figures.usage.largest_free = figures.usage.largest_free.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::POOL_THREADS_MAX;
+    use super::*;
+    use base::LogicalPath;
+    use std::sync::{Barrier, mpsc};
+
+    fn partition() -> Arc<Partition> {
+        let folder = std::env::temp_dir();
+        let root = std::fs::File::open(&folder).unwrap();
+        let volumes = Volumes::new(&folder, &root, vec![LogicalPath::root()], false).unwrap();
+        let space =
+            config::Space { name: "public".into(), path: folder.clone(), wildcard: false, mount_check: None };
+        let partition = Arc::new(Partition::new(&space, &folder, &volumes).unwrap());
+        let old = Instant::now().checked_sub(FIGURES_AGE_MAX);
+        partition.lock().taken = old.unwrap();
+        partition
+    }
+
+    /// Names and data lie on one disk, and the figures are old when many files are made there at once.
+    #[test]
+    fn all_threads_of_a_disk_may_ask_for_its_room() {
+        let partition = partition();
+        let (tell, told) = mpsc::channel();
+        let meeting = Arc::new(Barrier::new(POOL_THREADS_MAX));
+        for _ in 0..POOL_THREADS_MAX {
+            let (tell, meeting, asked) = (tell.clone(), meeting.clone(), partition.clone());
+            let job = move || {
+                meeting.wait();
+                tell.send(asked.figures(FIGURES_AGE_MAX).is_some()).unwrap();
+            };
+            assert!(partition.volume.pool.run(Box::new(job)).is_ok());
+        }
+        drop(tell);
+        assert_eq!(told.iter().filter(|known| *known).count(), POOL_THREADS_MAX);
     }
 }
