@@ -4,7 +4,7 @@ use crate::checksum::stored;
 use crate::config::CLIENT_MODE_BITS;
 use crate::describe;
 use crate::file_system::{done, on_pool};
-use crate::persist::Claim;
+use crate::persist::{Claim, Scope};
 use crate::shared::{Shared, errno, is_read_only, unable};
 use base::{Error, LogicalPath};
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         if target.path != path {
             shared.metadata(&target.path, "remove")?;
         }
-        let _claim = claim(shared, "remove", &target.path, &[&path])?;
+        let _claim = claim(shared, "remove", &target.path, &[&path], Scope::Name)?;
         let pending = shared.persist.number_at(&path);
         let removed = match shared.backend.remove_file(&path) {
             Err(error) if error.raw_os_error() == Some(errno::IS_A_DIRECTORY) => {
@@ -98,8 +98,9 @@ fn claim<'a>(
     verb: &str,
     path: &LogicalPath,
     names: &[&LogicalPath],
+    scope: Scope,
 ) -> Result<Claim<'a>, Error> {
-    shared.persist.claim(names).ok_or_else(|| unable(verb, path, errno::TEXT_BUSY))
+    shared.persist.claim(names, scope).ok_or_else(|| unable(verb, path, errno::TEXT_BUSY))
 }
 
 /// Renames. An existing file is replaced, missing parents of the new name are created.
@@ -123,7 +124,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         }
         let parents = Some(shared.config.mode_of_directory(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
-        let _claim = claim(shared, "rename", &from.path, &[&old, &new])?;
+        let _claim = claim(shared, "rename", &from.path, &[&old, &new], Scope::Tree)?;
         let moving = shared.persist.moving(&old, &new).map_err(fail)?;
         let above = shared.missing_above(&new);
         let replaced = shared.persist.number_at(&new).filter(|_| old != new);
@@ -154,7 +155,7 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
     }
     on_pool(shared, target, reply, move |shared, target| {
         let path = target.path.without_slash();
-        let _claim = claim(shared, "change", &target.path, &[&path])?;
+        let _claim = claim(shared, "change", &target.path, &[&path], Scope::Name)?;
         let metadata = shared.metadata(&target.path, "stat")?;
         let mode = mode & CLIENT_MODE_BITS;
         // The mark of a file that is not yet whole must survive a change of its mode.

@@ -10,7 +10,7 @@ use crate::handle::Handle;
 use crate::job;
 use crate::lock::LockTicket;
 use crate::open_file::NewFile;
-use crate::persist::{Admission, Ticket};
+use crate::persist::{Admission, Scope, Ticket};
 use crate::shared::{Shared, errno, is_read_only, os, unable};
 use crate::third_party::{self, Copy, Offer, Pull, Role};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
@@ -225,7 +225,7 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
     if plan.path != plan.plain {
         return Answer::Error(slash_error(shared, plan));
     }
-    let claim = if plan.write { shared.persist.claim(&[&plan.plain]) } else { None };
+    let claim = if plan.write { shared.persist.claim(&[&plan.plain], Scope::Name) } else { None };
     if plan.write && claim.is_none() {
         return Answer::Wait { seconds: 1, text: String::new() };
     }

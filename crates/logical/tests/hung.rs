@@ -220,3 +220,14 @@ fn a_file_is_let_go_on_no_loop_however_much_waits_for_its_disk() {
         std::thread::yield_now();
     }
 }
+
+/// The folder of a file that is being made on a disk that hangs is as it was for everybody else.
+#[test]
+fn a_folder_can_be_changed_while_a_name_in_it_hangs() {
+    let (server, gate) = server(HUNG_THREADS);
+    let creator = server.open("/data/hung/new", creating());
+    gate.wait_for(1);
+    server.call(Operation::ChangeMode { target: target("/data"), mode: 0o700 }).done();
+    gate.open();
+    creator.file();
+}

@@ -15,8 +15,8 @@ use crate::describe;
 use crate::journal::JournalFolder;
 use crate::shared::errno;
 use base::{Clock, Identity, LogicalPath};
-pub(crate) use claim::Claim;
 use claim::Claims;
+pub(crate) use claim::{Claim, Scope};
 use log::Log;
 pub(crate) use log::Record;
 use std::collections::HashMap;
@@ -166,10 +166,10 @@ impl Persist {
         self.count() > 0 && self.table().at(path).is_some()
     }
 
-    /// Keeps others from changing what lies at these paths and below them, and what is known of it. To be held by whoever opens
-    /// to write, removes, renames or changes a mode; `None` if others do not let go of them. Blocks.
-    pub(crate) fn claim(&self, paths: &[&LogicalPath]) -> Option<Claim<'_>> {
-        self.claims.claim(paths)
+    /// Keeps others from changing what lies at these paths, and what is known of it. To be held by whoever opens to write, removes,
+    /// renames or changes a mode; `None` if others do not let go of them. Blocks.
+    pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Claim<'_>> {
+        self.claims.claim(paths, scope)
     }
 
     /// Is a file that is opened so to persist only on successful close?
@@ -383,7 +383,7 @@ impl Persist {
     pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) -> Option<LogicalPath> {
         let (path, _claim) = loop {
             let path = self.path_of(ticket)?;
-            let Some(claim) = self.claim(&[&path]) else {
+            let Some(claim) = self.claim(&[&path], Scope::Name) else {
                 self.removal_failed(ticket.number);
                 return None;
             };
