@@ -40,6 +40,13 @@ class Frozen:
 
     def freeze(self):
         self.process.send_signal(signal.SIGSTOP)
+        self.wait_until_frozen()
+
+    def freeze_at_removal(self):
+        """Freezes when it is asked to remove a file; `wait_until_frozen` waits for that."""
+        (self.work / "stop").touch()
+
+    def wait_until_frozen(self):
         while "T (stopped)" not in Path(f"/proc/{self.process.pid}/status").read_text():
             time.sleep(0.01)
 
@@ -144,6 +151,8 @@ class Disk:
             return self.create(node, user, group, body)
         if code == MKDIR:
             return self.make_directory(node, user, group, body)
+        if code == UNLINK and os.path.exists(f"{self.backing}/../stop"):
+            os.kill(os.getpid(), signal.SIGSTOP)
         if code in (UNLINK, RMDIR):
             (os.unlink if code == UNLINK else os.rmdir)(self.at(node, body))
             return b""

@@ -143,3 +143,24 @@ def test_files_on_a_disk_that_hangs(site, disk):
     served(site)
     for client in clients:
         client.close_socket()
+
+
+def test_names_on_a_disk_that_hangs_where_others_lie_on_partitions(disk, well):
+    """It is mounted among the names."""
+    (disk.backing / "file").write_text("content")
+    (disk.work / "well").mkdir()
+    peers.give(disk.work / "well")
+    settings = f"{peers.SETTINGS}oss.space well {well}\noss.space well assign /well\n"
+    with peers.Ours(settings=settings, tree=disk.work) as server:
+        with raw.Connection(server) as client:
+            client.write(client.create("/well/file"), 0, b"content")
+            assert client.stat("/mount/file")[1] == "7"
+        with raw.Connection(server) as client:
+            disk.freeze_at_removal()
+            removal = client.start(raw.RM, bytes(16), b"/mount/file")
+            disk.wait_until_frozen()
+            try:
+                served(server)
+            finally:
+                disk.thaw()
+            answered([(client, removal)], raw.OK)

@@ -272,7 +272,7 @@ impl Backend for Posix {
             return Ok(rustix::fs::unlinkat(&parent, name, AtFlags::empty())?);
         };
         let data = {
-            let _changing = spaces.changing();
+            let _changing = self.volumes.of_path(path).changing();
             let data = spaces.data_behind((&parent, name));
             rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
             data
@@ -292,7 +292,8 @@ impl Backend for Posix {
             return Ok(rustix::fs::renameat(&old, old_name, &new, new_name)?);
         };
         let (data, replaced) = {
-            let _changing = spaces.changing();
+            // No name moves to another file system.
+            let _changing = self.volumes.of_path(from).changing();
             let data = spaces.data_behind((&old, old_name));
             let replaced = spaces.data_behind((&new, new_name));
             rustix::fs::renameat(&old, old_name, &new, new_name)?;

@@ -23,8 +23,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The space of what belongs to no other.
@@ -67,8 +67,6 @@ pub(super) struct Spaces {
     number: AtomicUsize,
     /// Tells the names this process makes from those of others.
     stamp: String,
-    /// Held while a name that may have data behind it is replaced or removed.
-    changing: Mutex<()>,
 }
 
 /// What came of creating a file on a partition.
@@ -110,13 +108,7 @@ impl Spaces {
             turn: AtomicUsize::new(0),
             number: AtomicUsize::new(0),
             stamp,
-            changing: Mutex::new(()),
         }))
-    }
-
-    /// Held while names are replaced or removed.
-    pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
-        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Do new files here go to a partition?

@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Threads for the blocking work of one file system.
@@ -67,6 +67,8 @@ pub(super) struct Volume {
     /// Reads in the loops' rings.
     pub(super) reading: Arc<AtomicU32>,
     lends: AtomicU8,
+    /// Held while a name on it that may have data behind it is replaced or removed.
+    changing: Mutex<()>,
 }
 
 /// May files be sent by `sendfile`?
@@ -93,7 +95,13 @@ impl Volume {
             writing: AtomicU32::new(0),
             reading: Arc::default(),
             lends: AtomicU8::new(Lends::Unknown as u8),
+            changing: Mutex::default(),
         })
+    }
+
+    /// Held while names on it are replaced or removed. Each has its own: it may hang.
+    pub(super) fn changing(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn kind(&self) -> Kind {
