@@ -75,6 +75,15 @@ struct Waiting {
     wanted: Vec<Wanted>,
 }
 
+impl Waiting {
+    /// One more waits. Who asks the same again is answered once, so that nothing grows as long as a disk hangs.
+    fn add(&mut self, wanted: Wanted) {
+        if !self.wanted.iter().any(|other| other.is_same(&wanted)) {
+            self.wanted.push(wanted);
+        }
+    }
+}
+
 /// Why the disk is looked at.
 enum Wanted {
     /// A parent asked.
@@ -85,6 +94,18 @@ enum Wanted {
     News,
     /// Nothing was there, and nothing else may be in the same folder.
     Folder,
+}
+
+impl Wanted {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Answer(one), Self::Answer(other)) => {
+                (one.link, one.streamid, one.definite) == (other.link, other.streamid, other.definite)
+                    && one.path == other.path
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
 }
 
 impl Holdings {
@@ -131,8 +152,7 @@ impl Engine {
         let now = self.now();
         let Some(holdings) = &mut self.holdings else { return };
         if let Some(waiting) = holdings.looking.get_mut(&path) {
-            waiting.wanted.push(wanted);
-            return;
+            return waiting.add(wanted);
         }
         let look = match wanted {
             Wanted::Answer(_) | Wanted::Machine => holdings.looks.want(path.as_bytes(), now),
@@ -341,4 +361,25 @@ fn collect(logical: &Logical, most: usize, give: &mpsc::Sender<(PathBatch, bool)
         whole
     });
     give.blocking_send((batch, whole)).ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(link: u64, streamid: u8, definite: bool) -> Wanted {
+        let (link, streamid) = (LinkId::accepted(link), StreamId([streamid; 4]));
+        Wanted::Answer(Parent { link, streamid, path: Box::from(b"/f".as_slice()), definite })
+    }
+
+    #[test]
+    fn who_asks_again_and_again_waits_once() {
+        let mut waiting = Waiting { number: Some(1), wanted: vec![asked(1, 1, true)] };
+        for _ in 0..3 {
+            let all = [asked(1, 1, true), asked(1, 1, false), asked(1, 2, true), asked(2, 1, true)];
+            let others = [Wanted::Machine, Wanted::News, Wanted::Folder];
+            all.into_iter().chain(others).for_each(|wanted| waiting.add(wanted));
+        }
+        assert_eq!(waiting.wanted.len(), 7);
+    }
 }
