@@ -209,23 +209,20 @@ struct StatMany {
 }
 
 impl StatMany {
-    /// Goes on in this pool as far as it is the right one. A full pool drops the work, and with it the reply, which answers.
+    /// Goes on in this pool as far as it is the right one.
     fn go_on(mut self, pool: Arc<Pool>) {
         while let Some(target) = self.targets.get(self.stats.len()) {
             let own = self.shared.backend.pool(&target.path).clone();
             if !Arc::ptr_eq(&own, &pool) {
-                let next = own.clone();
-                drop(own.run(Box::new(move || self.go_on(next))));
-                return;
+                return self.go_on_in(own);
             }
             if let Some(place) = self.shared.backend.elsewhere(&target.path, None) {
-                let there = move || {
-                    if let Some(this) = self.look() {
-                        drop(own.clone().run(Box::new(move || this.go_on(own))));
+                let there = move |this: Self| {
+                    if let Some(this) = this.look() {
+                        this.go_on_in(own);
                     }
                 };
-                drop(place.pool.take_over(Box::new(there)));
-                return;
+                return job::give(|job| place.pool.take_over(job), self, there, Self::refuse);
             }
             match self.look() {
                 Some(this) => self = this,
@@ -233,6 +230,15 @@ impl StatMany {
             }
         }
         self.reply.send(Answer::Value(Value::Stats(self.stats)));
+    }
+
+    fn go_on_in(self, pool: Arc<Pool>) {
+        let next = pool.clone();
+        job::give(|job| pool.run(job), self, move |this| this.go_on(next), Self::refuse);
+    }
+
+    fn refuse(self) {
+        job::refuse(self.reply);
     }
 
     /// Asks for the next one; an error ends it.

@@ -25,11 +25,21 @@ pub(crate) fn spawn_to(
     reply: &ReplyTo,
     work: impl FnOnce(Reply) + Send + 'static,
 ) -> Started {
-    let (slot, inside) = Slot::pair(reply);
-    if run(Box::new(move || inside.with(work))).is_err() {
-        slot.refuse();
-    }
+    give(run, reply.defer(), work, refuse);
     Started::Pending
+}
+
+/// Has `run` do `work` with something that `refused` gets if a pool takes no more.
+pub(crate) fn give<T: Send + 'static>(
+    run: impl FnOnce(Job) -> Result<(), Job>,
+    what: T,
+    work: impl FnOnce(T) + Send + 'static,
+    refused: impl FnOnce(T),
+) {
+    let (slot, inside) = Slot::pair(what);
+    if run(Box::new(move || inside.with(work))).is_err() {
+        slot.with(refused);
+    }
 }
 
 /// Runs `work` where blocking on what is at `path` is allowed ([`at`]).
@@ -40,9 +50,9 @@ pub(crate) fn spawn_at(
     reply: &ReplyTo,
     work: impl FnOnce(Option<Elsewhere>, Reply) + Send + 'static,
 ) -> Started {
-    let (slot, inside) = Slot::pair(reply);
+    let (slot, inside) = Slot::pair(reply.defer());
     let job = move |place| inside.with(|reply| work(place, reply));
-    at(&shared.backend, path, create, job, move || slot.refuse());
+    at(&shared.backend, path, create, job, move || slot.with(refuse));
     Started::Pending
 }
 
@@ -71,36 +81,41 @@ pub(crate) fn at(
     }
 }
 
-/// A reply that lies outside of a job too, because a refused job cannot be asked for it.
-#[derive(Clone)]
-struct Slot(Arc<Mutex<Option<Reply>>>);
+/// What lies outside of a job too, because a refused job cannot be asked for it: mostly a reply.
+struct Slot<T>(Arc<Mutex<Option<T>>>);
 
-impl Slot {
-    fn pair(reply: &ReplyTo) -> (Self, Self) {
-        let slot = Self(Arc::new(Mutex::new(Some(reply.defer()))));
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Slot<T> {
+    fn pair(what: T) -> (Self, Self) {
+        let slot = Self(Arc::new(Mutex::new(Some(what))));
         (slot.clone(), slot)
     }
 
-    fn take(&self) -> Option<Reply> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    /// Taken before the work, so that unwinding drops it, which answers.
-    fn with(&self, work: impl FnOnce(Reply)) {
-        if let Some(reply) = self.take() {
-            work(reply);
+    /// Taken before the work, so that unwinding drops it, and a reply that is dropped answers.
+    fn with(&self, work: impl FnOnce(T)) {
+        let what = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(what) = what {
+            work(what);
         }
     }
+}
 
-    fn refuse(&self) {
-        self.with(|reply| reply.send(overloaded()));
-    }
+/// Answers that too much waits already.
+pub(crate) fn refuse(reply: Reply) {
+    reply.send(overloaded());
 }
 
 /// The answer when too much waits already.
 pub(crate) fn overloaded() -> Answer {
-    Answer::Error(Error::new(
-        ErrorKind::Overloaded,
-        "The server is overloaded; too many operations wait for the disk",
-    ))
+    Answer::Error(overload())
+}
+
+/// The error of that answer.
+pub(crate) fn overload() -> Error {
+    Error::new(ErrorKind::Overloaded, "The server is overloaded; too many operations wait for the disk")
 }

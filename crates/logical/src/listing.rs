@@ -106,13 +106,14 @@ pub(crate) fn own_page(shared: &Arc<Shared>, mut reading: Box<Reading>, reply: R
             Described::Here(same, entries) => return send_page(same, entries, reply),
             Described::Elsewhere(errand) => {
                 let inside = shared.clone();
-                return errand.go(shared, move |reading, entries| {
+                return errand.go(shared, move |page| {
+                    let Some((reading, entries)) = page else { return job::refuse(reply) };
                     if !entries.is_empty() {
                         return send_page(reading, entries, reply);
                     }
                     let pool = reading.pool.clone();
-                    // Refused, the reply is dropped, which answers.
-                    drop(pool.run(Box::new(move || own_page(&inside, reading, reply))));
+                    let go_on = move |reply| own_page(&inside, reading, reply);
+                    job::give(|job| pool.run(job), reply, go_on, job::refuse);
                 });
             }
         }
@@ -140,21 +141,20 @@ pub(crate) struct Errand {
 }
 
 impl Errand {
-    /// Goes there, and calls `then` on a thread of the last one. If one takes no more, it is dropped.
-    pub(crate) fn go(
-        mut self,
-        shared: &Arc<Shared>,
-        then: impl FnOnce(Box<Reading>, Vec<Entry>) + Send + 'static,
-    ) {
-        let Some((pool, names)) = self.names.pop() else { return then(self.reading, self.entries) };
+    /// Goes there, and calls `then` on a thread of the last one; with nothing if one takes no more.
+    pub(crate) fn go<T>(mut self, shared: &Arc<Shared>, then: T)
+    where
+        T: FnOnce(Option<(Box<Reading>, Vec<Entry>)>) + Send + 'static,
+    {
+        let Some((pool, names)) = self.names.pop() else { return then(Some((self.reading, self.entries))) };
         let shared = shared.clone();
-        let ask = move || {
+        let ask = move |then: T| {
             for name in names {
                 self.entries.extend(self.reading.entry(&shared, name));
             }
             self.go(&shared, then);
         };
-        drop(pool.take_over(Box::new(ask)));
+        job::give(|job| pool.take_over(job), then, ask, |then| then(None));
     }
 }
 

@@ -236,7 +236,10 @@ fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
             Some(Described::Here(reading, entries)) => work.keep(reading, entries),
             Some(Described::Elsewhere(errand)) => {
                 let shared = work.shared.clone();
-                return errand.go(&shared, move |reading, entries| {
+                return errand.go(&shared, move |page| {
+                    let Some((reading, entries)) = page else {
+                        return work.scan.publish(None, End::Failed(job::overload()));
+                    };
                     if let Some((reading, ready)) = work.keep(reading, entries) {
                         queue(work, reading, ready);
                     }

@@ -4,6 +4,7 @@
 
 mod support;
 
+use base::ErrorKind;
 use digest::Algorithm;
 use logical::Presence;
 use std::collections::HashSet;
@@ -184,6 +185,30 @@ fn listings_wait_only_for_names_that_lead_there() {
     while server.logical.status().scans > 0 {
         std::thread::yield_now();
     }
+}
+
+/// Whatever is asked of a file system whose pool takes no more, the answer says why.
+#[test]
+fn who_is_sent_on_to_a_full_pool_hears_that_the_server_is_overloaded() {
+    let (gate, pool, hung) = (Gate::new(), Pool::new("hung", 1), path("/data/hung"));
+    let server = Server::over(
+        |_| {},
+        |memory| {
+            let faulty = Faulty::new(memory).with_link(&hung, pool.clone());
+            faulty.rules().add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&hung));
+            Arc::new(faulty) as Arc<dyn Backend>
+        },
+    );
+    server.memory.put("/data/hung/1", b"1");
+    let first = server.stat("/data/hung/1");
+    gate.wait_for(1);
+    while pool.run(Box::new(|| {})).is_ok() {}
+    let many = Operation::StatMany(["/data/x", "/data/hung/1"].map(target).to_vec());
+    for asked in [server.stat("/data/hung/1"), server.call(many), list(&server, "/data", STAT)] {
+        assert_eq!(asked.error().kind, ErrorKind::Overloaded);
+    }
+    gate.open();
+    first.stat();
 }
 
 /// More waits for the file system than its pool takes. Whoever closes a file there, or vanishes, is still not waited for: both
