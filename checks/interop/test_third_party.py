@@ -335,10 +335,12 @@ def test_a_checksum_that_differs_is_refused(started):
 
 
 def test_progress_shows(started):
-    """While a copy stands still in its middle its target shows a part, and does not take it for the whole."""
+    """While a copy stands still in its middle its target shows a part, and does not take it for the whole. Our destination writes in the
+    order of the file and reads four pieces of 2 MiB ahead, which come in any order: the first is there when all four are."""
     source, target = started("ours"), started("ours")
-    put(source, "file", data(SIZE))
-    with Slow(source, stops_after=SIZE * 3 // 4) as way, raw.Connection(target, pid=77) as client, raw.Connection(source, pid=77) as other:
+    whole = SIZE * 4
+    put(source, "file", data(whole))
+    with Slow(source, rate=20_000_000, stops_after=whole // 2) as way, raw.Connection(target, pid=77) as client, raw.Connection(source, pid=77) as other:
         handle = client.open(f"/new?tpc.key=k&tpc.src=127.0.0.1:{way.port}&tpc.lfn=/file&tpc.stage=copy", raw.O_NEW | raw.O_UPDT)
         client.sync(handle)
         other.open("/file?tpc.key=k&tpc.dst=127.0.0.1&tpc.stage=copy", raw.O_READ)
@@ -351,11 +353,11 @@ def test_progress_shows(started):
             assert frame.status == raw.OK
             return int(frame.body.split()[1])
 
-        wait_until(lambda: 0 < size() < SIZE)
+        wait_until(lambda: 0 < size() < whole)
         way.go_on.set()
         end = client.frame()
         assert end.status == raw.ATTN and end.body[8:12] == sync.to_bytes(2, "big") + b"\0\0"
-        assert size() == SIZE
+        assert size() == whole
 
 
 def test_copies_wait_for_their_turn(started):
