@@ -8,7 +8,8 @@ use crate::map::walk::{Below, Node, Trouble, Walk};
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};
 use client::xroot::ErrorCode;
-use client::{Cause, Error, Url};
+use client::{Cause, Client, Error, Source, Url};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -38,6 +39,8 @@ const OPTIONS: [Known; 6] = [
     Known::switch(Some('v'), "verify"),
 ];
 
+/// For each question, whatever is set, as with the real program: a manager may let one about a file wait for half an hour.
+const QUESTION_SECONDS: &str = "30";
 /// Exit status of a command line that makes no sense, and of one whose words do not.
 const USAGE_STATUS: u8 = 1;
 const STATUS: u8 = 2;
@@ -88,7 +91,9 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(status) => return refuse(STATUS, &format!("{status}\n")),
     };
-    let fs = environment::client("xrdmapc").file_system(&url);
+    let mut settings = environment::settings();
+    settings.set("RequestTimeout", QUESTION_SECONDS, Source::Option).ok();
+    let fs = Client::with(settings, "xrdmapc").file_system(&url);
     let walk = Walk {
         path: how.path.clone(),
         refresh: how.refresh,
@@ -140,27 +145,29 @@ fn tell(name: &str, below: &Below) {
 }
 
 /// What went wrong below a manager, in a few words.
-fn trouble_of(below: &Below) -> &'static str {
-    below.trouble.as_ref().map_or("", |trouble| note(trouble.error()))
+fn trouble_of(below: &Below) -> Cow<'static, str> {
+    below.trouble.as_ref().map_or_else(Cow::default, |trouble| note(trouble.error()))
 }
 
 /// What went wrong with a node.
-fn note_of(node: &Node) -> &'static str {
+fn note_of(node: &Node) -> Cow<'static, str> {
     match &node.verified {
         Some(Err(error)) => note(error),
         _ => trouble_of(&node.below),
     }
 }
 
-fn note(error: &Error) -> &'static str {
-    match error.cause() {
+fn note(error: &Error) -> Cow<'static, str> {
+    let text = match error.cause() {
         Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::Lost(_) => "connect error",
         Cause::TimedOut(_) | Cause::Expired { .. } => "op expired",
         Cause::Server { code: ErrorCode::NOT_AUTHORIZED, .. } => "not authorized",
         Cause::Server { code: ErrorCode::NOT_FOUND, .. } => "not found",
+        Cause::Server { code, .. } => return format!("xrootd error {}", code.0).into(),
         Cause::Connection(_) => "login error",
         _ => "xroot error",
-    }
+    };
+    text.into()
 }
 
 /// IPv4 addresses are written as mapped ones.
@@ -177,7 +184,7 @@ fn text(place: &str, below: &Below, how: &How) -> String {
     let path = how.path.is_some();
     let mark = |set: bool, letter: char| if set { letter } else { '*' };
     let (asked, verified) = (mark(path, 'r'), mark(path && how.verify, 'v'));
-    let mut out = format!("0*{asked}{verified}* {place}{}\n", bracketed(trouble_of(below)));
+    let mut out = format!("0*{asked}{verified}* {place}{}\n", bracketed(&trouble_of(below)));
     lines(&mut out, &below.nodes, 1, how);
     out
 }
@@ -202,7 +209,7 @@ fn lines(out: &mut String, nodes: &[Node], level: usize, how: &How) {
                 Some(Ok(false)) => '-',
             };
             let kind = if manager { "Man" } else { "Srv" };
-            let (name, note) = (shown(&node.location.address), bracketed(note_of(node)));
+            let (name, note) = (shown(&node.location.address), bracketed(&note_of(node)));
             // Writing to a string does not fail.
             let _ = writeln!(out, "{depth:<2}{chosen}{has}  {:indent$}{kind} {name}{note}", "");
         }

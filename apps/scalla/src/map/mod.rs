@@ -88,6 +88,7 @@ impl Map {
             path,
             refresh: self.refresh,
             verify: self.verify,
+            untold: false,
             enter: true,
             names: self.names,
             probe: Some(Probe { time: Duration::from_secs(self.timeout), version: self.versions }),

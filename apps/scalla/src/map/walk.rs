@@ -15,6 +15,8 @@ pub(crate) struct Walk {
     pub(crate) refresh: bool,
     /// Every server is asked whether it has the file.
     pub(crate) verify: bool,
+    /// Managers are not asked about the file: one above them could not tell.
+    pub(crate) untold: bool,
     /// Managers are asked for those below them.
     pub(crate) enter: bool,
     /// Managers tell names of hosts where they know them, not addresses.
@@ -66,7 +68,7 @@ pub(crate) struct Below {
 pub(crate) enum Trouble {
     /// Who is below it.
     Below(Error),
-    /// Who has the file. Those below it are not asked either.
+    /// Who has the file. Managers below it are not asked either.
     Path(Error),
 }
 
@@ -88,7 +90,7 @@ impl Walk {
         };
         let mut trouble = None;
         let mut chosen = HashSet::new();
-        if let Some(path) = &self.path {
+        if let Some(path) = self.path.as_ref().filter(|_| !self.untold) {
             let refresh = if self.refresh { LocateOptions::REFRESH } else { LocateOptions::NONE };
             match self.within(fs, "locate", fs.locate(path, names | refresh)).await {
                 Ok(some) => chosen.extend(some.into_iter().map(|location| location.address)),
@@ -108,9 +110,7 @@ impl Walk {
             all.into_iter().rev().map(node).partition(|node| node.location.is_manager);
         let first = nodes.len();
         nodes.extend(managers);
-        // Where one is not told about the path, those below are not asked about it.
-        let path = self.path.clone().filter(|_| trouble.is_none());
-        let walk = Self { path, ..self.clone() };
+        let walk = Self { untold: self.untold || trouble.is_some(), ..self.clone() };
         walk.ask(fs, &mut nodes).await;
         for manager in nodes.iter_mut().skip(first).filter(|_| self.enter) {
             if !seen.insert(manager.location.address.clone()) {
