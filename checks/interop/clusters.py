@@ -313,7 +313,8 @@ class Plain(Ours):
             flags += ["--cluster-port", str(self.cms_port)]
         for parent in (self.cluster[name] for name in self.told_of):
             flags += ["--meta" if parent.role == "meta" else "--manager", f"{parent.address}:{parent.cms_port}"]
-        what = ["serve", self.tree] if self.role == "server" else [self.role]
+        # The tests run on small disks too.
+        what = ["serve", self.tree, "--min-free", "1m"] if self.role == "server" else [self.role]
         return [peers.program(), *what, *flags]
 
 

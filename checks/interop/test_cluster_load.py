@@ -3,6 +3,7 @@ arrive at the manager, real or ours, and its weights (`cms.sched`) choose."""
 
 import itertools
 import json
+import re
 
 import pytest
 
@@ -134,3 +135,7 @@ def test_space_that_comes_and_goes(makers, small_disk):
         assert len(xrdcp(area.url("large"), "-").ok().raw) == 6 * MIB
         area.local("s1", "large").unlink()
         wait_until(lambda: new_file(area) == "s1", 60)
+        if cluster.s1.maker == "ours":
+            said = cluster.s1.output()
+            assert len(re.findall("too little space is free.*minimum_mb=3 enough_mb=5", said)) == 1, said
+            assert said.count("there is space for new files again") == 1, said

@@ -250,15 +250,25 @@ fn age(seconds: Option<u64>) -> String {
     seconds.map(|seconds| show_age(Duration::from_secs(seconds))).unwrap_or_default()
 }
 
-/// Free space for people; nothing where it was not told.
+/// Free space for people, and what is needed where it is too little; nothing where it was not told.
 fn free(space: &SpaceStatus) -> String {
-    let size = match (space.free_mb, space.total_mb) {
-        (0, 0) => return String::new(),
-        (megabytes, _) if megabytes < 10_240 => format!("{megabytes} MB"),
-        (megabytes, _) if megabytes < 10_240 * 1024 => format!("{} GB", megabytes / 1024),
-        (megabytes, _) => format!("{} TB", megabytes / (1024 * 1024)),
-    };
-    if space.free_mb < space.minimum_mb { format!("{size} (full)") } else { size }
+    if (space.free_mb, space.total_mb) == (0, 0) {
+        return String::new();
+    }
+    let free = megabytes(space.free_mb);
+    if space.free_mb < space.minimum_mb {
+        format!("{free} (full, needs {})", megabytes(space.minimum_mb))
+    } else {
+        free
+    }
+}
+
+fn megabytes(number: u32) -> String {
+    match number {
+        0..10_240 => format!("{number} MB"),
+        10_240..10_485_760 => format!("{} GB", number / 1024),
+        _ => format!("{} TB", number / (1024 * 1024)),
+    }
 }
 
 fn used(space: &SpaceStatus) -> String {
@@ -312,12 +322,12 @@ mod tests {
             ..NodeStatus::default()
         };
         let expected = "\
-NODE                            VERSION        STATE     AGE    LOAD  FREE         USED
+NODE                            VERSION        STATE     AGE    LOAD  FREE                     USED
 manager m:1094, nodes at m:1213 scalla v1.0.0  serving   5s
 │  3 locations known, 75% of 4 look-ups hit, 0 queries under way
-├─ supervisor s:1094            scalla v1.0.0  serving   1m15s  0%    500 MB       50%
-│  └─ server c:1                scalla v1.0.0  draining  1m15s  0%    500 MB       50%
-└─ server [::1]:1095            cms 3          serving   1m15s        5 MB (full)  50%
+├─ supervisor s:1094            scalla v1.0.0  serving   1m15s  0%    500 MB                   50%
+│  └─ server c:1                scalla v1.0.0  draining  1m15s  0%    500 MB                   50%
+└─ server [::1]:1095            cms 3          serving   1m15s        5 MB (full, needs 10 MB)  50%
 ";
         let drawn: Vec<String> = draw(&root).lines().map(str::to_owned).collect();
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

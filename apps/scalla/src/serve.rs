@@ -3,7 +3,9 @@
 use crate::cli::absolute;
 use anyhow::Context;
 use clap::ValueEnum;
-use config::{Evaluation, Folder, Load, LogFormat, ManagerAddress, Overrides, Port, Role, Strictness};
+use config::{
+    Evaluation, Folder, FreeSpace, Load, LogFormat, ManagerAddress, Overrides, Port, Role, Strictness,
+};
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
 use std::path::PathBuf;
@@ -21,6 +23,9 @@ pub(crate) struct Serve {
     /// Join the cluster of this manager; several stand in for each other. Its port is 1213 unless given.
     #[arg(long, value_name = "HOST[:PORT]")]
     manager: Vec<ManagerAddress>,
+    /// No new files from the manager with less free on the disk: 500m, 10g. Without it 2% and 10g, or what the file says.
+    #[arg(long, value_name = "SIZE")]
+    min_free: Option<FreeSpace>,
     #[command(flatten)]
     process: Process,
 }
@@ -124,6 +129,7 @@ impl Serve {
             directory,
             read_only: self.read_only,
             managers: self.manager,
+            min_free: self.min_free,
             ..Overrides::default()
         };
         Ok(server::run(self.process.launch(overrides)?))

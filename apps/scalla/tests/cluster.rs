@@ -52,10 +52,26 @@ fn serve(count: usize) -> impl Fn(&Value) -> bool {
 
 /// The port a redirector sends a client to for a path; `None` when it says that nobody has it.
 fn sent_to(port: u16, path: &str) -> Option<u16> {
+    answered(port, path, |client| client.stat(path)).ok()
+}
+
+/// The port a redirector sends a client to that makes a file, or number and text of the error.
+fn made_at(port: u16, path: &str) -> Result<u16, (u32, String)> {
+    let mut body = [0; 16];
+    body[2..4].copy_from_slice(&(0x0008u16 | 0x0020).to_be_bytes()); // kXR_new, kXR_open_updt
+    answered(port, path, |client| client.ask(3010, body, path.as_bytes())) // kXR_open
+}
+
+/// What becomes of a request to a redirector about a path.
+fn answered(
+    port: u16,
+    path: &str,
+    ask: impl Fn(&mut Client) -> (u16, Vec<u8>),
+) -> Result<u16, (u32, String)> {
     let mut client = Client::login(port);
     let until = Instant::now() + PATIENCE;
     loop {
-        let (mut status, mut data) = client.stat(path);
+        let (mut status, mut data) = ask(&mut client);
         if status == WAITRESP {
             let (attn, later) = client.reply();
             assert_eq!(attn, ATTN);
@@ -64,8 +80,11 @@ fn sent_to(port: u16, path: &str) -> Option<u16> {
             data = later[16..].to_vec();
         }
         match status {
-            REDIRECT => return Some(u16::from_be_bytes([data[2], data[3]])),
-            ERROR => return None,
+            REDIRECT => return Ok(u16::from_be_bytes([data[2], data[3]])),
+            ERROR => {
+                let text = String::from_utf8_lossy(&data[4..]).trim_end_matches('\0').to_owned();
+                return Err((u32::from_be_bytes([data[0], data[1], data[2], data[3]]), text));
+            }
             WAIT => std::thread::sleep(Duration::from_millis(200)),
             other => panic!("{other}: {}", String::from_utf8_lossy(&data)),
         }
@@ -84,11 +103,15 @@ fn manager(scratch: &Scratch) -> (Server, String) {
 }
 
 fn server(scratch: &Scratch, name: &str, manager: &str) -> Server {
+    server_with(scratch, name, manager, &[])
+}
+
+fn server_with(scratch: &Scratch, name: &str, manager: &str, more: &[&str]) -> Server {
     scratch.write(&format!("{name}-data/only-{name}"), name);
     let mut command = program("scalla", scratch);
     let data = scratch.text(&format!("{name}-data"));
     command.args(["serve", &data, "--port", "0", "--manager", manager, "--admin-path", &scratch.text(name)]);
-    Server::start(&mut command)
+    Server::start(command.args(more))
 }
 
 /// `scalla cluster …` for the node with this admin folder.
@@ -122,6 +145,45 @@ fn command_lines_make_a_cluster_that_can_be_seen_from_any_node() {
     let drawn = order(&scratch, "b", &["status"]);
     assert!(drawn.contains("├─ server ") && drawn.contains("└─ server "), "{drawn}");
     assert!(order(&scratch, "b", &["status", "--here"]).contains("below localhost:"), "only itself");
+}
+
+#[test]
+fn a_server_says_how_much_must_be_free_for_new_files() {
+    let scratch = Scratch::new("room");
+    let (root, address) = manager(&scratch);
+    // More than any disk has.
+    let mut a = server_with(&scratch, "a", &address, &["--min-free", "1000t"]);
+    let said = a.said(|line| line.contains("too little space is free"));
+    for word in ["minimum_mb=1048576000", "enough_mb=1153433600", "cms.space", "--min-free"] {
+        assert!(said.contains(word), "{word} in {said}");
+    }
+    wait_for(&scratch, "m", serve(1));
+    assert_eq!(made_at(root.port, "/new"), Err((3009, "No server has enough free space.".to_owned())));
+    assert_eq!(sent_to(root.port, "/only-a"), Some(a.port), "what it has is read");
+    let drawn = order(&scratch, "m", &["status"]);
+    assert!(drawn.contains("(full, needs 1000 TB)"), "{drawn}");
+    let b = server_with(&scratch, "b", &address, &["--min-free", "1"]);
+    wait_for(&scratch, "m", serve(2));
+    for number in 0..4 {
+        assert_eq!(made_at(root.port, &format!("/other{number}")), Ok(b.port));
+    }
+}
+
+#[test]
+fn who_gets_no_files_from_a_manager_needs_no_space_for_them() {
+    let scratch = Scratch::new("alone");
+    let refused = |words: &[&str]| {
+        let output = run("scalla", &scratch, &[words, &["--min-free", "1g", "--port", "0"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = refused(&["serve", &scratch.text("data"), "--admin-path", &scratch.text("adm")]);
+    assert!(said.contains("--min-free: no manager gives files to this server"), "{said}");
+    assert!(said.contains("--manager HOST"), "{said}");
+    let text = format!("all.adminpath {}\nall.role manager\nall.manager localhost:1\n", scratch.text("adm"));
+    let file = scratch.write("x.cfg", text).display().to_string();
+    let said = refused(&["serve", "--config", &file]);
+    assert!(said.contains("--min-free: a manager has no files of its own"), "{said}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use crate::directives::{
     of_another_component, read_by_xrootd, resolve, unprotected,
 };
 use crate::effective::{
-    self, AddressFamily, Attributes, ChecksumKind, EXPORT_DEFAULT, Effective, Export, Folder, LogFormat,
-    ManagerAddress, Port, Role, Trace,
+    self, AddressFamily, Attributes, ChecksumKind, EXPORT_DEFAULT, Effective, Export, Folder, FreeSpace,
+    LogFormat, ManagerAddress, Port, Role, Trace,
 };
 use crate::language::{Evaluated, Evaluation, Statement, Token, evaluate};
 use crate::report::{ProblemKind, Report, Strictness};
@@ -49,6 +49,8 @@ pub struct Overrides {
     pub meta_managers: Vec<ManagerAddress>,
     /// `--cluster-port`: where nodes log in to a manager or supervisor.
     pub cluster_port: Option<Port>,
+    /// `--min-free`: how much a server must have free for new files, instead of `cms.space min`.
+    pub min_free: Option<FreeSpace>,
 }
 
 /// A configuration to be loaded.
@@ -252,6 +254,9 @@ fn command_line(overrides: &Overrides, draft: &mut Draft<'_>) {
         process.log_format = Setting::from_command_line(format);
     }
     cluster_line(overrides, &mut draft.effective.cluster);
+    if let Some(least) = overrides.min_free {
+        min_free(least, draft);
+    }
     let network = &mut draft.effective.network;
     if let Some(port) = overrides.port {
         network.port = Setting::from_command_line(port);
@@ -297,6 +302,23 @@ fn cluster_line(overrides: &Overrides, cluster: &mut effective::Cluster) {
         cluster.port = Setting::from_command_line(Some(port));
         cluster.supervisor_port = Setting::from_command_line(port);
     }
+}
+
+/// Sets what must be free for new files, which is for servers that are given some by a manager.
+fn min_free(least: FreeSpace, draft: &mut Draft<'_>) {
+    let cluster = &mut draft.effective.cluster;
+    cluster.space.least = Setting::from_command_line(least);
+    cluster.space.enough = Setting::from_command_line(least.enough());
+    let (what, allowed) = if cluster.role.redirects() {
+        (format!("a {} has no files of its own", cluster.role.name()), "say it to the servers below it")
+    } else if !cluster.takes_part() {
+        let what = "no manager gives files to this server; it stands alone".to_owned();
+        (what, "name its manager (--manager HOST), or leave it out")
+    } else {
+        return;
+    };
+    let what = format!("--min-free: {what}");
+    draft.report.add(ProblemKind::Contradiction, Origin::CommandLine, what, allowed);
 }
 
 fn finish(overrides: &Overrides, effective: &mut Effective) {

@@ -257,6 +257,58 @@ fn the_second_space_limit_follows_the_first() {
 }
 
 #[test]
+fn what_must_be_free_is_said_on_the_command_line() {
+    let with = |min_free: &str| {
+        let file = Memory::new().with("f", "all.manager h:1\ncms.space linger 3 min 3% 4g 5% 6g\n");
+        let overrides = Overrides { min_free: Some(min_free.parse().unwrap()), ..Overrides::default() };
+        let request = Load { file: Some("f".to_owned()), overrides, ..Load::default() };
+        load(&request, &file).effective
+    };
+    let effective = with("10g");
+    let shown: Vec<_> = show(&effective).into_iter().filter(|line| line.directive == "cms.space").collect();
+    let shown: Vec<_> = shown
+        .iter()
+        .map(|line| (line.value.as_deref().unwrap_or_default(), line.origin.to_string()))
+        .collect();
+    assert_eq!(shown[0], ("linger 3", "f:2:1".to_owned()), "the rest is as the file says");
+    assert_eq!(shown[2], ("min 10g 11g", "command line".to_owned()), "percentages do not count");
+    let limits = |min_free: &str| {
+        let space = with(min_free).cluster.space;
+        assert_eq!((space.least.percent, space.enough.percent), (0, 0));
+        (space.least.bytes, space.enough.bytes)
+    };
+    // A tenth more, in whole MB.
+    for (said, least, enough) in [("1m", 1 << 20, 2 << 20), ("500m", 500 << 20, 550 << 20), ("1", 1, 1 << 20)]
+    {
+        assert_eq!(limits(said), (least, enough), "{said}");
+    }
+    assert_eq!(limits("1.5g").1, 1690 << 20);
+    for (text, why) in [
+        (
+            "",
+            "no manager gives files to this server; it stands alone; name its manager (--manager HOST), or leave it out",
+        ),
+        (
+            "all.role manager\nall.manager h:1\n",
+            "a manager has no files of its own; say it to the servers below it",
+        ),
+    ] {
+        let overrides = Overrides { min_free: "1g".parse().ok(), ..Overrides::default() };
+        let request = Load { file: Some("f".to_owned()), overrides, ..Load::default() };
+        let Loaded { report, .. } = load(&request, &Memory::new().with("f", text));
+        assert_eq!(report.to_string(), format!("command line: error: --min-free: {why}\n"));
+    }
+    for (wrong, why) in [
+        ("0", "free space 0 may not be less than 1; allowed: number[k|m|g|t], 1 to 4294967295m"),
+        ("5%", "free space 5% is not a number; allowed: number[k|m|g|t]"),
+        ("5000t", "free space 5000t may not be greater than 4294967295m"),
+    ] {
+        let said = wrong.parse::<FreeSpace>().unwrap_err();
+        assert!(said.starts_with(why), "{said}");
+    }
+}
+
+#[test]
 fn contradictions_are_found() {
     struct NoDisk;
     impl Disk for NoDisk {

@@ -142,6 +142,12 @@ impl Server {
         }
     }
 
+    /// A line it has said, or will say, at its start perhaps.
+    pub(crate) fn said(&mut self, fits: impl Fn(&str) -> bool) -> String {
+        let seen = self.seen.iter().find(|line| fits(line)).cloned();
+        seen.unwrap_or_else(|| self.line(fits))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

@@ -23,7 +23,8 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["cms.space"], Mark::Most, "[linger n] [recalc time] [min] [p%] size [[p%] size] [mwfiles]", nodes::space)
             .default("linger 0 recalc 12s min 2% 10g 5% 11g")
             .help("Free space below which a server is not chosen for writing, and from which on it is again; a percentage \
-                   is of the largest partition, and needs its size. `mwfiles`: several copies of a file may be written.")
+                   is of the largest partition, and needs its size. `mwfiles`: several copies of a file may be written. \
+                   `scalla serve --min-free SIZE` sets the least without a percentage, and a tenth more as what is enough again.")
             .example("min 5% 20g"),
         Directive::new(&["cms.sched"], Mark::Common, "[cpu n] [io n] [runq n] [mem n] [pag n] [space n] [fuzz n] [maxload n] [refreset time] [gshr n] [gsdflt n] [affinity [default] {none|weak|strong|strict|randomized}] [affpath {all|first n|last n}] [tryhname {0|1}] [maxretries n[@host:port]] [nomultisrc[@host:port]]", waits::sched)
             .default("all weights 0 (servers take turns), fuzz 20, affinity none")

@@ -269,6 +269,16 @@ pub struct FreeSpace {
     pub bytes: u64,
 }
 
+impl FreeSpace {
+    /// What is enough again where only the least was said: a tenth more in whole MB, as 11g follow the 10g of the default.
+    #[must_use]
+    pub fn enough(self) -> Self {
+        const MB: u64 = 1 << 20;
+        let bytes = self.bytes.saturating_add(self.bytes / 10);
+        Self { bytes: bytes.checked_next_multiple_of(MB).unwrap_or(bytes), ..self }
+    }
+}
+
 /// `cms.space`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SpaceRules {

@@ -282,13 +282,17 @@ fn space_of(member: &Member) -> SpaceStatus {
     SpaceStatus { total_mb: member.sums.map_or(own.total_mb, |sums| sums.total_mb), ..own }
 }
 
-/// The space of all children together; free on the best of them.
+/// The space of all children together; free on the best of them that takes new files, or where none does, on the best.
 fn total(members: &Members) -> SpaceStatus {
     let online = members.members().filter(|(_, member)| member.is_online());
-    online.map(|(_, member)| space_of(member)).fold(SpaceStatus::default(), |sum, space| {
-        let best = if space.free_mb > sum.free_mb { space } else { sum };
-        SpaceStatus { total_mb: sum.total_mb.saturating_add(space.total_mb), ..best }
-    })
+    sum(&online.map(|(_, member)| space_of(member)).collect::<Vec<_>>())
+}
+
+fn sum(spaces: &[SpaceStatus]) -> SpaceStatus {
+    let total_mb = spaces.iter().fold(0_u64, |sum, space| sum.saturating_add(space.total_mb));
+    let takes_files = |space: &SpaceStatus| space.free_mb > 0 && space.free_mb >= space.minimum_mb;
+    let best = spaces.iter().copied().max_by_key(|space| (takes_files(space), space.free_mb));
+    SpaceStatus { total_mb, ..best.unwrap_or_default() }
 }
 
 const fn name(role: Role) -> &'static str {
@@ -333,6 +337,17 @@ mod tests {
         for (seconds, shown) in table {
             assert_eq!(show_age(Duration::from_secs(seconds)), shown);
         }
+    }
+
+    #[test]
+    fn of_several_children_the_space_of_one_that_takes_files_is_told() {
+        let space = |free_mb, minimum_mb| SpaceStatus { total_mb: 100, free_mb, minimum_mb, used_percent: 1 };
+        let (full, fit, silent) = (space(50, 60), space(20, 10), space(0, 0));
+        let all = |best: SpaceStatus, count: u64| SpaceStatus { total_mb: count * 100, ..best };
+        assert_eq!(sum(&[full, fit, silent]), all(fit, 3));
+        assert_eq!(sum(&[full, space(5, 10), silent]), all(full, 3));
+        assert_eq!(sum(&[silent]), silent);
+        assert_eq!(sum(&[]), SpaceStatus::default());
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::effective::{
 };
 use crate::language::Token;
 use crate::report::ProblemKind;
-use crate::setting::Setting;
-use crate::values::{self, between};
+use crate::setting::{Position, Setting};
+use crate::values::{self, Range, between};
 
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ const OPERATIONS: [&str; 7] = ["chmod", "mkdir", "mkpath", "mv", "rm", "rmdir", 
 
 /// Shortest time between two looks at space.
 const RECALCULATE_MIN: u64 = 5;
+
+/// What may be asked to be free: parents are told MB as numbers of 32 bits.
+const FREE_SPACE: Range = between(1, (u32::MAX as u64) << 20);
 
 pub(in crate::directives) fn allow(
     arguments: &mut Arguments<'_>,
@@ -135,8 +138,20 @@ fn limits(first: &Token, arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -
     Ok(())
 }
 
+impl std::str::FromStr for FreeSpace {
+    type Err = String;
+
+    /// As a command line has it: a size alone.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let position = Position { file: "command line".into(), line: 0, column: 0 };
+        let token = Token { text: text.to_owned(), position };
+        let bytes = values::size(&token, "free space", FREE_SPACE);
+        let bytes = bytes.map_err(|fault| format!("{}; {}", fault.what, fault.allowed))?;
+        Ok(Self { percent: 0, bytes })
+    }
+}
+
 fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<FreeSpace, Fault> {
-    let range = between(1, u64::from(u32::MAX) << 20);
     if token.text.ends_with('%') {
         let percent = values::percent(token, what)?;
         let absolute = arguments.next().filter(|token| !token.text.ends_with('%'));
@@ -147,9 +162,9 @@ fn limit(token: &Token, arguments: &mut Arguments<'_>, what: &str) -> Result<Fre
                 format!("allowed: {}", arguments.directive.grammar),
             )
         })?;
-        return Ok(FreeSpace { percent, bytes: values::size(absolute, what, range)? });
+        return Ok(FreeSpace { percent, bytes: values::size(absolute, what, FREE_SPACE)? });
     }
-    Ok(FreeSpace { percent: 0, bytes: values::size(token, what, range)? })
+    Ok(FreeSpace { percent: 0, bytes: values::size(token, what, FREE_SPACE)? })
 }
 
 /// `[int time] [xrootd] {lib path [parameters]|pgm program [arguments]}`.

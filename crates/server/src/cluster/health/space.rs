@@ -47,6 +47,30 @@ pub(super) struct Judged {
     pub(super) space: Space,
     /// There is too little for new files.
     pub(super) full: bool,
+    /// Once full it has room again with so many MB free.
+    pub(super) enough_mb: u64,
+}
+
+impl Judged {
+    /// Says in the log that it became full, or has room again.
+    pub(super) fn tell_change(&self) {
+        let Space { free_mb, minimum_mb, file_systems, .. } = self.space;
+        if !self.full {
+            tracing::info!(free_mb, minimum_mb, "there is space for new files again");
+        } else if file_systems == 0 {
+            tracing::warn!(
+                "no disk says how much space it has: managers send no new files here until one does"
+            );
+        } else {
+            tracing::warn!(
+                free_mb,
+                minimum_mb,
+                enough_mb = self.enough_mb,
+                "too little space is free: managers send no new files here until there is enough; free some, or ask for less \
+                 with cms.space or --min-free"
+            );
+        }
+    }
 }
 
 impl SpaceRules {
@@ -62,7 +86,8 @@ impl SpaceRules {
         let largest = known.iter().map(|system| system.total / MB).max().unwrap_or(0);
         let emptiest = known.iter().max_by_key(|system| system.free);
         let free = emptiest.map_or(0, |system| system.free / MB);
-        let least = |percent: u8, bytes: u64| (largest * u64::from(percent) / 100).max(bytes / MB);
+        // A disk that does not answer has 0 MB, which must be too little whatever was asked for.
+        let least = |percent: u8, bytes: u64| (largest * u64::from(percent) / 100).max(bytes / MB).max(1);
         let (minimum, again) =
             (least(self.least_percent, self.least_bytes), least(self.enough_percent, self.enough_bytes));
         let used_percent = emptiest.map_or(100, |system| {
@@ -70,7 +95,8 @@ impl SpaceRules {
             100 - u8::try_from(free.checked_div(u128::from(system.total)).unwrap_or(0).min(100))
                 .unwrap_or(100)
         });
-        let full = if was_full { free < again.max(minimum) } else { free < minimum };
+        let again = again.max(minimum);
+        let full = if was_full { free < again } else { free < minimum };
         // While it is full it says that it has no room, although it may have a little more than the minimum already.
         let told_free = if full { free.min(minimum.saturating_sub(1)) } else { free };
         let told = |mb: u64| u32::try_from(mb.min(MB_MAX)).unwrap_or(i32::MAX as u32);
@@ -81,7 +107,7 @@ impl SpaceRules {
             used_percent,
             file_systems: u16::try_from(known.len()).unwrap_or(u16::MAX),
         };
-        Judged { space, full }
+        Judged { space, full, enough_mb: again }
     }
 }
 
@@ -156,13 +182,30 @@ mod tests {
             used_percent: 40,
             file_systems: 2,
         };
-        assert_eq!(judged, Judged { space: expected, full: false });
+        assert_eq!(judged, Judged { space: expected, full: false, enough_mb: 1000 * 1024 * 5 / 100 });
         let small = rules.judge(&[system(1, 100, 50)], false);
         assert_eq!(small.space.minimum_mb, 10 * 1024, "ten gigabytes are more than two percent");
         let none = rules.judge(&[], false);
         assert!(none.full && none.space.used_percent == 100 && !none.space.is_writable());
         let huge = rules.judge(&[FileSystemUsage { number: 1, total: u64::MAX, free: u64::MAX }], false);
         assert_eq!((huge.space.total_mb, huge.space.free_mb), (0x7fff_ffff, 0x7fff_ffff));
+    }
+
+    #[test]
+    fn who_asks_for_next_to_nothing_has_room_on_a_disk_that_answers() {
+        let next_to_nothing = SpaceRules {
+            least_percent: 0,
+            least_bytes: 1,
+            enough_percent: 0,
+            enough_bytes: MB,
+            ..SpaceRules::default()
+        };
+        for (free, full) in [(2 * MB, false), (MB, false), (MB - 1, true)] {
+            let judged = next_to_nothing.judge(&[FileSystemUsage { number: 1, total: GB, free }], true);
+            assert_eq!((judged.full, judged.space.is_writable()), (full, !full), "{free} bytes");
+        }
+        let none = next_to_nothing.judge(&[], false);
+        assert!(none.full && !none.space.is_writable(), "{none:?}");
     }
 
     #[test]
