@@ -2,7 +2,7 @@
 //!
 //! It is taken in pieces of at most a block, never a whole frame: a piece that is complete is written on the spot while the
 //! storage answers fast, and in the pool otherwise. While [`crate::PIECES_IN_FLIGHT_MAX`] pieces are being written, the link
-//! is not read. After an error the rest is taken and thrown away, so that the stream stays in step.
+//! is not read. Where places may overlap, a piece waits for the one before it, so that the last one counts. After an error the rest is taken and thrown away, so that the stream stays in step.
 
 use crate::core::{Core, Job};
 use crate::link::{Ahead, Input};
@@ -30,6 +30,8 @@ pub(crate) struct Receipt {
     /// What is still to be filled, the current place first.
     places: VecDeque<Place>,
     checkpoint: bool,
+    /// Pieces are written one after the other.
+    in_turn: bool,
     /// The piece being filled: the block, bytes in it, bytes it is to have.
     piece: Option<(Vec<u8>, usize, usize)>,
     in_flight: usize,
@@ -59,6 +61,15 @@ impl Place {
     }
 }
 
+/// Whether each place lies in the same file as the one before, and behind it: then none overlap, and the pool may take them in
+/// any order. Others need not overlap, but to find out would cost more than it is worth.
+fn ascends(places: &VecDeque<Place>) -> bool {
+    places.iter().zip(places.iter().skip(1)).all(|(one, next)| {
+        let end = one.offset.saturating_add(one.length as u64);
+        Arc::ptr_eq(&one.file, &next.file) && end <= next.offset
+    })
+}
+
 impl Core {
     /// Announces payload on a link.
     pub(crate) fn expect(&mut self, receive: Receive) {
@@ -77,6 +88,7 @@ impl Core {
             call,
             link,
             left: length,
+            in_turn: checkpoint || !ascends(&places),
             places,
             checkpoint,
             piece: None,
@@ -278,7 +290,7 @@ impl Core {
 enum Next {
     /// Throw them away.
     Discard,
-    /// Leave them: too many pieces are in flight, or the checkpoint takes one at a time.
+    /// Leave them: too many pieces are in flight, or one that must be written before.
     Wait,
     /// A piece of this length begins: write it from where it is if it is there as a whole.
     Whole(Arc<dyn OpenFile>, u64, usize),
@@ -291,7 +303,7 @@ impl Receipt {
         if self.result.error.is_some() {
             return Next::Discard;
         }
-        let most = if self.checkpoint { 1 } else { PIECES_IN_FLIGHT_MAX };
+        let most = if self.in_turn { 1 } else { PIECES_IN_FLIGHT_MAX };
         match (&self.piece, self.places.front()) {
             (Some(_), _) => Next::Fill,
             (None, None) => Next::Discard,

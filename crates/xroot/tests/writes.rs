@@ -99,6 +99,39 @@ fn any_sequence_of_writes_leaves_what_it_should() {
     }
 }
 
+/// Of elements of one vector that overlap the later one counts, also where an earlier one waits for its disk.
+#[test]
+fn the_later_element_of_a_vector_counts() {
+    let server = Server::with(Wish { loops: 1, ..Wish::default() });
+    let (mut client, mut other) = (server.client(), server.client());
+    let (handle, second) = (client.open("/f", CREATING), client.open("/g", CREATING));
+    let (a, b, c) = ([b'a'; 1000], [b'b'; 1000], [b'c'; 1000]);
+    for (name, pieces, expected) in [
+        ("the same place", [(handle, 0, &a[..]), (handle, 0, &b[..])], [&b[..]].concat()),
+        ("before it", [(handle, 500, &a[..]), (handle, 0, &b[..])], [&b[..], &a[..500]].concat()),
+        ("within it", [(handle, 0, &a[..]), (handle, 500, &b[..])], [&a[..500], &b[..]].concat()),
+    ] {
+        client.ok(&Raw::new(TRUNCATE).handle(handle).i64(8, 0));
+        // The first waits in the pool; the next one could be written on the spot.
+        let gate = Gate::new();
+        server.rules.add(Rule::new(&[Call::Write], Fault::WouldBlock).times(1));
+        let hangs = server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())).times(1));
+        // One of another file in between changes nothing.
+        let pieces = [pieces[0], (second, 0, &c[..]), pieces[1]];
+        client.send_bytes(&writev(&pieces).bytes());
+        gate.wait_for(1);
+        // The loop has looked at all that came.
+        for _ in 0..2 {
+            other.ok(&Raw::new(PING));
+        }
+        gate.open();
+        assert_eq!(client.reply().status, OK, "{name}");
+        server.rules.remove(hangs);
+        assert!(client.read(handle, 0, 10_000) == expected, "{name}");
+        assert!(client.read(second, 0, 10_000) == c, "{name}");
+    }
+}
+
 #[test]
 fn requests_behind_a_write_wait_for_nothing_but_their_turn() {
     for cold in [false, true] {
