@@ -11,6 +11,7 @@ use client::copy::{Against, ChecksumWish, Copier, CopyDone, CopyError, CopyJob, 
 use client::{Client, Url};
 use digest::{Algorithm, Running};
 use support::{Act, Asked, Fake, PLAIN, client, ok, opened, send, silence};
+use tokio::net::TcpListener;
 use wire::xroot::reply;
 use wire::xroot::{ErrorCode, RequestCode};
 
@@ -216,4 +217,33 @@ async fn a_value_that_no_source_has_is_an_error_and_accuses_nobody() {
     let reads = scene.servers.iter().map(|server| server.count(RequestCode::READ)).sum::<usize>();
     // A sample of each and the file itself, but no comparison of all blocks.
     assert!(reads < 32 + BLOCKS * 3 / 2, "{reads}");
+}
+
+/// It is as for a copy from one server: who alone knows where the file is may be on its way back.
+#[tokio::test]
+async fn a_manager_that_is_not_there_at_once_is_waited_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let target = std::env::temp_dir().join(format!("scalla-sources-back-{}", std::process::id()));
+    let client = client(&[]);
+    let mut options = CopyOptions::of(client.settings());
+    options.sources = 3;
+    let job = CopyJob {
+        source: Place::Remote(Url::parse(&format!("root://{address}//file")).unwrap()),
+        target: Place::Local(target.clone()),
+        size: None,
+    };
+    let copying =
+        tokio::spawn(async move { Copier::new(&client).copy(&job, &options, &Watch::default()).await });
+    // It ends as soon as somebody comes.
+    drop(listener.accept().await.unwrap());
+    let _back = Fake::listening(listener, PLAIN, move |asked: &Asked| match asked.code() {
+        RequestCode::LOCATE => ok(asked, format!("Sr{address}\0").as_bytes()),
+        RequestCode::OPEN => opened(asked, 1, 7),
+        RequestCode::READ => ok(asked, b"content"),
+        _ => ok(asked, b""),
+    });
+    copying.await.unwrap().unwrap();
+    assert_eq!(std::fs::read(&target).unwrap(), b"content");
+    std::fs::remove_file(&target).unwrap();
 }

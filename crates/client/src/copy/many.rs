@@ -117,7 +117,8 @@ impl Crowd {
         let client = Client::with(settings, "scalla");
         let with = if options.coerce { OpenWith::read().force() } else { OpenWith::read() };
         let mirrors = if url.others.is_empty() { mirrors } else { url.each().collect() };
-        let places = if mirrors.is_empty() { find(&client, url).await } else { Ok(mirrors.clone()) };
+        // Other sources stand in for one that is gone, but nobody for who knows them: it is waited for as the user wants.
+        let places = if mirrors.is_empty() { find(&copier.client, url).await } else { Ok(mirrors.clone()) };
         let places = places.map_err(CopyError::source)?;
         let mut opened = open_all(&client, places, &with, limit).await?;
         // The size that most have; of equally many the first.
