@@ -31,16 +31,17 @@ use std::sync::Arc;
 pub struct Faulty {
     inner: Arc<dyn Backend>,
     rules: Arc<Rules>,
-    pools: Vec<(LogicalPath, Arc<Pool>)>,
-    links: Arc<Links>,
+    pools: Pools,
+    links: Arc<Pools>,
 }
 
-type Links = Vec<(LogicalPath, Arc<Pool>)>;
+/// Pools of what is at and below paths.
+type Pools = Vec<(LogicalPath, Arc<Pool>)>;
 
-/// The pool that a link at or above this path leads to.
-fn linked<'l>(links: &'l Links, path: &LogicalPath) -> Option<&'l Arc<Pool>> {
-    let links = links.iter().filter(|(prefix, _)| path.is_within(prefix));
-    links.max_by_key(|(prefix, _)| prefix.as_bytes().len()).map(|(_, pool)| pool)
+/// The pool of this path: that of the longest one at or above it.
+fn pool_of<'p>(pools: &'p Pools, path: &LogicalPath) -> Option<&'p Arc<Pool>> {
+    let pools = pools.iter().filter(|(prefix, _)| path.is_within(prefix));
+    pools.max_by_key(|(prefix, _)| prefix.as_bytes().len()).map(|(_, pool)| pool)
 }
 
 impl Faulty {
@@ -68,13 +69,8 @@ impl Faulty {
         &self.rules
     }
 
-    fn own_pool(&self, path: &LogicalPath) -> Option<&Arc<Pool>> {
-        let pools = self.pools.iter().filter(|(prefix, _)| path.is_within(prefix));
-        pools.max_by_key(|(prefix, _)| prefix.as_bytes().len()).map(|(_, pool)| pool)
-    }
-
     fn file(&self, path: &LogicalPath, inner: Arc<dyn StoredFile>) -> Arc<dyn StoredFile> {
-        let own = linked(&self.links, path).or_else(|| self.own_pool(path));
+        let own = pool_of(&self.links, path).or_else(|| pool_of(&self.pools, path));
         let pool = own.unwrap_or_else(|| inner.pool()).clone();
         Arc::new(FaultyFile { inner, rules: self.rules.clone(), path: path.clone(), pool })
     }
@@ -102,7 +98,7 @@ impl Backend for Faulty {
         match self.rules.meet_now(Call::Open, path) {
             Err(error) => Now::Done(Err(error)),
             Ok(Verdict::WouldBlock) => Now::WouldBlock,
-            Ok(_) if linked(&self.links, path).is_some() => Now::WouldBlock,
+            Ok(_) if pool_of(&self.links, path).is_some() => Now::WouldBlock,
             Ok(_) => match self.inner.open_now(path, &Self::unwrapped(how)) {
                 Now::Done(opened) => Now::Done(opened.map(|inner| self.file(path, inner))),
                 Now::WouldBlock => Now::WouldBlock,
@@ -119,7 +115,7 @@ impl Backend for Faulty {
         match self.rules.meet_now(Call::Stat, path) {
             Err(error) => Now::Done(Err(error)),
             Ok(Verdict::WouldBlock) => Now::WouldBlock,
-            Ok(_) if linked(&self.links, path).is_some() => Now::WouldBlock,
+            Ok(_) if pool_of(&self.links, path).is_some() => Now::WouldBlock,
             Ok(_) => self.inner.stat_now(path),
         }
     }
@@ -213,11 +209,11 @@ impl Backend for Faulty {
     }
 
     fn pool(&self, path: &LogicalPath) -> &Arc<Pool> {
-        self.own_pool(path).unwrap_or_else(|| self.inner.pool(path))
+        pool_of(&self.pools, path).unwrap_or_else(|| self.inner.pool(path))
     }
 
     fn elsewhere(&self, path: &LogicalPath, create: Option<&CreateHow>) -> Option<Elsewhere> {
-        let own = linked(&self.links, path).map(|pool| Elsewhere::new(pool.clone()));
+        let own = pool_of(&self.links, path).map(|pool| Elsewhere::new(pool.clone()));
         own.or_else(|| self.inner.elsewhere(path, create))
     }
 }
@@ -225,14 +221,14 @@ impl Backend for Faulty {
 struct FaultyDirectory {
     inner: Box<dyn DirectoryStream>,
     rules: Arc<Rules>,
-    links: Arc<Links>,
+    links: Arc<Pools>,
     path: LogicalPath,
 }
 
 impl FaultyDirectory {
     /// An entry that is a link has rules of its own.
     fn meet(&self, call: Call, name: &[u8]) -> io::Result<()> {
-        let entry = self.path.join(name).ok().filter(|entry| linked(&self.links, entry).is_some());
+        let entry = self.path.join(name).ok().filter(|entry| pool_of(&self.links, entry).is_some());
         self.rules.meet(call, entry.as_ref().unwrap_or(&self.path)).map(drop)
     }
 }
@@ -245,7 +241,7 @@ impl DirectoryStream for FaultyDirectory {
 
     fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
         let path = self.path.join(&entry.name).ok()?;
-        let own = linked(&self.links, &path).filter(|_| linked(&self.links, &self.path).is_none());
+        let own = pool_of(&self.links, &path).filter(|_| pool_of(&self.links, &self.path).is_none());
         own.cloned().or_else(|| self.inner.elsewhere(entry))
     }
 

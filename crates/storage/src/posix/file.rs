@@ -73,11 +73,15 @@ impl File {
         Bearer::from(self.fd.as_fd())
     }
 
+    /// The last size that was heard of. Does not wait.
+    fn last_size(&self) -> Option<u64> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        rustix::fs::statx(&*self.fd, "", flags, StatxFlags::SIZE).ok().map(|status| status.stx_size)
+    }
+
     /// Is `offset` at or behind the end? Does not wait.
     fn is_end(&self, offset: u64) -> bool {
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        rustix::fs::statx(&*self.fd, "", flags, StatxFlags::SIZE)
-            .is_ok_and(|status| offset >= status.stx_size)
+        self.last_size().is_some_and(|size| offset >= size)
     }
 
     /// Is it known, without an attempt, that a read would wait?
@@ -267,9 +271,7 @@ impl StoredFile for File {
         if self.volume.is_near() {
             return self.stat().ok().map(|metadata| metadata.size);
         }
-        // The last size that was heard of.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        rustix::fs::statx(&*self.fd, "", flags, StatxFlags::SIZE).ok().map(|status| status.stx_size)
+        self.last_size()
     }
 
     fn stat_now(&self) -> Now<Metadata> {

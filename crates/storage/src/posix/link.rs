@@ -6,6 +6,7 @@
 
 use super::tree::Tree;
 use super::volume::{Volume, Volumes};
+use super::walk::LINKS_MAX;
 use base::LogicalPath;
 use rustix::fs::CWD;
 use rustix::io::Errno;
@@ -13,9 +14,6 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-
-/// Links looked at for one path, as the kernel has it.
-const LINKS_MAX: usize = 40;
 
 /// Where a name leads.
 pub(super) enum Leads<'v> {

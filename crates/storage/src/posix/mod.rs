@@ -51,7 +51,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use tree::{Parent, Tree};
-use volume::Volumes;
+use volume::{Volume, Volumes};
 
 /// What a [`Posix`] is told.
 #[derive(Clone, Debug)]
@@ -142,14 +142,18 @@ impl Posix {
     fn file(&self, fd: OwnedFd) -> io::Result<Arc<dyn StoredFile>> {
         let device = Self::prepared(&fd)?;
         let volume = self.volumes.of_file(device, &fd).clone();
-        Ok(Arc::new(File {
+        Ok(self.opened(fd, volume))
+    }
+
+    fn opened(&self, fd: OwnedFd, volume: Arc<Volume>) -> Arc<dyn StoredFile> {
+        Arc::new(File {
             fd: ManuallyDrop::new(Arc::new(fd)),
             volume,
             without: self.without,
             bytes_max: self.file_bytes_max,
             asking: AtomicU8::new(0),
             is_secretive: AtomicBool::new(false),
-        }))
+        })
     }
 
     fn prepared(fd: &OwnedFd) -> io::Result<u64> {
@@ -212,17 +216,7 @@ impl Backend for Posix {
         };
         match self.volumes.known(device) {
             None => Now::WouldBlock,
-            Some(volume) => {
-                let (volume, without) = (volume.clone(), self.without);
-                Now::Done(Ok(Arc::new(File {
-                    fd: ManuallyDrop::new(Arc::new(fd)),
-                    volume,
-                    without,
-                    bytes_max: self.file_bytes_max,
-                    asking: AtomicU8::new(0),
-                    is_secretive: AtomicBool::new(false),
-                })))
-            }
+            Some(volume) => Now::Done(Ok(self.opened(fd, volume.clone()))),
         }
     }
 

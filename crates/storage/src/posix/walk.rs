@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Links followed for one path, as the kernel has it.
-const LINKS_MAX: usize = 40;
+pub(super) const LINKS_MAX: usize = 40;
 
 /// Opens `name`, relative to the root, with the flags of `open`.
 pub(super) fn open(tree: &Tree, name: &[u8], flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {

@@ -249,17 +249,19 @@ fn news_of_a_server_that_never_answers_are_no_answers() {
     assert_eq!(silent_for(&mut stage, "/j", 10.0), seconds(5), "its silence means nothing again");
 }
 
+/// What a creator is told of whom the first child says that it has nothing, and the second nothing at all for so long.
+fn silence_of_the_second(stage: &mut Stage, path: &str, seconds: f64) -> Vec<(u64, Answer)> {
+    assert_eq!(stage.intend(1, path, Intent::Create), None);
+    stage.not_here(&[0], path);
+    stage.pass(seconds);
+    stage.answered()
+}
+
 #[test]
 fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
     let mut stage = patient(2, false);
-    let silent_for = |stage: &mut Stage, path: &str, seconds: f64| {
-        assert_eq!(stage.intend(1, path, Intent::Create), None);
-        stage.not_here(&[0], path);
-        stage.pass(seconds);
-        stage.answered()
-    };
     while stage.now < Duration::from_secs(60) {
-        assert_eq!(silent_for(&mut stage, "/hung/f", 10.0), [(1, seconds(5))]);
+        assert_eq!(silence_of_the_second(&mut stage, "/hung/f", 10.0), [(1, seconds(5))]);
         // Of its other disks it tells what it has, and what not.
         let path = format!("/well/{:?}", stage.now);
         assert_eq!(stage.read(2, &path), None);
@@ -267,12 +269,16 @@ fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
         assert_eq!(code(&stage.answer()), 1);
     }
     for path in ["/hung/f", "/hung/g"] {
-        let answered = silent_for(&mut stage, path, 5.0);
+        let answered = silence_of_the_second(&mut stage, path, 5.0);
         assert_eq!(answered.len(), 1, "it is like a real daemon there");
         assert_eq!(sent_to(&answered[0].1), 0, "and gets no new file there");
     }
     for path in ["/well/f", "/hung/below/f", "/hung"] {
-        assert_eq!(silent_for(&mut stage, path, 5.0), [], "its silence about other folders means nothing");
+        assert_eq!(
+            silence_of_the_second(&mut stage, path, 5.0),
+            [],
+            "its silence about other folders means nothing"
+        );
         stage.not_here(&[1], path);
         sent_to(&stage.answer());
     }
@@ -280,7 +286,7 @@ fn a_disk_that_hangs_does_not_hold_up_the_others_for_ever() {
     assert_eq!(stage.read(2, "/hung/h"), None);
     stage.not_here(&[0, 1], "/hung/h");
     assert_eq!(code(&stage.answer()), 1);
-    assert_eq!(silent_for(&mut stage, "/hung/i", 5.0), []);
+    assert_eq!(silence_of_the_second(&mut stage, "/hung/i", 5.0), []);
 }
 
 #[test]
@@ -289,14 +295,8 @@ fn an_inner_node_out_of_service_does_not_hold_up_the_others_for_ever() {
     stage.change(1, |child| child.kind = crate::ChildKind::Inner);
     stage.learn("/below", &[1]);
     stage.change(1, |child| child.state.suspended = true);
-    let silent_for = |stage: &mut Stage, path: &str, seconds: f64| {
-        assert_eq!(stage.intend(1, path, Intent::Create), None);
-        stage.not_here(&[0], path);
-        stage.pass(seconds);
-        stage.answered()
-    };
     while stage.now < Duration::from_secs(50) {
-        assert_eq!(silent_for(&mut stage, "/d/f", 10.0), [(1, seconds(5))]);
+        assert_eq!(silence_of_the_second(&mut stage, "/d/f", 10.0), [(1, seconds(5))]);
         // Of what it has it tells: it is not dead.
         let path = format!("/d/{:?}", stage.now);
         assert_eq!(stage.read(2, &path), None);
@@ -307,17 +307,17 @@ fn an_inner_node_out_of_service_does_not_hold_up_the_others_for_ever() {
     }
     stage.pass(10.0);
     for path in ["/d/f", "/d/g"] {
-        let answered = silent_for(&mut stage, path, 5.0);
+        let answered = silence_of_the_second(&mut stage, path, 5.0);
         assert_eq!(answered.len(), 1, "it is listened to as a real one is");
         assert_eq!(sent_to(&answered[0].1), 0);
     }
     assert_eq!(stage.read(3, "/below"), None);
     stage.change(1, |child| child.port = 2094);
-    assert_eq!(silent_for(&mut stage, "/d/h", 5.0).len(), 1, "whatever else it says of itself");
+    assert_eq!(silence_of_the_second(&mut stage, "/d/h", 5.0).len(), 1, "whatever else it says of itself");
     stage.change(1, |child| child.state.suspended = false);
     stage.turn();
     assert_eq!(sent_to(&stage.answer()), 1, "what it has is found again");
-    assert_eq!(silent_for(&mut stage, "/d/i", 5.0), [], "it is taken at its word again");
+    assert_eq!(silence_of_the_second(&mut stage, "/d/i", 5.0), [], "it is taken at its word again");
     stage.not_here(&[1], "/d/i");
     assert!(sent_to(&stage.answer()) < 2);
 }
