@@ -6,7 +6,7 @@
 use crate::shared::Shared;
 use base::{Error, ErrorKind, LogicalPath};
 use std::sync::{Arc, Mutex, PoisonError};
-use storage::{Backend, CreateHow, Elsewhere, Job};
+use storage::{Backend, CreateHow, Elsewhere, Job, Pool};
 use vfs::{Answer, Reply, ReplyTo, Started};
 
 /// Runs `work` in the pool to which `run` gives jobs, and sends what it yields. A full pool answers that the server is overloaded;
@@ -78,6 +78,17 @@ pub(crate) fn at(
     };
     if backend.pool(path).run(Box::new(first)).is_err() {
         refused();
+    }
+}
+
+/// What goes to other pools, that of each together.
+pub(crate) type ByPool<T> = Vec<(Arc<Pool>, Vec<T>)>;
+
+/// Adds one that goes to this pool.
+pub(crate) fn sort_in<T>(all: &mut ByPool<T>, pool: Arc<Pool>, one: T) {
+    match all.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &pool)) {
+        Some((_, group)) => group.push(one),
+        None => all.push((pool, vec![one])),
     }
 }
 

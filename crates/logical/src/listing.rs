@@ -9,7 +9,7 @@
 use crate::checksum::stored;
 use crate::describe::{self, Users};
 use crate::file_system::done;
-use crate::job;
+use crate::job::{self, ByPool};
 use crate::scan::{self, Scan};
 use crate::shared::{Shared, errno, is_read_only, unable};
 use base::{Error, LogicalPath};
@@ -137,7 +137,7 @@ pub(crate) enum Described {
 pub(crate) struct Errand {
     reading: Box<Reading>,
     entries: Vec<Entry>,
-    names: Vec<(Arc<Pool>, Vec<Vec<u8>>)>,
+    names: ByPool<Vec<u8>>,
 }
 
 impl Errand {
@@ -191,17 +191,14 @@ impl Reading {
     /// What is to be told of these names. May wait.
     pub(crate) fn describe(mut self: Box<Self>, shared: &Shared, names: Vec<RawEntry>) -> Described {
         let mut entries = Vec::with_capacity(names.len());
-        let mut away: Vec<(Arc<Pool>, Vec<Vec<u8>>)> = Vec::new();
+        let mut away = ByPool::new();
         for raw in names {
             if raw.name.contains(&b'\n') || self.told.contains(&raw.name) {
                 continue;
             }
             match self.elsewhere(&raw) {
                 None => entries.extend(self.entry(shared, raw.name)),
-                Some(pool) => match away.iter_mut().find(|(known, _)| Arc::ptr_eq(known, &pool)) {
-                    Some((_, names)) => names.push(raw.name),
-                    None => away.push((pool, vec![raw.name])),
-                },
+                Some(pool) => job::sort_in(&mut away, pool, raw.name),
             }
         }
         if away.is_empty() {

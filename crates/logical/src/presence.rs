@@ -3,10 +3,11 @@
 
 use crate::describe;
 use crate::file_system::Logical;
+use crate::job::{ByPool, sort_in};
 use crate::shared::{Shared, errno};
 use base::LogicalPath;
 use std::sync::Arc;
-use storage::{Job, Metadata, Now, Pool};
+use storage::{Job, Metadata, Now};
 use vfs::FileKind;
 
 /// Names that one thread looks up for one question.
@@ -66,16 +67,11 @@ impl Logical {
             let unknown = unknown(&group);
             let (shared, hears) = (self.shared.clone(), then.clone());
             let job = move || {
-                let mut elsewhere: Vec<(Arc<Pool>, Vec<_>)> = Vec::new();
-                let mut here = Vec::new();
+                let (mut here, mut elsewhere) = (Vec::new(), ByPool::new());
                 for one in group {
-                    let Some(place) = shared.backend.elsewhere(&one.0.without_slash(), None) else {
-                        here.push(one);
-                        continue;
-                    };
-                    match elsewhere.iter_mut().find(|(pool, _)| Arc::ptr_eq(pool, &place.pool)) {
-                        Some((_, group)) => group.push(one),
-                        None => elsewhere.push((place.pool, vec![one])),
+                    match shared.backend.elsewhere(&one.0.without_slash(), None) {
+                        None => here.push(one),
+                        Some(place) => sort_in(&mut elsewhere, place.pool, one),
                     }
                 }
                 if !here.is_empty() {
