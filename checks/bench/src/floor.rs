@@ -1,26 +1,26 @@
 //! The floor: what a server on one epoll loop costs that answers from memory, without files, sessions and order.
 //!
-//! A request is 24 bytes (payload is thrown away), its answer 8 bytes and as many of content as the request asks for. The
-//! login is answered so that the same generator can be used. All requests that one receive brought are answered with one
-//! send.
+//! A request is 24 bytes (payload to be written is thrown away), its answer 8 bytes and as many of content as the request asks
+//! for. The login is answered so that the same generator can be used. All requests that one receive brought are answered with
+//! one send. With a folder it is the bare server ([`crate::bare`]).
 
+use crate::bare::{Opened, Tree};
 use anyhow::Context;
 use client::{Interest, Poller, Readiness};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use slab::Slab;
-use std::fs::File;
-use std::io::IoSliceMut;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use wire::xroot::flags::OpenOptions;
 use wire::xroot::header::HandshakeReply;
 use wire::xroot::limits::{HANDSHAKE_BYTES, REQUEST_HEADER_BYTES};
-use wire::xroot::{RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
+use wire::xroot::{ErrorCode, Request, RequestCode, RequestHeader, ResponseHeader, Status, StreamId};
 
 const LISTENER: u64 = u64::MAX;
-/// Bytes received at once.
-const BUFFER_BYTES: usize = 64 << 10;
+/// Bytes received at once: a write of 64 KiB with its header.
+const BUFFER_BYTES: usize = (64 << 10) + REQUEST_HEADER_BYTES;
 /// The length of what is not a file: every offset is in it.
 const ENDLESS: u64 = 1 << 40;
 /// How long it looks for the next request when it polls.
@@ -31,17 +31,26 @@ struct Connection {
     greeted: bool,
     /// Bytes of a request that is not whole.
     input: Vec<u8>,
-    /// Bytes of payload to come.
-    skip: usize,
+    /// A write whose payload comes.
+    written: Option<Written>,
+    opened: Opened,
     output: Vec<u8>,
     sent: usize,
     wants_room: bool,
 }
 
+/// A write that is answered when its payload is whole.
+struct Written {
+    streamid: StreamId,
+    /// Where what comes next is to be written.
+    offset: u64,
+    left: usize,
+}
+
 /// Serves until killed; prints `port N` when it listens. Polling, it looks for the next request for a moment before it
 /// sleeps, as our server does when it is told to.
-pub(crate) fn serve(file: Option<&Path>, polling: bool) -> anyhow::Result<()> {
-    let file = file.map(File::open).transpose().context("cannot open the file to serve")?;
+pub(crate) fn serve(folder: Option<&Path>, polling: bool) -> anyhow::Result<()> {
+    let tree = folder.map(Tree::open).transpose()?;
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen")?;
     listener.set_nonblocking(true)?;
     let mut poller = Poller::new()?;
@@ -68,7 +77,7 @@ pub(crate) fn serve(file: Option<&Path>, polling: bool) -> anyhow::Result<()> {
                     entry.insert(Connection::new(socket));
                 }
             } else if let Some(connection) = connections.get_mut(ready.token as usize) {
-                let open = !ready.readable || connection.receive(&mut buffer, file.as_ref());
+                let open = !ready.readable || connection.receive(&mut buffer, tree.as_ref());
                 if !open || !connection.flush(&poller, ready.token) {
                     connections.remove(ready.token as usize);
                 }
@@ -79,12 +88,20 @@ pub(crate) fn serve(file: Option<&Path>, polling: bool) -> anyhow::Result<()> {
 
 impl Connection {
     fn new(socket: TcpStream) -> Self {
-        let (input, output) = (Vec::new(), Vec::new());
-        Self { socket, greeted: false, input, skip: 0, output, sent: 0, wants_room: false }
+        Self {
+            socket,
+            greeted: false,
+            input: Vec::new(),
+            written: None,
+            opened: Opened::default(),
+            output: Vec::new(),
+            sent: 0,
+            wants_room: false,
+        }
     }
 
     /// Answers what has come; `false` at the end.
-    fn receive(&mut self, buffer: &mut [u8], file: Option<&File>) -> bool {
+    fn receive(&mut self, buffer: &mut [u8], tree: Option<&Tree>) -> bool {
         let count = match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
             Ok((count, _)) if count > 0 => count,
             Err(Errno::AGAIN | Errno::INTR) => return true,
@@ -96,23 +113,30 @@ impl Connection {
             let mut input = std::mem::take(&mut self.input);
             input.extend_from_slice(rest);
             let mut rest = input.as_slice();
-            self.answer(&mut rest, file);
+            self.answer(&mut rest, tree);
             self.input = rest.to_vec();
             return true;
         }
-        self.answer(&mut rest, file);
+        self.answer(&mut rest, tree);
         self.input.extend_from_slice(rest);
         true
     }
 
     /// Answers the requests that are whole and takes them from the front.
-    fn answer(&mut self, input: &mut &[u8], file: Option<&File>) {
+    fn answer(&mut self, input: &mut &[u8], tree: Option<&Tree>) {
         loop {
-            let skipped = self.skip.min(input.len());
-            *input = &input[skipped..];
-            self.skip -= skipped;
-            if self.skip > 0 {
-                return;
+            if let Some(written) = &mut self.written {
+                let (piece, rest) = input.split_at(written.left.min(input.len()));
+                self.opened.write(written.offset, piece);
+                *input = rest;
+                written.offset += piece.len() as u64;
+                written.left -= piece.len();
+                if written.left > 0 {
+                    return;
+                }
+                let streamid = written.streamid;
+                self.written = None;
+                self.body(streamid, &[]);
             }
             if !self.greeted {
                 let Some((_, rest)) = input.split_at_checked(HANDSHAKE_BYTES) else { return };
@@ -122,32 +146,68 @@ impl Connection {
                 self.output.extend_from_slice(&reply.encode());
             }
             let Some((header, rest)) = input.split_first_chunk::<REQUEST_HEADER_BYTES>() else { return };
+            let header = RequestHeader::decode(header);
+            let bytes = header.payload_bytes().unwrap_or(0);
+            if matches!(header.code, RequestCode::WRITE | RequestCode::PGWRITE) {
+                *input = rest;
+                let offset = match Request::decode(&header, &[]) {
+                    Ok(Request::Write(write)) => u64::try_from(write.offset).unwrap_or(0),
+                    _ => 0,
+                };
+                self.written = Some(Written { streamid: header.streamid, offset, left: bytes });
+                continue;
+            }
+            let Some((payload, rest)) = rest.split_at_checked(bytes) else { return };
             *input = rest;
-            self.reply(&RequestHeader::decode(header), file);
+            self.reply(&header, payload, tree);
         }
     }
 
-    fn reply(&mut self, header: &RequestHeader, file: Option<&File>) {
-        self.skip = header.payload_bytes().unwrap_or(0);
-        match header.code {
-            RequestCode::READ => {
-                let [_, _, _, _, offset @ .., a, b, c, d] = header.body;
-                let length = u32::from_be_bytes([a, b, c, d]) as usize;
-                self.header(header.streamid, length);
-                let at = self.output.len();
-                self.output.resize(at + length, 0);
-                if let Some(file) = file {
-                    let mut into = [IoSliceMut::new(&mut self.output[at..])];
-                    // A page that is not in memory stays zeros: nobody measures with such.
-                    preadv2(file, &mut into, u64::from_be_bytes(offset), ReadWriteFlags::NOWAIT).ok();
+    fn reply(&mut self, header: &RequestHeader, payload: &[u8], tree: Option<&Tree>) {
+        let streamid = header.streamid;
+        let size = |bytes: i32| usize::try_from(bytes).unwrap_or(0);
+        match (Request::decode(header, payload), tree) {
+            (Ok(Request::Read(read)), tree) => {
+                let length = size(read.rlen);
+                self.header(streamid, length);
+                match tree {
+                    Some(_) => self.opened.read(read.offset.unsigned_abs(), length, &mut self.output),
+                    None => self.output.resize(self.output.len() + length, 0),
                 }
             }
-            RequestCode::PROTOCOL => self.body(header.streamid, &[0, 0, 5, 0x20, 0, 0, 0, 1]),
-            RequestCode::LOGIN => self.body(header.streamid, &[1; 16]),
-            RequestCode::OPEN => self.body(header.streamid, &[&[0; 12], stat(file).as_slice()].concat()),
-            RequestCode::STAT => self.body(header.streamid, &stat(file)),
-            _ => self.body(header.streamid, &[]),
+            (Ok(Request::Pgread(read)), Some(_)) => {
+                self.opened.read_pages(streamid, read.offset.unsigned_abs(), size(read.rlen));
+            }
+            (Ok(Request::Protocol(_)), _) => self.body(streamid, &[0, 0, 5, 0x20, 0, 0, 0, 1]),
+            (Ok(Request::Login(_)), _) => self.body(streamid, &[1; 16]),
+            (Ok(Request::Open(open)), Some(tree)) => {
+                let writes = open.options.0 & (OpenOptions::UPDT.0 | OpenOptions::NEW.0) != 0;
+                if self.opened.open(tree, open.target, writes) {
+                    self.body(streamid, &[&[0; 12], status(self.opened.size()).as_slice()].concat());
+                } else {
+                    self.error(streamid);
+                }
+            }
+            (Ok(Request::Open(_)), None) => {
+                self.body(streamid, &[&[0; 12], status(ENDLESS).as_slice()].concat());
+            }
+            (Ok(Request::Stat(stat)), Some(tree)) => match tree.stat(stat.path) {
+                Some(status) => self.body(streamid, &status),
+                None => self.error(streamid),
+            },
+            (Ok(Request::Stat(_)), None) => self.body(streamid, &status(ENDLESS)),
+            _ => self.body(streamid, &[]),
         }
+    }
+
+    /// Something is not there.
+    fn error(&mut self, streamid: StreamId) {
+        let mut body = ErrorCode::NOT_FOUND.0.to_be_bytes().to_vec();
+        body.extend_from_slice(b"not found\0");
+        let dlen = i32::try_from(body.len()).unwrap_or(0);
+        let header = ResponseHeader { streamid, status: Status::ERROR, dlen };
+        self.output.extend_from_slice(&header.encode());
+        self.output.extend_from_slice(&body);
     }
 
     fn header(&mut self, streamid: StreamId, length: usize) {
@@ -163,19 +223,28 @@ impl Connection {
 
     /// Sends what is there; `false` at the end.
     fn flush(&mut self, poller: &Poller, token: u64) -> bool {
-        while self.sent < self.output.len() {
-            match send(&self.socket, &self.output[self.sent..], SendFlags::NOSIGNAL) {
+        // What was answered behind the header of a range would leave before it: such loads have one request in flight.
+        let flags =
+            SendFlags::NOSIGNAL | if self.opened.has_range() { SendFlags::MORE } else { SendFlags::empty() };
+        loop {
+            if self.sent == self.output.len() {
+                self.output.clear();
+                self.sent = 0;
+                if !self.opened.next_pages(&mut self.output) {
+                    break;
+                }
+            }
+            match send(&self.socket, &self.output[self.sent..], flags) {
                 Ok(count) => self.sent += count,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
                 Err(_) => return false,
             }
         }
-        let wants_room = self.sent < self.output.len();
-        if !wants_room {
-            self.output.clear();
-            self.sent = 0;
+        if self.output.is_empty() && !self.opened.send_range(&self.socket) {
+            return false;
         }
+        let wants_room = !self.output.is_empty() || self.opened.has_range();
         if wants_room != self.wants_room {
             self.wants_room = wants_room;
             let interest = if wants_room { Interest::ReadAndWrite } else { Interest::Read };
@@ -185,18 +254,19 @@ impl Connection {
     }
 }
 
-/// What is told of the file.
-fn stat(file: Option<&File>) -> Vec<u8> {
-    let known = file.and_then(|file| file.metadata().ok());
-    format!("1 {} 48 0\0", known.map_or(ENDLESS, |known| known.len())).into_bytes()
+/// What is told of what is not a file, or of one that is open.
+fn status(size: u64) -> Vec<u8> {
+    format!("1 {size} 48 0\0").into_bytes()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use digest::pages;
+    use std::io::Read as _;
     use wire::xroot::FileHandle;
     use wire::xroot::header::Handshake;
-    use wire::xroot::request::{Read, Request, Write};
+    use wire::xroot::request::{Pgread, Read, Write};
 
     #[test]
     fn requests_are_answered_however_they_are_cut() {
@@ -225,5 +295,69 @@ mod tests {
             expected.extend([3, 4, 0, 0, 0, 0, 0, 0, 5, 6, 0, 0, 0, 0, 0, 0]);
             assert_eq!(connection.output, expected, "{cut}");
         }
+    }
+
+    /// What the bare server answers to a request after its file was opened, without the answers before.
+    fn answer_of(tree: &Tree, request: &Request<'_>, payload: &[u8], length: usize) -> Vec<u8> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let poller = Poller::new().unwrap();
+        poller.add(&server, 0, Interest::Read).unwrap();
+        let mut connection = Connection::new(server);
+        connection.greeted = true;
+        assert!(connection.opened.open(tree, b"//data?a=b", matches!(request, Request::Write(_))));
+        let mut bytes = Vec::new();
+        request.encode(StreamId([7, 8]), &mut bytes);
+        bytes.extend_from_slice(payload);
+        let reading = std::thread::spawn(move || {
+            let mut came = vec![0; length];
+            client.read_exact(&mut came).unwrap();
+            came
+        });
+        connection.answer(&mut bytes.as_slice(), Some(tree));
+        while !reading.is_finished() {
+            assert!(connection.flush(&poller, 0));
+        }
+        assert!(connection.output.is_empty() && !connection.wants_room, "more than was asked for");
+        reading.join().unwrap()
+    }
+
+    #[test]
+    fn the_bare_server_sends_what_is_in_the_file() {
+        let folder = std::env::temp_dir().join(format!("scalla-bare-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let data: Vec<u8> = (0..1_000_000_u32).map(|i| (i * 31 % 251) as u8).collect();
+        std::fs::write(folder.join("data"), &data).unwrap();
+        let tree = Tree::open(&folder).unwrap();
+        let fhandle = FileHandle::default();
+        // Copied, and sent from where it is.
+        for (offset, length) in [(5, 3000), (4096, 65_536), (100, 800_000)] {
+            let rlen = i32::try_from(length).unwrap();
+            let read = Request::Read(Read { fhandle, offset: offset as i64, rlen, argument: None });
+            let header = ResponseHeader { streamid: StreamId([7, 8]), status: Status::OK, dlen: rlen };
+            let expected = [&header.encode()[..], &data[offset..offset + length]].concat();
+            assert!(answer_of(&tree, &read, &[], expected.len()) == expected, "{offset} {length}");
+        }
+        // Two frames of pages, the first page not whole.
+        let (offset, first, second) = (96, 62 * 4096 - 96, 10_000);
+        let rlen = first as i32 + second as i32;
+        let read = Request::Pgread(Pgread { fhandle, offset, rlen, pathid: None, reqflags: None });
+        let sizes =
+            [(96, first), (62 * 4096, second)].map(|(at, length)| pages::interleaved_length(at, length));
+        let frame = 32;
+        let mut came = answer_of(&tree, &read, &[], 2 * frame + sizes[0] + sizes[1]);
+        let mut second = came.split_off(frame + sizes[0]);
+        for (at, part) in [(96_u64, &mut came), (62 * 4096, &mut second)] {
+            let length = pages::separate(at, &mut part[frame..], |page| panic!("{page:?}"));
+            let at = at as usize;
+            assert!(part[frame..frame + length] == data[at..at + length]);
+        }
+        // Written to a file without a name.
+        let write = Request::Write(Write { fhandle, offset: 0, pathid: 0, dlen: 9 });
+        assert_eq!(answer_of(&tree, &write, b"overwrite", 8), [7, 8, 0, 0, 0, 0, 0, 0]);
+        assert!(std::fs::read(folder.join("data")).unwrap() == data);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

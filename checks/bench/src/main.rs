@@ -24,6 +24,7 @@
 //! | `page` | the page in `docs` |
 
 mod agents;
+mod bare;
 mod children;
 mod clients;
 mod cold;
@@ -97,8 +98,8 @@ pub(crate) struct Options {
     /// Be the floor: the server that answers from memory.
     #[arg(long, hide = true)]
     floor: bool,
-    /// Be the bare server: the floor, but reads are of this file.
-    #[arg(long, hide = true, value_name = "FILE")]
+    /// Be the bare server: the floor with the files of this folder.
+    #[arg(long, hide = true, value_name = "DIR")]
     bare: Option<PathBuf>,
     /// As one of them, look for the next request for a moment before sleeping.
     #[arg(long, hide = true)]

@@ -61,9 +61,7 @@ impl Measure<'_> {
     /// Measures it.
     pub(crate) fn once(&self, row: &Row, server: &Server) -> anyhow::Result<Figures> {
         match (&row.load, server.side, &row.floor) {
-            (_, Side::Floor | Side::Bare, Some(arguments)) => {
-                figures(&self.timed(arguments, server)?.finish()?)
-            }
+            (_, Side::Floor, Some(arguments)) => figures(&self.timed(arguments, server)?.finish()?),
             (Load::Bench(arguments), ..) => figures(&self.timed(arguments, server)?.finish()?),
             (Load::Download, ..) => {
                 let target = self.data.downloaded();

@@ -114,17 +114,12 @@ impl<'d> Fleet<'d> {
                     site::start(self.data, Side::Theirs, Side::Theirs)?,
                 ],
                 Cast::Servers => {
-                    let mut servers = vec![
+                    vec![
                         self.ours(setting, "ours")?,
                         self.theirs(setting, "theirs")?,
                         self.floor(setting)?,
-                    ];
-                    // Only loads that read it have the file.
-                    let file = self.data.tree(setting.tmpfs).join("big");
-                    if file.exists() {
-                        servers.push(self.bare(setting, &file)?);
-                    }
-                    servers
+                        self.bare(setting)?,
+                    ]
                 }
             };
             self.running = Some((setting.clone(), servers));
@@ -180,9 +175,12 @@ impl<'d> Fleet<'d> {
         })
     }
 
-    fn bare(&self, setting: &Setting, file: &Path) -> anyhow::Result<Server> {
+    fn bare(&self, setting: &Setting) -> anyhow::Result<Server> {
         self.own("bare", Side::Bare, |command, _| {
-            command.arg("--bare").arg(file).args(polls(setting).then_some("--polling"));
+            command
+                .arg("--bare")
+                .arg(self.data.tree(setting.tmpfs))
+                .args(polls(setting).then_some("--polling"));
         })
     }
 
