@@ -151,6 +151,7 @@ impl Listener {
                     refusals.denied.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
+                crate::socket::set_up_accepted(&stream, peer, &config.socket);
                 let Ok(socket) = Socket::adopt(stream) else { return };
                 let mut arrival = Arrival { socket, peer, received: Vec::new(), home: target };
                 let found = tokio::time::timeout(config.hail, find_door(&doors, &mut arrival)).await;

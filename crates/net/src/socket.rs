@@ -7,9 +7,14 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+/// Bytes that wait in the kernel for a peer on this machine, which takes them at once: many times what is ever under way. Left
+/// alone the kernel lets it be some megabytes, which fall out of the processors' caches before they are taken. The kernel
+/// counts twice as much for its own needs.
+const HERE_SEND_BYTES: usize = 256 * 1024;
 
 /// How accepted sockets are set up.
 #[derive(Clone, Debug)]
@@ -58,6 +63,19 @@ pub(crate) fn set_up(socket: &socket2::Socket, config: &SocketConfig) -> io::Res
         socket.set_recv_buffer_size(bytes)?;
     }
     Ok(())
+}
+
+/// The same for a connection that was accepted: what depends on where its peer is.
+pub(crate) fn set_up_accepted(stream: &TcpStream, peer: SocketAddr, config: &SocketConfig) {
+    if config.buffer_bytes.is_none() && is_here(peer.ip(), || Some(stream.local_addr().ok()?.ip())) {
+        // Without it all goes on as well.
+        let _ = socket2::SockRef::from(stream).set_send_buffer_size(HERE_SEND_BYTES);
+    }
+}
+
+/// Is a peer on this machine? Then it has the address that it was accepted at, or one that leads nowhere else.
+fn is_here(peer: IpAddr, own: impl FnOnce() -> Option<IpAddr>) -> bool {
+    peer.to_canonical().is_loopback() || own() == Some(peer)
 }
 
 /// A connected socket on a loop, used by one task at a time.
@@ -372,6 +390,32 @@ mod tests {
         assert_eq!(told.recv().unwrap(), (vec![], vec![]), "its end");
         loops.stop();
         all
+    }
+
+    #[test]
+    fn only_what_waits_for_a_peer_on_this_machine_is_bounded() {
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        for (peer, own, here) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("::ffff:127.0.0.2", "::ffff:127.0.0.1", true),
+            ("::1", "::1", true),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.8", "192.0.2.7", false),
+            ("2001:db8::1", "2001:db8::2", false),
+        ] {
+            assert_eq!(is_here(address(peer), || Some(address(own))), here, "{peer} {own}");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        let bytes = || socket2::SockRef::from(&server).send_buffer_size().unwrap();
+        let before = bytes();
+        let chosen = SocketConfig { buffer_bytes: Some(before), ..SocketConfig::default() };
+        set_up_accepted(&server, peer, &chosen);
+        assert_eq!(bytes(), before, "what was configured stays");
+        set_up_accepted(&server, peer, &SocketConfig::default());
+        // A system may allow less.
+        assert!(bytes() != before && bytes() <= 2 * HERE_SEND_BYTES, "{before} {}", bytes());
     }
 
     #[test]
