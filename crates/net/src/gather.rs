@@ -344,7 +344,12 @@ mod tests {
     /// What a loop is to do is done when everything has come: then many connections are ready at once.
     fn hold(loops: &Loops) -> mpsc::Sender<()> {
         let (release, held) = mpsc::channel::<()>();
-        loops.handles()[0].run(move || held.recv().unwrap_or_default());
+        let (tell, told) = mpsc::channel();
+        loops.handles()[0].run(move || {
+            tell.send(()).unwrap();
+            held.recv().unwrap_or_default();
+        });
+        told.recv().unwrap();
         release
     }
 
@@ -491,10 +496,11 @@ mod tests {
     fn what_was_fetched_and_not_read_is_there_later_and_goes_along() {
         let loops = a_loop(true, true);
         let (tell, told) = mpsc::channel();
+        let (wait, waits) = mpsc::channel();
         let clients: Vec<_> = (0..8)
             .map(|index: usize| {
                 let (client, server) = pair();
-                let tell = tell.clone();
+                let (tell, wait) = (tell.clone(), wait.clone());
                 loops.handles()[0].run(move || {
                     let mut socket = Some(Socket::adopt(server).unwrap());
                     let mut first = Vec::with_capacity(1);
@@ -509,7 +515,10 @@ mod tests {
                                     return Poll::Pending;
                                 }
                                 Poll::Ready(other) => panic!("{other:?}"),
-                                Poll::Pending => return Poll::Pending,
+                                Poll::Pending => {
+                                    wait.send(()).unwrap();
+                                    return Poll::Pending;
+                                }
                             }
                         }
                         let (stream, rest) = socket.take().unwrap().release().unwrap();
@@ -520,7 +529,9 @@ mod tests {
                 client
             })
             .collect();
-        // All wait by now.
+        for _ in 0..8 {
+            waits.recv().unwrap();
+        }
         let hold = hold(&loops);
         for (index, client) in clients.iter().enumerate() {
             (&*client).write_all(&content(index, 9000)).unwrap();
