@@ -118,6 +118,7 @@ impl Listener {
         admission: Admission,
         refusals: Arc<Refusals>,
     ) -> io::Result<()> {
+        let paced: Option<Arc<[u8]>> = crate::socket::stop_pacing(self.socket.as_fd()).map(Into::into);
         let listener = Watched::new(self.socket.into())?;
         let mut spare = spare_descriptor();
         loop {
@@ -145,13 +146,13 @@ impl Listener {
             let (doors, config, refusals) = (doors.clone(), self.config.clone(), refusals.clone());
             let admission = admission(peer.ip().to_canonical());
             let presence = home.enter();
-            let target = home.clone();
+            let (target, paced) = (home.clone(), paced.clone());
             home.spawn(move || async move {
                 if !tokio::time::timeout(config.hail, admission).await.unwrap_or(false) {
                     refusals.denied.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
-                crate::socket::set_up_accepted(&stream, peer, &config.socket);
+                crate::socket::set_up_accepted(&stream, peer, &config.socket, paced.as_deref());
                 let Ok(socket) = Socket::adopt(stream) else { return };
                 let mut arrival = Arrival { socket, peer, received: Vec::new(), home: target };
                 let found = tokio::time::timeout(config.hail, find_door(&doors, &mut arrival)).await;

@@ -16,6 +16,11 @@ use std::time::Duration;
 /// counts twice as much for its own needs.
 const HERE_SEND_BYTES: usize = 256 * 1024;
 
+/// Congestion control for peers on this machine, which sends as soon as there is room; every system has it and allows it.
+const HERE_CONGESTION: &[u8] = b"reno";
+/// How the names of those begin that send by a timer, also what never leaves the machine.
+const PACING: &[u8] = b"bbr";
+
 /// How accepted sockets are set up.
 #[derive(Clone, Debug)]
 pub struct SocketConfig {
@@ -65,11 +70,33 @@ pub(crate) fn set_up(socket: &socket2::Socket, config: &SocketConfig) -> io::Res
     Ok(())
 }
 
-/// The same for a connection that was accepted: what depends on where its peer is.
-pub(crate) fn set_up_accepted(stream: &TcpStream, peer: SocketAddr, config: &SocketConfig) {
-    if config.buffer_bytes.is_none() && is_here(peer.ip(), || Some(stream.local_addr().ok()?.ip())) {
-        // Without it all goes on as well.
-        let _ = socket2::SockRef::from(stream).set_send_buffer_size(HERE_SEND_BYTES);
+/// Where the system's congestion control sends by a timer: gives the connections of an open port the one for peers on this
+/// machine, and returns the system's, which is for all others. A connection that began with a timer keeps it whatever it is
+/// given later, so the port must have the choice.
+pub(crate) fn stop_pacing(port: BorrowedFd<'_>) -> Option<Vec<u8>> {
+    let port = socket2::SockRef::from(&port);
+    let system = port.tcp_congestion().ok().filter(|name| name.starts_with(PACING))?;
+    port.set_tcp_congestion(HERE_CONGESTION).is_ok().then_some(system)
+}
+
+/// Sets up what depends on where the peer of a connection is that was accepted; `paced` is what [`stop_pacing`] returned. Without
+/// any of it all goes on as well.
+pub(crate) fn set_up_accepted(
+    stream: &TcpStream,
+    peer: SocketAddr,
+    config: &SocketConfig,
+    paced: Option<&[u8]>,
+) {
+    let socket = socket2::SockRef::from(stream);
+    if !is_here(peer.ip(), || Some(stream.local_addr().ok()?.ip())) {
+        if let Some(system) = paced
+            // Its route may have a choice of its own.
+            && socket.tcp_congestion().is_ok_and(|name| name.starts_with(HERE_CONGESTION))
+        {
+            let _ = socket.set_tcp_congestion(system);
+        }
+    } else if config.buffer_bytes.is_none() {
+        let _ = socket.set_send_buffer_size(HERE_SEND_BYTES);
     }
 }
 
@@ -411,11 +438,35 @@ mod tests {
         let bytes = || socket2::SockRef::from(&server).send_buffer_size().unwrap();
         let before = bytes();
         let chosen = SocketConfig { buffer_bytes: Some(before), ..SocketConfig::default() };
-        set_up_accepted(&server, peer, &chosen);
+        set_up_accepted(&server, peer, &chosen, None);
         assert_eq!(bytes(), before, "what was configured stays");
-        set_up_accepted(&server, peer, &SocketConfig::default());
+        set_up_accepted(&server, peer, &SocketConfig::default(), None);
         // A system may allow less.
         assert!(bytes() != before && bytes() <= 2 * HERE_SEND_BYTES, "{before} {}", bytes());
+    }
+
+    #[test]
+    fn only_peers_elsewhere_are_sent_to_by_a_timer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let chosen = |socket: &dyn AsFd| {
+            let name = socket2::SockRef::from(&socket.as_fd()).tcp_congestion().unwrap();
+            String::from_utf8(name).unwrap().trim_end_matches('\0').to_owned()
+        };
+        let port = socket2::SockRef::from(&listener);
+        port.set_tcp_congestion(b"reno").unwrap();
+        assert_eq!(stop_pacing(listener.as_fd()), None, "it has no timer");
+        // Systems without it, or that do not allow it, have no such port.
+        if port.set_tcp_congestion(b"bbr").is_err() {
+            return;
+        }
+        let system = stop_pacing(listener.as_fd()).unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        set_up_accepted(&server, peer, &SocketConfig::default(), Some(&system));
+        assert_eq!(chosen(&server), "reno", "inherited from the port");
+        let elsewhere = "192.0.2.7:1".parse().unwrap();
+        set_up_accepted(&server, elsewhere, &SocketConfig::default(), Some(&system));
+        assert_eq!(chosen(&server), "bbr");
     }
 
     #[test]
