@@ -33,7 +33,7 @@ NOT_FOUND = "[3011]"
 @pytest.fixture(scope="module", params=clusters.parameters("flat", FLAT, MIXES))
 def running(request):
     with clusters.Cluster(FLAT, request.param) as cluster:
-        yield cluster
+        yield cluster.answering()
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ NOT_FOUND = "[3011]"
 def running(request):
     plan, makers = request.param
     with clusters.Cluster(plan, makers) as cluster:
-        yield cluster
+        yield cluster.answering()
 
 
 @pytest.fixture
