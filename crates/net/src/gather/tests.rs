@@ -1,0 +1,294 @@
+//! Tests of calls made together: by loops with and without io_uring.
+
+use crate::{Loops, Socket, attend, gather_calls, take_medium};
+use std::future::poll_fn;
+use std::io::{IoSlice, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll};
+
+/// A loop that waits in this way, with or without io_uring.
+fn a_loop(own: bool, together: bool) -> Loops {
+    let loops = Loops::start_waiting(1, own).unwrap();
+    let (tell, told) = mpsc::channel();
+    loops.handles()[0].run(move || tell.send(if together { gather_calls() } else { Ok(()) }).unwrap());
+    told.recv().unwrap().unwrap();
+    loops
+}
+
+/// Both ends of a connection.
+fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    server.set_nonblocking(true).unwrap();
+    (client, server)
+}
+
+/// What a loop is to do is done when everything has come: then many connections are ready at once.
+fn hold(loops: &Loops) -> mpsc::Sender<()> {
+    let (release, held) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    loops.handles()[0].run(move || {
+        tell.send(()).unwrap();
+        held.recv().unwrap_or_default();
+    });
+    told.recv().unwrap();
+    release
+}
+
+/// Sends back what comes, together with others where that is possible; counts how often it was.
+struct Echo {
+    socket: Socket,
+    waits: Vec<u8>,
+    sent: usize,
+    together: Arc<AtomicUsize>,
+}
+
+impl Echo {
+    fn turn(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        loop {
+            if let Some((mut buffer, sent)) = self.socket.returned() {
+                assert_eq!(self.sent, 0, "nothing may have left before what is given back");
+                buffer.append(&mut self.waits);
+                (self.waits, self.sent) = (buffer, sent);
+            }
+            if self.sent == 0 && !self.waits.is_empty() {
+                match self.socket.send_together(std::mem::take(&mut self.waits)) {
+                    Ok(()) => drop(self.together.fetch_add(1, Ordering::Relaxed)),
+                    Err(waits) => self.waits = waits,
+                }
+            }
+            if self.sent < self.waits.len() {
+                match self.socket.write(&[IoSlice::new(&self.waits[self.sent..])], false) {
+                    Ok(sent) => self.sent += sent,
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        if self.socket.poll_writable(context).is_pending() {
+                            return Poll::Pending;
+                        }
+                    }
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+                continue;
+            }
+            self.sent = 0;
+            self.waits.clear();
+            if self.waits.capacity() == 0 {
+                self.waits = take_medium();
+            }
+            match self.socket.poll_read(context, &mut self.waits, usize::MAX) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+fn echo(loops: &Loops, server: TcpStream, together: &Arc<AtomicUsize>) {
+    let together = together.clone();
+    loops.handles()[0].run(move || {
+        let socket = Socket::adopt(server).unwrap();
+        let mut echo = Echo { socket, waits: Vec::new(), sent: 0, together };
+        attend(async move {
+            // A client may end as it likes.
+            let _ = poll_fn(|context| echo.turn(context)).await;
+        });
+    });
+}
+
+fn content(seed: usize, length: usize) -> Vec<u8> {
+    (0..length).map(|i| ((i * 31 + (i >> 8) * 7 + seed * 101) % 251) as u8).collect()
+}
+
+#[test]
+fn every_byte_comes_back_in_order_in_each_way() {
+    for (own, together) in [(true, true), (true, false), (false, true), (false, false)] {
+        let loops = a_loop(own, together);
+        let count = Arc::default();
+        let clients: Vec<TcpStream> = (0..40)
+            .map(|_| {
+                let (client, server) = pair();
+                echo(&loops, server, &count);
+                client
+            })
+            .collect();
+        for round in 0..30 {
+            // From one byte to more than a place has, and more than sockets hold.
+            let lengths = [1, 24, 2000, 8 * 1024, 8 * 1024 + 1, 70_000, 3_000_000];
+            let hold = hold(&loops);
+            let running: Vec<_> = clients
+                .iter()
+                .enumerate()
+                .map(|(index, client)| {
+                    let most = if index % 8 == 0 { 7 } else { 5 };
+                    let data = content(index + round, lengths[(index + round) % most]);
+                    let mut client = client.try_clone().unwrap();
+                    std::thread::spawn(move || {
+                        let mut writer = client.try_clone().unwrap();
+                        let expected = data.clone();
+                        let writing = std::thread::spawn(move || writer.write_all(&data).unwrap());
+                        let mut came = vec![0; expected.len()];
+                        client.read_exact(&mut came).unwrap();
+                        assert!(came == expected);
+                        writing.join().unwrap();
+                    })
+                })
+                .collect();
+            drop(hold);
+            running.into_iter().for_each(|one| one.join().unwrap());
+        }
+        assert_eq!(count.load(Ordering::Relaxed) > 0, together);
+        loops.stop();
+    }
+}
+
+#[test]
+fn what_does_not_leave_is_taken_back_and_leaves_later() {
+    let loops = a_loop(true, true);
+    let mut clients = Vec::new();
+    let hold = hold(&loops);
+    for index in 0..8 {
+        let (client, server) = pair();
+        socket2::SockRef::from(&server).set_send_buffer_size(32 * 1024).unwrap();
+        socket2::SockRef::from(&client).set_recv_buffer_size(32 * 1024).unwrap();
+        clients.push(client);
+        loops.handles()[0].run(move || {
+            let socket = Socket::adopt(server).unwrap();
+            let mut all = content(index, 600_000);
+            let mut echo = Echo { socket, waits: Vec::new(), sent: 0, together: Arc::default() };
+            attend(poll_fn(move |context| {
+                if !all.is_empty() {
+                    // Wakes itself, so that there are others in its round.
+                    echo.waits = std::mem::take(&mut all);
+                }
+                echo.turn(context).map(drop)
+            }));
+        });
+    }
+    drop(hold);
+    for (index, client) in clients.iter_mut().enumerate() {
+        let mut came = vec![0; 600_000];
+        client.read_exact(&mut came).unwrap();
+        assert!(came == content(index, 600_000));
+    }
+    loops.stop();
+}
+
+#[test]
+fn what_was_fetched_and_not_read_is_there_later_and_goes_along() {
+    let loops = a_loop(true, true);
+    let (tell, told) = mpsc::channel();
+    let (wait, waits) = mpsc::channel();
+    let clients: Vec<_> = (0..8)
+        .map(|index: usize| {
+            let (client, server) = pair();
+            let (tell, wait) = (tell.clone(), wait.clone());
+            loops.handles()[0].run(move || {
+                let mut socket = Some(Socket::adopt(server).unwrap());
+                let mut first = Vec::with_capacity(1);
+                attend(poll_fn(move |context| {
+                    let Some(here) = &mut socket else { return Poll::Ready(()) };
+                    if first.len() < 3 {
+                        first.reserve_exact(1);
+                        // One byte a turn: the rest has to be kept.
+                        match here.poll_read(context, &mut first, 1) {
+                            Poll::Ready(Ok(1)) => {
+                                context.waker().wake_by_ref();
+                                return Poll::Pending;
+                            }
+                            Poll::Ready(other) => panic!("{other:?}"),
+                            Poll::Pending => {
+                                wait.send(()).unwrap();
+                                return Poll::Pending;
+                            }
+                        }
+                    }
+                    let (stream, rest) = socket.take().unwrap().release().unwrap();
+                    tell.send((index, stream, [first.as_slice(), &rest].concat())).unwrap();
+                    Poll::Ready(())
+                }));
+            });
+            client
+        })
+        .collect();
+    for _ in 0..8 {
+        waits.recv().unwrap();
+    }
+    let hold = hold(&loops);
+    for (index, client) in clients.iter().enumerate() {
+        (&*client).write_all(&content(index, 9000)).unwrap();
+    }
+    drop(hold);
+    for _ in 0..8 {
+        let (index, mut stream, mut came) = told.recv().unwrap();
+        assert!(came.len() > 3, "nothing was fetched before it was asked for");
+        stream.set_nonblocking(false).unwrap();
+        let mut rest = vec![0; 9000 - came.len()];
+        stream.read_exact(&mut rest).unwrap();
+        came.extend(rest);
+        assert!(came == content(index, 9000));
+    }
+    loops.stop();
+}
+
+#[test]
+fn what_was_gathered_leaves_before_its_socket_goes() {
+    let loops = a_loop(true, true);
+    let hold = hold(&loops);
+    let (tell, told) = mpsc::channel();
+    let clients: Vec<_> = (0..8)
+        .map(|index| {
+            let (client, server) = pair();
+            let tell = tell.clone();
+            loops.handles()[0].run(move || {
+                let socket = Socket::adopt(server).unwrap();
+                attend(async move {
+                    let mut buffer = take_medium();
+                    buffer.extend(content(index, 5000));
+                    tell.send(socket.send_together(buffer).is_ok()).unwrap();
+                    match index % 3 {
+                        0 => drop(socket),
+                        1 => drop(socket.release().unwrap()),
+                        _ => socket.finish_sending(),
+                    }
+                });
+            });
+            client
+        })
+        .collect();
+    drop(hold);
+    for (index, mut client) in clients.into_iter().enumerate() {
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).unwrap();
+        assert!(came == content(index, 5000));
+    }
+    assert!(told.iter().take(8).all(|gathered| gathered));
+    loops.stop();
+}
+
+#[test]
+fn the_end_of_a_peer_is_seen_behind_its_last_bytes() {
+    for together in [true, false] {
+        let loops = a_loop(true, together);
+        let count = Arc::default();
+        let hold = hold(&loops);
+        let mut clients = Vec::new();
+        for index in 0..8 {
+            let (mut client, server) = pair();
+            echo(&loops, server, &count);
+            client.write_all(&content(index, 100)).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+            clients.push(client);
+        }
+        drop(hold);
+        for (index, mut client) in clients.into_iter().enumerate() {
+            let mut came = Vec::new();
+            client.read_to_end(&mut came).unwrap();
+            assert!(came == content(index, 100));
+        }
+        loops.stop();
+    }
+}
