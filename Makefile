@@ -5,15 +5,19 @@
 #   make bench   our server against the real xrootd, load by load; BENCH="--quick --only read" passes options, BENCH=--write-docs
 #                puts the last results into docs/performance.md
 #   make fuzz    every fuzz target, for FUZZ_MINUTES in all (40: on two cores ten minutes for each)
+#   make abuse   hostile clients of all kinds against the release binary, beside a well-behaved one; ABUSE="--quick" or names of
+#                campaigns choose among them
 #   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30)
+#   make differ  10,000 random request sequences to the real xrootd and to ours, or SEQUENCES of them
 #   make sim     trees of up to 65,536 nodes form on virtual time, then SEEDS (10000) bad minutes with faults of all kinds
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
 FUZZ_MINUTES ?= 40
 SEEDS ?= 10000
 SOAK_MINUTES ?= 30
+SEQUENCES ?= 10000
 
-.PHONY: build demo test bench fuzz soak sim peers clean-peers
+.PHONY: build demo test bench differ fuzz abuse soak sim peers clean-peers
 
 build:
 	cargo build --release --package scalla
@@ -27,9 +31,18 @@ test: peers
 fuzz:
 	checks/fuzz/run $(FUZZ_MINUTES)
 
+abuse:
+	cargo build --release --package scalla --package abuse
+	$${CARGO_TARGET_DIR:-target}/release/abuse --server $${CARGO_TARGET_DIR:-target}/release/scalla $(ABUSE)
+
 soak: peers
-	cargo build --release --package scalla
+	cargo build --release --package scalla --package abuse
+	$${CARGO_TARGET_DIR:-target}/release/abuse --server $${CARGO_TARGET_DIR:-target}/release/scalla --quick --times 5
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/soak.py $(SOAK_MINUTES)
+
+differ: peers
+	cargo build --release --package scalla
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/differ.py $(SEQUENCES)
 
 sim:
 	cargo build --release --package sim

@@ -4,6 +4,7 @@
 //! catch-all, so a new kind does not compile until every door has an answer for it. "Wait" and "go elsewhere" are answers,
 //! not errors, and have no place here.
 
+use crate::LogicalPath;
 use std::{fmt, io};
 
 /// What a caller may act on. The names follow the field's error names.
@@ -121,8 +122,13 @@ impl Error {
     }
 
     /// `Unable to VERB PATH; REASON` with the kind and the reason that the system gave.
-    pub fn unable(verb: &str, path: &dyn fmt::Display, source: io::Error) -> Self {
-        let text = format!("Unable to {verb} {path}; {}", errno_text(&source));
+    pub fn unable(verb: &str, path: &LogicalPath, source: io::Error) -> Self {
+        Self::unable_named(verb, &path.text(), source)
+    }
+
+    /// As [`Error::unable`], for what is not a path.
+    pub fn unable_named(verb: &str, name: &str, source: io::Error) -> Self {
+        let text = format!("Unable to {verb} {name}; {}", errno_text(&source));
         Self { kind: ErrorKind::from_io(&source), text, source: Some(source) }
     }
 
@@ -152,7 +158,8 @@ mod tests {
 
     #[test]
     fn errors_read_as_clients_expect_them() {
-        let error = Error::unable("locate", &"/data/nope", io::Error::from_raw_os_error(2));
+        let path = LogicalPath::parse(b"/data/nope").unwrap();
+        let error = Error::unable("locate", &path, io::Error::from_raw_os_error(2));
         assert_eq!(error.kind, ErrorKind::NotFound);
         assert_eq!(error.text, "Unable to locate /data/nope; no such file or directory");
         assert_eq!(ErrorKind::from_errno(20), ErrorKind::FsError); // ENOTDIR is not in the table

@@ -95,6 +95,8 @@ fn cut(name: &str) -> &str {
 
 const _: () = assert!(4 * NAME_BYTES_MAX <= u16::MAX as usize);
 
+/// Names as the client gave them: for a log, whose formatter escapes them. On the way to a terminal they go through
+/// [`shown`](crate::shown()).
 impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}@{}", self.user(), self.pid, self.host())

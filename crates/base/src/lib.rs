@@ -2,28 +2,43 @@
 //!
 //! | file | what it holds |
 //! |---|---|
+//! | `budget` | [`MemoryBudget`], [`Account`], [`Charge`]: memory for requests in flight |
+//! | `descriptors` | [`DescriptorBudget`]: file descriptors for connections and open files |
 //! | `path` | [`LogicalPath`]: a path as a client names it, made safe once at the edge |
 //! | `cgi` | [`Cgi`]: the opaque text behind the first `?` of a path |
 //! | `error` | [`Error`] and [`ErrorKind`]: what went wrong, and what a caller may act on |
 //! | `host` | [`written_ip`]: addresses as hosts are written with them |
 //! | `identity` | [`Identity`]: who is at the other end of a connection |
+//! | `owner` | [`Owner`]: the key under which work is accounted to a session |
 //! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments, so machines stay pure |
+//! | `shown` | [`shown`]: text of others, escaped for logs and terminals |
 //! | `random` | [`SplitMix64`]: fast random numbers that can be replayed |
+//! | `supervisor` | [`Supervisor`]: threads and tasks without which a process must not go on |
 //!
 //! No I/O, no wire format, no policy.
 
+mod budget;
 mod cgi;
 mod clock;
+mod descriptors;
 mod error;
 mod host;
 mod identity;
+mod owner;
 mod path;
 mod random;
+mod shown;
+mod supervisor;
 
+pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, Purpose, Shortage};
 pub use cgi::Cgi;
 pub use clock::{Clock, Rng};
+pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};
 pub use error::{Error, ErrorKind, errno_text};
 pub use host::{meant_ip, written_ip};
 pub use identity::{Identity, NAME_BYTES_MAX, Told};
+pub use owner::Owner;
 pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};
 pub use random::SplitMix64;
+pub use shown::{Escape, Shown, shown};
+pub use supervisor::{Fault, Supervisor};

@@ -3,6 +3,8 @@
 //! Behind this type no room has to think of `..`, NUL, relative or over-long paths again. Names are bytes: file systems
 //! hold names in any encoding, and a server that refused some could not serve what is there.
 
+use crate::{Shown, shown};
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -65,6 +67,16 @@ impl LogicalPath {
         &self.0
     }
 
+    /// The path for logs and terminals: control characters are escaped, because a client chose it.
+    pub fn shown(&self) -> Shown<'_> {
+        shown(&self.0)
+    }
+
+    /// The path as text for replies, where the client expects what it sent. Never for logs.
+    pub fn text(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.0)
+    }
+
     /// The same as a piece of an operating system's path.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
@@ -117,12 +129,6 @@ impl LogicalPath {
     }
 }
 
-impl fmt::Display for LogicalPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.0))
-    }
-}
-
 impl fmt::Debug for LogicalPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", String::from_utf8_lossy(&self.0))
@@ -134,7 +140,7 @@ mod tests {
     use super::*;
 
     fn parsed(raw: &str) -> Result<String, PathError> {
-        LogicalPath::parse(raw.as_bytes()).map(|p| p.to_string())
+        LogicalPath::parse(raw.as_bytes()).map(|p| p.text().into_owned())
     }
 
     #[test]

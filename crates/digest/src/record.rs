@@ -5,11 +5,12 @@
 //! | 0..16  | name of the type, filled up with NUL |
 //! | 16..24 | i64: modification time of the file (seconds) when it was computed |
 //! | 24..28 | i32: time of computation less that modification time |
-//! | 28..31 | reserved, 0 |
+//! | 28..31 | fingerprint of the file's size and of the fraction of its modification time; 0 is none |
 //! | 31     | u8: bytes of the value |
 //! | 32..96 | the value, filled up with 0 |
 //!
-//! Integers are big-endian. The attribute's name is `user.XrdCks.` and the type. XRootD 4 to 6 read and write the same.
+//! Integers are big-endian. The attribute's name is `user.XrdCks.` and the type. XRootD 4 to 6 read and write the same;
+//! they write no fingerprint and ignore it.
 
 use crate::{Algorithm, Checksum};
 
@@ -27,6 +28,15 @@ pub struct Record {
     pub modified: i64,
     /// Seconds from then to the computation.
     pub delay: i32,
+    /// Fingerprint of the file's size and of the fraction of its modification time; 0 if it is not known.
+    fingerprint: u32,
+}
+
+/// Returns a number of 24 bits that is not 0.
+fn fingerprint(size: u64, nanoseconds: u32) -> u32 {
+    let [a, b, c, d, e, f, g, h] = size.to_be_bytes();
+    let [i, j, k, l] = nanoseconds.to_be_bytes();
+    (crate::crc32c(&[a, b, c, d, e, f, g, h, i, j, k, l]) & 0x00ff_ffff).max(1)
 }
 
 impl Record {
@@ -38,7 +48,19 @@ impl Record {
     /// A checksum computed at `now` of a file modified at `modified`, both in seconds since the epoch.
     pub fn new(checksum: Checksum, modified: i64, now: i64) -> Self {
         let delay = now.saturating_sub(modified).clamp(0, i64::from(i32::MAX));
-        Self { checksum, modified, delay: i32::try_from(delay).unwrap_or(i32::MAX) }
+        Self { checksum, modified, delay: i32::try_from(delay).unwrap_or(i32::MAX), fingerprint: 0 }
+    }
+
+    /// Adds the file's size and the fraction of its modification time, which tell changes within a second.
+    #[must_use]
+    pub fn of_file(self, size: u64, nanoseconds: u32) -> Self {
+        Self { fingerprint: fingerprint(size, nanoseconds), ..self }
+    }
+
+    /// Reports whether it speaks for a file with this modification time and size.
+    pub fn fits(&self, modified: i64, nanoseconds: u32, size: u64) -> bool {
+        let is_same = self.fingerprint == 0 || self.fingerprint == fingerprint(size, nanoseconds);
+        self.modified == modified && is_same
     }
 
     /// The attribute's value.
@@ -49,6 +71,7 @@ impl Record {
         out[..name.len()].copy_from_slice(name);
         out[16..24].copy_from_slice(&self.modified.to_be_bytes());
         out[24..28].copy_from_slice(&self.delay.to_be_bytes());
+        out[28..31].copy_from_slice(&self.fingerprint.to_be_bytes()[1..]);
         out[31] = value.len() as u8;
         out[32..32 + value.len()].copy_from_slice(value);
         out
@@ -60,11 +83,16 @@ impl Record {
         let (name, rest) = raw.split_first_chunk::<16>()?;
         let (modified, rest) = rest.split_first_chunk::<8>()?;
         let (delay, rest) = rest.split_first_chunk::<4>()?;
-        let ([_, _, _, length], value) = rest.split_first_chunk::<4>()?;
+        let ([high, middle, low, length], value) = rest.split_first_chunk::<4>()?;
         let name = name.split(|&byte| byte == 0).next()?;
         let algorithm = Algorithm::from_name(std::str::from_utf8(name).ok()?)?;
         let checksum = Checksum::from_bytes(algorithm, value.get(..usize::from(*length))?)?;
-        Some(Self { checksum, modified: i64::from_be_bytes(*modified), delay: i32::from_be_bytes(*delay) })
+        Some(Self {
+            checksum,
+            modified: i64::from_be_bytes(*modified),
+            delay: i32::from_be_bytes(*delay),
+            fingerprint: u32::from_be_bytes([0, *high, *middle, *low]),
+        })
     }
 }
 
@@ -85,6 +113,17 @@ mod tests {
         }
         let early = Record::new(Running::of(Algorithm::Md5, b""), i64::MAX, i64::MIN);
         assert_eq!(early.delay, 0);
+    }
+
+    #[test]
+    fn a_fingerprint_tells_changes_within_a_second() {
+        let plain = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 8);
+        assert!(plain.fits(7, 1, 2) && plain.fits(7, 3, 4) && !plain.fits(8, 1, 2));
+        let full = Record::decode(&plain.of_file(1, 500).encode()).unwrap();
+        assert!(full.fits(7, 500, 1));
+        for (modified, nanoseconds, size) in [(8, 500, 1), (7, 501, 1), (7, 500, 2), (7, 0, 1)] {
+            assert!(!full.fits(modified, nanoseconds, size), "{modified} {nanoseconds} {size}");
+        }
     }
 
     #[test]

@@ -1,0 +1,136 @@
+//! Threads and tasks without which a process must not go on.
+//!
+//! A server that has lost a loop, its port or its cluster thread looks alive and serves nobody. So each of them runs under a
+//! [`Supervisor`], which reports the first one that ends out of order; the process then ends, and whoever started it can
+//! start it again.
+
+use std::any::Any;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+/// The end, out of order, of a thread or task.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The thread or task, as in "event loop 0".
+    pub what: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ended: {}", self.what, self.why)
+    }
+}
+
+type Handler = Arc<dyn Fn(&Fault) + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    first: Option<Fault>,
+    handlers: Vec<Handler>,
+}
+
+/// Reports the end of what must not end. Clones share their state.
+#[derive(Clone, Default)]
+pub struct Supervisor(Arc<Mutex<State>>);
+
+impl Supervisor {
+    /// Runs the work of a thread. A panic and an error are faults; `Ok` is an end in order.
+    pub fn run(&self, what: &str, work: impl FnOnce() -> Result<(), String>) {
+        let ended = catch_unwind(AssertUnwindSafe(work));
+        self.report(what, ended.unwrap_or_else(|panic| Err(panic_text(panic.as_ref()))));
+    }
+
+    /// Runs a task, as [`Supervisor::run`] does a thread's work. A task that is dropped reports nothing: it goes with its
+    /// executor.
+    pub async fn watch(&self, what: &str, task: impl Future<Output = Result<(), String>>) {
+        let mut task = pin!(task);
+        let ended = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(ended)) => Poll::Ready(ended),
+            Err(panic) => Poll::Ready(Err(panic_text(panic.as_ref()))),
+        });
+        self.report(what, ended.await);
+    }
+
+    /// Has `handler` called on the thread of the first fault, or here and now if that has happened.
+    pub fn on_fault(&self, handler: impl Fn(&Fault) + Send + Sync + 'static) {
+        let handler: Handler = Arc::new(handler);
+        let mut state = self.state();
+        state.handlers.push(handler.clone());
+        let first = state.first.clone();
+        drop(state);
+        first.iter().for_each(|fault| handler(fault));
+    }
+
+    /// Returns the first fault.
+    pub fn fault(&self) -> Option<Fault> {
+        self.state().first.clone()
+    }
+
+    fn report(&self, what: &str, ended: Result<(), String>) {
+        let Err(why) = ended else { return };
+        let fault = Fault { what: what.to_owned(), why };
+        let mut state = self.state();
+        if state.first.is_some() {
+            return;
+        }
+        state.first = Some(fault.clone());
+        let handlers = state.handlers.clone();
+        drop(state);
+        handlers.iter().for_each(|handler| handler(&fault));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("it panicked: {}", text.unwrap_or("no message"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn the_first_fault_is_kept_and_reported_to_early_and_late_handlers() {
+        let supervisor = Supervisor::default();
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let handler = |name: &'static str| {
+            let reports = reports.clone();
+            move |fault: &Fault| reports.lock().unwrap().push(format!("{name}: {fault}"))
+        };
+        supervisor.on_fault(handler("early"));
+        supervisor.run("the first", || Ok(()));
+        assert_eq!(supervisor.fault(), None);
+        supervisor.run("the second", || panic!("no {}", "sense"));
+        supervisor.run("the third", || Err("out of order".to_owned()));
+        supervisor.on_fault(handler("late"));
+        let text = "the second ended: it panicked: no sense";
+        assert_eq!(*reports.lock().unwrap(), [format!("early: {text}"), format!("late: {text}")]);
+    }
+
+    #[test]
+    fn a_task_reports_its_end_and_not_that_it_was_dropped() {
+        let context = &mut Context::from_waker(Waker::noop());
+        let supervisor = Supervisor::default();
+        {
+            let mut task = pin!(supervisor.watch("a task", std::future::pending()));
+            assert!(task.as_mut().poll(context).is_pending());
+        }
+        assert_eq!(supervisor.fault(), None);
+        let mut task = pin!(supervisor.watch("a task", async { panic!("in the middle") }));
+        assert!(task.as_mut().poll(context).is_ready());
+        assert_eq!(supervisor.fault().unwrap().why, "it panicked: in the middle");
+    }
+}
