@@ -7,6 +7,10 @@
 //! Three kinds: *blocks* of one size, always filled (with whatever they held before), for pieces of files; *small* ones,
 //! empty with some room, for requests; and *medium* ones, empty with more room, for replies that leave together.
 
+#[expect(
+    clippy::disallowed_types,
+    reason = "nothing but vectors of bytes is touched while it is borrowed"
+)]
 use std::cell::RefCell;
 
 /// Bytes of a block.
@@ -15,8 +19,8 @@ pub const BLOCK_BYTES: usize = 256 * 1024;
 /// Blocks that a loop keeps for later; more are freed.
 pub const POOLED_BLOCKS_MAX: usize = 64;
 
-/// Room of a small buffer.
-pub const SMALL_BYTES: usize = 16 * 1024;
+/// Room of a small buffer: the largest request for a vector read fits it.
+pub const SMALL_BYTES: usize = 20 * 1024;
 
 /// Small buffers that a loop keeps for later; more are freed.
 pub const POOLED_SMALL_MAX: usize = 256;
@@ -35,6 +39,7 @@ struct Pool {
 }
 
 thread_local! {
+    #[expect(clippy::disallowed_types, reason = "nothing but vectors of bytes is touched while it is borrowed")]
     static POOL: RefCell<Pool> =
         const { RefCell::new(Pool { blocks: Vec::new(), small: Vec::new(), medium: Vec::new() }) };
 }

@@ -6,11 +6,13 @@
 use crate::crew::{Crew, Running};
 use crate::poller::{self, Poller, Waiting, Woken};
 use crate::polling;
+use crate::wakes::SharedWaker;
 use std::future::Future;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
@@ -27,7 +29,7 @@ const VISIT_MOST: Duration = Duration::from_millis(128);
 #[derive(Default)]
 struct Called {
     any: AtomicBool,
-    runtime: Mutex<Option<Waker>>,
+    runtime: SharedWaker,
 }
 
 impl Wake for Called {
@@ -37,8 +39,7 @@ impl Wake for Called {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.any.store(true, Ordering::Release);
-        let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        runtime.iter().for_each(Waker::wake_by_ref);
+        self.runtime.wake();
     }
 }
 
@@ -62,16 +63,19 @@ impl Visits {
 }
 
 /// Runs a loop on this thread until `main` ends.
+///
+/// # Errors
+/// If the loop cannot wait for its sockets.
 pub(crate) fn drive(
     runtime: &tokio::runtime::Runtime,
     poller: Poller,
     waiting: Waiting,
     main: impl Future<Output = ()>,
-) {
+) -> io::Result<()> {
     let local = LocalSet::new();
     runtime.block_on(async {
         poller.install();
-        {
+        let ended = {
             let _inside = local.enter();
             let running = Crew::begin();
             let tasks = pin!(local.run_until(unconstrained(main)));
@@ -86,10 +90,11 @@ pub(crate) fn drive(
                 waiting,
                 visits: Visits { next: now, every: VISIT_LEAST },
             };
-            turn.await;
-        }
+            turn.await
+        };
         Poller::remove();
-    });
+        ended
+    })
 }
 
 struct Turn<'a, F> {
@@ -103,30 +108,25 @@ struct Turn<'a, F> {
 }
 
 impl<F: Future<Output = ()>> Future for Turn<'_, F> {
-    type Output = ();
+    type Output = io::Result<()>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        {
-            let mut known = this.called.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-            if !known.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
-                *known = Some(context.waker().clone());
-            }
-        }
+        this.called.runtime.set(context.waker());
         this.running.set_waker(context.waker());
         this.running.set_called(true);
         loop {
             if this.called.any.swap(false, Ordering::Acquire) {
                 this.visits.soon(Instant::now());
                 if this.tasks.as_mut().poll(&mut Context::from_waker(&this.waker)).is_ready() {
-                    return Poll::Ready(());
+                    return Poll::Ready(Ok(()));
                 }
             }
             this.running.round();
             let pressing = this.called.any.load(Ordering::Relaxed) || this.running.has_ready();
             let (leave, back) = match &this.waiting {
-                Waiting::Own => (wait_own(&mut this.visits, pressing), true),
-                Waiting::Runtime(watched) => wait_runtime(watched, &mut this.visits, pressing, context),
+                Waiting::Own => (wait_own(&mut this.visits, pressing)?, true),
+                Waiting::Runtime(watched) => wait_runtime(watched, &mut this.visits, pressing, context)?,
             };
             if leave {
                 if back {
@@ -141,26 +141,22 @@ impl<F: Future<Output = ()>> Future for Turn<'_, F> {
 }
 
 /// Waits for sockets, or the runtime; `true` if it is the runtime's turn.
-fn wait_own(visits: &mut Visits, pressing: bool) -> bool {
+fn wait_own(visits: &mut Visits, pressing: bool) -> io::Result<bool> {
     let now = Instant::now();
     let limit = if pressing { Some(Duration::ZERO) } else { poller::wake_at(visits.next, now) };
     let woken = match polling::moment(now) {
         Some(until) if limit != Some(Duration::ZERO) => look_until(until, limit),
         _ => poller::wait(limit),
-    };
-    let woken = woken.unwrap_or_else(|error| {
-        tracing::error!("a loop cannot wait for its sockets: {error}");
-        Woken::Runtime
-    });
+    }?;
     let due = woken == Woken::Runtime || (now >= visits.next) || (woken == Woken::Nothing && !pressing);
     if due {
         visits.made(Instant::now());
     }
-    due
+    Ok(due)
 }
 
 /// Looks without sleeping for a moment, then waits.
-fn look_until(until: Instant, limit: Option<Duration>) -> std::io::Result<Woken> {
+fn look_until(until: Instant, limit: Option<Duration>) -> io::Result<Woken> {
     loop {
         let woken = poller::wait(Some(Duration::ZERO))?;
         if woken != Woken::Nothing {
@@ -178,22 +174,22 @@ fn wait_runtime(
     visits: &mut Visits,
     pressing: bool,
     context: &mut Context<'_>,
-) -> (bool, bool) {
+) -> io::Result<(bool, bool)> {
     let now = Instant::now();
     if now >= visits.next {
         visits.made(now);
-        return (true, true);
+        return Ok((true, true));
     }
-    let woken = poller::wait(Some(Duration::ZERO)).unwrap_or(Woken::Nothing);
+    let woken = poller::wait(Some(Duration::ZERO))?;
     if woken == Woken::Sources || pressing {
-        return (false, false);
+        return Ok((false, false));
     }
     // Nothing was there: from now on the runtime tells.
     match watched.poll_read_ready(context) {
-        Poll::Ready(Ok(mut ready)) => {
-            ready.clear_ready();
-            (false, false)
+        Poll::Ready(ready) => {
+            ready?.clear_ready();
+            Ok((false, false))
         }
-        _ => (true, false),
+        Poll::Pending => Ok((true, false)),
     }
 }

@@ -7,10 +7,11 @@
 
 use crate::buffers::give_medium;
 use crate::poller::{ARRIVED, FAILED, LEFT, READABLE, RETURNED, SENDING, Source, WRITABLE};
+use crate::wakes::Wakes;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use slab::Slab;
 use std::io;
-use std::task::Waker;
+use std::mem::MaybeUninit;
 
 /// Connections served together. The one served first waits for the last before its answer leaves.
 pub(crate) const TOGETHER_MAX: usize = 32;
@@ -111,22 +112,17 @@ impl Gather {
         Ok(())
     }
 
-    /// Copies what was fetched for a source to a place of its own choice: how much.
-    pub(crate) fn take(
-        &mut self,
-        key: usize,
-        source: &mut Source,
-        mut put: impl FnMut(&[u8]) -> usize,
-    ) -> usize {
+    /// Copies data that was received for a source; returns its length.
+    pub(crate) fn take(&mut self, key: usize, source: &mut Source, into: &mut [MaybeUninit<u8>]) -> usize {
         if let Some(fetched) = source.fetched.take() {
-            let taken = put(bytes_of(&self.places, fetched));
+            let taken = copy(bytes_of(&self.places, fetched), into);
             source.fetched = fetched.without(taken);
             return taken;
         }
         let Some(at) = self.left.iter().position(|(of, _)| *of == key) else { return 0 };
         let Some((_, bytes)) = self.left.get_mut(at) else { return 0 };
-        let taken = put(bytes);
-        bytes.drain(..taken.min(bytes.len()));
+        let taken = copy(bytes, into);
+        bytes.drain(..taken);
         if bytes.is_empty() {
             self.left.swap_remove(at);
             source.bits &= !LEFT;
@@ -163,12 +159,12 @@ impl Gather {
         }
     }
 
-    /// Does what was gathered. Those in `wake` are to look at what became of their sends.
+    /// Does what was gathered. Those in `wakes` are to look at what became of their sends.
     ///
     /// # Errors
     /// The ring works no more: what was gathered may or may not have been done, and the connections concerned cannot go on.
     /// The kernel may still use the memory, which must stay where it is.
-    pub(crate) fn exchange(&mut self, sources: &mut Slab<Source>, wake: &mut Vec<Waker>) -> io::Result<()> {
+    pub(crate) fn exchange(&mut self, sources: &mut Slab<Source>, wakes: &mut Wakes) -> io::Result<()> {
         let mut left = self.sends.len() + self.receives.len();
         if left == 0 {
             return Ok(());
@@ -189,7 +185,7 @@ impl Gather {
                     if let Some(send) = self.sends.get_mut(index)
                         && let Some(source) = sources.get_mut(send.key)
                     {
-                        send.has_ended(result, source, wake);
+                        send.has_ended(result, source, wakes);
                     }
                 } else if let Some(key) = self.receives.get(index)
                     && let Some(source) = sources.get_mut(*key)
@@ -233,14 +229,14 @@ impl Gather {
     }
 
     /// Those whose sends and receives were gathered cannot go on.
-    pub(crate) fn fail(&self, sources: &mut Slab<Source>, wake: &mut Vec<Waker>) {
+    pub(crate) fn fail(&self, sources: &mut Slab<Source>, wakes: &mut Wakes) {
         let concerned = self.sends.iter().chain(&self.returned).map(|send| send.key);
         let others = self.receives.iter().chain(&self.fetched).chain(self.left.iter().map(|(key, _)| key));
         for key in concerned.chain(others.copied()) {
             if let Some(source) = sources.get_mut(key) {
                 source.bits = (source.bits | FAILED) & !(SENDING | RETURNED | LEFT);
                 source.fetched = None;
-                wake.extend(source.waker().cloned());
+                source.wake(wakes);
             }
         }
     }
@@ -258,6 +254,15 @@ impl Fetched {
 fn bytes_of(places: &[u8], fetched: Fetched) -> &[u8] {
     let at = usize::from(fetched.place) * PLACE_BYTES + usize::from(fetched.from);
     places.get(at..at + usize::from(fetched.length)).unwrap_or_default()
+}
+
+/// Copies as many bytes as there is room for: how many.
+fn copy(bytes: &[u8], into: &mut [MaybeUninit<u8>]) -> usize {
+    let taken = into.len().min(bytes.len());
+    match (into.get_mut(..taken), bytes.get(..taken)) {
+        (Some(place), Some(bytes)) => place.write_copy_of_slice(bytes).len(),
+        _ => 0,
+    }
 }
 
 /// Has a ring do something, and asks whether it can send and receive.
@@ -285,7 +290,7 @@ fn push(queue: &mut squeue::SubmissionQueue<'_>, entry: &squeue::Entry) -> io::R
 }
 
 impl Send {
-    fn has_ended(&mut self, result: i32, source: &mut Source, wake: &mut Vec<Waker>) {
+    fn has_ended(&mut self, result: i32, source: &mut Source, wakes: &mut Wakes) {
         source.bits &= !SENDING;
         match usize::try_from(result) {
             Ok(sent) => self.sent = sent,
@@ -296,7 +301,7 @@ impl Send {
             if -result == libc::EAGAIN {
                 source.used_up(WRITABLE);
             }
-            wake.extend(source.waker().cloned());
+            source.wake(wakes);
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | `socket` | [`Socket`]: readiness, reads, vectored writes, `sendfile` |
 //! | `polling` | looking for the next request for a moment before sleeping |
 //! | `wake` | [`Wake`]: a descriptor that wakes a loop |
+//! | `wakes` | wakers, kept so that nothing is borrowed while one is called |
 //! | `buffers` | warm buffers of each loop, so that an idle connection owns none |
 
 #![allow(unsafe_code)]
@@ -33,6 +34,7 @@ mod poller;
 mod polling;
 mod socket;
 mod wake;
+mod wakes;
 
 pub use buffers::{
     BLOCK_BYTES, MEDIUM_BYTES, POOLED_BLOCKS_MAX, POOLED_MEDIUM_MAX, POOLED_SMALL_MAX, SMALL_BYTES,
@@ -41,7 +43,7 @@ pub use buffers::{
 pub use crew::{around_rounds, attend};
 pub use door::{Arrival, Claim, Door};
 pub use listener::{Admission, BindError, Listener, ListenerConfig, Refusals};
-pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence};
+pub use loops::{LOOPS_MAX, LoopHandle, Loops, Presence, spawn_essential};
 pub use poller::gather_calls;
 pub use polling::{POLLING_CONNECTIONS_MAX, POLLING_MOMENT};
 pub use socket::{Keepalive, Socket, SocketConfig};

@@ -4,6 +4,8 @@
 //! connections, counted by [`LoopHandle::enter`].
 
 use crate::poller::Poller;
+use base::Supervisor;
+use std::cell::OnceCell;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
@@ -47,11 +49,16 @@ impl Drop for Presence {
 impl Loops {
     /// Starts `count` loops (at least one, at most [`LOOPS_MAX`]).
     pub fn start(count: usize) -> io::Result<Self> {
-        Self::start_waiting(count, true)
+        Self::start_supervised(count, &Supervisor::default())
     }
 
-    /// The same; loops wait at their own epoll instances if that is possible, or at those of their runtimes.
-    pub(crate) fn start_waiting(count: usize, own: bool) -> io::Result<Self> {
+    /// Starts `count` loops, which report to `supervisor` when they end other than by [`Loops::stop`].
+    pub fn start_supervised(count: usize, supervisor: &Supervisor) -> io::Result<Self> {
+        Self::start_waiting(count, true, supervisor)
+    }
+
+    /// Loops wait at their own epoll instances if that is possible, or at those of their runtimes.
+    pub(crate) fn start_waiting(count: usize, own: bool, supervisor: &Supervisor) -> io::Result<Self> {
         let mut loops = Self { handles: Vec::new(), threads: Vec::new() };
         for index in 0..count.clamp(1, LOOPS_MAX) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -60,9 +67,16 @@ impl Loops {
                 let _inside = runtime.enter();
                 Poller::new(own)?
             };
-            let thread = std::thread::Builder::new()
-                .name(format!("loop-{index}"))
-                .spawn(move || crate::driver::drive(&runtime, poller, waiting, serve(inbox)))?;
+            let supervisor = supervisor.clone();
+            let drive = move || {
+                supervisor.run(&format!("event loop {index}"), || {
+                    // A thread of its own: nothing was set before.
+                    let _ = SUPERVISOR.with(|place| place.set(supervisor.clone()));
+                    crate::driver::drive(&runtime, poller, waiting, serve(inbox))
+                        .map_err(|error| format!("it cannot wait for its sockets: {error}"))
+                });
+            };
+            let thread = std::thread::Builder::new().name(format!("loop-{index}")).spawn(drive)?;
             loops.handles.push(LoopHandle(Arc::new(Face { index, work, load: AtomicUsize::new(0) })));
             loops.threads.push(thread);
         }
@@ -70,8 +84,9 @@ impl Loops {
     }
 
     /// As many loops as the process may use cores.
-    pub fn per_core() -> io::Result<Self> {
-        Self::start(std::thread::available_parallelism().map_or(1, usize::from))
+    pub fn per_core(supervisor: &Supervisor) -> io::Result<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::start_supervised(cores, supervisor)
     }
 
     /// All of them.
@@ -106,11 +121,24 @@ impl Loops {
             let _ = handle.0.work.send(Message::Stop);
         }
         for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a loop ended by a panic");
-            }
+            // How it ended was reported by the loop itself.
+            let _ = thread.join();
         }
     }
+}
+
+thread_local! {
+    static SUPERVISOR: OnceCell<Supervisor> = const { OnceCell::new() };
+}
+
+/// Runs a task on the current loop that must not end before it: a panic and an error end the process, as the end of the
+/// loop does. `Ok` is an end in order.
+///
+/// # Panics
+/// As [`tokio::task::spawn_local`]: outside of a loop.
+pub fn spawn_essential(what: &'static str, task: impl Future<Output = Result<(), String>> + 'static) {
+    let supervisor = SUPERVISOR.with(|place| place.get().cloned()).unwrap_or_default();
+    tokio::task::spawn_local(async move { supervisor.watch(what, task).await });
 }
 
 /// Runs what arrives until a stop is asked for.
@@ -183,5 +211,51 @@ mod tests {
         drop(first);
         assert_eq!(loops.least_loaded().map(LoopHandle::index), Some(0));
         assert_eq!(loops.connections(), 1);
+    }
+
+    /// The fault that is reported when a loop was given this work.
+    fn fault_after(work: impl FnOnce() + Send + 'static) -> (base::Fault, Loops) {
+        let supervisor = Supervisor::default();
+        let (tell, told) = std_mpsc::channel();
+        supervisor.on_fault(move |fault| tell.send(fault.clone()).unwrap());
+        let loops = Loops::start_supervised(1, &supervisor).unwrap();
+        assert!(loops.handles()[0].run(work));
+        (told.recv().unwrap(), loops)
+    }
+
+    #[test]
+    fn a_loop_that_panics_is_reported_and_takes_no_more_work() {
+        let (fault, loops) = fault_after(|| panic!("in a loop"));
+        assert_eq!(fault.to_string(), "event loop 0 ended: it panicked: in a loop");
+        assert!(!loops.handles()[0].run(|| ()));
+        loops.stop();
+    }
+
+    #[test]
+    fn a_loop_that_cannot_wait_is_reported() {
+        let (fault, loops) = fault_after(crate::poller::break_waiting);
+        assert!(fault.why.starts_with("it cannot wait for its sockets: "), "{fault}");
+        loops.stop();
+    }
+
+    #[test]
+    fn an_essential_task_that_ends_is_reported() {
+        let (fault, loops) = fault_after(|| spawn_essential("a task", async { panic!("on a loop") }));
+        assert_eq!(fault.to_string(), "a task ended: it panicked: on a loop");
+        loops.stop();
+    }
+
+    #[test]
+    fn a_stop_is_no_fault() {
+        let supervisor = Supervisor::default();
+        let loops = Loops::start_supervised(2, &supervisor).unwrap();
+        let (tell, told) = std_mpsc::channel();
+        loops.handles()[0].run(move || {
+            spawn_essential("a task", std::future::pending());
+            tell.send(()).unwrap();
+        });
+        told.recv().unwrap();
+        loops.stop();
+        assert_eq!(supervisor.fault(), None);
     }
 }

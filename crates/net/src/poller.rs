@@ -3,20 +3,31 @@
 //! The runtime would do it, too, but takes a thousand instructions more for each request. Each socket has an entry here; what
 //! the kernel tells of it is kept until a call finds it used up (edge-triggered), so that a connection that waits costs
 //! nothing. The runtime's own instance is watched by this one, so that one wait is for both.
+//!
+//! Each function borrows the table of this thread, ends the borrow, and only then clones, drops or calls wakers.
 
 use crate::alarm::Alarm;
-use crate::crew;
-use crate::gather::{Fetched, Gather};
+use crate::gather::Gather;
+use crate::wakes::Wakes;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::io::Errno;
-use slab::Slab;
+#[expect(
+    clippy::disallowed_types,
+    reason = "only the methods of `Sources` and `Alarm` are called while it is borrowed"
+)]
 use std::cell::RefCell;
 use std::io;
 use std::mem::MaybeUninit;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
+
+mod sources;
+
+pub(crate) use sources::{
+    ARRIVED, ENDED, FAILED, LEFT, READABLE, RETURNED, Readiness, SENDING, Source, Sources, WRITABLE,
+};
 
 /// Events taken with one look.
 const EVENTS_MAX: usize = 256;
@@ -27,43 +38,9 @@ const RUNTIME: u64 = u64::MAX;
 /// Stands for the alarm.
 const ALARM: u64 = u64::MAX - 1;
 
-/// There may be something to read.
-pub(crate) const READABLE: u16 = 1;
-/// There may be room to write.
-pub(crate) const WRITABLE: u16 = 2;
-/// The peer has ended, or the connection is broken: reading does not wait any more.
-const ENDED: u16 = 4;
-/// A task waits for something to read.
-const WANTS_READ: u16 = 8;
-/// A task waits for room to write.
-const WANTS_WRITE: u16 = 16;
-/// What comes may be fetched before the task runs.
-const FETCH: u16 = 32;
-/// A send that was gathered has not ended.
-pub(crate) const SENDING: u16 = 64;
-/// It cannot go on.
-pub(crate) const FAILED: u16 = 128;
-/// What was fetched was not taken at once, and is kept apart.
-pub(crate) const LEFT: u16 = 256;
-/// What was gathered to be sent has not left, and is to be taken back.
-pub(crate) const RETURNED: u16 = 512;
-/// Something has come that may be fetched, and the task has been woken for it.
-pub(crate) const ARRIVED: u16 = 1024;
-
-/// One watched descriptor.
-pub(crate) struct Source {
-    pub(crate) fd: RawFd,
-    pub(crate) bits: u16,
-    /// What was received before the task asks for it.
-    pub(crate) fetched: Option<Fetched>,
-    waker: Option<Waker>,
-}
-
-/// The sources of one loop.
+/// The descriptors and the alarm that a loop waits for.
 pub(crate) struct Poller {
-    epoll: OwnedFd,
-    pub(crate) sources: Slab<Source>,
-    gather: Option<Gather>,
+    sources: Sources,
     /// For the runtime's sake, where the loop waits at its own instance.
     alarm: Option<Alarm>,
 }
@@ -88,13 +65,18 @@ pub(crate) enum Woken {
 }
 
 thread_local! {
+    #[expect(clippy::disallowed_types, reason = "only the methods of `Sources` and `Alarm` are called while it is borrowed")]
     static POLLER: RefCell<Option<Poller>> = const { RefCell::new(None) };
 }
 
-/// Gives `work` the poller of this thread; `None` outside of a loop.
-pub(crate) fn with<T>(work: impl FnOnce(&mut Poller) -> T) -> Option<T> {
+/// Gives `work` the poller of this thread; `None` outside of a loop. `work` calls methods of the table and nothing else.
+fn with<T>(work: impl FnOnce(&mut Poller) -> T) -> Option<T> {
     // Without the thread's own data left, the thread is ending.
     POLLER.try_with(|place| place.borrow_mut().as_mut().map(work)).ok().flatten()
+}
+
+fn no_loop() -> io::Error {
+    io::Error::other("there is no loop on this thread")
 }
 
 impl Poller {
@@ -123,183 +105,110 @@ impl Poller {
             epoll::add(&epoll, &alarm, EventData::new_u64(ALARM), EventFlags::IN | EventFlags::ET)?;
             Ok(alarm)
         });
-        Ok((Self { epoll, sources: Slab::new(), gather: None, alarm: alarm.ok() }, waiting))
+        Ok((Self { sources: Sources::new(epoll), alarm: alarm.ok() }, waiting))
     }
 
     /// Makes it that of this thread.
     pub(crate) fn install(self) {
-        POLLER.set(Some(self));
+        drop(POLLER.replace(Some(self)));
     }
 
     /// Takes it off this thread.
     pub(crate) fn remove() {
-        let poller = POLLER.take();
-        drop(poller);
-    }
-
-    /// Watches a descriptor that does not block: its key.
-    pub(crate) fn add(&mut self, fd: BorrowedFd<'_>, bits: u16) -> io::Result<usize> {
-        let entry = self.sources.vacant_entry();
-        let key = entry.key();
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        epoll::add(&self.epoll, fd, EventData::new_u64(key as u64), flags)?;
-        entry.insert(Source { fd: fd.as_raw_fd(), bits, fetched: None, waker: None });
-        Ok(key)
-    }
-
-    /// Forgets a descriptor. If it goes on living elsewhere, it must also be taken off the instance. What was kept of it is to
-    /// be dropped when the poller is not borrowed any more.
-    pub(crate) fn forget(&mut self, key: usize) -> Option<Source> {
-        let known = self.sources.try_remove(key);
-        if let (Some(source), Some(gather)) = (&known, &mut self.gather)
-            && source.bits & (LEFT | RETURNED) != 0
-        {
-            gather.forget(key);
-        }
-        known
-    }
-
-    /// Is there what the bit says, or room for it? If not, the task is woken when there may be; what comes may be fetched before
-    /// it runs. Ready with `true` means that something was fetched already.
-    pub(crate) fn poll_ready(
-        &mut self,
-        key: usize,
-        bit: u16,
-        fetch: bool,
-        context: &Context<'_>,
-    ) -> Result<Poll<bool>, Errno> {
-        let source = self.sources.get_mut(key).ok_or(Errno::BADF)?;
-        if source.is(FAILED) {
-            return Err(Errno::CONNRESET);
-        }
-        let fetched = bit == READABLE && (source.fetched.is_some() || source.is(LEFT));
-        if fetched || source.is(bit) {
-            return Ok(Poll::Ready(fetched));
-        }
-        source.wait(bit, fetch, context);
-        Ok(Poll::Pending)
-    }
-
-    /// Copies what was fetched for a source, and tells how much; none means that the source is to be asked itself.
-    pub(crate) fn poll_receive(
-        &mut self,
-        key: usize,
-        into: &mut [MaybeUninit<u8>],
-        fetch: bool,
-        context: &Context<'_>,
-    ) -> Result<Poll<usize>, Errno> {
-        Ok(self.poll_ready(key, READABLE, fetch, context)?.map(|fetched| match fetched {
-            true => self.take_fetched(key, into),
-            false => 0,
-        }))
-    }
-
-    /// Copies what was fetched for a source: how much.
-    pub(crate) fn take_fetched(&mut self, key: usize, into: &mut [MaybeUninit<u8>]) -> usize {
-        let (Some(gather), Some(source)) = (&mut self.gather, self.sources.get_mut(key)) else { return 0 };
-        gather.take(key, source, |bytes| {
-            let taken = into.len().min(bytes.len());
-            let (Some(place), Some(bytes)) = (into.get_mut(..taken), bytes.get(..taken)) else { return 0 };
-            place.write_copy_of_slice(bytes);
-            taken
-        })
-    }
-
-    /// A read has found nothing, whatever was told before.
-    pub(crate) fn nothing_there(&mut self, key: usize) {
-        if let Some(source) = self.sources.get_mut(key) {
-            source.bits &= !(READABLE | ENDED);
-        }
-    }
-
-    /// Gathers a buffer, or gives it back.
-    pub(crate) fn send(&mut self, key: usize, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
-        match (&mut self.gather, self.sources.get_mut(key)) {
-            (Some(gather), Some(source)) => gather.send(key, source, buffer),
-            _ => Err(buffer),
-        }
-    }
-
-    /// Takes back what was gathered and has not left.
-    pub(crate) fn take_returned(&mut self, key: usize) -> Option<(Vec<u8>, usize)> {
-        self.gather.as_mut()?.take_returned(key, self.sources.get_mut(key)?)
-    }
-
-    /// Does what was gathered. The wakers are to be woken by the caller, who has nothing of the poller borrowed then.
-    fn exchange(&mut self) -> Vec<Waker> {
-        let mut wake = Vec::new();
-        let Some(gather) = &mut self.gather else { return wake };
-        if let Err(error) = gather.exchange(&mut self.sources, &mut wake) {
-            tracing::error!(
-                "io_uring works no more ({error}); each connection has its own system calls again"
-            );
-            gather.fail(&mut self.sources, &mut wake);
-            // The kernel may still use its memory.
-            std::mem::forget(self.gather.take());
-        }
-        wake
-    }
-
-    /// Takes a descriptor off.
-    pub(crate) fn delete(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
-        Ok(epoll::delete(&self.epoll, fd)?)
+        drop(POLLER.take());
     }
 }
 
-impl Source {
-    pub(crate) fn is(&self, bit: u16) -> bool {
-        self.bits & bit != 0
-    }
+/// Is there a loop on this thread?
+pub(crate) fn is_here() -> bool {
+    with(|_| ()).is_some()
+}
 
-    /// Nothing is to be had, or there is no room, until the kernel tells again.
-    pub(crate) fn used_up(&mut self, bit: u16) {
-        if bit != READABLE || !self.is(ENDED) {
-            self.bits &= !bit;
-        }
-    }
+/// Watches a descriptor that does not block: its key.
+///
+/// # Errors
+/// If the kernel refuses, or there is no loop on this thread.
+pub(crate) fn add(fd: BorrowedFd<'_>, bits: u16) -> io::Result<usize> {
+    with(|poller| poller.sources.add(fd, bits)).unwrap_or_else(|| Err(no_loop()))
+}
 
-    /// Has the task woken when this is so. One task at a time uses a source.
-    pub(crate) fn wait(&mut self, bit: u16, fetch: bool, context: &Context<'_>) {
-        self.bits |= if bit == READABLE { WANTS_READ } else { WANTS_WRITE };
-        if bit == READABLE {
-            self.bits = if fetch { self.bits | FETCH } else { self.bits & !FETCH };
-        }
-        match &mut self.waker {
-            Some(waker) if waker.will_wake(context.waker()) => {}
-            waker => *waker = Some(context.waker().clone()),
-        }
-    }
+/// Forgets a source. If its descriptor goes on living elsewhere, it must also be [deleted](delete).
+pub(crate) fn forget(key: usize) {
+    let known = with(|poller| poller.sources.forget(key));
+    drop(known);
+}
 
-    /// Takes what the kernel tells; the waker of the task that waits for it, and whether more may be fetched for it.
-    fn tell(&mut self, flags: EventFlags) -> Option<(&Waker, bool)> {
-        let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-        let ended = broken || flags.contains(EventFlags::RDHUP);
-        if ended || flags.contains(EventFlags::IN) {
-            self.bits |= READABLE;
-        }
-        if ended {
-            self.bits |= ENDED;
-        }
-        if broken || flags.contains(EventFlags::OUT) {
-            self.bits |= WRITABLE;
-        }
-        let reads = self.is(READABLE) && self.is(WANTS_READ);
-        let writes = self.is(WRITABLE) && self.is(WANTS_WRITE);
-        if !reads && !writes {
-            return None;
-        }
-        let fetch = reads && self.is(FETCH);
-        self.bits &= !(WANTS_READ | WANTS_WRITE | FETCH);
-        if fetch {
-            self.bits |= ARRIVED;
-        }
-        self.waker.as_ref().map(|waker| (waker, fetch))
-    }
+/// Takes a descriptor off the instance.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn delete(fd: BorrowedFd<'_>) -> io::Result<()> {
+    with(|poller| poller.sources.delete(fd)).unwrap_or(Ok(()))
+}
 
-    /// Wakes whoever uses it.
-    pub(crate) fn waker(&self) -> Option<&Waker> {
-        self.waker.as_ref()
+/// The bits of a source; none if it is not known.
+pub(crate) fn bits(key: usize) -> u16 {
+    with(|poller| poller.sources.bits(key)).unwrap_or(0)
+}
+
+/// Clears a bit until the kernel reports it again.
+pub(crate) fn used_up(key: usize, bit: u16) {
+    with(|poller| poller.sources.used_up(key, bit));
+}
+
+/// Records that a read found no data, whatever was reported before.
+pub(crate) fn nothing_there(key: usize) {
+    with(|poller| poller.sources.nothing_there(key));
+}
+
+/// Reports whether a source has what the bit names. If not, the task is woken when it may have; data may be received before
+/// the task runs. Ready with `true` means that data was received already.
+pub(crate) fn poll_ready(
+    key: usize,
+    bit: u16,
+    fetch: bool,
+    context: &Context<'_>,
+) -> Poll<Result<bool, Errno>> {
+    let waker = context.waker();
+    let readiness = with(|poller| poller.sources.readiness(key, bit, fetch, waker));
+    match readiness.unwrap_or(Err(Errno::BADF))? {
+        Readiness::Ready { fetched } => return Poll::Ready(Ok(fetched)),
+        Readiness::Waits => {}
+        Readiness::WaitsWithoutWaker => {
+            let waker = waker.clone();
+            let old = with(|poller| poller.sources.set_waker(key, waker));
+            drop(old);
+        }
     }
+    Poll::Pending
+}
+
+/// Copies data that was received for a source and returns its length; 0 means that the socket has to be read.
+pub(crate) fn poll_receive(
+    key: usize,
+    into: &mut [MaybeUninit<u8>],
+    fetch: bool,
+    context: &Context<'_>,
+) -> Poll<Result<usize, Errno>> {
+    let fetched = ready!(poll_ready(key, READABLE, fetch, context))?;
+    Poll::Ready(Ok(if fetched { take_fetched(key, into) } else { 0 }))
+}
+
+/// Copies data that was received for a source; returns its length.
+pub(crate) fn take_fetched(key: usize, into: &mut [MaybeUninit<u8>]) -> usize {
+    with(|poller| poller.sources.take_fetched(key, into)).unwrap_or(0)
+}
+
+/// Gathers a buffer, or gives it back.
+pub(crate) fn send(key: usize, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
+    let mut waits = Some(buffer);
+    let sent = with(|poller| poller.sources.send(key, waits.take().unwrap_or_default()));
+    sent.unwrap_or_else(|| Err(waits.unwrap_or_default()))
+}
+
+/// Takes back a gathered buffer that was not sent in full.
+pub(crate) fn take_returned(key: usize) -> Option<(Vec<u8>, usize)> {
+    with(|poller| poller.sources.take_returned(key)).flatten()
 }
 
 /// Has waits end at this moment; the limit that they need for it, if any.
@@ -312,10 +221,17 @@ pub(crate) fn wake_at(moment: Instant, now: Instant) -> Option<Duration> {
     (set != Some(true)).then_some(left)
 }
 
+/// Wakes those that a use of the table has collected, and keeps the room.
+fn wake(mut wakes: Wakes) {
+    wakes.wake();
+    let old = with(|poller| poller.sources.keep_room(wakes));
+    drop(old);
+}
+
 /// Waits until sources of this thread are ready, and wakes their tasks. No time is no limit.
 pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
     let mut room = [MaybeUninit::<Event>::uninit(); EVENTS_MAX];
-    let Some(epoll) = with(|poller| poller.epoll.as_raw_fd()) else { return Ok(Woken::Nothing) };
+    let Some(epoll) = with(|poller| poller.sources.epoll()) else { return Ok(Woken::Nothing) };
     // SAFETY: the thread's poller has it open, and only this thread takes the poller away: not while it waits.
     let epoll = unsafe { BorrowedFd::borrow_raw(epoll) };
     let limit = limit.map(|limit| {
@@ -332,8 +248,8 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
         Err(error) => return Err(error.into()),
     };
     let mut woken = if events.is_empty() { Woken::Nothing } else { Woken::Sources };
-    let mut others = Vec::new();
-    with(|poller| {
+    let wakes = with(|poller| {
+        let mut wakes = poller.sources.take_room();
         for event in &*events {
             let (data, flags) = (event.data, event.flags);
             if data.u64() == RUNTIME || data.u64() == ALARM {
@@ -341,17 +257,11 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
                 continue;
             }
             let key = usize::try_from(data.u64()).unwrap_or(usize::MAX);
-            let Some((waker, fetch)) = poller.sources.get_mut(key).and_then(|source| source.tell(flags))
-            else {
-                continue;
-            };
-            if !crew::wake_own(waker, fetch.then_some(key)) {
-                // Others may do anything when they are woken.
-                others.push(waker.clone());
-            }
+            poller.sources.tell(key, flags, &mut wakes);
         }
+        wakes
     });
-    others.into_iter().for_each(Waker::wake);
+    wakes.into_iter().for_each(wake);
     Ok(woken)
 }
 
@@ -362,41 +272,39 @@ pub(crate) fn wait(limit: Option<Duration>) -> io::Result<Woken> {
 /// What the kernel says: `ENOSYS`, `EPERM`, `ENOMEM`; `EOPNOTSUPP` before Linux 5.6; outside of a loop.
 pub fn gather_calls() -> io::Result<()> {
     let gather = Gather::new()?;
-    with(|poller| poller.gather = Some(gather))
-        .ok_or_else(|| io::Error::other("there is no loop on this thread"))
+    let mut gather = Some(gather);
+    let old = with(|poller| gather.take().and_then(|gather| poller.sources.set_gather(gather)));
+    old.map(drop).ok_or_else(no_loop)
 }
 
 /// Is there something gathered that others wait for?
 pub(crate) fn has_sends() -> bool {
-    with(|poller| poller.gather.as_ref().is_some_and(Gather::has_sends)) == Some(true)
+    with(|poller| poller.sources.has_sends()) == Some(true)
 }
 
 /// Does what was gathered, and wakes those whose sends did not end well.
 pub(crate) fn exchange() {
-    with(Poller::exchange).into_iter().flatten().for_each(Waker::wake);
+    let done = with(|poller| {
+        let mut wakes = poller.sources.take_room();
+        (poller.sources.exchange(&mut wakes), wakes)
+    });
+    let Some((done, wakes)) = done else { return };
+    if let Err(error) = done {
+        tracing::error!("io_uring works no more ({error}); each connection has its own system calls again");
+    }
+    wake(wakes);
 }
 
 /// Receives from these sources, and sends what was gathered before; what their tasks send from now on is gathered.
-pub(crate) fn gather(arrived: impl Iterator<Item = usize>) {
-    let wake = with(|poller| {
-        let gather = poller.gather.as_mut()?;
-        gather.put_apart(&mut poller.sources);
-        arrived.for_each(|key| gather.receive(key, &mut poller.sources));
-        gather.is_open = true;
-        Some(poller.exchange())
-    });
-    wake.flatten().into_iter().flatten().for_each(Waker::wake);
+pub(crate) fn gather(arrived: &[usize]) {
+    with(|poller| poller.sources.gather(arrived, true));
+    exchange();
 }
 
 /// Sends what was gathered.
 pub(crate) fn end_gathering() {
-    let wake = with(|poller| {
-        let gather = poller.gather.as_mut()?;
-        gather.put_apart(&mut poller.sources);
-        gather.is_open = false;
-        Some(poller.exchange())
-    });
-    wake.flatten().into_iter().flatten().for_each(Waker::wake);
+    with(|poller| poller.sources.gather(&[], false));
+    exchange();
 }
 
 /// The descriptor of the epoll instance that the runtime around waits at, if it does: the one that knows a descriptor which
@@ -418,6 +326,15 @@ fn runtime_epoll(not: &OwnedFd) -> io::Result<Option<RawFd>> {
     Ok((0..=highest).find(knows))
 }
 
+/// Makes the next wait of this thread fail: another file is where its instance was.
+#[cfg(test)]
+pub(crate) fn break_waiting() {
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let epoll = with(|poller| poller.sources.epoll()).unwrap();
+    // SAFETY: both are open. The poller owns the number, and closes whatever is there.
+    assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), epoll) }, epoll);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -429,5 +346,71 @@ mod tests {
         let _inside = runtime.enter();
         assert!(matches!(Poller::new(true), Ok((_, Waiting::Own))));
         assert!(matches!(Poller::new(false), Ok((_, Waiting::Runtime(_)))));
+    }
+
+    /// A waker whose last copy closes a socket of its thread, and which does so when it is called, too.
+    struct Closes;
+
+    thread_local! {
+        static LAST: std::cell::Cell<Option<crate::Socket>> = const { std::cell::Cell::new(None) };
+    }
+
+    impl std::task::Wake for Closes {
+        fn wake(self: std::sync::Arc<Self>) {
+            drop(LAST.take());
+        }
+    }
+
+    impl Drop for Closes {
+        fn drop(&mut self) {
+            drop(LAST.take());
+        }
+    }
+
+    fn socket() -> (crate::Socket, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        (crate::Socket::adopt(server).unwrap(), client)
+    }
+
+    #[test]
+    fn wakers_that_close_sockets_when_they_are_dropped_or_called_do_no_harm() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _inside = runtime.enter();
+        let (poller, _waiting) = Poller::new(true).unwrap();
+        poller.install();
+        let count = || with(|poller| poller.sources.count()).unwrap();
+        let waits = |socket: &crate::Socket, waker: std::task::Waker| {
+            assert!(socket.poll_readable(&mut Context::from_waker(&waker)).is_pending());
+        };
+        let closes = || {
+            LAST.set(Some(socket().0));
+            std::task::Waker::from(std::sync::Arc::new(Closes))
+        };
+        let (watched, client) = socket();
+        // Replaced by another.
+        waits(&watched, closes());
+        assert_eq!(count(), 2);
+        waits(&watched, std::task::Waker::noop().clone());
+        assert_eq!(count(), 1);
+        // Called, because the peer has gone. The socket that it closes has events, too.
+        waits(&watched, closes());
+        drop(client);
+        while count() > 1 {
+            wait(None).unwrap();
+        }
+        drop(watched);
+        // Forgotten with its source.
+        let (watched, _client) = socket();
+        waits(&watched, closes());
+        drop(watched);
+        assert_eq!(count(), 0);
+        // Left over when the loop ends.
+        let (watched, _client) = socket();
+        waits(&watched, closes());
+        Poller::remove();
+        assert!(LAST.take().is_none());
     }
 }

@@ -1,14 +1,14 @@
 //! One connection's socket: readiness from the loop, bytes by the calls that cost least.
 
 use crate::gather::PLACE_BYTES;
-use crate::poller::{self, FAILED, READABLE, RETURNED, SENDING, WRITABLE};
+use crate::poller::{self, ENDED, FAILED, READABLE, RETURNED, SENDING, WRITABLE};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 /// Bytes that wait in the kernel for a peer on this machine, which takes them at once: many times what is ever under way. Left
@@ -117,7 +117,7 @@ struct Watched(usize);
 
 impl Watched {
     fn bits(&self) -> u16 {
-        poller::with(|poller| poller.sources.get(self.0).map_or(0, |source| source.bits)).unwrap_or(0)
+        poller::bits(self.0)
     }
 
     /// What was gathered for it leaves before anything else happens to it.
@@ -131,8 +131,7 @@ impl Watched {
         let mut received = Vec::new();
         let more = |received: &mut Vec<u8>| {
             received.reserve(PLACE_BYTES);
-            let taken = poller::with(|poller| poller.take_fetched(self.0, received.spare_capacity_mut()));
-            let taken = taken.unwrap_or(0);
+            let taken = poller::take_fetched(self.0, received.spare_capacity_mut());
             // SAFETY: so many bytes behind the present length were just initialised.
             unsafe { received.set_len(received.len() + taken) };
             taken > 0
@@ -145,8 +144,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         self.settle();
-        let known = poller::with(|poller| poller.forget(self.0));
-        drop(known);
+        poller::forget(self.0);
     }
 }
 
@@ -157,8 +155,7 @@ impl Socket {
     /// Outside of a loop, or when no more can be watched.
     pub fn adopt(stream: TcpStream) -> io::Result<Self> {
         let fd = OwnedFd::from(stream);
-        let added = poller::with(|poller| poller.add(fd.as_fd(), WRITABLE));
-        let key = added.unwrap_or_else(|| Err(io::Error::other("there is no loop on this thread")))?;
+        let key = poller::add(fd.as_fd(), WRITABLE)?;
         Ok(Self { watched: Watched(key), fd })
     }
 
@@ -167,16 +164,12 @@ impl Socket {
         let Self { watched, fd } = self;
         let received = watched.received();
         drop(watched);
-        poller::with(|poller| poller.delete(fd.as_fd())).unwrap_or(Ok(()))?;
+        poller::delete(fd.as_fd())?;
         Ok((fd.into(), received))
     }
 
     fn used_up(&self, bit: u16) {
-        poller::with(|poller| {
-            if let Some(source) = poller.sources.get_mut(self.watched.0) {
-                source.used_up(bit);
-            }
-        });
+        poller::used_up(self.watched.0, bit);
     }
 
     /// The address at this end.
@@ -186,12 +179,8 @@ impl Socket {
     }
 
     fn poll_ready(&self, bit: u16, context: &Context<'_>) -> Poll<io::Result<()>> {
-        match poller::with(|poller| poller.poll_ready(self.watched.0, bit, false, context)) {
-            Some(Ok(Poll::Ready(_))) => Poll::Ready(Ok(())),
-            Some(Ok(Poll::Pending)) => Poll::Pending,
-            Some(Err(error)) => Poll::Ready(Err(error.into())),
-            None => Poll::Ready(Err(Errno::BADF.into())),
-        }
+        ready!(poller::poll_ready(self.watched.0, bit, false, context))?;
+        Poll::Ready(Ok(()))
     }
 
     /// Asks to be woken when there may be room to write.
@@ -202,6 +191,12 @@ impl Socket {
     /// Asks to be woken when there may be something to read.
     pub fn poll_readable(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.poll_ready(READABLE, context)
+    }
+
+    /// Asks to be woken when the peer has closed its end or the connection is broken, even if there is unread data before that.
+    pub fn poll_ended(&self, context: &mut Context<'_>) -> Poll<()> {
+        // An error is an end as well.
+        self.poll_ready(ENDED, context).map(drop)
     }
 
     /// Reads into the spare capacity of `into`, at most `most` bytes, or asks to be woken when there is something. `Ok(0)` is
@@ -242,12 +237,8 @@ impl Socket {
         body: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         loop {
-            match poller::with(|poller| poller.poll_ready(self.watched.0, READABLE, false, context)) {
-                Some(Ok(Poll::Ready(false))) => {}
-                Some(Ok(Poll::Ready(true))) => return self.poll_read_into(context, head),
-                Some(Ok(Poll::Pending)) => return Poll::Pending,
-                Some(Err(error)) => return Poll::Ready(Err(error.into())),
-                None => return Poll::Ready(Err(Errno::BADF.into())),
+            if ready!(poller::poll_ready(self.watched.0, READABLE, false, context))? {
+                return self.poll_read_into(context, head);
             }
             let room = head.len() + body.len();
             let mut places = [IoSliceMut::new(&mut *head), IoSliceMut::new(&mut *body)];
@@ -259,9 +250,7 @@ impl Socket {
                     crate::polling::arrived();
                     return Poll::Ready(Ok(came));
                 }
-                Err(Errno::AGAIN) => {
-                    poller::with(|poller| poller.nothing_there(self.watched.0)).unwrap_or(())
-                }
+                Err(Errno::AGAIN) => poller::nothing_there(self.watched.0),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -275,15 +264,10 @@ impl Socket {
         fetch: bool,
     ) -> Poll<io::Result<usize>> {
         loop {
-            match poller::with(|poller| poller.poll_receive(self.watched.0, into, fetch, context)) {
-                Some(Ok(Poll::Ready(0))) => {}
-                Some(Ok(Poll::Ready(fetched))) => {
-                    crate::polling::arrived();
-                    return Poll::Ready(Ok(fetched));
-                }
-                Some(Ok(Poll::Pending)) => return Poll::Pending,
-                Some(Err(error)) => return Poll::Ready(Err(error.into())),
-                None => return Poll::Ready(Err(Errno::BADF.into())),
+            let fetched = ready!(poller::poll_receive(self.watched.0, into, fetch, context))?;
+            if fetched > 0 {
+                crate::polling::arrived();
+                return Poll::Ready(Ok(fetched));
             }
             match rustix::net::recv(self.fd.as_fd(), &mut *into, RecvFlags::empty()) {
                 Ok(((filled, rest), _)) => {
@@ -293,9 +277,7 @@ impl Socket {
                     crate::polling::arrived();
                     return Poll::Ready(Ok(filled.len()));
                 }
-                Err(Errno::AGAIN) => {
-                    poller::with(|poller| poller.nothing_there(self.watched.0)).unwrap_or(())
-                }
+                Err(Errno::AGAIN) => poller::nothing_there(self.watched.0),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),
             }
@@ -342,9 +324,7 @@ impl Socket {
     /// back to the pool; or returns it: there are none, and it is to leave at once. What does not leave then is to be taken
     /// back ([`Socket::returned`]); the task is woken for it.
     pub fn send_together(&self, buffer: Vec<u8>) -> Result<(), Vec<u8>> {
-        let mut waits = Some(buffer);
-        let sent = poller::with(|poller| poller.send(self.watched.0, waits.take().unwrap_or_default()));
-        sent.unwrap_or_else(|| Err(waits.unwrap_or_default()))
+        poller::send(self.watched.0, buffer)
     }
 
     /// What was to be sent together and has not left, and how many bytes of it have.
@@ -353,7 +333,7 @@ impl Socket {
             return None;
         }
         self.watched.settle();
-        poller::with(|poller| poller.take_returned(self.watched.0)).flatten()
+        poller::take_returned(self.watched.0)
     }
 
     /// Sends a range of a file without copying it through this process. `Ok(0)` means the file ends before `offset`.

@@ -4,7 +4,6 @@ use crate::poller::{self, READABLE};
 use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::task::Poll;
 
 /// Waits for a descriptor on the current loop.
 pub struct Wake {
@@ -18,33 +17,22 @@ impl Wake {
     /// # Errors
     /// What the system says to watching it; outside of a loop.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
-        let added = poller::with(|poller| poller.add(fd.as_fd(), 0));
-        let key = added.unwrap_or_else(|| Err(io::Error::other("there is no loop on this thread")))?;
+        let key = poller::add(fd.as_fd(), 0)?;
         Ok(Self { key, fd })
     }
 
     /// Is there a loop on this thread?
     pub(crate) fn is_possible() -> bool {
-        poller::with(|_| ()).is_some()
+        poller::is_here()
     }
 
     /// Returns when it has become readable since the last time; `false` when the loop ends.
     pub async fn arrived(&self) -> bool {
         poll_fn(|context| {
-            let arrived = poller::with(|poller| {
-                let source = poller.sources.get_mut(self.key)?;
-                if source.is(READABLE) {
-                    source.used_up(READABLE);
-                    return Some(true);
-                }
-                source.wait(READABLE, false, context);
-                None
-            });
-            match arrived {
-                Some(Some(arrived)) => Poll::Ready(arrived),
-                Some(None) => Poll::Pending,
-                None => Poll::Ready(false),
-            }
+            poller::poll_ready(self.key, READABLE, false, context).map(|ready| {
+                poller::used_up(self.key, READABLE);
+                ready.is_ok()
+            })
         })
         .await
     }
@@ -59,10 +47,7 @@ impl AsFd for Wake {
 impl Drop for Wake {
     fn drop(&mut self) {
         // It may be open elsewhere, too: closing it does not take it off. Nor does it matter if that fails: nobody is woken.
-        let known = poller::with(|poller| {
-            let _ = poller.delete(self.fd.as_fd());
-            poller.forget(self.key)
-        });
-        drop(known);
+        let _ = poller::delete(self.fd.as_fd());
+        poller::forget(self.key);
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 /// A loop that waits in this way, with or without io_uring.
 fn a_loop(own: bool, together: bool) -> Loops {
-    let loops = Loops::start_waiting(1, own).unwrap();
+    let loops = Loops::start_waiting(1, own, &base::Supervisor::default()).unwrap();
     let (tell, told) = mpsc::channel();
     loops.handles()[0].run(move || tell.send(if together { gather_calls() } else { Ok(()) }).unwrap());
     told.recv().unwrap().unwrap();
@@ -289,6 +289,64 @@ fn the_end_of_a_peer_is_seen_behind_its_last_bytes() {
             client.read_to_end(&mut came).unwrap();
             assert!(came == content(index, 100));
         }
+        loops.stop();
+    }
+}
+
+/// Resets the connection, as the kernel does for a killed process with unread data.
+fn reset(client: TcpStream) {
+    socket2::SockRef::from(&client).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(client);
+}
+
+#[test]
+fn sends_that_fail_within_a_round_wake_their_tasks_and_the_loop_goes_on() {
+    const CONNECTIONS: usize = 3 * super::TOGETHER_MAX;
+    for (own, together) in [(true, true), (false, true), (true, false)] {
+        let loops = a_loop(own, together);
+        let (tell, told) = mpsc::channel();
+        let (wait, waits) = mpsc::channel();
+        let (go, _) = tokio::sync::broadcast::channel::<()>(1);
+        let clients: Vec<_> = (0..CONNECTIONS)
+            .map(|_| {
+                let (client, server) = pair();
+                let (tell, wait, mut gone) = (tell.clone(), wait.clone(), go.subscribe());
+                loops.handles()[0].run(move || {
+                    let mut socket = Socket::adopt(server).unwrap();
+                    attend(async move {
+                        let mut came = Vec::with_capacity(1);
+                        // Waits for the peer, so the poller knows this task, and for the word to send.
+                        poll_fn(|context| {
+                            let read = socket.poll_read(context, &mut came, 1);
+                            assert!(read.is_pending(), "the peer has sent nothing and is there");
+                            Poll::Ready(())
+                        })
+                        .await;
+                        wait.send(()).unwrap();
+                        gone.recv().await.unwrap();
+                        let mut buffer = take_medium();
+                        buffer.extend(content(1, 100));
+                        let is_gathered = socket.send_together(buffer).is_ok();
+                        assert_eq!(is_gathered, together);
+                        // The task sees the end as an error or as the end of the stream.
+                        let end = poll_fn(|context| socket.poll_read(context, &mut came, 1)).await;
+                        tell.send(end.is_err() || end.is_ok_and(|bytes| bytes == 0)).unwrap();
+                    });
+                });
+                client
+            })
+            .collect();
+        // A loop that ends drops its own.
+        drop((tell, wait));
+        waits.iter().take(CONNECTIONS).for_each(drop);
+        let hold = hold(&loops);
+        clients.into_iter().for_each(reset);
+        go.send(()).unwrap();
+        drop(hold);
+        assert_eq!(told.iter().filter(|ended| *ended).count(), CONNECTIONS);
+        let (answer, answers) = mpsc::channel();
+        loops.handles()[0].run(move || answer.send(()).unwrap());
+        answers.recv().expect("the loop runs on");
         loops.stop();
     }
 }

@@ -1,0 +1,95 @@
+//! The table of a loop's tasks. Its methods take and return plain values and call nothing: neither a waker, nor a task, nor a
+//! destructor of one. So the borrow inside ends before anything can ask the table again.
+
+use super::Task;
+use slab::Slab;
+#[expect(clippy::disallowed_types, reason = "no method calls out while it is borrowed")]
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+/// One task.
+struct Slot {
+    /// `None` while it runs.
+    task: Option<Task>,
+    /// It waits to be run.
+    is_queued: bool,
+    /// The source that something has come on, for which it waited.
+    arrived: Option<u32>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Slab<Slot>,
+    /// Tasks that wait to be run, in order.
+    ready: VecDeque<usize>,
+}
+
+/// All tasks of one loop.
+#[derive(Default)]
+#[expect(clippy::disallowed_types, reason = "no method calls out while it is borrowed")]
+pub(super) struct Tasks(RefCell<Table>);
+
+impl Tasks {
+    /// Adds a task that is not ready yet; returns its slot.
+    pub(super) fn insert(&self, task: Task) -> usize {
+        let slot = Slot { task: Some(task), is_queued: false, arrived: None };
+        self.0.borrow_mut().slots.insert(slot)
+    }
+
+    /// Queues the task of a slot, if there is one and it is not queued already; reports whether it did. `source` is what
+    /// something has come on.
+    pub(super) fn make_ready(&self, slot: usize, source: Option<usize>) -> bool {
+        let Table { slots, ready } = &mut *self.0.borrow_mut();
+        let Some(found) = slots.get_mut(slot) else { return false };
+        if let Some(source) = source {
+            found.arrived = u32::try_from(source).ok();
+        }
+        if std::mem::replace(&mut found.is_queued, true) {
+            return false;
+        }
+        ready.push_back(slot);
+        true
+    }
+
+    /// Tasks that wait to be run.
+    pub(super) fn ready_count(&self) -> usize {
+        self.0.borrow().ready.len()
+    }
+
+    /// Takes the next task that is ready out of its slot, to be run.
+    pub(super) fn take_next(&self) -> Option<(usize, Task)> {
+        let Table { slots, ready } = &mut *self.0.borrow_mut();
+        let slot = ready.pop_front()?;
+        let found = slots.get_mut(slot)?;
+        found.is_queued = false;
+        found.arrived = None;
+        Some((slot, found.task.take()?))
+    }
+
+    /// Puts a task back that has run and waits now; returns it if its slot has gone.
+    pub(super) fn put_back(&self, slot: usize, task: Task) -> Option<Task> {
+        match self.0.borrow_mut().slots.get_mut(slot) {
+            Some(found) => found.task.replace(task),
+            None => Some(task),
+        }
+    }
+
+    /// Gives a slot free; returns what was in it.
+    pub(super) fn remove(&self, slot: usize) -> Option<Task> {
+        self.0.borrow_mut().slots.try_remove(slot)?.task
+    }
+
+    /// Moves the sources that have something for the first `count` ready tasks to `sources`.
+    pub(super) fn take_arrived(&self, count: usize, sources: &mut Vec<usize>) {
+        let Table { slots, ready } = &mut *self.0.borrow_mut();
+        let arrived = ready.iter().take(count).filter_map(|slot| slots.get_mut(*slot)?.arrived.take());
+        sources.extend(arrived.map(|source| source as usize));
+    }
+
+    /// Takes all tasks; nothing is ready any more.
+    pub(super) fn take_all(&self) -> Vec<Task> {
+        let Table { slots, ready } = std::mem::take(&mut *self.0.borrow_mut());
+        drop(ready);
+        slots.into_iter().filter_map(|(_, slot)| slot.task).collect()
+    }
+}

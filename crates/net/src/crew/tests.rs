@@ -1,0 +1,137 @@
+//! Tests of the executor: tasks on real loops.
+
+use super::*;
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// Runs `work` on a loop of its own, and gives what it tells.
+fn on_a_loop<T: Send + 'static>(work: impl FnOnce(mpsc::Sender<T>) + Send + 'static) -> Vec<T> {
+    let loops = crate::Loops::start(1).unwrap();
+    let (tell, told) = mpsc::channel();
+    loops.handles()[0].run(move || work(tell));
+    let all = told.iter().collect();
+    loops.stop();
+    all
+}
+
+#[test]
+fn tasks_sleep_are_woken_and_end() {
+    let told = on_a_loop(|tell| {
+        let notify = Rc::new(Notify::new());
+        for number in 0..1000 {
+            let (notify, tell) = (notify.clone(), tell.clone());
+            attend(async move {
+                notify.notified().await;
+                tokio::time::sleep(Duration::from_millis(number % 3)).await;
+                tell.send(number).unwrap();
+            });
+        }
+        attend(async move {
+            // All others wait by now.
+            tokio::task::yield_now().await;
+            notify.notify_waiters();
+        });
+    });
+    let mut sorted = told.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..1000).collect::<Vec<_>>());
+    assert!(current().is_none(), "a thread without tasks has no crew");
+}
+
+#[test]
+fn what_stands_around_rounds_is_called_before_and_after_tasks() {
+    thread_local! {
+        static SEEN: Cell<Vec<&'static str>> = const { Cell::new(Vec::new()) };
+    }
+    fn see(what: &'static str) {
+        let mut seen = SEEN.take();
+        seen.push(what);
+        SEEN.set(seen);
+    }
+    let told = on_a_loop(move |tell| {
+        around_rounds(|| see("before"), || see("after"));
+        attend(async move { see("one") });
+        attend(async move {
+            see("other");
+            tokio::task::yield_now().await;
+            SEEN.take().into_iter().for_each(|what| tell.send(what).unwrap());
+        });
+    });
+    let first: Vec<_> = told.iter().copied().take(4).collect();
+    assert_eq!(first, ["before", "one", "other", "after"]);
+    // The task that told was in a round, too.
+    assert_eq!(told.last(), Some(&"before"));
+}
+
+#[test]
+fn a_task_is_woken_from_another_thread() {
+    let told = on_a_loop(|tell| {
+        let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+        attend(async move {
+            while let Some(number) = receive.recv().await {
+                tell.send(number).unwrap();
+            }
+        });
+        std::thread::spawn(move || {
+            for number in 0..100 {
+                send.send(number).unwrap();
+                std::thread::yield_now();
+            }
+        });
+    });
+    assert_eq!(told, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_panic_ends_one_task_and_no_other() {
+    let told = on_a_loop(|tell| {
+        attend(async { panic!("one of them") });
+        attend(async move { tell.send("the other").unwrap() });
+    });
+    assert_eq!(told, ["the other"]);
+}
+
+#[test]
+fn tasks_end_with_their_loop_and_late_wakers_do_no_harm() {
+    struct Tells(mpsc::Sender<&'static str>);
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.send("dropped").unwrap();
+        }
+    }
+    let loops = crate::Loops::start(1).unwrap();
+    let (tell, told) = mpsc::channel();
+    let (give, given) = mpsc::channel();
+    loops.handles()[0].run(move || {
+        let tells = Tells(tell);
+        attend(std::future::poll_fn(move |context| {
+            let _kept = &tells;
+            give.send(context.waker().clone()).unwrap();
+            Poll::<()>::Pending
+        }));
+    });
+    let waker: Waker = given.recv().unwrap();
+    waker.wake_by_ref();
+    // Run again: a wake from afar arrives.
+    given.recv().unwrap();
+    loops.stop();
+    assert_eq!(told.iter().collect::<Vec<_>>(), ["dropped"]);
+    waker.wake();
+}
+
+#[test]
+fn more_tasks_than_a_round_has_all_get_their_turn() {
+    let told = on_a_loop(|tell| {
+        for number in 0..3 * ROUND_TASKS {
+            let tell = tell.clone();
+            attend(async move {
+                for _ in 0..10 {
+                    tokio::task::yield_now().await;
+                }
+                tell.send(number).unwrap();
+            });
+        }
+    });
+    assert_eq!(told.len(), 3 * ROUND_TASKS);
+}
