@@ -3,7 +3,7 @@
 //! Calls may block and are made on a [`crate::Pool`] thread, except those whose names end in `_now`: these never wait for
 //! a disk and say [`Now::WouldBlock`] instead. Errors are the operating system's own; the logical room gives them words.
 
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -90,6 +90,38 @@ pub struct Metadata {
     pub offline: bool,
 }
 
+/// Identifies a file or directory among all others, also after a restart of the machine.
+///
+/// Device numbers can change when a file system is mounted again, and inode numbers are reused for new files. The time of
+/// birth is therefore part of the identity where the file system records it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileIdentity {
+    /// Device number of the file system.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Time of birth in seconds and nanoseconds; `None` where the file system records none.
+    pub born: Option<(i64, u32)>,
+}
+
+impl FileIdentity {
+    /// Reports whether both name one file. Without times of birth only the inode numbers are compared, because device
+    /// numbers do not survive a restart.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.inode == other.inode
+            && match (self.born, other.born) {
+                (Some(one), Some(two)) => one == two,
+                _ => true,
+            }
+    }
+}
+
+impl From<&Metadata> for FileIdentity {
+    fn from(metadata: &Metadata) -> Self {
+        Self { device: metadata.device, inode: metadata.inode, born: None }
+    }
+}
+
 /// One name of a directory; never `.` or `..`, nor what the storage keeps for itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RawEntry {
@@ -161,6 +193,21 @@ pub trait Backend: Send + Sync {
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata>;
     /// The same if it is in memory.
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata>;
+    /// Returns the identity of what is at a path, following links inside the tree.
+    fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
+        Ok(FileIdentity::from(&self.stat(path)?))
+    }
+    /// Reports whether the last name of a path exists, also if it is a link to something that is not there.
+    fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
+        match self.stat(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => other.map(|_| true),
+        }
+    }
+    /// Waits until the name at a path has reached stable storage: that it exists, or that it no longer does.
+    fn sync_name(&self, _path: &LogicalPath) -> io::Result<()> {
+        Ok(())
+    }
     /// Whether names at this path are on a disk of this machine, where many are looked up in the time that waking another
     /// thread takes.
     fn names_are_near(&self, _path: &LogicalPath) -> bool {
@@ -246,15 +293,24 @@ pub trait StoredFile: Send + Sync {
         let _ = (pieces, done);
         Err(buffer)
     }
-    /// Has `job` read these pieces on the pool; it may share its thread with others. It comes back when the pool is full.
-    fn read_in_pool(&self, pieces: &[ReadPiece], job: crate::Job) -> Result<(), crate::Job> {
+    /// Has a job of this owner read these pieces on the pool; it may share its thread with others. It comes back when the pool is
+    /// full.
+    fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: crate::Job) -> Result<(), crate::Job> {
         let _ = pieces;
-        self.pool().run(job)
+        self.pool().run(owner, job)
     }
     /// Sets the size.
     fn truncate(&self, size: u64) -> io::Result<()>;
     /// Data and size reach stable storage.
     fn sync(&self) -> io::Result<()>;
+    /// Data, size, permission bits and extended attributes reach stable storage.
+    fn sync_all(&self) -> io::Result<()> {
+        self.sync()
+    }
+    /// Returns the identity of the file.
+    fn identity(&self) -> io::Result<FileIdentity> {
+        Ok(FileIdentity::from(&self.stat()?))
+    }
     /// Status. May wait where a file system is not on a disk of this machine.
     fn stat(&self) -> io::Result<Metadata>;
     /// The same without waiting.

@@ -1,22 +1,32 @@
 //! Threads for work that may wait for a disk, bounded for each file system.
 //!
-//! One hung disk must not use up what others need, so each file system has a pool of its own. Jobs wait in order; when
-//! the queue is full the job comes back to the caller, who answers that the server is overloaded.
+//! One hung disk must not use up what others need, so each file system has a pool of its own. One session must not use up
+//! what others need either: every job belongs to an [`Owner`], owners are served in turn ([`FairQueue`]), and one owner occupies
+//! at most a share of the threads. When the queue is full, or the owner has too much in it, the job comes back to the
+//! caller, who answers that the server is overloaded.
+//!
+//! A job is short. Long work is done in steps ([`Work`]): after each step it goes to the back of its owner's queue. Steps occupy at
+//! most half of the threads, so that short jobs do not wait for them.
 //!
 //! A job may find that its work belongs to another file system: a link leads there. It hands over what is left of it, whole
 //! ([`Pool::take_over`]): the thread goes along where it is welcome, and counts as one of the other pool's meanwhile, so that
 //! this one may have another in its place.
 
+use crate::fair_queue::FairQueue;
+use crate::work::{Progress, Work, WorkEnd};
+use base::Owner;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Work for a pool.
+/// A short piece of work for a pool.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Jobs that may wait in one pool before further ones are refused.
+/// Jobs and works that may wait in one pool before further ones are refused.
 pub const QUEUED_JOBS_MAX: usize = 65_536;
+
+/// Jobs and works of one owner that may wait in one pool before further ones are refused. The server itself has only the other limit.
+pub const QUEUED_JOBS_PER_OWNER_MAX: usize = QUEUED_JOBS_MAX / 8;
 
 /// Threads that serve one file system. Threads start when needed and live as long as the pool.
 pub struct Pool {
@@ -26,17 +36,26 @@ pub struct Pool {
 struct Shared {
     name: String,
     threads_max: usize,
+    /// Threads that may be at steps of long work at once.
+    steps_max: usize,
     state: Mutex<State>,
     work: Condvar,
 }
 
-#[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    jobs: FairQueue<Job>,
+    works: FairQueue<Box<dyn Work>>,
+    /// The next thread prefers a step to a job: neither kind keeps the other waiting.
+    prefers_work: bool,
     /// Those that run its jobs: its own but for those that are with another pool, and others' that are here.
     threads: usize,
     idle: usize,
     closed: bool,
+}
+
+enum Task {
+    Job(Job),
+    Work(Box<dyn Work>),
 }
 
 thread_local! {
@@ -44,6 +63,58 @@ thread_local! {
     static HOME: RefCell<Option<Arc<Shared>>> = const { RefCell::new(None) };
     /// The address of the pool whose jobs this thread runs.
     static AT: Cell<usize> = const { Cell::new(0) };
+    /// The owner of the job that this thread runs.
+    static OWNER: Cell<Owner> = const { Cell::new(Owner::SERVER) };
+}
+
+impl State {
+    fn new(threads_max: usize, steps_max: usize) -> Self {
+        // What one owner leaves to others: a quarter of the threads, and three quarters of those for steps where they are
+        // shared with jobs.
+        let share = threads_max - threads_max / 4;
+        let steps_share = if steps_max == threads_max { share } else { steps_max.div_ceil(4) };
+        Self {
+            jobs: FairQueue::new(share),
+            works: FairQueue::new(steps_share),
+            prefers_work: false,
+            threads: 0,
+            idle: 0,
+            closed: false,
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        self.jobs.waiting() + self.works.waiting()
+    }
+
+    fn waiting_of(&self, owner: Owner) -> usize {
+        self.jobs.waiting_of(owner) + self.works.waiting_of(owner)
+    }
+
+    fn has_room(&self, owner: Owner) -> bool {
+        self.waiting() < QUEUED_JOBS_MAX
+            && (owner.is_server() || self.waiting_of(owner) < QUEUED_JOBS_PER_OWNER_MAX)
+    }
+
+    fn may_step(&self, steps_max: usize) -> bool {
+        self.works.is_ready() && self.works.running() < steps_max
+    }
+
+    /// Reports whether something waits that a thread may begin now.
+    fn is_ready(&self, steps_max: usize) -> bool {
+        self.jobs.is_ready() || self.may_step(steps_max)
+    }
+
+    /// Takes what a thread is to begin now.
+    fn take(&mut self, steps_max: usize) -> Option<(Owner, Task)> {
+        let steps = self.may_step(steps_max) && (self.prefers_work || !self.jobs.is_ready());
+        self.prefers_work = !steps;
+        if steps {
+            self.works.pop().map(|(owner, work)| (owner, Task::Work(work)))
+        } else {
+            self.jobs.pop().map(|(owner, job)| (owner, Task::Job(job)))
+        }
+    }
 }
 
 impl Shared {
@@ -66,90 +137,189 @@ impl Shared {
         }
     }
 
-    /// A thread of its own goes to another pool. What waits is not to wait for its return.
-    fn part(self: &Arc<Self>) {
+    /// A thread of its own goes to another pool with a job of this owner. What waits is not to wait for its return.
+    fn part(self: &Arc<Self>, owner: Owner) {
         let mut state = self.lock();
         state.threads -= 1;
-        if state.jobs.len() > state.idle {
+        state.jobs.ended(owner);
+        if state.waiting() > state.idle {
             self.grow(&mut state);
+        }
+        self.wake_for_ready(&state);
+    }
+
+    /// It is back.
+    fn rejoin(&self, owner: Owner) {
+        let mut state = self.lock();
+        state.threads += 1;
+        state.jobs.began(owner);
+    }
+
+    /// Wakes a thread that sleeps although something is ready: an end made it so, and nothing was queued that would have woken one.
+    fn wake_for_ready(&self, state: &State) {
+        if state.idle > 0 && state.is_ready(self.steps_max) {
+            self.work.notify_one();
         }
     }
 
     /// Runs a job on a thread of another pool that counts as one of these, and whatever else waits here by now: there may be no
     /// other thread to do it.
-    fn host(&self, job: Job) {
-        let before = AT.replace(self.address());
-        let mut next = Some(job);
-        while let Some(job) = next {
-            self.guard(job);
-            let mut state = self.lock();
-            next = state.jobs.pop_front();
-            if next.is_none() {
-                state.threads -= 1;
+    fn host(&self, owner: Owner, job: Job) {
+        let before = (AT.replace(self.address()), OWNER.get());
+        let mut next = Some((owner, Task::Job(job)));
+        while let Some((owner, task)) = next {
+            let mut state = self.perform(owner, task);
+            next = state.take(self.steps_max);
+            match next {
+                None => state.threads -= 1,
+                Some(_) => self.wake_for_ready(&state),
             }
         }
-        AT.set(before);
+        AT.set(before.0);
+        OWNER.set(before.1);
+    }
+
+    /// Does a job, or a step of a work, and notes that it has ended.
+    fn perform(&self, owner: Owner, task: Task) -> MutexGuard<'_, State> {
+        OWNER.set(owner);
+        match task {
+            Task::Job(job) => {
+                self.guard(job);
+                let mut state = self.lock();
+                state.jobs.ended(owner);
+                state
+            }
+            Task::Work(work) => {
+                let rest = self.step(owner, work);
+                let mut state = self.lock();
+                if let Some(work) = rest {
+                    // It was accepted: it is not refused in the middle.
+                    state.works.push(owner, work);
+                }
+                state.works.ended(owner);
+                state
+            }
+        }
+    }
+
+    /// Does one step, and gives the work back if there is more to do here.
+    fn step(&self, owner: Owner, mut work: Box<dyn Work>) -> Option<Box<dyn Work>> {
+        let stepped = catch_unwind(AssertUnwindSafe(|| {
+            if work.is_cancelled() {
+                work.end(WorkEnd::Cancelled);
+                return None;
+            }
+            match work.step() {
+                Progress::More => Some(work),
+                Progress::Done => None,
+                Progress::MoveTo(pool) if self.address() == pool.shared.address() => Some(work),
+                Progress::MoveTo(pool) => {
+                    pool.start(owner, work);
+                    None
+                }
+            }
+        }));
+        stepped.unwrap_or_else(|_| {
+            self.tell_panic();
+            None
+        })
     }
 
     /// A panic ends the job, whose reply answers when it is dropped; the thread goes on.
     fn guard(&self, job: Job) {
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
-            tracing::error!(pool = %self.name, "a job panicked; its caller was told");
+            self.tell_panic();
         }
+    }
+
+    fn tell_panic(&self) {
+        tracing::error!(pool = %self.name, "a job panicked; its caller was told");
     }
 }
 
 impl Pool {
     /// A pool of at most `threads_max` threads, named for logs and thread lists.
     pub fn new(name: &str, threads_max: usize) -> Arc<Self> {
+        Self::with_steps(name, threads_max, threads_max.div_ceil(2))
+    }
+
+    /// A pool whose threads may all be at steps of long work at once, because it does nothing else.
+    pub fn for_long_work(name: &str, threads_max: usize) -> Arc<Self> {
+        Self::with_steps(name, threads_max, threads_max)
+    }
+
+    fn with_steps(name: &str, threads_max: usize, steps_max: usize) -> Arc<Self> {
+        let (threads_max, steps_max) = (threads_max.max(1), steps_max.max(1));
         let shared = Shared {
             name: name.to_owned(),
-            threads_max: threads_max.max(1),
-            state: Mutex::default(),
+            threads_max,
+            steps_max,
+            state: Mutex::new(State::new(threads_max, steps_max)),
             work: Condvar::new(),
         };
         Arc::new(Self { shared: Arc::new(shared) })
     }
 
-    /// Queues a job; gives it back when the queue is full or no thread can be had.
-    pub fn run(&self, job: Job) -> Result<(), Job> {
-        self.queue(job, QUEUED_JOBS_MAX)
+    /// The owner of the job that this thread runs; outside of pools the server itself.
+    pub fn current_owner() -> Owner {
+        OWNER.get()
+    }
+
+    /// Queues a job of this owner; gives it back when the queue is full or no thread can be had.
+    pub fn run(&self, owner: Owner, job: Job) -> Result<(), Job> {
+        let mut state = self.shared.lock();
+        if !state.has_room(owner) || !self.provide_thread(&mut state) {
+            return Err(job);
+        }
+        self.push_job(state, owner, job);
+        Ok(())
     }
 
     /// Queues a job that cannot be refused because it lets go of something: there is one for each open file at most.
     /// If no thread can be had, it is done here.
-    pub fn run_surely(&self, job: Job) {
-        if let Err(job) = self.queue(job, usize::MAX) {
+    pub fn run_surely(&self, owner: Owner, job: Job) {
+        let mut state = self.shared.lock();
+        if self.provide_thread(&mut state) {
+            self.push_job(state, owner, job);
+        } else {
+            drop(state);
             self.guard(job);
         }
     }
 
-    fn queue(&self, job: Job, most: usize) -> Result<(), Job> {
+    /// Queues long work of this owner. When the queue is full or no thread can be had, the work ends as refused.
+    pub fn start(&self, owner: Owner, work: Box<dyn Work>) {
         let mut state = self.shared.lock();
-        if state.jobs.len() >= most {
-            return Err(job);
-        }
-        state.jobs.push_back(job);
-        if state.idle >= state.jobs.len() {
+        if !state.has_room(owner) || !self.provide_thread(&mut state) {
             drop(state);
-            self.shared.work.notify_one();
-            return Ok(());
+            return work.end(WorkEnd::Refused);
         }
-        self.shared.grow(&mut state);
-        if state.threads == 0 {
-            return state.jobs.pop_back().map_or(Ok(()), Err);
-        }
+        state.works.push(owner, work);
         drop(state);
         self.shared.work.notify_one();
-        Ok(())
     }
 
-    /// The same for what a job of another pool found to belong here, its last act. The thread runs it itself if this pool may
-    /// have one more and nothing waits, which saves waking another; else it waits its turn here, and the thread goes on with
-    /// its own.
+    /// Sees to it that a thread will come to what is queued next; `false` if none can be had.
+    fn provide_thread(&self, state: &mut State) -> bool {
+        if state.idle <= state.waiting() {
+            self.shared.grow(state);
+        }
+        state.threads > 0
+    }
+
+    fn push_job(&self, mut state: MutexGuard<'_, State>, owner: Owner, job: Job) {
+        state.jobs.push(owner, job);
+        drop(state);
+        self.shared.work.notify_one();
+    }
+
+    /// Queues what a job of another pool found to belong here, its last act; it stays its owner's. The thread runs it itself if
+    /// this pool may have one more and nothing waits, which saves waking another; else it waits its turn here, and the thread
+    /// goes on with its own.
     pub fn take_over(&self, job: Job) -> Result<(), Job> {
+        let owner = Self::current_owner();
         // Who is with another pool already stays there: nothing is nested any deeper.
-        let Some(home) = HOME.take() else { return self.run(job) };
+        let Some(home) = HOME.take() else { return self.run(owner, job) };
         if Arc::ptr_eq(&home, &self.shared) {
             HOME.set(Some(home));
             job();
@@ -157,23 +327,25 @@ impl Pool {
         }
         {
             let mut state = self.shared.lock();
-            if state.threads >= self.shared.threads_max || !state.jobs.is_empty() {
+            let full = state.threads >= self.shared.threads_max;
+            if full || state.is_ready(self.shared.steps_max) || !state.jobs.may_run(owner) {
                 drop(state);
                 HOME.set(Some(home));
-                return self.run(job);
+                return self.run(owner, job);
             }
             state.threads += 1;
+            state.jobs.began(owner);
         }
-        home.part();
-        self.shared.host(job);
-        home.lock().threads += 1;
+        home.part(owner);
+        self.shared.host(owner, job);
+        home.rejoin(owner);
         HOME.set(Some(home));
         Ok(())
     }
 
-    /// Jobs that wait.
+    /// Jobs and works that wait.
     pub fn queued(&self) -> usize {
-        self.shared.lock().jobs.len()
+        self.shared.lock().waiting()
     }
 
     /// Does this thread run one of its jobs? Then it is not to wait for another: all threads may be here.
@@ -181,9 +353,9 @@ impl Pool {
         AT.get() == self.shared.address()
     }
 
-    /// Would a job be given back?
-    pub(crate) fn is_full(&self) -> bool {
-        self.queued() >= QUEUED_JOBS_MAX
+    /// Would a job of this owner be given back?
+    pub(crate) fn is_full(&self, owner: Owner) -> bool {
+        !self.shared.lock().has_room(owner)
     }
 
     /// Runs a job that is part of another: if it panics, the rest goes on.
@@ -207,12 +379,12 @@ fn serve(shared: &Arc<Shared>) {
         if state.threads > shared.threads_max {
             // It was with another pool, and others have taken its place here.
             state.threads -= 1;
-            return;
+            return shared.wake_for_ready(&state);
         }
-        if let Some(job) = state.jobs.pop_front() {
+        if let Some((owner, task)) = state.take(shared.steps_max) {
+            shared.wake_for_ready(&state);
             drop(state);
-            shared.guard(job);
-            state = shared.lock();
+            state = shared.perform(owner, task);
         } else if state.closed {
             state.threads -= 1;
             return;
@@ -225,147 +397,4 @@ fn serve(shared: &Arc<Shared>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-
-    #[test]
-    fn a_panicking_job_does_not_take_the_pool_along() {
-        let pool = Pool::new("test", 1);
-        let (tell, told) = mpsc::channel();
-        assert!(pool.run(Box::new(|| panic!("injected"))).is_ok());
-        assert!(pool.run(Box::new(move || tell.send(7).unwrap())).is_ok());
-        assert_eq!(told.recv(), Ok(7));
-    }
-
-    /// A job that says that it has begun, and waits.
-    fn waiting(begun: &mpsc::Sender<&'static str>, name: &'static str, gate: &Arc<Mutex<()>>) -> Job {
-        let (begun, gate) = (begun.clone(), gate.clone());
-        Box::new(move || {
-            begun.send(name).unwrap();
-            drop(gate.lock());
-        })
-    }
-
-    /// A job that hands another over.
-    fn handing(to: &Arc<Pool>, job: Job) -> Job {
-        let to = to.clone();
-        Box::new(move || assert!(to.take_over(job).is_ok()))
-    }
-
-    #[test]
-    fn what_is_handed_over_takes_no_thread_from_others() {
-        let (own, other) = (Pool::new("own", 2), Pool::new("other", 2));
-        let (begun, begins) = mpsc::channel();
-        let gate = Arc::new(Mutex::new(()));
-        let closed = gate.lock().unwrap();
-        for _ in 0..20 {
-            assert!(own.run(handing(&other, waiting(&begun, "handed over", &gate))).is_ok());
-        }
-        assert_eq!([begins.recv(), begins.recv()], [Ok("handed over"); 2]);
-        // Both threads are with the other pool, whose others wait there; this one has two more.
-        let (other_gate, far) = (Arc::new(Mutex::new(())), other.clone());
-        let own_closed = other_gate.lock().unwrap();
-        for _ in 0..2 {
-            assert!(own.run(waiting(&begun, "own", &other_gate)).is_ok());
-        }
-        assert_eq!([begins.recv(), begins.recv()], [Ok("own"); 2]);
-        assert_eq!((far.queued(), own.queued()), (18, 0));
-        assert_eq!((far.shared.lock().threads, own.shared.lock().threads), (2, 2));
-        drop((closed, own_closed));
-        assert_eq!(begins.iter().take(18).filter(|name| *name == "handed over").count(), 18);
-        // Those that came back when others had taken their places are gone.
-        let settled = |pool: &Pool, most| {
-            while pool.shared.lock().threads > most {
-                std::thread::yield_now();
-            }
-        };
-        settled(&other, 0);
-        settled(&own, 2);
-    }
-
-    #[test]
-    fn a_thread_with_another_pool_goes_no_further() {
-        let [a, b, c] = ["a", "b", "c"].map(|name| Pool::new(name, 1));
-        let (tell, told) = mpsc::channel();
-        let name = move |tell: &mpsc::Sender<_>| {
-            tell.send(std::thread::current().name().unwrap_or_default().to_owned()).unwrap();
-        };
-        let (first, second) = (tell.clone(), tell.clone());
-        let last: Job = Box::new(move || name(&second));
-        let there = handing(&c, last);
-        let here: Job = Box::new(move || {
-            name(&first);
-            there();
-        });
-        assert!(a.run(handing(&b, here)).is_ok());
-        assert_eq!([told.recv().unwrap(), told.recv().unwrap()], ["a", "c"]);
-        // Nor does one that is of no pool.
-        assert!(b.take_over(Box::new(move || name(&tell))).is_ok());
-        assert_eq!(told.recv().unwrap(), "b");
-    }
-
-    #[test]
-    fn a_thread_knows_whose_jobs_it_runs() {
-        let (own, other) = (Pool::new("own", 1), Pool::new("other", 1));
-        let (tell, told) = mpsc::channel();
-        let here = |tell: &mpsc::Sender<_>| {
-            let (tell, pools) = (tell.clone(), [own.clone(), other.clone()]);
-            Box::new(move || tell.send(pools.each_ref().map(|pool| pool.is_here())).unwrap()) as Job
-        };
-        here(&tell)();
-        assert!(own.run(handing(&other, here(&tell))).is_ok());
-        let known = [told.recv().unwrap(), told.recv().unwrap()];
-        // The same thread, or another in its place.
-        assert!(own.run(here(&tell)).is_ok());
-        assert_eq!((known, told.recv().unwrap()), ([[false, false], [false, true]], [true, false]));
-    }
-
-    #[test]
-    fn what_lets_go_is_queued_however_full_a_pool_is() {
-        let pool = Pool::new("test", 1);
-        let (begun, begins) = mpsc::channel();
-        let gate = Arc::new(Mutex::new(()));
-        let closed = gate.lock().unwrap();
-        assert!(pool.run(waiting(&begun, "first", &gate)).is_ok());
-        assert_eq!(begins.recv(), Ok("first"));
-        while pool.run(Box::new(|| {})).is_ok() {}
-        pool.run_surely(waiting(&begun, "last", &gate));
-        assert_eq!((pool.queued(), begins.try_recv().is_err()), (QUEUED_JOBS_MAX + 1, true));
-        drop(closed);
-        assert_eq!(begins.recv(), Ok("last"));
-    }
-
-    #[test]
-    fn a_panic_in_what_was_handed_over_brings_the_thread_back() {
-        let (own, other) = (Pool::new("own", 1), Pool::new("other", 1));
-        assert!(own.run(handing(&other, Box::new(|| panic!("injected")))).is_ok());
-        let (tell, told) = mpsc::channel();
-        let job: Job = Box::new(move || tell.send(7).unwrap());
-        assert!(own.run(handing(&other, job)).is_ok());
-        assert_eq!(told.recv(), Ok(7));
-    }
-
-    #[test]
-    fn no_more_threads_than_allowed() {
-        let pool = Pool::new("test", 2);
-        let (enter, entered) = mpsc::channel();
-        let gate = Arc::new(Mutex::new(()));
-        let closed = gate.lock().unwrap();
-        for n in 0..5 {
-            let (enter, gate) = (enter.clone(), gate.clone());
-            let job = move || {
-                enter.send(n).unwrap();
-                drop(gate.lock());
-            };
-            assert!(pool.run(Box::new(job)).is_ok());
-        }
-        // Two threads take the first two; which of them says so first is theirs.
-        let mut first = [entered.recv().unwrap(), entered.recv().unwrap()];
-        first.sort_unstable();
-        assert_eq!(first, [0, 1]);
-        assert_eq!(pool.queued(), 3);
-        drop(closed);
-        assert_eq!(entered.iter().take(3).collect::<Vec<_>>().len(), 3);
-    }
-}
+mod tests;

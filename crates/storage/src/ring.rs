@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -59,6 +60,12 @@ struct Ring {
     under_way: usize,
     /// More may come before the kernel is called.
     held: bool,
+    /// Gives the kernel what is in the queue; tests have it refused.
+    enter: fn(&IoUring) -> io::Result<usize>,
+    /// Written to when the loop is to try again.
+    event: Arc<OwnedFd>,
+    /// It was logged that the kernel takes no reads.
+    is_refusal_logged: bool,
 }
 
 thread_local! {
@@ -67,7 +74,7 @@ thread_local! {
 
 /// Wakes the loop when reads have ended.
 pub struct Driver {
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
 }
 
 impl AsFd for Driver {
@@ -92,6 +99,7 @@ pub fn install() -> io::Result<Driver> {
         rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
     )?;
     ring.submitter().register_eventfd(event.as_raw_fd())?;
+    let event = Arc::new(event);
     let ring = Ring {
         ring,
         operations: Slab::new(),
@@ -99,6 +107,9 @@ pub fn install() -> io::Result<Driver> {
         waiting: VecDeque::new(),
         under_way: 0,
         held: false,
+        enter: |ring| ring.submit(),
+        event: event.clone(),
+        is_refusal_logged: false,
     };
     RING.with_borrow_mut(|place| *place = Some(ring));
     Ok(Driver { event })
@@ -140,7 +151,10 @@ impl Driver {
         let ended = RING.with_borrow_mut(|place| place.as_mut().map(Ring::collect).unwrap_or_default());
         // Called without the ring being borrowed: whoever gets a buffer may start the next read.
         for operation in ended {
-            operation.finish();
+            // A panic ends one read: its reply answers when it is dropped. The others of the loop go on.
+            if catch_unwind(AssertUnwindSafe(|| operation.finish())).is_err() {
+                tracing::error!("the completion of a read panicked; its caller was told");
+            }
         }
     }
 }
@@ -201,13 +215,19 @@ pub(crate) fn read(
     if full || pieces.is_empty() || !pieces.iter().all(fits) {
         return Err(buffer);
     }
-    RING.with_borrow_mut(|place| match place.as_mut() {
-        Some(ring) if ring.waiting.len() + pieces.len() <= RING_WAITING_MAX => {
-            share.fetch_add(count, Ordering::Relaxed);
-            ring.begin(fd.clone(), share.clone(), buffer, pieces, done());
-            Ok(())
-        }
-        _ => Err(buffer),
+    let has_room = |place: &Option<Ring>| {
+        place.as_ref().is_some_and(|ring| ring.waiting.len() + pieces.len() <= RING_WAITING_MAX)
+    };
+    if !RING.with_borrow(has_room) {
+        return Err(buffer);
+    }
+    // Made without the ring being borrowed: the caller may do anything here.
+    let done = done();
+    RING.with_borrow_mut(|place| {
+        let Some(ring) = place else { return Err(buffer) };
+        share.fetch_add(count, Ordering::Relaxed);
+        ring.begin(fd.clone(), share.clone(), buffer, pieces, done);
+        Ok(())
     })
 }
 
@@ -259,12 +279,20 @@ impl Ring {
             }
             self.under_way += 1;
         }
-        // What could not be submitted now is with the next call.
-        if let Err(error) = self.ring.submit()
-            && error.raw_os_error() != Some(libc::EBUSY)
-            && error.raw_os_error() != Some(libc::EINTR)
+        let refusal = (self.enter)(&self.ring).err();
+        if self.ring.submission().is_empty() {
+            return;
+        }
+        // The kernel can take none or a part, for want of memory. The rest is submitted when something has ended; if nothing
+        // is left that could end, the loop tries again in its next turn.
+        if self.under_way <= self.ring.submission().len() {
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+        if let Some(error) = refusal
+            && !matches!(error.raw_os_error(), Some(libc::EBUSY | libc::EINTR))
+            && !std::mem::replace(&mut self.is_refusal_logged, true)
         {
-            tracing::warn!("io_uring takes no reads: {error}");
+            tracing::warn!("io_uring takes no reads at the moment ({error}); they are submitted again");
         }
     }
 
@@ -307,7 +335,7 @@ impl Ring {
                 ended.push(self.operations.remove(number));
             }
         }
-        if !self.waiting.is_empty() {
+        if !self.waiting.is_empty() || !self.ring.submission().is_empty() {
             self.submit();
         }
         ended
@@ -427,6 +455,48 @@ mod tests {
             wait(&driver);
         }
         release();
+    }
+
+    /// Begins three reads of 16 bytes while the kernel refuses its calls in this way, and waits for all.
+    fn reads_all_while(enter: fn(&IoUring) -> io::Result<usize>) {
+        let driver = install().unwrap();
+        RING.with_borrow_mut(|ring| ring.as_mut().unwrap().enter = enter);
+        let file = file(&[7; 64]);
+        let ended = Rc::new(RefCell::new(0));
+        hold();
+        for offset in 0..3 {
+            let mut done = || -> Completion {
+                let ended = ended.clone();
+                Box::new(move |_, result| *ended.borrow_mut() += result.unwrap()[0])
+            };
+            let piece = ReadPiece { offset, length: 16, at: 0 };
+            assert!(read(&file, &Arc::default(), vec![0; 16], &[piece], &mut done).is_ok());
+        }
+        release();
+        while *ended.borrow() < 48 {
+            wait(&driver);
+        }
+    }
+
+    thread_local! {
+        static REFUSALS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    #[test]
+    fn reads_that_the_kernel_refused_for_a_while_are_submitted_again() {
+        reads_all_while(|ring| {
+            REFUSALS.set(REFUSALS.get() + 1);
+            if REFUSALS.get() > 3 { ring.submit() } else { Err(io::Error::from_raw_os_error(libc::EAGAIN)) }
+        });
+        assert_eq!(REFUSALS.get(), 4);
+    }
+
+    #[test]
+    fn reads_of_which_the_kernel_took_one_at_a_time_all_end() {
+        reads_all_while(|ring| {
+            // SAFETY: one of the entries that are in the queue, as the ring's own call would give them all.
+            unsafe { ring.submitter().enter::<libc::sigset_t>(1, 0, 0, None) }
+        });
     }
 
     #[test]

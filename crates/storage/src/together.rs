@@ -6,6 +6,7 @@
 //! waits for the first, most others arrive.
 
 use crate::pool::{Job, Pool};
+use base::Owner;
 use rustix::fs::Advice;
 use std::cell::RefCell;
 use std::num::NonZeroU64;
@@ -21,6 +22,7 @@ pub(crate) const BYTES_TOGETHER_MAX: usize = 16 * 1024;
 /// A read for a pool.
 pub(crate) struct PoolRead {
     pub(crate) pool: Arc<Pool>,
+    pub(crate) owner: Owner,
     pub(crate) fd: Arc<OwnedFd>,
     pub(crate) offset: u64,
     pub(crate) length: usize,
@@ -48,6 +50,8 @@ pub(crate) fn release() {
         let same = |read: &mut PoolRead| group.first().is_some_and(|one| Arc::ptr_eq(&one.pool, &read.pool));
         let mut others: Vec<_> = reads.extract_if(.., same).collect();
         group.append(&mut others);
+        // Those of one session together, as far as may be.
+        group.sort_by_key(|read| read.owner.0);
         while !group.is_empty() {
             let rest = group.split_off(group.len().min(READS_TOGETHER_MAX));
             give(std::mem::replace(&mut group, rest));
@@ -58,30 +62,34 @@ pub(crate) fn release() {
 /// Gives a read to its pool, now or with others; the job comes back when the pool is full.
 pub(crate) fn begin(read: PoolRead) -> Result<(), Job> {
     let alone = HELD.with_borrow_mut(|held| match held {
-        Some(held) if !read.pool.is_full() => {
+        Some(held) if !read.pool.is_full(read.owner) => {
             held.push(read);
             None
         }
         _ => Some(read),
     });
-    alone.map_or(Ok(()), |read| read.pool.run(read.job))
+    alone.map_or(Ok(()), |read| read.pool.run(read.owner, read.job))
 }
 
+/// Gives a pool reads for one thread, in the turn of one of their owners: they are few and small.
 fn give(reads: Vec<PoolRead>) {
-    let Some(pool) = reads.first().map(|read| read.pool.clone()) else { return };
+    let Some((pool, owner)) = reads.first().map(|read| (read.pool.clone(), read.owner)) else { return };
     // A pool that has filled up in this moment drops the jobs, and a job that is dropped answers.
-    let _ = pool.clone().run(Box::new(move || {
-        for read in reads.iter().skip(1) {
-            // A hint: what comes of it does not matter.
-            let _ = rustix::fs::fadvise(
-                &read.fd,
-                read.offset,
-                NonZeroU64::new(read.length as u64),
-                Advice::WillNeed,
-            );
-        }
-        reads.into_iter().for_each(|read| pool.guard(read.job));
-    }));
+    let _ = pool.clone().run(
+        owner,
+        Box::new(move || {
+            for read in reads.iter().skip(1) {
+                // A hint: what comes of it does not matter.
+                let _ = rustix::fs::fadvise(
+                    &read.fd,
+                    read.offset,
+                    NonZeroU64::new(read.length as u64),
+                    Advice::WillNeed,
+                );
+            }
+            reads.into_iter().for_each(|read| pool.guard(read.job));
+        }),
+    );
 }
 
 #[cfg(test)]
@@ -92,7 +100,7 @@ mod tests {
 
     fn read(pool: &Arc<Pool>, job: impl FnOnce() + Send + 'static) -> PoolRead {
         let fd = Arc::new(rustix::fs::memfd_create("together", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
-        PoolRead { pool: pool.clone(), fd, offset: 0, length: 16, job: Box::new(job) }
+        PoolRead { pool: pool.clone(), owner: Owner::SERVER, fd, offset: 0, length: 16, job: Box::new(job) }
     }
 
     #[test]

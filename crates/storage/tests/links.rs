@@ -159,8 +159,7 @@ fn a_new_file_is_made_where_room_was_found() {
         };
         let file = storage.open(&name, &how).unwrap();
         assert!(Arc::ptr_eq(file.pool(), &place.pool));
-        let data =
-            std::fs::read_link(site.names.path().join(name.to_string().trim_start_matches('/'))).unwrap();
+        let data = std::fs::read_link(site.names.path().join(name.text().trim_start_matches('/'))).unwrap();
         counts[site.there.iter().position(|disk| data.starts_with(disk.path())).unwrap()] += 1;
         // From now on its name leads there.
         let found = storage.elsewhere(&name, how.create.as_ref()).unwrap();

@@ -263,12 +263,12 @@ fn a_file_system_that_hangs_holds_up_no_other() {
             enter.send(()).unwrap();
             let _ = gate.lock().unwrap().recv();
         };
-        assert!(storage.pool(&memory).run(Box::new(hang)).is_ok());
+        assert!(storage.pool(&memory).run(base::Owner::SERVER, Box::new(hang)).is_ok());
     }
     entered.iter().take(POOL_THREADS_MAX).for_each(drop);
     assert_eq!(storage.pool(&memory).queued(), 5, "all its threads hang");
     let (tell, told) = mpsc::channel();
-    assert!(storage.pool(&disk).run(Box::new(move || tell.send(7).unwrap())).is_ok());
+    assert!(storage.pool(&disk).run(base::Owner::SERVER, Box::new(move || tell.send(7).unwrap())).is_ok());
     assert_eq!(told.recv(), Ok(7));
     drop(release);
     // An open file works on the pool of the file system it is on, however it was found.

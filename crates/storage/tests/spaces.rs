@@ -253,12 +253,29 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(errno(storage.open(&path("/large"), &large)), libc::ENOSPC);
     assert_eq!(errno(storage.stat(&path("/large"))), libc::ENOENT);
     large.create.as_mut().unwrap().size_hint = Some(free / 2);
-    storage.open(&path("/large"), &large).unwrap();
+    let open = storage.open(&path("/large"), &large).unwrap();
     // It counts as taken although nothing is written yet.
     assert_eq!(errno(storage.open(&path("/second"), &large)), libc::ENOSPC);
+    drop(open);
+    storage.open(&path("/second"), &large).unwrap();
     config.spaces.allocation.bytes_min = u64::MAX;
     let storage = Posix::new(&config).unwrap();
     assert_eq!(errno(storage.open(&path("/third"), &how(None))), libc::ENOSPC);
+}
+
+#[test]
+fn size_hints_of_clients_leave_room_for_others() {
+    let site = Site::new();
+    let mut config = site.config();
+    config.spaces.allocation.headroom_percent = 0;
+    let storage = Posix::new(&config).unwrap();
+    let free = storage.usage(&path("/assigned/x"), None).unwrap().free;
+    let mut large = how(Some("other"));
+    large.create.as_mut().unwrap().size_hint = Some(free / 10 * 4);
+    // Each fits, and together they are all that is free, many times over.
+    let greedy: Vec<_> = (0..20).map(|n| storage.open(&path(&format!("/greedy-{n}")), &large)).collect();
+    assert!(greedy.iter().all(Result::is_ok));
+    storage.open(&path("/modest"), &how(Some("other"))).unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What comes back: a value, a redirect, a wait, or an error.
 
-use crate::{OpenFile, SpaceFigures, Stat};
+use crate::{BriefStat, OpenFile, SpaceFigures, Stat};
 use base::{Error, ErrorKind};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -156,8 +156,8 @@ pub enum Value {
     Opened(Opened),
     /// A status.
     Stat(Stat),
-    /// Several.
-    Stats(Vec<Stat>),
+    /// What paths stand for, one after the other.
+    BriefStats(Vec<BriefStat>),
     /// Space for new files.
     Space(SpaceFigures),
     /// A page of a directory; with `rest` there is more.

@@ -10,22 +10,25 @@
 //! | `operation` | what may be asked of the name space, and of an open file |
 //! | `answer` | what comes back: a value, a redirect, a wait, an error |
 //! | `reply` | where a late answer goes, and that one always comes |
+//! | `target` | paths of requests, and lists of them that are parsed as they are used |
 //! | `stat` | what is known of a file or directory, and of space |
 
 mod answer;
 mod operation;
 mod reply;
 mod stat;
+mod target;
 
 pub use answer::{
     Answer, AttributeResult, Entries, Entry, Listing, Opened, Redirect, Started, Value, Written,
 };
 pub use operation::{
     AttributeWork, Caller, CheckpointWork, CloneRange, FileOperation, ListDetail, LocateOptions, OpenRequest,
-    Operation, Piece, PrepareRequest, Target,
+    Operation, Piece, PrepareRequest,
 };
 pub use reply::{Mailbox, Reply, ReplyTo, Token};
-pub use stat::{FileKind, SpaceFigures, Stat};
+pub use stat::{BriefStat, FileKind, SpaceFigures, Stat};
+pub use target::{Target, TargetCursor, TargetList};
 
 use base::Error;
 use std::io::IoSliceMut;

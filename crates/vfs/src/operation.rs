@@ -1,7 +1,7 @@
 //! What may be asked: of the name space ([`Operation`]) and of an open file ([`FileOperation`]).
 
-use crate::{Listing, OpenFile};
-use base::{Cgi, Identity, LogicalPath};
+use crate::{Listing, OpenFile, Target, TargetList};
+use base::Identity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -42,15 +42,6 @@ impl Caller {
     }
 }
 
-/// A path with the opaque text that came with it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Target {
-    /// The path.
-    pub path: LogicalPath,
-    /// The text behind the `?`.
-    pub cgi: Cgi,
-}
-
 /// How to open a file. Names follow the option bits of kXR_open.
 #[derive(Default)]
 pub struct OpenRequest {
@@ -66,6 +57,8 @@ pub struct OpenRequest {
     pub delete: bool,
     /// Missing parents are created.
     pub make_path: bool,
+    /// In the rules of use, this open counts as a reader, although it may write: it creates without asking for updates.
+    pub counts_as_reader: bool,
     /// Overrides the lock between readers and writers.
     pub force: bool,
     /// Persist on successful close.
@@ -120,7 +113,7 @@ pub struct LocateOptions {
     pub all_networks: bool,
 }
 
-/// kXR_prepare, decoded.
+/// kXR_prepare, decoded, but for its files.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct PrepareRequest {
     /// Bring online; the answer is a request id.
@@ -137,8 +130,6 @@ pub struct PrepareRequest {
     pub notify_port: Option<u16>,
     /// 0 to 3.
     pub priority: u8,
-    /// The files.
-    pub targets: Vec<Target>,
 }
 
 /// What may be done with user attributes. Names are without any prefix of the storage.
@@ -170,8 +161,8 @@ pub enum Operation {
     Stat(Target),
     /// Space for new files below a path, for `kXR_stat` with the vfs option: [`crate::Value::Space`].
     StatSpace(Target),
-    /// [`crate::Value::Stats`], one for each; one that fails fails all.
-    StatMany(Vec<Target>),
+    /// [`crate::Value::BriefStats`], one for each; one that fails fails all.
+    StatMany(TargetList),
     /// [`crate::Value::Listing`], the first page.
     List(Target, ListDetail),
     /// The next page of a listing: [`crate::Value::Listing`].
@@ -223,7 +214,7 @@ pub enum Operation {
     /// `query space`: [`crate::Value::Text`].
     QuerySpace(Target),
     /// [`crate::Value::Text`] with the request id when staging, else [`crate::Value::Nothing`].
-    Prepare(PrepareRequest),
+    Prepare(PrepareRequest, TargetList),
     /// Cancels a prepare request.
     CancelPrepare {
         /// The id.
@@ -233,8 +224,8 @@ pub enum Operation {
     QueryPrepare {
         /// The id.
         id: Vec<u8>,
-        /// The files asked about.
-        targets: Vec<Target>,
+        /// The files asked about; `None` for all.
+        targets: Option<TargetList>,
     },
     /// Queries that only plug-ins answer (opaque 16, opaquf 32, fsinfo 10).
     QueryOpaque {

@@ -1,13 +1,13 @@
 //! Where a late answer goes, and that one always comes.
 
 use crate::Answer;
-use base::ErrorKind;
+use base::{ErrorKind, Owner};
 use std::sync::Arc;
 
 /// Names a call at its door: the door made it, everyone else only hands it back.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token {
-    /// Which connection or session of the loop.
+    /// Which connection or session: the number of an [`Owner`], unique in the process.
     pub owner: u64,
     /// Which call in it.
     pub call: u64,
@@ -32,6 +32,11 @@ impl ReplyTo {
         Self { mailbox, token }
     }
 
+    /// The session that waits for the answer: work for it is accounted to this owner.
+    pub fn owner(&self) -> Owner {
+        Owner(self.token.owner)
+    }
+
     /// The duty to answer, once.
     pub fn defer(&self) -> Reply {
         Reply(Some(self.clone()))
@@ -43,6 +48,11 @@ impl ReplyTo {
 pub struct Reply(Option<ReplyTo>);
 
 impl Reply {
+    /// The session that waits for the answer.
+    pub fn owner(&self) -> Owner {
+        self.0.as_ref().map_or(Owner::SERVER, ReplyTo::owner)
+    }
+
     /// Answers.
     pub fn send(mut self, answer: Answer) {
         if let Some(to) = self.0.take() {

@@ -13,6 +13,40 @@ pub enum FileKind {
     Other,
 }
 
+/// What a name stands for, in a byte: lists may have a million of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BriefStat(u8);
+
+impl BriefStat {
+    const DIRECTORY: u8 = 1;
+    const OTHER: u8 = 2;
+    const OFFLINE: u8 = 4;
+
+    /// Of something of this kind, whose data may need staging.
+    pub fn new(kind: FileKind, offline: bool) -> Self {
+        let kind = match kind {
+            FileKind::File => 0,
+            FileKind::Directory => Self::DIRECTORY,
+            FileKind::Other => Self::OTHER,
+        };
+        Self(kind | if offline { Self::OFFLINE } else { 0 })
+    }
+
+    /// What it is.
+    pub fn kind(self) -> FileKind {
+        match self.0 & !Self::OFFLINE {
+            Self::DIRECTORY => FileKind::Directory,
+            Self::OTHER => FileKind::Other,
+            _ => FileKind::File,
+        }
+    }
+
+    /// Reports whether its data needs staging.
+    pub fn is_offline(self) -> bool {
+        self.0 & Self::OFFLINE != 0
+    }
+}
+
 /// The status of a file or directory, in the terms that clients see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {

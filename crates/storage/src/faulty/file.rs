@@ -1,7 +1,7 @@
 //! An open file whose calls go wrong by rules.
 
 use super::rules::{Call, Rules, Verdict};
-use crate::{Metadata, Now, Pool, StoredFile};
+use crate::{FileIdentity, Metadata, Now, Pool, StoredFile};
 use base::LogicalPath;
 use std::any::Any;
 use std::io;
@@ -86,6 +86,16 @@ impl StoredFile for FaultyFile {
     fn sync(&self) -> io::Result<()> {
         self.meet(Call::Sync)?;
         self.inner.sync()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.meet(Call::Sync)?;
+        self.inner.sync_all()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.meet(Call::Stat)?;
+        self.inner.identity()
     }
 
     fn stat(&self) -> io::Result<Metadata> {

@@ -18,8 +18,8 @@ pub use pace::Pace;
 pub use rules::{Call, Fault, Gate, Rule, RuleId, Rules};
 
 use crate::{
-    Backend, CreateHow, DirectoryStream, Elsewhere, FileSystemUsage, Metadata, Now, OpenHow, Pool, RawEntry,
-    StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, Elsewhere, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow,
+    Pool, RawEntry, StoredFile, Usage,
 };
 use base::LogicalPath;
 use file::FaultyFile;
@@ -118,6 +118,21 @@ impl Backend for Faulty {
             Ok(_) if pool_of(&self.links, path).is_some() => Now::WouldBlock,
             Ok(_) => self.inner.stat_now(path),
         }
+    }
+
+    fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
+        self.rules.meet(Call::Stat, path)?;
+        self.inner.identity(path)
+    }
+
+    fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
+        self.rules.meet(Call::Stat, path)?;
+        self.inner.has_name(path)
+    }
+
+    fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
+        self.rules.meet(Call::Sync, path)?;
+        self.inner.sync_name(path)
     }
 
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {

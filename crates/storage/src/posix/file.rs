@@ -1,13 +1,15 @@
 //! An open file on a POSIX file system.
 
 use super::attribute::{self, Bearer};
+use super::partition::Promise;
 use super::resident::{self, Look};
 use super::tree::Without;
 use super::volume::{ReadNow, Volume, is_unsupported};
-use super::{clone, volume::Kind};
+use super::{clone, stable, volume::Kind};
 use crate::ring::{self, Completion};
 use crate::together::{self, BYTES_TOGETHER_MAX, PoolRead};
-use crate::{Job, Metadata, Now, Pool, ReadPiece, StoredFile};
+use crate::{FileIdentity, Job, Metadata, Now, Pool, ReadPiece, StoredFile};
+use base::Owner;
 use rustix::fs::{Advice, AtFlags, Mode, Stat, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
@@ -30,6 +32,8 @@ pub(super) struct File {
     pub(super) asking: AtomicU8,
     /// The kernel does not tell which of its pages are in memory.
     pub(super) is_secretive: AtomicBool,
+    /// Room that was set aside for it, given back when it is closed.
+    pub(super) _promise: Option<Promise>,
 }
 
 /// After a read that would have waited, so many more first ask whether they would wait as well. The attempt itself costs far
@@ -63,7 +67,7 @@ impl Drop for File {
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if !self.volume.is_near() {
             // To close a file may ask those behind a network.
-            self.volume.pool.run_surely(Box::new(move || drop(fd)));
+            self.volume.pool.run_surely(Owner::SERVER, Box::new(move || drop(fd)));
         }
     }
 }
@@ -222,7 +226,7 @@ impl StoredFile for File {
         ring::read(&self.fd, &self.volume.reading, buffer, pieces, done)
     }
 
-    fn read_in_pool(&self, pieces: &[ReadPiece], job: Job) -> Result<(), Job> {
+    fn read_in_pool(&self, owner: Owner, pieces: &[ReadPiece], job: Job) -> Result<(), Job> {
         let pool = &self.volume.pool;
         match pieces {
             // Elsewhere one that hangs says nothing of the others.
@@ -231,13 +235,14 @@ impl StoredFile for File {
             {
                 together::begin(PoolRead {
                     pool: pool.clone(),
+                    owner,
                     fd: Arc::clone(&self.fd),
                     offset,
                     length,
                     job,
                 })
             }
-            _ => pool.run(job),
+            _ => pool.run(owner, job),
         }
     }
 
@@ -261,6 +266,14 @@ impl StoredFile for File {
 
     fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fdatasync(&*self.fd)?)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&*self.fd)?)
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        stable::identity(&*self.fd)
     }
 
     fn stat(&self) -> io::Result<Metadata> {

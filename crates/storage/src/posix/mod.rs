@@ -22,6 +22,7 @@ mod link;
 mod partition;
 mod resident;
 mod space;
+mod stable;
 mod tree;
 mod volume;
 mod walk;
@@ -32,14 +33,15 @@ pub use tree::Without;
 pub use volume::{POOL_THREADS_MAX, VOLUMES_MAX, WRITE_COOL_DOWN, WRITE_SLOW};
 
 use crate::{
-    Backend, CreateHow, DirectoryStream, Elsewhere, FileSystemUsage, Metadata, Now, OpenHow, Pool,
-    StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, Elsewhere, FileIdentity, FileSystemUsage, Metadata, Now, OpenHow,
+    Pool, StoredFile, Usage,
 };
 use attribute::Bearer;
 use base::LogicalPath;
 use directory::Directory;
 use file::{File, metadata};
 use link::Leads;
+use partition::Promise;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use space::Spaces;
@@ -139,13 +141,7 @@ impl Posix {
     }
 
     /// Only regular files are files; others could do anything when read.
-    fn file(&self, fd: OwnedFd) -> io::Result<Arc<dyn StoredFile>> {
-        let device = Self::prepared(&fd)?;
-        let volume = self.volumes.of_file(device, &fd).clone();
-        Ok(self.opened(fd, volume))
-    }
-
-    fn opened(&self, fd: OwnedFd, volume: Arc<Volume>) -> Arc<dyn StoredFile> {
+    fn opened(&self, fd: OwnedFd, volume: Arc<Volume>, promise: Option<Promise>) -> Arc<dyn StoredFile> {
         Arc::new(File {
             fd: ManuallyDrop::new(Arc::new(fd)),
             volume,
@@ -153,6 +149,7 @@ impl Posix {
             bytes_max: self.file_bytes_max,
             asking: AtomicU8::new(0),
             is_secretive: AtomicBool::new(false),
+            _promise: promise,
         })
     }
 
@@ -168,7 +165,12 @@ impl Posix {
         Ok(status.st_dev)
     }
 
-    fn create(&self, path: &LogicalPath, how: &OpenHow, create: &CreateHow) -> io::Result<OwnedFd> {
+    fn create(
+        &self,
+        path: &LogicalPath,
+        how: &OpenHow,
+        create: &CreateHow,
+    ) -> io::Result<(OwnedFd, Option<Promise>)> {
         if path.as_bytes().ends_with(b"/") {
             return Err(Errno::ISDIR.into());
         }
@@ -176,7 +178,7 @@ impl Posix {
         for _ in 0..CREATE_TRIES {
             let made = match self.spaces.as_ref().filter(|spaces| spaces.take(path)) {
                 Some(spaces) => spaces.create((&parent, name), path, create),
-                None => make_file(&parent, name, create.mode & 0o7777),
+                None => make_file(&parent, name, create.mode & 0o7777).map(|fd| (fd, None)),
             };
             if create.exclusive || !is_error(&made, Errno::EXIST) {
                 return made;
@@ -184,7 +186,7 @@ impl Posix {
             let opened = self.tree.open(path, Self::flags(how), 0);
             // It is gone again; or it is a link to nothing, in whose place nothing may grow.
             if !is_error(&opened, Errno::NOENT) {
-                return opened;
+                return opened.map(|fd| (fd, None));
             }
         }
         Err(Errno::NOENT.into())
@@ -193,11 +195,13 @@ impl Posix {
 
 impl Backend for Posix {
     fn open(&self, path: &LogicalPath, how: &OpenHow) -> io::Result<Arc<dyn StoredFile>> {
-        let fd = match &how.create {
+        let (fd, promise) = match &how.create {
             Some(create) => self.create(path, how, create)?,
-            None => self.tree.open(path, Self::flags(how), 0)?,
+            None => (self.tree.open(path, Self::flags(how), 0)?, None),
         };
-        self.file(fd)
+        let device = Self::prepared(&fd)?;
+        let volume = self.volumes.of_file(device, &fd).clone();
+        Ok(self.opened(fd, volume, promise))
     }
 
     fn open_now(&self, path: &LogicalPath, how: &OpenHow) -> Now<Arc<dyn StoredFile>> {
@@ -216,7 +220,7 @@ impl Backend for Posix {
         };
         match self.volumes.known(device) {
             None => Now::WouldBlock,
-            Some(volume) => Now::Done(Ok(self.opened(fd, volume.clone()))),
+            Some(volume) => Now::Done(Ok(self.opened(fd, volume.clone(), None))),
         }
     }
 
@@ -235,6 +239,22 @@ impl Backend for Posix {
             Some(Err(error)) => Now::Done(Err(error)),
             Some(Ok(place)) => Now::Done(stat_cached(&place)),
         }
+    }
+
+    fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
+        stable::identity(&self.tree.open(path, OFlags::PATH, 0)?)
+    }
+
+    fn has_name(&self, path: &LogicalPath) -> io::Result<bool> {
+        stable::has_name(&self.tree, path)
+    }
+
+    fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
+        let (parent, name) = self.tree.parent(path)?;
+        if let Some(data) = self.spaces.as_ref().and_then(|spaces| spaces.data_behind((&parent, name))) {
+            stable::sync_local_name(&data)?;
+        }
+        stable::sync_directory(&parent)
     }
 
     fn names_are_near(&self, path: &LogicalPath) -> bool {
@@ -307,7 +327,11 @@ impl Backend for Posix {
                     .is_none_or(|here| !Arc::ptr_eq(here, there)) =>
             {
                 let lost = replaced.clone();
-                if there.pool.run(Box::new(move || Spaces::remove_data(&replaced))).is_err() {
+                if there
+                    .pool
+                    .run(Pool::current_owner(), Box::new(move || Spaces::remove_data(&replaced)))
+                    .is_err()
+                {
                     tracing::warn!(data = %lost.display(), "data without a name stays: its disk takes no more work");
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::volume::{Volume, Volumes};
 use crate::Usage;
+use base::Owner;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -16,8 +17,13 @@ pub const FIGURES_WAIT: Duration = Duration::from_secs(2);
 /// The longest path of a partition: its length with a `/` must fit into two hexadecimal digits.
 pub const PARTITION_BYTES_MAX: usize = 254;
 
+/// The part of the free space, one in so many, that size hints of open files may hold at most: clients name any number.
+const PROMISED_SHARE: u64 = 2;
+
 struct Figures {
     usage: Usage,
+    /// Bytes that open files will need by their size hints, which the file system did not know when it was asked.
+    promised: u64,
     taken: Instant,
     asked: Option<Instant>,
 }
@@ -95,7 +101,7 @@ impl Partition {
         let place = rustix::fs::open(folder, flags, Mode::empty()).map_err(|error| failed(error.into()))?;
         let status = rustix::fs::fstat(&place).map_err(|error| failed(error.into()))?;
         let usage = super::usage_of(&place).map_err(failed)?;
-        let figures = Mutex::new(Figures { usage, taken: Instant::now(), asked: None });
+        let figures = Mutex::new(Figures { usage, promised: 0, taken: Instant::now(), asked: None });
         let volume = volumes.of_file(status.st_dev, &place).clone();
         let (space, folder) = (space.name.clone(), folder.to_owned());
         Ok(Self { space, folder, volume, figures, answered: Condvar::new() })
@@ -116,7 +122,7 @@ impl Partition {
     pub(super) fn figures(self: &Arc<Self>, age: Duration) -> Option<Usage> {
         let mut figures = self.lock();
         if figures.taken.elapsed() < age {
-            return Some(figures.usage);
+            return Some(figures.left());
         }
         match figures.asked {
             Some(asked) if asked.elapsed() > FIGURES_WAIT => return None,
@@ -124,13 +130,13 @@ impl Partition {
                 figures.asked.get_or_insert_with(Instant::now);
                 drop(figures);
                 self.take();
-                return Some(self.lock().usage);
+                return Some(self.lock().left());
             }
             Some(_) => {}
             None => {
                 figures.asked = Some(Instant::now());
                 let partition = self.clone();
-                if self.volume.pool.run(Box::new(move || partition.take())).is_err() {
+                if self.volume.pool.run(Owner::SERVER, Box::new(move || partition.take())).is_err() {
                     figures.asked = None;
                     return None;
                 }
@@ -139,7 +145,7 @@ impl Partition {
         let waited =
             self.answered.wait_timeout_while(figures, FIGURES_WAIT, |figures| figures.asked.is_some());
         let (figures, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        figures.asked.is_none().then_some(figures.usage)
+        figures.asked.is_none().then(|| figures.left())
     }
 
     /// Asks the file system.
@@ -148,15 +154,44 @@ impl Partition {
         let place = rustix::fs::open(&self.folder, flags, Mode::empty()).map_err(io::Error::from);
         // One that cannot be asked has no room.
         let usage = place.and_then(super::usage_of).unwrap_or_default();
-        *self.lock() = Figures { usage, taken: Instant::now(), asked: None };
+        *self.lock() = Figures { usage, promised: 0, taken: Instant::now(), asked: None };
         self.answered.notify_all();
     }
 
-    /// So many bytes will be written: until it is asked again, they count as taken.
-    pub(super) fn taken(&self, bytes: u64) {
+    /// A client says that so many bytes will be written: as far as hints may hold space, they count as taken until the file
+    /// system is asked again, or the promise is dropped.
+    pub(super) fn promise(self: &Arc<Self>, bytes: u64) -> Promise {
         let mut figures = self.lock();
-        figures.usage.free = figures.usage.free.saturating_sub(bytes);
-        figures.usage.largest_free = figures.usage.largest_free.saturating_sub(bytes);
+        let bytes = bytes.min((figures.usage.free / PROMISED_SHARE).saturating_sub(figures.promised));
+        figures.promised += bytes;
+        Promise { partition: self.clone(), bytes, taken: figures.taken }
+    }
+}
+
+impl Figures {
+    /// The room that is left when the promises are kept.
+    fn left(&self) -> Usage {
+        let mut usage = self.usage;
+        usage.free = usage.free.saturating_sub(self.promised);
+        usage.largest_free = usage.largest_free.saturating_sub(self.promised);
+        usage
+    }
+}
+
+/// Room that an open file will need. Dropping it gives the room back.
+pub(super) struct Promise {
+    partition: Arc<Partition>,
+    bytes: u64,
+    /// Of which figures it was subtracted.
+    taken: Instant,
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let mut figures = self.partition.lock();
+        if figures.taken == self.taken {
+            figures.promised = figures.promised.saturating_sub(self.bytes);
+        }
     }
 }
 
@@ -191,7 +226,7 @@ mod tests {
                 meeting.wait();
                 tell.send(asked.figures(FIGURES_AGE_MAX).is_some()).unwrap();
             };
-            assert!(partition.volume.pool.run(Box::new(job)).is_ok());
+            assert!(partition.volume.pool.run(Owner::SERVER, Box::new(job)).is_ok());
         }
         drop(tell);
         assert_eq!(told.iter().filter(|known| *known).count(), POOL_THREADS_MAX);

@@ -11,7 +11,7 @@
 //! a name with half a file.
 
 use super::file::File;
-use super::partition::{FIGURES_AGE_MAX, Partition};
+use super::partition::{FIGURES_AGE_MAX, Partition, Promise};
 use super::volume::{Volume, Volumes};
 use super::{QUIET, tree::Parent};
 use crate::{CreateHow, FileSystemUsage, Usage};
@@ -71,7 +71,7 @@ pub(super) struct Spaces {
 
 /// What came of creating a file on a partition.
 enum Tried {
-    Done(io::Result<OwnedFd>),
+    Done(io::Result<(OwnedFd, Option<Promise>)>),
     /// Another one may do.
     Failed(io::Error),
 }
@@ -196,7 +196,7 @@ impl Spaces {
         (parent, name): (&Parent<'_>, &[u8]),
         path: &LogicalPath,
         create: &CreateHow,
-    ) -> io::Result<OwnedFd> {
+    ) -> io::Result<(OwnedFd, Option<Promise>)> {
         if rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Err(Errno::EXIST.into());
         }
@@ -222,7 +222,7 @@ impl Spaces {
 
     fn create_on(
         &self,
-        partition: &Partition,
+        partition: &Arc<Partition>,
         (parent, name): (&Parent<'_>, &[u8]),
         path: &LogicalPath,
         create: &CreateHow,
@@ -234,8 +234,8 @@ impl Spaces {
                     let _ = rustix::fs::unlink(&data);
                     return Tried::Done(Err(error.into()));
                 }
-                partition.taken(create.size_hint.unwrap_or(0));
-                Tried::Done(Ok(fd))
+                let promise = create.size_hint.map(|bytes| partition.promise(bytes));
+                Tried::Done(Ok((fd, promise)))
             }
             Err(error) => {
                 tracing::warn!(partition = %partition.folder.display(), %error, "no file can be created here");

@@ -5,7 +5,7 @@
 
 use crate::Pool;
 use crate::refusal::Facility;
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -128,7 +128,7 @@ impl Volume {
                     volume.learn(place);
                 }
             };
-            if self.pool.run(Box::new(ask)).is_err() {
+            if self.pool.run(Owner::SERVER, Box::new(ask)).is_err() {
                 self.asked.store(false, Ordering::Relaxed);
             }
         }

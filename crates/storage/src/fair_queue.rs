@@ -1,0 +1,184 @@
+//! A queue that serves the owners of its entries in turn.
+//!
+//! Each owner has a queue of its own. An owner that has entries waiting and fewer than its share running has one place in the
+//! round; [`FairQueue::pop`] takes one entry of the owner whose turn it is. So an entry waits for at most one entry of
+//! each other owner, and for those that its own owner queued before it.
+
+use base::Owner;
+use std::collections::{HashMap, VecDeque};
+
+/// Empty queues that are kept for owners to come, so that an entry that waits for nobody allocates nothing.
+const SPARE_QUEUES_MAX: usize = 16;
+
+pub(crate) struct FairQueue<T> {
+    owners: HashMap<Owner, OwnerQueue<T>>,
+    /// Owners that have an entry waiting and may run one more.
+    round: VecDeque<Owner>,
+    /// Entries of one owner that may run at once. The server itself has no such limit.
+    share: usize,
+    waiting: usize,
+    running: usize,
+    spare: Vec<VecDeque<T>>,
+}
+
+struct OwnerQueue<T> {
+    entries: VecDeque<T>,
+    running: usize,
+    in_round: bool,
+}
+
+impl<T> FairQueue<T> {
+    pub(crate) fn new(share: usize) -> Self {
+        let (owners, round, spare) = (HashMap::new(), VecDeque::new(), Vec::new());
+        Self { owners, round, share: share.max(1), waiting: 0, running: 0, spare }
+    }
+
+    /// Entries that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Entries of this owner that wait.
+    pub(crate) fn waiting_of(&self, owner: Owner) -> usize {
+        self.owners.get(&owner).map_or(0, |queue| queue.entries.len())
+    }
+
+    /// Entries that run.
+    pub(crate) fn running(&self) -> usize {
+        self.running
+    }
+
+    /// Reports whether [`FairQueue::pop`] has something to give.
+    pub(crate) fn is_ready(&self) -> bool {
+        !self.round.is_empty()
+    }
+
+    /// Reports whether one more entry of this owner may run.
+    pub(crate) fn may_run(&self, owner: Owner) -> bool {
+        owner.is_server() || self.owners.get(&owner).is_none_or(|queue| queue.running < self.share)
+    }
+
+    pub(crate) fn push(&mut self, owner: Owner, entry: T) {
+        self.waiting += 1;
+        self.queue_of(owner).entries.push_back(entry);
+        self.enter_round(owner);
+    }
+
+    /// Takes an entry of the owner whose turn it is; it counts as running until [`FairQueue::ended`].
+    pub(crate) fn pop(&mut self) -> Option<(Owner, T)> {
+        while let Some(owner) = self.round.pop_front() {
+            let Some(queue) = self.owners.get_mut(&owner) else { continue };
+            queue.in_round = false;
+            let Some(entry) = queue.entries.pop_front() else { continue };
+            queue.running += 1;
+            self.waiting -= 1;
+            self.running += 1;
+            self.enter_round(owner);
+            return Some((owner, entry));
+        }
+        None
+    }
+
+    /// An entry of this owner runs that was not taken from here.
+    pub(crate) fn began(&mut self, owner: Owner) {
+        self.running += 1;
+        self.queue_of(owner).running += 1;
+    }
+
+    /// An entry of this owner runs no longer.
+    pub(crate) fn ended(&mut self, owner: Owner) {
+        let Some(queue) = self.owners.get_mut(&owner) else { return };
+        self.running = self.running.saturating_sub(1);
+        queue.running = queue.running.saturating_sub(1);
+        if queue.running > 0 || !queue.entries.is_empty() {
+            return self.enter_round(owner);
+        }
+        if let Some(queue) = self.owners.remove(&owner)
+            && self.spare.len() < SPARE_QUEUES_MAX
+        {
+            self.spare.push(queue.entries);
+        }
+    }
+
+    fn queue_of(&mut self, owner: Owner) -> &mut OwnerQueue<T> {
+        let spare = &mut self.spare;
+        self.owners.entry(owner).or_insert_with(|| {
+            let entries = spare.pop().unwrap_or_default();
+            OwnerQueue { entries, running: 0, in_round: false }
+        })
+    }
+
+    /// Gives an owner its place at the end of the round, if it may have one and has none.
+    fn enter_round(&mut self, owner: Owner) {
+        let share = self.share;
+        let Some(queue) = self.owners.get_mut(&owner) else { return };
+        let may_run = owner.is_server() || queue.running < share;
+        if may_run && !queue.in_round && !queue.entries.is_empty() {
+            queue.in_round = true;
+            self.round.push_back(owner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GREEDY: Owner = Owner(1);
+    const POLITE: Owner = Owner(2);
+
+    #[test]
+    fn an_entry_waits_for_at_most_one_of_each_other_owner() {
+        let mut queue = FairQueue::new(usize::MAX);
+        for owner in [GREEDY, Owner(7), Owner(8)] {
+            (0..10_000).for_each(|n| queue.push(owner, n));
+        }
+        queue.push(POLITE, 0);
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(owner, _)| owner).collect();
+        assert_eq!(order.iter().position(|owner| *owner == POLITE), Some(3));
+        assert_eq!((order.len(), queue.waiting()), (30_001, 0));
+    }
+
+    #[test]
+    fn entries_of_one_owner_keep_their_order() {
+        let mut queue = FairQueue::new(usize::MAX);
+        for n in 0..5 {
+            queue.push(GREEDY, n);
+            queue.push(POLITE, n);
+        }
+        let all: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        for owner in [GREEDY, POLITE] {
+            let of: Vec<_> = all.iter().filter(|(who, _)| *who == owner).map(|(_, n)| *n).collect();
+            assert_eq!(of, [0, 1, 2, 3, 4]);
+        }
+    }
+
+    #[test]
+    fn no_owner_runs_more_than_its_share_but_the_server() {
+        let mut queue = FairQueue::new(2);
+        for n in 0..4 {
+            queue.push(GREEDY, n);
+            queue.push(Owner::SERVER, n);
+        }
+        let running: Vec<_> = std::iter::from_fn(|| queue.pop()).map(|(owner, _)| owner).collect();
+        assert_eq!(running.iter().filter(|owner| **owner == GREEDY).count(), 2);
+        assert_eq!(running.iter().filter(|owner| owner.is_server()).count(), 4);
+        assert!(!queue.is_ready() && !queue.may_run(GREEDY) && queue.may_run(POLITE));
+        assert_eq!((queue.waiting(), queue.waiting_of(GREEDY)), (2, 2));
+        queue.ended(GREEDY);
+        assert_eq!(queue.pop(), Some((GREEDY, 2)));
+        assert_eq!(queue.pop(), None);
+    }
+
+    #[test]
+    fn what_runs_from_elsewhere_counts() {
+        let mut queue = FairQueue::new(1);
+        queue.began(GREEDY);
+        queue.push(GREEDY, 1);
+        assert_eq!(queue.pop(), None);
+        queue.ended(GREEDY);
+        assert_eq!(queue.pop(), Some((GREEDY, 1)));
+        queue.ended(GREEDY);
+        assert_eq!((queue.running(), queue.owners.len()), (0, 0), "nothing is kept of owners that are done");
+    }
+}

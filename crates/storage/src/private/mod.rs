@@ -1,0 +1,346 @@
+//! Directories and files of the server's own state, opened once and proven before anything in them is believed.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `walk` | opens a path component by component and refuses links of other users |
+//! | `proof` | [`Untrusted`]: who owns a file, who may write it, and the error that says what to do |
+//!
+//! A path says nothing about who can change what it names: another user may have created it first, or put a link there. So
+//! a [`PrivateDirectory`] is opened once, its owner and mode are checked on the open descriptor, and every file is opened
+//! relative to that descriptor, without following links, and checked as well. A [`SharedDirectory`] is one that other users
+//! may use too, such as `/tmp` or `/run`; only its files are checked.
+//!
+//! All calls block.
+
+mod proof;
+mod walk;
+
+pub use proof::Untrusted;
+
+use proof::{Rule, prove_directory, prove_file};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a replacement is called until it is complete.
+const NEW_SUFFIX: &str = ".new";
+
+/// Mode of files in a private directory, and of the directories themselves.
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+const PRIVATE_DIRECTORY: Mode = Mode::RWXU;
+
+/// Attempts to create or open a file that others create and remove at the same time.
+const RACES_MAX: usize = 100;
+
+/// A directory that belongs to the user of this process and that no other user can change.
+#[derive(Debug)]
+pub struct PrivateDirectory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl PrivateDirectory {
+    /// Opens the directory at `path`; creates it, and what leads to it, for this user alone where it is missing.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Self::prove(walk::directory(path, Some(PRIVATE_DIRECTORY))?, path)
+    }
+
+    /// Opens the directory at `path`.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::prove(walk::directory(path, None)?, path)
+    }
+
+    fn prove(found: OwnedFd, path: &Path) -> io::Result<Self> {
+        prove_directory(&found, path, Rule::Private)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self { fd: fs::openat(&found, ".", flags, Mode::empty())?, path: path.to_owned() })
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Names of all files, except of replacements that were never completed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if !matches!(name, b"." | b"..") && !name.ends_with(NEW_SUFFIX.as_bytes()) {
+                names.push(OsStr::from_bytes(name).to_owned());
+            }
+        }
+        Ok(names)
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn open_file(&self, name: &str) -> io::Result<File> {
+        self.open_with(name, OFlags::RDONLY)
+    }
+
+    /// The content of a file.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        self.open_file(name)?.read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    /// Opens a file for reading and writing; creates an empty one where it is missing.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn open_or_create(&self, name: &str) -> io::Result<File> {
+        self.open_with(name, OFlags::RDWR | OFlags::CREATE)
+    }
+
+    /// A new, empty file in the place of what was there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn create_file(&self, name: &str) -> io::Result<File> {
+        self.unlink(name)?;
+        self.open_with(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
+    }
+
+    /// Puts `content` in the place of what was there: after a crash it is the one or the other. Open for appending.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<File> {
+        let new = format!("{name}{NEW_SUFFIX}");
+        let mut file = self.create_file(&new)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::renameat(&self.fd, &new, &self.fd, name)?;
+        self.sync()?;
+        Ok(file)
+    }
+
+    /// Removes a file for good; one that is missing is fine.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.unlink(name)?;
+        self.sync()
+    }
+
+    /// Whether it was removed after it was opened: then nothing can be created in it any more.
+    pub fn is_removed(&self) -> bool {
+        fs::fstat(&self.fd).is_ok_and(|stat| stat.st_nlink == 0)
+    }
+
+    /// Locks the directory for this process as long as this lives.
+    ///
+    /// # Errors
+    /// [`TryLockError::WouldBlock`] when another process holds the lock.
+    pub fn try_lock(&self) -> Result<(), TryLockError> {
+        match fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => Err(TryLockError::WouldBlock),
+            Err(error) => Err(TryLockError::Error(error.into())),
+        }
+    }
+
+    /// The names in it survive a loss of power.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fs::fsync(&self.fd)?)
+    }
+
+    fn unlink(&self, name: &str) -> io::Result<()> {
+        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn open_with(&self, name: &str, how: OFlags) -> io::Result<File> {
+        open_proven(self.fd.as_fd(), &self.path, OsStr::new(name), how, PRIVATE_FILE, Rule::Private)
+    }
+}
+
+impl AsFd for PrivateDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A directory in which other users may have files too, such as `/tmp`, `/run` or the directory of a log.
+#[derive(Debug)]
+pub struct SharedDirectory {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl SharedDirectory {
+    /// Opens the directory at `path`; creates it, and what leads to it, with `mode` where it is missing.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
+        Ok(Self { fd: walk::directory(path, Some(Mode::from_raw_mode(mode)))?, path: path.to_owned() })
+    }
+
+    /// Opens the directory of the file at `path`, as [`SharedDirectory::create`] does, and returns it with the file's name.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn of_file(path: &Path, mode: u32) -> io::Result<(Self, OsString)> {
+        let Some(name) = path.file_name() else { return Err(Errno::ISDIR.into()) };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Ok((Self::create(parent.unwrap_or(Path::new(".")), mode)?, name.to_owned()))
+    }
+
+    /// Opens the log file at `path` for appending, and returns it with its directory and name; creates what is missing. A
+    /// link of this user or of root is followed, because sites send logs to other disks or to `/dev/stdout` so.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn of_log(path: &Path, mode: u32) -> io::Result<(Self, OsString, File)> {
+        let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
+        let (fd, path, last) = walk::log(path, Mode::from_raw_mode(mode))?;
+        let directory = Self { fd, path };
+        let file = match &last {
+            walk::Last::Name(name) => directory.open_with(name, how, 0o666, Rule::Log)?,
+            // What /proc/self/fd leads to is open already: nobody else chose it.
+            walk::Last::OpenDescriptor(name) => {
+                File::from(fs::openat(&directory.fd, name, how | OFlags::CLOEXEC, Mode::empty())?)
+            }
+        };
+        let (walk::Last::Name(name) | walk::Last::OpenDescriptor(name)) = last;
+        Ok((directory, name, file))
+    }
+
+    /// Checks that no other user can replace what lies in it: it belongs to this user or root, and if everybody may write
+    /// it, the sticky bit is set.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error.
+    pub fn prove(&self) -> io::Result<()> {
+        prove_directory(&self.fd, &self.path, Rule::Shared)
+    }
+
+    /// The directory `name` in it, for this user alone; created where it is missing.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn private(&self, name: &str) -> io::Result<PrivateDirectory> {
+        let path = self.path.join(name);
+        match fs::mkdirat(&self.fd, name, PRIVATE_DIRECTORY) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        PrivateDirectory::prove(walk::step(self.fd.as_fd(), OsStr::new(name), &path)?, &path)
+    }
+
+    /// Puts `content` into a file of this user: a new one, or the one that is there already.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
+        for _ in 0..RACES_MAX {
+            // Never both in one call: the system refuses to "create" what is there already in a directory like /tmp.
+            let new =
+                self.open_with(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, 0o644, Rule::Shared);
+            let mut file = match new {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    match self.open_with(name, OFlags::WRONLY, 0, Rule::Shared) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                        other => other?,
+                    }
+                }
+                // An init script may have prepared the file in a directory that is root's.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    match self.open_with(name, OFlags::WRONLY, 0, Rule::Shared) {
+                        Err(other) if other.kind() == io::ErrorKind::NotFound => return Err(error),
+                        other => other?,
+                    }
+                }
+                other => other?,
+            };
+            file.set_len(0)?;
+            return file.write_all(content);
+        }
+        Err(Errno::BUSY.into())
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or what the system says.
+    pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        self.open_with(name, OFlags::RDONLY, 0, Rule::Shared)
+    }
+
+    /// Gives a file another name in the same directory.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        Ok(fs::renameat(&self.fd, from, &self.fd, to)?)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        Ok(fs::unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    /// Where it was found, with links resolved.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_with(&self, name: &OsStr, how: OFlags, mode: u32, rule: Rule) -> io::Result<File> {
+        open_proven(self.fd.as_fd(), &self.path, name, how, Mode::from_raw_mode(mode), rule)
+    }
+}
+
+/// Opens a file without following links and checks what was opened. It is emptied or written only after that.
+fn open_proven(
+    directory: BorrowedFd<'_>,
+    path: &Path,
+    name: &OsStr,
+    how: OFlags,
+    mode: Mode,
+    rule: Rule,
+) -> io::Result<File> {
+    // A FIFO of another user must not hold up the start.
+    let how = how | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let path = path.join(name);
+    match fs::openat(directory, name, how, mode) {
+        Ok(file) => {
+            prove_file(&file, &path, rule)?;
+            fs::fcntl_setfl(&file, how.difference(OFlags::NONBLOCK))?;
+            Ok(File::from(file))
+        }
+        Err(Errno::LOOP) => Err(Untrusted::link(&path, walk::owner_of(directory, name)).into()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,165 @@
+//! Who owns a file of the server's state and who may write it, and the error that says what to do.
+
+use crate::names::Names;
+use rustix::fd::AsFd;
+use rustix::fs::{self, FileType, Mode, Stat};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What is demanded of a file or directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rule {
+    /// It belongs to this user, and nobody else may write it.
+    Private,
+    /// It belongs to this user or root. A file must not be writable for everybody; a directory may be with the sticky bit.
+    Shared,
+    /// As shared, but it is only appended to, and may be a terminal or a pipe.
+    Log,
+}
+
+/// A file or directory that another user can change, or could have planted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Untrusted {
+    path: PathBuf,
+    problem: Problem,
+    user: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Problem {
+    Owner(u32),
+    Writable(u32),
+    Link(u32),
+    NotDirectory,
+    NotFile,
+    HardLinks(u64),
+}
+
+impl Untrusted {
+    fn new(path: &Path, problem: Problem) -> Self {
+        Self { path: path.to_owned(), problem, user: user() }
+    }
+
+    /// A link where none is followed.
+    pub(super) fn link(path: &Path, owner: u32) -> Self {
+        Self::new(path, Problem::Link(owner))
+    }
+
+    /// A file in the place of a directory.
+    pub(super) fn no_directory(path: &Path) -> Self {
+        Self::new(path, Problem::NotDirectory)
+    }
+
+    /// A directory of another user where everybody may create one.
+    pub(super) fn owner(path: &Path, owner: u32) -> Self {
+        Self::new(path, Problem::Owner(owner))
+    }
+}
+
+impl fmt::Display for Untrusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Names::new();
+        let name = |uid: u32| format!("{} (uid {uid})", names.user(uid));
+        write!(f, "{} ", self.path.display())?;
+        match self.problem {
+            Problem::Owner(owner) => write!(
+                f,
+                "belongs to {}, but this server runs as {}; start it as that user, or remove it, or name another place",
+                name(owner),
+                name(self.user)
+            ),
+            Problem::Writable(mode) => {
+                let who = if mode & 0o002 != 0 { "every user" } else { "its group" };
+                write!(
+                    f,
+                    "can be written by {who} (mode {mode:04o}); check what it holds, then chmod go-w it"
+                )
+            }
+            Problem::Link(owner) => {
+                write!(
+                    f,
+                    "is a link of {}, which is not followed; remove it, or name the place it leads to",
+                    name(owner)
+                )
+            }
+            Problem::NotDirectory => f.write_str("is not a directory; remove it, or name another place"),
+            Problem::NotFile => f.write_str("is not a regular file; remove it, or name another place"),
+            Problem::HardLinks(count) => {
+                write!(
+                    f,
+                    "has {count} names (hard links), so it may be another file; remove it, or name another place"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for Untrusted {}
+
+impl From<Untrusted> for io::Error {
+    fn from(error: Untrusted) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, error)
+    }
+}
+
+/// The user whose files this process may trust.
+pub(super) fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether files of that user can be trusted: root can change everything anyway.
+pub(super) fn is_trusted(owner: u32) -> bool {
+    owner == user() || owner == 0
+}
+
+pub(super) fn mode_of(stat: &Stat) -> u32 {
+    Mode::from_raw_mode(stat.st_mode).as_raw_mode()
+}
+
+/// Whether every user may create entries in a directory of this mode.
+pub(super) fn is_for_everybody(stat: &Stat) -> bool {
+    mode_of(stat) & 0o002 != 0
+}
+
+fn check_owner(stat: &Stat, path: &Path, rule: Rule) -> Result<(), Untrusted> {
+    let owned = if rule == Rule::Private { stat.st_uid == user() } else { is_trusted(stat.st_uid) };
+    if owned { Ok(()) } else { Err(Untrusted::new(path, Problem::Owner(stat.st_uid))) }
+}
+
+pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) -> io::Result<()> {
+    let stat = fs::fstat(directory)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Err(Untrusted::new(path, Problem::NotDirectory).into());
+    }
+    check_owner(&stat, path, rule)?;
+    let mode = mode_of(&stat);
+    let open = match rule {
+        Rule::Private => mode & 0o022 != 0,
+        Rule::Shared | Rule::Log => mode & 0o002 != 0 && mode & 0o1000 == 0,
+    };
+    if open { Err(Untrusted::new(path, Problem::Writable(mode)).into()) } else { Ok(()) }
+}
+
+pub(super) fn prove_file(file: &impl AsFd, path: &Path, rule: Rule) -> io::Result<()> {
+    let stat = fs::fstat(file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        let stream = !matches!(FileType::from_raw_mode(stat.st_mode), FileType::Directory);
+        return if rule == Rule::Log && stream && is_trusted(stat.st_uid) {
+            Ok(())
+        } else {
+            Err(Untrusted::new(path, Problem::NotFile).into())
+        };
+    }
+    check_owner(&stat, path, rule)?;
+    if stat.st_nlink > 1 {
+        return Err(Untrusted::new(path, Problem::HardLinks(stat.st_nlink as u64)).into());
+    }
+    let mode = mode_of(&stat);
+    let open = match rule {
+        Rule::Private => mode & 0o022 != 0,
+        Rule::Shared => mode & 0o002 != 0,
+        Rule::Log => false,
+    };
+    if open { Err(Untrusted::new(path, Problem::Writable(mode)).into()) } else { Ok(()) }
+}

@@ -1,0 +1,174 @@
+//! Opens a path component by component, so that links of other users are not followed.
+//!
+//! Links of this user and of root are followed: `/var/run` is one, and administrators move state to other disks so. Where
+//! everybody may create entries, as in `/tmp`, a directory must belong to this user or root too: another user may have
+//! created it under the name that the server expects.
+
+use super::proof::{Untrusted, is_for_everybody, is_trusted, user};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Links that one path may lead through.
+const LINKS_MAX: usize = 40;
+
+/// The last component of a path.
+pub(super) enum Last {
+    /// A file, or nothing yet.
+    Name(OsString),
+    /// A descriptor of this process, as `/dev/stdout` leads to.
+    OpenDescriptor(OsString),
+}
+
+/// Opens the directory at `path`, not for reading. With `create` it is created, with all that leads to it.
+pub(super) fn directory(path: &Path, create: Option<Mode>) -> io::Result<OwnedFd> {
+    let mut walk = Walk::start(path, create)?;
+    while let Some(name) = walk.rest.pop_front() {
+        walk.enter(&name)?;
+    }
+    Ok(walk.at)
+}
+
+/// Opens the directory of the log file at `path`, following links at the end too, and returns it with its path and the name.
+pub(super) fn log(path: &Path, create: Mode) -> io::Result<(OwnedFd, PathBuf, Last)> {
+    let mut walk = Walk::start(path, Some(create))?;
+    loop {
+        let Some(name) = walk.rest.pop_front() else { return Err(Errno::ISDIR.into()) };
+        if !walk.rest.is_empty() {
+            walk.enter(&name)?;
+            continue;
+        }
+        let found = fs::statat(&walk.at, &name, AtFlags::SYMLINK_NOFOLLOW);
+        if !found.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink) {
+            return Ok((walk.at, walk.path, Last::Name(name)));
+        }
+        let link = walk.peek(&name)?;
+        if is_proc(&walk.at)? {
+            return Ok((walk.at, walk.path, Last::OpenDescriptor(name)));
+        }
+        walk.follow(&link, &name)?;
+    }
+}
+
+/// Opens the directory `name` in `directory`, not for reading and without following a link.
+pub(super) fn step(directory: BorrowedFd<'_>, name: &OsStr, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match fs::openat(directory, name, flags, Mode::empty()) {
+        Ok(found) => Ok(found),
+        Err(Errno::NOTDIR | Errno::LOOP) => {
+            let stat = fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            Err(match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Symlink => Untrusted::link(path, stat.st_uid),
+                _ => Untrusted::no_directory(path),
+            }
+            .into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The owner of a link, for the message; this user if it has gone meanwhile.
+pub(super) fn owner_of(directory: BorrowedFd<'_>, name: &OsStr) -> u32 {
+    fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).map_or_else(|_| user(), |stat| stat.st_uid)
+}
+
+/// Whether a directory is of `/proc`, whose links lead to open files whatever their text says.
+fn is_proc(directory: &OwnedFd) -> io::Result<bool> {
+    Ok(fs::fstatfs(directory)?.f_type == fs::PROC_SUPER_MAGIC)
+}
+
+struct Walk {
+    at: OwnedFd,
+    /// Where `at` is, for messages.
+    path: PathBuf,
+    rest: VecDeque<OsString>,
+    links: usize,
+    create: Option<Mode>,
+}
+
+impl Walk {
+    fn start(path: &Path, create: Option<Mode>) -> io::Result<Self> {
+        let top = if path.is_absolute() { Path::new("/") } else { Path::new(".") };
+        let mut walk =
+            Self { at: open_top(top)?, path: top.to_owned(), rest: VecDeque::new(), links: 0, create };
+        walk.put_in_front(path);
+        Ok(walk)
+    }
+
+    fn put_in_front(&mut self, path: &Path) {
+        for component in path.components().rev() {
+            match component {
+                Component::Normal(name) => self.rest.push_front(name.to_owned()),
+                Component::ParentDir => self.rest.push_front("..".into()),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+    }
+
+    /// Goes one component down.
+    fn enter(&mut self, name: &OsStr) -> io::Result<()> {
+        let path = self.path.join(name);
+        let found = match self.peek(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let Some(mode) = self.create else { return Err(error) };
+                match fs::mkdirat(&self.at, name, mode) {
+                    Ok(()) | Err(Errno::EXIST) => self.peek(name)?,
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            other => other?,
+        };
+        let stat = fs::fstat(&found)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink if is_proc(&self.at)? => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                self.at = fs::openat(&self.at, name, flags, Mode::empty())?;
+            }
+            FileType::Symlink => return self.follow(&found, name),
+            FileType::Directory => {
+                if name != ".." && is_for_everybody(&fs::fstat(&self.at)?) && !is_trusted(stat.st_uid) {
+                    return Err(Untrusted::owner(&path, stat.st_uid).into());
+                }
+                self.at = found;
+            }
+            _ => return Err(Untrusted::no_directory(&path).into()),
+        }
+        self.path = path;
+        Ok(())
+    }
+
+    /// The component itself, also when it is a link.
+    fn peek(&self, name: &OsStr) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(fs::openat(&self.at, name, flags, Mode::empty())?)
+    }
+
+    /// Puts what the open link says in the place of its name.
+    fn follow(&mut self, link: &OwnedFd, name: &OsStr) -> io::Result<()> {
+        let owner = fs::fstat(link)?.st_uid;
+        if !is_trusted(owner) {
+            return Err(Untrusted::link(&self.path.join(name), owner).into());
+        }
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Errno::LOOP.into());
+        }
+        let text = fs::readlinkat(link.as_fd(), "", Vec::new())?;
+        let text = Path::new(OsStr::from_bytes(text.as_bytes()));
+        if text.is_absolute() {
+            (self.at, self.path) = (open_top(Path::new("/"))?, PathBuf::from("/"));
+        }
+        self.put_in_front(text);
+        Ok(())
+    }
+}
+
+fn open_top(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(fs::open(path, flags, Mode::empty())?)
+}

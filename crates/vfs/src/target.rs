@@ -1,0 +1,171 @@
+//! Paths of requests, and lists of them.
+
+use base::{Cgi, Error, ErrorKind, LogicalPath, PathError};
+use std::sync::Arc;
+
+/// A path with the opaque text that came with it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The path.
+    pub path: LogicalPath,
+    /// The text behind the `?`.
+    pub cgi: Cgi,
+}
+
+impl Target {
+    /// Parses `path[?cgi]`; a NUL ends it. `participle` is the word for what the request does to a path, as errors name it.
+    pub fn parse(raw: &[u8], participle: &str) -> Result<Self, Error> {
+        let raw = raw.split(|&byte| byte == 0).next().unwrap_or_default();
+        let (path, cgi) = Cgi::split(raw);
+        match LogicalPath::parse(path) {
+            Ok(path) => Ok(Self { path, cgi }),
+            Err(PathError::TooLong) => {
+                Err(Error::new(ErrorKind::ArgTooLong, format!("{participle} path is too long")))
+            }
+            Err(PathError::Relative | PathError::Nul) => {
+                let path = String::from_utf8_lossy(path);
+                let text = format!("{participle} relative path '{path}' is disallowed.");
+                Err(Error::new(ErrorKind::NotAuthorized, text))
+            }
+        }
+    }
+}
+
+/// At least one path, one a line, as a request brought them. Only the first is parsed: a list may have a million lines, so the
+/// others are parsed one at a time, where and when they are used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TargetList {
+    first: Target,
+    /// What stands behind the first line.
+    rest: Arc<[u8]>,
+    participle: &'static str,
+}
+
+impl TargetList {
+    /// Takes the lines of a request, up to the first NUL; empty lines are passed over. `None` if there is no path.
+    pub fn parse(raw: &[u8], participle: &'static str) -> Result<Option<Self>, Error> {
+        let mut lines = Lines(raw);
+        let Some(first) = lines.next() else { return Ok(None) };
+        let first = Target::parse(first, participle)?;
+        let end = lines.0.iter().position(|&byte| byte == 0).unwrap_or(lines.0.len());
+        let rest = lines.0.get(..end).unwrap_or_default();
+        Ok(Some(Self { first, rest: rest.into(), participle }))
+    }
+
+    /// The first path.
+    pub fn first(&self) -> &Target {
+        &self.first
+    }
+
+    /// Reports whether the first path is the only one.
+    pub fn is_single(&self) -> bool {
+        Lines(&self.rest).next().is_none()
+    }
+
+    /// The most paths there can be.
+    pub fn len_max(&self) -> usize {
+        // A path has a byte at least, and a line end.
+        1 + self.rest.len().div_ceil(2)
+    }
+
+    /// Bytes of the list.
+    pub fn bytes(&self) -> usize {
+        self.first.path.as_bytes().len() + self.rest.len()
+    }
+
+    /// All paths in order; one that cannot be parsed is an error in its place.
+    pub fn cursor(&self) -> TargetCursor {
+        let Self { first, rest, participle } = self.clone();
+        TargetCursor { first: Some(first), rest, at: 0, participle }
+    }
+}
+
+impl From<Target> for TargetList {
+    fn from(first: Target) -> Self {
+        Self { first, rest: Arc::default(), participle: "" }
+    }
+}
+
+/// A place in a [`TargetList`].
+pub struct TargetCursor {
+    first: Option<Target>,
+    rest: Arc<[u8]>,
+    at: usize,
+    participle: &'static str,
+}
+
+impl Iterator for TargetCursor {
+    type Item = Result<Target, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(first) = self.first.take() {
+            return Some(Ok(first));
+        }
+        let mut lines = Lines(self.rest.get(self.at..).unwrap_or_default());
+        let line = lines.next()?;
+        let target = Target::parse(line, self.participle);
+        self.at = self.rest.len() - lines.0.len();
+        Some(target)
+    }
+}
+
+/// Lines that are not empty, up to the first NUL; holds what is left.
+struct Lines<'a>(&'a [u8]);
+
+impl<'a> Iterator for Lines<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.0.iter().position(|&byte| byte != b'\n')?;
+        let left = self.0.get(start..)?;
+        let end = left.iter().position(|&byte| byte == b'\n' || byte == 0);
+        let (line, behind) = left.split_at_checked(end.unwrap_or(left.len()))?;
+        // The NUL stays: what is behind it is never looked at.
+        self.0 = behind.strip_prefix(b"\n").unwrap_or(behind);
+        (!line.is_empty()).then_some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_refused_in_the_words_clients_know() {
+        let text = |raw: &[u8]| Target::parse(raw, "Stating").unwrap_err().text;
+        assert_eq!(text(b"data/x"), "Stating relative path 'data/x' is disallowed.");
+        assert_eq!(text(b"/data/../x?y"), "Stating relative path '/data/../x' is disallowed.");
+        let fine = Target::parse(b"/a//b?x=1?y\0rest", "Opening").unwrap();
+        assert_eq!((&*fine.path.text(), fine.cgi.as_bytes()), ("/a/b", &b"x=1?y"[..]));
+    }
+
+    fn list(raw: &[u8]) -> Vec<Result<String, String>> {
+        let list = TargetList::parse(raw, "Stating").unwrap().unwrap();
+        let all: Vec<_> = list.cursor().map(|target| target.map(|t| t.path.text().into_owned())).collect();
+        assert!(all.len() <= list.len_max());
+        assert_eq!(list.is_single(), all.len() == 1);
+        all.into_iter().map(|one| one.map_err(|error| error.text)).collect()
+    }
+
+    #[test]
+    fn lists_have_a_path_on_each_line() {
+        let paths = |all: &[&str]| all.iter().map(|path| Ok((*path).to_owned())).collect::<Vec<_>>();
+        for raw in [&b"/a\n\n/b?c\n"[..], b"\n/a\n/b", b"/a\n/b\0/c\n/d", b"/a\n/b\n\0\n/c"] {
+            assert_eq!(list(raw), paths(&["/a", "/b"]), "{raw:?}");
+        }
+        for raw in [&b"/a"[..], b"/a\n\n\n", b"/a\0\n/b", b"\n/a\n\0/b"] {
+            assert_eq!(list(raw), paths(&["/a"]), "{raw:?}");
+        }
+        for raw in [&b""[..], b"\n\n", b"\0/a", b"\n\0/a"] {
+            assert_eq!(TargetList::parse(raw, "Stating").unwrap(), None, "{raw:?}");
+        }
+        assert_eq!(list(&b"/a\n".repeat(5000)).len(), 5000);
+    }
+
+    #[test]
+    fn one_that_is_wrong_is_an_error_in_its_place() {
+        assert!(TargetList::parse(b"a\n/b", "Stating").is_err());
+        let text = "Stating relative path 'b' is disallowed.".to_owned();
+        assert_eq!(list(b"/a\nb\n/c"), [Ok("/a".to_owned()), Err(text), Ok("/c".to_owned())]);
+    }
+}
