@@ -1,7 +1,8 @@
 //! `scalla admin`: speaks to a running server.
 
-use crate::cli::print;
+use crate::cli::{print, print_json};
 use anyhow::bail;
+use base::shown;
 use clap::Subcommand;
 use server::admin::{Request, ask, live_servers};
 use std::fmt::Write;
@@ -57,7 +58,11 @@ impl Admin {
             Command::Drain => Request::Drain {},
         };
         let answer = ask(&socket, &request)?;
-        print(&if self.json { format!("{answer}\n") } else { table(&answer) });
+        if self.json {
+            print_json(&answer);
+        } else {
+            print(&table(&answer));
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -86,7 +91,7 @@ impl Which {
             (several, _) => {
                 let mut text = "several servers are running; choose one with --admin-path:".to_owned();
                 for server in several {
-                    write!(text, "\n  --admin-path {}   ({})", server.folder.display(), server.note)?;
+                    write!(text, "\n  --admin-path {}   ({})", server.folder.display(), shown(&server.note))?;
                 }
                 bail!(text)
             }
@@ -109,7 +114,7 @@ fn hint(folder: &Path) -> String {
     if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
 }
 
-/// One line per field, names in a column.
+/// One line per field, names in a column. Values may hold text of clients and other servers, so they are escaped.
 fn table(answer: &serde_json::Value) -> String {
     let Some(fields) = answer.as_object() else { return String::new() };
     let fields: Vec<_> = fields.iter().filter(|(name, _)| *name != "ok").collect();
@@ -128,7 +133,7 @@ fn table(answer: &serde_json::Value) -> String {
             other => other.to_string(),
         };
         // Writing to a text cannot fail.
-        writeln!(text, "{:width$}  {value}", name.replace('_', " ")).ok();
+        writeln!(text, "{:width$}  {}", name.replace('_', " "), shown(&value)).ok();
     }
     if text.is_empty() { "done\n".to_owned() } else { text }
 }
@@ -146,5 +151,11 @@ mod tests {
             "config file  -\nexports      /a, /b (read-only)\nlog levels   info\nport         1094\n";
         assert_eq!(table(&answer), expected);
         assert_eq!(table(&serde_json::json!({ "ok": true })), "done\n");
+    }
+
+    #[test]
+    fn values_are_escaped() {
+        let answer = serde_json::json!({ "name": "a\nport  1\u{1b}[2J\u{85}", "list": ["b\rc\u{202e}"] });
+        assert_eq!(table(&answer), "list  b\\rc\\u202e\nname  a\\nport  1\\u001b[2J\\u0085\n");
     }
 }

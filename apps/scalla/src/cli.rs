@@ -86,6 +86,11 @@ pub(crate) fn print(text: &str) {
     std::io::stdout().lock().write_all(text.as_bytes()).ok();
 }
 
+/// Prints the answer of a server as a line of JSON. JSON itself leaves some control characters as they are.
+pub(crate) fn print_json(answer: &serde_json::Value) {
+    print(&format!("{}\n", base::shown(&answer.to_string())));
+}
+
 /// An absolute name for a path that will be used from another folder.
 pub(crate) fn absolute(path: &std::path::Path) -> anyhow::Result<std::path::PathBuf> {
     use anyhow::Context;

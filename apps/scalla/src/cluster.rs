@@ -3,7 +3,8 @@
 mod door;
 
 use crate::admin::Which;
-use crate::cli::{complain, print};
+use crate::cli::{complain, print, print_json};
+use base::shown;
 use clap::Subcommand;
 use serde_json::Value;
 use server::admin::{Request, ask};
@@ -113,11 +114,11 @@ impl Cluster {
         };
         let answer = ask(&socket, &Request::ClusterOrder { order, node: node.node })?;
         let word = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
-        print(&if self.json {
-            format!("{answer}\n")
+        if self.json {
+            print_json(&answer);
         } else {
-            format!("{} {}\n", word("node"), word("state"))
-        });
+            print(&format!("{} {}\n", shown(&word("node")), shown(&word("state"))));
+        }
         match wait {
             Some(limit) if !emptied(&socket, limit)? => Ok(ExitCode::FAILURE),
             _ => Ok(ExitCode::SUCCESS),
@@ -129,12 +130,12 @@ fn show(tree: &Survey, json: bool) -> anyhow::Result<()> {
     if json {
         let mut value: Value = serde_json::to_value(&tree.root)?;
         value["missing"] = tree.missing.clone().into();
-        print(&format!("{value}\n"));
+        print_json(&value);
         return Ok(());
     }
     print(&draw(&tree.root));
     for missing in &tree.missing {
-        complain(&format!("not seen: {missing}\n"));
+        complain(&format!("not seen: {}\n", shown(missing)));
     }
     Ok(())
 }
@@ -177,6 +178,9 @@ fn draw(root: &NodeStatus) -> String {
     for sought in &root.sought {
         notes.push((rows.len(), format!("looks for {sought}")));
     }
+    // Nodes choose what they are called.
+    let texts = rows.iter_mut().flatten().chain(notes.iter_mut().map(|(_, note)| note));
+    texts.for_each(|text| *text = shown(text.as_str()).to_string());
     let mut widths = [0; COLUMNS];
     for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -289,6 +293,25 @@ mod tests {
             space: SpaceStatus { total_mb: 1000, free_mb: 500, minimum_mb: 10, used_percent: 50 },
             ..ChildStatus::default()
         }
+    }
+
+    #[test]
+    fn what_nodes_are_called_is_escaped() {
+        let mut server = child("server", "c:1", "serving");
+        server.site = Some("a\n\u{1b}[2J".to_owned());
+        server.version = "\u{85}\u{202e}".to_owned();
+        let root = NodeStatus {
+            role: "manager".to_owned(),
+            children: vec![server],
+            parents: vec!["p\r:1213".to_owned()],
+            ..NodeStatus::default()
+        };
+        let drawn = draw(&root);
+        assert!(!drawn.contains(|c: char| c != '\n' && c.is_control() || c == '\u{202e}'), "{drawn:?}");
+        for text in ["a\\n\\u001b[2J", "\\u0085\\u202e", "below p\\r:1213\n"] {
+            assert!(drawn.contains(text), "{drawn}");
+        }
+        assert_eq!(drawn.lines().count(), 4);
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn kept(path: &str) -> std::io::Result<String> {
     let mut value = vec![0; RECORD_BYTES + 1];
     if let Ok(length) = rustix::fs::fgetxattr(&file, attribute.as_str(), &mut value)
         && let Some(record) = value.get(..length).and_then(Record::decode)
-        && record.modified == before.mtime()
+        && record.fits(before.mtime(), u32::try_from(before.mtime_nsec()).unwrap_or(0), before.len())
     {
         return Ok(record.checksum.hex());
     }

@@ -159,7 +159,9 @@ fn note_of(node: &Node) -> Cow<'static, str> {
 
 fn note(error: &Error) -> Cow<'static, str> {
     let text = match error.cause() {
-        Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::Lost(_) => "connect error",
+        Cause::Unreachable(_) | Cause::Unresolved(_) | Cause::NotAllowed(_) | Cause::Lost(_) => {
+            "connect error"
+        }
         Cause::TimedOut(_) | Cause::Expired { .. } => "op expired",
         Cause::Server { code: ErrorCode::NOT_AUTHORIZED, .. } => "not authorized",
         Cause::Server { code: ErrorCode::NOT_FOUND, .. } => "not found",

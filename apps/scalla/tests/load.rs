@@ -7,12 +7,10 @@
 mod support;
 
 use rustix::fs::{Advice, fadvise};
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-};
 use std::fs::{self, File};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use support::refusal::{Refused, URING_ENTER, URING_SETUP, start_without};
 use support::{Client, Scratch, Server, run, stderr, stdout};
 
 /// Bytes of the file that all read.
@@ -92,39 +90,12 @@ fn by_bound_connections(scratch: &Scratch, port: u16) {
     }
 }
 
-/// A system call to be refused, and where that depends on it: the number and the least value of an argument.
-type Refused = (libc::c_long, Option<(u8, u64)>);
-
-/// Starts the server with system calls refused to it by this error.
-fn start_without(scratch: &Scratch, calls: &[Refused], error: i32) -> Server {
-    let rule = |&(call, condition): &Refused| {
-        let rules = condition.map(|(argument, least)| {
-            let with = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ge, least);
-            SeccompRule::new(vec![with.unwrap()]).unwrap()
-        });
-        (call, rules.into_iter().collect())
-    };
-    let refuse = SeccompAction::Errno(error.unsigned_abs());
-    let architecture = std::env::consts::ARCH.try_into().unwrap();
-    let filter =
-        SeccompFilter::new(calls.iter().map(rule).collect(), SeccompAction::Allow, refuse, architecture);
-    let program: BpfProgram = filter.unwrap().try_into().unwrap();
-    // It holds for this thread and for whatever it starts.
-    let start = || {
-        seccompiler::apply_filter(&program).unwrap();
-        Server::serve(scratch, &[])
-    };
-    thread::scope(|scope| scope.spawn(start).join().unwrap())
-}
-
 const OPENAT2: Refused = (libc::SYS_openat2, None);
 const PREADV2: Refused = (libc::SYS_preadv2, None);
 /// Only where something special is asked for: the flags are the last argument.
 const NOWAIT: Refused = (libc::SYS_preadv2, Some((5, 1)));
 const SENDFILE: Refused = (libc::SYS_sendfile, None);
 const CACHESTAT: Refused = (451, None);
-const URING_SETUP: Refused = (libc::SYS_io_uring_setup, None);
-const URING_ENTER: Refused = (libc::SYS_io_uring_enter, None);
 
 /// A server that is refused these calls, under all loads; afterwards it has said each of these once.
 fn without(name: &str, calls: &[Refused], error: i32, said: &[&str]) {

@@ -198,7 +198,7 @@ fn the_log_of_an_instance_lies_in_its_folder_unless_told_otherwise() {
             "home",
         ]);
         assert!(command.arg(scratch.path("data")).status().unwrap().success());
-        let server = Background(scratch.read("pid").parse().unwrap());
+        let server = Background(scratch.read("home/foo/pid").parse().unwrap());
         server.signal(Signal::TERM);
         server.wait();
         assert!(scratch.read(expected).contains("good bye"), "{argument}: {:?}", names(scratch.path("log")));

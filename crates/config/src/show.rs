@@ -99,6 +99,7 @@ fn process(process: &Process, lines: &mut Lines) {
     let switch = |on: &bool| if *on { "on" } else { "off" }.to_owned();
     lines.restart("scalla.iouring", &process.io_uring, switch);
     lines.restart("scalla.polling", &process.polling, switch);
+    lines.add(Reload::Restart, "scalla.memory", &process.memory, |bytes| bytes.map(show_size));
 }
 
 fn network(effective: &Effective, lines: &mut Lines) {
@@ -150,7 +151,8 @@ fn logical(logical: &Logical, lines: &mut Lines) {
             PersistMode::Manual => "manual",
             PersistMode::Off => "off",
         };
-        format!("{mode} hold {} sync {}", time(&persist.hold), persist.sync)
+        let synced = if persist.synced { "" } else { " nosync" };
+        format!("{mode} hold {} sync {}{synced}", time(&persist.hold), persist.sync)
     });
     lines.add(Reload::Restart, "ofs.persist", &logical.persist, |persist| {
         persist.log_path.as_ref().map(|path| format!("logdir {}", path.display()))
@@ -185,6 +187,7 @@ fn logical(logical: &Logical, lines: &mut Lines) {
     });
     lines
         .add(Reload::Restart, "ofs.tpc", &logical.third_party, |value| value.as_ref().map(third_party::show));
+    lines.add(Reload::Restart, "scalla.tpcsource", &logical.copy_sources, third_party::show_sources);
     lines.safe("ofs.trace", &logical.trace, trace);
 }
 

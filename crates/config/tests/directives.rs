@@ -237,6 +237,7 @@ const BAD_VALUES: &[(&str, &str)] = &[
     ("xrootd.tls bogus", "1:12: error: xrootd.tls: invalid tls requirement 'bogus'"),
     ("scalla.drain 2d", "1:14: error: scalla.drain: drain 2d may not be greater than 1d"),
     ("scalla.polling maybe", "1:16: error: scalla.polling: invalid polling 'maybe'; allowed: {on|off}"),
+    ("scalla.memory 1m", "1:15: error: scalla.memory: memory 1m may not be less than 64m"),
     ("scalla.logformat xml", "1:18: error: scalla.logformat: invalid log format 'xml'; allowed: {text|json}"),
 ];
 

@@ -1,11 +1,13 @@
 //! What changes the name space: directories, removing, renaming, modes, sizes.
 
 use crate::checksum::stored;
-use crate::config::CLIENT_MODE_BITS;
+use crate::config::{CLIENT_MODE_BITS, OWNER_DIRECTORY_BITS, OWNER_FILE_BITS};
 use crate::describe;
 use crate::file_system::{done, on_pool};
+use crate::lock::Use;
 use crate::persist::{Claim, Scope};
 use crate::shared::{Shared, errno, is_read_only, unable};
+use crate::writers::FileKey;
 use base::{Error, LogicalPath};
 use std::sync::Arc;
 use vfs::{ReplyTo, Started, Target, Value};
@@ -132,7 +134,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         if renamed.is_ok() {
             shared.persist.forget(replaced);
         }
-        shared.persist.moved(moving, renamed.is_ok());
+        shared.persist.moved(moving, renamed.is_ok(), shared.backend.as_ref());
         renamed?;
         shared.locks.disturb(&old);
         shared.locks.disturb(&new);
@@ -157,18 +159,15 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
         let path = target.path.without_slash();
         let _claim = claim(shared, "change", &target.path, &[&path], Scope::Name)?;
         let metadata = shared.metadata(&target.path, "stat")?;
-        let mode = mode & CLIENT_MODE_BITS;
+        // Its owner is the server, which must get at it for whoever comes next.
+        let owner = if describe::is_directory(&metadata) { OWNER_DIRECTORY_BITS } else { OWNER_FILE_BITS };
+        let mode = (mode | owner) & CLIENT_MODE_BITS;
         // The mark of a file that is not yet whole must survive a change of its mode.
         let pending = describe::is_pending(&metadata);
         let kept = if pending { describe::MODE_PENDING } else { 0 };
         shared.backend.set_mode(&path, mode | kept).map_err(|e| Error::unable("change", &target.path, e))?;
         if pending {
             shared.persist.note_mode(&path, mode);
-            // Its close may have taken the mark off a moment ago, and it must stay off.
-            if !shared.persist.is_pending(&path) {
-                let set = shared.backend.set_mode(&path, mode);
-                set.map_err(|e| Error::unable("change", &target.path, e))?;
-            }
         }
         Ok(Value::Nothing)
     })
@@ -183,18 +182,21 @@ pub(crate) fn truncate(shared: &Arc<Shared>, target: Target, size: u64, reply: &
         return done(Err(unable("trunc", &target.path, errno::INVALID)));
     }
     on_pool(shared, target, reply, move |shared, target| {
+        let path = target.path.without_slash();
+        // The name must lead to the same file until its size is set.
+        let _claim = claim(shared, "trunc", &target.path, &[&path], Scope::Name)?;
         let metadata = shared.metadata(&target.path, "trunc")?;
         if describe::is_directory(&metadata) {
             return Err(unable("trunc", &target.path, errno::IS_A_DIRECTORY));
         }
-        let path = target.path.without_slash();
         if shared.checkpoints.is_active_below(&path) {
             return Err(unable("trunc", &target.path, errno::TEXT_BUSY));
         }
         shared.checkpoints.check_open(&path, true).map_err(|e| Error::unable("trunc", &target.path, e))?;
         // Counts as a writer meanwhile, so that no checksum is stored or believed.
-        let _writer = shared.locks.acquire(&path, true, false)?;
-        stored::drop_all_of_path(shared, &path);
+        let _lock = shared.locks.acquire(&path, Use::Write, false)?;
+        let writer = shared.writers.add(FileKey::from(&metadata));
+        stored::drop_all_of_path(&shared.checksums.memory, shared.backend.as_ref(), &path, writer.key());
         shared.backend.truncate(&path, size).map_err(|e| Error::unable("trunc", &target.path, e))?;
         Ok(Value::Nothing)
     })

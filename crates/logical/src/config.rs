@@ -44,6 +44,11 @@ impl ModeRange {
 /// Permission bits that clients may set: others never write.
 pub(crate) const CLIENT_MODE_BITS: u32 = 0o775;
 
+/// Permission bits that files and directories always have: the server itself needs them.
+/// Source: xroot protocol, permission bits.
+pub(crate) const OWNER_FILE_BITS: u32 = 0o600;
+pub(crate) const OWNER_DIRECTORY_BITS: u32 = 0o700;
+
 /// Which new files persist only when closed properly.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum PersistMode {
@@ -56,6 +61,16 @@ pub enum PersistMode {
     Off,
 }
 
+/// Whether a file is synced before it counts as whole.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Durability {
+    /// A file that was closed successfully survives a loss of power as a whole.
+    #[default]
+    Synced,
+    /// The system writes data when it likes; after a loss of power, a file that was closed may look whole without being so.
+    Relaxed,
+}
+
 /// Persist on successful close.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Persist {
@@ -65,6 +80,8 @@ pub struct Persist {
     pub hold: Duration,
     /// Journal entries between two syncs; 0 leaves syncing to the system.
     pub sync: u32,
+    /// Whether files are synced.
+    pub durability: Durability,
 }
 
 /// What happens to a file whose checkpoint cannot be restored.
@@ -152,12 +169,12 @@ pub struct Config {
 impl Config {
     /// The mode of a file that a client creates with `mode`.
     pub(crate) fn mode_of_file(&self, mode: u32) -> u32 {
-        self.file_mode.apply((mode | 0o600) & CLIENT_MODE_BITS) & !self.umask
+        self.file_mode.apply((mode | OWNER_FILE_BITS) & CLIENT_MODE_BITS) & !self.umask
     }
 
     /// The mode of a directory that a client creates with `mode`.
     pub(crate) fn mode_of_directory(&self, mode: u32) -> u32 {
-        self.directory_mode.apply((mode | 0o700) & CLIENT_MODE_BITS) & !self.umask
+        self.directory_mode.apply((mode | OWNER_DIRECTORY_BITS) & CLIENT_MODE_BITS) & !self.umask
     }
 
     /// The defaults, with these exports and journals below `folder`.
@@ -167,7 +184,12 @@ impl Config {
             file_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },
             directory_mode: ModeRange { min: 0, max: CLIENT_MODE_BITS },
             umask: 0,
-            persist: Persist { mode: PersistMode::Manual, hold: Duration::from_secs(600), sync: 1 },
+            persist: Persist {
+                mode: PersistMode::Manual,
+                hold: Duration::from_secs(600),
+                sync: 1,
+                durability: Durability::Synced,
+            },
             checkpoints: Checkpoints {
                 enabled: true,
                 bytes_max: 1 << 20,

@@ -58,7 +58,7 @@ impl Shared {
     }
 }
 
-fn missing_above(backend: &dyn Backend, path: &LogicalPath) -> Vec<LogicalPath> {
+pub(crate) fn missing_above(backend: &dyn Backend, path: &LogicalPath) -> Vec<LogicalPath> {
     let mut missing = Vec::new();
     let mut at = path.parent();
     while let Some(above) = at.filter(|above| !above.is_root()) {

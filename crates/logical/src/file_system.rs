@@ -7,12 +7,12 @@ use crate::inquiry::Locator;
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::shared::Shared;
 use crate::third_party::{ThirdParty, ThirdPartyParts};
-use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare, scan};
-use base::{Clock, Error};
+use crate::{attribute, change, checksum, inquiry, job, listing, lists, open, prepare, scan};
+use base::{Clock, Error, Owner, Supervisor};
 use std::sync::Arc;
 use std::time::Duration;
-use storage::{Backend, Pool};
-use vfs::{Answer, Caller, FileSystem, Operation, Reply, ReplyTo, Started, Stat, Target, Value};
+use storage::Backend;
+use vfs::{Answer, Caller, FileSystem, Operation, ReplyTo, Started, Target, Value};
 
 /// How often the hold times of unfinished files are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -93,12 +93,14 @@ impl Logical {
                     shared.tell_gone(&path);
                 }
             };
-            job::at(&self.shared.backend, &path, None, job, move || other.persist.postpone(ticket));
+            job::at(&self.shared.backend, Owner::SERVER, &path, None, job, move || {
+                other.persist.postpone(ticket)
+            });
         }
     }
 
-    /// Starts the thread that calls [`Logical::tick`] as long as this file system lives.
-    pub fn start_timer(self: &Arc<Self>) -> std::io::Result<()> {
+    /// Starts the thread that calls [`Logical::tick`] as long as this file system lives; `supervisor` gets its faults.
+    pub fn start_timer(self: &Arc<Self>, supervisor: &Supervisor) -> std::io::Result<()> {
         let weak = Arc::downgrade(self);
         let beat = move || {
             while let Some(logical) = weak.upgrade() {
@@ -107,7 +109,14 @@ impl Logical {
                 std::thread::sleep(TICK);
             }
         };
-        std::thread::Builder::new().name("logical-timer".into()).spawn(beat).map(|_| ())
+        let supervisor = supervisor.clone();
+        let run = move || {
+            supervisor.run("the timer of the file system", || {
+                beat();
+                Ok(())
+            });
+        };
+        std::thread::Builder::new().name("logical-timer".into()).spawn(run).map(|_| ())
     }
 }
 
@@ -117,10 +126,10 @@ impl FileSystem for Logical {
         match operation {
             Operation::Open(target, request) => open::start(shared, caller, target, *request, reply),
             Operation::Stat(target) => stat(shared, target, reply),
-            Operation::StatMany(targets) => stat_many(shared, targets, reply),
+            Operation::StatMany(targets) => lists::stat_many(shared, caller, &targets, reply),
             Operation::StatSpace(target) => inquiry::stat_space(shared, target, reply),
-            Operation::List(target, detail) => listing::start(shared, target, detail, reply),
-            Operation::ListMore(rest) => listing::more(shared, rest, reply),
+            Operation::List(target, detail) => listing::start(shared, caller, target, detail, reply),
+            Operation::ListMore(rest) => listing::more(shared, caller, rest, reply),
             Operation::MakeDirectory { target, mode, parents } => {
                 change::make_directory(shared, target, mode, parents, reply)
             }
@@ -135,11 +144,9 @@ impl FileSystem for Logical {
             Operation::CancelChecksum(target) => checksum::cancel(shared, &target),
             Operation::QueryAttributes(target) => inquiry::query_attributes(shared, target, reply),
             Operation::QuerySpace(target) => inquiry::query_space(shared, target, reply),
-            Operation::Prepare(request) => Started::Done(prepare::start(shared, request).into()),
+            Operation::Prepare(request, targets) => prepare::start(shared, caller, request, targets, reply),
             Operation::CancelPrepare { id } => Started::Done(prepare::cancel(shared, &id).into()),
-            Operation::QueryPrepare { id, targets } => {
-                Started::Done(prepare::query(shared, &id, &targets).into())
-            }
+            Operation::QueryPrepare { id, targets } => prepare::query(shared, caller, &id, targets, reply),
             Operation::QueryOpaque { code, argument } => {
                 Started::Done(inquiry::query_opaque(shared, code, &argument))
             }
@@ -182,81 +189,4 @@ fn stat(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
         let metadata = shared.metadata(&target.path, "locate")?;
         Ok(Value::Stat(shared.stat(&metadata, export)))
     })
-}
-
-fn stat_many(shared: &Arc<Shared>, targets: Vec<Target>, reply: &ReplyTo) -> Started {
-    for target in &targets {
-        if let Err(error) = shared.export(&target.path, "Stating") {
-            return done(Err(error));
-        }
-    }
-    let Some(first) = targets.first() else { return done(Ok(Value::Stats(Vec::new()))) };
-    let pool = shared.backend.pool(&first.path).clone();
-    let (inside, own) = (shared.clone(), pool.clone());
-    job::spawn_to(
-        |job| pool.run(job),
-        reply,
-        move |reply| StatMany { shared: inside, targets, stats: Vec::new(), reply }.go_on(own),
-    )
-}
-
-/// The status of several paths, one after the other, each asked for where it leads.
-struct StatMany {
-    shared: Arc<Shared>,
-    targets: Vec<Target>,
-    stats: Vec<Stat>,
-    reply: Reply,
-}
-
-impl StatMany {
-    /// Goes on in this pool as far as it is the right one.
-    fn go_on(mut self, pool: Arc<Pool>) {
-        while let Some(target) = self.targets.get(self.stats.len()) {
-            let own = self.shared.backend.pool(&target.path).clone();
-            if !Arc::ptr_eq(&own, &pool) {
-                return self.go_on_in(own);
-            }
-            if let Some(place) = self.shared.backend.elsewhere(&target.path, None) {
-                let there = move |this: Self| {
-                    if let Some(this) = this.look() {
-                        this.go_on_in(own);
-                    }
-                };
-                return job::give(|job| place.pool.take_over(job), self, there, Self::refuse);
-            }
-            match self.look() {
-                Some(this) => self = this,
-                None => return,
-            }
-        }
-        self.reply.send(Answer::Value(Value::Stats(self.stats)));
-    }
-
-    fn go_on_in(self, pool: Arc<Pool>) {
-        let next = pool.clone();
-        job::give(|job| pool.run(job), self, move |this| this.go_on(next), Self::refuse);
-    }
-
-    fn refuse(self) {
-        job::refuse(self.reply);
-    }
-
-    /// Asks for the next one; an error ends it.
-    fn look(mut self) -> Option<Self> {
-        let target = self.targets.get(self.stats.len())?;
-        let found = self.shared.export(&target.path, "Stating").and_then(|export| {
-            let metadata = self.shared.metadata(&target.path, "locate")?;
-            Ok(self.shared.stat(&metadata, export))
-        });
-        match found {
-            Ok(stat) => {
-                self.stats.push(stat);
-                Some(self)
-            }
-            Err(error) => {
-                self.reply.send(Answer::Error(error));
-                None
-            }
-        }
-    }
 }

@@ -4,6 +4,7 @@
 //! that a file whose client vanished is released only when the last of them has ended.
 
 use crate::attribute;
+use crate::clone;
 use crate::job;
 use crate::open_file::{NewFile, Open, Parting};
 use crate::shared::{Shared, errno, unable};
@@ -46,6 +47,21 @@ impl Handle {
         &self.0.file
     }
 
+    /// Keeps the file open for an operation; `None` if it is being let go.
+    pub(crate) fn flying(&self) -> Option<Flying> {
+        Flying::new(&self.0)
+    }
+
+    /// Lets go here and now a file that nobody was told of, because it is not what it was to be. May block.
+    pub(crate) fn release_here(&self) {
+        let mut flight = self.0.flight();
+        if !flight.closing && flight.count == 0 {
+            flight.closing = true;
+            drop(flight);
+            self.0.release(Parting::Close { failed: true });
+        }
+    }
+
     /// Lets the file go when nothing is in flight any more, and then answers.
     fn part(&self, parting: Parting, reply: Option<&ReplyTo>) -> Started {
         let mut flight = self.0.flight();
@@ -65,9 +81,9 @@ impl Handle {
                 reply.send(answer);
             }
         };
-        let pool = self.0.file.pool().clone();
+        let (pool, owner) = (self.0.file.pool().clone(), self.0.owner);
         // A full pool must not keep a lock for ever, nor this thread, which may be a loop.
-        let on_pool = move || pool.run_surely(Box::new(release));
+        let on_pool = move || pool.run_surely(owner, Box::new(release));
         if flight.count > 0 {
             flight.then = Some(Box::new(on_pool));
         } else {
@@ -102,7 +118,7 @@ impl Handle {
         match self.0.file.read_later(buffer, &ranges, &mut done) {
             Ok(()) => Started::Pending,
             Err(buffer) => {
-                let run = |job| self.0.file.read_in_pool(&ranges, job);
+                let run = |job| self.0.file.read_in_pool(reply.owner(), &ranges, job);
                 self.by(run, reply, move |open| open.read(buffer, &pieces).into())
             }
         }
@@ -110,7 +126,7 @@ impl Handle {
 
     /// Runs `work` on the file's pool.
     fn on_pool(&self, reply: &ReplyTo, work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static) -> Started {
-        self.by(|job| self.0.file.pool().run(job), reply, work)
+        self.by(|job| self.0.file.pool().run(reply.owner(), job), reply, work)
     }
 
     /// The same where `run` gives it to the pool.
@@ -294,7 +310,10 @@ impl OpenFile for Handle {
                     let text = "clone does not refer to an open dest file";
                     return fail(Error::new(ErrorKind::FileNotOpen, text));
                 }
-                self.on_pool(reply, move |open| open.clone_ranges(&ranges).into())
+                match self.flying() {
+                    Some(flying) => clone::start(flying, ranges, reply),
+                    None => fail(unable("access", &open.path, errno::BAD_DESCRIPTOR)),
+                }
             }
             FileOperation::Attributes(work) => {
                 match attribute::check_handle(&open.shared, &open.path, open.writable, &work) {

@@ -4,10 +4,10 @@
 //! disk that hangs holds up only what is asked of it ([`at`]).
 
 use crate::shared::Shared;
-use base::{Error, ErrorKind, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::{Backend, CreateHow, Elsewhere, Job, Pool};
-use vfs::{Answer, Reply, ReplyTo, Started};
+use vfs::{Answer, Caller, Reply, ReplyTo, Started};
 
 /// Runs `work` in the pool to which `run` gives jobs, and sends what it yields. A full pool answers that the server is overloaded;
 /// a panic in the work answers with an error when its reply is dropped.
@@ -52,15 +52,16 @@ pub(crate) fn spawn_at(
 ) -> Started {
     let (slot, inside) = Slot::pair(reply.defer());
     let job = move |place| inside.with(|reply| work(place, reply));
-    at(&shared.backend, path, create, job, move || slot.with(refuse));
+    at(&shared.backend, reply.owner(), path, create, job, move || slot.with(refuse));
     Started::Pending
 }
 
-/// Runs `job` where what it waits for is that which is at `path`: in the pool of the path, or in that of the file system to which
+/// Runs a job of this owner where what it waits for is that which is at `path`: in the pool of the path, or in that of the file system to which
 /// a link leads or to which a file is to come that `create` tells of; of such a place it is told. `refused` is called instead if
 /// a pool takes no more.
 pub(crate) fn at(
     backend: &Arc<dyn Backend>,
+    owner: Owner,
     path: &LogicalPath,
     create: Option<CreateHow>,
     job: impl FnOnce(Option<Elsewhere>) + Send + 'static,
@@ -76,7 +77,7 @@ pub(crate) fn at(
             }
         }
     };
-    if backend.pool(path).run(Box::new(first)).is_err() {
+    if backend.pool(path).run(owner, Box::new(first)).is_err() {
         refused();
     }
 }
@@ -114,6 +115,23 @@ impl<T> Slot<T> {
             work(what);
         }
     }
+}
+
+/// A client that waits for the answer of work that it shares with others.
+pub(crate) struct Waiting {
+    pub(crate) reply: Reply,
+    pub(crate) caller: Arc<Caller>,
+}
+
+impl Waiting {
+    pub(crate) fn new(caller: &Arc<Caller>, reply: &ReplyTo) -> Self {
+        Self { reply: reply.defer(), caller: caller.clone() }
+    }
+}
+
+/// The answer to a client that has left: nobody gets it, but the duty to answer ends.
+pub(crate) fn left() -> Answer {
+    Answer::error(ErrorKind::Cancelled, "The client has left")
 }
 
 /// Answers that too much waits already.

@@ -3,11 +3,13 @@
 //! All calls block, so they are made at start and on pool threads only. The folder is a trait so that tests can stop the
 //! process, or cut the power, between any two calls.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use storage::PrivateDirectory;
 
 /// A folder of journals.
 pub trait JournalFolder: Send + Sync {
@@ -36,37 +38,33 @@ pub trait Journal: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// A folder on disk. Made when first needed, for its owner only, and held by one server at a time: another would undo at
-/// its start what this one has under way.
+/// A directory on disk, for the server's user alone. Created when first needed, and held by one server at a time: another
+/// would undo at its start what this one has under way.
 pub struct DiskFolder {
     path: PathBuf,
-    /// The folder itself, open and locked from when it is there as long as this lives.
-    held: Mutex<Option<File>>,
+    /// The directory itself, open, proven and locked from when it is there as long as this lives.
+    held: Mutex<Option<Arc<PrivateDirectory>>>,
 }
 
-/// What a replacement is called until it is complete.
-const NEW_SUFFIX: &str = ".new";
-
 impl DiskFolder {
-    /// The folder at `path`.
+    /// The directory at `path`.
     pub fn new(path: PathBuf) -> Self {
         Self { path, held: Mutex::new(None) }
     }
 
-    fn make(&self) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
-        self.hold()
-    }
-
-    /// Locks the folder, which must be there.
-    fn hold(&self) -> io::Result<()> {
+    /// The directory, opened with `open` and locked if that has not been done yet.
+    fn hold(
+        &self,
+        open: impl FnOnce(&Path) -> io::Result<PrivateDirectory>,
+    ) -> io::Result<Arc<PrivateDirectory>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.is_some() {
-            return Ok(());
+        // One that an administrator removed is created again.
+        if let Some(directory) = held.as_ref().filter(|directory| !directory.is_removed()) {
+            return Ok(directory.clone());
         }
-        let folder = File::open(&self.path)?;
-        match folder.try_lock() {
-            Ok(()) => *held = Some(folder),
+        let directory = open(&self.path)?;
+        match directory.try_lock() {
+            Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let text = format!("another server is using {}; give each its own", self.path.display());
                 return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
@@ -76,43 +74,32 @@ impl DiskFolder {
                 tracing::debug!(folder = %self.path.display(), %error, "the folder of a journal cannot be locked");
             }
         }
-        Ok(())
+        Ok(held.insert(Arc::new(directory)).clone())
     }
 
-    fn open(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.path.join(name))
+    fn existing(&self) -> io::Result<Arc<PrivateDirectory>> {
+        self.hold(PrivateDirectory::open)
     }
 
-    /// Names in the folder survive a loss of power.
-    fn sync_folder(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+    fn created(&self) -> io::Result<Arc<PrivateDirectory>> {
+        self.hold(PrivateDirectory::create)
     }
 }
 
 impl JournalFolder for DiskFolder {
     fn names(&self) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            other => other?,
-        };
-        self.hold()?;
-        let mut names = Vec::new();
-        for entry in entries {
-            if let Ok(name) = entry?.file_name().into_string()
-                && !name.ends_with(NEW_SUFFIX)
-            {
-                names.push(name);
-            }
+        match self.existing() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            directory => Ok(directory?.names()?.into_iter().flat_map(OsString::into_string).collect()),
         }
-        Ok(names)
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        fs::read(self.path.join(name))
+        self.existing()?.read(name)
     }
 
     fn read_at(&self, name: &str, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let file = File::open(self.path.join(name))?;
+        let file = self.existing()?.open_file(name)?;
         let mut bytes = vec![0; length];
         let mut filled = 0;
         while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -128,28 +115,20 @@ impl JournalFolder for DiskFolder {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn Journal>> {
-        self.make()?;
-        let file = self.open(name)?;
-        self.sync_folder()?;
+        let directory = self.created()?;
+        let file = directory.create_file(name)?;
+        directory.sync()?;
         Ok(Box::new(DiskJournal(file)))
     }
 
     fn replace(&self, name: &str, content: &[u8]) -> io::Result<Box<dyn Journal>> {
-        self.make()?;
-        let new = format!("{name}{NEW_SUFFIX}");
-        let mut file = self.open(&new)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(self.path.join(new), self.path.join(name))?;
-        self.sync_folder()?;
-        Ok(Box::new(DiskJournal(file)))
+        Ok(Box::new(DiskJournal(self.created()?.replace(name, content)?)))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        match fs::remove_file(self.path.join(name)) {
+        match self.existing() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-            Ok(()) => self.sync_folder(),
+            directory => directory?.remove(name),
         }
     }
 }
@@ -169,6 +148,8 @@ impl Journal for DiskJournal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn a_folder_on_disk_keeps_what_is_put_into_it() {
@@ -201,8 +182,53 @@ mod tests {
         let refused = [second.names().map(drop), second.create("two").map(drop)];
         assert!(refused.iter().all(|r| r.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::ResourceBusy)));
         assert_eq!(first.names().unwrap(), ["one"]);
+        fs::remove_dir_all(&path).unwrap();
+        drop(first.create("one").unwrap());
         drop(first);
         assert_eq!(second.names().unwrap(), ["one"]);
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn what_others_could_have_planted_is_refused_with_owner_and_remedy() {
+        let path = std::env::temp_dir().join(format!("journal-planted-{}", std::process::id()));
+        drop(DiskFolder::new(path.clone()).create("one").unwrap());
+        let refused = |what: &str| {
+            let error = DiskFolder::new(path.clone()).read("one").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains(what), "{error}");
+        };
+        // Another name of the file: the owner of that name reads, and the server would write, something else.
+        fs::hard_link(path.join("one"), path.with_extension("link")).unwrap();
+        refused("has 2 names");
+        fs::remove_file(path.with_extension("link")).unwrap();
+        fs::set_permissions(path.join("one"), PermissionsExt::from_mode(0o620)).unwrap();
+        refused("can be written by its group (mode 0620); check what it holds, then chmod go-w it");
+        fs::rename(path.join("one"), path.join("two")).unwrap();
+        symlink("two", path.join("one")).unwrap();
+        refused("is a link of");
+        fs::remove_file(path.join("one")).unwrap();
+        fs::create_dir(path.join("one")).unwrap();
+        refused("is not a regular file");
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o707)).unwrap();
+        refused("can be written by every user");
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn links_in_the_place_of_new_journals_are_replaced_and_not_written_through() {
+        let path = std::env::temp_dir().join(format!("journal-link-{}", std::process::id()));
+        let folder = DiskFolder::new(path.clone());
+        drop(folder.create("first").unwrap());
+        fs::write(path.with_extension("victim"), "content").unwrap();
+        for name in ["one", "two.new"] {
+            symlink(path.with_extension("victim"), path.join(name)).unwrap();
+        }
+        folder.create("one").unwrap().append(b"x").unwrap();
+        folder.replace("two", b"y").unwrap();
+        assert_eq!(fs::read(path.with_extension("victim")).unwrap(), b"content");
+        assert_eq!((folder.read("one").unwrap(), folder.read("two").unwrap()), (b"x".into(), b"y".into()));
+        fs::remove_file(path.with_extension("victim")).unwrap();
         fs::remove_dir_all(path).unwrap();
     }
 }

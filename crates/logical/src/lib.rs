@@ -10,10 +10,13 @@
 //! | `file_system` | [`Logical`]: each operation of the contract and who does it |
 //! | `events` | [`Events`]: who is told what becomes of names |
 //! | `job` | work on a pool, and that its answer always comes |
+//! | `steps` | long work, done in steps on a pool |
 //! | `open` | from a name to an open file |
 //! | `handle` | a session's hold on an open file: the contract, and what is in flight |
 //! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
+//! | `clone` | copies of ranges between files, and new files that begin as a copy |
 //! | `lock` | readers and writers of a path exclude each other |
+//! | `writers` | files that are open for writing, by device and inode |
 //! | `persist` | files that persist only on a successful close |
 //! | `checkpoint` | changes that can be undone, also after a crash |
 //! | `third_party` | copies between servers, as source and as destination; [`Fetcher`], who pulls |
@@ -22,6 +25,7 @@
 //! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
 //! | `change` | directories, removing, renaming, modes, sizes |
 //! | `listing` | directories, page by page |
+//! | `lists` | lists of paths that a request names, in steps |
 //! | `scan` | one reading of a directory for all who asked before it began |
 //! | `attribute` | user attributes |
 //! | `inquiry` | locate, space and file queries |
@@ -35,6 +39,7 @@ mod attribute;
 mod change;
 mod checkpoint;
 mod checksum;
+mod clone;
 mod describe;
 mod events;
 mod file_system;
@@ -43,16 +48,20 @@ mod inquiry;
 mod job;
 mod journal;
 mod listing;
+mod lists;
 mod lock;
 mod open;
 mod open_file;
 mod persist;
 mod prepare;
 mod presence;
+mod proof;
 mod scan;
 mod shared;
 mod status;
+mod steps;
 mod third_party;
+mod writers;
 
 pub use config::Config;
 pub use describe::{NumberedUsers, Users};

@@ -18,7 +18,9 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
 use storage::{DirectoryStream, Elsewhere, Metadata, Pool, RawEntry};
-use vfs::{Answer, Entries, Entry, FileKind, ListDetail, Listing, Reply, ReplyTo, Started, Target, Value};
+use vfs::{
+    Answer, Caller, Entries, Entry, FileKind, ListDetail, Listing, Reply, ReplyTo, Started, Target, Value,
+};
 
 /// Entries of one page.
 const PAGE_ENTRIES_MAX: usize = 512;
@@ -59,7 +61,13 @@ impl Listing for Rest {
 }
 
 /// Starts a listing: the first page.
-pub(crate) fn start(shared: &Arc<Shared>, target: Target, detail: ListDetail, reply: &ReplyTo) -> Started {
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    target: Target,
+    detail: ListDetail,
+    reply: &ReplyTo,
+) -> Started {
     let read_only = match shared.export(&target.path, "Listing") {
         Ok(export) => is_read_only(export),
         Err(error) => return done(Err(error)),
@@ -71,52 +79,69 @@ pub(crate) fn start(shared: &Arc<Shared>, target: Target, detail: ListDetail, re
         },
         _ => None,
     };
-    scan::join(shared, Wanted { path: target.path, detail, read_only, algorithm }, reply);
+    scan::join(shared, caller, Wanted { path: target.path, detail, read_only, algorithm }, reply);
     Started::Pending
 }
 
 /// The next page.
-pub(crate) fn more(shared: &Arc<Shared>, rest: Box<dyn Listing>, reply: &ReplyTo) -> Started {
+pub(crate) fn more(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    rest: Box<dyn Listing>,
+    reply: &ReplyTo,
+) -> Started {
     match rest.into_any().downcast::<Rest>().map(|rest| *rest) {
-        Ok(Rest::Shared(scan, at)) => scan::more(shared, &scan, at, reply),
-        Ok(Rest::Own(reading)) => go_on(shared, reading, reply),
+        Ok(Rest::Shared(scan, at)) => scan::more(shared, caller, &scan, at, reply),
+        Ok(Rest::Own(reading)) => go_on(shared, caller, reading, reply),
         Err(_) => done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID))),
     }
 }
 
 /// The next page of what a listing reads for itself.
-pub(crate) fn go_on(shared: &Arc<Shared>, reading: Box<Reading>, reply: &ReplyTo) -> Started {
-    let (pool, shared) = (reading.pool.clone(), shared.clone());
-    job::spawn_to(|job| pool.run(job), reply, move |reply| own_page(&shared, reading, reply))
+pub(crate) fn go_on(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    reading: Box<Reading>,
+    reply: &ReplyTo,
+) -> Started {
+    queue_own(shared.clone(), caller.clone(), reading, reply.defer());
+    Started::Pending
 }
 
-/// A page of what a listing reads for itself. May wait.
-pub(crate) fn own_page(shared: &Arc<Shared>, mut reading: Box<Reading>, reply: Reply) {
-    loop {
-        let names = match reading.names() {
-            Ok(names) => names,
-            Err(error) => return reply.send(Answer::Error(error)),
-        };
-        if names.is_empty() {
-            return reply.send(Answer::Value(Value::Listing { entries: Entries::default(), rest: None }));
+/// Queues the reading of the next page.
+fn queue_own(shared: Arc<Shared>, caller: Arc<Caller>, reading: Box<Reading>, reply: Reply) {
+    let (pool, owner) = (reading.pool.clone(), reply.owner());
+    let read = move |reply| own_page(&shared, caller, reading, reply);
+    job::give(|job| pool.run(owner, job), reply, read, job::refuse);
+}
+
+/// A page of what a listing reads for itself. May wait. If no name of a page can be listed, others have their turn before the
+/// next one.
+pub(crate) fn own_page(shared: &Arc<Shared>, caller: Arc<Caller>, mut reading: Box<Reading>, reply: Reply) {
+    if caller.has_left() {
+        return reply.send(job::left());
+    }
+    let names = match reading.names() {
+        Ok(names) => names,
+        Err(error) => return reply.send(Answer::Error(error)),
+    };
+    if names.is_empty() {
+        return reply.send(Answer::Value(Value::Listing { entries: Entries::default(), rest: None }));
+    }
+    let inside = shared.clone();
+    let tell = move |reading, entries: Vec<Entry>, reply| {
+        if entries.is_empty() {
+            queue_own(inside, caller, reading, reply);
+        } else {
+            send_page(reading, entries, reply);
         }
-        match reading.describe(shared, names) {
-            // A page of nothing but unspeakable names is no page.
-            Described::Here(same, entries) if entries.is_empty() => reading = same,
-            Described::Here(same, entries) => return send_page(same, entries, reply),
-            Described::Elsewhere(errand) => {
-                let inside = shared.clone();
-                return errand.go(shared, move |page| {
-                    let Some((reading, entries)) = page else { return job::refuse(reply) };
-                    if !entries.is_empty() {
-                        return send_page(reading, entries, reply);
-                    }
-                    let pool = reading.pool.clone();
-                    let go_on = move |reply| own_page(&inside, reading, reply);
-                    job::give(|job| pool.run(job), reply, go_on, job::refuse);
-                });
-            }
-        }
+    };
+    match reading.describe(shared, names) {
+        Described::Here(reading, entries) => tell(reading, entries, reply),
+        Described::Elsewhere(errand) => errand.go(shared, move |page| match page {
+            Some((reading, entries)) => tell(reading, entries, reply),
+            None => job::refuse(reply),
+        }),
     }
 }
 
@@ -257,7 +282,7 @@ impl Reading {
         let raw = self.stream.attribute(name, &Record::attribute(algorithm)).ok()??;
         let checksum = stored::valid(&raw, algorithm, metadata)?;
         let path = self.wanted.path.join(name).ok()?;
-        (!shared.locks.has_writer(&path)).then(|| checksum.hex())
+        (!shared.has_writer(&path, metadata)).then(|| checksum.hex())
     }
 }
 

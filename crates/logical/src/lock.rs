@@ -12,13 +12,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Parts of the table; each has its own lock so that loops rarely meet.
 const SHARDS: usize = 64;
 
+/// What an open file is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    /// Reading.
+    Read,
+    /// Writing; counts as a reader in the rules of use, as XRootD has it for opens that create without asking for updates.
+    WriteAsReader,
+    /// Writing.
+    Write,
+}
+
 /// Who has a path open.
 #[derive(Default, Debug)]
 struct Users {
+    /// Those who count as readers, and of these the ones that may write.
     readers: u32,
+    writing_readers: u32,
     writers: u32,
     /// Counts what may have changed the content other than the present writer's own writes.
     disturbances: u32,
+}
+
+impl Users {
+    fn may_write(&self) -> u32 {
+        self.writers + self.writing_readers
+    }
 }
 
 /// All open paths.
@@ -46,34 +65,39 @@ impl Locks {
         self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more reader or writer of `path`, which has no trailing `/`. With `enforce`, a writer must be alone and a
+    /// Counts one more user of `path`, which has no trailing `/`. With `enforce`, a writer must be alone and a
     /// reader must not meet a writer.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         path: &LogicalPath,
-        write: bool,
+        usage: Use,
         enforce: bool,
     ) -> Result<LockTicket, Error> {
         let mut shard = self.shard(path);
         let users = shard.entry(path.clone()).or_default();
+        let write = usage == Use::Write;
         if enforce && (users.writers > 0 || (write && users.readers > 0)) {
             return Err(denied(path, write, users));
         }
-        if write {
-            users.writers += 1;
-            if users.writers > 1 {
-                users.disturbances += 1;
+        match usage {
+            Use::Read => users.readers += 1,
+            Use::WriteAsReader => {
+                users.readers += 1;
+                users.writing_readers += 1;
             }
-        } else {
-            users.readers += 1;
+            Use::Write => users.writers += 1,
         }
-        let (alone, disturbances) = (users.writers <= 1, users.disturbances);
-        Ok(LockTicket { locks: self.clone(), path: path.clone(), write, alone, disturbances })
+        let alone = users.may_write() <= 1;
+        if usage != Use::Read && !alone {
+            users.disturbances += 1;
+        }
+        let disturbances = users.disturbances;
+        Ok(LockTicket { locks: self.clone(), path: path.clone(), usage, alone, disturbances })
     }
 
-    /// Is the path open for writing?
+    /// Is the path open with permission to write?
     pub(crate) fn has_writer(&self, path: &LogicalPath) -> bool {
-        self.shard(path).get(path).is_some_and(|users| users.writers > 0)
+        self.shard(path).get(path).is_some_and(|users| users.may_write() > 0)
     }
 
     /// Notes that something other than an open file changed the content of `path`.
@@ -103,7 +127,7 @@ fn denied(path: &LogicalPath, write: bool, users: &Users) -> Error {
         (1, _) => (1, "writer"),
         (writers, _) => (writers, "writers"),
     };
-    let text = format!("{direction} file {path} is already opened by {count} {who}; open denied.");
+    let text = format!("{direction} file {} is already opened by {count} {who}; open denied.", path.text());
     Error::new(ErrorKind::FileLocked, text)
 }
 
@@ -111,7 +135,7 @@ fn denied(path: &LogicalPath, write: bool, users: &Users) -> Error {
 pub(crate) struct LockTicket {
     locks: Arc<Locks>,
     path: LogicalPath,
-    write: bool,
+    usage: Use,
     /// There was no other writer when it was acquired.
     alone: bool,
     disturbances: u32,
@@ -129,10 +153,13 @@ impl Drop for LockTicket {
     fn drop(&mut self) {
         let mut shard = self.locks.shard(&self.path);
         if let Some(users) = shard.get_mut(&self.path) {
-            if self.write {
-                users.writers = users.writers.saturating_sub(1);
-            } else {
-                users.readers = users.readers.saturating_sub(1);
+            match self.usage {
+                Use::Read => users.readers = users.readers.saturating_sub(1),
+                Use::WriteAsReader => {
+                    users.readers = users.readers.saturating_sub(1);
+                    users.writing_readers = users.writing_readers.saturating_sub(1);
+                }
+                Use::Write => users.writers = users.writers.saturating_sub(1),
             }
             if users.writers == 0 && users.readers == 0 {
                 shard.remove(&self.path);
@@ -152,26 +179,26 @@ mod tests {
     #[test]
     fn a_writer_is_alone_and_the_texts_say_why() {
         let locks = Locks::new();
-        let first = locks.acquire(&path(), false, true).unwrap();
+        let first = locks.acquire(&path(), Use::Read, true).unwrap();
         let text = |result: Result<LockTicket, Error>| result.map(|_| ()).unwrap_err().text;
         assert_eq!(
-            text(locks.acquire(&path(), true, true)),
+            text(locks.acquire(&path(), Use::Write, true)),
             "Output file /f is already opened by 1 reader; open denied."
         );
-        let second = locks.acquire(&path(), false, true).unwrap();
+        let second = locks.acquire(&path(), Use::Read, true).unwrap();
         assert_eq!(
-            text(locks.acquire(&path(), true, true)),
+            text(locks.acquire(&path(), Use::Write, true)),
             "Output file /f is already opened by 2 readers; open denied."
         );
         drop((first, second));
-        let writer = locks.acquire(&path(), true, true).unwrap();
+        let writer = locks.acquire(&path(), Use::Write, true).unwrap();
         assert_eq!(
-            text(locks.acquire(&path(), false, true)),
+            text(locks.acquire(&path(), Use::Read, true)),
             "Input file /f is already opened by 1 writer; open denied."
         );
-        let forced = locks.acquire(&path(), true, false).unwrap();
+        let forced = locks.acquire(&path(), Use::Write, false).unwrap();
         assert_eq!(
-            text(locks.acquire(&path(), false, true)),
+            text(locks.acquire(&path(), Use::Read, true)),
             "Input file /f is already opened by 2 writers; open denied."
         );
         drop((writer, forced));
@@ -181,15 +208,34 @@ mod tests {
     #[test]
     fn a_second_writer_is_remembered_after_it_left() {
         let locks = Locks::new();
-        let first = locks.acquire(&path(), true, false).unwrap();
+        let first = locks.acquire(&path(), Use::Write, false).unwrap();
         assert!(!first.was_disturbed());
-        let second = locks.acquire(&path(), true, false).unwrap();
+        let second = locks.acquire(&path(), Use::Write, false).unwrap();
         assert!(second.was_disturbed());
         drop(second);
         assert!(first.was_disturbed());
         drop(first);
-        let alone = locks.acquire(&path(), true, false).unwrap();
+        let alone = locks.acquire(&path(), Use::Write, false).unwrap();
         locks.disturb(&path());
         assert!(alone.was_disturbed());
+    }
+
+    #[test]
+    fn who_creates_without_updates_counts_as_a_reader_and_is_known_to_write() {
+        let locks = Locks::new();
+        let first = locks.acquire(&path(), Use::WriteAsReader, true).unwrap();
+        assert!(locks.has_writer(&path()) && !first.was_disturbed());
+        let reader = locks.acquire(&path(), Use::Read, true).unwrap();
+        assert!(!first.was_disturbed());
+        let second = locks.acquire(&path(), Use::WriteAsReader, true).unwrap();
+        assert!(first.was_disturbed() && second.was_disturbed());
+        assert!(locks.acquire(&path(), Use::Write, true).is_err());
+        drop((first, second));
+        assert!(!locks.has_writer(&path()));
+        drop(reader);
+        let writer = locks.acquire(&path(), Use::Write, true).unwrap();
+        assert!(locks.acquire(&path(), Use::WriteAsReader, true).is_err());
+        drop(writer);
+        assert_eq!(locks.counts(), LockCounts::default());
     }
 }

@@ -3,25 +3,28 @@
 //! Opening a file for reading is answered on the spot when its name is in memory. Everything that creates, truncates or
 //! writes goes to the pool.
 
+mod pending;
+
 use crate::checksum::stored;
+use crate::clone;
 use crate::describe;
 use crate::file_system::done;
 use crate::handle::Handle;
 use crate::job;
-use crate::lock::LockTicket;
+use crate::lock::{LockTicket, Use};
 use crate::open_file::NewFile;
 use crate::persist::{Admission, Scope, Ticket};
-use crate::shared::{Shared, errno, is_read_only, os, unable};
+use crate::shared::{Shared, errno, is_read_only, unable};
 use crate::third_party::{self, Copy, Offer, Pull, Role};
-use base::{Cgi, Error, ErrorKind, LogicalPath};
+use crate::writers::{FileKey, WriterTicket};
+use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
+use pending::{Found, create_pending, directories_to_make};
 use std::sync::Arc;
 use storage::{CreateHow, Elsewhere, Metadata, Now, OpenHow, StoredFile};
 use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
 
 /// ENOTBLK: what is neither a file nor a directory cannot be opened.
 const NOT_A_FILE: i32 = 15;
-/// What a reader of a file that is not yet whole is told to wait.
-const CREATION_SECONDS: u64 = 60;
 /// Mode of parents that are created on the way, before the configured range.
 const PARENT_MODE: u32 = 0o755;
 
@@ -33,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) plain: LogicalPath,
     pub(crate) request: OpenRequest,
     pub(crate) caller: Arc<Caller>,
+    /// The session of the client.
+    owner: Owner,
     pub(crate) write: bool,
     pub(crate) creates: bool,
     cgi: Cgi,
@@ -83,7 +88,7 @@ pub(crate) fn start(
     request: OpenRequest,
     reply: &ReplyTo,
 ) -> Started {
-    let (plan, role) = match plan(shared, caller, &target, request) {
+    let (plan, role) = match plan(shared, caller, &target, request, reply.owner()) {
         Ok(plan) => plan,
         Err(error) => return done(Err(error)),
     };
@@ -109,7 +114,11 @@ pub(crate) fn proceed(shared: &Arc<Shared>, plan: Plan, reply: &ReplyTo) -> Star
     let (path, inside) = (plan.path.clone(), shared.clone());
     let create = plan.create(shared).ok().flatten();
     job::spawn_at(shared, &path, create, reply, move |place, reply| {
-        reply.send(open(&inside, &Plan { place, ..plan }));
+        let plan = Plan { place, ..plan };
+        match (open(&inside, &plan), &plan.request.duplicate_of) {
+            (Answer::Value(Value::Opened(opened)), Some(template)) => clone::fill(opened, template, reply),
+            (answer, _) => reply.send(answer),
+        }
     })
 }
 
@@ -119,6 +128,7 @@ fn plan(
     caller: &Arc<Caller>,
     target: &Target,
     request: OpenRequest,
+    owner: Owner,
 ) -> Result<(Plan, Role), Error> {
     let path = target.path.clone();
     let export = shared.export(&path, "Opening")?;
@@ -130,6 +140,7 @@ fn plan(
         write,
         creates,
         caller: caller.clone(),
+        owner,
         cgi: target.cgi.clone(),
         enforce_lock: export.lock && !request.force,
         asks_persist: request.posc || target.cgi.text("ofs.posc") == Some("1"),
@@ -184,7 +195,12 @@ fn check_templates(plan: &Plan) -> Result<(), Error> {
 }
 
 fn lock(shared: &Shared, plan: &Plan) -> Result<LockTicket, Error> {
-    shared.locks.acquire(&plan.plain, plan.write, plan.enforce_lock)
+    let usage = match (plan.write, plan.request.counts_as_reader) {
+        (false, _) => Use::Read,
+        (true, true) => Use::WriteAsReader,
+        (true, false) => Use::Write,
+    };
+    shared.locks.acquire(&plan.plain, usage, plan.enforce_lock)
 }
 
 /// Opens for reading what is in memory.
@@ -197,7 +213,7 @@ fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
         Err(error) => return Some(Answer::Error(error)),
     };
     if shared.persist.is_pending(&plan.plain) {
-        return Some(being_created(shared, plan));
+        return Some(pending::being_created(shared, plan));
     }
     if let Err(error) = shared.checkpoints.check_open(&plan.plain, false) {
         return Some(Answer::Error(plan.unable(error)));
@@ -208,16 +224,8 @@ fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
             shared.tell_missing(&plan.plain, &error);
             Some(Answer::Error(plan.unable(error)))
         }
-        Now::Done(Ok(file)) => finish_now(shared, plan, file, lock).map(Answer::from),
+        Now::Done(Ok(file)) => finish_now(shared, plan, file, lock),
     }
-}
-
-/// The answer to a reader of a file that is not yet whole.
-fn being_created(shared: &Shared, plan: &Plan) -> Answer {
-    let name = String::from_utf8_lossy(plan.plain.file_name().unwrap_or_default()).into_owned();
-    let seconds = CREATION_SECONDS.min(shared.config.delay_max.as_secs()) as u32;
-    let text = format!("File {name} is being created; estimated time to completion 1 minute");
-    Answer::Wait { seconds, text }
 }
 
 /// Opens where blocking is allowed.
@@ -237,11 +245,19 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
         return Answer::Error(plan.unable(error));
     }
     if !plan.write && shared.persist.is_pending(&plan.plain) {
-        return being_created(shared, plan);
+        return pending::being_created(shared, plan);
     }
     if plan.copy.is_some() && lock.was_disturbed() {
         // Without the lock of the export, two would write one file.
         return Answer::Error(unable(plan.verb(), &plan.path, errno::TEXT_BUSY));
+    }
+    if plan.creates && shared.persist.is_absent(&plan.plain) && shared.backend.stat(&plan.plain).is_err() {
+        let text = format!(
+            "Unable to {} {}; an unfinished upload of it lies on a file system that is not mounted",
+            plan.verb(),
+            plan.path.text()
+        );
+        return Answer::Error(Error::new(ErrorKind::FsError, text));
     }
     // What must not exist cannot be resumed.
     let admission = if plan.write && !plan.request.new {
@@ -250,157 +266,50 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
         Admission::Free
     };
     match admission {
-        Admission::Leaving => Answer::Wait { seconds: 1, text: String::new() },
-        Admission::Busy => Answer::Error(Error::new(
-            ErrorKind::InProgress,
-            format!(
-                "Unable to access {}; text file busy\nAdditional context: ofs_open: posc mode initiation failed",
-                plan.path
-            ),
-        )),
-        Admission::Resume(ticket) => resume(shared, plan, lock, ticket),
-        Admission::Free if plan.copy.is_some() || shared.persist.wants(plan.asks_persist, plan.creates) => {
-            create_pending(shared, plan, lock).into()
-        }
-        Admission::Free => plain(shared, plan, lock).into(),
+        Admission::Leaving => return Answer::Wait { seconds: 1, text: String::new() },
+        Admission::Busy => return pending::busy(plan),
+        Admission::Resume(ticket) => return pending::resume(shared, plan, lock, ticket),
+        Admission::Free => {}
+    }
+    let persists = plan.copy.is_some() || shared.persist.wants(plan.asks_persist, plan.creates);
+    if !plan.write || plan.request.new {
+        return if persists { create_pending(shared, plan, lock) } else { plain(shared, plan, lock) };
+    }
+    match Found::at(shared, &plan.plain) {
+        Found::Whole if persists => create_pending(shared, plan, lock),
+        Found::Whole => plain(shared, plan, lock),
+        // Whoever asks for persist on close takes it over, as that of a creator that is known.
+        Found::Marked | Found::Left if plan.asks_persist => create_pending(shared, plan, lock),
+        Found::Left if plan.creates => create_pending(shared, plan, lock),
+        found => pending::unfinished(shared, plan, found),
     }
 }
 
 /// Opens a file for which persist on close plays no part.
-fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result<Value, Error> {
-    let how = how(shared, plan, plan.request.delete && !plan.request.new, 0)?;
-    let above = missing_above(shared, plan);
+fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
+    let how = match how(shared, plan, plan.request.delete && !plan.request.new, 0) {
+        Ok(how) => how,
+        Err(error) => return Answer::Error(error),
+    };
+    let above = directories_to_make(shared, plan);
     let file = match shared.backend.open(&plan.plain, &how) {
         Ok(file) => file,
         Err(error) => {
             if !plan.creates {
                 shared.tell_missing(&plan.plain, &error);
             }
-            return Err(plan.unable(error));
+            return Answer::Error(plan.unable(error));
         }
     };
     if plan.creates {
         shared.tell_made_above(&above);
     }
-    if let Err(error) = clone_template(plan, file.as_ref()) {
-        discard(shared, plan, file);
-        return Err(error);
-    }
-    let opened = finish(shared, plan, file, lock, None)?;
-    if plan.creates {
+    let answer = finish(shared, plan, file, lock, Share::Plain { made: above });
+    // One that is to be filled is told of when it is.
+    if plan.creates && plan.request.duplicate_of.is_none() && matches!(answer, Answer::Value(_)) {
         shared.tell_made(&plan.plain, false);
     }
-    Ok(opened)
-}
-
-/// Directories that this open will make on the way.
-fn missing_above(shared: &Shared, plan: &Plan) -> Vec<LogicalPath> {
-    if plan.creates && plan.request.make_path { shared.missing_above(&plan.plain) } else { Vec::new() }
-}
-
-/// Goes on with a file that is not yet whole.
-fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket: Ticket) -> Answer {
-    let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
-    match shared.backend.open(&plan.plain, &how) {
-        Ok(file) => match finish(shared, plan, file, lock, Some(ticket)) {
-            Ok(value) => Answer::Value(value),
-            Err(error) => {
-                shared.persist.abandon(ticket, false);
-                Answer::Error(error)
-            }
-        },
-        Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
-            // Somebody removed it behind the server's back.
-            shared.persist.cancel(ticket);
-            if plan.creates {
-                create_pending(shared, plan, lock).into()
-            } else {
-                Answer::Error(plan.unable(error))
-            }
-        }
-        Err(error) => {
-            shared.persist.abandon(ticket, false);
-            Answer::Error(plan.unable(error))
-        }
-    }
-}
-
-/// Creates a file that persists only on successful close, or makes an existing one such by emptying it.
-fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Result<Value, Error> {
-    let ticket = reserve(shared, plan)?;
-    // Never truncated at open: it must bear the mark first.
-    let how = match how(shared, plan, false, describe::MODE_PENDING) {
-        Ok(how) => how,
-        Err(error) => {
-            shared.persist.cancel(ticket);
-            return Err(error);
-        }
-    };
-    let above = missing_above(shared, plan);
-    let file = match shared.backend.open(&plan.plain, &how) {
-        Ok(file) => file,
-        Err(error) => {
-            shared.persist.cancel(ticket);
-            return Err(plan.unable(error));
-        }
-    };
-    shared.tell_made_above(&above);
-    let prepared = prepare_pending(shared, plan, ticket, file.as_ref());
-    match prepared.and_then(|()| finish(shared, plan, file.clone(), lock, Some(ticket))) {
-        Ok(value) => {
-            shared.tell_made(&plan.plain, true);
-            Ok(value)
-        }
-        Err(error) => {
-            if plan.request.new {
-                discard(shared, plan, file);
-            } else {
-                unmark(plan, file.as_ref());
-            }
-            shared.persist.cancel(ticket);
-            Err(error)
-        }
-    }
-}
-
-fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
-    let mode = shared.config.mode_of_file(plan.request.mode);
-    let attempt =
-        || shared.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e));
-    if let Some(ticket) = attempt()? {
-        return Ok(ticket);
-    }
-    // Something is pending there, unless it was removed behind the server's back.
-    match shared.backend.stat(&plan.plain) {
-        Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
-            shared.persist.forget_unheld(&plan.plain)
-        }
-        _ => {}
-    }
-    let busy = if plan.request.new { errno::EXISTS } else { errno::TEXT_BUSY };
-    attempt()?.ok_or_else(|| unable(plan.verb(), &plan.path, busy))
-}
-
-/// Marks, then empties, then fills from the template.
-fn prepare_pending(shared: &Shared, plan: &Plan, ticket: Ticket, file: &dyn StoredFile) -> Result<(), Error> {
-    let metadata = file.stat().map_err(|e| plan.unable(e))?;
-    check_kind(plan, &metadata)?;
-    shared.persist.mark(ticket, file).map_err(|e| plan.unable(e))?;
-    if metadata.size > 0 {
-        file.truncate(0).map_err(|e| plan.unable(e))?;
-    }
-    clone_template(plan, file)
-}
-
-/// An existing file that could not be emptied is whole as it was.
-fn unmark(plan: &Plan, file: &dyn StoredFile) {
-    let unmarked = file.stat().and_then(|metadata| {
-        let mode = metadata.mode & describe::MODE_BITS & !describe::MODE_PENDING;
-        if describe::is_pending(&metadata) { file.set_mode(mode) } else { Ok(()) }
-    });
-    if let Err(error) = unmarked {
-        tracing::warn!(path = %plan.path, %error, "a file keeps the mark of an unfinished one");
-    }
+    answer
 }
 
 /// Removes what was created a moment ago by this very call, so that nobody else can have put anything into it.
@@ -410,7 +319,7 @@ fn discard(shared: &Shared, plan: &Plan, file: Arc<dyn StoredFile>) {
         return;
     }
     if let Err(error) = shared.backend.remove_file(&plan.plain) {
-        tracing::warn!(path = %plan.path, %error, "a file that could not be created fully stays behind");
+        tracing::warn!(path = %plan.path.shown(), %error, "a file that could not be created fully stays behind");
     }
 }
 
@@ -430,38 +339,60 @@ fn how(shared: &Shared, plan: &Plan, truncate: bool, mark: u32) -> Result<OpenHo
     Ok(OpenHow { write: plan.write, truncate, create })
 }
 
-/// Fills a new file from the one it is to be a clone of, if any.
-fn clone_template(plan: &Plan, file: &dyn StoredFile) -> Result<(), Error> {
-    let Some(template) = &plan.request.duplicate_of else { return Ok(()) };
-    let source = template.as_any().downcast_ref::<Handle>();
-    let cloned = source.ok_or_else(|| os(errno::UNSUPPORTED)).and_then(|source| {
-        let length = source.stored().stat()?.size;
-        file.clone_range(source.stored().as_ref(), 0, length, 0)
-    });
-    cloned.map_err(|e| Error::unable("clone", &plan.path, e))
+/// What a handle has to do with persist on close.
+enum Share {
+    /// Nothing. The open made these directories, whose names may not have reached stable storage.
+    Plain { made: Vec<LogicalPath> },
+    /// A share in a pending file.
+    Pending(Ticket),
 }
 
-/// Checks what was opened and makes the handle.
+/// Checks what was opened and makes the handle. A marked file is opened only by who has a share in it.
 fn finish(
     shared: &Arc<Shared>,
     plan: &Plan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
-    persist: Option<Ticket>,
+    share: Share,
+) -> Answer {
+    let metadata = match file.stat().map_err(|e| plan.unable(e)) {
+        Ok(metadata) => metadata,
+        Err(error) => return Answer::Error(error),
+    };
+    if let Some(refused) = check_mark(shared, plan, &metadata, &share) {
+        return refused;
+    }
+    finish_whole(shared, plan, file, lock, (&metadata, share)).into()
+}
+
+/// The answer to an open of a file that is not yet whole, and in which it has no share.
+fn check_mark(shared: &Shared, plan: &Plan, metadata: &Metadata, share: &Share) -> Option<Answer> {
+    let found = Found::of(shared, metadata);
+    let is_strange = matches!(share, Share::Plain { .. }) && found != Found::Whole;
+    is_strange.then(|| pending::unfinished(shared, plan, found))
+}
+
+fn finish_whole(
+    shared: &Arc<Shared>,
+    plan: &Plan,
+    file: Arc<dyn StoredFile>,
+    lock: LockTicket,
+    (metadata, share): (&Metadata, Share),
 ) -> Result<Value, Error> {
-    let metadata = file.stat().map_err(|e| plan.unable(e))?;
-    check_kind(plan, &metadata)?;
+    check_kind(plan, metadata)?;
     let stat = match plan.request.stat {
-        true => Some(shared.stat(&metadata, shared.export(&plan.path, "Opening")?)),
+        true => Some(shared.stat(metadata, shared.export(&plan.path, "Opening")?)),
         false => None,
     };
     // A new file has none, and one that was emptied at open has lost what it had.
-    let has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
-    if has_checksums && plan.request.delete {
-        stored::drop_all(file.as_ref(), &plan.plain);
+    // From here on no checksum of it is stored by others.
+    let writer = plan.write.then(|| shared.writers.add(FileKey::from(metadata)));
+    let mut has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
+    if let Some(writer) = writer.as_ref().filter(|_| has_checksums && plan.request.delete) {
+        stored::drop_all(&shared.checksums.memory, file.as_ref(), &plan.plain, writer.key());
+        has_checksums = false;
     }
-    let has_checksums = has_checksums && !plan.request.delete;
-    make_handle(shared, plan, &metadata, NewParts { file, lock, persist, has_checksums, stat })
+    make_handle(shared, plan, metadata, NewParts { file, lock, writer, share, has_checksums, stat })
 }
 
 /// The same for a file that was opened for reading on the spot; `None` if it would have to wait for names.
@@ -470,29 +401,34 @@ fn finish_now(
     plan: &Plan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
-) -> Option<Result<Value, Error>> {
+) -> Option<Answer> {
     let metadata = match file.stat_now() {
         Now::WouldBlock => return None,
         Now::Done(Ok(metadata)) => metadata,
-        Now::Done(Err(error)) => return Some(Err(plan.unable(error))),
+        Now::Done(Err(error)) => return Some(Answer::Error(plan.unable(error))),
     };
     if let Err(error) = check_kind(plan, &metadata) {
-        return Some(Err(error));
+        return Some(Answer::Error(error));
+    }
+    let share = Share::Plain { made: Vec::new() };
+    if let Some(refused) = check_mark(shared, plan, &metadata, &share) {
+        return Some(refused);
     }
     let stat = match (plan.request.stat, shared.export(&plan.path, "Opening")) {
         (true, Ok(export)) => Some(shared.stat_now(&metadata, export)?),
-        (true, Err(error)) => return Some(Err(error)),
+        (true, Err(error)) => return Some(Answer::Error(error)),
         (false, _) => None,
     };
-    let parts = NewParts { file, lock, persist: None, has_checksums: false, stat };
-    Some(make_handle(shared, plan, &metadata, parts))
+    let parts = NewParts { file, lock, writer: None, share, has_checksums: false, stat };
+    Some(make_handle(shared, plan, &metadata, parts).into())
 }
 
 /// What goes into a handle.
 struct NewParts {
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
-    persist: Option<Ticket>,
+    writer: Option<WriterTicket>,
+    share: Share,
     has_checksums: bool,
     stat: Option<vfs::Stat>,
 }
@@ -503,15 +439,25 @@ fn make_handle(
     metadata: &Metadata,
     parts: NewParts,
 ) -> Result<Value, Error> {
+    let (persist, mut new_names) = match parts.share {
+        Share::Pending(ticket) => (Some(ticket), Vec::new()),
+        Share::Plain { made } => (None, made),
+    };
+    if plan.creates {
+        new_names.push(plan.plain.clone());
+    }
     let new = NewFile {
         path: plan.plain.clone(),
+        caller: plan.caller.clone(),
+        owner: plan.owner,
         file: parts.file,
-        writable: plan.write,
+        writer: parts.writer,
         lock: parts.lock,
-        persist: parts.persist,
+        persist,
         read_only_export: is_read_only(shared.export(&plan.path, "Opening")?),
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
+        new_names,
         copy: plan.copy.clone(),
         stays_here: plan.cgi.get("tpc.key").is_some(),
     };

@@ -3,23 +3,27 @@
 use crate::checkpoint::Checkpoint;
 use crate::checksum::{Growing, stored};
 use crate::describe;
-use crate::handle::{Flight, Handle};
+use crate::handle::Flight;
 use crate::lock::LockTicket;
 use crate::persist::{Fate, Ticket};
 use crate::shared::{Shared, errno, os, unable};
 use crate::third_party::{Copy, GrantNumber};
-use base::{Error, ErrorKind, LogicalPath, errno_text};
+use crate::writers::{FileKey, WriterTicket};
+use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{Now, StoredFile};
-use vfs::{Answer, CheckpointWork, CloneRange, Piece, Value};
+use vfs::{Answer, Caller, CheckpointWork, Piece, Value};
 
 /// What an open file is made of.
 pub(crate) struct NewFile {
     pub(crate) path: LogicalPath,
+    pub(crate) caller: Arc<Caller>,
+    pub(crate) owner: Owner,
     pub(crate) file: Arc<dyn StoredFile>,
-    pub(crate) writable: bool,
+    /// It may be written.
+    pub(crate) writer: Option<WriterTicket>,
     pub(crate) lock: LockTicket,
     pub(crate) persist: Option<Ticket>,
     pub(crate) read_only_export: bool,
@@ -27,6 +31,8 @@ pub(crate) struct NewFile {
     pub(crate) empty: bool,
     /// Checksums may be stored with it.
     pub(crate) has_checksums: bool,
+    /// Names that its open made, and that may not have reached stable storage.
+    pub(crate) new_names: Vec<LogicalPath>,
     /// It is the destination of this copy.
     pub(crate) copy: Option<Arc<Copy>>,
     /// It was opened for a copy of which it is the source.
@@ -37,8 +43,14 @@ pub(crate) struct NewFile {
 pub(crate) struct Open {
     pub(crate) shared: Arc<Shared>,
     pub(crate) path: LogicalPath,
+    /// The client, which may have left.
+    pub(crate) caller: Arc<Caller>,
+    /// Its session.
+    pub(crate) owner: Owner,
     pub(crate) file: Arc<dyn StoredFile>,
     pub(crate) writable: bool,
+    /// Identifies the file, if it may be written.
+    key: Option<FileKey>,
     read_only_export: bool,
     /// A write failed: what is there is not what the client sent.
     pub(crate) failed: AtomicBool,
@@ -49,6 +61,8 @@ pub(crate) struct Open {
     checkpoint: Mutex<Option<Checkpoint>>,
     /// No checksum is stored with it any more.
     bare: AtomicBool,
+    /// Names that its open made, and that may not have reached stable storage.
+    new_names: Mutex<Vec<LogicalPath>>,
     /// It was changed by this handle.
     changed: AtomicBool,
     growing: Growing,
@@ -57,8 +71,21 @@ pub(crate) struct Open {
     pub(crate) stays_here: bool,
     /// It was opened to grant it to a destination.
     grant: Mutex<Option<GrantNumber>>,
-    lock: Mutex<Option<LockTicket>>,
+    tickets: Mutex<Option<Tickets>>,
     flight: Mutex<Flight>,
+}
+
+/// What excludes or warns others while a file is open.
+struct Tickets {
+    lock: LockTicket,
+    writer: Option<WriterTicket>,
+}
+
+impl Tickets {
+    /// Reports whether anybody else of this server may have changed the content, under this name or another.
+    fn were_disturbed(&self) -> bool {
+        self.lock.was_disturbed() || self.writer.as_ref().is_some_and(WriterTicket::was_disturbed)
+    }
 }
 
 /// How a file is let go.
@@ -73,24 +100,28 @@ pub(crate) enum Parting {
 impl Open {
     pub(crate) fn new(shared: &Arc<Shared>, new: NewFile) -> Arc<Self> {
         shared.count_open(true);
-        let growing = shared.checksums.default_type().filter(|_| new.writable && new.empty);
+        let growing = shared.checksums.default_type().filter(|_| new.writer.is_some() && new.empty);
         Arc::new(Self {
             shared: shared.clone(),
             path: new.path,
+            caller: new.caller,
+            owner: new.owner,
             file: new.file,
-            writable: new.writable,
+            writable: new.writer.is_some(),
+            key: new.writer.as_ref().map(WriterTicket::key),
             read_only_export: new.read_only_export,
             failed: AtomicBool::new(false),
             persist: new.persist,
             has_checkpoint: AtomicBool::new(false),
             checkpoint: Mutex::default(),
             bare: AtomicBool::new(!new.has_checksums),
+            new_names: Mutex::new(new.new_names),
             changed: AtomicBool::new(false),
             growing: Growing::new(growing),
             copy: new.copy,
             stays_here: new.stays_here,
             grant: Mutex::default(),
-            lock: Mutex::new(Some(new.lock)),
+            tickets: Mutex::new(Some(Tickets { lock: new.lock, writer: new.writer })),
             flight: Mutex::default(),
         })
     }
@@ -133,7 +164,7 @@ impl Open {
         let undone = self.undo_checkpoint();
         self.settle_checksum(parting);
         let persisted = self.settle_persist(parting);
-        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.tickets.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.shared.count_open(false);
         undone.and(persisted).map(|()| Value::Nothing).into()
     }
@@ -159,13 +190,19 @@ impl Open {
         {
             stored::store(&self.shared, &self.path, self.file.as_ref(), &metadata, checksum);
         } else {
-            stored::drop_all(self.file.as_ref(), &self.path);
+            self.drop_checksums();
+        }
+    }
+
+    fn drop_checksums(&self) {
+        if let Some(key) = self.key {
+            stored::drop_all(&self.shared.checksums.memory, self.file.as_ref(), &self.path, key);
         }
     }
 
     pub(crate) fn was_disturbed(&self) -> bool {
-        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        lock.as_ref().is_none_or(LockTicket::was_disturbed)
+        let tickets = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        tickets.as_ref().is_none_or(Tickets::were_disturbed)
     }
 
     fn settle_persist(&self, parting: Parting) -> Result<(), Error> {
@@ -175,7 +212,7 @@ impl Open {
         let path = persist.path_of(ticket);
         let fate = match parting {
             Parting::Close { failed } => persist
-                .close(ticket, self.file.as_ref(), failed || spoiled)
+                .close(ticket, self.file.as_ref(), self.shared.backend.as_ref(), failed || spoiled)
                 .map_err(|e| Error::unable("close", &self.path, e))?,
             Parting::Abandon => persist.abandon(ticket, spoiled),
         };
@@ -198,7 +235,7 @@ impl Open {
     /// A file that changes has no stored checksum any more.
     fn before_change(&self) {
         if !self.bare.load(Ordering::Acquire) {
-            stored::drop_all(self.file.as_ref(), &self.path);
+            self.drop_checksums();
             self.bare.store(true, Ordering::Release);
         }
         self.changed.store(true, Ordering::Release);
@@ -275,7 +312,7 @@ impl Open {
     /// A file whose checkpoint could not be undone is not changed further, and a copy not by its client.
     fn check_blocked(&self, verb: &str) -> Result<(), Error> {
         if self.copy.is_some() {
-            let text = format!("Unable to {verb} {}; it is copied from another server", self.path);
+            let text = format!("Unable to {verb} {}; it is copied from another server", self.path.text());
             return Err(Error::new(ErrorKind::InvalidRequest, text));
         }
         let checked = self.shared.checkpoints.check_open(&self.path, true);
@@ -347,38 +384,62 @@ impl Open {
 
     pub(crate) fn sync(&self) -> Result<Value, Error> {
         self.file.sync().map_err(|e| self.write_failed("sync", e))?;
+        self.sync_names()?;
         Ok(Value::Nothing)
     }
 
-    pub(crate) fn clone_ranges(&self, ranges: &[CloneRange]) -> Result<Value, Error> {
-        let fail = |error: io::Error| {
-            let text = format!("Unable to clone {} from file ranges; {}", self.path, errno_text(&error));
-            Error { kind: ErrorKind::from_io(&error), text, source: Some(error) }
-        };
-        self.growing.end();
-        for range in ranges {
-            let source = range.source.as_any().downcast_ref::<Handle>();
-            let source = source.ok_or_else(|| fail(os(errno::UNSUPPORTED)))?.stored();
-            self.check_range("clone", range.offset, 0)?;
-            self.check_blocked("clone")?;
-            let save = |checkpoint: &mut Checkpoint| checkpoint.before_write(range.offset, range.length);
-            self.change("clone", false, save, || {
-                let cloned =
-                    self.file.clone_range(source.as_ref(), range.source_offset, range.length, range.offset);
-                cloned.map_err(|error| {
-                    self.failed.store(true, Ordering::Release);
-                    fail(error)
-                })
-            })?;
+    /// Data that was synced must be found by its name after a loss of power.
+    fn sync_names(&self) -> Result<(), Error> {
+        let mut names = self.new_names.lock().unwrap_or_else(PoisonError::into_inner);
+        for name in names.iter() {
+            match self.shared.backend.sync_name(name) {
+                // It was renamed or removed meanwhile.
+                Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {}
+                other => other.map_err(|e| Error::unable("sync", &self.path, e))?,
+            }
         }
-        Ok(Value::Nothing)
+        names.clear();
+        Ok(())
+    }
+
+    /// May a range be cloned to here?
+    pub(crate) fn check_clone(&self, offset: u64) -> Result<(), Error> {
+        self.check_range("clone", offset, 0)?;
+        self.check_blocked("clone")
+    }
+
+    /// Does `begin` after the range that it is about to overwrite was saved, if there is a checkpoint.
+    pub(crate) fn before_clone<T>(
+        &self,
+        offset: u64,
+        length: u64,
+        begin: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.end_running_checksum();
+        self.change("clone", false, |checkpoint| checkpoint.before_write(offset, length), begin)
+    }
+
+    /// The file is written in another way than in order from its start.
+    pub(crate) fn end_running_checksum(&self) {
+        self.growing.end();
+    }
+
+    /// What was written is not what its client wanted.
+    pub(crate) fn note_failure(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    /// Is it a file that persists only on successful close?
+    pub(crate) fn persists_on_close(&self) -> bool {
+        self.persist.is_some()
     }
 
     /// May a checkpoint be started by this handle?
     pub(crate) fn check_begin(&self) -> Result<(), Error> {
         let conflict = |what: &str, context: &str| {
             let reason = errno_text(&os(errno::NOT_A_TERMINAL));
-            let text = format!("Unable to create checkpoint for {what} {}; {reason}{context}", self.path);
+            let text =
+                format!("Unable to create checkpoint for {what} {}; {reason}{context}", self.path.text());
             Error::new(ErrorKind::Conflict, text)
         };
         if !self.shared.checkpoints.config.enabled {
@@ -402,7 +463,12 @@ impl Open {
                 if slot.is_some() {
                     return Err(fail(os(errno::EXISTS)));
                 }
-                *slot = Some(self.shared.checkpoints.begin(&self.path, &self.file).map_err(fail)?);
+                *slot = Some(
+                    self.shared
+                        .checkpoints
+                        .begin(&self.path, &self.file, self.shared.backend.as_ref())
+                        .map_err(fail)?,
+                );
                 self.has_checkpoint.store(true, Ordering::Release);
                 self.growing.end();
                 return Ok(Value::Nothing);

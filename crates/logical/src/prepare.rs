@@ -5,12 +5,17 @@
 //! request is long done or the server was restarted, and a server that never issued it says so.
 
 use crate::job;
+use crate::lists::{self, Next, Walk};
 use crate::shared::{Shared, errno, unable};
-use base::{Clock, Error, ErrorKind, LogicalPath};
+use base::{Clock, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
-use vfs::{PrepareRequest, Target, Value};
+use storage::{Progress, STEP_ITEMS_MAX, Work, WorkEnd};
+use vfs::{Answer, Caller, PrepareRequest, ReplyTo, Started, Target, TargetList, Value};
+
+/// Bytes of lists whose access times wait to be renewed, those of all sessions together. What comes beyond is not renewed.
+const FRESHEN_BYTES_MAX: usize = 16 << 20;
 
 /// Issues ids of prepare requests and knows them again, also those of earlier runs.
 pub struct Prepares {
@@ -19,6 +24,8 @@ pub struct Prepares {
     /// What those of this run go on with.
     run: u32,
     next: AtomicU64,
+    /// Bytes of lists of files whose access times are being renewed.
+    freshening: AtomicUsize,
 }
 
 impl Prepares {
@@ -27,7 +34,7 @@ impl Prepares {
         let mark = format!("scalla{:08x}", digest::crc32c(name.as_bytes()));
         // The second of the start, as far as eight digits go: until 2106.
         let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
-        Self { mark, run, next: AtomicU64::new(1) }
+        Self { mark, run, next: AtomicU64::new(1), freshening: AtomicUsize::new(0) }
     }
 
     /// One more id.
@@ -52,33 +59,92 @@ impl Prepares {
 }
 
 /// Accepts a request. With staging asked for, the answer is its id.
-pub(crate) fn start(shared: &Arc<Shared>, request: PrepareRequest) -> Result<Value, Error> {
-    for target in &request.targets {
-        let export = shared.export(&target.path, "Preparing")?;
+pub(crate) fn start(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    request: PrepareRequest,
+    targets: TargetList,
+    reply: &ReplyTo,
+) -> Started {
+    let (checking, inside, list, owner) = (shared.clone(), shared.clone(), targets.clone(), reply.owner());
+    let check = move |target: &Target| {
+        let export = checking.export(&target.path, "Preparing")?;
         if request.write && crate::shared::is_read_only(export) {
             return Err(unable("prepare", &target.path, errno::READ_ONLY));
         }
+        Ok(())
+    };
+    let stages = request.stage && !request.evict;
+    let accept = move || {
+        if request.fresh {
+            freshen_all(&inside, owner, &targets);
+        }
+        let id = || Value::Text(inside.prepares.issue().into_bytes());
+        Answer::Value(if stages { id() } else { Value::Nothing })
+    };
+    lists::check_each(shared, caller, &list, reply, check, accept)
+}
+
+/// Renews the access time of all files of a list. Nobody waits for that, so lists of more than [`FRESHEN_BYTES_MAX`] together
+/// are not kept for it: a server that has so much to do has more important things to do.
+fn freshen_all(shared: &Arc<Shared>, owner: Owner, targets: &TargetList) {
+    let bytes = targets.bytes();
+    let before = shared.prepares.freshening.fetch_add(bytes, Ordering::Relaxed);
+    let walk = Walk::new(&shared.backend, targets);
+    let pool = walk.pool().clone();
+    let work = Freshen { shared: shared.clone(), walk, bytes };
+    // Dropped, it gives back the bytes.
+    if before + bytes <= FRESHEN_BYTES_MAX {
+        pool.start(owner, Box::new(work));
     }
-    if request.fresh {
-        request.targets.iter().for_each(|target| freshen(shared, &target.path));
+}
+
+/// Renews access times. Its client may leave: it only said that it will come for the files.
+struct Freshen {
+    shared: Arc<Shared>,
+    walk: Walk,
+    bytes: usize,
+}
+
+impl Drop for Freshen {
+    fn drop(&mut self) {
+        self.shared.prepares.freshening.fetch_sub(self.bytes, Ordering::Relaxed);
     }
-    if request.stage && !request.evict {
-        return Ok(Value::Text(shared.prepares.issue().into_bytes()));
+}
+
+impl Work for Freshen {
+    fn step(&mut self) -> Progress {
+        for _ in 0..STEP_ITEMS_MAX {
+            match self.walk.next() {
+                Next::Target(target) => renew(&self.shared, &target.path.without_slash()),
+                Next::MoveTo(pool) => return Progress::MoveTo(pool),
+                Next::Wrong(_) => {}
+                Next::End => return Progress::Done,
+            }
+        }
+        Progress::More
     }
-    Ok(Value::Nothing)
+
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    fn end(self: Box<Self>, _: WorkEnd) {}
+}
+
+fn renew(shared: &Shared, name: &LogicalPath) {
+    if let Err(error) = shared.backend.renew_access(name) {
+        tracing::debug!(path = %name.shown(), "its access time is not renewed: {error}");
+    }
 }
 
 /// Says that a file is wanted: whoever makes room by the time of the last access spares it. A hint; nobody waits for it, and
 /// nobody hears what became of it.
 pub(crate) fn freshen(shared: &Arc<Shared>, path: &LogicalPath) {
     let (inside, name) = (shared.clone(), path.without_slash());
-    let job = move |_| {
-        if let Err(error) = inside.backend.renew_access(&name) {
-            tracing::debug!(path = %name, "its access time is not renewed: {error}");
-        }
-    };
+    let job = move |_| renew(&inside, &name);
     // A pool that is full has more important things to do.
-    job::at(&shared.backend, path, None, job, || {});
+    job::at(&shared.backend, Owner::SERVER, path, None, job, || {});
 }
 
 /// Cancels: what is done already cannot be undone, which is fine.
@@ -87,9 +153,22 @@ pub(crate) fn cancel(shared: &Shared, id: &[u8]) -> Result<Value, Error> {
 }
 
 /// The state of a request: there is nothing in progress.
-pub(crate) fn query(shared: &Shared, id: &[u8], _targets: &[Target]) -> Result<Value, Error> {
-    shared.prepares.check(id)?;
-    Ok(nothing_known())
+pub(crate) fn query(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    id: &[u8],
+    targets: Option<TargetList>,
+    reply: &ReplyTo,
+) -> Started {
+    if let Err(error) = shared.prepares.check(id) {
+        return Started::Done(Answer::Error(error));
+    }
+    let answer = || Answer::Value(nothing_known());
+    match targets {
+        // They have to be paths; that is all.
+        Some(list) => lists::check_each(shared, caller, &list, reply, |_| Ok(()), answer),
+        None => Started::Done(answer()),
+    }
 }
 
 /// What is said of a request of which nothing is in progress.

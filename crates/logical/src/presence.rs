@@ -5,7 +5,8 @@ use crate::describe;
 use crate::file_system::Logical;
 use crate::job::{ByPool, sort_in};
 use crate::shared::{Shared, errno};
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
+use std::collections::HashSet;
 use std::sync::Arc;
 use storage::{Job, Metadata, Now};
 use vfs::FileKind;
@@ -79,14 +80,14 @@ impl Logical {
                 }
                 let last = elsewhere.pop();
                 for (pool, group) in elsewhere {
-                    look_there(&shared, group, &hears, |job| pool.run(job));
+                    look_there(&shared, group, &hears, |job| pool.run(Owner::SERVER, job));
                 }
                 // This thread may go along with the last ones only: it may not come back for long.
                 if let Some((pool, group)) = last {
                     look_there(&shared, group, &hears, |job| pool.take_over(job));
                 }
             };
-            if pool.run(Box::new(job)).is_err() {
+            if pool.run(Owner::SERVER, Box::new(job)).is_err() {
                 then(unknown);
             }
         }
@@ -100,13 +101,20 @@ impl Logical {
     }
 
     /// Calls `with` for files that are here, those of one directory after the other, until all were named or it says
-    /// `false`. Blocks for long: for a thread of its own. Files that are not yet whole are left out.
+    /// `false`. Blocks for long: for a thread of its own. Files that are not yet whole are left out. A directory that links
+    /// lead to is visited once, under one of its paths.
     pub fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
         const NAMES_AT_ONCE: usize = 512;
         let backend = &self.shared.backend;
         let mut directories: Vec<LogicalPath> =
             self.shared.config.exports.iter().map(|export| export.prefix.without_slash()).collect();
+        // Links to directories make many paths of one, without end where a link leads above itself.
+        let mut visited = HashSet::new();
         while let Some(directory) = directories.pop() {
+            let Ok(found) = backend.stat(&directory) else { continue };
+            if !visited.insert((found.device, found.inode)) {
+                continue;
+            }
             let Ok(mut stream) = backend.list(&directory) else { continue };
             while let Ok(names) = stream.next(NAMES_AT_ONCE)
                 && !names.is_empty()

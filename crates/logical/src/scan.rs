@@ -13,17 +13,17 @@
 //! stream, others from the beginning without the names that were told already (places in a directory are not the same in
 //! every stream of every file system).
 
-use crate::job;
+use crate::job::{self, Waiting};
 use crate::listing::{Described, Reading, Rest, Wanted, go_on, own_page};
 use crate::shared::Shared;
-use base::{Error, ErrorKind};
+use base::{Error, ErrorKind, Owner};
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use storage::Elsewhere;
-use vfs::{Answer, Entries, Entry, Listing, Reply, ReplyTo, Started, Value};
+use storage::{Elsewhere, Pool};
+use vfs::{Answer, Caller, Entries, Entry, Listing, ReplyTo, Started, Value};
 
 /// Bytes kept of one directory: some 15,000 entries with their status.
 const KEPT_BYTES_MAX: usize = 5 << 20;
@@ -76,7 +76,7 @@ struct State {
     pages: Vec<Entries>,
     kept: usize,
     /// Those who have had all pages so far.
-    waiting: Vec<Reply>,
+    waiting: Vec<Waiting>,
     end: End,
 }
 
@@ -101,12 +101,12 @@ fn listing(entries: Entries, rest: Option<Rest>) -> Answer {
 }
 
 /// Answers with the first page of a reading that begins after this.
-pub(crate) fn join(shared: &Arc<Shared>, wanted: Wanted, reply: &ReplyTo) {
+pub(crate) fn join(shared: &Arc<Shared>, caller: &Arc<Caller>, wanted: Wanted, reply: &ReplyTo) {
     let calls = {
         let mut turns = lock(&shared.scans.turns);
         let turns = turns.entry(wanted.clone()).or_default();
         let next = turns.next.get_or_insert_with(|| Arc::new(Scan::new(wanted.clone(), &shared.scans)));
-        lock(&next.state).waiting.push(reply.defer());
+        lock(&next.state).waiting.push(Waiting::new(caller, reply));
         turns.calls(shared.clock.now())
     };
     if calls {
@@ -115,14 +115,20 @@ pub(crate) fn join(shared: &Arc<Shared>, wanted: Wanted, reply: &ReplyTo) {
 }
 
 /// Answers with this page.
-pub(crate) fn more(shared: &Arc<Shared>, scan: &Arc<Scan>, at: usize, reply: &ReplyTo) -> Started {
+pub(crate) fn more(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    scan: &Arc<Scan>,
+    at: usize,
+    reply: &ReplyTo,
+) -> Started {
     let mut state = lock(&scan.state);
     if let Some(answer) = state.page(scan, at) {
         return Started::Done(answer);
     }
     let reading = match &mut state.end {
         End::NotYet => {
-            state.waiting.push(reply.defer());
+            state.waiting.push(Waiting::new(caller, reply));
             return Started::Pending;
         }
         End::Whole => return Started::Done(listing(Entries::default(), None)),
@@ -131,9 +137,9 @@ pub(crate) fn more(shared: &Arc<Shared>, scan: &Arc<Scan>, at: usize, reply: &Re
     };
     drop(state);
     if let Some(reading) = reading {
-        return go_on(shared, reading, reply);
+        return go_on(shared, caller, reading, reply);
     }
-    let (inside, scan) = (shared.clone(), scan.clone());
+    let (inside, scan, caller) = (shared.clone(), scan.clone(), caller.clone());
     let path = scan.wanted.path.clone();
     job::spawn_at(shared, &path, None, reply, move |place, reply| {
         let told = scan.told();
@@ -141,7 +147,7 @@ pub(crate) fn more(shared: &Arc<Shared>, scan: &Arc<Scan>, at: usize, reply: &Re
             Ok(mut reading) => {
                 reading.skip(told);
                 drop(scan);
-                own_page(&inside, reading, reply);
+                own_page(&inside, caller, reading, reply);
             }
             Err(error) => reply.send(Answer::Error(error)),
         }
@@ -163,6 +169,14 @@ impl Scans {
     pub(crate) fn count(&self) -> usize {
         lock(&self.turns).len()
     }
+
+    /// The session for which the next reading of a directory is done: the first that waits for it.
+    fn owner_of_next(&self, wanted: &Wanted) -> Owner {
+        let turns = lock(&self.turns);
+        let next = turns.get(wanted).and_then(|turns| turns.next.as_ref());
+        next.and_then(|scan| lock(&scan.state).waiting.first().map(|one| one.reply.owner()))
+            .unwrap_or_default()
+    }
 }
 
 impl Turns {
@@ -183,12 +197,12 @@ impl Turns {
 /// Has the pool begin the next reading of a directory.
 fn call(shared: &Arc<Shared>, wanted: Wanted) {
     let (inside, path, what) = (shared.clone(), wanted.path.clone(), wanted.clone());
-    let backend = shared.backend.clone();
+    let (backend, owner) = (shared.backend.clone(), shared.scans.owner_of_next(&wanted));
     let refused = {
         let shared = shared.clone();
         move || refuse(&shared, &wanted)
     };
-    job::at(&backend, &path, None, move |place| begin(&inside, &what, place), refused);
+    job::at(&backend, owner, &path, None, move |place| begin(&inside, &what, place), refused);
 }
 
 /// A pool takes nothing more: those who wait for the next reading are told.
@@ -204,7 +218,7 @@ fn refuse(shared: &Arc<Shared>, wanted: &Wanted) {
         refused
     };
     let waiting = refused.map(|scan| std::mem::take(&mut lock(&scan.state).waiting));
-    waiting.into_iter().flatten().for_each(|reply| reply.send(job::overloaded()));
+    waiting.into_iter().flatten().for_each(|one| one.reply.send(job::overloaded()));
 }
 
 /// Begins the next reading of a directory: who asks from now on is for the one after it.
@@ -258,7 +272,7 @@ fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
 fn queue(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
     let pool = reading.pool().clone();
     // A pool that takes nothing more does not end what has begun.
-    if let Err(job) = pool.run(Box::new(move || run(work, reading, ready))) {
+    if let Err(job) = pool.run(Pool::current_owner(), Box::new(move || run(work, reading, ready))) {
         job();
     }
 }
@@ -356,22 +370,22 @@ impl Scan {
         let waiting = std::mem::take(&mut state.waiting);
         let answers: Vec<_> = waiting
             .into_iter()
-            .map(|reply| {
+            .map(|one| {
                 let answer = match (state.page(self, at), &state.end) {
                     (Some(answer), _) => answer,
                     (None, End::Failed(error)) => Answer::Error(error.again()),
                     (None, _) => listing(Entries::default(), None),
                 };
-                (reply, answer)
+                (one.reply, answer)
             })
             .collect();
         drop(state);
         answers.into_iter().for_each(|(reply, answer)| reply.send(answer));
     }
 
-    /// Is there still a listing that goes on?
+    /// Is there still a listing that goes on? Not that of a client that has left.
     fn is_wanted(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) > 1 || !lock(&self.state).waiting.is_empty()
+        Arc::strong_count(self) > 1 || lock(&self.state).waiting.iter().any(|one| !one.caller.has_left())
     }
 
     /// It does not go on: whoever waits for more has an error.

@@ -7,16 +7,18 @@ use crate::describe::{self, Users};
 use crate::events::Events;
 use crate::file_system::Parts;
 use crate::inquiry::Locator;
+use crate::lists::CHECK_THREADS_MAX;
 use crate::lock::Locks;
 use crate::persist::Persist;
 use crate::prepare::Prepares;
 use crate::scan::Scans;
 use crate::third_party::ThirdParty;
+use crate::writers::{FileKey, Writers};
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use storage::{Backend, Metadata, Now};
+use storage::{Backend, Metadata, Now, Pool};
 use vfs::Stat;
 
 /// Linux error numbers that this room makes itself.
@@ -31,6 +33,7 @@ pub(crate) mod errno {
     pub(crate) const TEXT_BUSY: i32 = 26;
     pub(crate) const NOT_A_TERMINAL: i32 = 25;
     pub(crate) const TOO_MANY: i32 = 87;
+    pub(crate) const CANCELLED: i32 = 125;
     pub(crate) const OVER_QUOTA: i32 = 122;
     pub(crate) const READ_ONLY: i32 = 30;
     pub(crate) const NO_DATA: i32 = 61;
@@ -57,10 +60,14 @@ pub(crate) struct Shared {
     pub(crate) users: Arc<dyn Users>,
     pub(crate) locator: Option<Arc<dyn Locator>>,
     pub(crate) locks: Arc<Locks>,
+    /// Who writes which file, whatever its names.
+    pub(crate) writers: Arc<Writers>,
     pub(crate) prepares: Prepares,
     pub(crate) persist: Persist,
     pub(crate) checkpoints: Arc<Checkpoints>,
     pub(crate) checksums: Checksums,
+    /// Where long lists of paths are checked, which waits for no disk.
+    pub(crate) lists: Arc<Pool>,
     /// Directories that are being read.
     pub(crate) scans: Scans,
     /// Who is told what becomes of names.
@@ -96,10 +103,12 @@ impl Shared {
             users,
             locator,
             locks: Locks::new(),
+            writers: Writers::new(),
             prepares,
             persist,
             checkpoints: Arc::new(checkpoints),
             checksums,
+            lists: Pool::for_long_work("lists", CHECK_THREADS_MAX),
             scans: Scans::default(),
             events: OnceLock::new(),
             third_party: OnceLock::new(),
@@ -110,7 +119,10 @@ impl Shared {
     /// The export a path lies in; outside of all, `Stating path '/x' is disallowed.` with the operation's participle.
     pub(crate) fn export(&self, path: &LogicalPath, participle: &str) -> Result<&Export, Error> {
         self.exports.iter().find(|export| path.is_within(&export.prefix)).ok_or_else(|| {
-            Error::new(ErrorKind::NotAuthorized, format!("{participle} path '{path}' is disallowed."))
+            Error::new(
+                ErrorKind::NotAuthorized,
+                format!("{participle} path '{}' is disallowed.", path.text()),
+            )
         })
     }
 
@@ -150,6 +162,11 @@ impl Shared {
     /// The same if the names are known.
     pub(crate) fn stat_now(&self, metadata: &Metadata, export: &Export) -> Option<Stat> {
         describe::stat_now(metadata, self.users.as_ref(), is_read_only(export))
+    }
+
+    /// Reports whether a file is open for writing, under this name or another.
+    pub(crate) fn has_writer(&self, path: &LogicalPath, metadata: &Metadata) -> bool {
+        self.locks.has_writer(path) || self.writers.has_any(FileKey::from(metadata))
     }
 
     pub(crate) fn count_open(&self, one_more: bool) {

@@ -7,7 +7,7 @@ mod support;
 use base::ErrorKind::*;
 use logical::config::CheckpointFailure;
 use std::sync::Arc;
-use support::{Server, caller, creating, reading, updating};
+use support::{Server, caller, creating, reading, stops, updating};
 use vfs::CheckpointWork::{self, *};
 use vfs::{Answer, FileOperation, OpenFile, OpenRequest, Spot, Value};
 
@@ -200,7 +200,7 @@ fn a_file_that_cannot_be_restored_is_blocked_until_a_restart_restores_it() {
         server.close(&file).done();
         assert_eq!(server.open("/data/f", updating()).error().kind, write_error);
         assert_eq!(matches!(server.open("/data/f", reading()).answer(), Answer::Value(_)), read);
-        let server = server.restarted(true);
+        let server = server.restarted();
         assert_eq!(content(&server), OLD);
         server.open("/data/f", updating()).done();
     }
@@ -242,7 +242,7 @@ fn a_begin_that_fails_leaves_nothing_to_undo() {
     server.close(&file).done();
     // Nobody knows whether the journal is gone: the file is not changed until a start has looked.
     assert_eq!(server.open("/data/f", updating()).error().kind, FsReadOnly);
-    let server = server.restarted(false);
+    let server = server.restarted();
     let file = server.open("/data/f", updating()).file();
     work(&server, &file, Begin).done();
     server.close(&file).done();
@@ -268,7 +268,7 @@ fn clones_into_a_file_are_undone_too() {
 
 #[test]
 fn whenever_the_server_stops_the_file_is_old_or_committed() {
-    for power_cut in [false, true] {
+    for how in stops() {
         for stop in 0.. {
             let (server, file) = opened(|_| {});
             server.memory.faults().stop_after(stop);
@@ -276,9 +276,9 @@ fn whenever_the_server_stops_the_file_is_old_or_committed() {
             let done = begun && changes(&server, &file);
             let committed = done && matches!(work(&server, &file, Commit).answer(), Answer::Value(_));
             let finished = !server.memory.faults().is_dead();
-            let server = server.restarted(power_cut);
+            let server = server.after_stop(how);
             let now = content(&server);
-            let note = format!("power {power_cut} stop {stop}");
+            let note = format!("{how:?} stop {stop}");
             if committed {
                 assert_eq!(now, changed(), "{note}");
             } else {
@@ -295,7 +295,7 @@ fn whenever_the_server_stops_the_file_is_old_or_committed() {
 
 #[test]
 fn a_crash_while_undoing_is_undone_by_the_next_start() {
-    for power_cut in [false, true] {
+    for how in stops() {
         for stop in 0.. {
             let (server, file) = opened(|_| {});
             work(&server, &file, Begin).done();
@@ -304,8 +304,8 @@ fn a_crash_while_undoing_is_undone_by_the_next_start() {
             server.memory.faults().stop_after(stop);
             let _ = work(&server, &file, RollBack).answer();
             let finished = !server.memory.faults().is_dead();
-            let server = server.restarted(power_cut);
-            assert_eq!(content(&server), OLD, "power {power_cut} stop {stop}");
+            let server = server.after_stop(how);
+            assert_eq!(content(&server), OLD, "{how:?} stop {stop}");
             if finished {
                 break;
             }

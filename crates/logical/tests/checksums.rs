@@ -8,6 +8,7 @@ use base::ErrorKind::*;
 use digest::{Algorithm, Record, Running};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::STEP_BYTES_MAX;
 use support::{Call, Server, caller, creating, reading, replacing, target, updating};
 use vfs::{Answer, Caller, FileOperation, ListDetail, OpenRequest, Operation, Started, Value};
 
@@ -80,11 +81,32 @@ fn what_is_stored_is_believed_while_the_file_is_as_it_was() {
     for (modified, want) in [(1_000_000, fake.hex()), (999_999, NINE_ADLER.to_owned())] {
         let record = Record::new(fake, modified, 1_000_000);
         server.memory.put_attribute("/data/f", &Record::attribute(Algorithm::Adler32), &record.encode());
-        server = server.restarted(false);
+        server = server.restarted();
         assert_eq!(value(checksum(&server, "/data/f")).1, want);
     }
     server.memory.put_attribute("/data/f", &Record::attribute(Algorithm::Crc32c), b"rubbish");
     assert_eq!(value(checksum(&server, "/data/f?cks.type=crc32c")).1, "e3069283");
+}
+
+#[test]
+fn a_change_beside_the_server_within_the_same_second_is_noticed() {
+    type Change = fn(&Server);
+    let longer: Change = |server| server.memory.put("/data/f", b"12345678");
+    let same_size: Change = |server| {
+        server.clock.advance(Duration::from_millis(10));
+        server.memory.put("/data/f", b"987654321");
+    };
+    for change in [longer, same_size] {
+        let server = server();
+        server.memory.put("/data/f", NINE);
+        value(checksum(&server, "/data/f"));
+        let raw = server.memory.attribute_of("/data/f", &Record::attribute(Algorithm::Adler32)).unwrap();
+        change(&server);
+        server.memory.put_attribute("/data/f", &Record::attribute(Algorithm::Adler32), &raw);
+        let now = server.memory.content("/data/f").unwrap();
+        let server = server.restarted();
+        assert_eq!(value(checksum(&server, "/data/f")), adler(&now));
+    }
 }
 
 #[test]
@@ -139,7 +161,7 @@ fn one_who_cannot_be_answered_later_is_told_to_come_back() {
     }
     assert_eq!(value(ask()).1, NINE_ADLER);
     // From what is stored, at once although nothing is in memory.
-    let server = server.restarted(false);
+    let server = server.restarted();
     let ask = server.call_as(&impatient(), Operation::Checksum(target("/data/f")));
     assert_eq!(value(ask).1, NINE_ADLER);
 }
@@ -160,6 +182,72 @@ fn cancelling_answers_those_who_wait() {
     server.memory.faults().release("read");
     assert_eq!(value(again), adler(&[1; 100_000]));
     server.call(Operation::CancelChecksum(target("/data/nope"))).done();
+}
+
+/// A server with a file that is longer than a step, and what is read at once.
+fn server_of_a_long_file() -> (Server, Vec<u8>) {
+    let server = Server::with(|config| {
+        config.checksums.types = vec![Algorithm::Adler32, Algorithm::Md5];
+        config.checksums.read_bytes = READ_BYTES;
+    });
+    let content = vec![7; STEP_BYTES_MAX as usize + 1];
+    server.memory.put("/data/f", &content);
+    (server, content)
+}
+
+const READ_BYTES: usize = 4 << 20;
+const READS_OF_A_STEP: usize = STEP_BYTES_MAX as usize / READ_BYTES;
+
+#[test]
+fn a_file_is_read_no_further_when_all_who_asked_have_left() {
+    for patient in [true, false] {
+        let (server, _) = server_of_a_long_file();
+        server.memory.faults().hold("read");
+        let (ann, bob) = (caller("ann", 1), if patient { caller("bob", 2) } else { impatient() });
+        let ask = |who| server.call_as(who, Operation::Checksum(target("/data/f")));
+        let waiting = ask(&ann);
+        server.memory.faults().wait_for_held("read", 1);
+        let other = ask(&bob);
+        ann.leave();
+        bob.leave();
+        server.memory.faults().release("read");
+        assert_eq!(waiting.error().kind, Cancelled);
+        if patient {
+            assert_eq!(other.error().kind, Cancelled);
+        } else {
+            assert!(matches!(other.answer(), Answer::Wait { .. }));
+        }
+        assert_eq!(server.logical.status().checksums, 0);
+        assert_eq!(server.memory.faults().calls("read"), READS_OF_A_STEP);
+    }
+}
+
+#[test]
+fn a_file_is_read_to_its_end_as_long_as_one_who_asked_is_there() {
+    let (server, content) = server_of_a_long_file();
+    server.memory.faults().hold("read");
+    let (ann, old) = (caller("ann", 1), impatient());
+    let ask = |who| server.call_as(who, Operation::Checksum(target("/data/f")));
+    let leaving = ask(&ann);
+    server.memory.faults().wait_for_held("read", 1);
+    // Told to come back: it waits as well.
+    assert!(matches!(ask(&old).answer(), Answer::Wait { .. }));
+    ann.leave();
+    server.memory.faults().release("read");
+    assert_eq!(leaving.error().kind, Cancelled);
+    assert_eq!(value(checksum(&server, "/data/f")), adler(&content));
+    assert_eq!(server.memory.faults().calls("read"), READS_OF_A_STEP + 1);
+}
+
+#[test]
+fn a_file_that_is_replaced_between_two_steps_is_read_again() {
+    let (server, _) = server_of_a_long_file();
+    server.memory.faults().hold("read");
+    let waiting = checksum(&server, "/data/f");
+    server.memory.faults().wait_for_held("read", 1);
+    server.memory.put("/data/f", NINE);
+    server.memory.faults().release("read");
+    assert_eq!(value(waiting), adler(NINE));
 }
 
 #[test]
@@ -215,7 +303,7 @@ fn a_file_that_changes_has_no_stored_checksum_any_more() {
         assert!(stored(&server, "/data/f", Algorithm::Md5).is_none());
         let now = server.memory.content("/data/f").unwrap();
         server.clock.advance(Duration::from_secs(1));
-        let server = server.restarted(false);
+        let server = server.restarted();
         assert_eq!(value(checksum(&server, "/data/f")), adler(&now));
     }
 }
@@ -311,6 +399,53 @@ fn nothing_is_stored_where_it_could_be_wrong() {
         let content = server.memory.content("/nolock/f").unwrap();
         assert_eq!(value(checksum(&server, "/nolock/f")), adler(&content), "{number}");
     }
+}
+
+#[test]
+fn a_change_within_the_resolution_of_times_ends_what_is_remembered() {
+    let server = server();
+    server.memory.put("/data/f", NINE);
+    value(checksum(&server, "/data/f"));
+    assert!(checksum(&server, "/data/f").was_on_the_spot());
+    let file = server.open("/data/f", updating()).file();
+    server.write(&file, 0, b"9").done();
+    server.close(&file).done();
+    assert_eq!(value(checksum(&server, "/data/f")), adler(b"923456789"));
+}
+
+#[test]
+fn a_writer_under_another_name_is_a_writer_of_the_file() {
+    let server = server();
+    let file = server.open("/data/f", creating()).file();
+    server.write(&file, 0, b"1234").done();
+    server.memory.link("/data/f", "/data/g");
+    let other = server.open_as(&caller("bob", 2), "/data/g", updating()).file();
+    server.write(&other, 1, b"X").done();
+    server.close(&other).done();
+    server.close(&file).done();
+    assert!(stored(&server, "/data/f", Algorithm::Adler32).is_none());
+    assert_eq!(value(checksum(&server, "/data/f")), adler(b"1X34"));
+
+    // The checksum is in memory and stored now; neither is believed while the file is open for writing.
+    let other = server.open_as(&caller("bob", 2), "/data/g", updating()).file();
+    server.write(&other, 0, b"Y").done();
+    assert_eq!(value(checksum(&server, "/data/f")), adler(b"YX34"));
+    assert!(stored(&server, "/data/f", Algorithm::Adler32).is_none());
+    server.write(&other, 0, b"Z").done();
+    server.close(&other).done();
+    assert_eq!(value(checksum(&server, "/data/f")), adler(b"ZX34"));
+}
+
+#[test]
+fn a_truncation_under_another_name_ends_a_running_checksum() {
+    let server = server();
+    let file = server.open("/data/f", creating()).file();
+    server.write(&file, 0, b"1234").done();
+    server.memory.link("/data/f", "/data/g");
+    server.call(Operation::Truncate { target: target("/data/g"), size: 2 }).done();
+    server.call(Operation::Truncate { target: target("/data/g"), size: 4 }).done();
+    server.close(&file).done();
+    assert!(stored(&server, "/data/f", Algorithm::Adler32).is_none());
 }
 
 #[test]

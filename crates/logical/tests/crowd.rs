@@ -119,7 +119,7 @@ fn a_crowd_leaves_nothing_behind() {
                 }
             }
         }
-        let next = server.restarted(true);
+        let next = server.restarted();
         assert_eq!(next.logical.status(), logical::Status::default(), "seed {seed}");
     }
 }

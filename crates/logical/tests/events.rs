@@ -26,15 +26,15 @@ impl Diary {
 
 impl Events for Diary {
     fn made(&self, path: &LogicalPath, pending: bool) {
-        self.note(format!("{}{path}", if pending { "?" } else { "+" }));
+        self.note(format!("{}{}", if pending { "?" } else { "+" }, path.text()));
     }
 
     fn gone(&self, path: &LogicalPath) {
-        self.note(format!("-{path}"));
+        self.note(format!("-{}", path.text()));
     }
 
     fn moved(&self, from: &LogicalPath, to: &LogicalPath) {
-        self.note(format!("{from}>{to}"));
+        self.note(format!("{}>{}", from.text(), to.text()));
     }
 }
 

@@ -244,6 +244,54 @@ fn nobody_reads_on_for_clients_that_are_gone() {
     assert_eq!(count(&server, "stat"), 512);
 }
 
+/// Some pages of names that cannot be listed, behind all others.
+fn put_unlistable(server: &Server) {
+    (0..3000).for_each(|number| server.memory.put(&format!("/data/d/z\n{number}"), b"1"));
+}
+
+#[test]
+fn names_that_cannot_be_listed_are_read_no_further_when_the_client_leaves() {
+    let server = Server::new();
+    put_unlistable(&server);
+    let faults = server.memory.faults();
+    faults.hold("next");
+    let ann = caller("ann", 1);
+    let call = server.call_as(&ann, Operation::List(target("/data/d"), STAT));
+    faults.wait_for_held("next", 1);
+    ann.leave();
+    faults.release("next");
+    call.error();
+    until_all_is_read(&server);
+    assert_eq!(count(&server, "next"), 1);
+    assert_eq!(names(&server, list(&server)).len(), 0);
+}
+
+#[test]
+fn a_listing_that_reads_for_itself_ends_when_its_client_leaves() {
+    let server = Server::new();
+    for number in 0..HUGE {
+        server.memory.put(&format!("/data/d/{number:0LONG_NAME$}"), b"1");
+    }
+    put_unlistable(&server);
+    let faults = server.memory.faults();
+    let (mut names, mut rest) = page(list(&server));
+    until_all_is_read(&server);
+    while names.len() < HUGE {
+        let (further, then) = page(server.call(Operation::ListMore(rest.unwrap())));
+        names.extend(further);
+        rest = then;
+    }
+    let before = count(&server, "next");
+    faults.hold("next");
+    let ann = caller("ann", 1);
+    let call = server.call_as(&ann, Operation::ListMore(rest.unwrap()));
+    faults.wait_for_held("next", 1);
+    ann.leave();
+    faults.release("next");
+    assert_eq!(call.error().kind, ErrorKind::Cancelled);
+    assert_eq!(count(&server, "next"), before + 1);
+}
+
 #[test]
 fn a_full_pool_refuses_listings_but_ends_those_that_have_begun() {
     let server = server(1300);

@@ -5,7 +5,7 @@
 mod support;
 
 use base::ErrorKind::{self, *};
-use support::{Server, target};
+use support::{Server, target, targets};
 use vfs::{
     AttributeResult, AttributeWork, FileKind, ListDetail, LocateOptions, Operation, PrepareRequest, Value,
 };
@@ -32,7 +32,7 @@ fn outside_of_exports_every_operation_is_disallowed_in_its_own_words() {
     let out = "/etc/x";
     for (operation, participle) in [
         (Operation::Stat(target(out)), "Stating"),
-        (Operation::StatMany(vec![target("/data"), target(out)]), "Stating"),
+        (Operation::StatMany(targets(&["/data", out])), "Stating"),
         (Operation::StatSpace(target(out)), "Stating"),
         (Operation::QuerySpace(target(out)), "Stating"),
         (Operation::QueryAttributes(target(out)), "Stating"),
@@ -55,11 +55,10 @@ fn outside_of_exports_every_operation_is_disallowed_in_its_own_words() {
         ),
         (Operation::Locate(Some(target(out)), LocateOptions::default()), "Locating"),
         (
-            Operation::Prepare(PrepareRequest {
-                stage: true,
-                targets: vec![target(out)],
-                ..Default::default()
-            }),
+            Operation::Prepare(
+                PrepareRequest { stage: true, ..Default::default() },
+                targets(&["/data", out]),
+            ),
             "Preparing",
         ),
         (Operation::QueryOpaque { code: 32, argument: out.into() }, "Querying"),
@@ -108,13 +107,12 @@ fn a_status_is_answered_on_the_spot_when_in_memory() {
         let slash = server.stat("/data/f/").refusal();
         assert_eq!(slash, (FsError, "Unable to locate /data/f/; not a directory".into()));
     }
-    let Value::Stats(stats) =
-        server.call(Operation::StatMany(vec![target("/data/f"), target("/data")])).value()
+    let Value::BriefStats(stats) = server.call(Operation::StatMany(targets(&["/data/f", "/data"]))).value()
     else {
         panic!()
     };
-    assert_eq!(stats.iter().map(|s| s.kind).collect::<Vec<_>>(), [FileKind::File, FileKind::Directory]);
-    let error = server.call(Operation::StatMany(vec![target("/data/f"), target("/data/no")])).error();
+    assert_eq!(stats.iter().map(|s| s.kind()).collect::<Vec<_>>(), [FileKind::File, FileKind::Directory]);
+    let error = server.call(Operation::StatMany(targets(&["/data/f", "/data/no"]))).error();
     assert_eq!(error.kind, NotFound);
 }
 
@@ -173,6 +171,11 @@ fn modes_and_sizes() {
     server.memory.put("/data/f", b"12345");
     server.call(chmod("/data/f", 0o7777)).done();
     assert_eq!(server.memory.mode("/data/f"), Some(0o775));
+    // The owner is the server: without its own access nobody could mend the mode through it.
+    server.call(chmod("/data/f", 0)).done();
+    assert_eq!(server.memory.mode("/data/f"), Some(0o600));
+    server.call(chmod("/data", 0o050)).done();
+    assert_eq!(server.memory.mode("/data"), Some(0o750));
     let missing = server.call(chmod("/data/nope", 0o644)).refusal();
     assert_eq!(missing, (NotFound, "Unable to stat /data/nope; no such file or directory".into()));
     server.call(truncate("/data/f", 2)).done();
@@ -336,8 +339,8 @@ fn prepare_renews_the_access_time_of_what_is_wanted_and_nothing_else() {
     let before = times("/data/wanted");
     server.after(100);
     let prepare = |fresh, name: &str| {
-        let targets = vec![target(name), target("/data/nope")];
-        server.call(Operation::Prepare(PrepareRequest { fresh, targets, ..Default::default() })).done();
+        let request = PrepareRequest { fresh, ..Default::default() };
+        server.call(Operation::Prepare(request, targets(&[name, "/data/nope"]))).done();
         server.settle();
     };
     prepare(true, "/data/wanted");
@@ -348,9 +351,8 @@ fn prepare_renews_the_access_time_of_what_is_wanted_and_nothing_else() {
 #[test]
 fn prepare_issues_ids_that_can_be_cancelled_and_asked_about() {
     let server = Server::new();
-    let prepare = |request: PrepareRequest| {
-        server.call(Operation::Prepare(PrepareRequest { targets: vec![target("/data/nope")], ..request }))
-    };
+    let prepare =
+        |request: PrepareRequest| server.call(Operation::Prepare(request, targets(&["/data/nope"])));
     let id = prepare(PrepareRequest { stage: true, ..Default::default() }).text();
     prepare(PrepareRequest { evict: true, stage: true, ..Default::default() }).done();
     let cancel = |id: &str| server.call(Operation::CancelPrepare { id: id.into() });
@@ -358,8 +360,9 @@ fn prepare_issues_ids_that_can_be_cancelled_and_asked_about() {
     cancel(&id).done();
     let unknown = (ArgInvalid, "Prepare requestid owned by an unknown server".to_owned());
     assert_eq!(cancel("badid").refusal(), unknown);
-    let query =
-        |id: &str| server.call(Operation::QueryPrepare { id: id.into(), targets: vec![target("/data/x")] });
+    let query = |id: &str| {
+        server.call(Operation::QueryPrepare { id: id.into(), targets: Some(targets(&["/data/x"])) })
+    };
     assert_eq!(query(&id).text(), "No information found.");
     assert_eq!(query("bad").refusal(), unknown);
 }

@@ -199,3 +199,53 @@ fn names_as_file_systems_have_them() {
     process.call(Operation::Remove(target("/new"))).done();
     assert!(!folder.file("new").exists());
 }
+
+#[test]
+fn a_walk_visits_a_directory_once_however_many_links_lead_to_it() {
+    let folder = Folder::new("walk");
+    fs::create_dir_all(folder.file("d")).unwrap();
+    fs::write(folder.file("d/f"), "").unwrap();
+    for name in ["a", "b", "d/c"] {
+        let up = if name.contains('/') { ".." } else { "." };
+        std::os::unix::fs::symlink(up, folder.file(name)).unwrap();
+    }
+    let process = Process::start(&folder.0, &Arc::new(ManualClock::default()));
+    let mut count = 0;
+    process.logical.walk(&mut |_| {
+        count += 1;
+        count < 10
+    });
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn a_start_on_an_empty_folder_forgets_nothing() {
+    let folder = Folder::new("unmounted");
+    let clock = Arc::new(ManualClock::default());
+    fs::create_dir(folder.file("d")).unwrap();
+    fs::write(folder.file("d/changed"), b"0123456789").unwrap();
+    let server = Process::start(&folder.0, &clock);
+    let upload = server.open("/d/upload", OpenRequest { posc: true, ..creating() }).file();
+    server.client.write(&upload, 0, b"part").done();
+    let changed = server.open("/d/changed", updating()).file();
+    server.client.on_file(&changed, FileOperation::Checkpoint(CheckpointWork::Begin)).done();
+    server.client.write(&changed, 2, b"XXXX").done();
+
+    let (mounted, away) = (folder.0.join("data"), folder.0.join("away"));
+    fs::rename(&mounted, &away).unwrap();
+    fs::create_dir(&mounted).unwrap();
+    let empty = Process::start(&folder.0, &clock);
+    assert!(matches!(empty.open("/d/upload", reading()).answer(), vfs::Answer::Error(_)));
+    assert!(matches!(empty.open("/d/changed", updating()).answer(), vfs::Answer::Error(_)));
+
+    fs::remove_dir(&mounted).unwrap();
+    fs::rename(&away, &mounted).unwrap();
+    let server = Process::start(&folder.0, &clock);
+    assert_eq!(fs::read(folder.file("d/changed")).unwrap(), b"0123456789");
+    assert_eq!(server.logical.status().pending_files, 1);
+    let upload = server.open("/d/upload", updating()).file();
+    server.client.write(&upload, 4, b" and rest").done();
+    server.client.close(&upload).done();
+    assert_eq!(fs::read(folder.file("d/upload")).unwrap(), b"part and rest");
+    assert_eq!(folder.mode("d/upload"), 0o644);
+}

@@ -21,7 +21,7 @@ fn look_on_disk(server: &Server, names: &[&str]) -> Vec<Presence> {
     server.logical.look(paths, &move |looked| tell.send(looked).unwrap());
     let mut all: Vec<_> = told.iter().flatten().collect();
     all.sort_by_key(|(_, number, _)| *number);
-    let seen: Vec<String> = all.iter().map(|(path, ..)| path.to_string()).collect();
+    let seen: Vec<String> = all.iter().map(|(path, ..)| path.text().into_owned()).collect();
     assert_eq!(seen, names, "each once");
     all.into_iter().map(|(_, _, presence)| presence).collect()
 }
@@ -78,7 +78,7 @@ fn a_walk_names_every_whole_file_and_stops_when_told() {
     let _pending = server.open("/data/p", OpenRequest { posc: true, ..creating() }).file();
     let mut names = Vec::new();
     server.logical.walk(&mut |path| {
-        names.push(path.to_string());
+        names.push(path.text().into_owned());
         true
     });
     names.sort();

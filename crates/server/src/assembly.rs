@@ -1,9 +1,10 @@
 //! From configured values to what each room is told. One function per room, nothing else.
 
 use crate::VERSION;
-use crate::adapters::{Puller, Runner, SystemNames};
+use crate::adapters::{Outbound, Puller, Runner, SystemNames};
 use crate::cluster::Role;
-use base::LogicalPath;
+use crate::process;
+use base::{DescriptorBudget, LogicalPath};
 use config::{AddressFamily, ChecksumKind, Effective, KeepAlive};
 use digest::Algorithm;
 use net::{BindError, Keepalive, Listener, ListenerConfig, SocketConfig};
@@ -13,6 +14,9 @@ use wire::xroot::flags::ServerFlags;
 
 /// Descriptors kept for files, journals and ourselves: one in so many of all.
 const FILES_SHARE: u64 = 4;
+
+/// Memory for requests in flight: one in so many bytes of what the machine has.
+const MEMORY_SHARE: u64 = 4;
 
 /// How many connections a session may have bound beside its first.
 const BIND_MAX: u32 = 15;
@@ -64,10 +68,12 @@ pub(crate) fn door(effective: &Effective, port: u16, role: Option<Role>) -> xroo
             configuration: answers(effective, role),
             prepares_silent: limit.silent,
             prepares_max: limit.per_connection.and_then(|most| usize::try_from(most).ok()),
+            descriptors: Arc::new(DescriptorBudget::new(process::descriptors())),
             ..session::Settings::default()
         },
         hail: *effective.network.hail_timeout,
         idle: *effective.network.idle_timeout,
+        memory_bytes: memory_bytes(effective),
         sendfile: *effective.protocol.sendfile,
         identification: xroot::Identification {
             host: effective.host.clone(),
@@ -78,7 +84,15 @@ pub(crate) fn door(effective: &Effective, port: u16, role: Option<Role>) -> xroo
         },
         log_logins: effective.protocol.session_log.login,
         log_disconnects: effective.protocol.session_log.disconnect,
+        ..xroot::Config::default()
     }
+}
+
+/// Memory for requests in flight: as configured, or a share of what there is.
+fn memory_bytes(effective: &Effective) -> usize {
+    let share = || process::memory_bytes().map(|bytes| bytes / MEMORY_SHARE);
+    let bytes = effective.process.memory.value.or_else(share);
+    bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(xroot::MEMORY_BYTES)
 }
 
 /// What clients are told that this server is: a manager gets them back when another server failed them.
@@ -163,6 +177,10 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
         },
         hold: wanted.persist.hold,
         sync: wanted.persist.sync,
+        durability: match wanted.persist.synced {
+            true => logical::config::Durability::Synced,
+            false => logical::config::Durability::Relaxed,
+        },
     };
     config.persist_folder = effective.persist_folder();
     config.checkpoints = logical::config::Checkpoints {
@@ -192,7 +210,11 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
 }
 
 /// What is told of third-party copies, and who carries them out.
-pub(crate) fn third_party(copies: &config::ThirdPartyCopy) -> logical::ThirdPartyParts {
+pub(crate) fn third_party(
+    copies: &config::ThirdPartyCopy,
+    sources: &config::CopySources,
+) -> logical::ThirdPartyParts {
+    let outbound = Outbound::new(sources.clone());
     let path = |text: &String| LogicalPath::parse(text.as_bytes()).ok();
     let proofs = |counts: fn(&config::CopyRequire) -> bool| {
         let rules = copies.require.iter().filter(|rule| counts(rule));
@@ -221,8 +243,8 @@ pub(crate) fn third_party(copies: &config::ThirdPartyCopy) -> logical::ThirdPart
         log_success: copies.log_success,
     };
     let fetcher: Arc<dyn logical::Fetcher> = match &copies.program {
-        Some(program) => Arc::new(Runner::new(program.clone(), copies.scan, copies.echo)),
-        None => Arc::new(Puller::default()),
+        Some(program) => Arc::new(Runner::new(program.clone(), copies.scan, copies.echo, outbound)),
+        None => Arc::new(Puller::new(outbound)),
     };
     logical::ThirdPartyParts { settings, fetcher, names: Arc::new(SystemNames) }
 }

@@ -9,16 +9,17 @@
 
 use crate::admin::{AdminSocket, Call, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status};
 use crate::cluster::{Order, Whom};
+use crate::daemon::complain;
 use crate::log::{Levels, Log};
 use crate::process::{AdminFolder, PidFile};
 use crate::reload::Difference;
 use crate::{Running, VERSION};
-use base::Identity;
+use base::{Fault, Identity};
 use config::{Effective, Files, Load, Severity};
 use jiff::Zoned;
 use std::io;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -32,6 +33,12 @@ const ALONE: &str = "this server stands alone: it has no role in a cluster (all.
 
 /// Exit status of a server that was told twice to end.
 const ENDED_AT_ONCE: u8 = 1;
+
+/// Exit status of a server that lost a thread without which it cannot serve.
+const FAULT: u8 = 70;
+
+/// Time for the last log lines of such a server.
+const FAULT_EXIT_MAX: Duration = Duration::from_secs(10);
 
 /// What is needed to read the configuration again.
 pub(crate) struct Reloading {
@@ -107,7 +114,12 @@ impl Control {
             since: Instant::now(),
             drain: None,
         };
-        let outcome = ear.runtime.block_on(watch.serve(admin, ear.signals));
+        let (tell, faults) = mpsc::unbounded_channel();
+        watch.running.supervisor().on_fault(move |fault| {
+            tell.send(fault.clone()).ok();
+            end_within(FAULT_EXIT_MAX);
+        });
+        let outcome = ear.runtime.block_on(watch.serve(admin, ear.signals, faults));
         let code = match outcome {
             Ok(code) => code,
             Err(error) => {
@@ -117,12 +129,21 @@ impl Control {
         };
         drop((pid_files, folder));
         watch.log.flush();
+        if watch.running.supervisor().fault().is_some() {
+            // Its threads may not answer any more: they end with the process.
+            std::mem::forget(watch);
+        }
         code
     }
 }
 
 impl Watch {
-    async fn serve(&mut self, admin: AdminSocket, mut signals: Signals) -> io::Result<ExitCode> {
+    async fn serve(
+        &mut self,
+        admin: AdminSocket,
+        mut signals: Signals,
+        mut faults: mpsc::UnboundedReceiver<Fault>,
+    ) -> io::Result<ExitCode> {
         let (calls, mut called) = mpsc::channel(CALLS_QUEUED_MAX);
         let mut admin = std::pin::pin!(admin.serve(calls));
         loop {
@@ -133,6 +154,16 @@ impl Watch {
                     self.reload_and_log();
                 }
                 Some(call) = called.recv() => self.answer(call),
+                Some(fault) = faults.recv() => {
+                    let text = format!(
+                        "{fault}; the server ends, since it could not serve all clients without it: restart it, and report \
+                         this with the log lines before it"
+                    );
+                    tracing::error!("{text}");
+                    // It may be the log that has ended.
+                    complain(&format!("{}: error: {text}\n", self.effective.program));
+                    return Ok(ExitCode::from(FAULT));
+                }
                 result = &mut admin => return result.map(|()| ExitCode::FAILURE),
                 left = drained(&mut self.drain) => {
                     list(&left);
@@ -310,6 +341,18 @@ impl Watch {
     }
 }
 
+/// Ends the process after this time if nothing else has: a disk that hangs can hold up the log or the control loop.
+fn end_within(limit: Duration) {
+    let end = move || {
+        std::thread::sleep(limit);
+        complain("scalla: error: the server could not end in order; it ends now\n");
+        std::process::exit(i32::from(FAULT));
+    };
+    if std::thread::Builder::new().name("last-resort".to_owned()).spawn(end).is_err() {
+        std::process::exit(i32::from(FAULT));
+    }
+}
+
 /// The end of a drain; never, as long as none has begun.
 async fn drained(drain: &mut Option<JoinHandle<Vec<Identity>>>) -> Vec<Identity> {
     match drain {
@@ -324,3 +367,6 @@ fn list(left: &[Identity]) {
         tracing::warn!("{client} is cut off in the middle of a request");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ use crate::process::{
     state_folder,
 };
 use crate::{Running, VERSION};
+use base::Supervisor;
 use config::{Effective, Files, Load, Loaded, Problem, Role, Severity, Strictness};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -105,6 +106,9 @@ pub(crate) fn configuration(launch: &Launch) -> Result<Loaded, StartError> {
 /// The last words of a server that did not start, where the operator looks.
 pub(crate) fn fail(launch: &Launch, program: &str, error: &StartError) -> ExitCode {
     let mut stderr = std::io::stderr().lock();
+    // It may name what others made: files, folders, hosts.
+    let error = error.to_string();
+    let error = base::shown(&error);
     // Nobody to tell it to is no reason for more.
     if launch.announce {
         writeln!(stderr, "scalla: error: {error}").ok();
@@ -123,7 +127,7 @@ pub(crate) fn complain(text: &str) {
 }
 
 /// Everything up to the log, which belongs to the user of the service like all that comes after it.
-fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), StartError> {
+pub(crate) fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), StartError> {
     let Loaded { mut effective, report } = configuration(launch)?;
     process::apply_environment(&effective.environment)
         .map_err(|source| StartError::System { what: "the environment of setenv", source })?;
@@ -141,9 +145,10 @@ fn start(launch: &Launch, detached: Option<Detached>) -> Result<(Control, Log), 
         user.switch()?;
     }
     let log_file = log_path(launch, &effective);
-    let log = open_log(launch, &effective, log_file.clone())?;
+    let supervisor = Supervisor::default();
+    let log = open_log(launch, &effective, log_file.clone(), &supervisor)?;
     introduce(launch, &effective, &report, user.is_none());
-    let outcome = serve(launch, effective, listener, log_file.as_deref(), detached);
+    let outcome = serve(launch, effective, listener, log_file.as_deref(), detached, supervisor);
     if let (Err(error), LogTarget::File { .. }) = (&outcome, &launch.log) {
         tracing::error!("{error}");
     }
@@ -157,6 +162,7 @@ fn serve(
     listener: net::Listener,
     log_file: Option<&Path>,
     detached: Option<Detached>,
+    supervisor: Supervisor,
 ) -> Result<Control, StartError> {
     let mut folder = AdminFolder::claim(
         &effective.admin_folder(),
@@ -164,14 +170,14 @@ fn serve(
         &effective.program,
     )?;
     let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
-    let socket = folder.socket();
-    let admin = AdminSocket::bind(&socket).map_err(|source| StartError::File {
+    let socket = folder.socket_name();
+    let admin = AdminSocket::bind(folder.control(), &socket).map_err(|source| StartError::File {
         what: "admin socket",
-        path: socket,
+        path: folder.control().path().join(socket),
         source,
     })?;
     let ear = Ear::new().map_err(|source| StartError::System { what: "signals", source })?;
-    let running = Running::start(&effective, listener)?;
+    let running = Running::start(&effective, listener, supervisor)?;
     if let Some(cluster) = running.cluster() {
         for order in crate::cluster::Order::kept(&effective.admin_folder()) {
             tracing::warn!("cluster: by order of the administrator this node {}", order.done());
@@ -211,6 +217,7 @@ pub(crate) fn open_log(
     launch: &Launch,
     effective: &Effective,
     path: Option<PathBuf>,
+    supervisor: &Supervisor,
 ) -> Result<Log, StartError> {
     let target = match (&launch.log, path) {
         (LogTarget::File { retention, .. }, Some(path)) => Target::File { path, retention: *retention },
@@ -233,7 +240,11 @@ pub(crate) fn open_log(
         precise: launch.precise,
         levels: launch.levels.clone().with_traces(effective),
     };
-    Log::start(settings).map_err(|source| StartError::File { what: "log", path: named, source })
+    Log::start_supervised(settings, supervisor).map_err(|source| StartError::File {
+        what: "log",
+        path: named,
+        source,
+    })
 }
 
 /// The first lines of a log: who starts, and what there is to say about the configuration.
@@ -289,11 +300,13 @@ pub(crate) fn write_files(
         }
     };
     if let Some(path) = &launch.pid_file {
-        write(path.clone(), true)?;
+        // A relative one lies in the working directory, which is the home folder by now.
+        write(home.join(path), true)?;
     }
     let chosen = !effective.process.pid_path.origin.is_default();
+    let traditional = effective.process.pid_file(&effective.program, effective.instance.as_deref());
     if launch.traditional_files || chosen {
-        write(effective.process.pid_file(&effective.program, effective.instance.as_deref()), chosen)?;
+        write(traditional.clone(), chosen)?;
     }
     if launch.traditional_files {
         let file = EnvironmentFile {
@@ -303,10 +316,10 @@ pub(crate) fn write_files(
             log_file,
             home,
         };
-        // Where the pid file was asked for, scripts look for this one too.
-        let beside = launch.pid_file.as_deref().and_then(Path::parent).map(Path::to_owned);
-        let folder = beside.unwrap_or_else(|| effective.admin_folder());
-        if let Err(error) = file.write(&folder) {
+        // Where a full path of a pid file was given, scripts look for this one too.
+        let chosen = launch.pid_file.as_deref().filter(|path| path.is_absolute());
+        let folder = chosen.unwrap_or(&traditional).parent().unwrap_or(home);
+        if let Err(error) = file.write(folder) {
             tracing::warn!("no environment file {}: {error}", folder.join(file.name()).display());
         }
     }

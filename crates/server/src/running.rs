@@ -9,7 +9,7 @@ use crate::assembly;
 use crate::cluster::{self, Cluster};
 use crate::error::StartError;
 use crate::process::{port_owner, raise_descriptors};
-use base::Identity;
+use base::{Identity, Supervisor};
 use config::Effective;
 use logical::{Journals, Logical, Parts, Prepares};
 use net::{Admission, Door, Listener, Loops, Refusals};
@@ -39,6 +39,7 @@ pub struct Running {
     cluster: Option<Cluster>,
     xroot: Arc<xroot::Door>,
     acceptor: Option<Acceptor>,
+    supervisor: Supervisor,
 }
 
 /// Accepts, on the first loop. The port is open as long as `open` is, and closed when `told` has no other end any more.
@@ -84,7 +85,7 @@ impl Running {
         cluster: cluster::Settings,
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
     ) -> Result<Self, StartError> {
-        Self::start_over(effective, open(effective)?, Some(cluster), wrap)
+        Self::start_over(effective, open(effective)?, Some(cluster), wrap, Supervisor::default())
     }
 
     /// The same, with what `wrap` makes of the storage in its place: for measurements and tests of a storage that is slow
@@ -97,14 +98,19 @@ impl Running {
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
     ) -> Result<Self, StartError> {
         let listener = open(effective)?;
-        Self::start_over(effective, listener, None, wrap)
+        Self::start_over(effective, listener, None, wrap, Supervisor::default())
     }
 
     /// Serves on a port that is open already.
-    pub(crate) fn start(effective: &Effective, listener: Listener) -> Result<Self, StartError> {
+    pub(crate) fn start(
+        effective: &Effective,
+        listener: Listener,
+        supervisor: Supervisor,
+    ) -> Result<Self, StartError> {
         let port = listener.local_address().map(|address| address.port());
         let port = port.map_err(|source| StartError::System { what: "the address of the port", source })?;
-        Self::start_over(effective, listener, cluster::configured(effective, port)?, |posix| posix)
+        let cluster = cluster::configured(effective, port)?;
+        Self::start_over(effective, listener, cluster, |posix| posix, supervisor)
     }
 
     fn start_over(
@@ -112,6 +118,7 @@ impl Running {
         listener: Listener,
         cluster: Option<cluster::Settings>,
         wrap: impl FnOnce(Arc<dyn Backend>) -> Arc<dyn Backend>,
+        supervisor: Supervisor,
     ) -> Result<Self, StartError> {
         let system = |what| move |source| StartError::System { what, source };
         let address = listener.local_address().map_err(system("the address of the port"))?;
@@ -123,16 +130,16 @@ impl Running {
         };
         if let Some(logical) = &logical {
             if let Some(copies) = &effective.logical.third_party.value {
-                logical.copy_for_others(assembly::third_party(copies));
+                logical.copy_for_others(assembly::third_party(copies, &effective.logical.copy_sources));
             }
-            logical.start_timer().map_err(system("a thread"))?;
+            logical.start_timer(&supervisor).map_err(system("a thread"))?;
         }
         let clock = Arc::new(SystemClock::new());
         let seen = match cluster.as_ref().is_some_and(cluster::Settings::looks_itself) {
             true => Some(self::logical(effective, address.port(), |posix| posix)?),
             false => logical.clone(),
         };
-        let start = |settings| Cluster::start(settings, clock, address.port(), seen);
+        let start = |settings| Cluster::start(settings, clock, address.port(), seen, &supervisor);
         let cluster = cluster.map(start).transpose()?;
         let files: Arc<dyn FileSystem> = match (&logical, cluster.as_ref().and_then(Cluster::front)) {
             (_, Some(front)) => {
@@ -145,7 +152,7 @@ impl Running {
             },
             (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),
         };
-        let loops = Arc::new(Loops::per_core().map_err(system("threads"))?);
+        let loops = Arc::new(Loops::per_core(&supervisor).map_err(system("threads"))?);
         install_rings(loops.handles(), *effective.process.io_uring);
         if *effective.process.polling {
             loops.poll();
@@ -165,12 +172,23 @@ impl Running {
         });
         let acceptor = Acceptor::start(listener, loops.clone(), doors, admission, refusals.clone())
             .map_err(system("a thread"))?;
-        Ok(Self { address, loops, refusals, doorkeeper, logical, cluster, xroot, acceptor: Some(acceptor) })
+        let acceptor = Some(acceptor);
+        Ok(Self { address, loops, refusals, doorkeeper, logical, cluster, xroot, acceptor, supervisor })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn loops(&self) -> &Loops {
+        &self.loops
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Reports the threads and tasks that have ended without being told to: then it serves no longer, or not everybody.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     /// Connections now.
@@ -257,16 +275,18 @@ impl Acceptor {
         // On a loop: a newcomer then costs no change of threads there, and one elsewhere.
         let first = loops.handles().first().cloned();
         let spawned = first.is_some_and(|first| {
-            first.spawn(move || async move {
+            let accept = async move {
                 // Dropped when the port is closed, however it comes to that.
                 let _tell = tell;
                 tokio::select! {
-                    _ = closed => {}
-                    ended = listener.serve(loops, doors, admission, refusals) => if let Err(error) = ended {
-                        tracing::error!("no longer accepting connections: {error}");
-                    },
+                    _ = closed => Ok(()),
+                    ended = listener.serve(loops, doors, admission, refusals) => Err(match ended {
+                        Ok(()) => "there is no loop".to_owned(),
+                        Err(error) => error.to_string(),
+                    }),
                 }
-            })
+            };
+            first.run(move || net::spawn_essential("the acceptor of connections", accept))
         });
         if spawned { Ok(Self { open, told }) } else { Err(std::io::Error::other("no loop is running")) }
     }

@@ -9,7 +9,7 @@ use crate::admin::{AdminError, Request, ask};
 use crate::daemon::{self, Launch};
 use crate::error::StartError;
 use crate::log::Log;
-use crate::process::{self, Detached, FolderError, User, control_folder, enter_home, state_folder};
+use crate::process::{self, Detached, User, control_folder, enter_home, state_folder};
 use config::Effective;
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -64,7 +64,10 @@ fn start(launch: &Launch) -> Result<(Log, Effective), StartError> {
         user.switch()?;
     }
     effective.program = CMSD.to_owned();
-    let log = daemon::open_log(launch, &effective, daemon::log_path(launch, &effective))?;
+    let log = {
+        let path = daemon::log_path(launch, &effective);
+        daemon::open_log(launch, &effective, path, &base::Supervisor::default())?
+    };
     Ok((log, effective))
 }
 
@@ -100,8 +103,7 @@ fn wait(
     detached: Option<Detached>,
 ) -> Result<(), StartError> {
     let admin = effective.admin_folder();
-    process::make_folder(&admin, effective.process.admin_path.mode())
-        .map_err(|error| FolderError::Failed(admin.clone(), error))?;
+    process::open_admin(&admin, effective.process.admin_path.mode())?;
     let home = enter_home(effective.process.home_path.value.as_ref(), effective.instance.as_deref())?;
     let log_file = daemon::log_path(launch, effective);
     let _pid_files = daemon::write_files(launch, effective, log_file.as_deref(), &home)?;

@@ -98,3 +98,25 @@ fn what_cannot_be_served_is_named() {
     let error = Running::listen(&effective).err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.contains("/nowhere: no such file or directory"), "{error}");
 }
+
+#[test]
+fn a_server_does_not_start_on_journals_that_another_user_planted() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let scratch = Scratch::new("planted");
+    for (journal, name) in [(".ofs/chkpnt", "7.checkpoint"), (".ofs/posc", "pending")] {
+        let folder = scratch.0.join("admin").join(journal);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join(name), "SCKP").unwrap();
+        std::os::unix::fs::chown(folder.join(name), Some(65_534), None).unwrap();
+        for planted in [folder.join(name), folder.clone()] {
+            std::os::unix::fs::chown(&planted, Some(65_534), None).unwrap();
+            let Err(error) = Running::listen(&scratch.configuration()) else { panic!("it runs") };
+            let text = error.to_string();
+            let owner = "belongs to nobody (uid 65534), but this server runs as root (uid 0); start it as";
+            assert!(text.contains(&format!("{} {owner}", planted.display())), "{text}");
+        }
+        std::fs::remove_dir_all(scratch.0.join("admin")).unwrap();
+    }
+}

@@ -1,13 +1,11 @@
 //! Answers of the file system, as replies.
 
-use crate::files::{Closing, to_wire};
+use crate::files::to_wire;
 use crate::machine::{Call, CallKind, Outlets, Session};
 use crate::replies::{self, stat_text};
-use crate::step::{CallId, FileIndex, LinkId, Todo};
-use base::{Error, ErrorKind};
-use vfs::{
-    Answer, AttributeResult, Entries, Entry, FileOperation, Listing, Opened, Operation, Value, Written,
-};
+use crate::step::{CallId, FileIndex, Todo};
+use base::{Descriptor, Error, ErrorKind};
+use vfs::{Answer, AttributeResult, Entries, Entry, Listing, Opened, Operation, Value, Written};
 use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
 use wire::xroot::reply::open::{OpenDetail, OpenReply};
@@ -53,18 +51,19 @@ impl Session {
         if let Answer::Value(Value::Listing { entries, rest }) = answer {
             return self.listed(id, &entries, rest, out);
         }
-        let Some(call) = self.finish_call(id) else { return Todo::Nothing };
+        let Some(mut call) = self.finish_call(id) else { return Todo::Nothing };
         if let CallKind::VectorWrite { files, .. } = &call.kind {
             let files = files.clone();
             return self.synced(call, files, answer, out);
         }
-        let errors = self.settle(&call.kind, &answer);
+        let errors = self.settle(&call, &answer);
         let muted =
             matches!(call.kind, CallKind::Release(_)) || (call.told_later && !self.caller.takes_later);
+        let descriptor = std::mem::take(&mut call.descriptor);
         match answer {
-            Answer::Value(Value::Opened(opened)) if muted => self.release(opened),
+            Answer::Value(Value::Opened(opened)) if muted => self.release(opened, descriptor),
             _ if muted => Todo::Nothing,
-            Answer::Value(Value::Opened(opened)) => self.opened(&call, opened, out),
+            Answer::Value(Value::Opened(opened)) => self.opened(&call, opened, descriptor, out),
             answer => {
                 let answer = match (&call.kind, answer) {
                     (CallKind::Close(_), Answer::Value(_)) if errors > 0 => Answer::error(
@@ -89,70 +88,63 @@ impl Session {
         answer: Answer,
         out: &mut dyn Outlets,
     ) -> Todo {
-        if let Some(index) = files.pop() {
-            self.ended(index);
-        }
+        files.pop();
         if matches!(answer, Answer::Value(_)) && !files.is_empty() {
-            return self.sync_next(call.streamid, files, call.told_later);
+            return self.sync_next(&call, files);
         }
-        files.into_iter().for_each(|index| self.ended(index));
+        self.ended(call.sequence);
         let answer = if matches!(answer, Answer::Value(_)) { Answer::DONE } else { answer };
         encode(&call, answer, out);
         Todo::Nothing
     }
 
-    /// What the end of a call means for the file it was on. For a close: how many pages of it are bad.
-    fn settle(&mut self, kind: &CallKind, answer: &Answer) -> usize {
-        match kind {
-            CallKind::OnFile(index) | CallKind::Attributes { file: Some(index), .. } => self.ended(*index),
-            CallKind::Clone(files) => files.iter().for_each(|&index| self.ended(index)),
-            CallKind::Close(index) => match answer {
-                // The file stays open when the client is to come again.
-                Answer::Wait { .. } | Answer::Redirect(_) => self.reopened(*index),
-                _ => return self.files().remove(*index).map_or(0, |handle| handle.errors()),
-            },
-            CallKind::Release(index) => {
-                self.files().remove(*index);
+    /// Applies the end of a call to the files it was on. Returns the number of bad pages of a file that was closed.
+    fn settle(&mut self, call: &Call, answer: &Answer) -> usize {
+        let mut errors = 0;
+        match call.kind {
+            // The file stays open when the client is to come again.
+            CallKind::Close(index) if matches!(answer, Answer::Wait { .. } | Answer::Redirect(_)) => {
+                self.reopened(index)
+            }
+            CallKind::Close(index) | CallKind::Release(index) => {
+                errors = self.files().remove(index).map_or(0, |handle| handle.errors());
             }
             _ => {}
         }
-        0
+        self.ended(call.sequence);
+        errors
     }
 
     fn reopened(&mut self, index: FileIndex) {
-        let ending = self.is_ending();
         if let Some(handle) = self.any_handle(index) {
-            handle.closing = ending.then_some(Closing::Lost);
+            handle.closing = false;
         }
-        if ending {
-            self.start_close(index);
+        if self.is_ending() {
+            let todo = self.abandon(index);
+            self.push(todo);
         }
     }
 
     /// A file nobody can use any more.
-    fn release(&mut self, opened: Opened) -> Todo {
-        let index = self.files().insert(opened.file.clone());
-        if let Some(handle) = self.any_handle(index) {
-            handle.closing = Some(Closing::Started);
-        }
-        let call = self.call(StreamId::default(), LinkId::CONTROL, CallKind::Release(index));
-        Todo::FileCall(call, opened.file, FileOperation::Abandon)
+    fn release(&mut self, opened: Opened, descriptor: Descriptor) -> Todo {
+        let index = self.files().insert(opened.file, descriptor);
+        self.abandon(index)
     }
 
-    fn opened(&mut self, call: &Call, opened: Opened, out: &mut dyn Outlets) -> Todo {
+    fn opened(&mut self, call: &Call, opened: Opened, descriptor: Descriptor, out: &mut dyn Outlets) -> Todo {
         if self.is_ending() {
-            return self.release(opened);
+            return self.release(opened, descriptor);
         }
         if call.told_later {
             // The client has no way to learn the handle from a deferred answer: it is told to open again at once.
             deferred(out.link(call.link), |out| wait::wait(out, call.streamid, 0, ""));
-            return self.release(opened);
+            return self.release(opened, descriptor);
         }
         let CallKind::Open { compress, stat } = call.kind else {
             encode(call, strange(), out);
-            return self.release(opened);
+            return self.release(opened, descriptor);
         };
-        let index = self.files().insert(opened.file);
+        let index = self.files().insert(opened.file, descriptor);
         let detail = match &opened.stat {
             Some(status) if stat => OpenDetail::Stat(stat_text(status)),
             _ if compress => OpenDetail::Compression,
@@ -302,8 +294,8 @@ fn encode_value(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, value: &Value)
             stat_text(stat).encode(out);
             out.push(0);
         }
-        Value::Stats(stats) => {
-            out.extend(stats.iter().map(|stat| small::statx_byte(replies::stat_flags(stat))))
+        Value::BriefStats(stats) => {
+            out.extend(stats.iter().map(|stat| small::statx_byte(replies::brief_flags(*stat))))
         }
         Value::Space(space) => {
             replies::space_text(space).encode(out);

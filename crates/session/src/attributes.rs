@@ -1,7 +1,7 @@
 //! kXR_fattr: user attributes of a file, by path or by handle.
 
-use crate::files::from_wire;
 use crate::machine::{CallKind, Outlets, Session};
+use crate::ordering::access_of_attributes;
 use crate::step::{LinkId, Todo};
 use crate::target::{Verb, target};
 use vfs::{AttributeWork, FileOperation, Operation};
@@ -63,16 +63,16 @@ impl Session {
             let verb = if changes { Verb::MODIFY_ATTRIBUTES } else { Verb::INSPECT_ATTRIBUTES };
             return match target(arguments.target, verb) {
                 Ok(place) => {
-                    let kind = CallKind::Attributes { file: None, subcode: m.subcode, values };
+                    let kind = CallKind::Attributes { on_file: false, subcode: m.subcode, values };
                     Todo::Call(self.call(id, LinkId::CONTROL, kind), Operation::Attributes(place, work))
                 }
                 Err(error) => self.fail(id, &error, out),
             };
         }
-        let index = from_wire(m.fhandle);
-        let Some(file) = self.file(index).cloned() else { return self.not_open(id, "fattr", out) };
-        self.begin(index);
-        let kind = CallKind::Attributes { file: Some(index), subcode: m.subcode, values };
-        Todo::FileCall(self.call(id, LinkId::CONTROL, kind), file, FileOperation::Attributes(work))
+        let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "fattr", out) };
+        let file = file.clone();
+        let kind = CallKind::Attributes { on_file: true, subcode: m.subcode, values };
+        let access = access_of_attributes(&work);
+        self.start_on_file(id, kind, (index, access), (file, FileOperation::Attributes(work)))
     }
 }

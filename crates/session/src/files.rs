@@ -1,9 +1,10 @@
 //! The table of open files of a session.
 //!
-//! Handles are indices, the lowest free one first, as clients are used to. A file whose close was asked for takes no new
-//! operation; the close itself starts when those in flight have ended, so that nothing overtakes it.
+//! Handles are indices, the lowest free one first, as clients are used to. A file whose close was requested takes no new
+//! operation; the close itself is a barrier among the operations on the file.
 
-use crate::step::{BadPage, CallId, FileIndex};
+use crate::step::{BadPage, FileIndex};
+use base::Descriptor;
 use std::sync::Arc;
 use vfs::OpenFile;
 use wire::xroot::header::FileHandle;
@@ -12,14 +13,16 @@ use wire::xroot::limits::FILE_BAD_PAGES_MAX;
 /// An open file.
 pub(crate) struct Handle {
     pub(crate) file: Arc<dyn OpenFile>,
-    /// Operations in flight.
-    pub(crate) busy: u32,
-    /// The close that waits for them.
-    pub(crate) closing: Option<Closing>,
+    /// It takes no new operation.
+    pub(crate) closing: bool,
+    /// The client has gone and something that it asked for before a close was not done.
+    pub(crate) incomplete: bool,
     /// Pages that came with a wrong checksum and were not repeated yet.
     pub(crate) bad_pages: Vec<BadPage>,
     /// Further ones, past the limit: they can only be written anew, and the close fails.
     pub(crate) unlisted: usize,
+    /// Returns when the file is closed.
+    _descriptor: Descriptor,
 }
 
 impl Handle {
@@ -41,17 +44,6 @@ impl Handle {
     }
 }
 
-/// Why a file is closed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Closing {
-    /// The client asked.
-    Asked(CallId),
-    /// The client is gone.
-    Lost,
-    /// The close is under way.
-    Started,
-}
-
 /// All open files of a session.
 #[derive(Default)]
 pub(crate) struct Files {
@@ -65,8 +57,15 @@ impl Files {
     }
 
     /// Puts a file into the lowest free slot.
-    pub(crate) fn insert(&mut self, file: Arc<dyn OpenFile>) -> FileIndex {
-        let handle = Handle { file, busy: 0, closing: None, bad_pages: Vec::new(), unlisted: 0 };
+    pub(crate) fn insert(&mut self, file: Arc<dyn OpenFile>, descriptor: Descriptor) -> FileIndex {
+        let handle = Handle {
+            file,
+            closing: false,
+            incomplete: false,
+            bad_pages: Vec::new(),
+            unlisted: 0,
+            _descriptor: descriptor,
+        };
         let free = self.slots.iter().position(Option::is_none).unwrap_or(self.slots.len());
         match self.slots.get_mut(free) {
             Some(slot) => *slot = Some(handle),
@@ -78,10 +77,15 @@ impl Files {
 
     /// A file that takes operations.
     pub(crate) fn get(&self, index: FileIndex) -> Option<&Handle> {
-        self.slots.get(index.0 as usize)?.as_ref().filter(|handle| handle.closing.is_none())
+        self.known(index).filter(|handle| !handle.closing)
     }
 
     /// A file, also one that is being closed.
+    pub(crate) fn known(&self, index: FileIndex) -> Option<&Handle> {
+        self.slots.get(index.0 as usize)?.as_ref()
+    }
+
+    /// The same, to change it.
     pub(crate) fn any(&mut self, index: FileIndex) -> Option<&mut Handle> {
         self.slots.get_mut(index.0 as usize)?.as_mut()
     }

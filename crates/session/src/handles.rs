@@ -1,7 +1,8 @@
 //! Requests on an open file.
 
-use crate::files::{Closing, from_wire};
-use crate::machine::{CallKind, Outlets, Session};
+use crate::files::from_wire;
+use crate::machine::{Call, CallKind, Outlets, Session};
+use crate::sequencer::{Access, Touches};
 use crate::step::{
     BadPage, CallId, Destination, Extent, FileIndex, LinkId, ReadElement, ReadTask, ReadVectorTask, Receive,
     Received, Todo,
@@ -22,7 +23,7 @@ use wire::xroot::request::{
 };
 
 impl Session {
-    fn open_file(&self, handle: FileHandle) -> Option<(FileIndex, &Arc<dyn OpenFile>)> {
+    pub(crate) fn open_file(&self, handle: FileHandle) -> Option<(FileIndex, &Arc<dyn OpenFile>)> {
         let index = from_wire(handle);
         self.handle(index).map(|found| (index, &found.file))
     }
@@ -47,28 +48,12 @@ impl Session {
         id: StreamId,
         handle: FileHandle,
         request: &str,
-        operation: FileOperation,
+        (access, operation): (Access, FileOperation),
         out: &mut dyn Outlets,
     ) -> Todo {
         let Some((index, file)) = self.open_file(handle) else { return self.not_open(id, request, out) };
         let file = file.clone();
-        self.begin(index);
-        let call = self.call(id, LinkId::CONTROL, CallKind::OnFile(index));
-        Todo::FileCall(call, file, operation)
-    }
-
-    pub(crate) fn close(&mut self, id: StreamId, handle: FileHandle, out: &mut dyn Outlets) -> Todo {
-        let Some((index, _)) = self.open_file(handle) else { return self.not_open(id, "close", out) };
-        let call = self.call(id, LinkId::CONTROL, CallKind::Close(index));
-        if let Some(found) = self.any_handle(index) {
-            found.closing = Some(Closing::Asked(call));
-            if found.busy == 0 {
-                self.start_close(index);
-            } else {
-                found.file.interrupt();
-            }
-        }
-        Todo::Nothing
+        self.start_on_file(id, CallKind::OnFile, (index, access), (file, operation))
     }
 
     pub(crate) fn read(&mut self, id: StreamId, m: &Read<'_>, out: &mut dyn Outlets) -> Todo {
@@ -81,19 +66,18 @@ impl Session {
         let Ok(length) = usize::try_from(m.rlen) else {
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is negative", out);
         };
-        let Ok(offset) = u64::try_from(m.offset) else {
-            let text = format!("Unable to read {}; invalid argument", file.path());
+        let Some(offset) = offset_of(m.offset, length) else {
+            let text = format!("Unable to read {}; invalid argument", file.path().text());
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
         };
-        let task = ReadTask { streamid: id, link: LinkId(path), file: index, offset, length, paged: false };
-        if hints.is_empty() {
-            return Todo::Read(task);
-        }
+        let (link, paged, sequence) = (LinkId(path), false, None);
+        let task = ReadTask { streamid: id, link, file: index, offset, length, paged, sequence };
         let hints = hints.iter().take(READV_SEGMENTS_MAX).filter_map(|hint| {
             let (_, file) = self.open_file(hint.fhandle)?;
             Some((file.clone(), u64::try_from(hint.offset).ok()?, u64::try_from(hint.length).ok()?))
         });
-        Todo::ReadWithHints(task, hints.collect())
+        let hints = hints.collect();
+        self.submit_read(task, hints)
     }
 
     pub(crate) fn page_read(&mut self, id: StreamId, m: &Pgread, out: &mut dyn Outlets) -> Todo {
@@ -101,16 +85,19 @@ impl Session {
         if path != 0 && !self.is_path(path) {
             return self.bad_path(id, out);
         }
-        let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "pgread", out) };
+        // The length comes first, also where the handle is not open.
         let length = usize::try_from(m.rlen).unwrap_or(0);
         if length == 0 {
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is invalid", out);
         }
+        let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "pgread", out) };
         let Ok(offset) = u64::try_from(m.offset) else {
-            let text = format!("Unable to pgread {}; invalid argument", file.path());
+            let text = format!("Unable to read {}; invalid argument", file.path().text());
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
         };
-        Todo::Read(ReadTask { streamid: id, link: LinkId(path), file: index, offset, length, paged: true })
+        let (link, paged, sequence) = (LinkId(path), true, None);
+        let task = ReadTask { streamid: id, link, file: index, offset, length, paged, sequence };
+        self.submit_read(task, Vec::new())
     }
 
     pub(crate) fn read_vector(&mut self, id: StreamId, m: &Readv<'_>, out: &mut dyn Outlets) -> Todo {
@@ -141,12 +128,12 @@ impl Session {
             };
             let (Ok(offset), Ok(length)) = (u64::try_from(segment.offset), usize::try_from(segment.length))
             else {
-                let text = format!("Unable to readv {}; invalid argument", open.path());
+                let text = format!("Unable to readv {}; invalid argument", open.path().text());
                 return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
             };
             elements.push(ReadElement { file, offset, length });
         }
-        Todo::ReadVector(ReadVectorTask { streamid: id, elements })
+        self.submit_vector_read(ReadVectorTask { streamid: id, elements, sequence: None })
     }
 
     pub(crate) fn write(&mut self, id: StreamId, m: &Write, checkpoint: bool, out: &mut dyn Outlets) -> Todo {
@@ -160,13 +147,19 @@ impl Session {
             return self.discard(id, link, length, error);
         };
         let file = file.clone();
-        let Ok(offset) = u64::try_from(m.offset) else {
-            let text = format!("Unable to write {}; invalid argument", file.path());
+        let Some(offset) = offset_of(m.offset, length) else {
+            let text = format!("Unable to write {}; invalid argument", file.path().text());
             return self.discard(id, link, length, Error::new(ErrorKind::ArgInvalid, text));
         };
-        self.begin(index);
-        let call = self.call(id, link, CallKind::Write(index));
-        Todo::Receive(Receive { call, link, length, into: Destination::File { file, offset }, checkpoint })
+        let call = self.call(id, link, CallKind::Write);
+        let held = self.submit_write(call, Touches::one(index, Access::write(offset, length as u64)));
+        let into = Destination::File { file, offset };
+        Todo::Receive(Receive { call, link, length, into, checkpoint, held })
+    }
+
+    /// Registers a write whose data is announced. `true` if it has to wait for its turn.
+    fn submit_write(&mut self, call: CallId, touches: Touches) -> bool {
+        matches!(self.submit(Some(call), touches, Todo::Proceed(call)), Todo::Nothing)
     }
 
     pub(crate) fn page_write(
@@ -194,7 +187,7 @@ impl Session {
         };
         let file = file.clone();
         let Ok(offset) = u64::try_from(m.offset) else {
-            let text = format!("Unable to pgwrite {}; invalid argument", file.path());
+            let text = format!("Unable to pgwrite {}; invalid argument", file.path().text());
             return refuse(self, ErrorKind::ArgInvalid, text);
         };
         let Some((pages, data)) = page_layout(offset, length) else {
@@ -205,7 +198,6 @@ impl Session {
             let text = "pgwrite retry of more than one page not allowed".to_owned();
             return refuse(self, ErrorKind::ArgInvalid, text);
         }
-        self.begin(index);
         let kind = CallKind::PageWrite {
             file: index,
             offset,
@@ -213,7 +205,9 @@ impl Session {
             retry,
         };
         let call = self.call(id, link, kind);
-        Todo::Receive(Receive { call, link, length, into: Destination::Pages { file, offset }, checkpoint })
+        let held = self.submit_write(call, Touches::one(index, Access::write(offset, data as u64)));
+        let into = Destination::Pages { file, offset };
+        Todo::Receive(Receive { call, link, length, into, checkpoint, held })
     }
 
     pub(crate) fn vector_write(
@@ -236,23 +230,25 @@ impl Session {
         }
         let mut extents = Vec::new();
         let mut files: Vec<FileIndex> = Vec::new();
+        let mut touched = Vec::new();
         let mut total = 0usize;
         for segment in m.segments.iter() {
             let Ok(length) = usize::try_from(segment.length) else {
                 return wrong(self, ErrorCode::ARG_INVALID, "Writev length is negative");
             };
+            if length == 0 {
+                continue;
+            }
             let Some((index, file)) = self.open_file(segment.fhandle) else {
                 return wrong(self, ErrorCode::FILE_NOT_OPEN, "writev does not refer to an open file");
             };
             let Ok(offset) = u64::try_from(segment.offset) else {
-                let text = format!("Unable to writev {}; invalid argument", file.path());
+                let text = format!("Unable to writev {}; invalid argument", file.path().text());
                 return wrong(self, ErrorCode::ARG_INVALID, &text);
             };
-            if length == 0 {
-                continue;
-            }
             total = total.saturating_add(length);
             extents.push(Extent { file: file.clone(), offset, length });
+            touched.push((index, Access::write(offset, length as u64)));
             if !files.contains(&index) {
                 files.push(index);
             }
@@ -262,13 +258,11 @@ impl Session {
             let error = Error::new(ErrorKind::Unsupported, text);
             return self.discard(id, LinkId::CONTROL, total, error);
         }
-        for &index in &files {
-            self.begin(index);
-        }
         let sync = m.options.contains(WritevOptions::DO_SYNC);
         let call = self.call(id, LinkId::CONTROL, CallKind::VectorWrite { files, sync });
+        let held = self.submit_write(call, Touches::many(touched));
         let into = Destination::Vector(extents);
-        Todo::Receive(Receive { call, link: LinkId::CONTROL, length: total, into, checkpoint })
+        Todo::Receive(Receive { call, link: LinkId::CONTROL, length: total, into, checkpoint, held })
     }
 
     pub(crate) fn truncate(
@@ -281,17 +275,18 @@ impl Session {
         if m.path.is_empty() {
             let Some((_, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "trunc", out) };
             let Ok(size) = u64::try_from(m.offset) else {
-                let text = format!("Unable to truncate {}; invalid argument", file.path());
+                let text = format!("Unable to truncate {}; invalid argument", file.path().text());
                 return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
             };
-            return self.on_file(id, m.fhandle, "trunc", FileOperation::Truncate { size, checkpoint }, out);
+            let operation = FileOperation::Truncate { size, checkpoint };
+            return self.on_file(id, m.fhandle, "trunc", (Access::Barrier, operation), out);
         }
         let place = match target(m.path, Verb::TRUNCATE) {
             Ok(place) => place,
             Err(error) => return self.fail(id, &error, out),
         };
         let Ok(size) = u64::try_from(m.offset) else {
-            let text = format!("Unable to trunc {}; invalid argument", place.path);
+            let text = format!("Unable to trunc {}; invalid argument", place.path.text());
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
         };
         let call = self.call(id, LinkId::CONTROL, CallKind::Plain);
@@ -305,7 +300,7 @@ impl Session {
                 let text = "Required argument not present";
                 return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
             }
-            return self.on_file(id, m.fhandle, "stat", FileOperation::Stat, out);
+            return self.on_file(id, m.fhandle, "stat", (Access::READ_ALL, FileOperation::Stat), out);
         }
         match target(m.path, Verb::STAT) {
             Ok(place) => {
@@ -329,7 +324,7 @@ impl Session {
             return refuse(self, ErrorCode::FILE_NOT_OPEN, "clone does not refer to an open dest file");
         };
         let file = file.clone();
-        let mut used = vec![index];
+        let mut touched = vec![(index, Access::Barrier)];
         let mut ranges = Vec::with_capacity(m.items.len());
         for item in m.items.iter() {
             let Some((source_index, source)) = self.open_file(item.src_fhandle) else {
@@ -341,15 +336,11 @@ impl Session {
                 length: item.src_length,
                 offset: item.dst_offset,
             });
-            if !used.contains(&source_index) {
-                used.push(source_index);
-            }
+            touched.push((source_index, Access::READ_ALL));
         }
-        for &index in &used {
-            self.begin(index);
-        }
-        let call = self.call(id, LinkId::CONTROL, CallKind::Clone(used));
-        Todo::FileCall(call, file, FileOperation::CloneFrom(ranges))
+        let call = self.call(id, LinkId::CONTROL, CallKind::OnFile);
+        let todo = Todo::FileCall(call, file, FileOperation::CloneFrom(ranges));
+        self.submit(Some(call), Touches::many(touched), todo)
     }
 
     pub(crate) fn checkpoint(
@@ -383,7 +374,8 @@ impl Session {
                 return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, text, out);
             }
         };
-        self.on_file(id, m.fhandle, "chkpoint", FileOperation::Checkpoint(work), out)
+        let access = if work == CheckpointWork::Query { Access::READ_ALL } else { Access::Barrier };
+        self.on_file(id, m.fhandle, "chkpoint", (access, FileOperation::Checkpoint(work)), out)
     }
 
     /// A request under a checkpoint.
@@ -417,33 +409,30 @@ impl Session {
     /// All data of an announcement has come, and what was to be done with it is done.
     pub fn received(&mut self, id: CallId, received: Received, out: &mut dyn Outlets) -> Todo {
         let Some(call) = self.finish_call(id) else { return Todo::Nothing };
-        match call.kind {
+        if received.error.is_some() && self.is_ending() {
+            self.mark_incomplete(call.sequence);
+        }
+        let sequence = call.sequence;
+        let todo = match call.kind {
             CallKind::Refused(error) => {
                 self.refuse(call.streamid, call.link, crate::wire_code(error.kind), &error.text, out)
             }
-            CallKind::Passed => Todo::Nothing,
-            CallKind::Write(index) => {
-                self.ended(index);
-                self.written(call.streamid, call.link, received.error, out)
-            }
+            CallKind::Write => self.written(call.streamid, call.link, received.error, out),
             CallKind::PageWrite { file, offset, length, retry } => {
                 let request =
                     PageRequest { streamid: call.streamid, link: call.link, file, offset, length, retry };
-                let todo = self.pages_written(&request, received, out);
-                self.ended(file);
-                todo
+                self.pages_written(&request, received, out)
             }
-            CallKind::VectorWrite { files, sync } => {
+            CallKind::VectorWrite { ref files, sync } => {
                 if sync && received.error.is_none() && !files.is_empty() {
-                    return self.sync_next(call.streamid, files, false);
-                }
-                for index in files {
-                    self.ended(index);
+                    return self.sync_next(&call, files.clone());
                 }
                 self.written(call.streamid, call.link, received.error, out)
             }
             _ => Todo::Nothing,
-        }
+        };
+        self.ended(sequence);
+        todo
     }
 
     fn written(&mut self, id: StreamId, link: LinkId, error: Option<Error>, out: &mut dyn Outlets) -> Todo {
@@ -457,11 +446,12 @@ impl Session {
     }
 
     /// Brings the last of these files to stable storage; the others follow with its answer.
-    pub(crate) fn sync_next(&mut self, id: StreamId, files: Vec<FileIndex>, told_later: bool) -> Todo {
-        let file = files.last().and_then(|&index| self.any_handle(index)).map(|handle| handle.file.clone());
-        let call = self.call(id, LinkId::CONTROL, CallKind::VectorWrite { files, sync: true });
+    pub(crate) fn sync_next(&mut self, write: &Call, files: Vec<FileIndex>) -> Todo {
+        let file = files.last().and_then(|&index| self.file(index)).cloned();
+        let call = self.call(write.streamid, LinkId::CONTROL, CallKind::VectorWrite { files, sync: true });
         if let Some(next) = self.call_mut(call) {
-            next.told_later = told_later;
+            next.told_later = write.told_later;
+            next.sequence = write.sequence;
         }
         match file {
             Some(file) => Todo::FileCall(call, file, FileOperation::Sync),
@@ -502,6 +492,11 @@ struct PageRequest {
     offset: u64,
     length: u32,
     retry: bool,
+}
+
+/// The offset of a transfer of `length` bytes; `None` if it is negative. The offset of an empty transfer is not checked.
+fn offset_of(offset: i64, length: usize) -> Option<u64> {
+    u64::try_from(offset).ok().or((length == 0).then_some(0))
 }
 
 /// Pages and bytes of data in `length` bytes of pages with checksums from `offset` on; `None` when the last page would

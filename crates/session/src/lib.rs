@@ -16,6 +16,8 @@
 //! | `greeting` | handshake, kXR_protocol, kXR_login, kXR_bind, kXR_endsess |
 //! | `paths` | requests that name a path |
 //! | `handles` | requests on an open file |
+//! | `sequencer` | the order of operations on open files: what may start, what must wait |
+//! | `ordering` | how requests, closes and the end of the session use it |
 //! | `attributes` | kXR_fattr |
 //! | `query` | kXR_query and kXR_set |
 //! | `answers` | answers of the file system, as replies |
@@ -29,9 +31,11 @@ mod files;
 mod greeting;
 mod handles;
 mod machine;
+mod ordering;
 mod paths;
 mod query;
 mod replies;
+mod sequencer;
 mod settings;
 mod signing;
 mod slots;
@@ -40,6 +44,7 @@ mod target;
 
 pub use error::wire_code;
 pub use machine::{Outlets, Session};
+pub use sequencer::SequenceId;
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing,
 };

@@ -1,12 +1,14 @@
 //! The session: stages, framing, and the life of calls and files.
 
-use crate::files::{Closing, Files, Handle};
+use crate::files::{Files, Handle};
+use crate::ordering::Waiting;
 use crate::replies;
+use crate::sequencer::{Access, SequenceId, Sequencer};
 use crate::settings::{CALLS_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings};
 use crate::signing::Verifier;
 use crate::slots::Slots;
 use crate::step::{CallId, Destination, FileIndex, LinkId, Receive, Step, Todo};
-use base::{Error, ErrorKind, Identity, Told};
+use base::{Charge, Descriptor, Error, ErrorKind, Identity, Told};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Caller, FileOperation, OpenFile};
@@ -41,7 +43,13 @@ pub(crate) struct Call {
     pub(crate) link: LinkId,
     /// The client was told that the answer comes by kXR_attn.
     pub(crate) told_later: bool,
+    /// Its place among the operations on open files, if it is one.
+    pub(crate) sequence: Option<SequenceId>,
     pub(crate) kind: CallKind,
+    /// For what the request and its reply take until it is answered.
+    pub(crate) charge: Charge,
+    /// For the file that it opens.
+    pub(crate) descriptor: Descriptor,
 }
 
 /// What a call was for: decides what its answer looks like.
@@ -49,7 +57,7 @@ pub(crate) enum CallKind {
     /// Answered by the value alone.
     Plain,
     /// An operation on a file that is answered by the value alone.
-    OnFile(FileIndex),
+    OnFile,
     /// kXR_open.
     Open { compress: bool, stat: bool },
     /// kXR_dirlist; `held` is what was not sent yet: the last entry, which ends differently if it is the very last.
@@ -57,17 +65,15 @@ pub(crate) enum CallKind {
     /// kXR_statx.
     Kinds,
     /// kXR_fattr.
-    Attributes { file: Option<FileIndex>, subcode: wire::xroot::codes::FattrSubcode, values: bool },
+    Attributes { on_file: bool, subcode: wire::xroot::codes::FattrSubcode, values: bool },
     /// kXR_close.
     Close(FileIndex),
     /// kXR_write.
-    Write(FileIndex),
+    Write,
     /// kXR_pgwrite.
     PageWrite { file: FileIndex, offset: u64, length: u32, retry: bool },
     /// kXR_writev; `sync` are files to bring to stable storage afterwards.
     VectorWrite { files: Vec<FileIndex>, sync: bool },
-    /// kXR_clone into the first of the files, with the others as sources.
-    Clone(Vec<FileIndex>),
     /// kXR_locate and the like: text that ends in a NUL.
     TextWithNul,
     /// A refused request whose data must pass first.
@@ -82,14 +88,13 @@ impl CallKind {
     /// Is it about an open file?
     pub(crate) fn is_on_file(&self) -> bool {
         match self {
-            Self::OnFile(_)
+            Self::OnFile
             | Self::Close(_)
-            | Self::Write(_)
+            | Self::Write
             | Self::PageWrite { .. }
             | Self::VectorWrite { .. }
-            | Self::Clone(_)
             | Self::Release(_) => true,
-            Self::Attributes { file, .. } => file.is_some(),
+            Self::Attributes { on_file, .. } => *on_file,
             Self::Plain
             | Self::Open { .. }
             | Self::List { .. }
@@ -104,22 +109,29 @@ impl CallKind {
 /// What a session has only while files are open or calls under way: most connections of a large server sleep, and pay for
 /// none of it.
 #[derive(Default)]
-struct Engaged {
-    files: Files,
-    calls: Slots<Call>,
+pub(crate) struct Engaged {
+    pub(crate) files: Files,
+    pub(crate) calls: Slots<Call>,
+    pub(crate) sequencer: Sequencer<Waiting>,
+    /// Reads that wait for their turn; they have no call.
+    pub(crate) reads_waiting: usize,
     ready: VecDeque<Todo>,
+    /// For the request that is being taken: the first call made for it owns this.
+    pub(crate) arriving: Charge,
+    /// Opens among the calls.
+    opening: usize,
 }
 
 impl Engaged {
     fn is_over(&self) -> bool {
-        self.files.len() == 0 && self.calls.is_empty() && self.ready.is_empty()
+        self.files.len() == 0 && self.calls.is_empty() && self.ready.is_empty() && self.sequencer.is_idle()
     }
 }
 
 /// One login session: the control connection and up to 15 bound ones.
 ///
-/// Getters say what it knows; `take`, `answered`, `received`, `read_ended` bring what happened; `bind`, `unbind` and `end`
-/// are commands of its driver; `next_todo` gives what is to be done.
+/// Getters return its state. The driver reports events by `take`, `answered`, `received`, `read_began` and `read_ended`, gives
+/// commands by `bind`, `unbind` and `end`, and takes the next task from `next_todo`.
 pub struct Session {
     pub(crate) id: SessionId,
     pub(crate) settings: Arc<Settings>,
@@ -187,13 +199,21 @@ impl Session {
         }
     }
 
-    fn engage(&mut self) -> &mut Engaged {
+    pub(crate) fn engage(&mut self) -> &mut Engaged {
         self.engaged.get_or_insert_default()
     }
 
-    /// Requests without an answer yet, reads of the driver aside.
+    pub(crate) fn engaged(&self) -> Option<&Engaged> {
+        self.engaged.as_deref()
+    }
+
+    pub(crate) fn engaged_mut(&mut self) -> Option<&mut Engaged> {
+        self.engaged.as_deref_mut()
+    }
+
+    /// Requests without an answer yet, reads that the driver has begun aside.
     pub fn calls_in_flight(&self) -> usize {
-        self.engaged.as_ref().map_or(0, |engaged| engaged.calls.len())
+        self.engaged().map_or(0, |engaged| engaged.calls.len() + engaged.reads_waiting)
     }
 
     /// Files that are open.
@@ -221,9 +241,9 @@ impl Session {
         self.calls_in_flight() < CALLS_MAX
     }
 
-    /// An open file of the session.
+    /// A file of the session. For a read that the driver was given also one whose close waits for that read.
     pub fn file(&self, index: FileIndex) -> Option<&Arc<dyn OpenFile>> {
-        self.handle(index).map(|handle| &handle.file)
+        self.engaged()?.files.known(index).map(|handle| &handle.file)
     }
 
     /// Path ids that are bound.
@@ -236,8 +256,25 @@ impl Session {
         self.engaged.as_mut()?.ready.pop_front()
     }
 
-    /// Takes one request from the front of what the control link has brought.
-    pub fn take(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
+    /// Takes one request from the front of what the control link has brought. The charge is for all that it may take; it
+    /// returns when the request is answered.
+    pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Step {
+        if charge.bytes() > 0 {
+            self.engage().arriving = charge;
+        }
+        let step = self.take_request(input, out);
+        if let Some(engaged) = &mut self.engaged {
+            engaged.arriving = Charge::NONE;
+        }
+        step
+    }
+
+    /// What an unanswered request holds, for the driver to adapt.
+    pub fn charge_mut(&mut self, id: CallId) -> Option<&mut Charge> {
+        self.call_mut(id).map(|call| &mut call.charge)
+    }
+
+    fn take_request(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
         match self.stage {
             Stage::Handshake => return self.take_handshake(input, out),
             // What still comes means nothing any more.
@@ -305,7 +342,7 @@ impl Session {
         self.unsign(header.code);
         let call = self.call(header.streamid, LinkId::CONTROL, CallKind::Passed);
         let into = Destination::Discard;
-        Todo::Receive(Receive { call, link: LinkId::CONTROL, length, into, checkpoint: false })
+        Todo::Receive(Receive { call, link: LinkId::CONTROL, length, into, checkpoint: false, held: false })
     }
 
     fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
@@ -386,7 +423,9 @@ impl Session {
             Request::Pgwrite(m) => self.page_write(id, &m, false, out),
             Request::Writev(m) => self.vector_write(id, &m, false, out),
             Request::Chkpoint(m) => self.checkpoint(id, &m, extra, out),
-            Request::Sync(m) => self.on_file(id, m.fhandle, "sync", FileOperation::Sync, out),
+            Request::Sync(m) => {
+                self.on_file(id, m.fhandle, "sync", (Access::READ_ALL, FileOperation::Sync), out)
+            }
             Request::Close(m) => self.close(id, m.fhandle, out),
             Request::Clone(m) => self.clone_ranges(id, &m, out),
             Request::Truncate(m) => self.truncate(id, &m, false, out),
@@ -429,7 +468,12 @@ impl Session {
 
     /// Registers a request that will be answered later.
     pub(crate) fn call(&mut self, streamid: StreamId, link: LinkId, kind: CallKind) -> CallId {
-        CallId(self.engage().calls.insert(Call { streamid, link, told_later: false, kind }))
+        let engaged = self.engage();
+        let charge = std::mem::take(&mut engaged.arriving);
+        engaged.opening += usize::from(matches!(kind, CallKind::Open { .. }));
+        let descriptor = Descriptor::NONE;
+        let call = Call { streamid, link, told_later: false, sequence: None, kind, charge, descriptor };
+        CallId(engaged.calls.insert(call))
     }
 
     pub(crate) fn call_mut(&mut self, id: CallId) -> Option<&mut Call> {
@@ -437,81 +481,31 @@ impl Session {
     }
 
     pub(crate) fn finish_call(&mut self, id: CallId) -> Option<Call> {
-        self.engaged.as_mut()?.calls.remove(id.0)
+        let engaged = self.engaged.as_mut()?;
+        let call = engaged.calls.remove(id.0)?;
+        engaged.opening -= usize::from(matches!(call.kind, CallKind::Open { .. }));
+        Some(call)
+    }
+
+    /// Takes a descriptor for a file that is to be opened.
+    pub(crate) fn take_descriptor(&self) -> Result<Descriptor, Error> {
+        let own = self.files_open() + self.engaged.as_ref().map_or(0, |engaged| engaged.opening);
+        let descriptor =
+            if own < self.settings.files_max { self.settings.descriptors.open(own) } else { None };
+        descriptor.ok_or_else(|| Error::new(ErrorKind::Overloaded, "too many open files in this session"))
     }
 
     pub(crate) fn push(&mut self, todo: Todo) {
-        self.engage().ready.push_back(todo);
+        if !matches!(todo, Todo::Nothing) {
+            self.engage().ready.push_back(todo);
+        }
     }
 
     /// Announces data that is to be thrown away before the error is told.
     pub(crate) fn discard(&mut self, streamid: StreamId, link: LinkId, length: usize, error: Error) -> Todo {
         let call = self.call(streamid, link, CallKind::Refused(error));
-        Todo::Receive(Receive { call, link, length, into: Destination::Discard, checkpoint: false })
-    }
-
-    /// An operation on the file began; a close will wait for it.
-    pub(crate) fn begin(&mut self, index: FileIndex) {
-        if let Some(handle) = self.any_handle(index) {
-            handle.busy += 1;
-        }
-    }
-
-    /// A read that was not done on the spot begins.
-    pub fn read_began(&mut self, index: FileIndex) {
-        self.begin(index);
-    }
-
-    /// It has ended.
-    pub fn read_ended(&mut self, index: FileIndex) {
-        self.ended(index);
-    }
-
-    /// An operation on the file ended: a waiting close may start.
-    pub(crate) fn ended(&mut self, index: FileIndex) {
-        let Some(handle) = self.any_handle(index) else { return };
-        handle.busy = handle.busy.saturating_sub(1);
-        if handle.busy == 0 && matches!(handle.closing, Some(Closing::Asked(_) | Closing::Lost)) {
-            self.start_close(index);
-        }
-    }
-
-    /// Starts the close that was asked for.
-    pub(crate) fn start_close(&mut self, index: FileIndex) {
-        let Some(handle) = self.any_handle(index) else { return };
-        let file = handle.file.clone();
-        let failed = handle.errors() > 0;
-        let todo = match handle.closing.replace(Closing::Started) {
-            Some(Closing::Asked(call)) => Todo::FileCall(call, file, FileOperation::Close { failed }),
-            Some(Closing::Lost) => {
-                let call = self.call(StreamId::default(), LinkId::CONTROL, CallKind::Release(index));
-                Todo::FileCall(call, file, FileOperation::Abandon)
-            }
-            Some(Closing::Started) | None => return,
-        };
-        self.push(todo);
-    }
-
-    /// The control link is gone, or the session is to go: takes no further request and releases every file as soon as
-    /// nothing uses it.
-    pub fn end(&mut self) {
-        if self.stage == Stage::Ending {
-            return;
-        }
-        self.stage = Stage::Ending;
-        self.caller.leave();
-        let open = self.engaged.as_ref().map_or_else(Vec::new, |engaged| engaged.files.indices());
-        for index in open {
-            let Some(handle) = self.any_handle(index) else { continue };
-            if handle.closing.is_none() {
-                handle.closing = Some(Closing::Lost);
-                if handle.busy == 0 {
-                    self.start_close(index);
-                } else {
-                    handle.file.interrupt();
-                }
-            }
-        }
+        let into = Destination::Discard;
+        Todo::Receive(Receive { call, link, length, into, checkpoint: false, held: false })
     }
 
     /// Gives the lowest free path id to a connection from `address`.
@@ -565,6 +559,7 @@ fn needs_argument(code: RequestCode) -> bool {
             | RequestCode::READV
             | RequestCode::PGREAD
             | RequestCode::WRITE
+            | RequestCode::WRITEV
             | RequestCode::PGWRITE
             | RequestCode::STAT
             | RequestCode::TRUNCATE

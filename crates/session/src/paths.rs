@@ -1,9 +1,11 @@
 //! Requests that name a path.
 
+use crate::files::from_wire;
 use crate::machine::{CallKind, Outlets, Session};
+use crate::sequencer::{Access, Touches};
 use crate::step::{LinkId, Todo};
 use crate::target::{Verb, target, targets};
-use base::{Error, ErrorKind};
+use base::{Descriptor, Error, ErrorKind};
 use std::sync::Arc;
 use vfs::{ListDetail, LocateOptions, OpenFile, OpenRequest, Operation, PrepareRequest};
 use wire::xroot::flags::{
@@ -38,9 +40,23 @@ impl Session {
         {
             return self.done(id, out);
         }
-        match operation {
-            Ok(operation) => Todo::Call(self.call(id, LinkId::CONTROL, kind), operation),
-            Err(error) => self.fail(id, &error, out),
+        let opens = matches!(operation, Ok(Operation::Open(..)));
+        let descriptor = if opens { self.take_descriptor() } else { Ok(Descriptor::NONE) };
+        let (operation, descriptor) = match operation.and_then(|operation| Ok((operation, descriptor?))) {
+            Ok(both) => both,
+            Err(error) => return self.fail(id, &error, out),
+        };
+        let call = self.call(id, LinkId::CONTROL, kind);
+        if let Some(call) = self.call_mut(call) {
+            call.descriptor = descriptor;
+        }
+        match request {
+            // The copy must contain every earlier write to the source.
+            Request::Open(m) if m.optiont.contains(OpenTemplateOptions::DUP) => {
+                let source = Touches::one(from_wire(m.fhtemplt), Access::READ_ALL);
+                self.submit(Some(call), source, Todo::Call(call, operation))
+            }
+            _ => Todo::Call(call, operation),
         }
     }
 
@@ -75,10 +91,8 @@ impl Session {
         let read = has(OpenOptions::READ);
         // To append says where to write, not that writing is wanted.
         let writes = has(OpenOptions::UPDT) || has(OpenOptions::WRTO);
+        let appends = creates && has(OpenOptions::APND);
         let (duplicate_of, same_file_system_as) = self.templates(m, creates)?;
-        if self.files_open() >= self.settings.files_max {
-            return Err(Error::new(ErrorKind::Overloaded, "too many open files in this session"));
-        }
         Ok(Operation::Open(
             place,
             Box::new(OpenRequest {
@@ -88,6 +102,7 @@ impl Session {
                 new: has(OpenOptions::NEW),
                 delete: has(OpenOptions::DELETE),
                 make_path: has(OpenOptions::MKPATH) || (has(OpenOptions::ASYNC) && creates),
+                counts_as_reader: creates && (read || !(writes || appends)),
                 force: has(OpenOptions::FORCE),
                 posc: has(OpenOptions::POSC),
                 stat: wants_stat(m),
@@ -124,7 +139,7 @@ impl Session {
         if dup && (!writes || m.options.contains(OpenOptions::READ)) {
             return Err(Error::new(ErrorKind::ArgInvalid, "cloned file is not being opened R/W"));
         }
-        let Some(handle) = self.handle(crate::files::from_wire(m.fhtemplt)) else {
+        let Some(handle) = self.handle(from_wire(m.fhtemplt)) else {
             return Err(Error::new(ErrorKind::FileNotOpen, "open does not refer to an open template file"));
         };
         let file = handle.file.clone();
@@ -148,12 +163,11 @@ impl Session {
         if self.has_no_prepare_left() {
             return Err(Error::new(ErrorKind::OverQuota, "Surpassed this connection's prepare limit."));
         }
-        let list = targets(m.paths, Verb::PREPARE)?;
-        if list.is_empty() {
+        let Some(list) = targets(m.paths, Verb::PREPARE)? else {
             return Err(Error::new(ErrorKind::ArgMissing, "No prepare paths specified"));
-        }
+        };
         let evict = m.optionx.contains(PrepareOptionsX::EVICT);
-        Ok(Operation::Prepare(PrepareRequest {
+        let request = PrepareRequest {
             // To evict clears the other options.
             stage: has(PrepareOptions::STAGE) && !evict,
             write: has(PrepareOptions::WMODE) && !evict,
@@ -162,8 +176,8 @@ impl Session {
             evict,
             notify_port: (has(PrepareOptions::NOTIFY) && m.port != 0).then_some(m.port),
             priority: m.prty.min(3),
-            targets: list,
-        }))
+        };
+        Ok(Operation::Prepare(request, list))
     }
 }
 
@@ -212,8 +226,6 @@ fn rename(m: &Mv<'_>) -> Result<Operation, Error> {
 
 fn kinds(m: &Statx<'_>) -> Result<Operation, Error> {
     let list = targets(m.paths, Verb::STAT)?;
-    if list.is_empty() {
-        return Err(Error::new(ErrorKind::ArgMissing, "Required argument not present"));
-    }
-    Ok(Operation::StatMany(list))
+    let missing = || Error::new(ErrorKind::ArgMissing, "Required argument not present");
+    Ok(Operation::StatMany(list.ok_or_else(missing)?))
 }

@@ -1,8 +1,8 @@
 //! kXR_query and kXR_set.
 
-use crate::files::from_wire;
 use crate::machine::{CallKind, Outlets, Session};
 use crate::replies;
+use crate::sequencer::Access;
 use crate::step::{LinkId, Todo};
 use crate::target::{Verb, target, targets};
 use base::{Error, ErrorKind};
@@ -49,44 +49,46 @@ impl Session {
     }
 
     fn query_handle(&mut self, id: StreamId, m: &Query<'_>, by_handle: bool, out: &mut dyn Outlets) -> Todo {
-        let index = from_wire(m.fhandle);
-        let Some(file) = self.file(index).cloned() else { return self.not_open(id, "query", out) };
+        if self.open_file(m.fhandle).is_none() {
+            return self.not_open(id, "query", out);
+        }
         if !by_handle {
             let text = "Required query argument not present";
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
         }
-        self.begin(index);
-        let call = self.call(id, LinkId::CONTROL, CallKind::OnFile(index));
+        // It may cancel what runs on the handle, so it waits for nothing.
         let operation = FileOperation::Query { code: m.infotype.0, argument: m.text().to_vec() };
-        Todo::FileCall(call, file, operation)
+        self.on_file(id, m.fhandle, "query", (Access::Unordered, operation), out)
     }
 
     /// One line for each key: its value, or the key itself where nothing is known.
     ///
     /// Keys are separated by blanks, and by line ends too: the command line client sends them so, and gains by it.
     fn configuration(&mut self, id: StreamId, keys: &[u8], out: &mut dyn Outlets) -> Todo {
-        let keys = String::from_utf8_lossy(keys);
-        let mut answer = String::new();
-        let words: Vec<&str> = keys.split_ascii_whitespace().collect();
-        if let ["xrootd" | "cmsd"] = words.as_slice() {
+        let mut words = keys.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).peekable();
+        let first = words.next();
+        if matches!(first, Some(b"xrootd" | b"cmsd")) && words.peek().is_none() {
             // The text of the configuration, which only goes over TLS.
             replies::ok(out.link(LinkId::CONTROL), id, b"\n\0");
             return Todo::Nothing;
         }
-        for key in words {
-            let value = self.settings.configuration.iter().find(|(known, _)| known == key);
-            answer.push_str(value.map_or(key, |(_, value)| value));
-            answer.push('\n');
+        let mut answer = Vec::new();
+        for key in first.into_iter().chain(words) {
+            let value = self.settings.configuration.iter().find(|(known, _)| known.as_bytes() == key);
+            let value = value.map_or(key, |(_, value)| value.as_bytes());
+            // There may be megabytes of keys, of which nothing will be told.
+            if answer.len() + value.len() >= CONFIG_ANSWER_BYTES_MAX {
+                let text = "too many query config arguments.";
+                return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_TOO_LONG, text, out);
+            }
+            answer.extend_from_slice(value);
+            answer.push(b'\n');
         }
         if answer.is_empty() {
             let text = "query config argument not specified.";
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
         }
-        if answer.len() > CONFIG_ANSWER_BYTES_MAX {
-            let text = "too many query config arguments.";
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_TOO_LONG, text, out);
-        }
-        replies::ok(out.link(LinkId::CONTROL), id, answer.as_bytes());
+        replies::ok(out.link(LinkId::CONTROL), id, &answer);
         Todo::Nothing
     }
 

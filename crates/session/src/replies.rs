@@ -2,7 +2,7 @@
 
 use crate::settings::Signing;
 use crate::step::BadPage;
-use vfs::{FileKind, Redirect, SpaceFigures, Stat};
+use vfs::{BriefStat, FileKind, Redirect, SpaceFigures, Stat};
 use wire::xroot::codes::{ErrorCode, Status};
 use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
 use wire::xroot::header::{ResponseHeader, StreamId};
@@ -69,6 +69,12 @@ pub(crate) fn stat_text(stat: &Stat) -> StatText<'_> {
             group: stat.group.as_bytes(),
         }),
     }
+}
+
+/// The flags that kXR_statx tells of.
+pub(crate) fn brief_flags(stat: BriefStat) -> StatFlags {
+    let kind = if stat.kind() == FileKind::Directory { StatFlags::IS_DIR } else { StatFlags::NONE };
+    if stat.is_offline() { kind.with(StatFlags::OFFLINE) } else { kind }
 }
 
 pub(crate) fn stat_flags(stat: &Stat) -> StatFlags {

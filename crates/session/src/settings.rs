@@ -1,6 +1,8 @@
 //! What a session is told about its server, once, at its start.
 
+use base::DescriptorBudget;
 use std::net::IpAddr;
+use std::sync::Arc;
 use wire::xroot::codes::SecurityLevel;
 use wire::xroot::flags::ServerFlags;
 
@@ -29,8 +31,10 @@ pub struct Settings {
     pub prepares_max: Option<usize>,
     /// Past that limit say that it was done, and do nothing, instead of an error.
     pub prepares_silent: bool,
-    /// Files per session.
+    /// Files per session, however many descriptors there are.
     pub files_max: usize,
+    /// Descriptors for connections and files of all sessions.
+    pub descriptors: Arc<DescriptorBudget>,
 }
 
 impl Default for Settings {
@@ -42,6 +46,7 @@ impl Default for Settings {
             prepares_max: None,
             prepares_silent: false,
             files_max: FILES_MAX,
+            descriptors: Arc::default(),
         }
     }
 }

@@ -38,6 +38,14 @@ impl<T> Slots<T> {
         u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
     }
 
+    pub(crate) fn get(&self, key: u32) -> Option<&T> {
+        self.slots.get(key as usize)?.as_ref()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
+        (0..).zip(&mut self.slots).filter_map(|(key, slot)| Some((key, slot.as_mut()?)))
+    }
+
     pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
         self.slots.get_mut(key as usize)?.as_mut()
     }

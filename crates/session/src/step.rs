@@ -4,6 +4,7 @@
 //! Bulk data stays outside: a read leaves as a file and a range, a write as an announcement of how many bytes of the link
 //! belong where.
 
+use crate::sequencer::SequenceId;
 use std::sync::Arc;
 use vfs::{FileOperation, OpenFile, Operation};
 use wire::xroot::header::{SessionId, StreamId};
@@ -47,7 +48,7 @@ pub enum Todo {
     Call(CallId, Operation),
     /// Start an operation on a file; its answer goes to [`crate::Session::answered`].
     FileCall(CallId, Arc<dyn OpenFile>, FileOperation),
-    /// Read and reply; the machine hears of it only if it is not done on the spot.
+    /// Read and reply. A read that is not done on the spot is registered by [`crate::Session::read_began`].
     Read(ReadTask),
     /// Read several ranges and reply.
     ReadVector(ReadVectorTask),
@@ -55,6 +56,8 @@ pub enum Todo {
     ReadWithHints(ReadTask, Vec<(Arc<dyn OpenFile>, u64, u64)>),
     /// The next bytes of a link are data.
     Receive(Receive),
+    /// The turn of a write that was [held](Receive::held) has come.
+    Proceed(CallId),
     /// This connection joins a session; the driver knows where that lives.
     Bind {
         /// For the reply.
@@ -93,6 +96,8 @@ pub struct ReadTask {
     pub length: usize,
     /// With page checksums, as `kXR_status` frames.
     pub paged: bool,
+    /// Set if it waited for its turn: [`crate::Session::read_ended`] must follow, even if it is done on the spot.
+    pub sequence: Option<SequenceId>,
 }
 
 /// A slot of the table of open files.
@@ -105,6 +110,8 @@ pub struct ReadVectorTask {
     pub streamid: StreamId,
     /// What to read, in the order of the reply.
     pub elements: Vec<ReadElement>,
+    /// As for [`ReadTask::sequence`].
+    pub sequence: Option<SequenceId>,
 }
 
 /// One range of a vector read.
@@ -130,6 +137,9 @@ pub struct Receive {
     pub into: Destination,
     /// Under the active checkpoint of the file.
     pub checkpoint: bool,
+    /// Set if earlier operations must end first. Until [`Todo::Proceed`] nothing is written, and at most one buffer of data is
+    /// taken from the link.
+    pub held: bool,
 }
 
 /// Where received data goes.

@@ -113,16 +113,14 @@ fn what_was_done_to_a_handle_is_not_asked_for_again() {
     // An old client cannot be told: it waits for its close, and is answered as ever.
     let mut bench = old();
     bench.open("/data/f", 0);
-    bench.ask(&Raw::new(CLOSE).stream(3));
-    let Some(Todo::FileCall(call, ..)) = bench.session.next_todo() else { panic!() };
+    let Some(Todo::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
     assert_eq!(tell(&mut bench, call, "").len(), 0);
     let reply = bench.reply_of(call, Answer::DONE);
     assert_eq!((reply.stream, reply.status), (3, OK));
     // One of today is told.
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
-    bench.ask(&Raw::new(CLOSE).stream(3));
-    let Some(Todo::FileCall(call, ..)) = bench.session.next_todo() else { panic!() };
+    let Some(Todo::FileCall(call, ..)) = bench.close(&Raw::new(CLOSE).stream(3)) else { panic!() };
     assert_eq!(tell(&mut bench, call, "")[0].status, WAITRESP);
     assert_eq!(bench.reply_of(call, Answer::DONE).embedded().status, OK);
 }

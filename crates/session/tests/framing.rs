@@ -59,7 +59,7 @@ fn run(bench: &mut Bench, pieces: &[&[u8]]) -> (Vec<u8>, Vec<String>) {
             if data_left > 0 || input.is_empty() || bench.session.is_ending() {
                 break;
             }
-            match bench.session.take(&input, &mut bench.out) {
+            match bench.session.take(&input, base::Charge::NONE, &mut bench.out) {
                 Step::More { bytes } => {
                     assert!(bytes > input.len(), "{bytes} bytes are wanted, {} are there", input.len());
                     break;
@@ -117,7 +117,7 @@ fn a_frame_cut_at_any_byte_waits_for_its_rest() {
 fn a_handshake_cut_at_any_byte_waits_for_its_rest() {
     for cut in 0..HANDSHAKE.len() {
         let mut bench = Bench::untouched(Settings::default());
-        let step = bench.session.take(&HANDSHAKE[..cut], &mut bench.out);
+        let step = bench.session.take(&HANDSHAKE[..cut], base::Charge::NONE, &mut bench.out);
         assert!(matches!(step, Step::More { bytes: 20 }), "cut at {cut}");
     }
 }
@@ -151,7 +151,7 @@ proptest! {
         let request = Raw::new(code).at(4, &body).dlen(dlen);
         let mut bench = bench_with_file();
         let bytes = [&request.bytes()[..], &fill].concat();
-        match bench.session.take(&bytes, &mut bench.out) {
+        match bench.session.take(&bytes, base::Charge::NONE, &mut bench.out) {
             Step::More { bytes: wanted } => {
                 prop_assert!(wanted > bytes.len());
                 prop_assert!(wanted <= 48 + 2 * 2 * 1024 * 1024);
@@ -204,7 +204,7 @@ fn nobody_unknown_gets_much_memory() {
     let request = login(5).dlen(16 * 1024 + 1);
     assert_eq!(bench.ended_by(&request), (3002, "Request argument is too long".to_owned()));
     let mut bench = Bench::greeted(Settings::default());
-    let step = bench.session.take(&login(5).dlen(16 * 1024).bytes(), &mut bench.out);
+    let step = bench.session.take(&login(5).dlen(16 * 1024).bytes(), base::Charge::NONE, &mut bench.out);
     assert!(matches!(step, Step::More { bytes } if bytes == 24 + 16 * 1024));
 }
 
@@ -234,7 +234,7 @@ fn an_argument_that_is_missing_is_asked_for() {
     let refusal = (3001, "Required argument not present".to_owned());
     let wanting = [
         AUTH, CHMOD, DIRLIST, GPFILE, LOGIN, MKDIR, MV, OPEN, RM, RMDIR, SET, FATTR, PREPARE, STATX, BIND,
-        LOCATE, WRITEV,
+        LOCATE,
     ];
     for code in wanting {
         // A bind has none to give, and is refused the same way once somebody is logged in.

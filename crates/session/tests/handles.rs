@@ -56,6 +56,7 @@ fn a_read_is_handed_on_with_what_it_asks_for() {
         offset: 5,
         length: 100,
         paged: false,
+        sequence: None,
     };
     assert_eq!(task, wanted);
     assert_eq!(read_task(&mut bench, &read(1, 5, 100).stream(77).payload(&[0; 8])), wanted);
@@ -81,10 +82,22 @@ fn reads_of_impossible_ranges_are_refused() {
     for offset in [-1, i64::MIN] {
         let text = |verb: &str| (3000, format!("Unable to {verb} /data/f; invalid argument"));
         assert_eq!(bench.refused(&read(0, offset, 1)), text("read"));
-        assert_eq!(bench.refused(&pgread(0, offset, 1)), text("pgread"));
+        assert_eq!(bench.refused(&pgread(0, offset, 1)), text("read"));
         assert_eq!(bench.refused(&Raw::new(READV).payload(&segment(0, 1, offset))), text("readv"));
         assert_eq!(bench.refused(&Raw::new(TRUNCATE).i64(8, offset)), text("truncate"));
     }
+}
+
+#[test]
+fn what_is_wrong_with_a_read_is_looked_for_in_the_order_of_the_reference_server() {
+    let mut bench = Bench::new();
+    bench.open("/data/f", 0);
+    // A length of zero before the handle for pages, after it for other reads, and before the offset.
+    assert_eq!(bench.refused(&pgread(9, -1, 0)), (3000, "Read length is invalid".to_owned()));
+    assert_eq!(bench.refused(&pgread(9, -1, 1)).0, 3004);
+    assert_eq!(bench.refused(&read(9, -1, 0)).0, 3004);
+    let task = read_task(&mut bench, &read(0, -1, 0));
+    assert_eq!((task.offset, task.length), (0, 0));
 }
 
 #[test]
@@ -224,8 +237,7 @@ fn handles_are_given_lowest_first() {
 
 /// Asks for a close, which may start at once.
 fn close(bench: &mut Bench, handle: u32) -> session::CallId {
-    assert!(matches!(bench.ask(&Raw::new(CLOSE).handle(handle)), Todo::Nothing));
-    match bench.session.next_todo() {
+    match bench.close(&Raw::new(CLOSE).handle(handle)) {
         Some(Todo::FileCall(call, _, FileOperation::Close { failed: false })) => call,
         other => panic!("{:?}", other.as_ref().map(name)),
     }
@@ -237,7 +249,7 @@ fn a_close_waits_for_what_is_in_flight_and_nothing_new_starts() {
     bench.open("/data/f", 0);
     let (sync, _) = bench.file_operation(&Raw::new(SYNC).stream(2));
     let task = read_task(&mut bench, &read(0, 0, 1 << 20));
-    bench.session.read_began(task.file);
+    let reading = bench.session.read_began(&task);
     assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), Todo::Nothing));
     assert!(bench.session.next_todo().is_none());
     bench.is_silent();
@@ -248,7 +260,7 @@ fn a_close_waits_for_what_is_in_flight_and_nothing_new_starts() {
     bench.open("/data/g", 1);
     bench.reply_of(sync, Answer::DONE);
     assert!(bench.session.next_todo().is_none());
-    bench.session.read_ended(task.file);
+    bench.session.read_ended(reading);
     let Some(Todo::FileCall(call, _, FileOperation::Close { .. })) = bench.session.next_todo() else {
         panic!()
     };
@@ -364,7 +376,7 @@ fn a_file_hears_of_a_close_that_has_to_wait_for_its_operations() {
             bench.session.end();
         } else {
             assert!(matches!(bench.ask(&Raw::new(CLOSE).handle(0)), Todo::Nothing));
-            assert!(matches!(bench.ask(&Raw::new(CLOSE).handle(1)), Todo::Nothing));
+            assert!(bench.close(&Raw::new(CLOSE).handle(1)).is_some());
         }
         assert!(busy.was_interrupted() && !idle.was_interrupted());
         let closes = |bench: &mut Bench| {

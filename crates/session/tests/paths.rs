@@ -8,7 +8,8 @@ use base::ErrorKind;
 use session::{Settings, Todo};
 use support::*;
 use vfs::{
-    Answer, FileOperation, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest, Redirect, Value,
+    Answer, BriefStat, FileOperation, LocateOptions, OpenRequest, Opened, Operation, PrepareRequest,
+    Redirect, TargetList, Value,
 };
 
 fn opening(bench: &mut Bench, options: u16) -> OpenRequest {
@@ -24,6 +25,7 @@ fn set_in(request: &OpenRequest) -> Vec<&'static str> {
         ("new", request.new),
         ("delete", request.delete),
         ("make_path", request.make_path),
+        ("counts_as_reader", request.counts_as_reader),
         ("force", request.force),
         ("posc", request.posc),
         ("stat", request.stat),
@@ -40,12 +42,12 @@ fn set_in(request: &OpenRequest) -> Vec<&'static str> {
 
 #[test]
 fn each_option_of_open_means_one_thing() {
-    let cases: [(u16, &[&str]); 27] = [
+    let cases: [(u16, &[&str]); 32] = [
         (0x0000, &[]),
         (0x0001, &[]),
-        (0x0002, &["write", "delete"]),
+        (0x0002, &["write", "delete", "counts_as_reader"]),
         (0x0004, &["force"]),
-        (0x0008, &["write", "new"]),
+        (0x0008, &["write", "new", "counts_as_reader"]),
         (0x0010, &["read"]),
         (0x0020, &["write"]),
         (0x0040, &[]),
@@ -61,8 +63,13 @@ fn each_option_of_open_means_one_thing() {
         // Reading wins over writing of every kind, but what creates may write.
         (0x0030, &["read"]),
         (0x8010, &["read"]),
-        (0x0012, &["read", "write", "delete"]),
-        (0x0018, &["read", "new"]),
+        (0x0012, &["read", "write", "delete", "counts_as_reader"]),
+        (0x0018, &["read", "new", "counts_as_reader"]),
+        (0x0038, &["read", "new", "counts_as_reader"]),
+        (0x0022, &["write", "delete"]),
+        (0x8008, &["write", "new"]),
+        (0x0208, &["write", "append", "new"]),
+        (0x0218, &["read", "append", "new", "counts_as_reader"]),
         // What clients send: first read, upload by force, new, with parents, update, append.
         (0x0450, &["read", "stat"]),
         (0x0462, &["write", "delete", "make_path", "stat"]),
@@ -75,7 +82,7 @@ fn each_option_of_open_means_one_thing() {
         assert_eq!(set_in(&opening(&mut Bench::new(), options)), wanted, "{options:#06x}");
     }
     let all = set_in(&opening(&mut Bench::new(), 0xffff));
-    assert_eq!(all.len(), 13, "{all:?}");
+    assert_eq!(all.len(), 14, "{all:?}");
 }
 
 #[test]
@@ -216,9 +223,7 @@ fn a_nul_ends_a_path() {
             | Operation::QueryAttributes(target)
             | Operation::QuerySpace(target)
             | Operation::Locate(Some(target), _) => path_of(&target),
-            Operation::StatMany(targets) | Operation::Prepare(PrepareRequest { targets, .. }) => {
-                path_of(&targets[0])
-            }
+            Operation::StatMany(targets) | Operation::Prepare(_, targets) => path_of(targets.first()),
             _ => panic!("{verb}"),
         };
         assert_eq!(path, "/data/f", "{verb}");
@@ -314,18 +319,24 @@ fn kinds_of_many_paths_are_one_byte_each() {
     let mut bench = Bench::new();
     let (call, operation) = bench.operation(&Raw::new(STATX).payload(b"/a\n/b?x\n\n/c\n/d"));
     let Operation::StatMany(targets) = operation else { panic!() };
-    assert_eq!(targets.iter().map(path_of).collect::<Vec<_>>(), ["/a", "/b", "/c", "/d"]);
-    let many = vec![
-        stat(),
-        vfs::Stat { kind: vfs::FileKind::Directory, executable: true, ..stat() },
-        vfs::Stat { offline: true, ..stat() },
-        vfs::Stat { kind: vfs::FileKind::Other, ..stat() },
+    let paths = |targets: &TargetList| targets.cursor().map(|t| path_of(&t.unwrap())).collect::<Vec<_>>();
+    assert_eq!(paths(&targets), ["/a", "/b", "/c", "/d"]);
+    let many = [
+        (vfs::FileKind::File, false),
+        (vfs::FileKind::Directory, false),
+        (vfs::FileKind::File, true),
+        (vfs::FileKind::Other, false),
     ];
-    assert_eq!(bench.reply_of(call, Answer::Value(Value::Stats(many))).body, [0, 2, 8, 0]);
+    let many = many.map(|(kind, offline)| BriefStat::new(kind, offline)).to_vec();
+    assert_eq!(bench.reply_of(call, Answer::Value(Value::BriefStats(many))).body, [0, 2, 8, 0]);
     for nothing in [&b"\n\n"[..], b"\0"] {
         assert_eq!(bench.refused(&Raw::new(STATX).payload(nothing)).0, 3001);
     }
-    assert_eq!(bench.refused(&Raw::new(STATX).payload(b"/a\nb")).0, 3010);
+    assert_eq!(bench.refused(&Raw::new(STATX).payload(b"b\n/a")).0, 3010);
+    // Others than the first are looked at where they are used.
+    let (_, operation) = bench.operation(&Raw::new(STATX).payload(b"/a\nb"));
+    let Operation::StatMany(targets) = operation else { panic!() };
+    assert_eq!(targets.cursor().filter_map(Result::err).count(), 1);
 }
 
 #[test]
@@ -374,9 +385,10 @@ fn prepare_lists_files_and_what_is_to_be_done() {
     let prepared = |options: u8, priority: u8, port: u16, extra: u16| {
         let request = Raw::new(PREPARE).u8(4, options).u8(5, priority).u16(6, port).u16(8, extra);
         let (_, operation) = Bench::new().operation(&request.payload(b"/a\n/b?x=1\n"));
-        let Operation::Prepare(prepare) = operation else { panic!() };
-        assert_eq!(prepare.targets.iter().map(path_of).collect::<Vec<_>>(), ["/a", "/b"]);
-        PrepareRequest { targets: Vec::new(), ..prepare }
+        let Operation::Prepare(prepare, targets) = operation else { panic!() };
+        let paths: Vec<_> = targets.cursor().map(|target| path_of(&target.unwrap())).collect();
+        assert_eq!(paths, ["/a", "/b"]);
+        prepare
     };
     let nothing = PrepareRequest::default;
     assert_eq!(prepared(0, 0, 0, 0), nothing());

@@ -49,10 +49,10 @@ fn the_state_of_a_prepare_is_asked_for_by_its_id() {
     let mut bench = Bench::new();
     let (call, operation) = bench.operation(&query(2, b"the-id\n/a\n/b\0"));
     let Operation::QueryPrepare { id, targets } = operation else { panic!() };
-    assert_eq!((&id[..], targets.len()), (&b"the-id"[..], 2));
+    assert_eq!((&id[..], targets.unwrap().cursor().count()), (&b"the-id"[..], 2));
     assert_eq!(bench.reply_of(call, text("No information found.")).text(), "No information found.\0");
     let (_, operation) = bench.operation(&query(2, b"the-id"));
-    assert!(matches!(operation, Operation::QueryPrepare { targets, .. } if targets.is_empty()));
+    assert!(matches!(operation, Operation::QueryPrepare { targets: None, .. }));
     assert_eq!(bench.refused(&query(2, b"\n/a")), (3001, "Prepare requestid not specified".to_owned()));
 }
 

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use support::answers::Asked;
 use support::recording::{Connection, Frame, Scenario, load};
 use support::*;
-use vfs::{Answer, FileOperation, Operation};
+use vfs::{Answer, Operation};
 use wire::xroot::codes::SecurityLevel;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::reply::BadPages;
@@ -125,7 +125,9 @@ impl Player {
         bytes.resize(bytes.len().max(24), 0xff);
         let stream = u16::from_be_bytes([bytes[0], bytes[1]]);
         let bench = &mut self.bench;
-        let Step::Took { bytes: taken, todo } = bench.session.take(&bytes, &mut bench.out) else {
+        let Step::Took { bytes: taken, todo } =
+            bench.session.take(&bytes, base::Charge::NONE, &mut bench.out)
+        else {
             panic!("more is wanted: {:?} {:02x?}", frame.request, &bytes[..bytes.len().min(30)])
         };
         let waiting = match todo {
@@ -145,12 +147,8 @@ impl Player {
                 Waiting::Driver
             }
             Todo::Read(_) | Todo::ReadVector(_) | Todo::ReadWithHints(..) => Waiting::Driver,
-            Todo::Nothing | Todo::Close => match bench.session.next_todo() {
-                Some(Todo::FileCall(call, _, operation @ FileOperation::Close { .. })) => {
-                    Waiting::Asked(call, Asked::of_file(&operation))
-                }
-                _ => Waiting::Replied(bench.all_replies(0)),
-            },
+            Todo::Proceed(_) => panic!("a write proceeds that did not wait"),
+            Todo::Nothing | Todo::Close => Waiting::Replied(bench.all_replies(0)),
         };
         let silent = frame.request.as_deref() == Some("kXR_sigver");
         if !silent {

@@ -43,6 +43,7 @@ fn a_vector_write_that_makes_no_sense_ends_the_session() {
         (segment(0, 1, 0).repeat(1025), 3002, "Write vector is too long"),
         (segment(0, -1, 0), 3000, "Writev length is negative"),
         (segment(0, i32::MIN, 0), 3000, "Writev length is negative"),
+        (Vec::new(), 3000, "Write vector is invalid"),
         (segment(9, 1, 0), 3004, "writev does not refer to an open file"),
         (segment(0, 1, -1), 3000, "Unable to writev /data/f; invalid argument"),
         (segment(0, 1, i64::MIN), 3000, "Unable to writev /data/f; invalid argument"),
@@ -65,8 +66,7 @@ fn a_vector_write_that_fails_says_how_and_lets_the_files_go() {
     // Nothing is synced after an error.
     bench.session.received(call, Received { error, ..Received::default() }, &mut bench.out);
     assert_eq!(bench.reply().error().0, 3009);
-    bench.ask(&Raw::new(CLOSE));
-    assert!(matches!(bench.session.next_todo(), Some(Todo::FileCall(_, _, FileOperation::Close { .. }))));
+    assert!(matches!(bench.close(&Raw::new(CLOSE)), Some(Todo::FileCall(_, _, FileOperation::Close { .. }))));
 }
 
 #[test]
@@ -211,7 +211,8 @@ fn what_may_not_run_under_a_checkpoint_is_passed_over() {
     for (embedded, length, text) in cases {
         let request = under_checkpoint(&embedded);
         let bytes = request.bytes();
-        let Step::Took { todo: Todo::Receive(receive), .. } = bench.session.take(&bytes, &mut bench.out)
+        let Step::Took { todo: Todo::Receive(receive), .. } =
+            bench.session.take(&bytes, base::Charge::NONE, &mut bench.out)
         else {
             panic!("{embedded:?}: {:?}", bench.all_replies(0))
         };

@@ -107,7 +107,8 @@ fn a_close_waits_for_data() {
     let mut bench = Bench::new();
     bench.open("/data/f", 0);
     let first = receive(&mut bench, &write(0, 0, 5));
-    let second = receive(&mut bench, &pgwrite(0, 5));
+    let second = receive(&mut bench, &pgwrite(0, 5).i64(8, 4096));
+    assert!(!first.held && !second.held);
     assert!(matches!(bench.ask(&Raw::new(CLOSE).stream(3)), Todo::Nothing));
     received(&mut bench, first.call, Received::default());
     assert!(bench.session.next_todo().is_none());
@@ -203,8 +204,7 @@ fn send(bench: &mut Bench, request: &Raw, bad_pages: Received) -> Reply {
 
 /// Closes, and the reply; `failed` is what the file system must be told.
 fn close(bench: &mut Bench, failed: bool) -> Reply {
-    assert!(matches!(bench.ask(&Raw::new(CLOSE)), Todo::Nothing));
-    let Some(Todo::FileCall(call, _, FileOperation::Close { failed: told })) = bench.session.next_todo()
+    let Some(Todo::FileCall(call, _, FileOperation::Close { failed: told })) = bench.close(&Raw::new(CLOSE))
     else {
         panic!()
     };

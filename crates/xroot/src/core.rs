@@ -4,6 +4,7 @@
 //! panic while a request runs ends this session and nothing else: it is caught at each entry, and nothing shared is borrowed
 //! across it.
 
+use crate::costs;
 use crate::hub::{Hub, Moment, TICK};
 use crate::link::{Ahead, Input};
 use crate::links::Links;
@@ -11,10 +12,8 @@ use crate::reads::Transfer;
 use crate::receipts::Receipt;
 use crate::registry::Entry;
 use crate::spare::{Spare, Table};
-use crate::{
-    ELEMENTS_WAITING_MAX, EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX,
-};
-use base::{Error, ErrorKind};
+use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
+use base::{Account, Charge, Error, ErrorKind, Purpose};
 use net::LoopHandle;
 use session::{CallId, LinkId, Session, Step, Todo};
 use slab::Slab;
@@ -28,12 +27,20 @@ use std::time::Duration;
 use vfs::{Answer, FileOperation, OpenFile, Operation, Reply, ReplyTo, Started, Token, Value};
 use wire::xroot::header::{SessionId, StreamId};
 
+mod session_log;
+
 /// Calls of the door itself, not of the session, have this bit in their token.
 const JOB: u64 = 1 << 32;
 
-/// Something the door itself started.
+/// Something the door itself started, with the charge for its memory until it ends.
+pub(crate) struct Job {
+    pub(crate) work: JobWork,
+    charge: Charge,
+}
+
+/// What a job of the door is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Job {
+pub(crate) enum JobWork {
     /// A piece of a transfer is being read.
     Read(usize),
     /// A piece of payload is being written.
@@ -65,8 +72,6 @@ pub(crate) struct Core {
     pub(crate) jobs: Spare<Slab<Job>>,
     pub(crate) transfers: Spare<Slab<Transfer>>,
     pub(crate) receipts: Spare<Slab<Receipt>>,
-    /// Those of the vector reads among the transfers.
-    pub(crate) elements: usize,
     rare: Spare<Rare>,
     /// When, since the start of the loop.
     born: Moment,
@@ -74,6 +79,8 @@ pub(crate) struct Core {
     pub(crate) active: u32,
     broken: bool,
     logged_in: bool,
+    /// Something waits for memory of the process.
+    pub(crate) is_short: bool,
 }
 
 /// What hardly any session has at any time.
@@ -102,16 +109,16 @@ impl Core {
             owner,
             hub: hub.clone(),
             session,
-            links: Links::default(),
+            links: Links::new(Account::new(&hub.shared.memory)),
             jobs: Spare::default(),
             transfers: Spare::default(),
             receipts: Spare::default(),
-            elements: 0,
             rare: Spare::default(),
             born: hub.now(),
             active: hub.tick(),
             broken: false,
             logged_in: false,
+            is_short: false,
         };
         core.links.insert(LinkId::CONTROL);
         core.register(home);
@@ -153,7 +160,7 @@ impl Core {
                 }
                 continue;
             }
-            next.into_iter().for_each(|next| next.join(input));
+            next.into_iter().for_each(|next| next.join(input, self.links.account()));
             if self.session.is_ending() {
                 input.clear();
                 return Flow::Go;
@@ -176,14 +183,19 @@ impl Core {
             if round == ROUND_REQUESTS {
                 break;
             }
+            let cost = costs::of(input.bytes());
+            // What bound links hold waits for requests behind this one: it must not hold this one up.
+            let own = input.charged() + self.links.unannounced_bytes();
+            let Some(charge) = self.reserve(Purpose::Request, cost, own) else { return Flow::Full };
             let was_active = self.session.is_active();
-            match self.session.take(input.bytes(), &mut self.links) {
+            match self.session.take(input.bytes(), charge, &mut self.links) {
                 Step::More { bytes } => match ahead.take() {
-                    Some(ahead) => ahead.join(input),
+                    Some(ahead) => ahead.join(input, self.links.account()),
                     None => return Flow::More(bytes),
                 },
                 Step::Took { bytes, todo } => {
                     input.consume(bytes);
+                    self.links.get(LinkId::CONTROL).into_iter().for_each(|link| link.argument_due = 0);
                     self.hub.stats.requests.add(1);
                     if !was_active && self.session.is_active() {
                         self.hub.stats.logins.add(1);
@@ -200,10 +212,8 @@ impl Core {
 
     /// May another request be taken?
     fn has_room(&mut self) -> bool {
-        let room = self.session.has_room()
-            && self.transfers.len() < TRANSFERS_MAX
-            && self.elements < ELEMENTS_WAITING_MAX
-            && self.rare.parked.is_empty();
+        let room =
+            self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.rare.parked.is_empty();
         room && self
             .links
             .iter_mut()
@@ -240,16 +250,13 @@ impl Core {
             Todo::Call(id, operation) => return self.call(id, operation),
             Todo::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
             Todo::Read(task) => self.read(task),
-            Todo::ReadWithHints(task, hints) => {
-                self.read(task);
-                self.hub.stats.pre_reads.add(hints.len() as u64);
-                hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
-            }
+            Todo::ReadWithHints(task, hints) => self.read_with_hints(task, &hints),
             Todo::ReadVector(task) => self.read_vector(task),
             Todo::Receive(receive) => {
                 self.hub.stats.receive(&receive.into);
                 self.expect(receive);
             }
+            Todo::Proceed(call) => self.proceed(call),
             Todo::Bind { streamid, session } => self.find_session(streamid, session),
             Todo::EndSession { call, session } => return self.end_other(call, session),
             Todo::Statistics { call, selection } => {
@@ -262,13 +269,9 @@ impl Core {
     }
 
     fn call(&mut self, id: CallId, operation: Operation) -> Todo {
-        if matches!(operation, Operation::ListMore(_)) {
-            let full =
-                self.links.get(LinkId::CONTROL).is_some_and(|link| link.out.pending() >= OUTPUT_LOW_BYTES);
-            if full {
-                self.rare.parked.push_back((id, operation));
-                return Todo::Nothing;
-            }
+        if matches!(operation, Operation::ListMore(_)) && !self.may_list_on(id) {
+            self.rare.parked.push_back((id, operation));
+            return Todo::Nothing;
         }
         if matches!(operation, Operation::Open(..)) {
             self.hub.stats.opens.add(1);
@@ -302,21 +305,24 @@ impl Core {
         ReplyTo::new(self.hub.mailbox.clone(), Token { owner: self.owner, call })
     }
 
-    /// Starts something of the door itself.
+    /// Starts something of the door itself. The charge comes back with the answer.
     pub(crate) fn start_job(
         &mut self,
-        job: Job,
+        work: JobWork,
+        charge: Charge,
         file: &Arc<dyn OpenFile>,
         operation: FileOperation,
-    ) -> Option<Answer> {
-        let key = self.jobs.insert(job);
+    ) -> Option<(Answer, Charge)> {
+        let key = self.jobs.vacant_key();
         let reply = self.reply_to(JOB | key as u64);
         match file.start(operation, &reply) {
-            Started::Done(answer) => {
-                self.jobs.remove(key);
-                Some(answer)
+            Started::Done(answer) => Some((answer, charge)),
+            Started::Pending | Started::Later { .. } => {
+                // Only now, so that every job that is known is answered: one whose start panics is none. The answer comes
+                // through the mailbox, never before this.
+                self.jobs.insert(Job { work, charge });
+                None
             }
-            Started::Pending | Started::Later { .. } => None,
         }
     }
 
@@ -331,10 +337,12 @@ impl Core {
                 return;
             }
             let key = usize::try_from(call & !JOB).unwrap_or(usize::MAX);
-            match core.jobs.try_remove(key) {
-                Some(Job::Read(transfer)) => core.piece_read(transfer, answer),
-                Some(Job::Piece(receipt)) => core.piece_written(receipt, answer),
-                Some(Job::Orphan) | None => {}
+            let Some(Job { work, charge }) = core.jobs.try_remove(key) else { return };
+            match work {
+                JobWork::Read(transfer) => core.piece_read(transfer, answer, charge),
+                JobWork::Piece(receipt) => core.piece_written(receipt, answer, charge),
+                // Its buffer goes back before its charge does.
+                JobWork::Orphan => drop(answer),
             }
         });
     }
@@ -364,9 +372,9 @@ impl Core {
         }
         // A reply may be half made, and so may be what was to become one.
         core.transfers.clear();
-        core.elements = 0;
         core.receipts.clear();
-        core.jobs.clear();
+        // Pools may still work on these: the buffers and their charges come back with the answers.
+        core.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
         core.rare.parked.clear();
         core.links.forget_work();
         core.close_links();
@@ -449,7 +457,7 @@ impl Core {
         Self::guarded(this, |core| {
             core.session.end();
             core.run(Todo::Nothing);
-            core.links.iter_mut().for_each(|link| link.out.clear());
+            core.drop_output();
             core.close_links();
         });
     }
@@ -470,10 +478,18 @@ impl Core {
         if late {
             return Self::abort(this);
         }
-        let mut core = this.borrow_mut();
-        core.check_bound();
-        if core.active < tick {
-            core.rest();
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            let mut core = this.borrow_mut();
+            core.check_bound();
+            core.wake_overdue(tick);
+            if core.active < tick {
+                core.rest();
+            }
+        }));
+        if checked.is_err() {
+            Self::break_off(this);
+            this.borrow().wake_all();
+            Self::forget_if_finished(this);
         }
     }
 
@@ -502,6 +518,7 @@ impl Core {
             core.session.unbind(link);
             if link == LinkId::CONTROL {
                 core.session.end();
+                core.drop_output();
                 core.close_links();
                 for (id, _) in core.take_parked() {
                     // Nobody reads on; the answer goes nowhere.
@@ -511,6 +528,16 @@ impl Core {
             }
             core.run(Todo::Nothing);
         });
+    }
+
+    /// Drops what the links still have to send: its receiver has gone, and a peer that reads nothing must not keep files open.
+    fn drop_output(&mut self) {
+        let mut transfers = Vec::new();
+        for link in self.links.iter_mut().filter(|link| !link.is_idle()) {
+            link.out.clear();
+            transfers.extend(std::mem::take(&mut link.transfers));
+        }
+        transfers.into_iter().for_each(|transfer| self.drop_transfer(transfer));
     }
 
     fn take_parked(&mut self) -> VecDeque<(CallId, Operation)> {
@@ -531,56 +558,32 @@ impl Core {
         self.session.caller().identity.address
     }
 
-    fn log_login(&mut self) {
-        self.logged_in = true;
-        if self.hub.shared.config.log_logins {
-            let identity = &self.session.caller().identity;
-            tracing::info!(
-                application = identity.application(),
-                release = identity.release(),
-                "{identity} login"
-            );
-        }
-    }
-
-    /// Says how long the session was, as `H:MM:SS`.
-    fn log_disconnect(&self) {
-        // A connection that joined another session was never one of its own.
-        if self.hub.shared.config.log_disconnects && self.logged_in {
-            let seconds = self.hub.now().since(self.born).as_secs();
-            let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-            let identity = &self.session.caller().identity;
-            tracing::info!("{identity} disc {hours}:{minutes:02}:{seconds:02}");
-        }
-    }
-
     fn forget_if_finished(this: &Rc<RefCell<Self>>) {
         let mut core = this.borrow_mut();
-        // After a panic nobody knows what is in flight: what is dropped releases its files by itself.
-        let settled = core.broken || (core.session.is_finished() && core.jobs.is_empty());
-        let gone = settled && core.links.is_empty();
+        let mut waiting = Vec::new();
+        // After a panic nobody knows which calls of the session are still to be answered: what is dropped releases its files by
+        // itself. The charges of those calls return early; they are at most those of the requests of one session.
+        let settled = core.broken || core.session.is_finished();
+        let gone = settled && core.jobs.is_empty() && core.links.is_empty();
         if gone {
             core.hub.remove(core.owner);
             let known = core.hub.shared.registry.remove(core.session.id());
             if known {
                 core.log_disconnect();
             }
-            core.rare.waiting_for_end.drain(..).for_each(|reply| reply.send(Answer::DONE));
+            waiting = core.take_waiting_for_end();
         }
+        drop(core);
+        waiting.into_iter().for_each(|reply| reply.send(Answer::DONE));
+    }
+
+    fn take_waiting_for_end(&mut self) -> Vec<Reply> {
+        if self.rare.waiting_for_end.is_empty() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.rare.waiting_for_end)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What each of ten thousand connections costs, those that do nothing too. Under 1 KiB in all is promised: with this go
-    /// a task, the watch on its socket, who the client is, and an entry in two tables.
-    #[test]
-    fn an_idle_session_is_small() {
-        assert!(size_of::<RefCell<Core>>() <= 192, "{}", size_of::<RefCell<Core>>());
-        assert!(size_of::<Session>() <= 64, "{}", size_of::<Session>());
-        assert!(size_of::<vfs::Caller>() <= 72, "{}", size_of::<vfs::Caller>());
-        assert!(size_of::<(SessionId, Entry)>() <= 40, "{}", size_of::<(SessionId, Entry)>());
-    }
-}
+mod tests;

@@ -4,10 +4,15 @@ use crate::hub::Hub;
 use crate::link;
 use crate::registry::Registry;
 use crate::stats::{Attendance, Identification, LoopStats, Totals, xml};
+use crate::{
+    ARGUMENT_SECONDS_MAX, MEMORY_BYTES, MEMORY_BYTES_MIN, SESSION_ARGUMENT_BYTES_MAX, SESSION_BYTES_FREE,
+    SESSION_BYTES_MAX, SESSION_REQUEST_BYTES_MAX, STALLED_SECONDS_MAX,
+};
+use base::{Ceilings, MemoryBudget};
 use net::{Arrival, Claim, LoopHandle, Presence};
 use session::{Peer, Session, Settings};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use vfs::FileSystem;
@@ -26,6 +31,13 @@ pub struct Config {
     pub hail: Duration,
     /// Silent connections without work are closed after this time; `None` keeps them.
     pub idle: Option<Duration>,
+    /// Bytes of memory that all sessions may have in flight, beyond [`SESSION_BYTES_FREE`] of each; at least
+    /// [`MEMORY_BYTES_MIN`].
+    pub memory_bytes: usize,
+    /// Seconds in which an argument that has begun must arrive, beside the time for its size.
+    pub argument_seconds: u32,
+    /// Seconds after which a connection that moves nothing is closed while others wait for memory.
+    pub stalled_seconds: u32,
     /// Send large plain reads without copying where that is possible.
     pub sendfile: bool,
     /// How the server names itself in statistics.
@@ -42,6 +54,9 @@ impl Default for Config {
             settings: Settings::default(),
             hail: Duration::from_secs(30),
             idle: None,
+            memory_bytes: MEMORY_BYTES,
+            argument_seconds: ARGUMENT_SECONDS_MAX,
+            stalled_seconds: STALLED_SECONDS_MAX,
             sendfile: true,
             identification: Identification::default(),
             log_logins: true,
@@ -56,7 +71,7 @@ pub(crate) struct Shared {
     settings: Arc<Settings>,
     pub(crate) files: Arc<dyn FileSystem>,
     pub(crate) registry: Registry,
-    pub(crate) argument_memory: Arc<AtomicUsize>,
+    pub(crate) memory: Arc<MemoryBudget>,
     loops: Mutex<Vec<Arc<LoopStats>>>,
     draining: AtomicBool,
     started: SystemTime,
@@ -107,16 +122,26 @@ impl Door {
     /// A door to `files`.
     pub fn new(config: Config, files: Arc<dyn FileSystem>) -> Self {
         let settings = Arc::new(config.settings.clone());
+        let attendance = Attendance::new(settings.descriptors.clone());
+        let memory = MemoryBudget::new(
+            Ceilings::shares_of(config.memory_bytes.max(MEMORY_BYTES_MIN)),
+            Ceilings {
+                argument: SESSION_ARGUMENT_BYTES_MAX,
+                request: SESSION_REQUEST_BYTES_MAX,
+                data: SESSION_BYTES_MAX,
+            },
+            SESSION_BYTES_FREE,
+        );
         Self {
             shared: Arc::new(Shared {
                 config,
                 settings,
                 files,
                 registry: Registry::default(),
-                argument_memory: Arc::default(),
+                memory,
                 loops: Mutex::default(),
                 draining: AtomicBool::new(false),
-                attendance: Attendance::default(),
+                attendance,
                 started: SystemTime::now(),
             }),
         }
@@ -130,6 +155,11 @@ impl Door {
     /// Sessions now, also those that have not logged in.
     pub fn sessions(&self) -> usize {
         self.shared.registry.len()
+    }
+
+    /// Bytes of memory that sessions have claimed for what is in flight.
+    pub fn memory_claimed(&self) -> usize {
+        self.shared.memory.claimed()
     }
 
     /// Who is connected.

@@ -5,6 +5,7 @@ use crate::door::Shared;
 use crate::stats::LoopStats;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -48,7 +49,6 @@ pub(crate) struct Hub {
     pub(crate) mailbox: Arc<LoopMailbox>,
     pub(crate) stats: Arc<LoopStats>,
     sessions: RefCell<HashMap<u64, Rc<RefCell<Core>>>>,
-    next_owner: Cell<u64>,
     pub(crate) draining: Cell<bool>,
     started: Instant,
     ticks: Cell<u32>,
@@ -74,14 +74,16 @@ impl Hub {
             mailbox: Arc::default(),
             stats,
             sessions: RefCell::default(),
-            next_owner: Cell::new(1),
             draining: Cell::new(shared.is_draining()),
             started: Instant::now(),
             ticks: Cell::new(0),
         });
         HUBS.with_borrow_mut(|hubs| hubs.push((door, hub.clone())));
-        tokio::task::spawn_local(sort_mail(hub.clone()));
-        tokio::task::spawn_local(tick(hub.clone()));
+        // Without them replies and time limits of the whole loop would stop.
+        let mail = sort_mail(hub.clone());
+        net::spawn_essential("the delivery of late replies", async { match mail.await {} });
+        let ticks = tick(hub.clone());
+        net::spawn_essential("the tick of the sessions", async { match ticks.await {} });
         hub
     }
 
@@ -95,13 +97,15 @@ impl Hub {
         self.ticks.get()
     }
 
-    /// A key for a new session; never used again.
+    /// A key for a new session; unique in the process and never used again.
     pub(crate) fn new_owner(&self) -> u64 {
-        self.next_owner.replace(self.next_owner.get() + 1)
+        base::Owner::unique().0
     }
 
     pub(crate) fn insert(&self, owner: u64, core: Rc<RefCell<Core>>) {
-        self.sessions.borrow_mut().insert(owner, core);
+        let old = self.sessions.borrow_mut().insert(owner, core);
+        // The destructor of a session can look for other sessions.
+        drop(old);
     }
 
     pub(crate) fn find(&self, owner: u64) -> Option<Rc<RefCell<Core>>> {
@@ -109,7 +113,8 @@ impl Hub {
     }
 
     pub(crate) fn remove(&self, owner: u64) {
-        self.sessions.borrow_mut().remove(&owner);
+        let core = self.sessions.borrow_mut().remove(&owner);
+        drop(core);
     }
 
     fn all(&self) -> Vec<Rc<RefCell<Core>>> {
@@ -132,6 +137,22 @@ impl Hub {
         }
     }
 
+    /// Others wait for memory: ends the session that has kept its own for the longest time without moving, if that is too long.
+    fn free_memory(&self, tick: u32) {
+        // Who was woken and did not need it any more may have left room to others.
+        self.shared.memory.wake_waiters();
+        let stalled = self.all().into_iter().filter_map(|core| {
+            let since = core.borrow_mut().stalled_since()?;
+            Some((since, core))
+        });
+        if let Some((since, core)) = stalled.min_by_key(|(since, _)| *since) {
+            let seconds = tick.saturating_sub(since);
+            if seconds > self.shared.config.stalled_seconds {
+                Core::end_stalled(&core, seconds);
+            }
+        }
+    }
+
     /// Ends all sessions now.
     pub(crate) fn abort(&self) {
         for core in self.all() {
@@ -141,7 +162,7 @@ impl Hub {
 }
 
 /// Brings answers to their sessions.
-async fn sort_mail(hub: Rc<Hub>) {
+async fn sort_mail(hub: Rc<Hub>) -> Infallible {
     let mut batch = Vec::new();
     loop {
         hub.mailbox.arrived.notified().await;
@@ -156,7 +177,7 @@ async fn sort_mail(hub: Rc<Hub>) {
 }
 
 /// Closes connections that never log in, and those that are silent for too long if that is configured.
-async fn tick(hub: Rc<Hub>) {
+async fn tick(hub: Rc<Hub>) -> Infallible {
     let mut beat = tokio::time::interval(TICK);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -166,6 +187,9 @@ async fn tick(hub: Rc<Hub>) {
         hub.ticks.set(tick);
         for core in hub.all() {
             Core::check_time(&core, now, tick);
+        }
+        if hub.shared.memory.is_short() {
+            hub.free_memory(tick);
         }
     }
 }

@@ -20,17 +20,23 @@
 //! | `links` | all connections of a session: what waits on each, and who is to be woken |
 //! | `outbox` | replies and file ranges waiting for the socket |
 //! | `reads`, `vectors` | reads that take more than one step |
+//! | `block` | buffers of file data in flight, with the charge for their memory |
+//! | `memory` | what a session does about memory: what may begin now, and what waits |
+//! | `costs` | memory that a request may take, known from its header |
 //! | `receipts` | payload on its way to files |
 //! | `spare` | tables that are there only while something is in them |
 //! | `limits` | the named constants that bound memory and fairness |
 //! | `stats` | counters, and the text of `query stats` |
 
+mod block;
 mod core;
+mod costs;
 mod door;
 mod hub;
 mod limits;
 mod link;
 mod links;
+mod memory;
 mod outbox;
 mod reads;
 mod receipts;

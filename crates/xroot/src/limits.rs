@@ -28,10 +28,6 @@ pub const FRAME_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Large reads and vector reads under way in one connection; further requests wait.
 pub const TRANSFERS_MAX: usize = 256;
 
-/// Elements of vector reads under way in one connection from which on further requests wait: each takes memory until its data
-/// has been sent.
-pub const ELEMENTS_WAITING_MAX: usize = 4096;
-
 /// After a write with this much payload the next one is received with its header in one call, the payload to where it is written
 /// from: below, to copy it costs less than that call.
 pub const PAYLOAD_AHEAD_MIN: usize = 16 * 1024;
@@ -42,11 +38,49 @@ pub const PIECES_IN_FLIGHT_MAX: usize = 4;
 /// Data announced for a bound connection that has not come; further requests wait.
 pub const EXPECTED_MAX: usize = 64;
 
-/// Bytes of argument that all connections of the process may have waiting for their rest, beyond the first
-/// [`net::SMALL_BYTES`] of each.
-pub const ARGUMENT_MEMORY_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of memory that a session may have in flight without a claim on the memory of the process: the buffers of a client
+/// that sends small requests.
+pub const SESSION_BYTES_FREE: usize = 128 * 1024;
+
+/// Bytes of memory in flight in a session up to which an argument grows.
+pub const SESSION_ARGUMENT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of memory in flight in a session up to which it takes another request: arguments, decoded requests, reserved replies
+/// and output. One request is always taken when nothing else is in flight.
+pub const SESSION_REQUEST_BYTES_MAX: usize = 11 * 512 * 1024;
+
+/// Bytes of memory in flight in a session up to which another piece of file data is begun.
+pub const SESSION_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Bytes reserved for the page of a listing that is being read: its entries, and their text.
+pub const LIST_PAGE_BYTES: usize = 512 * 1024;
+
+/// Time that an argument has to arrive once it has begun, in seconds, beside the time for its size.
+pub const ARGUMENT_SECONDS_MAX: u32 = 60;
+
+/// Bytes of an argument that must arrive each second at least.
+pub const ARGUMENT_BYTES_PER_SECOND_MIN: usize = 16 * 1024;
+
+/// Time after which a connection that takes no output, or does not send what it has begun, is closed if others wait for memory,
+/// in seconds.
+pub const STALLED_SECONDS_MAX: u32 = 30;
+
+/// Bytes of memory of the process for requests in flight where the server is not configured otherwise.
+pub const MEMORY_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Bytes of memory of the process below which no configuration goes: a few sessions at their limit.
+pub const MEMORY_BYTES_MIN: usize = 8 * SESSION_BYTES_MAX;
 
 const _: () = assert!(OUTPUT_LOW_BYTES <= OUTPUT_HIGH_BYTES);
 const _: () = assert!(SENDFILE_BYTES_MIN <= SPOT_BYTES_MAX);
 const _: () = assert!(SPOT_BYTES_MAX + 16 <= net::MEDIUM_BYTES);
-const _: () = assert!(wire::xroot::limits::ARGUMENT_BYTES_MAX < ARGUMENT_MEMORY_MAX);
+const _: () = assert!(SESSION_BYTES_FREE <= SESSION_ARGUMENT_BYTES_MAX);
+const _: () = assert!(net::SMALL_BYTES + net::MEDIUM_BYTES + SPOT_BYTES_MAX <= SESSION_BYTES_FREE);
+const _: () = assert!(2 * wire::xroot::limits::ARGUMENT_BYTES_MAX <= SESSION_ARGUMENT_BYTES_MAX);
+const _: () = assert!(SESSION_ARGUMENT_BYTES_MAX < SESSION_REQUEST_BYTES_MAX);
+// Beside all requests that wait for data there is room for the largest frame.
+const _: () = assert!(
+    SESSION_REQUEST_BYTES_MAX + wire::xroot::limits::READV_FRAME_BYTES_MAX + 1024 <= SESSION_BYTES_MAX
+);
+const _: () = assert!(LIST_PAGE_BYTES + OUTPUT_LOW_BYTES <= SESSION_BYTES_MAX - SESSION_REQUEST_BYTES_MAX);
+const _: () = assert!(MEMORY_BYTES_MIN <= MEMORY_BYTES);

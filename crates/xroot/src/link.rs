@@ -3,13 +3,15 @@
 //! All requests that one arrival brought are run before their replies leave in one write. A turn is bounded in requests and
 //! bytes, so that a busy connection does not hold up the others of its loop.
 
+use crate::ROUND_BYTES;
+use crate::block::Block;
 use crate::core::{Core, Flow};
 use crate::door::Shared;
 use crate::hub::Hub;
 use crate::outbox::Flushed;
 use crate::registry::Entry;
-use crate::{ARGUMENT_MEMORY_MAX, ROUND_BYTES};
-use net::{Arrival, Presence, SMALL_BYTES, Socket, give_block, give_small, take_block, take_small};
+use base::{Account, Charge, Purpose, Shortage};
+use net::{Arrival, BLOCK_BYTES, Presence, SMALL_BYTES, Socket, give_small, take_small};
 use session::LinkId;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -18,8 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use wire::xroot::header::StreamId;
 use wire::xroot::limits::REQUEST_HEADER_BYTES;
@@ -35,24 +36,13 @@ pub(crate) struct Input {
     at: u32,
     /// Bytes of payload that the next request is likely to bring, as the last one did; 0 if nothing is known.
     likely: u32,
-    /// Bytes of the process's share for large arguments that this connection holds.
-    claim: Option<Claim>,
-}
-
-struct Claim {
-    bytes: usize,
-    share: Arc<AtomicUsize>,
-}
-
-impl Drop for Claim {
-    fn drop(&mut self) {
-        self.share.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
+    /// For the buffer.
+    charge: Charge,
 }
 
 impl Input {
     pub(crate) fn of(buffer: Vec<u8>) -> Self {
-        Self { buffer, at: 0, likely: 0, claim: None }
+        Self { buffer, at: 0, likely: 0, charge: Charge::NONE }
     }
 
     fn at(&self) -> usize {
@@ -72,12 +62,18 @@ impl Input {
         self.likely = u32::try_from(bytes).unwrap_or(0);
     }
 
+    /// Bytes of memory that it holds.
+    pub(crate) fn charged(&self) -> usize {
+        self.charge.bytes()
+    }
+
     /// Appends bytes behind those that are there.
-    pub(crate) fn append(&mut self, bytes: &[u8]) {
+    pub(crate) fn append(&mut self, bytes: &[u8], account: &Rc<Account>) {
         if self.buffer.capacity() == 0 && !bytes.is_empty() {
             self.buffer = take_small();
         }
         self.buffer.extend_from_slice(bytes);
+        self.charge.measure(account, self.buffer.capacity());
     }
 
     pub(crate) fn consume(&mut self, bytes: usize) {
@@ -92,48 +88,42 @@ impl Input {
     pub(crate) fn clear(&mut self) {
         give_small(std::mem::take(&mut self.buffer));
         self.at = 0;
-        self.claim = None;
+        self.charge = Charge::NONE;
     }
 
-    /// Makes room so that `bytes` in all, the present ones included, can be had. `false` when the process has no more
-    /// memory for large arguments.
-    fn make_room(&mut self, bytes: usize, share: &Arc<AtomicUsize>) -> bool {
+    /// Makes room for more, so that `bytes` in all, the present ones included, can be had. The buffer grows with what has come,
+    /// not with what was announced; if there is no memory for that, so many bytes more are wanted.
+    fn make_room(&mut self, bytes: usize, account: &Rc<Account>) -> Result<(), (Shortage, usize)> {
         if self.at > 0 {
             self.buffer.drain(..self.at().min(self.buffer.len()));
             self.at = 0;
         }
-        if bytes > SMALL_BYTES && self.claim.as_ref().is_none_or(|claim| claim.bytes < bytes) {
-            self.claim = None;
-            let before = share.fetch_add(bytes, Ordering::Relaxed);
-            self.claim = Some(Claim { bytes, share: share.clone() });
-            if before + bytes > ARGUMENT_MEMORY_MAX {
-                self.claim = None;
-                return false;
-            }
-        }
         if self.buffer.capacity() == 0 {
             self.buffer = take_small();
         }
-        // Grows with what really comes, not with what was announced.
+        // The smallest buffer is there whatever is short.
+        self.charge.measure(account, self.buffer.capacity());
         if self.buffer.len() == self.buffer.capacity() {
-            let more = self.buffer.capacity().min(bytes.saturating_sub(self.buffer.len())).max(1);
-            self.buffer.reserve(more);
+            let length = self.buffer.len();
+            let more = length.min(bytes.saturating_sub(length)).max(1);
+            self.charge.grow_to(Purpose::Argument, length + more, 0).map_err(|shortage| (shortage, more))?;
+            self.buffer.reserve_exact(more);
+            self.charge.measure(account, self.buffer.capacity());
         }
-        true
+        Ok(())
     }
 }
 
 /// What has arrived behind the input, in a block that payload can be written from.
 pub(crate) struct Ahead {
-    pub(crate) block: Vec<u8>,
+    pub(crate) block: Block,
     pub(crate) filled: usize,
 }
 
 impl Ahead {
     /// It is not such payload: it goes the way of all input.
-    pub(crate) fn join(self, input: &mut Input) {
-        input.append(self.block.get(..self.filled).unwrap_or_default());
-        give_block(self.block);
+    pub(crate) fn join(self, input: &mut Input, account: &Rc<Account>) {
+        input.append(self.block.get(..self.filled).unwrap_or_default(), account);
     }
 }
 
@@ -160,9 +150,12 @@ struct Serving {
 
 /// Serves a new connection as a session of its own.
 pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) {
+    if !shared.attendance.arrived() {
+        // Closed at once: its client learns that there is no room, and those that are served go on.
+        return;
+    }
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
-    shared.attendance.arrived();
     let core = Core::new(&hub, &arrival.home, shared.new_session(arrival.peer));
     net::attend(Serving {
         core,
@@ -288,28 +281,28 @@ fn turn(
 ) -> Poll<End> {
     let mut core = core.borrow_mut();
     let core = &mut *core;
-    match core.links.get(link) {
-        Some(state) => match &mut state.waker {
-            Some(waker) if waker.will_wake(context.waker()) => {}
-            waker => *waker = Some(context.waker().clone()),
-        },
-        None => return Poll::Ready(End::Closed),
+    if !core.begin_turn(link, context.waker()) {
+        return Poll::Ready(End::Closed);
     }
-    core.hub.stats.turns.add(1);
     let (mut sent, mut ahead) = (0, None);
     loop {
         let flow = work(core, link, input, &mut ahead);
         core.advance(link);
-        let Some(state) = core.links.get(link) else { return Poll::Ready(End::Closed) };
+        core.check_argument(link, input, &flow);
+        let tick = core.hub.tick();
+        let Some((state, account)) = core.links.get_with_account(link) else {
+            return Poll::Ready(End::Closed);
+        };
         state.news = false;
-        state.stalled = matches!(flow, Flow::Full);
+        state.stalled = matches!(flow, Flow::Full) | std::mem::take(&mut state.short);
         let before = state.out.pending();
         let joins = matches!(flow, Flow::Join);
         let together = !state.closing && !joins;
-        let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together) else {
+        let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together, account) else {
             return Poll::Ready(End::Closed);
         };
         let left = before.saturating_sub(state.out.pending());
+        state.note_output(left > 0, tick);
         let closing = state.closing;
         sent += left;
         core.hub.stats.bytes_out.add(left as u64);
@@ -338,16 +331,24 @@ fn turn(
         }
         match arrive(core, link, socket, input, &mut ahead, &flow, context) {
             Poll::Ready(Ok(true)) => {}
-            Poll::Ready(Ok(false)) | Poll::Pending => {
-                // An idle connection owns no buffer.
-                if let Some(state) = core.links.get(link) {
-                    state.rest();
-                }
-                return Poll::Pending;
-            }
+            Poll::Ready(Ok(false)) | Poll::Pending => return pause(core, link, socket, context),
             Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
         }
     }
+}
+
+/// Ends a turn after which the link waits for its client, an answer or memory.
+fn pause(core: &mut Core, link: LinkId, socket: &Socket, context: &mut Context<'_>) -> Poll<End> {
+    // An idle connection owns no buffer.
+    if let Some(state) = core.links.get(link) {
+        state.rest();
+    }
+    // A connection that waits for memory is not read: its end must be seen all the same, because it has a place
+    // in the queue and may hold a part of an argument.
+    if core.is_short && socket.poll_ended(context).is_ready() {
+        return Poll::Ready(End::Closed);
+    }
+    Poll::Pending
 }
 
 /// Lets the session work on what has arrived.
@@ -356,7 +357,7 @@ fn work(core: &mut Core, link: LinkId, input: &mut Input, ahead: &mut Option<Ahe
         core.unpark();
         let flow = core.process(input, ahead);
         // What is to be taken later waits with the rest.
-        ahead.take().into_iter().for_each(|ahead| ahead.join(input));
+        ahead.take().into_iter().for_each(|ahead| ahead.join(input, core.links.account()));
         return flow;
     }
     // A bound link brings payload that the control link announced, and nothing else.
@@ -394,6 +395,10 @@ fn arrive(
         if core.payload_waits(key) {
             return Poll::Ready(Ok(false));
         }
+        // What held it up has ended since it was looked at.
+        if core.was_released(key) && !input.is_empty() {
+            return Poll::Ready(Ok(true));
+        }
         if input.is_empty()
             && let Some(room) = core.payload_room(key)
         {
@@ -406,8 +411,13 @@ fn arrive(
             core.arrived(came);
             return Poll::Ready(Ok(true));
         }
-    } else if input.likely > 0 && input.is_empty() && matches!(flow, Flow::Go) {
-        return arrive_ahead(core, socket, input, ahead, context);
+    } else if input.likely > 0
+        && input.is_empty()
+        && matches!(flow, Flow::Go)
+        && let Ok(charge) = core.links.account().reserve(Purpose::Data, BLOCK_BYTES, 0)
+    {
+        let block = Block::with_room(BLOCK_BYTES, charge);
+        return arrive_ahead(core, socket, input, block, ahead, context);
     }
     let wanted = match flow {
         Flow::More(bytes) => *bytes,
@@ -415,10 +425,11 @@ fn arrive(
         Flow::Full | Flow::Join if input.bytes().len() >= SMALL_BYTES => return Poll::Ready(Ok(false)),
         _ => input.bytes().len() + 1,
     };
-    let share = core.hub.shared.argument_memory.clone();
-    if !input.make_room(wanted, &share) {
-        tracing::warn!("no memory for large arguments is left; a connection is closed");
-        return Poll::Ready(Err(()));
+    if let Err((shortage, more)) = input.make_room(wanted, core.links.account()) {
+        core.wait_for_memory(shortage, Purpose::Argument, more);
+        // It is ours that it does not arrive.
+        core.links.get(link).into_iter().for_each(|state| state.argument_due = 0);
+        return Poll::Ready(Ok(false));
     }
     let was_empty = input.is_empty();
     match socket.poll_read(context, &mut input.buffer, usize::MAX) {
@@ -442,40 +453,51 @@ fn arrive_ahead(
     core: &mut Core,
     socket: &mut Socket,
     input: &mut Input,
+    mut block: Block,
     ahead: &mut Option<Ahead>,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
     let mut head = [0; REQUEST_HEADER_BYTES];
-    let mut block = take_block();
     // With room for the header of a request behind it, the kernel need not be asked whether that was all.
     let most = block.len().min(input.likely as usize + REQUEST_HEADER_BYTES);
     let came = match socket.poll_read_split(context, &mut head, block.get_mut(..most).unwrap_or_default()) {
         Poll::Ready(Ok(came)) if came > 0 => came,
-        other => {
-            give_block(block);
-            return other.map(|_| Err(()));
-        }
+        other => return other.map(|_| Err(())),
     };
-    input.append(head.get(..came).unwrap_or(&head));
-    match came.checked_sub(head.len()).filter(|filled| *filled > 0) {
-        Some(filled) => *ahead = Some(Ahead { block, filled }),
-        None => give_block(block),
-    }
+    input.append(head.get(..came).unwrap_or(&head), core.links.account());
+    let filled = came.checked_sub(head.len()).filter(|filled| *filled > 0);
+    *ahead = filled.map(|filled| Ahead { block, filled });
     core.arrived(came);
     Poll::Ready(Ok(true))
 }
 
 impl Core {
+    /// Remembers who is to be woken for the link; `false` if it is gone.
+    fn begin_turn(&mut self, link: LinkId, waker: &Waker) -> bool {
+        let Some(state) = self.links.get(link) else { return false };
+        match &mut state.waker {
+            Some(known) if known.will_wake(waker) => {}
+            known => *known = Some(waker.clone()),
+        }
+        self.hub.stats.turns.add(1);
+        if link == LinkId::CONTROL {
+            self.links.account().set_waker(waker);
+            self.retry_memory();
+        }
+        true
+    }
+
     /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
     /// long is no data of ours.
     pub(crate) fn check_bound(&mut self) {
         let patience = self.hub.shared.config.hail;
+        let account = self.links.account().clone();
         for state in self.links.iter_mut() {
             let late = state.unannounced.filter(|(since, _)| since.elapsed() > patience);
             if let Some((_, streamid)) = late.filter(|_| !state.closing) {
                 let code = session::wire_code(base::ErrorKind::InvalidRequest);
                 let text = "Invalid request; only announced data may come on this connection";
-                session::error_reply(state.out.tail(), streamid, code, text);
+                session::error_reply(state.out.tail(&account), streamid, code, text);
                 state.closing = true;
                 if let Some(waker) = &state.waker {
                     waker.wake_by_ref();

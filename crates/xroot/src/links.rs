@@ -1,10 +1,13 @@
 //! The connections of one session, as its other parts see them.
 
 use crate::outbox::Outbox;
+use base::Account;
+use net::SMALL_BYTES;
 use session::LinkId;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
+use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
 use wire::xroot::header::StreamId;
@@ -20,6 +23,8 @@ pub(crate) struct Traffic {
     pub(crate) expected: VecDeque<usize>,
     /// Since when there is input that nobody announced, and the stream that it would be of.
     pub(crate) unannounced: Option<(Instant, StreamId)>,
+    /// The tick since which no output has left although some waits; 0 for none.
+    blocked_since: u32,
 }
 
 impl Traffic {
@@ -28,6 +33,7 @@ impl Traffic {
         transfers: VecDeque::new(),
         expected: VecDeque::new(),
         unannounced: None,
+        blocked_since: 0,
     };
 
     fn is_over(&self) -> bool {
@@ -59,14 +65,45 @@ pub(crate) struct LinkState {
     pub(crate) news: bool,
     /// Its input waits for what other links hold up.
     pub(crate) stalled: bool,
+    /// There was no memory for data that is to go out here.
+    pub(crate) short: bool,
+    /// The tick by which the argument that has begun to arrive must be there; 0 for none.
+    pub(crate) argument_due: u32,
 }
 
 impl LinkState {
+    /// Remembers whether output moves: `left` says that some did in a turn that ends at `tick`.
+    pub(crate) fn note_output(&mut self, left: bool, tick: u32) {
+        let Some(traffic) = self.traffic.as_mut() else { return };
+        if traffic.out.is_empty() {
+            traffic.blocked_since = 0;
+        } else if left || traffic.blocked_since == 0 {
+            traffic.blocked_since = tick.max(1);
+        }
+    }
+
+    /// The tick since which it waits for its client to take output.
+    pub(crate) fn takes_nothing_since(&self) -> Option<u32> {
+        Some(self.blocked_since).filter(|&since| since != 0)
+    }
+
+    /// The tick since which it waits for its client to send what it has begun, if nothing has come since `active`.
+    pub(crate) fn sends_nothing_since(&self, active: u32) -> Option<u32> {
+        (!self.expected.is_empty() || self.argument_due != 0).then_some(active)
+    }
+
+    /// Reports whether nothing is on its way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.traffic.is_none()
+    }
+
     /// Gives back what an idle connection does not need. Nothing happens if something is on its way.
     pub(crate) fn rest(&mut self) {
         let Some(mut traffic) = self.traffic.take_if(|traffic| traffic.is_over()) else { return };
         SPARE_TRAFFICS.with_borrow_mut(|spare| {
-            if spare.len() < SPARE_TRAFFICS_MAX && traffic.out.is_worth_keeping() {
+            traffic.blocked_since = 0;
+            let is_worth_keeping = traffic.out.settle();
+            if spare.len() < SPARE_TRAFFICS_MAX && is_worth_keeping {
                 spare.push(traffic);
             } else {
                 traffic.out.clear();
@@ -93,8 +130,9 @@ impl DerefMut for LinkState {
 type Bound = [Option<LinkState>; PATH_ID_MAX as usize];
 
 /// All connections of the session. A reply for one that is gone goes nowhere.
-#[derive(Default)]
 pub(crate) struct Links {
+    /// What the session uses; all that these connections hold is charged to it.
+    account: Rc<Account>,
     control: Option<LinkState>,
     bound: Option<Box<Bound>>,
     #[expect(clippy::box_collection, reason = "hardly any session needs it")]
@@ -102,6 +140,26 @@ pub(crate) struct Links {
 }
 
 impl Links {
+    /// No connections yet, of a session with this account.
+    pub(crate) fn new(account: Rc<Account>) -> Self {
+        Self { account, control: None, bound: None, nowhere: None }
+    }
+
+    /// What the session uses.
+    pub(crate) fn account(&self) -> &Rc<Account> {
+        &self.account
+    }
+
+    /// A link, and the account that pays for what is appended to its output.
+    pub(crate) fn get_with_account(&mut self, link: LinkId) -> Option<(&mut LinkState, &Rc<Account>)> {
+        let account = &self.account;
+        let place = match usize::from(link.0).checked_sub(1) {
+            None => self.control.as_mut(),
+            Some(index) => self.bound.as_mut().and_then(|bound| bound.get_mut(index)?.as_mut()),
+        };
+        place.map(|state| (state, account))
+    }
+
     /// Where a link is kept; `None` for a path id that cannot be.
     fn place(&mut self, link: LinkId) -> Option<&mut Option<LinkState>> {
         match usize::from(link.0).checked_sub(1) {
@@ -154,6 +212,18 @@ impl Links {
         self.iter().filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
     }
 
+    /// Bytes of input, at most, that bound links hold until requests on the control link announce it.
+    pub(crate) fn unannounced_bytes(&self) -> usize {
+        let bound = self.bound.iter().flat_map(|bound| bound.iter().flatten());
+        bound.filter(|link| link.unannounced.is_some()).count() * SMALL_BYTES
+    }
+
+    /// Wakes the tasks of bound links.
+    pub(crate) fn wake_bound(&self) {
+        let bound = self.bound.iter().flat_map(|bound| bound.iter().flatten());
+        bound.filter_map(|link| link.waker.as_ref()).for_each(Waker::wake_by_ref);
+    }
+
     /// Wakes the links that one link's turn concerns: those that were given something to do, and those that wait for
     /// output of others to leave. Never because of what was there before, or two links would wake each other for ever.
     pub(crate) fn wake_others(&mut self, link: LinkId, progress: bool) {
@@ -172,6 +242,7 @@ impl Links {
 
 impl session::Outlets for Links {
     fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
+        let account = &self.account;
         let place = match usize::from(link.0).checked_sub(1) {
             None => self.control.as_mut(),
             Some(index) => self.bound.as_mut().and_then(|bound| bound.get_mut(index)?.as_mut()),
@@ -179,7 +250,7 @@ impl session::Outlets for Links {
         match place {
             Some(state) => {
                 state.news = true;
-                state.out.tail()
+                state.out.tail(account)
             }
             None => {
                 let nowhere = self.nowhere.get_or_insert_default();

@@ -2,10 +2,13 @@
 //!
 //! Short replies gather in one buffer and leave in one call. A file range leaves by `sendfile`, its header just before it.
 
-use net::{MEDIUM_BYTES, Socket, give_block, give_medium, take_medium};
+use crate::block::Block;
+use base::{Account, Charge};
+use net::{MEDIUM_BYTES, Socket, give_medium, take_medium};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use vfs::OpenFile;
 
@@ -17,9 +20,9 @@ const KEPT_SEGMENTS_MAX: usize = 256;
 
 enum Segment {
     /// Replies.
-    Small(Vec<u8>),
-    /// A part of a block, to be given back.
-    Block(Vec<u8>, Range<usize>),
+    Small(Replies),
+    /// A part of a block.
+    Block(Block, Range<usize>),
     /// A range of a file.
     File { file: Arc<dyn OpenFile>, offset: u64, left: usize },
 }
@@ -27,18 +30,32 @@ enum Segment {
 impl Segment {
     fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Self::Small(buffer) => Some(buffer),
+            Self::Small(replies) => Some(&replies.bytes),
             Self::Block(block, range) => block.get(range.clone()),
             Self::File { .. } => None,
         }
     }
+}
 
-    fn recycle(self) {
-        match self {
-            Self::Small(buffer) => give_medium(buffer),
-            Self::Block(block, _) => give_block(block),
-            Self::File { .. } => {}
-        }
+/// Replies one behind the other, and the charge for their buffer. It goes back to the pool of its loop when it is dropped.
+#[derive(Default)]
+struct Replies {
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
+impl Replies {
+    const NONE: Self = Self { bytes: Vec::new(), charge: Charge::NONE };
+
+    /// Charges the buffer as large as it is now.
+    fn measure(&mut self, account: &Rc<Account>) {
+        self.charge.measure(account, self.bytes.capacity());
+    }
+}
+
+impl Drop for Replies {
+    fn drop(&mut self) {
+        give_medium(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -49,7 +66,7 @@ pub(crate) struct Outbox {
     /// Bytes of the first segment that have left.
     sent: usize,
     /// Where replies gather, behind the segments.
-    tail: Vec<u8>,
+    tail: Replies,
     /// Bytes in the segments, sent ones included.
     queued: usize,
     /// Those of them that are ranges of files: they take no memory.
@@ -70,27 +87,28 @@ pub(crate) enum Flushed {
 impl Outbox {
     /// Nothing waits, and no memory is held.
     pub(crate) const EMPTY: Self =
-        Self { segments: VecDeque::new(), sent: 0, tail: Vec::new(), queued: 0, lent: 0 };
+        Self { segments: VecDeque::new(), sent: 0, tail: Replies::NONE, queued: 0, lent: 0 };
 
-    /// Where to append replies.
-    pub(crate) fn tail(&mut self) -> &mut Vec<u8> {
-        if self.tail.capacity() == 0 {
-            self.tail = take_medium();
+    /// Where to append replies; the account pays for what they take.
+    pub(crate) fn tail(&mut self, account: &Rc<Account>) -> &mut Vec<u8> {
+        if self.tail.bytes.capacity() == 0 {
+            self.tail.bytes = take_medium();
         }
-        &mut self.tail
+        self.tail.measure(account);
+        &mut self.tail.bytes
     }
 
     /// Where to append a reply of so many bytes: a buffer that would have to grow is left as it is, and another one begun.
-    pub(crate) fn tail_for(&mut self, bytes: usize) -> &mut Vec<u8> {
-        if self.tail.capacity() - self.tail.len() < bytes {
-            self.seal();
+    pub(crate) fn tail_for(&mut self, bytes: usize, account: &Rc<Account>) -> &mut Vec<u8> {
+        if self.tail.bytes.capacity() - self.tail.bytes.len() < bytes {
+            self.seal(account);
         }
-        self.tail()
+        self.tail(account)
     }
 
     /// Bytes that wait.
     pub(crate) fn pending(&self) -> usize {
-        self.queued + self.tail.len() - self.sent
+        self.queued + self.tail.bytes.len() - self.sent
     }
 
     /// Bytes of memory that wait: ranges of files are only named.
@@ -99,74 +117,100 @@ impl Outbox {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.segments.is_empty() && self.tail.is_empty()
+        self.segments.is_empty() && self.tail.bytes.is_empty()
     }
 
-    /// Appends a part of a block, which is given back when it has left.
-    pub(crate) fn push_block(&mut self, block: Vec<u8>, range: Range<usize>) {
-        self.seal();
+    /// Appends a part of a block, which lives until that has left.
+    pub(crate) fn push_block(&mut self, block: Block, range: Range<usize>, account: &Rc<Account>) {
+        self.seal(account);
         self.queued += range.len();
         self.segments.push_back(Segment::Block(block, range));
     }
 
     /// Appends a range of a file; its header must have been appended before.
-    pub(crate) fn push_file(&mut self, file: Arc<dyn OpenFile>, offset: u64, length: usize) {
-        self.seal();
+    pub(crate) fn push_file(
+        &mut self,
+        file: Arc<dyn OpenFile>,
+        offset: u64,
+        length: usize,
+        account: &Rc<Account>,
+    ) {
+        self.seal(account);
         self.queued += length;
         self.lent += length;
         self.segments.push_back(Segment::File { file, offset, left: length });
     }
 
     /// Appends a short range of a file that is in memory, copied if that can be done on the spot.
-    pub(crate) fn push_copy(&mut self, file: &Arc<dyn OpenFile>, offset: u64, length: usize) {
+    pub(crate) fn push_copy(
+        &mut self,
+        file: &Arc<dyn OpenFile>,
+        offset: u64,
+        length: usize,
+        account: &Rc<Account>,
+    ) {
         if length == 0 {
             return;
         }
-        let out = self.tail_for(length);
+        let out = self.tail_for(length, account);
         let at = out.len();
         out.resize(at + length, 0);
         let room = out.get_mut(at..).unwrap_or_default();
         if !matches!(file.read_now(offset, room), vfs::Spot::Done(read) if read == length) {
             // The header has promised these bytes: as a range they are sent, or the connection is closed.
             out.truncate(at);
-            self.push_file(file.clone(), offset, length);
+            self.push_file(file.clone(), offset, length, account);
         }
     }
 
-    /// Is an empty one, with the buffer that it may hold, of use for another link?
-    pub(crate) fn is_worth_keeping(&self) -> bool {
-        self.tail.capacity() <= 2 * MEDIUM_BYTES && self.segments.capacity() <= KEPT_SEGMENTS_MAX
+    /// Returns the charge of an empty outbox. `true` if it is of use for another link, with the buffer that it may hold.
+    pub(crate) fn settle(&mut self) -> bool {
+        self.tail.charge = Charge::NONE;
+        self.tail.bytes.capacity() <= 2 * MEDIUM_BYTES && self.segments.capacity() <= KEPT_SEGMENTS_MAX
     }
 
-    fn seal(&mut self) {
-        if !self.tail.is_empty() {
+    fn seal(&mut self, account: &Rc<Account>) {
+        if !self.tail.bytes.is_empty() {
+            self.tail.measure(account);
             let tail = std::mem::take(&mut self.tail);
-            self.queued += tail.len();
+            self.queued += tail.bytes.len();
             self.segments.push_back(Segment::Small(tail));
         }
     }
 
     /// Forgets everything: the link is gone.
     pub(crate) fn clear(&mut self) {
-        self.segments.drain(..).for_each(Segment::recycle);
-        give_medium(std::mem::take(&mut self.tail));
+        self.segments.clear();
+        self.tail = Replies::NONE;
         (self.sent, self.queued, self.lent) = (0, 0, 0);
     }
 
     /// Sends what the socket takes, at most about `most` bytes; replies that are all that waits may go `together` with those of
     /// other connections, and what does not leave then is sent by the next flush. An error, also a file that has become
     /// shorter than what was promised in a header, means that the connection cannot go on.
-    pub(crate) fn flush(&mut self, socket: &Socket, most: usize, together: bool) -> io::Result<Flushed> {
+    pub(crate) fn flush(
+        &mut self,
+        socket: &Socket,
+        most: usize,
+        together: bool,
+        account: &Rc<Account>,
+    ) -> io::Result<Flushed> {
         let mut total = 0;
-        if let Some((buffer, sent)) = socket.returned() {
-            self.queued += buffer.len();
+        if let Some((bytes, sent)) = socket.returned() {
+            self.queued += bytes.len();
             self.sent = sent;
-            self.segments.push_front(Segment::Small(buffer));
+            let charge = account.charge(bytes.capacity());
+            self.segments.push_front(Segment::Small(Replies { bytes, charge }));
         }
-        if together && self.segments.is_empty() && self.sent == 0 && !self.tail.is_empty() {
-            match socket.send_together(std::mem::take(&mut self.tail)) {
-                Ok(()) => return Ok(Flushed::All),
-                Err(tail) => self.tail = tail,
+        self.tail.measure(account);
+        if together && self.segments.is_empty() && self.sent == 0 && !self.tail.bytes.is_empty() {
+            match socket.send_together(std::mem::take(&mut self.tail.bytes)) {
+                // It leaves within this round; what does not leave comes back and is charged again.
+                Ok(()) => {
+                    self.tail.charge = Charge::NONE;
+                    return Ok(Flushed::All);
+                }
+                Err(tail) => self.tail.bytes = tail,
             }
         }
         loop {
@@ -196,13 +240,14 @@ impl Outbox {
     /// One vectored write of everything up to the next file range.
     fn write(&self, socket: &Socket) -> io::Result<usize> {
         if self.segments.is_empty() {
-            return socket.write(&[IoSlice::new(self.tail.get(self.sent..).unwrap_or_default())], false);
+            return socket
+                .write(&[IoSlice::new(self.tail.bytes.get(self.sent..).unwrap_or_default())], false);
         }
         let mut pieces: [IoSlice<'_>; PIECES_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
         let mut count = 0;
         let mut file_follows = false;
         let mut skip = self.sent;
-        let tail = (!self.tail.is_empty()).then_some(self.tail.as_slice());
+        let tail = (!self.tail.bytes.is_empty()).then_some(self.tail.bytes.as_slice());
         let all = self.segments.iter().map(Segment::bytes).chain(tail.map(Some));
         for (piece, slot) in all.zip(pieces.iter_mut()) {
             let Some(bytes) = piece else {
@@ -221,8 +266,12 @@ impl Outbox {
         while sent > 0 {
             let Some(front) = self.segments.front_mut() else {
                 self.sent += sent;
-                if self.sent >= self.tail.len() {
-                    self.tail.clear();
+                if self.sent >= self.tail.bytes.len() {
+                    // Only a buffer of the usual size is kept for the next replies.
+                    if self.tail.bytes.capacity() > 2 * MEDIUM_BYTES {
+                        self.tail = Replies::NONE;
+                    }
+                    self.tail.bytes.clear();
                     self.sent = 0;
                 }
                 return;
@@ -251,10 +300,8 @@ impl Outbox {
                     }
                 }
             };
-            if left == 0
-                && let Some(done) = self.segments.pop_front()
-            {
-                done.recycle();
+            if left == 0 {
+                self.segments.pop_front();
             }
         }
     }

@@ -3,13 +3,15 @@
 //! A transfer makes one frame at a time, as long as the output has room. What is in memory leaves without a copy where that
 //! is possible; what is not is read in the pool, a block at a time, while other requests of the connection go on.
 
-use crate::core::{Core, Job};
+use crate::block::{Block, SMALL_PIECE_BYTES_MAX};
+use crate::core::{Core, JobWork};
+use crate::costs::CALL_BYTES;
 use crate::vectors::VectorRead;
 use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
-use base::Error;
+use base::{Charge, Error, Purpose};
 use digest::pages::CHECKSUM_BYTES;
-use net::{BLOCK_BYTES, give_block, take_block};
-use session::{FileIndex, LinkId, ReadTask, Todo, read_header};
+use net::BLOCK_BYTES;
+use session::{FileIndex, LinkId, ReadTask, SequenceId, Todo, read_header};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
@@ -38,9 +40,6 @@ const SENDFILE_WINDOW_PAGES: usize = 16;
 
 const _: () = assert!(STATUS_BYTES + FRAME_PAGES * (PAGE + digest::pages::CHECKSUM_BYTES) <= BLOCK_BYTES);
 
-/// A piece up to this size gets a buffer of its own size.
-const SMALL_PIECE_BYTES_MAX: usize = 16 * 1024;
-
 /// A read under way.
 pub(crate) struct Transfer {
     pub(crate) link: LinkId,
@@ -49,6 +48,8 @@ pub(crate) struct Transfer {
     /// A piece is being read in the pool.
     pub(crate) waiting: bool,
     pub(crate) work: Work,
+    /// For what it holds beside the buffers of its pieces.
+    _charge: Charge,
 }
 
 pub(crate) enum Work {
@@ -59,7 +60,7 @@ pub(crate) enum Work {
 /// One range of one file.
 pub(crate) struct RangeRead {
     streamid: StreamId,
-    index: FileIndex,
+    sequence: SequenceId,
     file: Arc<dyn OpenFile>,
     offset: u64,
     left: usize,
@@ -87,6 +88,8 @@ pub(crate) enum Made {
     Frame(usize),
     /// A piece is being read in the pool.
     Waits,
+    /// There is no memory for the next piece now.
+    Short,
     /// The last frame.
     Last,
 }
@@ -95,18 +98,18 @@ impl Core {
     /// A read: on the spot if it is small and in memory, else as a transfer.
     pub(crate) fn read(&mut self, task: ReadTask) {
         self.hub.stats.reads.add(1);
-        if self.sent_elsewhere(task.link, task.streamid, task.file) {
-            return;
-        }
-        let attempt = self.read_on_the_spot(&task);
+        let attempt = match self.sent_elsewhere(task.link, task.streamid, task.file) {
+            true => Attempt::Answered,
+            false => self.read_on_the_spot(&task),
+        };
         if attempt == Attempt::Answered {
+            task.sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
             return;
         }
         let Some(file) = self.session.file(task.file).cloned() else { return };
-        self.session.read_began(task.file);
         let range = RangeRead {
             streamid: task.streamid,
-            index: task.file,
+            sequence: self.session.read_began(&task),
             file,
             offset: task.offset,
             left: task.length,
@@ -117,6 +120,13 @@ impl Core {
         self.begin_transfer(task.link, Work::Range(range));
     }
 
+    /// A read, and ranges that the storage may fetch meanwhile.
+    pub(crate) fn read_with_hints(&mut self, task: ReadTask, hints: &[(Arc<dyn OpenFile>, u64, u64)]) {
+        self.read(task);
+        self.hub.stats.pre_reads.add(hints.len() as u64);
+        hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
+    }
+
     /// Sends the client elsewhere if it is to read this file there. It opens the file there and reads on.
     pub(crate) fn sent_elsewhere(&mut self, link: LinkId, streamid: StreamId, file: FileIndex) -> bool {
         let caller = self.session.caller();
@@ -125,10 +135,7 @@ impl Core {
         }
         let Some(file) = self.session.file(file) else { return false };
         let Some(to) = self.hub.shared.files.elsewhere(caller, &**file) else { return false };
-        if let Some(state) = self.links.get(link) {
-            state.news = true;
-            session::redirect_reply(state.out.tail(), streamid, &to);
-        }
+        session::redirect_reply(session::Outlets::link(&mut self.links, link), streamid, &to);
         true
     }
 
@@ -141,13 +148,13 @@ impl Core {
         {
             return Attempt::NotMade;
         }
-        let Some(link) = self.links.get(task.link) else { return Attempt::Answered };
+        let Some((link, account)) = self.links.get_with_account(task.link) else { return Attempt::Answered };
         if !link.transfers.is_empty() {
             return Attempt::NotMade;
         }
         link.news = true;
         // With the header, and that of the end if the file is shorter.
-        let out = link.out.tail_for(task.length + 2 * RESPONSE_HEADER_BYTES);
+        let out = link.out.tail_for(task.length + 2 * RESPONSE_HEADER_BYTES, account);
         let at = out.len();
         let body = at + RESPONSE_HEADER_BYTES;
         out.resize(body + task.length, 0);
@@ -174,7 +181,13 @@ impl Core {
 
     pub(crate) fn begin_transfer(&mut self, link: LinkId, work: Work) {
         self.hub.stats.transfers.add(1);
-        let key = self.transfers.insert(Transfer { link, turn: 0, waiting: false, work });
+        let bytes = match &work {
+            Work::Range(_) => CALL_BYTES,
+            Work::Vector(vector) => CALL_BYTES + vector.bytes(),
+        };
+        // The request was taken only because there was room for it.
+        let charge = self.links.account().charge(bytes);
+        let key = self.transfers.insert(Transfer { link, turn: 0, waiting: false, work, _charge: charge });
         match self.links.get(link) {
             Some(state) => {
                 state.transfers.push_back(key);
@@ -198,21 +211,27 @@ impl Core {
             else {
                 return;
             };
-            self.make(key);
+            if !self.make(key) {
+                // Whatever frees memory may be the output of another link.
+                self.links.get(link).into_iter().for_each(|state| state.short = true);
+                return;
+            }
         }
     }
 
-    fn make(&mut self, key: usize) {
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
+    /// Makes the next frame of a transfer; `false` if there is no memory for it now.
+    fn make(&mut self, key: usize) -> bool {
+        let Some(transfer) = self.transfers.get_mut(key) else { return true };
         let link = transfer.link;
         let mut work = std::mem::replace(&mut transfer.work, Work::Vector(VectorRead::default()));
         let made = match &mut work {
             Work::Range(range) => self.make_range(key, link, range),
             Work::Vector(vector) => self.make_vector(key, link, vector),
         };
-        let Some(transfer) = self.transfers.get_mut(key) else { return };
+        let Some(transfer) = self.transfers.get_mut(key) else { return true };
         transfer.work = work;
         match made {
+            Ok(Made::Short) => return false,
             Ok(Made::Frame(bytes)) => {
                 transfer.turn += bytes;
                 if transfer.turn >= FRAME_BYTES_MAX {
@@ -229,6 +248,7 @@ impl Core {
             Ok(Made::Last) => self.finish_transfer(key),
             Err(error) => self.fail_transfer(key, &error),
         }
+        true
     }
 
     fn make_range(&mut self, key: usize, link: LinkId, range: &mut RangeRead) -> Result<Made, Error> {
@@ -239,7 +259,10 @@ impl Core {
             return Ok(made);
         }
         let piece = range.piece();
-        let mut block = range.room(piece);
+        let bytes = range.bytes_for(piece);
+        let Some(charge) = self.reserve(Purpose::Data, bytes, 0) else { return Ok(Made::Short) };
+        let mut block =
+            if bytes < BLOCK_BYTES { Block::exact(bytes, charge) } else { Block::with_room(bytes, charge) };
         range.apart = range.paged && !range.cold && range.read_apart(&mut block, piece);
         if range.apart {
             return Ok(self.push_piece(link, range, block, piece, piece.length));
@@ -252,20 +275,18 @@ impl Core {
         };
         match read {
             Spot::Done(read) => Ok(self.push_piece(link, range, block, piece, read)),
-            Spot::Failed(error) => {
-                give_block(block);
-                Err(error)
-            }
+            Spot::Failed(error) => Err(error),
             Spot::WouldBlock => {
                 // While this piece is read, the kernel may fetch what follows it.
                 let next = piece.length as u64;
                 range
                     .file
                     .prefetch(range.offset + next, (range.left as u64 - next).min(FRAME_BYTES_MAX as u64));
-                let operation = FileOperation::Read { buffer: block, pieces: vec![piece] };
+                let (buffer, charge) = block.into_parts();
+                let operation = FileOperation::Read { buffer, pieces: vec![piece] };
                 let file = range.file.clone();
-                match self.start_job(Job::Read(key), &file, operation) {
-                    Some(answer) => self.take_piece(link, range, answer),
+                match self.start_job(JobWork::Read(key), charge, &file, operation) {
+                    Some((answer, charge)) => self.take_piece(link, range, answer, charge),
                     None => Ok(Made::Waits),
                 }
             }
@@ -286,12 +307,12 @@ impl Core {
         if length < SENDFILE_BYTES_MIN || !range.file.is_resident(range.offset, length) {
             return None;
         }
-        let state = self.links.get(link)?;
+        let (state, account) = self.links.get_with_account(link)?;
         let last = length == range.left;
-        state.out.tail().extend_from_slice(&read_header(range.streamid, last, length));
+        state.out.tail(account).extend_from_slice(&read_header(range.streamid, last, length));
         let ragged = ragged_end(range.offset, length);
-        state.out.push_file(range.file.clone(), range.offset, length - ragged);
-        state.out.push_copy(&range.file, range.offset + (length - ragged) as u64, ragged);
+        state.out.push_file(range.file.clone(), range.offset, length - ragged, account);
+        state.out.push_copy(&range.file, range.offset + (length - ragged) as u64, ragged, account);
         range.offset += length as u64;
         range.left -= length;
         Some(if last { Made::Last } else { Made::Frame(length) })
@@ -302,7 +323,7 @@ impl Core {
         &mut self,
         link: LinkId,
         range: &mut RangeRead,
-        mut block: Vec<u8>,
+        mut block: Block,
         piece: Piece,
         read: usize,
     ) -> Made {
@@ -321,38 +342,41 @@ impl Core {
         range.offset += read as u64;
         range.left -= read;
         let (streamid, paged) = (range.streamid, range.paged);
-        match self.links.get(link) {
-            Some(state) => {
-                state.out.push_block(block, frame);
-                if at_end && !paged && read != 0 {
-                    state.out.tail().extend_from_slice(&read_header(streamid, true, 0));
-                }
+        if let Some((state, account)) = self.links.get_with_account(link) {
+            state.out.push_block(block, frame, account);
+            if at_end && !paged && read != 0 {
+                state.out.tail(account).extend_from_slice(&read_header(streamid, true, 0));
             }
-            None => give_block(block),
         }
         if last { Made::Last } else { Made::Frame(read) }
     }
 
-    fn take_piece(&mut self, link: LinkId, range: &mut RangeRead, answer: Answer) -> Result<Made, Error> {
+    fn take_piece(
+        &mut self,
+        link: LinkId,
+        range: &mut RangeRead,
+        answer: Answer,
+        charge: Charge,
+    ) -> Result<Made, Error> {
         match answer {
             Answer::Value(Value::Data { buffer, lengths }) => {
                 let read = lengths.first().copied().unwrap_or(0);
                 let piece = range.piece();
-                Ok(self.push_piece(link, range, buffer, piece, read))
+                Ok(self.push_piece(link, range, Block::from_parts(buffer, charge), piece, read))
             }
             other => Err(unexpected(other)),
         }
     }
 
     /// The pool has read a piece of a transfer.
-    pub(crate) fn piece_read(&mut self, key: usize, answer: Answer) {
+    pub(crate) fn piece_read(&mut self, key: usize, answer: Answer, charge: Charge) {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.waiting = false;
         let link = transfer.link;
         let mut work = std::mem::replace(&mut transfer.work, Work::Vector(VectorRead::default()));
         let made = match &mut work {
-            Work::Range(range) => self.take_piece(link, range, answer),
-            Work::Vector(vector) => self.take_vector_piece(link, vector, answer),
+            Work::Range(range) => self.take_piece(link, range, answer, charge),
+            Work::Vector(vector) => self.take_vector_piece(link, vector, answer, charge),
         };
         if let Some(transfer) = self.transfers.get_mut(key) {
             transfer.work = work;
@@ -372,9 +396,8 @@ impl Core {
             Work::Vector(vector) => vector.streamid,
         };
         let link = transfer.link;
-        if let Some(state) = self.links.get(link) {
-            session::error_reply(state.out.tail(), streamid, session::wire_code(error.kind), &error.text);
-        }
+        let out = session::Outlets::link(&mut self.links, link);
+        session::error_reply(out, streamid, session::wire_code(error.kind), &error.text);
         self.finish_transfer(key);
     }
 
@@ -393,15 +416,14 @@ impl Core {
     /// to nobody; its buffer lives until then.
     pub(crate) fn drop_transfer(&mut self, key: usize) {
         for (_, job) in self.jobs.iter_mut() {
-            if matches!(job, Job::Read(of) if *of == key) {
-                *job = Job::Orphan;
+            if matches!(job.work, JobWork::Read(of) if of == key) {
+                job.work = JobWork::Orphan;
             }
         }
         match self.transfers.try_remove(key).map(|transfer| transfer.work) {
-            Some(Work::Range(range)) => self.session.read_ended(range.index),
+            Some(Work::Range(range)) => self.session.read_ended(range.sequence),
             Some(Work::Vector(vector)) => {
-                self.elements = self.elements.saturating_sub(vector.elements());
-                vector.files.into_iter().for_each(|(index, _)| self.session.read_ended(index))
+                vector.sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
             }
             None => {}
         }
@@ -421,13 +443,9 @@ impl RangeRead {
         Piece { offset: self.offset, length, at }
     }
 
-    /// A buffer for the piece: one of its own size if it is small, so that many small reads that wait for a disk do not hold a
-    /// block each.
-    fn room(&self, piece: Piece) -> Vec<u8> {
-        if self.paged || piece.length > SMALL_PIECE_BYTES_MAX {
-            return take_block();
-        }
-        vec![0; piece.at + piece.length]
+    /// Bytes of the buffer for the piece: as many as it needs if it is small.
+    fn bytes_for(&self, piece: Piece) -> usize {
+        if self.paged || piece.length > SMALL_PIECE_BYTES_MAX { BLOCK_BYTES } else { piece.at + piece.length }
     }
 
     /// Reads a piece that is in memory as a whole page by page to where its pages are to be, which costs less than to move them
@@ -471,9 +489,10 @@ impl RangeRead {
     }
 }
 
-/// May parts of this file be sent from where they are, once the kernel says that they are in memory?
+/// May parts of this file be sent from where they are, once the kernel says that they are in memory? Not of one that the
+/// client may write: what it sends next would reach the reply of a read before it.
 fn may_be_lent(file: &dyn OpenFile) -> bool {
-    file.lend().is_some() && file.is_resident(0, 0)
+    !file.is_writable() && file.lend().is_some() && file.is_resident(0, 0)
 }
 
 /// Bytes at the end of a range that are cheaper copied: the kernel sends a file in windows of so many pages, and a last

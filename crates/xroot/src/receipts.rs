@@ -2,13 +2,16 @@
 //!
 //! It is taken in pieces of at most a block, never a whole frame: a piece that is complete is written on the spot while the
 //! storage answers fast, and in the pool otherwise. While [`crate::PIECES_IN_FLIGHT_MAX`] pieces are being written, the link
-//! is not read. Where places may overlap, a piece waits for the one before it, so that the last one counts. After an error the rest is taken and thrown away, so that the stream stays in step.
+//! is not read. Where places may overlap, a piece waits for the one before it, so that the last one counts. The link is not read
+//! either while the whole write waits for earlier operations on its files. After an error the rest is taken and thrown away, so
+//! that the stream stays in step.
 
-use crate::core::{Core, Job};
+use crate::block::Block;
+use crate::core::{Core, JobWork};
 use crate::link::{Ahead, Input};
 use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
-use base::{Error, ErrorKind};
-use net::{BLOCK_BYTES, give_block, take_block};
+use base::{Charge, Error, ErrorKind, Purpose};
+use net::BLOCK_BYTES;
 use session::{BAD_PAGES_MAX, BadPage, CallId, Destination, Extent, LinkId, Receive, Received};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,10 +33,14 @@ pub(crate) struct Receipt {
     /// What is still to be filled, the current place first.
     places: VecDeque<Place>,
     checkpoint: bool,
+    /// Earlier operations on its files must end first.
+    held: bool,
+    /// They have ended since its data was looked at.
+    released: bool,
     /// Pieces are written one after the other.
     in_turn: bool,
     /// The piece being filled: the block, bytes in it, bytes it is to have.
-    piece: Option<(Vec<u8>, usize, usize)>,
+    piece: Option<(Block, usize, usize)>,
     in_flight: usize,
     result: Received,
 }
@@ -73,7 +80,7 @@ fn ascends(places: &VecDeque<Place>) -> bool {
 impl Core {
     /// Announces payload on a link.
     pub(crate) fn expect(&mut self, receive: Receive) {
-        let Receive { call, link, length, into, checkpoint } = receive;
+        let Receive { call, link, length, into, checkpoint, held } = receive;
         let places = match into {
             Destination::File { file, offset } => {
                 VecDeque::from([Place { file, offset, length, paged: false }])
@@ -91,13 +98,18 @@ impl Core {
             in_turn: checkpoint || !ascends(&places),
             places,
             checkpoint,
+            held,
+            released: false,
             piece: None,
             in_flight: 0,
             result: Received::default(),
         };
         let key = self.receipts.insert(receipt);
         if length == 0 {
-            return self.settle_receipt(key);
+            if !held {
+                self.settle_receipt(key);
+            }
+            return;
         }
         match self.links.get(link) {
             Some(state) => {
@@ -106,6 +118,18 @@ impl Core {
             }
             None => self.payload_lost(key),
         }
+    }
+
+    /// The turn of a held write has come.
+    pub(crate) fn proceed(&mut self, call: CallId) {
+        let Some((key, receipt)) = self.receipts.iter_mut().find(|(_, receipt)| receipt.call == call) else {
+            return;
+        };
+        (receipt.held, receipt.released) = (false, true);
+        if let Some(state) = self.links.get(receipt.link) {
+            state.news = true;
+        }
+        self.settle_if_whole(key);
     }
 
     /// Takes payload from the front of `bytes`; returns how many were taken. 0 means that the pieces in flight must end
@@ -125,21 +149,21 @@ impl Core {
                     match file.write_now(offset, data) {
                         Spot::Done(()) => receipt.passed(length),
                         Spot::Failed(error) => receipt.failed(error),
-                        Spot::WouldBlock => {
-                            receipt.open_piece(length);
-                            continue;
-                        }
+                        Spot::WouldBlock => match self.open_piece(key) {
+                            true => continue,
+                            false => break,
+                        },
                     }
                     length
                 }
-                Next::Whole(_, _, length) => {
-                    receipt.open_piece(length);
-                    continue;
-                }
+                Next::Whole(..) => match self.open_piece(key) {
+                    true => continue,
+                    false => break,
+                },
                 Next::Fill => receipt.fill(rest),
             };
             taken += step;
-            receipt.left -= step.min(receipt.left);
+            self.receipts.get_mut(key).into_iter().for_each(|receipt| receipt.left -= step.min(receipt.left));
             self.flush_piece(key);
         }
         self.settle_if_whole(key);
@@ -148,14 +172,24 @@ impl Core {
 
     /// Room for payload to be read straight from the socket; `None` if that is not worth it or cannot be.
     pub(crate) fn payload_room(&mut self, key: usize) -> Option<&mut [u8]> {
-        let receipt = self.receipts.get_mut(key)?;
-        match receipt.step() {
-            Next::Whole(_, _, length) if length > net::SMALL_BYTES => receipt.open_piece(length),
+        match self.receipts.get(key)?.step() {
+            Next::Whole(_, _, length) if length > net::SMALL_BYTES && self.open_piece(key) => {}
             Next::Fill => {}
             _ => return None,
         }
+        let receipt = self.receipts.get_mut(key)?;
         let (block, filled, goal) = receipt.piece.as_mut()?;
         block.get_mut(*filled..*goal).filter(|room| room.len() > net::SMALL_BYTES / 4)
+    }
+
+    /// Begins a piece of the current place; `false` if there is no memory for it now.
+    fn open_piece(&mut self, key: usize) -> bool {
+        let Some(charge) = self.reserve(Purpose::Data, BLOCK_BYTES, 0) else { return false };
+        let Some(receipt) = self.receipts.get_mut(key) else { return false };
+        if let Some(place) = receipt.places.front() {
+            receipt.piece = Some((Block::with_room(BLOCK_BYTES, charge), 0, place.piece()));
+        }
+        true
     }
 
     /// So many bytes were read into that room.
@@ -169,9 +203,15 @@ impl Core {
         self.settle_if_whole(key);
     }
 
-    /// Is the link to be left unread until pieces have been written?
+    /// Is the link to be left unread until pieces have been written? That of a held write may bring one buffer, so that the
+    /// end of the connection is noticed.
     pub(crate) fn payload_waits(&mut self, key: usize) -> bool {
-        self.receipts.get_mut(key).is_some_and(|receipt| matches!(receipt.step(), Next::Wait))
+        self.receipts.get(key).is_some_and(|receipt| !receipt.held && matches!(receipt.step(), Next::Wait))
+    }
+
+    /// May payload that was held be taken since it was looked at? Reported once.
+    pub(crate) fn was_released(&mut self, key: usize) -> bool {
+        self.receipts.get_mut(key).is_some_and(|receipt| std::mem::take(&mut receipt.released))
     }
 
     /// Writes the piece if it is complete.
@@ -183,7 +223,7 @@ impl Core {
             return;
         }
         let checkpoint = receipt.checkpoint;
-        let Some(place) = receipt.places.front() else { return give_block(block) };
+        let Some(place) = receipt.places.front() else { return };
         let (file, offset) = (place.file.clone(), place.offset);
         let mut length = goal;
         if place.paged {
@@ -202,19 +242,16 @@ impl Core {
         receipt.moved(goal, length);
         if !checkpoint {
             match file.write_now(offset, block.get(..length).unwrap_or_default()) {
-                Spot::Done(()) => return give_block(block),
-                Spot::Failed(error) => {
-                    give_block(block);
-                    return receipt.failed(error);
-                }
+                Spot::Done(()) => return,
+                Spot::Failed(error) => return receipt.failed(error),
                 Spot::WouldBlock => {}
             }
         }
         receipt.in_flight += 1;
-        block.truncate(length);
-        let operation = FileOperation::Write { buffer: block, offset, checkpoint };
-        if let Some(answer) = self.start_job(Job::Piece(key), &file, operation) {
-            self.piece_ended(key, answer);
+        let (buffer, charge) = block.cut(length).into_parts();
+        let operation = FileOperation::Write { buffer, offset, checkpoint };
+        if let Some((answer, charge)) = self.start_job(JobWork::Piece(key), charge, &file, operation) {
+            self.piece_ended(key, answer, charge);
         }
     }
 
@@ -224,10 +261,10 @@ impl Core {
         let Ahead { block, filled } = ahead;
         let room = self.receipts.get(key).map_or(0, Receipt::room_ahead);
         let Some(receipt) = self.receipts.get_mut(key).filter(|_| room > 0) else {
-            return Ahead { block, filled }.join(input);
+            return Ahead { block, filled }.join(input, self.links.account());
         };
         let taken = filled.min(room);
-        input.append(block.get(taken..filled).unwrap_or_default());
+        input.append(block.get(taken..filled).unwrap_or_default(), self.links.account());
         receipt.piece = Some((block, 0, room));
         self.payload_came(key, taken);
     }
@@ -239,16 +276,16 @@ impl Core {
     }
 
     /// The pool has written a piece.
-    pub(crate) fn piece_written(&mut self, key: usize, answer: Answer) {
-        self.piece_ended(key, answer);
+    pub(crate) fn piece_written(&mut self, key: usize, answer: Answer, charge: Charge) {
+        self.piece_ended(key, answer, charge);
         self.settle_if_whole(key);
     }
 
-    fn piece_ended(&mut self, key: usize, answer: Answer) {
+    fn piece_ended(&mut self, key: usize, answer: Answer, charge: Charge) {
         let Some(receipt) = self.receipts.get_mut(key) else { return };
         receipt.in_flight -= 1;
         match answer {
-            Answer::Value(Value::Written { buffer }) => give_block(buffer),
+            Answer::Value(Value::Written { buffer }) => drop(Block::from_parts(buffer, charge)),
             other => receipt.failed(crate::reads::unexpected(other)),
         }
     }
@@ -303,6 +340,9 @@ impl Receipt {
         if self.result.error.is_some() {
             return Next::Discard;
         }
+        if self.held {
+            return Next::Wait;
+        }
         let most = if self.in_turn { 1 } else { PIECES_IN_FLIGHT_MAX };
         match (&self.piece, self.places.front()) {
             (Some(_), _) => Next::Fill,
@@ -317,16 +357,10 @@ impl Receipt {
 
     /// Bytes that a block may bring for the piece that begins now; 0 if none does, or they are to be looked at one by one.
     fn room_ahead(&self) -> usize {
-        let begins = self.result.error.is_none() && self.piece.is_none() && !self.checkpoint;
+        let begins = self.result.error.is_none() && self.piece.is_none() && !self.checkpoint && !self.held;
         match self.places.front() {
             Some(place) if begins && self.places.len() == 1 && self.in_flight == 0 => place.piece(),
             _ => 0,
-        }
-    }
-
-    fn open_piece(&mut self, _length: usize) {
-        if let Some(place) = self.places.front() {
-            self.piece = Some((take_block(), 0, place.piece()));
         }
     }
 
@@ -358,9 +392,7 @@ impl Receipt {
 
     /// The first error counts; from now on everything is thrown away.
     fn failed(&mut self, error: Error) {
-        if let Some((block, ..)) = self.piece.take() {
-            give_block(block);
-        }
+        self.piece = None;
         self.places.clear();
         if self.result.error.is_none() {
             self.result.error = Some(error);

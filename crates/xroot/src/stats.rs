@@ -2,6 +2,7 @@
 //!
 //! Each loop counts for itself; whoever wants totals adds them up.
 
+use base::DescriptorBudget;
 use session::Destination;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -109,16 +110,28 @@ impl LoopStats {
 pub(crate) struct Attendance {
     now: AtomicU64,
     most: AtomicU64,
+    descriptors: Arc<DescriptorBudget>,
 }
 
 impl Attendance {
-    pub(crate) fn arrived(&self) {
+    /// Nobody yet; connections take their descriptors from this budget.
+    pub(crate) fn new(descriptors: Arc<DescriptorBudget>) -> Self {
+        Self { descriptors, ..Self::default() }
+    }
+
+    /// A connection has come; `false` if there is no descriptor for it.
+    pub(crate) fn arrived(&self) -> bool {
+        if !self.descriptors.connect() {
+            return false;
+        }
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
+        true
     }
 
     pub(crate) fn left(&self) {
         self.now.fetch_sub(1, Ordering::Relaxed);
+        self.descriptors.disconnect();
     }
 }
 

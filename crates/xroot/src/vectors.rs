@@ -3,10 +3,12 @@
 //! Each element has a 16-byte header before its data. What is in memory is read on the spot; at the first element that is
 //! not, all of the frame that is missing goes to the pool in one job for each file.
 
-use crate::core::{Core, Job};
+use crate::block::Block;
+use crate::core::{Core, JobWork};
+use crate::costs::READ_ELEMENT_BYTES;
 use crate::reads::{Made, Work, put, unexpected};
-use base::{Error, ErrorKind};
-use session::{FileIndex, LinkId, ReadElement, ReadVectorTask, read_header};
+use base::{Charge, Error, ErrorKind, Purpose};
+use session::{FileIndex, LinkId, ReadElement, ReadVectorTask, SequenceId, read_header};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
@@ -41,13 +43,15 @@ pub(crate) struct VectorRead {
     /// The next element to be read.
     next: usize,
     /// The frame being made, room for its header first.
-    frame: Vec<u8>,
+    frame: Block,
     /// How far it is filled.
     filled: usize,
     /// What the pool reads: bytes wanted of each piece.
     wanted: Vec<usize>,
-    /// Files that a close must wait for.
-    pub(crate) files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
+    /// Its place among the operations on these files.
+    pub(crate) sequence: Option<SequenceId>,
+    /// The files it reads.
+    files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
 }
 
 impl Core {
@@ -59,6 +63,7 @@ impl Core {
             && task.elements.iter().all(|element| element.file == first)
             && self.sent_elsewhere(LinkId::CONTROL, task.streamid, first)
         {
+            task.sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
             return;
         }
         let mut files: Vec<(FileIndex, Arc<dyn OpenFile>)> = Vec::new();
@@ -66,12 +71,11 @@ impl Core {
             let known = files.iter().any(|(index, _)| *index == element.file);
             if !known && let Some(file) = self.session.file(element.file).cloned() {
                 files.push((element.file, file));
-                self.session.read_began(element.file);
             }
         }
-        self.elements += task.elements.len();
-        let vector =
-            VectorRead { streamid: task.streamid, elements: task.elements, files, ..VectorRead::default() };
+        let sequence = Some(self.session.vector_read_began(&task));
+        let ReadVectorTask { streamid, elements, .. } = task;
+        let vector = VectorRead { streamid, elements, files, sequence, ..VectorRead::default() };
         // The path id of a vector read is ignored, as all servers do: the reply comes on the control link.
         self.begin_transfer(LinkId::CONTROL, Work::Vector(vector));
     }
@@ -83,7 +87,10 @@ impl Core {
         vector: &mut VectorRead,
     ) -> Result<Made, Error> {
         if vector.next == vector.end {
-            vector.begin_frame();
+            let (end, bytes) = vector.next_frame();
+            let room = self.reserve(Purpose::Data, Block::size_for(bytes), 0);
+            let Some(charge) = room else { return Ok(Made::Short) };
+            vector.begin_frame(end, Block::with_room(bytes, charge));
         }
         while let Some(&element) = vector.elements.get(vector.next).filter(|_| vector.next < vector.end) {
             let file = vector.file_of(element.file)?;
@@ -103,10 +110,11 @@ impl Core {
                 Spot::Done(_) => return Err(beyond(&*file)),
                 Spot::Failed(error) => return Err(error),
                 Spot::WouldBlock => {
-                    let (buffer, pieces) = vector.missing();
-                    return match self.start_job(Job::Read(key), &file, FileOperation::Read { buffer, pieces })
-                    {
-                        Some(answer) => self.take_vector_piece(link, vector, answer),
+                    let (block, pieces) = vector.missing();
+                    let (buffer, charge) = block.into_parts();
+                    let operation = FileOperation::Read { buffer, pieces };
+                    return match self.start_job(JobWork::Read(key), charge, &file, operation) {
+                        Some((answer, charge)) => self.take_vector_piece(link, vector, answer, charge),
                         None => Ok(Made::Waits),
                     };
                 }
@@ -120,8 +128,8 @@ impl Core {
         let mut frame = std::mem::take(&mut vector.frame);
         let body = vector.filled - RESPONSE_HEADER_BYTES;
         put(&mut frame, 0, &read_header(vector.streamid, last, body));
-        if let Some(state) = self.links.get(link) {
-            state.out.push_block(frame, 0..vector.filled);
+        if let Some((state, account)) = self.links.get_with_account(link) {
+            state.out.push_block(frame, 0..vector.filled, account);
         }
         vector.first = vector.end;
         if last { Made::Last } else { Made::Frame(body) }
@@ -133,9 +141,10 @@ impl Core {
         link: LinkId,
         vector: &mut VectorRead,
         answer: Answer,
+        charge: Charge,
     ) -> Result<Made, Error> {
         let Answer::Value(Value::Data { buffer, lengths }) = answer else { return Err(unexpected(answer)) };
-        vector.frame = buffer;
+        vector.frame = Block::from_parts(buffer, charge);
         let index = vector.elements.get(vector.next).map(|element| element.file);
         if lengths != vector.wanted {
             let file = index.map(|index| vector.file_of(index)).transpose()?;
@@ -153,9 +162,9 @@ impl Core {
 }
 
 impl VectorRead {
-    /// How many elements were asked for.
-    pub(crate) fn elements(&self) -> usize {
-        self.elements.len()
+    /// Bytes of memory that it holds beside its frame.
+    pub(crate) fn bytes(&self) -> usize {
+        self.elements.len() * READ_ELEMENT_BYTES
     }
 
     /// A file that was open when the request came; a close waits for the whole of it.
@@ -164,21 +173,26 @@ impl VectorRead {
         found.ok_or_else(|| Error::new(ErrorKind::FileNotOpen, "readv does not refer to an open file"))
     }
 
-    /// Chooses the elements of the next frame and makes room for them.
-    fn begin_frame(&mut self) {
+    /// Chooses the elements of the next frame: behind its last one, and the bytes that they take.
+    fn next_frame(&self) -> (usize, usize) {
         let mut bytes = RESPONSE_HEADER_BYTES;
-        self.end = self.first;
+        let mut end = self.first;
         for element in self.elements.iter().skip(self.first) {
             let more = SEGMENT_BYTES + element.length;
-            if self.end > self.first && bytes + more > GATHERED_BYTES_MAX {
+            if end > self.first && bytes + more > GATHERED_BYTES_MAX {
                 break;
             }
             bytes += more;
-            self.end += 1;
+            end += 1;
         }
+        (end, bytes)
+    }
+
+    fn begin_frame(&mut self, end: usize, frame: Block) {
+        self.end = end;
         self.next = self.first;
         self.filled = RESPONSE_HEADER_BYTES;
-        self.frame = if bytes <= net::BLOCK_BYTES { net::take_block() } else { vec![0; bytes] };
+        self.frame = frame;
     }
 
     /// Reads the next elements in one call, if they lie behind each other in the file with little between them and all of it
@@ -251,7 +265,7 @@ impl VectorRead {
     }
 
     /// What is still missing of the frame, as far as it is of one file: the frame itself as the buffer, and the pieces.
-    fn missing(&mut self) -> (Vec<u8>, Vec<Piece>) {
+    fn missing(&mut self) -> (Block, Vec<Piece>) {
         let file = self.elements.get(self.next).map(|element| element.file);
         let mut pieces = Vec::new();
         self.wanted.clear();
@@ -267,7 +281,10 @@ impl VectorRead {
             self.wanted.push(element.length);
             at += element.length;
         }
-        (frame, pieces)
+        // What follows of other files belongs to the frame too.
+        let rest = self.elements.iter().take(self.end).skip(self.next + pieces.len());
+        let length = at + rest.map(|element| SEGMENT_BYTES + element.length).sum::<usize>();
+        (frame.cut(length), pieces)
     }
 }
 
@@ -283,5 +300,5 @@ fn header(element: &ReadElement) -> [u8; SEGMENT_BYTES] {
 
 /// A vector read beyond the end of a file fails as a whole.
 fn beyond(file: &dyn OpenFile) -> Error {
-    Error::new(ErrorKind::FsError, format!("Unable to readv {}; illegal seek", file.path()))
+    Error::new(ErrorKind::FsError, format!("Unable to readv {}; illegal seek", file.path().text()))
 }

@@ -19,8 +19,8 @@ struct Fragile(Arc<Logical>);
 impl FileSystem for Fragile {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         match operation {
-            Operation::Stat(target) if target.path.to_string() == "/panic" => panic!("asked for it"),
-            Operation::Stat(target) if target.path.to_string() == "/panic-later" => {
+            Operation::Stat(target) if target.path.text() == "/panic" => panic!("asked for it"),
+            Operation::Stat(target) if target.path.text() == "/panic-later" => {
                 let reply = reply.defer();
                 std::thread::spawn(move || {
                     let _reply = reply;

@@ -274,6 +274,24 @@ fn the_end_of_the_control_connection_ends_the_others() {
 }
 
 #[test]
+fn the_end_of_the_control_connection_ends_a_path_that_takes_nothing() {
+    let server = Server::with(Wish { loops: 2, ..Wish::default() });
+    server.put("/f", &pattern(8_000_000));
+    let mut main = server.client();
+    let handle = main.open("/f", READING);
+    let (bound, path) = Client::bound(&main, server.address);
+    for _ in 0..20 {
+        main.send(&read_by(path, handle, 0, 8_000_000));
+    }
+    is_quiet(&mut main);
+    drop(main);
+    // The path's client is there and reads nothing.
+    server.until_sessions(0);
+    server.client().open("/f", UPDATING);
+    drop(bound);
+}
+
+#[test]
 fn what_nobody_announced_is_refused_after_a_while() {
     let mut wish = Wish::default();
     wish.config.hail = Duration::from_millis(50);

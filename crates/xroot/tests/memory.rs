@@ -5,6 +5,7 @@
 mod support;
 
 use std::io::Write;
+use storage::faulty::{Call, Fault, Gate, Rule};
 use support::client::{CREATING, READING, read, write};
 use support::*;
 
@@ -28,6 +29,107 @@ const SLACK: usize = 32 * 1024 * 1024;
 fn memory_is_bounded() {
     clients_that_do_not_read_hold_no_more_than_their_share();
     large_writes_hold_only_pieces();
+    in_any_mix_a_client_that_reads_nothing_holds_its_share(false);
+    in_any_mix_a_client_that_reads_nothing_holds_its_share(true);
+    writes_to_a_disk_that_hangs_hold_no_more_than_their_share();
+}
+
+/// Clients of a mix.
+const MIXED: usize = 4;
+
+/// What all of them may hold.
+const MIXED_BYTES: usize = MIXED * xroot::SESSION_BYTES_MAX;
+
+/// What moves a little in any process, and what loops keep warm.
+const MIXED_SLACK: usize = 24 * 1024 * 1024;
+
+/// Requests whose answers are large, more of each than a client ever has in flight.
+fn mix(seed: usize) -> Vec<u8> {
+    let mut dice = Dice::new(seed as u64);
+    let elements: Vec<u8> = (0..4).flat_map(|_| segment(0, 1_900_000, 0)).collect();
+    let attributes: Vec<u8> = [&b"/f\0"[..], &b"\0\0a\0".repeat(16)].concat();
+    (0..1500)
+        .flat_map(|id| {
+            let request = match dice.below(6) {
+                0 | 1 => Raw::new(DIRLIST).u8(15, 2).payload(b"/names"),
+                2 => Raw::new(READV).payload(&elements),
+                3 => Raw::new(PGREAD).i32(16, 4_000_000),
+                4 => Raw::new(FATTR).u8(8, 1).u8(9, 16).payload(&attributes),
+                _ => Raw::new(STATX).payload(&b"/f\n".repeat(2000)),
+            };
+            request.stream(id).bytes()
+        })
+        .collect()
+}
+
+fn in_any_mix_a_client_that_reads_nothing_holds_its_share(slow: bool) {
+    let mut wish = Wish::default();
+    wish.config.sendfile = false;
+    wish.socket.buffer_bytes = Some(64 * 1024);
+    let server = Server::with(wish);
+    server.put("/f", &pattern(4_000_000));
+    for number in 0..1000 {
+        server.put(&format!("/names/{number:0>250}"), b"");
+    }
+    let gate = Gate::new();
+    let before = resident();
+    let mut clients: Vec<Client> = (0..MIXED).map(|_| server.client()).collect();
+    for client in &mut clients {
+        client.open("/f", READING);
+    }
+    if slow {
+        server.rules.add(Rule::new(&[Call::Read, Call::ListNext], Fault::Hang(gate.clone())));
+    }
+    for (seed, client) in clients.iter_mut().enumerate() {
+        client.stream.set_nonblocking(true).unwrap();
+        // As much as it takes.
+        let _ = client.stream.write(&mix(seed));
+    }
+    nothing_moves(&server);
+    let (claimed, grown) = (server.door.memory_claimed(), resident().saturating_sub(before));
+    assert!(claimed <= MIXED_BYTES, "{claimed} bytes charged, slow: {slow}");
+    assert!(grown < MIXED_BYTES + MIXED_SLACK, "{grown} bytes for {MIXED} clients, slow: {slow}");
+    gate.open();
+    nothing_moves(&server);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < MIXED_BYTES + MIXED_SLACK, "{grown} bytes for {MIXED} clients, slow: {slow}");
+    drop(clients);
+    server.until_sessions(0);
+    until("all memory has returned", || server.door.memory_claimed() == 0);
+}
+
+/// Waits until the server has done what it can.
+fn nothing_moves(server: &Server) {
+    let mut other = server.client();
+    let mut rounds = 0;
+    let all = || (server.totals().late_answers, server.door.memory_claimed());
+    until("nothing moves any more", || {
+        let before = all();
+        (0..300).for_each(|_| assert_eq!(other.call(&Raw::new(PING)).status, OK));
+        rounds = if all() == before { rounds + 1 } else { 0 };
+        rounds > 10
+    });
+}
+
+fn writes_to_a_disk_that_hangs_hold_no_more_than_their_share() {
+    let server = Server::new();
+    let mut client = server.client();
+    let handle = client.open("/w", CREATING);
+    let gate = Gate::new();
+    server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())));
+    let piece = pattern(1_000_000);
+    let writer = std::thread::spawn(move || {
+        for number in 0..40 {
+            client.send(&write(handle, number * piece.len(), &piece).stream(number as u16));
+        }
+        (0..40).for_each(|_| assert_eq!(client.reply().status, OK));
+    });
+    gate.wait_for(1);
+    nothing_moves(&server);
+    let claimed = server.door.memory_claimed();
+    assert!(claimed <= xroot::SESSION_BYTES_MAX, "{claimed} bytes charged");
+    gate.open();
+    writer.join().unwrap();
 }
 
 fn clients_that_do_not_read_hold_no_more_than_their_share() {

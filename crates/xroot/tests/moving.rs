@@ -19,7 +19,7 @@ impl FileSystem for Leaving {
     }
 
     fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
-        let gone = file.path().to_string() == "/gone" && !file.is_writable();
+        let gone = file.path().text() == "/gone" && !file.is_writable();
         gone.then(|| Redirect { host: "over.there".into(), port: 1094, cgi: String::new() })
     }
 }

@@ -7,6 +7,8 @@
 mod bad_days;
 #[path = "links.rs"]
 mod links;
+#[path = "ordering.rs"]
+mod ordering;
 #[path = "reads.rs"]
 mod reads;
 #[path = "storm.rs"]

@@ -6,6 +6,7 @@ mod support;
 
 use std::io::Write;
 use std::net::Shutdown;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::client::{CREATING, HANDSHAKE, READING, login_request, open, read, write};
 use support::*;
@@ -150,30 +151,96 @@ fn two_gigabytes_that_are_only_announced_cost_nothing() {
 }
 
 #[test]
-fn arguments_in_the_making_have_a_limit_for_the_whole_process() {
+fn almost_silent_connections_cost_others_nothing() {
     let server = Server::new();
+    server.put("/f", &pattern(100_000));
+    let announced = 2 * 1024 * 1024;
+    let clients: Vec<Client> = (0..200)
+        .map(|_| {
+            let mut client = server.client();
+            client.send(&Raw::new(STATX).dlen(announced).data(b"/"));
+            client
+        })
+        .collect();
+    let mut other = server.client();
+    other.open("/f", READING);
+    let reply = other.call(&Raw::new(READV).payload(&segment(0, 10, 50).repeat(1024)));
+    assert_eq!((reply.status, reply.body.len()), (OK, 1024 * (16 + 10)));
+    until("what was announced takes nothing", || server.door.memory_claimed() == 0);
+    assert_eq!(server.totals().disconnections, 0);
+    drop(clients);
+}
+
+/// The last byte of a request does not come before `go`; then its answer does.
+fn send_in_two_parts(mut client: Client, request: &[u8], go: &AtomicBool) {
+    let (last, first) = request.split_last().unwrap();
+    client.send_bytes(first);
+    until("the last byte may be sent", || go.load(Ordering::SeqCst));
+    client.send_bytes(&[*last]);
+    assert_eq!(client.reply().status, ERROR);
+}
+
+#[test]
+fn arguments_that_find_no_memory_wait_for_it() {
+    let mut wish = Wish::default();
+    wish.config.memory_bytes = xroot::MEMORY_BYTES_MIN;
+    let server = Server::with(wish);
     let size = 2 * 1024 * 1024;
-    let most = xroot::ARGUMENT_MEMORY_MAX / size;
-    let mut clients: Vec<Client> = (0..most + 8).map(|_| server.client()).collect();
-    let mut refused = 0;
-    for client in &mut clients {
-        // All but the last byte.
-        client.send(&Raw::new(STAT).dlen(size as i32).data(&vec![b'/'; 100_000]));
-    }
-    until("a connection too many is closed", || {
-        let closed = server.totals().disconnections;
-        closed > 0
-    });
-    for client in &mut clients {
-        client.stream.set_nonblocking(true).unwrap();
-        let mut byte = [0];
-        match std::io::Read::read(&mut client.stream, &mut byte) {
-            Ok(_) => refused += 1,
-            Err(error) => refused += usize::from(error.kind() != std::io::ErrorKind::WouldBlock),
+    let most = xroot::MEMORY_BYTES_MIN / 2;
+    let request = Raw::new(STAT).payload(&vec![b'a'; size]).bytes();
+    let go = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..most / size + 8).map(|_| server.client()).collect();
+        for client in clients {
+            scope.spawn(|| send_in_two_parts(client, &request, &go));
         }
-    }
-    assert!(refused >= 1);
-    assert_eq!(server.client().call(&Raw::new(PING)).status, OK);
+        until("the memory for arguments is used", || server.door.memory_claimed() + size > most);
+        assert_eq!(server.client().call(&Raw::new(PING)).status, OK, "what is small is served");
+        // Beyond that, the argument that has waited longest may use the room of requests, and none that of data.
+        assert!(server.door.memory_claimed() <= xroot::MEMORY_BYTES_MIN / 4 * 3);
+        go.store(true, Ordering::SeqCst);
+    });
+    until("all memory has returned", || server.door.memory_claimed() == 0);
+}
+
+#[test]
+fn clients_that_take_nothing_are_closed_when_others_need_their_memory() {
+    let mut wish = Wish::default();
+    wish.config.memory_bytes = xroot::MEMORY_BYTES_MIN;
+    wish.config.stalled_seconds = 0;
+    wish.config.sendfile = false;
+    wish.socket.buffer_bytes = Some(64 * 1024);
+    let server = Server::with(wish);
+    server.put("/f", &pattern(4_000_000));
+    let pages = Raw::new(READV).payload(&segment(0, 2_000_000, 0));
+    let greedy: Vec<Client> = (0..40)
+        .map(|_| {
+            let mut client = server.client();
+            client.open("/f", READING);
+            (0..4).for_each(|_| client.send(&pages));
+            client
+        })
+        .collect();
+    until("the memory is used", || server.door.memory_claimed() + 2_100_000 > xroot::MEMORY_BYTES_MIN);
+    let mut other = server.client();
+    other.open("/f", READING);
+    let reply = other.call(&pages);
+    assert_eq!((reply.status, reply.body.len()), (OK, 2_000_016));
+    assert!(server.totals().disconnections > 0);
+    drop(greedy);
+}
+
+#[test]
+fn an_argument_that_has_begun_has_a_deadline() {
+    let mut wish = Wish::default();
+    wish.config.argument_seconds = 0;
+    let server = Server::with(wish);
+    let mut slow = server.client();
+    slow.send(&Raw::new(STAT).dlen(8000).data(b"/almost"));
+    let reply = slow.reply();
+    assert_eq!(reply.status, ERROR);
+    assert!(String::from_utf8_lossy(&reply.body).contains("31 of 8024 bytes came"), "{reply:?}");
+    slow.is_closed();
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl fmt::Display for Status {
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
         match error.cause() {
-            Cause::Url(_) | Cause::Unresolved(_) => Self::invalid_address(),
+            Cause::Url(_) | Cause::Unresolved(_) | Cause::NotAllowed(_) => Self::invalid_address(),
             Cause::Unsupported(_) => Self::error(code::NOT_SUPPORTED),
             Cause::BadArgument(_) => INVALID_ARGUMENTS,
             Cause::Unreachable(_) => Self::fatal(code::CONNECTION_ERROR),

@@ -112,12 +112,26 @@ impl Client {
     }
 
     fn open_with(&mut self, path: &str, options: u16) -> [u8; 4] {
+        let (status, data) = self.try_open(path, options);
+        assert_eq!(status, 0, "{}", String::from_utf8_lossy(&data));
+        data[..4].try_into().unwrap()
+    }
+
+    /// Sends an open and returns its reply.
+    pub(crate) fn try_open(&mut self, path: &str, options: u16) -> (u16, Vec<u8>) {
         let mut body = [0; 16];
         body[0..2].copy_from_slice(&0o600u16.to_be_bytes());
         body[2..4].copy_from_slice(&options.to_be_bytes());
-        let (status, data) = self.ask(OPEN, body, path.as_bytes());
+        self.ask(OPEN, body, path.as_bytes())
+    }
+
+    /// Writes to an open file.
+    pub(crate) fn write(&mut self, handle: [u8; 4], offset: u64, bytes: &[u8]) {
+        let mut body = [0; 16];
+        body[..4].copy_from_slice(&handle);
+        body[4..12].copy_from_slice(&offset.to_be_bytes());
+        let (status, data) = self.ask(WRITE, body, bytes);
         assert_eq!(status, 0, "{}", String::from_utf8_lossy(&data));
-        data[..4].try_into().unwrap()
     }
 
     /// Asks for bytes of an open file without taking the reply.

@@ -32,13 +32,15 @@ pub(super) const SECTION: Section = Section {
         Directive::new(
             &["ofs.persist"],
             Mark::Common,
-            "[auto|manual|off] [hold time] [logdir path] [sync number]",
+            "[auto|manual|off] [hold time] [logdir path] [sync number] [nosync]",
             persist,
         )
         .default("manual hold 10m logdir <adminpath> sync 1")
         .help("Persist on successful close: `auto` for every new file, `manual` when the client asks. The unfinished \
                file of a lost client is kept for `hold`, so that the client may go on. The journal of such files is kept in \
-               `<logdir>/[<instance>/].ofs/posc/`.")
+               `<logdir>/[<instance>/].ofs/posc/`. A file is synced before it counts as whole, so a close that succeeded \
+               survives a loss of power; `nosync` leaves that to the operating system, and the start of the server warns \
+               of it. XRootD does not know `nosync`.")
         .example("auto hold 5m"),
         Directive::new(
             &["ofs.chkpnt"],
@@ -115,6 +117,17 @@ pub(super) const SECTION: Section = Section {
             .help("Prepare plug-in.")
             .example("libXrdOfsPrepGPI.so -run /usr/bin/prepare")
             .standing(Standing::NotYet),
+        Directive::new(
+            &["scalla.tpcsource"],
+            Mark::Common,
+            "{allow|deny} {loopback|linklocal|private|pattern}…",
+            third_party::sources,
+        )
+            .default("all but loopback, link-local and private networks in which neither this server nor the client is")
+            .help("What third-party copies may be fetched from, by name or address; several of these directives add up. `deny` \
+                   goes before `allow`; with any `allow` nothing else is a source. The address that is connected to is what \
+                   counts, also after a redirect.")
+            .example("allow *.example.org private"),
         Directive::new(&["ofs.tpc"], Mark::Most, third_party::GRAMMAR, third_party::apply)
             .default("off; ttl 7 15 xfr 9 streams 0,15")
             .help("Copies between servers, as their source and as their destination; several of these directives add up. \
@@ -152,6 +165,7 @@ fn persist(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
             "off" => value.mode = PersistMode::Off,
             "hold" => value.hold = arguments.time("hold", between(0, YEAR))?,
             "logdir" => value.log_path = Some(arguments.path("logdir")?.into()),
+            "nosync" => value.synced = false,
             "sync" => value.sync = arguments.count("sync", 0, 32_767)?,
             _ => draft.unknown_option(arguments, token),
         }

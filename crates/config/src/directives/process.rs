@@ -4,7 +4,10 @@ use super::shared::folder;
 use super::{Arguments, Directive, Draft, Fault, Mark, Section, cluster, export};
 use crate::effective::{self, LogFormat, SITE_NAME_MAX};
 use crate::report::ProblemKind;
-use crate::values::between;
+use crate::values::{between, from};
+
+/// Fewer bytes of memory serve only a few sessions at their limit.
+const MEMORY_BYTES_MIN: u64 = 64 << 20;
 
 pub(super) const SECTION: Section = Section {
     title: "Process: all., scalla.",
@@ -20,13 +23,13 @@ pub(super) const SECTION: Section = Section {
         Directive::new(&["all.adminpath", "xrd.adminpath"], Mark::Most, "path [group]", admin_path)
             .default("/tmp")
             .help(
-                "Folder of sockets, state and environment files; created with mode 0700, 0770 with `group`. \
+                "Folder of sockets and state; created with mode 0700, 0770 with `group`. \
                    An instance has its own folder `path/NAME` in it.",
             )
             .example("/var/spool/xrootd"),
         Directive::new(&["all.pidpath", "xrd.pidpath"], Mark::Common, "path", pid_path)
             .default("/tmp")
-            .help("Folder of pid files: `path/[instance/]program.pid`.")
+            .help("Folder of pid and environment files: `path/[instance/]program.pid`.")
             .example("/run/xrootd"),
         Directive::new(&["all.sitename", "xrd.sitename"], Mark::Common, "name", site_name)
             .default("none")
@@ -57,6 +60,10 @@ pub(super) const SECTION: Section = Section {
             .default("none")
             .help("This manager's cluster is a part of the one of another manager.")
             .example("of redirector.example.org:1213"),
+        Directive::idle(&["all.trace"], Mark::Rare, "[option]…")
+            .default("none")
+            .help("XRootD reads it nowhere either: `xrd.trace`, `xrootd.trace`, `ofs.trace`, `oss.trace` and `cms.trace` set log levels.")
+            .example("debug"),
         Directive::new(&["scalla.drain"], Mark::Common, "time", drain)
             .default("30s")
             .help(
@@ -82,6 +89,13 @@ pub(super) const SECTION: Section = Section {
                    lower latency for one client, paid with processor time.",
             )
             .example("on"),
+        Directive::new(&["scalla.memory"], Mark::Rare, "size", memory)
+            .default("a quarter of the memory of the machine or of its control group")
+            .help(
+                "Memory for requests in flight of all clients together, beyond 128 KiB for each; at least 64m. Where it is used, \
+                   larger requests wait, and a client that moves nothing for 30 s meanwhile is closed.",
+            )
+            .example("4g"),
     ],
 };
 
@@ -144,6 +158,13 @@ fn polling(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
     let value = switch(arguments, "polling")?;
     draft.finish(arguments);
     draft.effective.process.polling.set(value, arguments.origin());
+    Ok(())
+}
+
+fn memory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let value = arguments.size("memory", from(MEMORY_BYTES_MIN))?;
+    draft.finish(arguments);
+    draft.effective.process.memory.set(Some(value), arguments.origin());
     Ok(())
 }
 

@@ -44,6 +44,10 @@ pub(super) const SECTION: Section = Section {
             .default("off")
             .help("Log level of authentication.")
             .example("debug"),
+        Directive::idle(&["auth.trace"], Mark::Rare, "[option]…")
+            .default("none")
+            .help("XRootD reads it nowhere either.")
+            .example("all"),
         Directive::guard(&["acc.authdb"], Mark::Most, "path", "/etc/xrootd/authdb")
             .default("none")
             .help("File of access rules."),

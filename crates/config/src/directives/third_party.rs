@@ -5,7 +5,7 @@ use super::xrootd::target;
 use super::{Arguments, Draft, Fault};
 use crate::effective::{
     COPY_JOBS_MAX, COPY_STREAMS_MAX, ChecksumKind, CopyAllow, CopyProgram, CopyRedirect, CopyRequire,
-    CopyScan, HostPattern, ThirdPartyCopy,
+    CopyScan, CopySource, HostPattern, ThirdPartyCopy,
 };
 use crate::language::Token;
 use crate::report::ProblemKind;
@@ -80,6 +80,34 @@ fn allow(arguments: &mut Arguments<'_>, at: &Token, draft: &mut Draft<'_>) -> Re
         return Err(Fault::at(at, "allow type not specified", "allowed: dn, group, host or vo, and a value"));
     }
     Ok(rule)
+}
+
+/// `scalla.tpcsource {allow|deny} {loopback|linklocal|private|pattern}…`.
+pub(super) fn sources(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let mut value = draft.effective.logical.copy_sources.value.clone();
+    let which = arguments.need("allow or deny")?;
+    let list = match which.text.as_str() {
+        "allow" => &mut value.allow,
+        "deny" => &mut value.deny,
+        _ => return Err(Fault::at(which, format!("invalid list '{}'", which.text), "allowed: allow, deny")),
+    };
+    let mut token = arguments.need("source")?;
+    loop {
+        list.push(match token.text.as_str() {
+            "loopback" => CopySource::Loopback,
+            "linklocal" => CopySource::LinkLocal,
+            "private" => CopySource::Private,
+            text => CopySource::Host(HostPattern::parse(text).ok_or_else(|| {
+                Fault::at(token, format!("invalid host pattern '{text}'"), "allowed: at most one '*'")
+            })?),
+        });
+        match arguments.next() {
+            Some(next) => token = next,
+            None => break,
+        }
+    }
+    draft.effective.logical.copy_sources.set(value, arguments.origin());
+    Ok(())
 }
 
 fn checksum(arguments: &mut Arguments<'_>) -> Result<ChecksumKind, Fault> {

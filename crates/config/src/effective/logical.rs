@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::process::Trace;
-use super::third_party::ThirdPartyCopy;
+use super::third_party::{CopySources, ThirdPartyCopy};
 use crate::setting::Setting;
 
 /// What happens to a file whose checkpoint cannot be restored.
@@ -91,6 +91,8 @@ pub struct Persist {
     pub log_path: Option<PathBuf>,
     /// Journal entries between two syncs; 0 leaves syncing to the system.
     pub sync: u32,
+    /// Files are synced before they count as whole.
+    pub synced: bool,
 }
 
 /// What `ofs.xattr maxnsz` counts beyond the name a client uses: `user.U.`, which stands before it on disk.
@@ -124,6 +126,8 @@ pub struct Logical {
     pub xattr: Setting<XattrLimits>,
     /// `ofs.tpc`: copies between servers; `None` without any.
     pub third_party: Setting<Option<ThirdPartyCopy>>,
+    /// `scalla.tpcsource`: what they may be fetched from.
+    pub copy_sources: Setting<CopySources>,
     /// `ofs.trace`.
     pub trace: Setting<Trace>,
 }
@@ -137,6 +141,7 @@ impl Default for Logical {
                 hold: Duration::from_secs(600),
                 log_path: None,
                 sync: 1,
+                synced: true,
             }),
             checkpoint: Setting::default_of(Checkpoint {
                 mode: CheckpointMode::Automatic,
@@ -153,6 +158,7 @@ impl Default for Logical {
                 enabled: true,
             }),
             third_party: Setting::default_of(None),
+            copy_sources: Setting::default_of(CopySources::default()),
             trace: Setting::default_of(Trace::default()),
         }
     }

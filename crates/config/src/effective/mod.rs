@@ -29,8 +29,8 @@ pub use protocol::{
 };
 pub use storage::{Allocation, Attributes, Export, MountCheck, Space, SpaceRule, Storage, Visibility};
 pub use third_party::{
-    COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyProgram, CopyRedirect, CopyRequire, CopyScan,
-    ThirdPartyCopy,
+    COPY_JOBS_MAX, COPY_STREAMS_MAX, CopyAllow, CopyProgram, CopyRedirect, CopyRequire, CopyScan, CopySource,
+    CopySources, ThirdPartyCopy,
 };
 
 use crate::setting::{Origin, Position, Setting};

@@ -108,6 +108,8 @@ pub struct Process {
     pub io_uring: Setting<bool>,
     /// `scalla.polling`: look for the next request for a moment before sleeping.
     pub polling: Setting<bool>,
+    /// `scalla.memory`: bytes for requests in flight; `None` is a quarter of the machine's memory.
+    pub memory: Setting<Option<u64>>,
 }
 
 impl Process {
@@ -137,6 +139,7 @@ impl Default for Process {
             log_format: Setting::default_of(LogFormat::Text),
             io_uring: Setting::default_of(true),
             polling: Setting::default_of(false),
+            memory: Setting::default_of(None),
         }
     }
 }

@@ -20,6 +20,28 @@ pub struct CopyAllow {
     pub attributes: Vec<(String, String)>,
 }
 
+/// `scalla.tpcsource`: which hosts are sources of copies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CopySource {
+    /// `loopback`: this host itself.
+    Loopback,
+    /// `linklocal`: addresses of one network segment, which clouds use for their services.
+    LinkLocal,
+    /// `private`: networks that are not routed in the Internet.
+    Private,
+    /// Names, or addresses as text.
+    Host(HostPattern),
+}
+
+/// `scalla.tpcsource`, all of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CopySources {
+    /// What copies may be fetched from; empty: everything but the special networks in which neither this server nor the client is.
+    pub allow: Vec<CopySource>,
+    /// What copies are never fetched from.
+    pub deny: Vec<CopySource>,
+}
+
 /// `ofs.tpc require`: how somebody must be authenticated.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyRequire {

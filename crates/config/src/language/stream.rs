@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::condition::{Facts, decide};
 use super::lines::{Line, lines};
-use super::variables::{Variables, substitute, valid_name};
+use super::variables::{Variables, from_environment, substitute, valid_name};
 use super::{Evaluation, FILES_MAX, Statement, Token, VALUE_FILE_BYTES_MAX, VARIABLE_NAME_MAX};
 use crate::effective::EnvironmentChange;
 use crate::report::{ProblemKind, Report};
@@ -240,13 +240,14 @@ impl Stream<'_> {
     fn set(&mut self, line: &Line) {
         let Some(assignment) = self.assignment(line) else { return };
         let environment = |name: &str| self.environment.get(name).cloned();
-        let value = match substitute(&assignment.value, &environment) {
-            Ok(value) => value.unwrap_or_default(),
-            Err(what) => {
-                let what = format!("{what} in the environment, which is where 'set' looks");
-                return self.problem(ProblemKind::Syntax, &assignment.position, what);
-            }
+        let value = match from_environment(&assignment.value, &environment) {
+            Ok(value) => value,
+            Err(what) => return self.problem(ProblemKind::Syntax, &assignment.position, what),
         };
+        if !assignment.value.starts_with('$') && value.contains('$') {
+            let what = "'$' stands for itself here: 'set' only looks at a '$' with which the value begins";
+            self.problem(ProblemKind::Ignored, &assignment.position, what);
+        }
         let value = if assignment.from_file {
             match self.value_of_file(&value) {
                 Ok(value) => value,

@@ -184,7 +184,8 @@ fn variables_are_set_in_every_spelling() {
     }
     assert_eq!(accepted("set a = 5\nset a = 6\nx ${a}1 \\$a\n"), ["x 61 $a"]);
     assert_eq!(accepted("set a =\nx $a $[no] y\nif defined ?a\nz\nfi\n"), ["x y", "z"]);
-    assert_eq!(accepted("set h = $HOME/x\nx $h\n"), ["x /root/x"]);
+    assert_eq!(accepted("set a_b = 5\nset a = 6\nx $a_b ${a_b}\n"), ["x 6_b 5"]);
+    assert_eq!(accepted("set h = ${HOME}/x\nx $h\n"), ["x /root/x"]);
 }
 
 #[test]

@@ -57,6 +57,36 @@ pub(super) fn substitute(
     Ok((!out.is_empty()).then_some(out))
 }
 
+/// Returns the value of `set` for the text `token`: of the environment variable that it names, if it begins with `$`. There the whole
+/// rest of the token is the name, unless brackets delimit it. Any other text is the value itself.
+///
+/// # Errors
+/// A sentence without position: undefined or malformed variable, too long a result.
+pub(super) fn from_environment(
+    token: &str,
+    lookup: &dyn Fn(&str) -> Option<String>,
+) -> Result<String, String> {
+    let undefined = |what: String| format!("{what} in the environment, which is where 'set' looks");
+    let Some(name) = token.strip_prefix('$') else { return Ok(token.to_owned()) };
+    if name.starts_with(['(', '{', '[']) {
+        return Ok(substitute(token, lookup).map_err(undefined)?.unwrap_or_default());
+    }
+    if name.is_empty() {
+        return Err(format!("Variable {token} is malformed"));
+    }
+    let Some(value) = lookup(name) else {
+        let what = undefined(format!("Variable {name} is undefined"));
+        let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+        let (shorter, rest) = name.split_at(end);
+        let hint = format!("; to end the name before '{rest}' write ${{{shorter}}}{rest}");
+        return Err(if rest.is_empty() || shorter.is_empty() { what } else { what + &hint });
+    };
+    match value.chars().count() {
+        0..=SUBSTITUTED_CHARS_MAX => Ok(value),
+        _ => Err(format!("Substituted text exceeds {SUBSTITUTED_CHARS_MAX} characters")),
+    }
+}
+
 /// What stands behind a `$`.
 struct Reference<'a> {
     name: &'a str,
@@ -133,6 +163,38 @@ mod tests {
         for token in ["$", "x$", "${a", "${}", "$[a b", "${a!}"] {
             assert!(run(token).is_err_and(|e| e.ends_with("is malformed")), "{token}");
         }
+    }
+
+    #[test]
+    fn set_takes_the_whole_rest_as_the_name_of_an_environment_variable() {
+        let run = |token: &str| {
+            from_environment(token, &|name| match name {
+                "SOURCE_DIR" => Some("/src".to_owned()),
+                "A/x" => Some("7".to_owned()),
+                "SOURCE" => Some("wrong".to_owned()),
+                "long" => Some("x".repeat(SUBSTITUTED_CHARS_MAX + 1)),
+                _ => None,
+            })
+        };
+        for (token, value) in [
+            ("$SOURCE_DIR", "/src"),
+            ("$A/x", "7"),
+            ("${SOURCE_DIR}/x", "/src/x"),
+            ("$(SOURCE_DIR)", "/src"),
+            ("$[SOURCE_DIR]", "/src"),
+            ("$[NO_SUCH]", ""),
+            ("x$SOURCE_DIR", "x$SOURCE_DIR"),
+            ("", ""),
+        ] {
+            assert_eq!(run(token), Ok(value.to_owned()), "{token}");
+        }
+        let undefined = |name: &str| {
+            format!("Variable {name} is undefined in the environment, which is where 'set' looks")
+        };
+        assert_eq!(run("$NO_SUCH"), Err(undefined("NO_SUCH")));
+        let hint = "; to end the name before '/x' write ${SOURCE_DIR}/x";
+        assert_eq!(run("$SOURCE_DIR/x"), Err(undefined("SOURCE_DIR/x") + hint));
+        assert!(run("$").is_err() && run("${SOURCE_DIR").is_err() && run("$long").is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The values of third-party copies as text.
 
 use super::time;
-use crate::effective::{COPY_STREAMS_MAX, CopyScan, ThirdPartyCopy};
+use crate::effective::{COPY_STREAMS_MAX, CopyScan, CopySource, CopySources, ThirdPartyCopy};
 
 /// As one directive. The program stands last: everything behind it is its own.
 pub(super) fn show(value: &ThirdPartyCopy) -> String {
@@ -47,4 +47,26 @@ pub(super) fn show(value: &ThirdPartyCopy) -> String {
         words.extend(program.arguments.iter().cloned());
     }
     words.join(" ")
+}
+
+/// One list after the other; `None` where nothing was said.
+pub(super) fn show_sources(value: &CopySources) -> Option<String> {
+    let words = |list: &[CopySource]| {
+        let words: Vec<&str> = list
+            .iter()
+            .map(|source| match source {
+                CopySource::Loopback => "loopback",
+                CopySource::LinkLocal => "linklocal",
+                CopySource::Private => "private",
+                CopySource::Host(pattern) => pattern.as_str(),
+            })
+            .collect();
+        words.join(" ")
+    };
+    let lists: Vec<String> = [("allow", &value.allow), ("deny", &value.deny)]
+        .into_iter()
+        .filter(|(_, list)| !list.is_empty())
+        .map(|(name, list)| format!("{name} {}", words(list)))
+        .collect();
+    (!lists.is_empty()).then(|| lists.join("; "))
 }

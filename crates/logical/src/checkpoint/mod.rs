@@ -9,6 +9,7 @@ mod record;
 
 use crate::config::{CheckpointFailure, Checkpoints as Config};
 use crate::journal::{Journal, JournalFolder};
+use crate::proof::{Finding, Proof};
 use crate::shared::{errno, os};
 use base::LogicalPath;
 use record::{Content, Entry, Head, Reader, SAVED_BYTES_MAX};
@@ -20,6 +21,8 @@ use storage::{Backend, OpenHow, StoredFile};
 
 /// How a journal's name ends.
 const SUFFIX: &str = ".checkpoint";
+/// What is added to the name of one whose file was removed or replaced.
+const ASIDE_SUFFIX: &str = ".replaced";
 
 /// All checkpoints.
 pub(crate) struct Checkpoints {
@@ -72,20 +75,36 @@ impl Checkpoints {
         };
         let path = &head.path;
         match restore_by_path(backend, &reader, &head, &places) {
-            Ok(true) => {
-                tracing::warn!(%path, "an uncommitted checkpoint was undone");
+            Ok(Finding::Same) => {
+                tracing::warn!(path = %path.shown(), "an uncommitted checkpoint was undone");
                 self.folder.remove(name)
             }
-            Ok(false) => {
-                tracing::warn!(%path, name, "the file of a checkpoint is gone; the checkpoint is removed");
-                self.folder.remove(name)
+            Ok(Finding::Replaced) => self.set_aside(name, path),
+            Ok(Finding::NotThere(directory)) => {
+                tracing::error!(
+                    path = %path.shown(), directory = %directory.shown(), name,
+                    "the file of an uncommitted checkpoint is not there, and its directory is not what it was: mount its file \
+                     system and restart the server; if the tree was restored from a copy, compare the file and remove the \
+                     checkpoint; until then the file is blocked"
+                );
+                self.block(path);
+                Ok(())
             }
             Err(error) => {
-                tracing::error!(%path, name, %error, "a checkpoint cannot be undone; its file is blocked");
+                tracing::error!(path = %path.shown(), name, %error, "a checkpoint cannot be undone; its file is blocked");
                 self.block(path);
                 Ok(())
             }
         }
+    }
+
+    /// Keeps a checkpoint whose file was removed or replaced, where no start applies it.
+    fn set_aside(&self, name: &str, path: &LogicalPath) -> io::Result<()> {
+        let kept = format!("{name}{ASIDE_SUFFIX}");
+        let content = self.folder.read(name)?;
+        drop(self.folder.replace(&kept, &content)?);
+        tracing::warn!(path = %path.shown(), kept, "the file of a checkpoint was removed or replaced; the checkpoint is kept aside");
+        self.folder.remove(name)
     }
 
     fn active(&self) -> MutexGuard<'_, HashMap<(u64, u64), LogicalPath>> {
@@ -129,6 +148,7 @@ impl Checkpoints {
         self: &Arc<Self>,
         path: &LogicalPath,
         file: &Arc<dyn StoredFile>,
+        backend: &dyn Backend,
     ) -> io::Result<Checkpoint> {
         let metadata = file.stat()?;
         let key = (metadata.device, metadata.inode);
@@ -143,7 +163,9 @@ impl Checkpoints {
         let name = format!("{}{SUFFIX}", self.next.fetch_add(1, Ordering::Relaxed));
         // From here on dropping it forgets it again.
         let place = Place { all: self.clone(), key, name };
-        let head = Head { path: path.clone(), inode: metadata.inode, size: metadata.size };
+        let proof = Proof::of(backend, path, file.as_ref(), None)?;
+        let head =
+            Head { path: path.clone(), inode: metadata.inode, size: metadata.size, proof: Some(proof) };
         let journal = self.start_journal(&place.name, &head)?;
         Ok(Checkpoint {
             place,
@@ -169,7 +191,7 @@ impl Checkpoints {
         if started.is_err()
             && let Err(error) = self.folder.remove(name)
         {
-            tracing::error!(path = %head.path, name, %error, "remove this journal of a checkpoint by hand");
+            tracing::error!(path = %head.path.shown(), name, %error, "remove this journal of a checkpoint by hand");
             self.block(&head.path);
         }
         started
@@ -283,7 +305,7 @@ impl Checkpoint {
         let undone = self.undo();
         self.settled = true;
         if let Err(error) = &undone {
-            tracing::error!(path = %self.path, %error, "a checkpoint cannot be undone; its file is blocked");
+            tracing::error!(path = %self.path.shown(), %error, "a checkpoint cannot be undone; its file is blocked");
             self.place.all.block(&self.path);
         }
         undone
@@ -311,23 +333,22 @@ fn restore(file: &dyn StoredFile, reader: &Reader<'_>, head: &Head, places: &[u6
     file.sync()
 }
 
-/// The same for the file at a path; `false` if it is not there any more.
+/// The same for the file at a path, if it is the one.
 fn restore_by_path(
     backend: &dyn Backend,
     reader: &Reader<'_>,
     head: &Head,
     places: &[u64],
-) -> io::Result<bool> {
-    let how = OpenHow { write: true, ..OpenHow::default() };
-    let file = match backend.open(&head.path, &how) {
-        Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
-            return Ok(false);
-        }
-        other => other?,
+) -> io::Result<Finding> {
+    let finding = match &head.proof {
+        Some(proof) => proof.find(backend, &head.path),
+        // Only the inode is known, and only that of the file itself proves anything.
+        None if backend.stat(&head.path).is_ok_and(|found| found.inode == head.inode) => Finding::Same,
+        None => Finding::NotThere(head.path.clone()),
     };
-    if file.stat()?.inode != head.inode {
-        return Ok(false);
+    if finding == Finding::Same {
+        let how = OpenHow { write: true, ..OpenHow::default() };
+        restore(backend.open(&head.path, &how)?.as_ref(), reader, head, places)?;
     }
-    restore(file.as_ref(), reader, head, places)?;
-    Ok(true)
+    Ok(finding)
 }

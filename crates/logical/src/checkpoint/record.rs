@@ -5,11 +5,13 @@
 //! | bytes of the head | field |
 //! |---|---|
 //! | 0..4 | `SCKP` |
-//! | 4..8 | version, 1 |
+//! | 4..8 | version: 2, or 1 without the two fields behind the path |
 //! | 8..16 | inode of the file |
 //! | 16..24 | its size in bytes before the first change |
 //! | 24..28 | length of its path |
-//! | 28.. | its path, then CRC32C of all before |
+//! | 28.. | its path |
+//! | 4 bytes | length of what follows |
+//! | rest | its identity as JSON ([`Proof`]), then CRC32C of all before |
 //!
 //! | bytes of an entry | field |
 //! |---|---|
@@ -21,11 +23,16 @@
 //! overwritten on its strength.
 
 use crate::journal::JournalFolder;
+use crate::proof::Proof;
 use base::{LogicalPath, PATH_BYTES_MAX};
 use std::io;
 
 const MAGIC: &[u8; 4] = b"SCKP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read. It names no identity but the inode.
+const VERSION_MIN: u32 = 1;
+/// Bytes that an identity has at most.
+const PROOF_BYTES_MAX: usize = 1 << 18;
 /// Bytes of a head before its path, of an entry before its bytes, and of the sum behind both.
 const HEAD_BYTES: usize = 28;
 const ENTRY_BYTES: usize = 12;
@@ -39,6 +46,8 @@ pub(crate) struct Head {
     pub(crate) path: LogicalPath,
     pub(crate) inode: u64,
     pub(crate) size: u64,
+    /// `None` in journals of the first version.
+    pub(crate) proof: Option<Proof>,
 }
 
 /// What one change overwrote: at most [`SAVED_BYTES_MAX`] bytes.
@@ -70,20 +79,32 @@ impl Head {
         let path = self.path.as_bytes();
         let mut bytes = Vec::with_capacity(HEAD_BYTES + path.len() + SUM_BYTES);
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if self.proof.is_some() { VERSION } else { VERSION_MIN };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&self.inode.to_le_bytes());
         bytes.extend_from_slice(&self.size.to_le_bytes());
         // A path has at most 4095 bytes.
         bytes.extend_from_slice(&(path.len() as u32).to_le_bytes());
         bytes.extend_from_slice(path);
+        if let Some(proof) = &self.proof {
+            let proof = serde_json::to_vec(proof).unwrap_or_default();
+            bytes.extend_from_slice(&(proof.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(&proof);
+        }
         seal(bytes)
     }
 
     fn decode(raw: &[u8]) -> Option<(Self, u64)> {
-        let length = HEAD_BYTES.checked_add(u32_at(raw, 24)? as usize)?;
+        let path_end = HEAD_BYTES.checked_add(u32_at(raw, 24)? as usize)?;
+        let proof_at = path_end.checked_add(4)?;
+        let length = match u32_at(raw, 4)? {
+            VERSION_MIN => path_end,
+            _ => proof_at.checked_add(u32_at(raw, path_end)? as usize)?,
+        };
         let block = sealed(raw, length)?;
-        let path = LogicalPath::parse(block.get(HEAD_BYTES..)?).ok()?;
-        let head = Self { path, inode: u64_at(block, 8)?, size: u64_at(block, 16)? };
+        let path = LogicalPath::parse(block.get(HEAD_BYTES..path_end)?).ok()?;
+        let proof = block.get(proof_at..).and_then(|proof| serde_json::from_slice(proof).ok());
+        let head = Self { path, inode: u64_at(block, 8)?, size: u64_at(block, 16)?, proof };
         Some((head, (length + SUM_BYTES) as u64))
     }
 }
@@ -126,9 +147,13 @@ impl<'a> Reader<'a> {
 
     /// What it says, with the places of its entries.
     pub(crate) fn content(&self) -> io::Result<Content> {
-        let raw = self.folder.read_at(self.name, 0, HEAD_BYTES + PATH_BYTES_MAX + SUM_BYTES)?;
+        let raw = self.folder.read_at(
+            self.name,
+            0,
+            HEAD_BYTES + PATH_BYTES_MAX + 4 + PROOF_BYTES_MAX + SUM_BYTES,
+        )?;
         match (raw.get(..4), u32_at(&raw, 4)) {
-            (Some(magic), Some(VERSION)) if magic == MAGIC => {}
+            (Some(magic), Some(VERSION_MIN..=VERSION)) if magic == MAGIC => {}
             (Some(magic), Some(version)) if magic == MAGIC => return Ok(Content::Unknown(version)),
             _ => return Ok(Content::Unborn),
         }
@@ -183,20 +208,27 @@ mod tests {
     }
 
     /// Head and entries, all read.
-    fn read(bytes: &[u8]) -> Result<(Head, Vec<Entry>), Content> {
+    fn read(bytes: &[u8]) -> Result<(Head, Vec<Entry>), Box<Content>> {
         let folder = Only(bytes.to_vec());
         let reader = Reader::new(&folder, "");
         match reader.content().unwrap() {
             Content::Entries(head, places) => {
                 Ok((head, places.into_iter().map(|at| reader.entry(at).unwrap().unwrap()).collect()))
             }
-            other => Err(other),
+            other => Err(Box::new(other)),
         }
     }
 
     #[test]
     fn a_journal_cut_at_any_byte_says_what_is_complete() {
-        let head = Head { path: LogicalPath::parse(b"/a\xff").unwrap(), inode: 7, size: 1 << 40 };
+        let text = r#"{"file":{"device":1,"inode":7,"born":[5,6]},"above":[{"device":1,"inode":2}]}"#;
+        for proof in [None, Some(serde_json::from_str(text).unwrap())] {
+            check_cuts(proof);
+        }
+    }
+
+    fn check_cuts(proof: Option<Proof>) {
+        let head = Head { path: LogicalPath::parse(b"/a\xff").unwrap(), inode: 7, size: 1 << 40, proof };
         let entries =
             [Entry { offset: 5, bytes: b"hello".to_vec() }, Entry { offset: 1 << 33, bytes: Vec::new() }];
         let mut bytes = head.encode();
@@ -209,7 +241,7 @@ mod tests {
             let complete = ends.iter().filter(|end| **end <= cut).count();
             let content = read(&bytes[..cut]);
             if complete == 0 {
-                assert_eq!(content, Err(Content::Unborn), "{cut}");
+                assert_eq!(content, Err(Box::new(Content::Unborn)), "{cut}");
             } else {
                 assert_eq!(content, Ok((head.clone(), entries[..complete - 1].to_vec())), "{cut}");
             }
@@ -218,7 +250,7 @@ mod tests {
 
     #[test]
     fn damage_ends_the_journal_and_another_version_is_not_guessed_at() {
-        let head = Head { path: LogicalPath::parse(b"/a").unwrap(), inode: 7, size: 3 };
+        let head = Head { path: LogicalPath::parse(b"/a").unwrap(), inode: 7, size: 3, proof: None };
         let mut bytes = head.encode();
         bytes.extend(Entry { offset: 0, bytes: b"abc".to_vec() }.encode());
         let at = bytes.len() - 6;
@@ -229,7 +261,7 @@ mod tests {
         bytes[length..length + 4].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(read(&bytes), Ok((head, Vec::new())));
         bytes[4] = 9;
-        assert_eq!(read(&bytes), Err(Content::Unknown(9)));
-        assert_eq!(read(b"something else"), Err(Content::Unborn));
+        assert_eq!(read(&bytes), Err(Box::new(Content::Unknown(9))));
+        assert_eq!(read(b"something else"), Err(Box::new(Content::Unborn)));
     }
 }

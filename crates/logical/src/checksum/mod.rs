@@ -2,25 +2,27 @@
 //!
 //! What is stored with a file and still speaks for it is the answer. Otherwise the file is read, in a pool of its own so
 //! that neither loops nor other work wait for it; however many ask for the same, it is read once. The result is stored
-//! with the file unless somebody has it open for writing.
+//! with the file unless somebody has it open for writing. A file is read in steps ([`reading`]), and no further when all
+//! clients that asked have left.
 
 mod growing;
+mod reading;
 pub(crate) mod stored;
 
 use crate::config::Checksums as Config;
 use crate::describe;
 use crate::file_system::done;
-use crate::job;
+use crate::job::{self, Waiting};
 use crate::shared::{Shared, errno, unable};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
-use digest::{Algorithm, Checksum, Record, Running};
+use digest::{Algorithm, Checksum, Record};
 pub(crate) use growing::Growing;
+use reading::Reading;
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Elsewhere, Metadata, OpenHow, Pool};
-use vfs::{Answer, Caller, Reply, ReplyTo, Started, Target, Value};
+use storage::{Elsewhere, Metadata, Pool};
+use vfs::{Answer, Caller, ReplyTo, Started, Target, Value};
 
 /// Files whose checksums may be wanted at once.
 pub(crate) const JOBS_MAX: usize = 10_000;
@@ -29,10 +31,6 @@ const LATER_SECONDS: u32 = 600;
 const LATER_TEXT: &str = "Job scheduled.";
 /// What a client that cannot is told.
 const WAIT_SECONDS: u32 = 30;
-/// How often a file is read again because it changed meanwhile.
-const ATTEMPTS: usize = 3;
-/// ECANCELED.
-const CANCELLED: i32 = 125;
 
 type Key = (LogicalPath, Algorithm);
 
@@ -53,13 +51,32 @@ struct Job {
     cancelled: AtomicBool,
     /// Nothing is stored; the file is being read.
     reading: AtomicBool,
-    waiting: Mutex<Vec<Waiting>>,
+    clients: Mutex<Clients>,
 }
 
-/// One who waits for the answer.
-struct Waiting {
-    reply: Reply,
-    takes_later: bool,
+/// The clients that want a checksum. When none is left, nobody reads on.
+#[derive(Default)]
+struct Clients {
+    waiting: Vec<Waiting>,
+    /// Those that were told to ask again.
+    returning: Vec<Arc<Caller>>,
+}
+
+impl Clients {
+    fn will_return(&mut self, caller: &Arc<Caller>) {
+        self.returning.retain(|known| !known.has_left() && !Arc::ptr_eq(known, caller));
+        self.returning.push(caller.clone());
+    }
+
+    /// Removes the clients that have left. Returns those of them that waited.
+    fn remove_left(&mut self) -> Vec<Waiting> {
+        self.returning.retain(|caller| !caller.has_left());
+        self.waiting.extract_if(.., |one| one.caller.has_left()).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.returning.is_empty()
+    }
 }
 
 impl Checksums {
@@ -98,36 +115,53 @@ impl Checksums {
     fn pool(&self, of: &Arc<Pool>) -> Arc<Pool> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let key = Arc::as_ptr(of) as usize;
-        pools.entry(key).or_insert_with(|| Pool::new("checksum", self.config.concurrent)).clone()
+        pools.entry(key).or_insert_with(|| Pool::for_long_work("checksum", self.config.concurrent)).clone()
     }
 
     /// Ends a job: all who wait get the answer.
     fn finish(&self, job: &Arc<Job>, result: &Result<Checksum, Error>) {
-        {
-            let mut jobs = self.jobs();
-            if jobs.get(&job.key).is_some_and(|known| Arc::ptr_eq(known, job)) {
-                jobs.remove(&job.key);
-            }
-        }
-        let waiting = std::mem::take(&mut *job.waiting());
-        for one in waiting {
+        forget(&mut self.jobs(), job);
+        let clients = std::mem::take(&mut *job.clients());
+        for one in clients.waiting {
             one.reply.send(answer(result));
         }
+    }
+
+    /// Forgets a job if all of its clients have left; `true` if so. A client that asks from now on starts another.
+    fn forget_unwanted(&self, job: &Arc<Job>) -> bool {
+        // While the table is locked, no client can join.
+        let mut jobs = self.jobs();
+        let mut clients = job.clients();
+        let left = clients.remove_left();
+        let is_unwanted = clients.is_empty();
+        if is_unwanted {
+            forget(&mut jobs, job);
+        }
+        drop((clients, jobs));
+        for one in left {
+            one.reply.send(job::left());
+        }
+        is_unwanted
+    }
+}
+
+fn forget(jobs: &mut HashMap<Key, Arc<Job>>, job: &Arc<Job>) {
+    if jobs.get(&job.key).is_some_and(|known| Arc::ptr_eq(known, job)) {
+        jobs.remove(&job.key);
     }
 }
 
 impl Job {
-    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Nothing is stored: those who cannot be told to wait for an answer ask again.
     fn send_away(&self, seconds: u32) {
-        let mut waiting = self.waiting();
-        let (stay, go) = std::mem::take(&mut *waiting).into_iter().partition(|one| one.takes_later);
-        *waiting = stay;
-        drop(waiting);
-        let go: Vec<Waiting> = go;
+        let mut clients = self.clients();
+        let go: Vec<Waiting> = clients.waiting.extract_if(.., |one| !one.caller.takes_later).collect();
+        go.iter().for_each(|one| clients.will_return(&one.caller));
+        drop(clients);
         for one in go {
             one.reply.send(Answer::Wait { seconds, text: String::new() });
         }
@@ -145,7 +179,7 @@ fn answer(result: &Result<Checksum, Error>) -> Answer {
 }
 
 /// The checksum of a file.
-pub(crate) fn start(shared: &Arc<Shared>, caller: &Caller, target: Target, reply: &ReplyTo) -> Started {
+pub(crate) fn start(shared: &Arc<Shared>, caller: &Arc<Caller>, target: Target, reply: &ReplyTo) -> Started {
     let checksums = &shared.checksums;
     let checked = shared.export(&target.path, "Check summing").and_then(|_| checksums.algorithm(&target.cgi));
     let algorithm = match checked {
@@ -156,8 +190,8 @@ pub(crate) fn start(shared: &Arc<Shared>, caller: &Caller, target: Target, reply
     match shared.metadata_now(&target.path, "checksum") {
         Some(Err(error)) => return done(Err(error)),
         Some(Ok(metadata)) => {
-            if let Some(checksum) = checksums.memory.get(&plain, algorithm, &metadata)
-                && !shared.locks.has_writer(&plain)
+            if let Some(checksum) = checksums.memory.get(algorithm, &metadata)
+                && !shared.has_writer(&plain, &metadata)
             {
                 return Started::Done(answer(&Ok(checksum)));
             }
@@ -168,7 +202,13 @@ pub(crate) fn start(shared: &Arc<Shared>, caller: &Caller, target: Target, reply
 }
 
 /// Waits for the checksum with all others who want it, or starts it.
-fn join(shared: &Arc<Shared>, caller: &Caller, path: &LogicalPath, key: Key, reply: &ReplyTo) -> Started {
+fn join(
+    shared: &Arc<Shared>,
+    caller: &Arc<Caller>,
+    path: &LogicalPath,
+    key: Key,
+    reply: &ReplyTo,
+) -> Started {
     let takes_later = caller.takes_later;
     let later = || {
         if takes_later {
@@ -180,10 +220,11 @@ fn join(shared: &Arc<Shared>, caller: &Caller, path: &LogicalPath, key: Key, rep
     let mut jobs = shared.checksums.jobs();
     if let Some(job) = jobs.get(&key) {
         if !takes_later && job.reading.load(Ordering::Acquire) {
+            job.clients().will_return(caller);
             let seconds = wait_seconds(shared);
             return Started::Done(Answer::Wait { seconds, text: String::new() });
         }
-        job.waiting().push(Waiting { reply: reply.defer(), takes_later });
+        job.clients().waiting.push(Waiting::new(caller, reply));
         return later();
     }
     if jobs.len() >= JOBS_MAX {
@@ -194,14 +235,15 @@ fn join(shared: &Arc<Shared>, caller: &Caller, path: &LogicalPath, key: Key, rep
         path: path.clone(),
         cancelled: AtomicBool::new(false),
         reading: AtomicBool::new(false),
-        waiting: Mutex::new(vec![Waiting { reply: reply.defer(), takes_later }]),
+        clients: Mutex::default(),
     });
+    job.clients().waiting.push(Waiting::new(caller, reply));
     jobs.insert(key, job.clone());
     drop(jobs);
-    let watch = Watch { shared: shared.clone(), job, done: false };
+    let watch = Watch::new(shared, &job);
     let first = move |place: Option<Elsewhere>| watch.run(|shared, job| look_up(shared, job, place));
     // A refused job is dropped, and its watch answers.
-    job::at(&shared.backend, path, None, first, || {});
+    job::at(&shared.backend, reply.owner(), path, None, first, || {});
     later()
 }
 
@@ -210,7 +252,7 @@ fn wait_seconds(shared: &Shared) -> u32 {
     WAIT_SECONDS.min(most).max(1)
 }
 
-/// A step of a job: whatever happens to it, those who wait get an answer.
+/// Part of a job: whatever happens to it, the clients that wait get an answer.
 struct Watch {
     shared: Arc<Shared>,
     job: Arc<Job>,
@@ -218,6 +260,21 @@ struct Watch {
 }
 
 impl Watch {
+    fn new(shared: &Arc<Shared>, job: &Arc<Job>) -> Self {
+        Self { shared: shared.clone(), job: job.clone(), done: false }
+    }
+
+    /// Answers.
+    fn finish(&mut self, result: &Result<Checksum, Error>) {
+        self.done = true;
+        self.shared.checksums.finish(&self.job, result);
+    }
+
+    /// Reports whether it was cancelled, or all clients have left.
+    fn is_unwanted(&self) -> bool {
+        self.job.cancelled.load(Ordering::Acquire) || self.shared.checksums.forget_unwanted(&self.job)
+    }
+
     fn run(mut self, step: impl FnOnce(&Arc<Shared>, &Arc<Job>)) {
         step(&self.shared, &self.job);
         self.done = true;
@@ -227,7 +284,7 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         if !self.done {
-            let text = format!("Unable to checksum {}; the work broke off", self.job.path);
+            let text = format!("Unable to checksum {}; the work broke off", self.job.path.text());
             self.shared.checksums.finish(&self.job, &Err(Error::new(ErrorKind::ServerError, text)));
         }
     }
@@ -240,14 +297,8 @@ fn look_up(shared: &Arc<Shared>, job: &Arc<Job>, place: Option<Elsewhere>) {
             job.reading.store(true, Ordering::Release);
             job.send_away(wait_seconds(shared));
             let of = place.map_or_else(|| shared.backend.pool(&job.key.0).clone(), |place| place.pool);
-            let watch = Watch { shared: shared.clone(), job: job.clone(), done: false };
-            let read = move || {
-                watch.run(|shared, job| {
-                    let result = compute(shared, job);
-                    shared.checksums.finish(job, &result);
-                });
-            };
-            drop(shared.checksums.pool(&of).run(Box::new(read)));
+            let reading = Box::new(Reading::new(shared, job));
+            shared.checksums.pool(&of).start(Pool::current_owner(), reading);
         }
         Ok(Some(checksum)) => shared.checksums.finish(job, &Ok(checksum)),
         Err(error) => shared.checksums.finish(job, &Err(error)),
@@ -268,51 +319,15 @@ fn find_stored(shared: &Shared, job: &Job) -> Result<Option<Checksum>, Error> {
     let metadata = shared.metadata(&job.path, "checksum")?;
     check(job, &metadata)?;
     let (path, algorithm) = &job.key;
-    if shared.locks.has_writer(path) {
+    if shared.has_writer(path, &metadata) {
         return Ok(None);
     }
     let raw = shared.backend.attribute(path, &Record::attribute(*algorithm)).unwrap_or_default();
     let found = raw.and_then(|raw| stored::valid(&raw, *algorithm, &metadata));
     if let Some(checksum) = found {
-        shared.checksums.memory.put(path, &metadata, checksum);
+        shared.checksums.memory.put(&metadata, checksum);
     }
     Ok(found)
-}
-
-/// Second step: reads the file.
-fn compute(shared: &Arc<Shared>, job: &Arc<Job>) -> Result<Checksum, Error> {
-    let fail = |error: io::Error| Error::unable("checksum", &job.path, error);
-    let (path, algorithm) = &job.key;
-    shared.checkpoints.check_open(path, false).map_err(fail)?;
-    let file = shared.backend.open(path, &OpenHow::default()).map_err(fail)?;
-    let mut buffer = vec![0; shared.checksums.config.read_bytes.max(4096)];
-    for _ in 0..ATTEMPTS {
-        let before = file.stat().map_err(fail)?;
-        check(job, &before)?;
-        let mut running = Running::new(*algorithm);
-        let mut offset = 0;
-        loop {
-            if job.cancelled.load(Ordering::Acquire) {
-                return Err(unable("checksum", &job.path, CANCELLED));
-            }
-            let read = file.read(offset, &mut buffer).map_err(fail)?;
-            running.update(buffer.get(..read).unwrap_or_default());
-            offset += read as u64;
-            if read < buffer.len() {
-                break;
-            }
-        }
-        let after = file.stat().map_err(fail)?;
-        if stored::is_unchanged(&before, &after) && offset == after.size {
-            let checksum = running.finish();
-            // While somebody writes, what is stored could be outdated within the resolution of times.
-            if !shared.locks.has_writer(path) {
-                stored::store(shared, path, file.as_ref(), &after, checksum);
-            }
-            return Ok(checksum);
-        }
-    }
-    Err(unable("checksum", &job.path, errno::TEXT_BUSY))
 }
 
 /// Cancels those in the making for a path: of the type in `cks.type`, or of all types.
@@ -333,9 +348,9 @@ pub(crate) fn cancel(shared: &Arc<Shared>, target: &Target) -> Started {
         .cloned()
         .collect();
     for job in concerned {
-        // The reading stops at its next piece; nobody waits for that.
+        // The reading stops before its next step; nobody waits for that.
         job.cancelled.store(true, Ordering::Release);
-        shared.checksums.finish(&job, &Err(unable("checksum", &job.path, CANCELLED)));
+        shared.checksums.finish(&job, &Err(unable("checksum", &job.path, errno::CANCELLED)));
     }
     done(Ok(Value::Nothing))
 }

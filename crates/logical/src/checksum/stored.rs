@@ -4,13 +4,14 @@
 //! nobody has it open for writing: times have a resolution, and a writer may be inside of it.
 
 use crate::shared::Shared;
+use crate::writers::FileKey;
 use base::LogicalPath;
 use digest::{ATTRIBUTE_PREFIX, Algorithm, Checksum, Record};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::UNIX_EPOCH;
-use storage::{Metadata, StoredFile};
+use storage::{Backend, Metadata, StoredFile};
 
 /// Checksums remembered, so that repeated questions are answered on the spot.
 const REMEMBERED_MAX: usize = 4096;
@@ -18,8 +19,7 @@ const REMEMBERED_MAX: usize = 4096;
 /// The state of a file that a checksum was computed for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
-    device: u64,
-    inode: u64,
+    file: FileKey,
     size: u64,
     modified: (i64, u32),
 }
@@ -27,8 +27,7 @@ struct State {
 impl From<&Metadata> for State {
     fn from(metadata: &Metadata) -> Self {
         Self {
-            device: metadata.device,
-            inode: metadata.inode,
+            file: FileKey::from(metadata),
             size: metadata.size,
             modified: (metadata.modified, metadata.modified_nanoseconds),
         }
@@ -46,15 +45,16 @@ pub(crate) struct Memory(Mutex<Remembered>);
 
 #[derive(Default)]
 struct Remembered {
-    known: HashMap<(LogicalPath, Algorithm), (State, Checksum)>,
-    order: VecDeque<(LogicalPath, Algorithm)>,
+    known: HashMap<(FileKey, Algorithm), (State, Checksum)>,
+    /// Keys in the order in which they came. Those of forgotten entries stay until it is their turn.
+    order: VecDeque<(FileKey, Algorithm)>,
 }
 
 impl Memory {
-    pub(crate) fn put(&self, path: &LogicalPath, metadata: &Metadata, checksum: Checksum) {
+    pub(crate) fn put(&self, metadata: &Metadata, checksum: Checksum) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (path.clone(), checksum.algorithm());
-        if inner.known.insert(key.clone(), (State::from(metadata), checksum)).is_none() {
+        let key = (FileKey::from(metadata), checksum.algorithm());
+        if inner.known.insert(key, (State::from(metadata), checksum)).is_none() {
             inner.order.push_back(key);
         }
         while inner.order.len() > REMEMBERED_MAX {
@@ -64,18 +64,26 @@ impl Memory {
         }
     }
 
-    pub(crate) fn get(&self, path: &LogicalPath, algorithm: Algorithm, now: &Metadata) -> Option<Checksum> {
+    pub(crate) fn get(&self, algorithm: Algorithm, now: &Metadata) -> Option<Checksum> {
         let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (state, checksum) = inner.known.get(&(path.clone(), algorithm))?;
+        let (state, checksum) = inner.known.get(&(FileKey::from(now), algorithm))?;
         (*state == State::from(now)).then_some(*checksum)
+    }
+
+    /// Forgets the checksums of a file that changes. Its size and times may stay as they were: times have a resolution.
+    fn forget(&self, file: FileKey) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for algorithm in Algorithm::ALL {
+            inner.known.remove(&(file, algorithm));
+        }
     }
 }
 
-/// The checksum that an attribute's value holds, if it is for this modification time.
+/// The checksum that an attribute's value holds, if it is for this modification time and size.
 pub(crate) fn valid(raw: &[u8], algorithm: Algorithm, metadata: &Metadata) -> Option<Checksum> {
     let record = Record::decode(raw)?;
-    let fits = record.modified == metadata.modified && record.checksum.algorithm() == algorithm;
-    fits.then_some(record.checksum)
+    let fits = record.fits(metadata.modified, metadata.modified_nanoseconds, metadata.size);
+    (fits && record.checksum.algorithm() == algorithm).then_some(record.checksum)
 }
 
 /// Stores a checksum with its file. Failing is no harm: it will be computed again.
@@ -87,11 +95,12 @@ pub(crate) fn store(
     checksum: Checksum,
 ) {
     let today = shared.clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let record = Record::new(checksum, metadata.modified, i64::try_from(today).unwrap_or(i64::MAX));
+    let record = Record::new(checksum, metadata.modified, i64::try_from(today).unwrap_or(i64::MAX))
+        .of_file(metadata.size, metadata.modified_nanoseconds);
     let name = Record::attribute(checksum.algorithm());
     match file.set_attribute(&name, &record.encode(), false) {
-        Ok(()) => shared.checksums.memory.put(path, metadata, checksum),
-        Err(error) => tracing::debug!(%path, %error, "a checksum cannot be stored"),
+        Ok(()) => shared.checksums.memory.put(metadata, checksum),
+        Err(error) => tracing::debug!(path = %path.shown(), %error, "a checksum cannot be stored"),
     }
 }
 
@@ -106,18 +115,19 @@ fn drop_listed(names: io::Result<Vec<String>>, path: &LogicalPath, remove: impl 
     for name in names.iter().filter(|name| name.starts_with(ATTRIBUTE_PREFIX)) {
         if let Err(error) = remove(name) {
             // Its modification time will still tell most changes. Who may not remove it may seldom change the file.
-            tracing::debug!(%path, name, %error, "a stored checksum of a changed file cannot be removed");
+            tracing::debug!(path = %path.shown(), name, %error, "a stored checksum of a changed file cannot be removed");
         }
     }
 }
 
-/// Removes the stored checksums of a file that changes.
-pub(crate) fn drop_all(file: &dyn StoredFile, path: &LogicalPath) {
+/// Removes the checksums of a file that changes, stored and remembered.
+pub(crate) fn drop_all(memory: &Memory, file: &dyn StoredFile, path: &LogicalPath, key: FileKey) {
+    memory.forget(key);
     drop_listed(file.attributes(), path, |name| file.remove_attribute(name));
 }
 
 /// The same by path.
-pub(crate) fn drop_all_of_path(shared: &Shared, path: &LogicalPath) {
-    let backend = &shared.backend;
+pub(crate) fn drop_all_of_path(memory: &Memory, backend: &dyn Backend, path: &LogicalPath, key: FileKey) {
+    memory.forget(key);
     drop_listed(backend.attributes(path), path, |name| backend.remove_attribute(path, name));
 }

@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a claim is waited for. Whoever holds it works on this very name, and is that slow only if its disk hangs.
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whoever has held one for so long is not waited for at all: those who ask again and again would keep threads of disks that
 /// are well.
@@ -64,12 +64,22 @@ impl Held {
 impl Claims {
     /// Claims these paths, all or none. `None`: others have held some of them for too long. Blocks.
     pub(crate) fn claim(&self, paths: &[&LogicalPath], scope: Scope) -> Option<Claim<'_>> {
+        self.claim_within(paths, scope, PATIENCE)
+    }
+
+    /// Claims like [`Claims::claim`], with another patience.
+    pub(super) fn claim_within(
+        &self,
+        paths: &[&LogicalPath],
+        scope: Scope,
+        patience: Duration,
+    ) -> Option<Claim<'_>> {
         let mut held = self.held();
         let mut until = None;
         while let Some(since) = held.in_the_way(paths, scope) {
             let now = Instant::now();
-            let until = *until.get_or_insert(now + PATIENCE);
-            let left = until.min(since + HANGS).saturating_duration_since(now);
+            let until = *until.get_or_insert(now + patience);
+            let left = until.min(since + HANGS.max(patience)).saturating_duration_since(now);
             if left.is_zero() {
                 return None;
             }

@@ -5,6 +5,7 @@
 //! over: what it would have said had not been promised to anybody.
 
 use crate::journal::{Journal, JournalFolder};
+use crate::proof::Proof;
 use base::LogicalPath;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,7 +16,9 @@ use std::sync::Arc;
 const NAME: &str = "pending";
 /// What the first line says the file is.
 const FORMAT: &str = "scalla-persist";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The oldest version that is read. Its records name no identity.
+const VERSION_MIN: u32 = 1;
 /// Lines after which the journal is written anew, if most of them are over.
 const LINES_MAX: usize = 20_000;
 
@@ -34,6 +37,8 @@ pub(crate) struct Record {
     pub(crate) user: String,
     pub(crate) pid: u32,
     pub(crate) host: String,
+    /// Which file it is; `None` until it is there, and in records of the first version.
+    pub(crate) proof: Option<Proof>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -52,6 +57,8 @@ enum Line {
         user: String,
         pid: u32,
         host: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proof: Option<Proof>,
     },
     Done {
         number: u64,
@@ -102,7 +109,8 @@ impl Log {
                 }
             };
             match line {
-                Line::Head { format, version } if format == FORMAT && version == VERSION => {}
+                Line::Head { format, version }
+                    if format == FORMAT && (VERSION_MIN..=VERSION).contains(&version) => {}
                 Line::Head { format, version } => {
                     let text = format!("journal of pending files: format {format} {version} is not known");
                     return Err(io::Error::other(text));
@@ -114,10 +122,10 @@ impl Log {
                         "a line of the journal of pending files is damaged"
                     );
                 }
-                Line::Pending { number, path, also, mode, user, pid, host } => {
+                Line::Pending { number, path, also, mode, user, pid, host, proof } => {
                     let also = also.as_deref().and_then(unescape);
                     if let Some(path) = unescape(&path) {
-                        self.live.insert(number, Record { number, path, also, mode, user, pid, host });
+                        self.live.insert(number, Record { number, path, also, mode, user, pid, host, proof });
                     }
                 }
                 Line::Done { number } => {
@@ -169,7 +177,9 @@ impl Log {
 
     /// States that a file is whole or gone. Losing this line does no harm: the file's own mark decides.
     pub(crate) fn done(&mut self, number: u64) {
-        self.live.remove(&number);
+        if self.live.remove(&number).is_none() {
+            return; // it never came to be in the journal
+        }
         if let Err(error) = self.append(&Line::Done { number }) {
             tracing::warn!(%error, "the journal of pending files cannot be written");
         }
@@ -206,6 +216,7 @@ fn pending(record: &Record) -> Line {
         user: record.user.clone(),
         pid: record.pid,
         host: record.host.clone(),
+        proof: record.proof.clone(),
     }
 }
 
@@ -296,6 +307,7 @@ mod tests {
             user: "alice".into(),
             pid: 7,
             host: "h\"\\".into(),
+            proof: None,
         }
     }
 
@@ -327,9 +339,21 @@ mod tests {
     }
 
     #[test]
+    fn records_of_the_first_version_are_read() {
+        let shelf = Shelf::default();
+        let journal = br#"{"line":"head","format":"scalla-persist","version":1}
+{"line":"pending","number":4,"path":"/f","mode":420,"user":"alice","pid":7,"host":"h"}
+"#;
+        shelf.0.lock().unwrap().insert(NAME.into(), journal.to_vec());
+        let records = reload(&shelf);
+        assert_eq!(records.len(), 1);
+        assert_eq!((records[0].number, records[0].mode, &records[0].proof), (4, 0o644, &None));
+    }
+
+    #[test]
     fn an_unknown_version_is_not_guessed_at() {
         let shelf = Shelf::default();
-        let head = br#"{"line":"head","format":"scalla-persist","version":2}"#;
+        let head = br#"{"line":"head","format":"scalla-persist","version":3}"#;
         shelf.0.lock().unwrap().insert(NAME.into(), head.to_vec());
         assert!(Log::load(Arc::new(shelf), 1).is_err());
     }

@@ -4,27 +4,36 @@
 //! table here says whose it is and how long it may stay, and the journal ([`log`]) carries the table over a restart. A
 //! creator that vanishes has the hold time to come back; then the file is removed.
 //!
-//! The order of steps makes every crash harmless: the journal knows of a file before it exists, and a file loses its mark
-//! before the journal forgets it. A journal record without a marked file means nothing.
+//! The order of steps makes every crash harmless: the journal knows of a file before it exists, a file's data is synced
+//! before it loses its mark ([`mark`]), and it loses its mark before the journal forgets it. A journal record without a
+//! marked file means nothing.
 
 mod claim;
 mod log;
+mod mark;
+mod recovery;
+mod table;
 
+use crate::config::Durability;
 use crate::config::{Persist as Config, PersistMode};
-use crate::describe;
 use crate::journal::JournalFolder;
+use crate::proof::{self, Proof};
 use crate::shared::errno;
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
 pub(crate) use claim::{Claim, Scope};
 use log::Log;
 pub(crate) use log::Record;
+use mark::Marked;
+pub(crate) use mark::withdraw;
+use recovery::{Recovered, may_remove, recover};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use storage::{Backend, StoredFile};
+use storage::{Backend, Metadata, StoredFile};
+use table::{Pending, Settled, Table};
 
 /// Files that may be pending at once.
 pub(crate) const PENDING_MAX: usize = 100_000;
@@ -32,47 +41,16 @@ pub(crate) const PENDING_MAX: usize = 100_000;
 /// How long to wait before removing is tried again.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// One file that is not yet whole.
-struct Pending {
-    record: Record,
-    /// Handles that write it.
-    holders: u32,
-    /// The handle that speaks for it: the last one that opened it.
-    owner: u64,
-    /// When it is removed, while nobody holds it.
-    expires: Option<Duration>,
-    /// It is being removed now.
-    leaving: bool,
-}
-
-#[derive(Default)]
-struct Table {
-    files: HashMap<u64, Pending>,
-    by_path: HashMap<LogicalPath, u64>,
-    next_number: u64,
-    next_ticket: u64,
-}
-
-impl Table {
-    fn at(&mut self, path: &LogicalPath) -> Option<&mut Pending> {
-        let number = self.by_path.get(path)?;
-        self.files.get_mut(number)
-    }
-
-    fn remove(&mut self, number: u64) -> Option<Pending> {
-        let pending = self.files.remove(&number)?;
-        if self.by_path.get(&pending.record.path) == Some(&number) {
-            self.by_path.remove(&pending.record.path);
-        }
-        Some(pending)
-    }
-}
+/// How long a close waits for others who work on the name of its file.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A handle's share in a pending file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ticket {
     number: u64,
     ticket: u64,
+    /// The handle that spoke for the file before.
+    before: u64,
 }
 
 /// What an open finds.
@@ -107,6 +85,8 @@ pub(crate) struct Persist {
     /// Files in the table, so that the many opens while there is none pass without its lock.
     count: AtomicUsize,
     claims: Claims,
+    /// Records of files that were not there at the start, nor was their file system.
+    absent: HashMap<LogicalPath, u64>,
     /// Locked on pool threads only: its holder may wait for a disk.
     log: Mutex<Log>,
 }
@@ -119,29 +99,46 @@ impl Persist {
         folder: Arc<dyn JournalFolder>,
         backend: &dyn Backend,
     ) -> io::Result<Self> {
+        if config.durability == Durability::Relaxed && config.mode != PersistMode::Off {
+            tracing::warn!(
+                "ofs.persist nosync: files are not synced when they are closed; after a loss of power a file that was \
+                 closed successfully may be short or empty"
+            );
+        }
         let mut log = Log::load(folder, config.sync)?;
         let mut table = Table::default();
         let expires = clock.now() + config.hold;
+        let mut absent = HashMap::new();
         for record in log.records() {
             table.next_number = table.next_number.max(record.number + 1);
-            let places = [Some(&record.path), record.also.as_ref()];
-            let place = places.into_iter().flatten().find(|path| may_be_marked(backend, path));
-            if let Some(path) = place {
-                let record = Record { path: path.clone(), also: None, ..record.clone() };
-                // Numbers ascend: the later record speaks for the path.
-                if let Some(earlier) = table.by_path.insert(path.clone(), record.number) {
-                    table.files.remove(&earlier);
+            match recover(backend, record) {
+                Recovered::Marked(path) => {
+                    let record = Record { path, also: None, ..record.clone() };
+                    let metadata = backend.stat(&record.path);
+                    let number = record.number;
+                    // Numbers ascend: the later record speaks for the path.
+                    table.replace(Pending::new(record, 0, 0, Some(expires)));
+                    if let Ok(metadata) = metadata {
+                        table.set_file(number, &metadata);
+                    }
                 }
-                let number = record.number;
-                let pending =
-                    Pending { record, holders: 0, owner: 0, expires: Some(expires), leaving: false };
-                table.files.insert(number, pending);
+                Recovered::Absent(directory) => {
+                    tracing::warn!(
+                        path = %record.path.shown(), directory = %directory.shown(),
+                        "an unfinished file of an earlier run is not there, and its directory is not what it was: mount its \
+                         file system and restart the server; until then the record is kept and the file is not created anew"
+                    );
+                    absent.insert(record.path.clone(), record.number);
+                }
+                Recovered::Over => {}
             }
         }
-        log.rewrite(|record| table.files.contains_key(&record.number))?;
+        log.rewrite(|record| {
+            table.files.contains_key(&record.number) || absent.get(&record.path) == Some(&record.number)
+        })?;
         let count = AtomicUsize::new(table.files.len());
         let (table, log, claims) = (Mutex::new(table), Mutex::new(log), Claims::default());
-        Ok(Self { config, clock, table, count, claims, log })
+        Ok(Self { config, clock, table, count, claims, log, absent })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -164,6 +161,16 @@ impl Persist {
     /// Is this path pending? Never blocks.
     pub(crate) fn is_pending(&self, path: &LogicalPath) -> bool {
         self.count() > 0 && self.table().at(path).is_some()
+    }
+
+    /// Is this marked file pending at any path? Never blocks.
+    pub(crate) fn is_known(&self, metadata: &Metadata) -> bool {
+        self.count() > 0 && self.table().has_file(metadata)
+    }
+
+    /// Was an unfinished file to be here whose file system was not there at the start?
+    pub(crate) fn is_absent(&self, path: &LogicalPath) -> bool {
+        self.absent.contains_key(path)
     }
 
     /// Keeps others from changing what lies at these paths, and what is known of it. To be held by whoever opens to write, removes,
@@ -201,12 +208,12 @@ impl Persist {
         }
         (record.user, record.pid, record.host) = (who.user().to_owned(), who.pid, who.host().to_owned());
         pending.holders += 1;
-        pending.owner = ticket;
+        let before = std::mem::replace(&mut pending.owner, ticket);
         pending.expires = None;
-        let (ticket, record) = (Ticket { number: record.number, ticket }, record.clone());
+        let (ticket, record) = (Ticket { number: record.number, ticket, before }, record.clone());
         drop(table);
         if !same && let Err(error) = self.log().pending(&record) {
-            tracing::warn!(%path, %error, "a change of creator is not in the journal");
+            tracing::warn!(path = %path.shown(), %error, "a change of creator is not in the journal");
         }
         Admission::Resume(ticket)
     }
@@ -219,42 +226,28 @@ impl Persist {
         who: &Identity,
         mode: u32,
     ) -> io::Result<Option<Ticket>> {
-        let (ticket, record) = {
-            let mut table = self.table();
-            if table.by_path.contains_key(path) {
-                return Ok(None);
-            }
-            if table.files.len() >= PENDING_MAX {
-                return Err(io::Error::from_raw_os_error(errno::TOO_MANY));
-            }
-            table.next_number += 1;
-            table.next_ticket += 1;
-            let ticket = Ticket { number: table.next_number, ticket: table.next_ticket };
-            let record = Record {
-                number: ticket.number,
-                path: path.clone(),
-                also: None,
-                mode,
-                user: who.user().to_owned(),
-                pid: who.pid,
-                host: who.host().to_owned(),
-            };
-            let pending = Pending {
-                record: record.clone(),
-                holders: 1,
-                owner: ticket.ticket,
-                expires: None,
-                leaving: false,
-            };
-            table.by_path.insert(path.clone(), ticket.number);
-            table.files.insert(ticket.number, pending);
-            self.recount(&table);
-            (ticket, record)
-        };
-        if let Err(error) = self.log().pending(&record) {
-            self.forget_number(ticket.number);
-            return Err(error);
+        let mut table = self.table();
+        if table.by_path.contains_key(path) {
+            return Ok(None);
         }
+        if table.files.len() >= PENDING_MAX {
+            return Err(io::Error::from_raw_os_error(errno::TOO_MANY));
+        }
+        table.next_number += 1;
+        table.next_ticket += 1;
+        let ticket = Ticket { number: table.next_number, ticket: table.next_ticket, before: 0 };
+        let record = Record {
+            number: ticket.number,
+            path: path.clone(),
+            also: None,
+            mode,
+            user: who.user().to_owned(),
+            pid: who.pid,
+            host: who.host().to_owned(),
+            proof: None,
+        };
+        table.insert(Pending::new(record, 1, ticket.ticket, None));
+        self.recount(&table);
         Ok(Some(ticket))
     }
 
@@ -270,15 +263,33 @@ impl Persist {
         self.recount(&table);
     }
 
-    /// Marks an open file as not yet whole, with the permission bits it will have.
-    pub(crate) fn mark(&self, ticket: Ticket, file: &dyn StoredFile) -> io::Result<()> {
+    /// Whether files are synced before they become whole.
+    pub(crate) fn durability(&self) -> Durability {
+        self.config.durability
+    }
+
+    /// Marks an open file as not yet whole, and writes to the journal which file it is. Until then it is nobody's
+    /// unfinished file, and nothing of what it held is lost.
+    pub(crate) fn mark(
+        &self,
+        ticket: Ticket,
+        file: &dyn StoredFile,
+        backend: &dyn Backend,
+    ) -> io::Result<()> {
+        let nonce = proof::nonce();
+        let nonce = file.set_attribute(proof::NONCE, nonce.as_bytes(), false).ok().map(|()| nonce);
+        let (_marked, mode) = Marked::set(file, self.config.durability)?;
         let metadata = file.stat()?;
-        let mode = metadata.mode & describe::MODE_BITS & !describe::MODE_PENDING;
-        if metadata.mode & describe::MODE_PENDING == 0 {
-            file.set_mode(mode | describe::MODE_PENDING)?;
-        }
-        self.note_mode_of(ticket.number, mode);
-        Ok(())
+        let Some(path) = self.path_of(ticket) else { return Ok(()) };
+        let proof = Proof::of(backend, &path, file, nonce)?;
+        let record = {
+            let mut table = self.table();
+            table.set_file(ticket.number, &metadata);
+            let Some(pending) = table.files.get_mut(&ticket.number) else { return Ok(()) };
+            (pending.record.mode, pending.record.proof) = (mode, Some(proof));
+            pending.record.clone()
+        };
+        self.log().pending(&record)
     }
 
     fn note_mode_of(&self, number: u64, mode: u32) {
@@ -292,7 +303,7 @@ impl Persist {
             pending.record.clone()
         };
         if let Err(error) = self.log().pending(&record) {
-            tracing::warn!(path = %record.path, %error, "a change of mode is not in the journal");
+            tracing::warn!(path = %record.path.shown(), %error, "a change of mode is not in the journal");
         }
     }
 
@@ -307,22 +318,44 @@ impl Persist {
         }
     }
 
-    /// A handle was closed. The one that speaks for the file makes it whole; with `failed` the file is doomed.
-    pub(crate) fn close(&self, ticket: Ticket, file: &dyn StoredFile, failed: bool) -> io::Result<Fate> {
-        let mode = {
-            let mut table = self.table();
-            let Some(pending) = table.files.get_mut(&ticket.number) else { return Ok(Fate::Kept) };
-            pending.holders = pending.holders.saturating_sub(1);
-            if pending.owner != ticket.ticket && pending.holders > 0 {
-                return Ok(Fate::Kept);
+    /// A handle was closed. The one that speaks for the file makes it whole, unless a write of any handle failed; with
+    /// `failed` the file is doomed. Blocks until the file's data has reached stable storage.
+    pub(crate) fn close(
+        &self,
+        ticket: Ticket,
+        file: &dyn StoredFile,
+        backend: &dyn Backend,
+        failed: bool,
+    ) -> io::Result<Fate> {
+        let settled = self.table().settle(ticket, failed, self.clock.now() + self.config.hold);
+        match settled {
+            Settled::Kept => Ok(Fate::Kept),
+            Settled::Doomed => Ok(Fate::Doomed),
+            Settled::Orphan => Err(io::Error::other("the client that took this file over has vanished")),
+            Settled::Spoiled => Err(io::Error::other("another writer of this file met an error")),
+            Settled::Whole => self.make_whole(ticket, file, backend),
+        }
+    }
+
+    fn make_whole(&self, ticket: Ticket, file: &dyn StoredFile, backend: &dyn Backend) -> io::Result<Fate> {
+        let Some(path) = self.path_of(ticket) else { return Ok(Fate::Kept) };
+        let synced = Marked::assume(file, self.config.durability).sync(backend, &path);
+        let synced = synced.inspect_err(|_| {
+            // After an error the system may take the data for written, so no later sync would prove anything.
+            if let Some(pending) = self.table().files.get_mut(&ticket.number) {
+                pending.failed = true;
             }
-            if failed {
-                pending.leaving = true;
-                return Ok(Fate::Doomed);
-            }
-            pending.record.mode
+            self.keep_until_hold_ends(ticket.number);
+        })?;
+        // From here on nobody else changes the name or mode, so that the mark is not set again.
+        let Some((path, _claim)) = self.claim_of(ticket, CLOSE_PATIENCE) else {
+            self.keep_until_hold_ends(ticket.number);
+            return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         };
-        if let Err(error) = file.set_mode(mode) {
+        let mode = self.table().files.get(&ticket.number).map(|pending| pending.record.mode);
+        let Some(mode) = mode else { return Ok(Fate::Kept) };
+        if let Err(error) = synced.make_whole(mode) {
+            tracing::debug!(path = %path.shown(), %error, "a file does not become whole");
             self.keep_until_hold_ends(ticket.number);
             return Err(error);
         }
@@ -331,20 +364,51 @@ impl Persist {
         Ok(Fate::Persisted)
     }
 
+    /// Claims the name of a pending file, wherever it was renamed to; `None` if others do not let go of it, or if it is
+    /// no longer pending.
+    fn claim_of(&self, ticket: Ticket, patience: Duration) -> Option<(LogicalPath, Claim<'_>)> {
+        loop {
+            let path = self.path_of(ticket)?;
+            let claim = self.claims.claim_within(&[&path], Scope::Name, patience)?;
+            // It may have been renamed meanwhile.
+            if self.path_of(ticket)? == path {
+                return Some((path, claim));
+            }
+        }
+    }
+
     /// A client vanished with the file open.
     pub(crate) fn abandon(&self, ticket: Ticket, failed: bool) -> Fate {
         let mut table = self.table();
         let Some(pending) = table.files.get_mut(&ticket.number) else { return Fate::Kept };
         pending.holders = pending.holders.saturating_sub(1);
+        pending.failed |= failed;
         if pending.holders > 0 {
             return Fate::Kept;
         }
-        if failed || self.config.hold.is_zero() {
+        if pending.failed || self.config.hold.is_zero() {
             pending.leaving = true;
             return Fate::Doomed;
         }
         pending.expires = Some(self.clock.now() + self.config.hold);
         Fate::Kept
+    }
+
+    /// An open that was admitted did not succeed: the handle before it speaks for the file again.
+    pub(crate) fn retract(&self, ticket: Ticket) {
+        if let Some(pending) = self.table().files.get_mut(&ticket.number)
+            && pending.owner == ticket.ticket
+        {
+            pending.owner = ticket.before;
+        }
+        self.abandon(ticket, false);
+    }
+
+    /// The file was emptied at its open: what failed before no longer matters.
+    pub(crate) fn emptied(&self, ticket: Ticket) {
+        if let Some(pending) = self.table().files.get_mut(&ticket.number) {
+            pending.failed = false;
+        }
     }
 
     fn keep_until_hold_ends(&self, number: u64) {
@@ -369,7 +433,7 @@ impl Persist {
         });
         over.map(|pending| {
             pending.leaving = true;
-            (Ticket { number: pending.record.number, ticket: 0 }, pending.record.path.clone())
+            (Ticket { number: pending.record.number, ticket: 0, before: 0 }, pending.record.path.clone())
         })
         .collect()
     }
@@ -381,30 +445,24 @@ impl Persist {
 
     /// Removes a doomed file, if what lies there is still marked; where it lay, if it is gone now. Blocks.
     pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) -> Option<LogicalPath> {
-        let (path, _claim) = loop {
-            let path = self.path_of(ticket)?;
-            let Some(claim) = self.claim(&[&path], Scope::Name) else {
-                self.removal_failed(ticket.number);
-                return None;
-            };
-            // It may have been renamed meanwhile.
-            if self.path_of(ticket)? == path {
-                break (path, claim);
-            }
+        let Some((path, _claim)) = self.claim_of(ticket, claim::PATIENCE) else {
+            self.removal_failed(ticket.number);
+            return None;
         };
-        let removed = match backend.stat(&path) {
-            Ok(metadata) if describe::is_pending(&metadata) => backend.remove_file(&path),
-            Ok(_) => Ok(()),
+        let proof = self.table().files.get(&ticket.number).and_then(|pending| pending.record.proof.clone());
+        let removed = match may_remove(backend, &path, proof.as_ref()) {
+            Ok(true) => backend.remove_file(&path),
+            Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
         match removed {
             Err(error) if error.raw_os_error() != Some(errno::NOT_FOUND) => {
-                tracing::error!(%path, %error, "an unfinished file cannot be removed; trying again later");
+                tracing::error!(path = %path.shown(), %error, "an unfinished file cannot be removed; trying again later");
                 self.removal_failed(ticket.number);
                 None
             }
             _ => {
-                tracing::info!(%path, "an unfinished file was removed");
+                tracing::info!(path = %path.shown(), "an unfinished file was removed");
                 self.forget_number(ticket.number);
                 self.log().done(ticket.number);
                 Some(path)
@@ -476,37 +534,29 @@ impl Persist {
     }
 
     /// They moved, or did not.
-    pub(crate) fn moved(&self, moving: Vec<Record>, done: bool) {
+    pub(crate) fn moved(&self, moving: Vec<Record>, done: bool, backend: &dyn Backend) {
         for record in moving {
             let path = match record.also {
                 Some(new) if done => new,
                 _ => record.path,
             };
-            self.place(record.number, path);
+            let proof = record.proof.map(|proof| proof.moved(backend, &path));
+            self.place(record.number, path, proof);
         }
     }
 
     /// A pending file lies there now.
-    fn place(&self, number: u64, path: LogicalPath) {
+    fn place(&self, number: u64, path: LogicalPath, proof: Option<Proof>) {
         let now = {
             let mut table = self.table();
             let Some(mut pending) = table.remove(number) else { return };
-            pending.record.path = path.clone();
+            (pending.record.path, pending.record.proof) = (path, proof);
             let now = pending.record.clone();
-            table.by_path.insert(path, number);
-            table.files.insert(number, pending);
+            table.insert(pending);
             now
         };
         if let Err(error) = self.log().pending(&now) {
-            tracing::warn!(path = %now.path, %error, "a rename is not in the journal");
+            tracing::warn!(path = %now.path.shown(), %error, "a rename is not in the journal");
         }
-    }
-}
-
-/// Could a marked file lie there? A file that cannot be looked at now may turn up later.
-fn may_be_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
-    match backend.stat(path) {
-        Ok(metadata) => describe::is_pending(&metadata),
-        Err(error) => !matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)),
     }
 }

@@ -11,7 +11,7 @@ use crate::handle::Flying;
 use crate::job;
 use crate::open_file::Open;
 use crate::shared::{errno, unable};
-use base::{Error, ErrorKind};
+use base::{Error, ErrorKind, Owner};
 use digest::{Algorithm, Checksum, Running as RunningChecksum};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,6 +23,12 @@ use vfs::{Answer, Caller, Reply, ReplyTo, Started};
 const WAITING_MAX: usize = 64;
 /// A copy for which nothing comes so long ends.
 const STALL: Duration = Duration::from_secs(120);
+/// How long a copy may take beside its bytes: connecting, checksums, waiting for the source's disk.
+const TIME_BESIDE_BYTES: Duration = Duration::from_secs(1800);
+/// Bytes per second that a source must send on average: a slower one keeps its place from others.
+const RATE_MIN: u64 = 64 * 1024;
+/// How long any copy may take.
+const TIME_MAX: Duration = Duration::from_secs(48 * 3600);
 /// Bytes per read when a file is checked.
 const READ_BYTES: usize = 1 << 20;
 
@@ -40,10 +46,16 @@ pub(crate) struct Copy {
     whole: AtomicBool,
     /// Milliseconds of the clock when bytes came last.
     moved: AtomicU64,
+    /// Milliseconds of the clock when it was started.
+    started: AtomicU64,
+    /// Bytes that came.
+    bytes: AtomicU64,
 }
 
 struct State {
     stage: Stage,
+    /// The session that started it: work for the copy is accounted to this owner.
+    owner: Owner,
     waiting: Vec<Reply>,
 }
 
@@ -74,14 +86,20 @@ impl Copy {
             pull,
             caller: caller.clone(),
             asks_persist,
-            state: Mutex::new(State { stage: Stage::Idle, waiting: Vec::new() }),
+            state: Mutex::new(State { stage: Stage::Idle, owner: Owner::SERVER, waiting: Vec::new() }),
             whole: AtomicBool::new(false),
             moved: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
         })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn owner(&self) -> Owner {
+        self.state().owner
     }
 
     /// All of it came, and was checked.
@@ -109,7 +127,9 @@ impl Copy {
                 let Some(flying) = Flying::new(open) else {
                     return Started::Done(Answer::Error(unable("sync", &open.path, errno::BAD_DESCRIPTOR)));
                 };
-                match self.third.jobs().enter(self.clone()) {
+                let client = self.caller.identity.address;
+                state.owner = reply.owner();
+                match self.third.jobs().enter(self.clone(), client) {
                     Entered::Full => return Started::Done(job::overloaded()),
                     Entered::Waits(number) => state.stage = Stage::Queued(number, flying),
                     Entered::Start(number) => {
@@ -141,12 +161,13 @@ impl Copy {
 
     /// Starts the fetch.
     fn begin(self: &Arc<Self>, flying: Flying) {
-        self.note_move();
+        self.note_move(0);
+        self.started.store(self.moved.load(Ordering::Acquire), Ordering::Release);
         let copy = self.clone();
         let watch = Watch(self.clone(), Some(flying));
         let start = move || copy.fetch(watch);
         // Without a thread the watch is dropped, which ends the copy.
-        drop(self.third.pool.run(Box::new(start)));
+        drop(self.third.starts.run(self.owner(), Box::new(start)));
     }
 
     fn fetch(self: &Arc<Self>, mut watch: Watch) {
@@ -162,8 +183,9 @@ impl Copy {
             streams: settings.streams_for(self.pull.streams),
             size: self.pull.size,
             checksum: self.pull.checksum.or(settings.checksum),
-            destination: open.path.to_string(),
+            destination: open.path.text().into_owned(),
             client: self.caller.identity.to_string(),
+            client_address: self.caller.identity.address.map(|address| address.to_canonical()),
         };
         let wanted = fetch.checksum;
         let sink = Arc::new(FileSink { open, copy: self.clone() });
@@ -198,7 +220,7 @@ impl Copy {
                 copy.end(flying, outcome);
             }
         };
-        drop(self.third.checks.run(Box::new(check)));
+        drop(self.third.checks.run(self.owner(), Box::new(check)));
     }
 
     /// Is what lies here what the source has? Blocks.
@@ -244,7 +266,7 @@ impl Copy {
                 open.file.read(offset, &mut buffer).map_err(|e| Error::unable("read", &open.path, e))?;
             running.update(buffer.get(..read).unwrap_or_default());
             offset += read as u64;
-            self.note_move();
+            self.note_move(0);
             if read < buffer.len() {
                 return Ok(running.finish());
             }
@@ -293,11 +315,11 @@ impl Copy {
         let Pull { source, path: theirs, .. } = &self.pull;
         match outcome {
             Ok(bytes) if self.third.settings.log_success => {
-                tracing::info!(%path, %client, bytes, "third-party copy of root://{source}/{theirs} is done");
+                tracing::info!(path = %path.shown(), %client, bytes, "third-party copy of root://{source}/{theirs} is done");
             }
             Ok(_) => {}
             Err((_, text)) => {
-                tracing::warn!(%path, %client, "third-party copy of root://{source}/{theirs} failed: {text}");
+                tracing::warn!(path = %path.shown(), %client, "third-party copy of root://{source}/{theirs} failed: {text}");
             }
         }
     }
@@ -339,16 +361,25 @@ impl Copy {
         matches!(self.state().stage, Stage::Stopping(..) | Stage::Over(_))
     }
 
-    fn note_move(&self) {
+    fn note_move(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let now = u64::try_from(self.third.clock.now().as_millis()).unwrap_or(u64::MAX);
         self.moved.store(now, Ordering::Release);
     }
 
-    /// Ends it if nothing came for too long.
+    /// Ends it if nothing came for too long, or too little.
     pub(crate) fn check_progress(&self, now: Duration) {
-        let moved = Duration::from_millis(self.moved.load(Ordering::Acquire));
-        if now.saturating_sub(moved) >= STALL && matches!(self.state().stage, Stage::Running(..)) {
-            let why = format!("nothing came for {} seconds", STALL.as_secs());
+        let since = |at: &AtomicU64| now.saturating_sub(Duration::from_millis(at.load(Ordering::Acquire)));
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        let time = (TIME_BESIDE_BYTES + Duration::from_secs(bytes / RATE_MIN)).min(TIME_MAX);
+        let why = if since(&self.moved) >= STALL {
+            format!("nothing came for {} seconds", STALL.as_secs())
+        } else if since(&self.started) >= time {
+            format!("only {bytes} bytes came within {} seconds", time.as_secs())
+        } else {
+            return;
+        };
+        if matches!(self.state().stage, Stage::Running(..)) {
             let (kind, text) = self.failure(ErrorKind::FsError, &why);
             self.stop(kind, text);
         }
@@ -408,13 +439,13 @@ impl Sink for FileSink {
         let write = move || {
             let then = inside.lock().unwrap_or_else(PoisonError::into_inner).take();
             let result = flying.open().write_pulled(offset, (*bytes).as_ref());
-            copy.note_move();
+            copy.note_move((*bytes).as_ref().len() as u64);
             drop(flying);
             if let Some(then) = then {
                 then(result);
             }
         };
-        if self.open.file.pool().run(Box::new(write)).is_err()
+        if self.open.file.pool().run(self.open.owner, Box::new(write)).is_err()
             && let Some(then) = slot.lock().unwrap_or_else(PoisonError::into_inner).take()
         {
             then(Err(Error::new(ErrorKind::Overloaded, "too many operations wait for the disk")));
@@ -425,7 +456,7 @@ impl Sink for FileSink {
         self.open.file.descriptor()
     }
 
-    fn moved(&self) {
-        self.copy.note_move();
+    fn moved(&self, bytes: u64) {
+        self.copy.note_move(bytes);
     }
 }

@@ -30,6 +30,8 @@ pub struct Fetch {
     pub destination: String,
     /// For whom, for messages.
     pub client: String,
+    /// The client's address: what it can reach itself it may have copied.
+    pub client_address: Option<IpAddr>,
 }
 
 /// What was pulled.
@@ -71,8 +73,8 @@ pub trait Sink: Send + Sync {
     /// The file itself, where it is a plain file, for a program that writes it on its own.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Bytes came that did not pass through [`Sink::write`].
-    fn moved(&self);
+    /// So many bytes came that did not pass through [`Sink::write`]; 0 if the source only shows that it is alive.
+    fn moved(&self, bytes: u64);
 }
 
 type Then = Box<dyn FnOnce(Result<Fetched, Error>) + Send>;

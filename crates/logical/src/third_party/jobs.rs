@@ -1,16 +1,27 @@
 //! Which copies run, and which wait for their turn.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 /// Copies that may wait for their turn; more are refused.
 pub(crate) const WAITING_MAX: usize = 1_000;
 
+/// Of so many places one stays free of a single client: copies from slow sources that one host arranges leave room for others.
+const PLACES_PER_RESERVED: usize = 3;
+
 /// Running and waiting copies.
 pub(crate) struct Jobs<J> {
     running_max: usize,
-    running: Vec<(u64, J)>,
-    waiting: VecDeque<(u64, J)>,
+    running: Vec<Entry<J>>,
+    waiting: VecDeque<Entry<J>>,
     next_number: u64,
+}
+
+struct Entry<J> {
+    number: u64,
+    /// The host that arranged it.
+    client: Option<IpAddr>,
+    job: J,
 }
 
 /// A place among the copies that run or wait.
@@ -38,38 +49,46 @@ impl<J: Clone> Jobs<J> {
         }
     }
 
-    pub(crate) fn enter(&mut self, job: J) -> Entered {
+    /// Whether one more copy of this client may run.
+    fn may_run(&self, client: Option<IpAddr>) -> bool {
+        let own = self.running.iter().filter(|entry| entry.client == client).count();
+        let share = self.running_max - self.running_max / PLACES_PER_RESERVED;
+        self.running.len() < self.running_max && own < share
+    }
+
+    pub(crate) fn enter(&mut self, job: J, client: Option<IpAddr>) -> Entered {
         let number = self.next_number;
-        if self.running.len() < self.running_max {
+        let entry = Entry { number, client, job };
+        if self.may_run(client) {
             self.next_number += 1;
-            self.running.push((number, job));
+            self.running.push(entry);
             return Entered::Start(JobNumber(number));
         }
         if self.waiting.len() >= WAITING_MAX {
             return Entered::Full;
         }
         self.next_number += 1;
-        self.waiting.push_back((number, job));
+        self.waiting.push_back(entry);
         Entered::Waits(JobNumber(number))
     }
 
-    /// A copy has ended, or waits no more; those that are to start now.
+    /// A copy has ended, or waits no more; those that are to start now: the first of those whose clients have a place left.
     #[must_use]
     pub(crate) fn leave(&mut self, number: JobNumber) -> Vec<J> {
-        self.running.retain(|(at, _)| *at != number.0);
-        self.waiting.retain(|(at, _)| *at != number.0);
+        self.running.retain(|entry| entry.number != number.0);
+        self.waiting.retain(|entry| entry.number != number.0);
         let mut start = Vec::new();
-        while self.running.len() < self.running_max
-            && let Some(next) = self.waiting.pop_front()
+        while let Some(at) = self.waiting.iter().position(|entry| self.may_run(entry.client))
+            && let Some(next) = self.waiting.remove(at)
         {
-            start.push(next.1.clone());
+            start.push(next.job.clone());
             self.running.push(next);
         }
         start
     }
 
     pub(crate) fn running(&self) -> impl Iterator<Item = &J> {
-        self.running.iter().map(|(_, job)| job)
+        self.running.iter().map(|entry| &entry.job)
     }
 }
 
@@ -80,10 +99,10 @@ mod tests {
     #[test]
     fn turns_come_in_order_and_places_are_given_on() {
         let mut jobs = Jobs::new(2);
-        let Entered::Start(a) = jobs.enter('a') else { panic!() };
-        let Entered::Start(b) = jobs.enter('b') else { panic!() };
-        let Entered::Waits(c) = jobs.enter('c') else { panic!() };
-        let Entered::Waits(_) = jobs.enter('d') else { panic!() };
+        let Entered::Start(a) = jobs.enter('a', None) else { panic!() };
+        let Entered::Start(b) = jobs.enter('b', None) else { panic!() };
+        let Entered::Waits(c) = jobs.enter('c', None) else { panic!() };
+        let Entered::Waits(_) = jobs.enter('d', None) else { panic!() };
         assert_eq!(jobs.leave(a), ['c']);
         assert!(jobs.leave(a).is_empty(), "a place is given on once");
         assert_eq!(jobs.leave(c), ['d']);
@@ -94,8 +113,8 @@ mod tests {
     #[test]
     fn one_that_stops_waiting_takes_no_turn() {
         let mut jobs = Jobs::new(1);
-        let Entered::Start(a) = jobs.enter('a') else { panic!() };
-        let Entered::Waits(b) = jobs.enter('b') else { panic!() };
+        let Entered::Start(a) = jobs.enter('a', None) else { panic!() };
+        let Entered::Waits(b) = jobs.enter('b', None) else { panic!() };
         assert!(jobs.leave(b).is_empty());
         assert!(jobs.leave(a).is_empty());
     }
@@ -104,8 +123,19 @@ mod tests {
     fn the_queue_has_an_end() {
         let mut jobs = Jobs::new(1);
         for number in 0..=WAITING_MAX {
-            assert_ne!(jobs.enter(number), Entered::Full);
+            assert_ne!(jobs.enter(number, None), Entered::Full);
         }
-        assert_eq!(jobs.enter(0), Entered::Full);
+        assert_eq!(jobs.enter(0, None), Entered::Full);
+    }
+
+    #[test]
+    fn one_client_leaves_places_to_others() {
+        let (greedy, other) = (Some(IpAddr::from([10, 0, 0, 1])), Some(IpAddr::from([10, 0, 0, 2])));
+        let mut jobs = Jobs::new(9);
+        let entered: Vec<_> = (0..20).map(|number| jobs.enter(number, greedy)).collect();
+        assert_eq!(entered.iter().filter(|entered| matches!(entered, Entered::Start(_))).count(), 6);
+        let Entered::Start(_) = jobs.enter(100, other) else { panic!("its place is free") };
+        let Entered::Start(first) = entered[0] else { panic!() };
+        assert_eq!(jobs.leave(first), [6]);
     }
 }

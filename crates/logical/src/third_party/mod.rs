@@ -70,7 +70,10 @@ pub(crate) struct ThirdParty {
     jobs: Mutex<Jobs<Arc<Copy>>>,
     /// Names of destinations that were asked for lately, and until when they are believed.
     known: Mutex<HashMap<IpAddr, (Option<String>, Duration)>>,
+    /// Asks for names of hosts. A slow name service holds up nothing else.
     pool: Arc<Pool>,
+    /// Starts copies, which asks for the name of the client.
+    starts: Arc<Pool>,
     /// As many threads as copies may run: one that waits for a disk holds up no other.
     checks: Arc<Pool>,
 }
@@ -79,6 +82,7 @@ impl ThirdParty {
     pub(crate) fn new(parts: ThirdPartyParts, clock: Arc<dyn Clock>) -> Self {
         let jobs = Jobs::new(parts.settings.jobs_max);
         let checks = Pool::new("third-party-check", parts.settings.jobs_max);
+        let starts = Pool::new("third-party-start", parts.settings.jobs_max);
         Self {
             settings: parts.settings,
             fetcher: parts.fetcher,
@@ -87,7 +91,8 @@ impl ThirdParty {
             rendezvous: Mutex::default(),
             jobs: Mutex::new(jobs),
             known: Mutex::default(),
-            pool: Pool::new("third-party", THREADS_MAX),
+            pool: Pool::new("third-party-names", THREADS_MAX),
+            starts,
             checks,
         }
     }
@@ -110,7 +115,7 @@ impl ThirdParty {
         let now = self.clock.now();
         let over = self.rendezvous().expire(now);
         for path in over.grants {
-            tracing::info!(%path, "a third-party copy was arranged here, and nobody fetched the file in time");
+            tracing::info!(path = %path.shown(), "a third-party copy was arranged here, and nobody fetched the file in time");
         }
         for reply in over.waiting {
             reply.send(Answer::error(ErrorKind::NotAuthorized, "tpc authorization expired"));
@@ -124,5 +129,5 @@ impl ThirdParty {
 
 /// An open that is refused, as clients are told.
 pub(crate) fn refused(path: &LogicalPath, kind: ErrorKind, why: &str) -> Error {
-    Error::new(kind, format!("Unable to open {path}; {why}"))
+    Error::new(kind, format!("Unable to open {}; {why}", path.text()))
 }

@@ -106,7 +106,7 @@ fn pull(path: &LogicalPath, cgi: &Cgi, key: String, creates: bool, object_ids: b
     let source = text("tpc.src").and_then(host_and_port).ok_or(NO_SOURCE)?;
     let lfn = match cgi.get("tpc.lfn") {
         Some(lfn) => std::str::from_utf8(lfn).map_err(|_| NOT_ABSOLUTE)?.to_owned(),
-        None => path.to_string(),
+        None => path.text().into_owned(),
     };
     let named = !lfn.is_empty() && lfn.len() <= PATH_BYTES_MAX && !lfn.contains(['?', '\0', '\n']);
     if !named || !(object_ids || lfn.starts_with('/')) {

@@ -39,7 +39,7 @@ pub(crate) fn register(
     if let Err(error) = third.check_client(&plan) {
         return done(Err(error));
     }
-    let duty = reply.defer();
+    let (duty, owner) = (reply.defer(), reply.owner());
     let (shared, inside) = (shared.clone(), third.clone());
     let look_up = move || {
         let mut destination = Host::named(&offer.destination);
@@ -54,9 +54,9 @@ pub(crate) fn register(
             duty.send(answer);
         };
         // A refused job is dropped, and with it the duty, which answers.
-        job::at(&backend, &path, None, open, || {});
+        job::at(&backend, owner, &path, None, open, || {});
     };
-    drop(third.pool.run(Box::new(look_up)));
+    drop(third.pool.run(owner, Box::new(look_up)));
     Started::Pending
 }
 
@@ -116,8 +116,9 @@ fn clear_up(third: &Arc<ThirdParty>, number: WaitNumber) {
             reply.send(COME_AGAIN);
         }
     };
+    let owner = third.rendezvous().waiting(number).map(Reply::owner).unwrap_or_default();
     // If there is no thread for it, the one who waits does so in vain, and is told.
-    drop(third.pool.run(Box::new(look_up)));
+    drop(third.pool.run(owner, Box::new(look_up)));
 }
 
 /// Opens for a destination which says that `origin` granted it the file.
@@ -212,7 +213,7 @@ impl ThirdParty {
             }
             duty.send(COME_AGAIN);
         };
-        drop(self.pool.run(Box::new(look_up)));
+        drop(self.pool.run(reply.owner(), Box::new(look_up)));
         later(caller)
     }
 

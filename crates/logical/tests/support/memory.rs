@@ -1,17 +1,18 @@
 //! A backend in memory, with a clock that a test turns and faults that a test injects.
 //!
 //! It stops like a process does: after a chosen number of changing calls every call fails, the last one having done half
-//! of its work. What it held survives in [`Memory::survivor`], as a file system does.
+//! of its work. What it held survives in [`Memory::survivor`], as a file system does; when the power is cut, only what was
+//! synced survives for certain ([`super::disk`]).
 
+use super::disk::{DIRECTORY, Disk, FILE, Node, Tree};
 use super::faults::{Faults, Step};
 use super::time::ManualClock;
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use storage::{
     Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage,
 };
@@ -23,48 +24,16 @@ const EISDIR: i32 = 21;
 const ENOTEMPTY: i32 = 39;
 const ENODATA: i32 = 61;
 pub const POOL_THREADS: usize = 4;
-const DIRECTORY: u32 = 0o040_000;
-const FILE: u32 = 0o100_000;
 
 fn os<T>(number: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(number))
-}
-
-#[derive(Clone)]
-struct Inner {
-    bytes: Vec<u8>,
-    mode: u32,
-    modified: u64,
-    accessed: u64,
-    attributes: BTreeMap<String, Vec<u8>>,
-}
-
-struct Node {
-    inode: u64,
-    inner: Mutex<Inner>,
-}
-
-impl Node {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    fn is_directory(&self) -> bool {
-        self.inner().mode & DIRECTORY != 0
-    }
-}
-
-type Tree = BTreeMap<Vec<u8>, Arc<Node>>;
-
-struct Disk {
-    tree: Mutex<Tree>,
-    next_inode: Mutex<u64>,
-    clock: Arc<ManualClock>,
 }
 
 /// The backend. Clones share everything.
 #[derive(Clone)]
 pub struct Memory {
     disk: Arc<Disk>,
+    clock: Arc<ManualClock>,
     faults: Arc<Faults>,
     pool: Arc<Pool>,
     /// Nothing is in memory: each `_now` call would block.
@@ -73,34 +42,26 @@ pub struct Memory {
 
 impl Memory {
     pub fn new(clock: &Arc<ManualClock>) -> Self {
-        let root = Node {
-            inode: 1,
-            inner: Mutex::new(Inner {
-                bytes: Vec::new(),
-                mode: DIRECTORY | 0o755,
-                modified: clock.nanoseconds(),
-                accessed: clock.nanoseconds(),
-                attributes: BTreeMap::new(),
-            }),
-        };
-        let tree = BTreeMap::from([(b"/".to_vec(), Arc::new(root))]);
-        let disk = Disk { tree: Mutex::new(tree), next_inode: Mutex::new(2), clock: clock.clone() };
+        Self::on(Arc::new(Disk::new(clock.nanoseconds())), clock)
+    }
+
+    fn on(disk: Arc<Disk>, clock: &Arc<ManualClock>) -> Self {
         Self {
-            disk: Arc::new(disk),
+            disk,
+            clock: clock.clone(),
             faults: Arc::new(Faults::default()),
             pool: Pool::new("memory", POOL_THREADS),
             cold: Arc::default(),
         }
     }
 
-    /// The same disk for the next process.
-    pub fn survivor(&self) -> Self {
-        Self {
-            disk: self.disk.clone(),
-            faults: Arc::new(Faults::default()),
-            pool: Pool::new("memory", POOL_THREADS),
-            cold: self.cold.clone(),
-        }
+    /// The disk for the next process; with a seed, the power was cut, and the seed chooses what of the unsynced survived.
+    pub fn survivor(&self, power_cut: Option<u64>) -> Self {
+        let disk = match power_cut {
+            Some(seed) => Arc::new(self.disk.after_power_cut(seed)),
+            None => self.disk.clone(),
+        };
+        Self { cold: self.cold.clone(), ..Self::on(disk, &self.clock) }
     }
 
     pub fn faults(&self) -> &Arc<Faults> {
@@ -110,14 +71,25 @@ impl Memory {
     /// Waits until the pool has done all that was queued before.
     pub fn quiesce(&self) {
         // As many jobs as threads, which meet: none can be there while a thread is still busy with older work.
+        // What other sessions queued may have its turn later; so until nothing waits.
         let meeting = Arc::new(std::sync::Barrier::new(POOL_THREADS + 1));
+        self.meet(&meeting);
+        while self.pool.queued() > 0 {
+            self.meet(&meeting);
+        }
+    }
+
+    fn meet(&self, meeting: &Arc<std::sync::Barrier>) {
         for _ in 0..POOL_THREADS {
             let meeting = meeting.clone();
             assert!(
                 self.pool
-                    .run(Box::new(move || {
-                        meeting.wait();
-                    }))
+                    .run(
+                        Owner::SERVER,
+                        Box::new(move || {
+                            meeting.wait();
+                        })
+                    )
                     .is_ok()
             );
         }
@@ -148,9 +120,9 @@ impl Memory {
                 drop(gate.1.wait_while(state, |(open, _)| !*open));
             })
         };
-        (0..free).for_each(|_| assert!(self.pool.run(job()).is_ok()));
+        (0..free).for_each(|_| assert!(self.pool.run(Owner::SERVER, job()).is_ok()));
         drop(gate.1.wait_while(gate.0.lock().unwrap(), |(_, come)| *come < free));
-        while self.pool.run(job()).is_ok() {
+        while self.pool.run(Owner::SERVER, job()).is_ok() {
             full.1 += 1;
         }
         full
@@ -160,88 +132,100 @@ impl Memory {
         self.cold.store(cold, Ordering::SeqCst);
     }
 
+    fn node_at(&self, path: &str) -> Option<Arc<Node>> {
+        self.disk.see(|tree| tree.get(path.as_bytes()).cloned())
+    }
+
     /// The content of a file, past all faults; `None` if there is none.
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
-        self.tree().get(path.as_bytes()).map(|node| node.inner().bytes.clone())
+        Some(self.node_at(path)?.see(|inner| inner.bytes.clone()))
     }
 
     pub fn mode(&self, path: &str) -> Option<u32> {
-        self.tree().get(path.as_bytes()).map(|node| node.inner().mode & 0o7777)
+        Some(self.node_at(path)?.see(|inner| inner.mode & 0o7777))
     }
 
     pub fn attribute_of(&self, path: &str, name: &str) -> Option<Vec<u8>> {
-        self.tree().get(path.as_bytes()).and_then(|node| node.inner().attributes.get(name).cloned())
+        self.node_at(path)?.see(|inner| inner.attributes.get(name).cloned())
     }
 
     pub fn put_attribute(&self, path: &str, name: &str, value: &[u8]) {
-        let node = self.tree().get(path.as_bytes()).cloned().unwrap();
-        node.inner().attributes.insert(name.to_owned(), value.to_vec());
+        self.node_at(path).unwrap().set_attribute(name, Some(value));
+        self.disk.sync_everything();
     }
 
-    /// Makes a file with its parents, past all faults.
+    /// Makes a file with its parents, past all faults and for good.
     pub fn put(&self, path: &str, bytes: &[u8]) {
+        self.put_with_mode(path, bytes, 0o644);
+    }
+
+    /// The same with these permission bits.
+    pub fn put_with_mode(&self, path: &str, bytes: &[u8], mode: u32) {
         let path = LogicalPath::parse(path.as_bytes()).unwrap();
         if let Some(parent) = path.parent() {
-            self.make_parents(&mut self.tree(), &parent, 0o755).unwrap();
+            self.make_parents(&parent, 0o755).unwrap();
         }
-        let node = self.node(FILE | 0o644, bytes.to_vec());
-        self.tree().insert(path.as_bytes().to_vec(), node);
+        self.disk.add(path.as_bytes(), self.node(FILE | mode, bytes.to_vec()));
+        for name in std::iter::successors(Some(path), LogicalPath::parent) {
+            self.disk.sync_name(name.as_bytes()).unwrap();
+        }
     }
 
-    /// Takes a file away behind the server's back.
+    /// Gives a file a second name, for good.
+    pub fn link(&self, from: &str, to: &str) {
+        self.disk.add(to.as_bytes(), self.node_at(from).unwrap());
+        self.disk.sync_everything();
+    }
+
+    /// Renames behind the server's back, for good.
+    pub fn shift(&self, from: &str, to: &str) {
+        self.disk.rename(from.as_bytes(), to.as_bytes());
+        self.disk.sync_everything();
+    }
+
+    /// Takes a file away behind the server's back, for good.
     pub fn take(&self, path: &str) {
-        self.tree().remove(path.as_bytes());
-    }
-
-    fn tree(&self) -> MutexGuard<'_, Tree> {
-        self.disk.tree.lock().unwrap_or_else(PoisonError::into_inner)
+        self.disk.remove(path.as_bytes());
+        self.disk.sync_everything();
     }
 
     fn node(&self, mode: u32, bytes: Vec<u8>) -> Arc<Node> {
-        let mut next = self.disk.next_inode.lock().unwrap();
-        *next += 1;
-        let modified = self.disk.clock.nanoseconds();
-        Arc::new(Node {
-            inode: *next,
-            inner: Mutex::new(Inner {
-                bytes,
-                mode,
-                modified,
-                accessed: modified,
-                attributes: BTreeMap::new(),
-            }),
-        })
+        self.disk.node(mode, bytes, self.clock.nanoseconds())
     }
 
     fn find(&self, path: &LogicalPath) -> io::Result<Arc<Node>> {
-        let tree = self.tree();
-        if let Some(node) = tree.get(path.as_bytes()) {
-            return Ok(node.clone());
-        }
-        let mut above = path.parent();
-        while let Some(parent) = above {
-            match tree.get(parent.as_bytes()) {
-                Some(node) if node.is_directory() => return os(ENOENT),
-                Some(_) => return os(ENOTDIR),
-                None => above = parent.parent(),
+        self.disk.see(|tree| {
+            if let Some(node) = tree.get(path.as_bytes()) {
+                return Ok(node.clone());
             }
-        }
-        os(ENOENT)
+            let mut above = path.parent();
+            while let Some(parent) = above {
+                match tree.get(parent.as_bytes()) {
+                    Some(node) if node.is_directory() => return os(ENOENT),
+                    Some(_) => return os(ENOTDIR),
+                    None => above = parent.parent(),
+                }
+            }
+            os(ENOENT)
+        })
     }
 
-    fn make_parents(&self, tree: &mut Tree, path: &LogicalPath, mode: u32) -> io::Result<()> {
-        if let Some(node) = tree.get(path.as_bytes()) {
+    fn make_parents(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
+        if let Some(node) = self.disk.see(|tree| tree.get(path.as_bytes()).cloned()) {
             return if node.is_directory() { Ok(()) } else { os(ENOTDIR) };
         }
         if let Some(parent) = path.parent() {
-            self.make_parents(tree, &parent, mode)?;
+            self.make_parents(&parent, mode)?;
         }
-        tree.insert(path.as_bytes().to_vec(), self.node(DIRECTORY | mode, Vec::new()));
+        self.disk.add(path.as_bytes(), self.node(DIRECTORY | mode, Vec::new()));
         Ok(())
     }
 
-    fn check_parent(&self, tree: &Tree, path: &LogicalPath) -> io::Result<()> {
-        match path.parent().map(|parent| tree.get(parent.as_bytes()).map(|node| node.is_directory())) {
+    fn check_parent(&self, path: &LogicalPath) -> io::Result<()> {
+        let is_directory = |path: &LogicalPath| {
+            self.disk.see(|tree| tree.get(path.as_bytes()).map(|node| node.is_directory()))
+        };
+        match path.parent().map(|parent| is_directory(&parent)) {
             Some(Some(true)) | None => Ok(()),
             Some(Some(false)) => os(ENOTDIR),
             Some(None) => os(ENOENT),
@@ -260,21 +244,19 @@ impl Memory {
     }
 
     fn metadata(&self, node: &Node) -> Metadata {
-        let inner = node.inner();
-        let modified = inner.modified;
-        Metadata {
+        node.see(|inner| Metadata {
             device: 9,
             inode: node.inode,
             mode: inner.mode,
             size: inner.bytes.len() as u64,
             uid: 0,
             gid: 0,
-            modified: (modified / 1_000_000_000) as i64,
-            modified_nanoseconds: (modified % 1_000_000_000) as u32,
-            changed: (modified / 1_000_000_000) as i64,
+            modified: (inner.modified / 1_000_000_000) as i64,
+            modified_nanoseconds: (inner.modified % 1_000_000_000) as u32,
+            changed: (inner.modified / 1_000_000_000) as i64,
             accessed: (inner.accessed / 1_000_000_000) as i64,
             offline: false,
-        }
+        })
     }
 
     fn step(&self, kind: &'static str) -> io::Result<()> {
@@ -286,18 +268,17 @@ impl Memory {
 
     fn create(&self, path: &LogicalPath, how: &OpenHow, create: &CreateHow) -> io::Result<Arc<Node>> {
         self.step("create")?;
-        let mut tree = self.tree();
         if let Some(parents) = create.parents
             && let Some(parent) = path.parent()
         {
-            self.make_parents(&mut tree, &parent, parents)?;
+            self.make_parents(&parent, parents)?;
         }
-        self.check_parent(&tree, path)?;
-        if let Some(node) = tree.get(path.as_bytes()) {
-            return if create.exclusive { os(EEXIST) } else { self.existing(node.clone(), how) };
+        self.check_parent(path)?;
+        if let Some(node) = self.disk.see(|tree| tree.get(path.as_bytes()).cloned()) {
+            return if create.exclusive { os(EEXIST) } else { self.existing(node, how) };
         }
         let node = self.node(FILE | create.mode, Vec::new());
-        tree.insert(path.as_bytes().to_vec(), node.clone());
+        self.disk.add(path.as_bytes(), node.clone());
         Ok(node)
     }
 
@@ -306,9 +287,8 @@ impl Memory {
             return os(EISDIR);
         }
         if how.truncate {
-            let mut inner = node.inner();
-            inner.bytes.clear();
-            inner.modified = self.disk.clock.nanoseconds();
+            node.resize(0);
+            node.touch(|inner| inner.modified = self.clock.nanoseconds());
         }
         Ok(node)
     }
@@ -343,39 +323,36 @@ impl Backend for Memory {
         if !self.find(path)?.is_directory() {
             return os(ENOTDIR);
         }
-        let tree = self.tree();
-        let children = tree.keys().filter_map(|key| {
-            let key = LogicalPath::parse(key).unwrap();
-            (key.parent().as_ref() == Some(path)).then(|| key.file_name().unwrap().to_vec())
+        let names = self.disk.see(|tree| {
+            let children = tree.keys().filter_map(|key| {
+                let key = LogicalPath::parse(key).unwrap();
+                (key.parent().as_ref() == Some(path)).then(|| key.file_name().unwrap().to_vec())
+            });
+            children.collect()
         });
-        let names: Vec<_> = children.collect();
-        drop(tree);
         Ok(Box::new(Stream { memory: self.clone(), path: path.clone(), names, at: 0 }))
     }
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
         self.step("mkdir")?;
-        let mut tree = self.tree();
-        if tree.contains_key(path.as_bytes()) {
+        if self.disk.see(|tree| tree.contains_key(path.as_bytes())) {
             return os(EEXIST);
         }
         if parents && let Some(parent) = path.parent() {
-            self.make_parents(&mut tree, &parent, mode)?;
+            self.make_parents(&parent, mode)?;
         }
-        self.check_parent(&tree, path)?;
-        tree.insert(path.as_bytes().to_vec(), self.node(DIRECTORY | mode, Vec::new()));
+        self.check_parent(path)?;
+        self.disk.add(path.as_bytes(), self.node(DIRECTORY | mode, Vec::new()));
         Ok(())
     }
     fn remove_directory(&self, path: &LogicalPath) -> io::Result<()> {
         self.step("remove")?;
-        let node = self.find(path)?;
-        let mut tree = self.tree();
-        if !node.is_directory() {
+        if !self.find(path)?.is_directory() {
             return os(ENOTDIR);
         }
-        if Self::has_children(&tree, path) {
+        if self.disk.see(|tree| Self::has_children(tree, path)) {
             return os(ENOTEMPTY);
         }
-        tree.remove(path.as_bytes());
+        self.disk.remove(path.as_bytes());
         Ok(())
     }
     fn remove_file(&self, path: &LogicalPath) -> io::Result<()> {
@@ -383,31 +360,28 @@ impl Backend for Memory {
         if self.find(path)?.is_directory() {
             return os(EISDIR);
         }
-        self.tree().remove(path.as_bytes());
+        self.disk.remove(path.as_bytes());
         Ok(())
     }
     fn rename(&self, from: &LogicalPath, to: &LogicalPath, parents: Option<u32>) -> io::Result<()> {
         self.step("rename")?;
         self.find(from)?;
-        let mut tree = self.tree();
         if let (Some(mode), Some(parent)) = (parents, to.parent()) {
-            self.make_parents(&mut tree, &parent, mode)?;
+            self.make_parents(&parent, mode)?;
         }
-        self.check_parent(&tree, to)?;
-        let moved: Vec<_> =
-            tree.keys().filter(|key| LogicalPath::parse(key).unwrap().is_within(from)).cloned().collect();
-        for key in moved {
-            let node = tree.remove(&key).unwrap();
-            let new = [to.as_bytes(), &key[from.as_bytes().len()..]].concat();
-            tree.insert(new, node);
-        }
+        self.check_parent(to)?;
+        self.disk.rename(from.as_bytes(), to.as_bytes());
         Ok(())
+    }
+    fn sync_name(&self, path: &LogicalPath) -> io::Result<()> {
+        self.step("sync_name")?;
+        self.disk.sync_name(path.as_bytes())
     }
     fn set_mode(&self, path: &LogicalPath, mode: u32) -> io::Result<()> {
         self.file(self.find(path)?).set_mode(mode)
     }
     fn renew_access(&self, path: &LogicalPath) -> io::Result<()> {
-        self.find(path)?.inner().accessed = self.disk.clock.nanoseconds();
+        self.find(path)?.touch(|inner| inner.accessed = self.clock.nanoseconds());
         Ok(())
     }
     fn truncate(&self, path: &LogicalPath, size: u64) -> io::Result<()> {
@@ -471,8 +445,8 @@ struct MemoryFile {
 }
 
 impl MemoryFile {
-    fn touch(&self, inner: &mut Inner) {
-        inner.modified = self.memory.disk.clock.nanoseconds();
+    fn touch(&self) {
+        self.node.touch(|inner| inner.modified = self.memory.clock.nanoseconds());
     }
 }
 
@@ -486,11 +460,12 @@ impl StoredFile for MemoryFile {
     }
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         self.memory.faults.check("read")?;
-        let inner = self.node.inner();
-        let rest = inner.bytes.get(offset as usize..).unwrap_or_default();
-        let length = rest.len().min(into.len());
-        into[..length].copy_from_slice(&rest[..length]);
-        Ok(length)
+        self.node.see(|inner| {
+            let rest = inner.bytes.get(offset as usize..).unwrap_or_default();
+            let length = rest.len().min(into.len());
+            into[..length].copy_from_slice(&rest[..length]);
+            Ok(length)
+        })
     }
     fn write_now(&self, offset: u64, from: &[u8]) -> Now<()> {
         if self.memory.cold.load(Ordering::SeqCst) {
@@ -502,27 +477,25 @@ impl StoredFile for MemoryFile {
     fn write(&self, offset: u64, from: &[u8]) -> io::Result<()> {
         let step = self.memory.faults.step("write")?;
         let from = if step == Step::Half { &from[..from.len() / 2] } else { from };
-        let mut inner = self.node.inner();
-        let end = offset as usize + from.len();
-        if inner.bytes.len() < end {
-            inner.bytes.resize(end, 0);
-        }
-        inner.bytes[offset as usize..end].copy_from_slice(from);
-        self.touch(&mut inner);
+        self.node.write(offset as usize, from);
+        self.touch();
         if step == Step::Half { Err(Faults::dead()) } else { Ok(()) }
     }
     fn truncate(&self, size: u64) -> io::Result<()> {
-        let step = self.memory.faults.step("truncate")?;
-        let mut inner = self.node.inner();
-        if step == Step::Whole {
-            inner.bytes.resize(size as usize, 0);
-            self.touch(&mut inner);
-            return Ok(());
-        }
-        Err(Faults::dead())
+        self.memory.step("truncate")?;
+        self.node.resize(size as usize);
+        self.touch();
+        Ok(())
     }
     fn sync(&self) -> io::Result<()> {
-        self.memory.faults.step("sync").map(|_| ())
+        self.memory.step("sync")?;
+        self.node.sync(false);
+        Ok(())
+    }
+    fn sync_all(&self) -> io::Result<()> {
+        self.memory.step("sync")?;
+        self.node.sync(true);
+        Ok(())
     }
     fn stat(&self) -> io::Result<Metadata> {
         self.memory.faults.check("fstat")?;
@@ -530,30 +503,32 @@ impl StoredFile for MemoryFile {
     }
     fn set_mode(&self, mode: u32) -> io::Result<()> {
         self.memory.step("set_mode")?;
-        let mut inner = self.node.inner();
-        inner.mode = inner.mode & 0o170_000 | mode & 0o7777;
+        self.node.set_mode(mode);
         Ok(())
     }
     fn attribute(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.memory.faults.check("attribute")?;
-        Ok(self.node.inner().attributes.get(name).cloned())
+        Ok(self.node.see(|inner| inner.attributes.get(name).cloned()))
     }
     fn set_attribute(&self, name: &str, value: &[u8], new: bool) -> io::Result<()> {
         self.memory.step("set_attribute")?;
-        let mut inner = self.node.inner();
-        if new && inner.attributes.contains_key(name) {
+        if new && self.node.see(|inner| inner.attributes.contains_key(name)) {
             return os(EEXIST);
         }
-        inner.attributes.insert(name.to_owned(), value.to_vec());
+        self.node.set_attribute(name, Some(value));
         Ok(())
     }
     fn remove_attribute(&self, name: &str) -> io::Result<()> {
         self.memory.step("set_attribute")?;
-        self.node.inner().attributes.remove(name).map(|_| ()).map_or_else(|| os(ENODATA), Ok)
+        if !self.node.see(|inner| inner.attributes.contains_key(name)) {
+            return os(ENODATA);
+        }
+        self.node.set_attribute(name, None);
+        Ok(())
     }
     fn attributes(&self) -> io::Result<Vec<String>> {
         self.memory.faults.check("attribute")?;
-        Ok(self.node.inner().attributes.keys().cloned().collect())
+        Ok(self.node.see(|inner| inner.attributes.keys().cloned().collect()))
     }
     fn clone_range(
         &self,

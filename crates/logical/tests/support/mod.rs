@@ -1,12 +1,13 @@
 //! A logical file system on a backend in memory, and calls that read well in tests.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)] // each test file uses its part
 
+pub mod disk;
 pub mod faults;
 pub mod memory;
 pub mod shelf;
 pub mod time;
 
-use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, Told};
+use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, Owner, Told};
 use logical::config::{Config, Export};
 use logical::{Journals, Logical, NumberedUsers, Parts};
 use memory::Memory;
@@ -19,7 +20,7 @@ use storage::Backend;
 use time::ManualClock;
 use vfs::{
     Answer, Caller, FileOperation, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, ReplyTo, Started,
-    Stat, Target, Token, Value,
+    Stat, Target, TargetList, Token, Value,
 };
 
 /// Late answers by call.
@@ -137,6 +138,11 @@ pub fn target(text: &str) -> Target {
     Target { path: LogicalPath::parse(path).unwrap(), cgi }
 }
 
+/// Several, as a request lists them.
+pub fn targets(names: &[&str]) -> TargetList {
+    TargetList::parse(names.join("\n").as_bytes(), "Stating").unwrap().unwrap()
+}
+
 pub fn caller(user: &str, pid: u32) -> Arc<Caller> {
     let told = Told { user, host: "localhost", ..Told::default() };
     Arc::new(Caller::new(Identity::new(&told, pid, None, "host"), true, false))
@@ -164,16 +170,17 @@ pub struct Client {
     logical: Arc<Logical>,
     post: Arc<Post>,
     caller: Arc<Caller>,
+    owner: Owner,
 }
 
 impl Client {
     pub fn new(logical: Arc<Logical>, caller: Arc<Caller>) -> Self {
-        Self { logical, post: Arc::default(), caller }
+        Self { logical, post: Arc::default(), caller, owner: Owner::unique() }
     }
 
     fn reply(&self) -> (ReplyTo, u64) {
         let number = self.post.next.fetch_add(1, Ordering::SeqCst);
-        (ReplyTo::new(self.post.clone(), Token { owner: 1, call: number }), number)
+        (ReplyTo::new(self.post.clone(), Token { owner: self.owner.0, call: number }), number)
     }
 
     pub fn call_as(&self, caller: &Arc<Caller>, operation: Operation) -> Call {
@@ -211,6 +218,11 @@ impl Client {
     pub fn abandon(&self, file: &Arc<dyn OpenFile>) -> Call {
         self.on_file(file, FileOperation::Abandon)
     }
+}
+
+/// How a server may stop: killed, or by a loss of power with one of these seeds.
+pub fn stops() -> impl Iterator<Item = Option<u64>> {
+    std::iter::once(None).chain((0..16).map(Some))
 }
 
 /// A server on memory. What a client does, the server's own client does.
@@ -294,13 +306,32 @@ impl Server {
         })
     }
 
-    /// The next process on the same disks; the power was cut between.
-    pub fn restarted(&self, power_cut: bool) -> Self {
-        let memory = self.memory.survivor();
+    /// Another server on the disk of this one, with journals of its own.
+    pub fn on_disk_of(other: &Self) -> Self {
+        let memory = other.memory.survivor(None);
+        let shelf = || Shelf::new(memory.faults());
+        let backend = Arc::new(memory.clone());
+        Self::on(&memory, backend, &other.clock, other.config.clone(), shelf(), shelf()).unwrap()
+    }
+
+    /// The next process on the same disks.
+    pub fn restarted(&self) -> Self {
+        self.after_stop(None)
+    }
+
+    /// The next process on the same disks. With a seed, the power was cut between, and the seed chooses what survived of
+    /// that which was not synced.
+    pub fn after_stop(&self, power_cut: Option<u64>) -> Self {
+        let memory = self.memory.survivor(power_cut);
+        self.restarted_on(&memory, power_cut)
+    }
+
+    /// The next process with the same journals on this disk.
+    pub fn restarted_on(&self, memory: &Memory, power_cut: Option<u64>) -> Self {
         let persist = self.persist.survivor(memory.faults(), power_cut);
         let checkpoints = self.checkpoints.survivor(memory.faults(), power_cut);
         let backend = Arc::new(memory.clone());
-        Self::on(&memory, backend, &self.clock, self.config.clone(), persist, checkpoints).unwrap()
+        Self::on(memory, backend, &self.clock, self.config.clone(), persist, checkpoints).unwrap()
     }
 
     /// Lets time pass and the server notice.

@@ -1,5 +1,5 @@
 //! Journals in memory, under the same faults as the storage. Beyond stopping the process, the power can be cut: then what
-//! was appended and not synced is lost.
+//! was appended and not synced is lost from some byte on.
 
 use super::faults::{Faults, Step};
 use logical::{Journal, JournalFolder};
@@ -26,11 +26,15 @@ impl Shelf {
         Self { papers: Arc::default(), faults: faults.clone() }
     }
 
-    /// The same folder for the next process; with `power_cut` only what was synced.
-    pub fn survivor(&self, faults: &Arc<Faults>, power_cut: bool) -> Self {
+    /// The same folder for the next process; with the seed of a loss of power, what was synced and perhaps more.
+    pub fn survivor(&self, faults: &Arc<Faults>, power_cut: Option<u64>) -> Self {
         let mut papers = self.papers().clone();
-        if power_cut {
-            papers.values_mut().for_each(|paper| paper.bytes.truncate(paper.stable));
+        if let Some(seed) = power_cut {
+            for paper in papers.values_mut() {
+                let unsynced = paper.bytes.len() - paper.stable;
+                let kept = if unsynced == 0 { 0 } else { seed as usize % (unsynced + 1) };
+                paper.bytes.truncate(paper.stable + kept);
+            }
         }
         Self { papers: Arc::new(Mutex::new(papers)), faults: faults.clone() }
     }

@@ -7,13 +7,17 @@
 
 use config::{HostPattern, Network};
 use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Names asked for at a time; further connections wait for their turn until the hail timeout ends them.
 const LOOKUPS_MAX: usize = 16;
+
+/// Of these for addresses of one network (/24 or /64): others are not to wait for a slow name service of one owner.
+const LOOKUPS_PER_NETWORK: usize = 4;
 
 /// Names remembered.
 const NAMES_MAX: usize = 65_536;
@@ -29,7 +33,62 @@ pub(crate) struct Doorkeeper {
     rules: RwLock<Arc<Rules>>,
     names: Mutex<Names>,
     lookups: Semaphore,
+    /// Turns of those who ask for the name of one address: the first looks it up, and the others find it known.
+    askers: Turns<IpAddr>,
+    networks: Turns<IpAddr>,
     resolver: Resolver,
+}
+
+/// Limits how many do something for the same key at a time.
+struct Turns<K> {
+    turns: usize,
+    keys: Mutex<HashMap<K, Arc<Semaphore>>>,
+}
+
+/// A place among those of a key; the last one of a key forgets it.
+struct Turn<'a, K: Eq + Hash + Copy> {
+    turns: &'a Turns<K>,
+    key: K,
+    semaphore: Option<Arc<Semaphore>>,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<K: Eq + Hash + Copy> Turns<K> {
+    fn new(turns: usize) -> Self {
+        Self { turns, keys: Mutex::default() }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashMap<K, Arc<Semaphore>>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn take(&self, key: K) -> Turn<'_, K> {
+        let semaphore =
+            self.keys().entry(key).or_insert_with(|| Arc::new(Semaphore::new(self.turns))).clone();
+        // Made first: one that stops waiting gives its place back too.
+        let mut turn = Turn { turns: self, key, semaphore: Some(semaphore.clone()), permit: None };
+        turn.permit = semaphore.acquire_owned().await.ok();
+        turn
+    }
+}
+
+impl<K: Eq + Hash + Copy> Drop for Turn<'_, K> {
+    fn drop(&mut self) {
+        let mut keys = self.turns.keys();
+        self.permit = None;
+        self.semaphore = None;
+        if keys.get(&self.key).is_some_and(|semaphore| Arc::strong_count(semaphore) == 1) {
+            keys.remove(&self.key);
+        }
+    }
+}
+
+/// The network of an address: its first three or eight bytes.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => IpAddr::from((u32::from(address) & !0xff).to_be_bytes()),
+        IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),
+    }
 }
 
 /// Asks for names and addresses; blocks.
@@ -98,6 +157,8 @@ impl Doorkeeper {
             rules: RwLock::new(Rules::new(network)),
             names: Mutex::default(),
             lookups: Semaphore::new(LOOKUPS_MAX),
+            askers: Turns::new(1),
+            networks: Turns::new(LOOKUPS_PER_NETWORK),
             resolver,
         }
     }
@@ -123,12 +184,16 @@ impl Doorkeeper {
     }
 
     async fn name_of(&self, address: IpAddr, believed: Duration) -> Option<Arc<str>> {
-        let known = self.names().get(&address).cloned();
-        if let Some((name, since)) = known
-            && since.elapsed() < believed
-        {
+        let asked = Instant::now();
+        if let Some(name) = self.known_name(address, |since| since.elapsed() < believed) {
             return name;
         }
+        let _asker = self.askers.take(address).await;
+        // Another one may have asked meanwhile; its answer counts even if answers are never believed for longer.
+        if let Some(name) = self.known_name(address, |since| since >= asked || since.elapsed() < believed) {
+            return name;
+        }
+        let _network = self.networks.take(network_of(address)).await;
         let _turn = self.lookups.acquire().await.ok()?;
         let resolve = self.resolver.name;
         let name: Option<Arc<str>> = aside(move || resolve(address)).await?.map(Into::into);
@@ -138,6 +203,11 @@ impl Doorkeeper {
         }
         names.insert(address, (name.clone(), Instant::now()));
         name
+    }
+
+    fn known_name(&self, address: IpAddr, holds: impl Fn(Instant) -> bool) -> Option<Option<Arc<str>>> {
+        let (name, since) = self.names().get(&address).cloned()?;
+        holds(since).then_some(name)
     }
 
     fn names(&self) -> MutexGuard<'_, Names> {
@@ -232,5 +302,44 @@ mod tests {
         );
         assert!(admits(&keeper, "10.0.0.1") && admits(&keeper, "10.0.0.1"));
         assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_host_with_a_slow_name_service_holds_up_itself_alone() {
+        static ASKED: AtomicUsize = AtomicUsize::new(0);
+        static OPEN: (Mutex<bool>, std::sync::Condvar) = (Mutex::new(false), std::sync::Condvar::new());
+        fn slow(address: IpAddr) -> Option<String> {
+            if address.to_string() == "10.0.0.1" {
+                return named(address);
+            }
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            drop(OPEN.1.wait_while(OPEN.0.lock().unwrap(), |open| !*open).unwrap());
+            None
+        }
+        let resolver = Resolver { name: slow, addresses };
+        let keeper = Arc::new(Doorkeeper::with_resolver(&network(&["*.example.org"], true), resolver));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            // Many connections of one host, and of many hosts of one network.
+            let hosts = (0..40)
+                .map(|_| 1)
+                .chain(2..40)
+                .map(|host: u16| IpAddr::from([0xfd00, 0, 0, 7, 0, 0, 0, host]));
+            let waiting: Vec<_> = hosts
+                .map(|host| {
+                    let keeper = keeper.clone();
+                    tokio::spawn(async move { keeper.admits(host).await })
+                })
+                .collect();
+            tokio::task::yield_now().await;
+            assert!(keeper.admits("10.0.0.1".parse().unwrap()).await);
+            *OPEN.0.lock().unwrap() = true;
+            OPEN.1.notify_all();
+            for one in waiting {
+                assert!(!one.await.unwrap());
+            }
+        });
+        assert_eq!(ASKED.load(Ordering::Relaxed), 39, "each address once");
+        assert!(keeper.askers.keys().is_empty() && keeper.networks.keys().is_empty());
     }
 }

@@ -2,13 +2,18 @@
 //!
 //! It is run as `PROGRAM [its arguments] [-C checksum] [-S streams] URL FILE`, as XRootD runs it, with `XRDTPC=1` in its
 //! environment. Its last words are the reason where it fails.
+//!
+//! The program opens the file by its name, which a client may give to another file meanwhile. So the name and the open file
+//! of the destination are compared before the program starts, while it runs and after it: a copy whose file was renamed or
+//! replaced fails.
 
 use super::fetcher::{Pull, SharedThreads, until_cancelled};
+use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
 use config::{CopyProgram, CopyScan};
 use logical::{Fetch, Fetched, Fetcher, Finish, Running, Sink};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -20,6 +25,8 @@ use tokio::task::JoinHandle;
 
 /// How often it is looked whether the file grows.
 const LOOK: Duration = Duration::from_secs(2);
+/// How long the name service may take.
+const RESOLVING: Duration = Duration::from_secs(30);
 /// How long a program that was asked to end may take.
 const ENDING: Duration = Duration::from_secs(5);
 /// How long its output is read after its end: a child of its own may still hold it open.
@@ -33,11 +40,12 @@ pub(crate) struct Runner {
     scan: CopyScan,
     echo: bool,
     threads: SharedThreads,
+    outbound: Outbound,
 }
 
 impl Runner {
-    pub(crate) fn new(program: CopyProgram, scan: CopyScan, echo: bool) -> Self {
-        Self { program, scan, echo, threads: SharedThreads::default() }
+    pub(crate) fn new(program: CopyProgram, scan: CopyScan, echo: bool, outbound: Outbound) -> Self {
+        Self { program, scan, echo, threads: SharedThreads::default(), outbound }
     }
 
     /// The command line. Source and destination cannot be taken for options: one is a URL, the other an absolute path.
@@ -73,31 +81,63 @@ impl Fetcher for Runner {
             finish.done(Err(Error::new(ErrorKind::NoMemory, "there are no threads for it")));
             return running;
         };
-        let place = match place(sink.as_ref()) {
-            Ok(place) => place,
+        let path = match path_of(sink.as_ref()) {
+            Ok(path) => path,
             Err(error) => {
                 finish.done(Err(error));
                 return running;
             }
         };
-        let command = self.command(&fetch, &place);
+        let command = self.command(&fetch, &path);
         let name = self.program.path.display().to_string();
         let (scan, echo) = (self.scan, self.echo);
+        let outbound = self.outbound.for_client(fetch.client_address);
         threads.spawn(async move {
-            let run = Run { name, scan, echo, size: fetch.size, place };
+            if let Err(error) = check_source(&fetch.source, &outbound).await {
+                return finish.done(Err(error));
+            }
+            let run = Run { name, scan, echo, size: fetch.size, path };
             finish.done(run.run(command, cancelled, sink.as_ref()).await);
         });
         running
     }
 }
 
-/// The file as programs name it.
-fn place(sink: &dyn Sink) -> Result<PathBuf, Error> {
-    let descriptor = sink.descriptor().ok_or_else(|| {
+/// Checks every address of the source, because the program chooses one by itself.
+async fn check_source(source: &str, outbound: &ClientOutbound) -> Result<(), Error> {
+    let host = source.rsplit_once(':').map_or(source, |(host, _)| host);
+    let found = tokio::time::timeout(RESOLVING, tokio::net::lookup_host(source)).await;
+    let silent = || Error::new(ErrorKind::FsError, "the name service does not answer");
+    let found = found.map_err(|_| silent())?.map_err(|e| Error::unable_named("find", source, e))?;
+    for address in found {
+        outbound.check(host, address.ip()).map_err(|why| Error::new(ErrorKind::FsError, why))?;
+    }
+    Ok(())
+}
+
+fn descriptor(sink: &dyn Sink) -> Result<BorrowedFd<'_>, Error> {
+    sink.descriptor().ok_or_else(|| {
         Error::new(ErrorKind::Unsupported, "a program can only write files on disk; leave ofs.tpc pgm out")
-    })?;
-    let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-    std::fs::read_link(link).map_err(|e| Error::unable("find", &"the destination's file", e))
+    })
+}
+
+/// The present path of the destination's file.
+fn path_of(sink: &dyn Sink) -> Result<PathBuf, Error> {
+    let link = format!("/proc/self/fd/{}", descriptor(sink)?.as_raw_fd());
+    std::fs::read_link(link).map_err(|e| Error::unable_named("find", "the destination's file", e))
+}
+
+/// The bytes of the destination's file; an error if `path` is no longer its name. May block.
+fn bytes_of(sink: &dyn Sink, path: &Path) -> Result<u64, Error> {
+    let fail =
+        |error: rustix::io::Errno| Error::unable_named("look at", "the destination's file", error.into());
+    let open = rustix::fs::fstat(descriptor(sink)?).map_err(fail)?;
+    let named = rustix::fs::lstat(path).ok();
+    if named.is_none_or(|named| (named.st_dev, named.st_ino) != (open.st_dev, open.st_ino)) {
+        let text = "the destination's file was renamed or replaced during the copy; copy it again";
+        return Err(Error::new(ErrorKind::FsError, text));
+    }
+    Ok(u64::try_from(open.st_size).unwrap_or_default())
 }
 
 /// One run of the program.
@@ -107,7 +147,7 @@ struct Run {
     echo: bool,
     /// Bytes that should come.
     size: Option<u64>,
-    place: PathBuf,
+    path: PathBuf,
 }
 
 impl Run {
@@ -117,14 +157,14 @@ impl Run {
         mut cancelled: watch::Receiver<bool>,
         sink: &dyn Sink,
     ) -> Result<Fetched, Error> {
-        let fail = |error| Error::unable("run", &self.name, error);
+        let fail = |error| Error::unable_named("run", &self.name, error);
+        let mut size = self.bytes(sink)?;
         let mut child = command.spawn().map_err(fail)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let words = [
             listen(child.stdout.take(), self.echo, &self.name),
             listen(child.stderr.take(), self.echo, &self.name),
         ];
-        let mut size = 0;
         let status = loop {
             tokio::select! {
                 status = child.wait() => break status.map_err(fail)?,
@@ -133,10 +173,16 @@ impl Run {
                     return Err(Error::new(ErrorKind::Cancelled, "cancelled"));
                 }
                 () = tokio::time::sleep(LOOK) => {
-                    let now = self.bytes().await;
+                    let now = match self.bytes(sink) {
+                        Ok(now) => now,
+                        Err(error) => {
+                            end(&mut child, group).await;
+                            return Err(error);
+                        }
+                    };
                     if now != size {
+                        sink.moved(now.saturating_sub(size));
                         size = now;
-                        sink.moved();
                     }
                 }
             }
@@ -150,7 +196,7 @@ impl Run {
             });
             return Err(Error::new(ErrorKind::FsError, text));
         }
-        let bytes = self.bytes().await;
+        let bytes = self.bytes(sink)?;
         match self.size {
             Some(wanted) if wanted != bytes => {
                 let text = format!("{} ended well with {bytes} of {wanted} bytes", self.name);
@@ -160,8 +206,9 @@ impl Run {
         }
     }
 
-    async fn bytes(&self) -> u64 {
-        tokio::fs::metadata(&self.place).await.map(|metadata| metadata.len()).unwrap_or_default()
+    /// Looks at the file where blocking harms no other task of this thread.
+    fn bytes(&self, sink: &dyn Sink) -> Result<u64, Error> {
+        tokio::task::block_in_place(|| bytes_of(sink, &self.path))
     }
 
     /// The last line it wrote to where that is looked for; the error output counts first.
@@ -246,5 +293,87 @@ async fn end(child: &mut Child, group: Option<Pid>) {
         child.wait().await.ok();
     } else {
         kill(group, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::CopySources;
+    use logical::{Bytes, Written};
+    use std::fs::File;
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::os::fd::AsFd as _;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::mpsc;
+
+    /// A destination on disk.
+    struct Destination(File);
+
+    impl Sink for Destination {
+        fn write(&self, _: u64, _: Bytes, then: Written) {
+            then(Err(Error::new(ErrorKind::Unsupported, "the program writes by itself")));
+        }
+
+        fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+            Some(self.0.as_fd())
+        }
+
+        fn moved(&self, _: u64) {}
+    }
+
+    /// The result of a copy by a shell script, which finds the destination's path in `$f`.
+    fn copied(script: &str) -> Result<Fetched, String> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("scalla-program-{}-{number}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let file = File::create_new(folder.join("f")).unwrap();
+        std::fs::write(folder.join("other"), "before").unwrap();
+        let script = format!("for f; do :; done; cd ${{f%/f}} || exit; {script}");
+        let arguments = ["-c", &script, "sh"].map(str::to_owned).to_vec();
+        let program = CopyProgram { path: "/bin/sh".into(), arguments };
+        let runner = Runner::new(program, CopyScan::All, false, Outbound::new(CopySources::default()));
+        let fetch = Fetch {
+            source: "127.0.0.1:1".to_owned(),
+            path: "/theirs".to_owned(),
+            cgi: String::new(),
+            key: "k".to_owned(),
+            origins: Vec::new(),
+            streams: 0,
+            size: None,
+            checksum: None,
+            destination: "/f".to_owned(),
+            client: "alice.1@host".to_owned(),
+            client_address: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        };
+        let (tell, result) = mpsc::channel();
+        let finish = Finish::new(move |result| tell.send(result).unwrap());
+        let _running = runner.start(fetch, Arc::new(Destination(file)), finish);
+        let result = result.recv().unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        result.map_err(|error| error.text)
+    }
+
+    #[test]
+    fn a_program_writes_the_file_of_the_destination() {
+        assert_eq!(copied("printf 12345 > $f").unwrap().bytes, 5);
+    }
+
+    #[test]
+    fn a_copy_fails_when_its_file_has_another_name() {
+        let failure = "the destination's file was renamed or replaced during the copy; copy it again";
+        for script in [
+            // The client renames the file, and gives its name to another one.
+            "mv f g; mv other f; printf 12345 > $f",
+            "mv f g; printf 12345 > $f",
+            "mv f g; printf 12345 > g",
+            "mv f g; ln -s g f; printf 12345 > $f",
+            "rm f; printf 12345 > $f",
+            // The program waits, and is ended.
+            "mv f g; mv other f; exec sleep 600",
+        ] {
+            assert_eq!(copied(script).unwrap_err(), failure, "{script}");
+        }
     }
 }

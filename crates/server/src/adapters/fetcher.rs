@@ -3,8 +3,9 @@
 //! All pulls share a few threads, which begin with the first one. Pieces are read ahead and written in the order of the
 //! file, so that its checksum can be computed as it grows.
 
+use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
-use client::{Bytes, Cause, Client, File, OpenWith, Settings, Url};
+use client::{AddressFilter, Bytes, Cause, Client, File, OpenWith, Settings, Url};
 use digest::{Algorithm, Checksum};
 use logical::{Fetch, Fetched, Fetcher, Finish, Running, Sink};
 use std::collections::VecDeque;
@@ -30,9 +31,15 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(300);
 const ALIVE: Duration = Duration::from_secs(10);
 
 /// Pulls with our own client.
-#[derive(Default)]
 pub(crate) struct Puller {
     threads: SharedThreads,
+    outbound: Outbound,
+}
+
+impl Puller {
+    pub(crate) fn new(outbound: Outbound) -> Self {
+        Self { threads: SharedThreads::default(), outbound }
+    }
 }
 
 /// Threads that begin with the first pull.
@@ -91,6 +98,7 @@ impl Fetcher for Puller {
             finish.done(Err(Error::new(ErrorKind::NoMemory, "there are no threads for it")));
             return Box::new(Pull(cancel));
         };
+        let outbound = self.outbound.for_client(fetch.client_address);
         threads.spawn(async move {
             let writer = Writer::new(sink.clone());
             let result = tokio::select! {
@@ -98,7 +106,7 @@ impl Fetcher for Puller {
                 () = until_cancelled(&mut cancelled) => {
                     Err(Error::new(ErrorKind::Cancelled, "cancelled"))
                 }
-                result = pull(&fetch, &writer, sink.as_ref()) => result,
+                result = pull(&fetch, outbound, &writer, sink.as_ref()) => result,
             };
             // Whatever came of it: nothing may be written after the end is told.
             let written = writer.drain().await;
@@ -108,8 +116,14 @@ impl Fetcher for Puller {
     }
 }
 
-async fn pull(fetch: &Fetch, writer: &Writer, sink: &dyn Sink) -> Result<Fetched, Error> {
-    let client = Client::with(settings(fetch.streams), "scalla third-party copy");
+async fn pull(
+    fetch: &Fetch,
+    outbound: ClientOutbound,
+    writer: &Writer,
+    sink: &dyn Sink,
+) -> Result<Fetched, Error> {
+    let filter = AddressFilter::new(move |host, address| outbound.check(host, address));
+    let client = Client::filtered(settings(fetch.streams), "scalla third-party copy", filter);
     let (url, file) = open(&client, fetch).await?;
     let bytes = file.stat().await.map_err(|e| failed(&e))?.size;
     // The source computes it while it is read: its pages are in memory then.
@@ -187,7 +201,7 @@ async fn patiently(mut asked: Abort<Result<Checksum, Error>>, sink: &dyn Sink) -
     loop {
         match tokio::time::timeout(ALIVE, &mut asked.0).await {
             Ok(told) => return told.map_err(|_| broken_off())?,
-            Err(_) => sink.moved(),
+            Err(_) => sink.moved(0),
         }
     }
 }

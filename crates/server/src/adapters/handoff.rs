@@ -63,7 +63,7 @@ mod tests {
         }
 
         fn elsewhere(&self, _: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
-            Some(Redirect { host: file.path().to_string(), port: 1094, cgi: String::new() })
+            Some(Redirect { host: file.path().text().into_owned(), port: 1094, cgi: String::new() })
         }
     }
 

@@ -12,6 +12,7 @@
 //! | `redirects` | requests for another server, before the logical file system |
 //! | `fetcher` | files pulled from other servers with our client, for [`logical::Fetcher`] |
 //! | `copy_program` | the same with a program of the site |
+//! | `outbound` | which hosts this server connects to because a client asked for it |
 //! | `handoff` | third-party copies handed to another server, before any file system |
 //! | `hosts` | names and addresses of hosts, for [`logical::Names`] |
 //! | `host` | what this machine is called |
@@ -24,6 +25,7 @@ mod handoff;
 mod host;
 mod hosts;
 mod moving;
+mod outbound;
 mod redirector;
 mod redirects;
 mod rings;
@@ -38,6 +40,7 @@ pub(crate) use handoff::Handoff;
 pub use host::host_name;
 pub(crate) use hosts::SystemNames;
 pub(crate) use moving::{Movable, Moving};
+pub(crate) use outbound::Outbound;
 pub(crate) use redirector::Redirector;
 pub(crate) use redirects::Redirects;
 pub(crate) use rings::install_on as install_rings;

@@ -156,7 +156,7 @@ impl Moving {
             };
             drop(state);
             let found = (me.ask)(&door, &path, &me.mark);
-            tracing::debug!("another copy of {path}: {found:?}");
+            tracing::debug!("another copy of {}: {found:?}", path.shown());
             let until = Instant::now() + BELIEVED;
             let mut state = me.state();
             // Whoever came back meanwhile knows better.
@@ -265,7 +265,7 @@ mod tests {
         let ((say, asked), (answer, answers)) = (channel(), channel());
         let (say, answers) = (Mutex::new(say), Mutex::new(answers));
         let ask = move |door: &Address, path: &LogicalPath, _: &str| {
-            say.lock().unwrap().send(format!("{door} {path}")).unwrap();
+            say.lock().unwrap().send(format!("{door} {}", path.text())).unwrap();
             answers.lock().unwrap().recv().unwrap()
         };
         (Arc::new(Moving::asking(Box::new(ask))), asked, answer)
@@ -300,7 +300,7 @@ mod tests {
         ];
         for (file, found) in &files {
             assert_eq!(moving.elsewhere(&who(1), file, 10), None, "it is not known yet");
-            assert_eq!(asked.recv().unwrap(), format!("{door} {file}"));
+            assert_eq!(asked.recv().unwrap(), format!("{door} {}", file.text()));
             assert_eq!(moving.elsewhere(&who(1), file, 10), None, "it is asked once");
             answer.send(found.clone()).unwrap();
             settled(&moving);

@@ -13,7 +13,7 @@
 //! What is plainly known is answered on the connection's loop; else the answer comes later, and the client just waits for it.
 //! Nothing is put into the redirect: clients hand on their own cgi, `tried` and `triedrc` among it.
 
-use crate::cluster::{Engine, Forward, Front, SpaceFor};
+use crate::cluster::{Engine, Forward, Front, PrepareBatch, SpaceFor};
 use base::{Cgi, ErrorKind};
 use cluster::{
     Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, Reason, SelectOptions,
@@ -25,11 +25,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::{
     AttributeWork, Caller, FileSystem, OpenRequest, Operation, PrepareRequest, Redirect, Reply, ReplyTo,
-    SpaceFigures, Started, Target, Value,
+    SpaceFigures, Started, Target, TargetCursor, TargetList, Value,
 };
 
 /// Name of the space that stands for those of all nodes.
 const ALL_SPACES: &str = "all";
+
+/// Paths of one request that are being prepared at once; those behind them wait until all of these are with a server or are not.
+const PREPARED_AT_ONCE_MAX: usize = 1024;
 
 /// Bytes of the unit that nodes tell their space in.
 const MEGABYTE: u64 = 1 << 20;
@@ -49,18 +52,29 @@ impl Redirector {
     }
 
     /// Has each path prepared by the server that is chosen for it. The client hears once, with an id if it stages.
-    fn prepare(&self, caller: &Caller, request: PrepareRequest, reply: &ReplyTo) -> Started {
-        let later = reply.defer();
-        let (ident, id) = (caller.identity.to_string(), self.prepares.issue());
-        // Refused, the reply answers as it is dropped.
-        self.front.with(move |engine| {
-            let stages = request.stage;
-            let answer = id.clone().into_bytes();
-            engine.client_prepares(&request, &ident, &id, move |outcome| {
-                let done = if stages { Value::Text(answer) } else { Value::Nothing };
-                later.send(outcome.map_or_else(told, |()| vfs::Answer::Value(done)));
-            });
-        });
+    fn prepare(
+        &self,
+        caller: &Arc<Caller>,
+        request: PrepareRequest,
+        targets: &TargetList,
+        reply: &ReplyTo,
+    ) -> Started {
+        let first = targets.first().path.without_slash();
+        let preparation = Preparation {
+            front: self.front.clone(),
+            caller: caller.clone(),
+            batch: PrepareBatch {
+                request,
+                ident: caller.identity.to_string(),
+                id: self.prepares.issue(),
+                first,
+            },
+            cursor: targets.cursor(),
+            taken: false,
+            refused: None,
+            reply: reply.defer(),
+        };
+        preparation.go_on();
         Started::Pending
     }
 
@@ -147,6 +161,54 @@ impl Redirector {
     }
 }
 
+/// A list of paths to prepare, of which the cluster is given a portion after the other.
+struct Preparation {
+    front: Arc<Front>,
+    caller: Arc<Caller>,
+    batch: PrepareBatch,
+    cursor: TargetCursor,
+    /// A server prepares one of them.
+    taken: bool,
+    /// Why the first that nobody prepares is not.
+    refused: Option<Answer>,
+    reply: Reply,
+}
+
+impl Preparation {
+    /// Gives the cluster's thread the next portion. Refused, the reply answers as it is dropped.
+    fn go_on(mut self) {
+        if self.caller.has_left() {
+            return self.reply.send(vfs::Answer::error(ErrorKind::Cancelled, "The client has left"));
+        }
+        let front = self.front.clone();
+        front.with(move |engine| {
+            match self.cursor.by_ref().take(PREPARED_AT_ONCE_MAX).collect::<Result<Vec<_>, _>>() {
+                Ok(targets) if targets.is_empty() => self.finish(),
+                Ok(targets) => {
+                    let batch = self.batch.clone();
+                    engine.client_prepares(&batch, &targets, move |outcome| {
+                        match outcome {
+                            Ok(()) => self.taken = true,
+                            Err(answer) => self.refused = self.refused.take().or(Some(answer)),
+                        }
+                        self.go_on();
+                    });
+                }
+                Err(error) => self.reply.send(vfs::Answer::Error(error)),
+            }
+        });
+    }
+
+    /// As long as one can be prepared the request stands.
+    fn finish(self) {
+        let id = || Value::Text(self.batch.id.clone().into_bytes());
+        self.reply.send(match self.refused.filter(|_| !self.taken) {
+            Some(answer) => told(answer),
+            None => vfs::Answer::Value(if self.batch.request.stage { id() } else { Value::Nothing }),
+        });
+    }
+}
+
 impl FileSystem for Redirector {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
         if self.is_forwarded(&operation)
@@ -162,8 +224,10 @@ impl FileSystem for Redirector {
             }),
             // One path alone: its server takes the request, and gives it an id of its own. A real one would not renew the access
             // time for a client.
-            Operation::Prepare(request) if request.evict || request.fresh || request.targets.len() > 1 => {
-                self.prepare(caller, request, reply)
+            Operation::Prepare(request, targets)
+                if request.evict || request.fresh || !targets.is_single() =>
+            {
+                self.prepare(caller, request, &targets, reply)
             }
             Operation::QueryPrepare { id, .. } if self.prepares.knows(&id) => {
                 Started::Done(vfs::Answer::Value(logical::nothing_known()))
@@ -245,7 +309,7 @@ fn purpose(operation: &Operation) -> Option<(Purpose, &Target)> {
         | Operation::Checksum(target)
         | Operation::CancelChecksum(target)
         | Operation::QueryAttributes(target) => (Purpose::READ, target),
-        Operation::StatMany(targets) => (Purpose::READ, targets.first()?),
+        Operation::StatMany(targets) => (Purpose::READ, targets.first()),
         Operation::MakeDirectory { target, .. } => (Purpose::MAKE_NAME, target),
         Operation::RemoveDirectory(target)
         | Operation::Remove(target)
@@ -256,11 +320,11 @@ fn purpose(operation: &Operation) -> Option<(Purpose, &Target)> {
             (Purpose::READ, target)
         }
         Operation::Attributes(target, _) => (Purpose::UPDATE, target),
-        Operation::Prepare(request) => {
+        Operation::Prepare(request, targets) => {
             let purpose = if request.write { Purpose::UPDATE } else { Purpose::READ };
-            (Purpose { refresh: false, ..purpose }, request.targets.first()?)
+            (Purpose { refresh: false, ..purpose }, targets.first())
         }
-        Operation::QueryPrepare { targets, .. } => (Purpose::READ, targets.first()?),
+        Operation::QueryPrepare { targets, .. } => (Purpose::READ, targets.as_ref()?.first()),
         Operation::Locate(..)
         | Operation::StatSpace(_)
         | Operation::QuerySpace(_)

@@ -74,11 +74,12 @@ impl FileSystem for Redirects {
             return self.behind.start(caller, operation, reply);
         };
         let waiting = Arc::new(Waiting { redirect, reply: Mutex::new(Some(reply.defer())) });
-        let detour = ReplyTo::new(waiting.clone(), Token { owner: 0, call: 0 });
+        let token = Token { owner: reply.owner().0, call: 0 };
+        let detour = ReplyTo::new(waiting.clone(), token);
         match self.behind.start(caller, operation, &detour) {
             Started::Done(answer) => {
                 // Answered here and now: the duty to answer later is not one any more.
-                waiting.deliver(Token { owner: 0, call: 0 }, answer);
+                waiting.deliver(token, answer);
                 Started::Pending
             }
             started => started,
@@ -120,7 +121,7 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
         | Operation::StatSpace(target)
         | Operation::QueryAttributes(target)
         | Operation::QuerySpace(target) => (Some(F::Stat), target),
-        Operation::StatMany(targets) => (Some(F::Stat), targets.first()?),
+        Operation::StatMany(targets) => (Some(F::Stat), targets.first()),
         Operation::List(target, _) => (Some(F::Dirlist), target),
         Operation::MakeDirectory { target, .. } => (Some(F::Mkdir), target),
         Operation::RemoveDirectory(target) => (Some(F::Rmdir), target),
@@ -130,8 +131,8 @@ fn subject(operation: &Operation) -> Option<(Option<RedirectFunction>, &Target)>
         Operation::Truncate { target, .. } => (Some(F::Trunc), target),
         Operation::Locate(Some(target), _) => (Some(F::Locate), target),
         Operation::Checksum(target) | Operation::CancelChecksum(target) => (Some(F::Chksum), target),
-        Operation::Prepare(request) => {
-            (Some(if request.stage { F::PrepareStage } else { F::Prepare }), request.targets.first()?)
+        Operation::Prepare(request, targets) => {
+            (Some(if request.stage { F::PrepareStage } else { F::Prepare }), targets.first())
         }
         Operation::Attributes(target, _) => (None, target),
         Operation::Locate(None, _)
@@ -156,7 +157,7 @@ fn needed(operation: &Operation) -> Option<&Target> {
         | Operation::Truncate { target, .. }
         | Operation::QueryAttributes(target)
         | Operation::Attributes(target, _) => Some(target),
-        Operation::StatMany(targets) => targets.first(),
+        Operation::StatMany(targets) => Some(targets.first()),
         _ => None,
     }
 }

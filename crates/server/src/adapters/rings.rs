@@ -18,7 +18,7 @@ pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
     let told = Arc::new(AtomicBool::new(false));
     for handle in loops {
         let told = told.clone();
-        handle.spawn(move || async move {
+        let complete = async move {
             match on_this_loop() {
                 Ok((wake, driver)) => {
                     if !told.swap(true, Ordering::Relaxed) {
@@ -30,6 +30,7 @@ pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
                     while wake.arrived().await {
                         driver.complete();
                     }
+                    return Err("its loop has no poller".to_owned());
                 }
                 Err(error) if !told.swap(true, Ordering::Relaxed) => {
                     tracing::info!(
@@ -39,7 +40,9 @@ pub(crate) fn install_on(loops: &[LoopHandle], wanted: bool) {
                 }
                 Err(_) => {}
             }
-        });
+            Ok(())
+        };
+        handle.run(move || net::spawn_essential("the completion of cold reads", complete));
     }
 }
 

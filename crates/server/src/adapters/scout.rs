@@ -47,7 +47,7 @@ struct Way {
 pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Found> {
     let mut tried: Vec<String> = Vec::new();
     while tried.len() <= CELLS_MAX {
-        let mut target = format!("{path}?{MARK}={mark}");
+        let mut target = format!("{}?{MARK}={mark}", path.text());
         if !tried.is_empty() {
             target.push_str(&format!(
                 "&tried={}&triedrc={}",
@@ -64,7 +64,7 @@ pub(super) fn find(door: &Address, path: &LogicalPath, mark: &str) -> Option<Fou
                 tried.push(format!("{}:{}", inner.0, inner.1))
             }
             (answer, _) => {
-                tracing::debug!("another copy of {path}: {:?}, {:?}", hops, answer.err());
+                tracing::debug!("another copy of {}: {:?}, {:?}", path.shown(), hops, answer.err());
                 return None;
             }
         }

@@ -3,6 +3,7 @@
 use super::message::{LINE_BYTES_MAX, Request};
 use super::socket::reachable;
 use crate::process::{control_folder, states};
+use base::shown;
 use std::fmt;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -76,12 +77,13 @@ pub fn ask(socket: &Path, request: &Request) -> Result<serde_json::Value, AdminE
         _ => AdminError::Broken(error),
     })?;
     let line = exchange(&stream, request).map_err(AdminError::Broken)?;
-    let answer: serde_json::Value =
-        serde_json::from_str(&line).map_err(|error| AdminError::Garbled(error.to_string()))?;
+    let answer: serde_json::Value = serde_json::from_str(&line)
+        .map_err(|error| AdminError::Garbled(shown(&error.to_string()).to_string()))?;
     if answer["ok"] == true {
         return Ok(answer);
     }
-    Err(AdminError::Refused(answer["error"].as_str().unwrap_or("no reason given").to_owned()))
+    let reason = answer["error"].as_str().unwrap_or("no reason given");
+    Err(AdminError::Refused(shown(reason).to_string()))
 }
 
 fn connect(socket: &Path) -> io::Result<UnixStream> {

@@ -3,12 +3,13 @@
 use super::message::{LINE_BYTES_MAX, Request, Response};
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use storage::PrivateDirectory;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -41,15 +42,12 @@ impl AdminSocket {
     ///
     /// # Errors
     /// What the system says.
-    pub fn bind(path: &Path) -> io::Result<Self> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let (short, _folder) = reachable(path)?;
-        let listener = StdListener::bind(&short)?;
+    pub fn bind(folder: &PrivateDirectory, name: &str) -> io::Result<Self> {
+        folder.remove(name)?;
+        let path = in_open_folder(folder).join(name);
+        let listener = StdListener::bind(&path)?;
         // Nobody else can have come in before: the folder is for its owner alone.
-        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener })
     }
@@ -119,5 +117,10 @@ pub(super) fn reachable(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     };
     let folder = File::open(folder)?;
-    Ok((Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name), Some(folder)))
+    Ok((in_open_folder(&folder).join(name), Some(folder)))
+}
+
+/// A path that leads to an open folder, whatever has become of its name.
+fn in_open_folder(folder: &impl AsFd) -> PathBuf {
+    Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string())
 }

@@ -3,9 +3,9 @@
 use super::engine::Engine;
 use super::status::ChildStatus;
 use serde::{Deserialize, Serialize};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use storage::PrivateDirectory;
 
 /// An order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -52,20 +52,20 @@ impl Order {
     /// # Errors
     /// What the system says.
     pub(crate) fn keep(self, admin: &Path) -> io::Result<()> {
-        let path = admin.join(".cluster").join(self.file());
+        let directory = PrivateDirectory::create(&admin.join(".cluster"))?;
         if self.takes_out() {
-            return fs::write(path, "ordered by the administrator\n");
-        }
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            directory.replace(self.file(), b"ordered by the administrator\n").map(drop)
+        } else {
+            directory.remove(self.file())
         }
     }
 
     /// The orders that were kept.
     pub(crate) fn kept(admin: &Path) -> impl Iterator<Item = Self> {
         let folder = admin.join(".cluster");
-        [Self::Suspend, Self::Drain].into_iter().filter(move |order| folder.join(order.file()).exists())
+        [Self::Suspend, Self::Drain]
+            .into_iter()
+            .filter(move |order| super::kept::read(&folder.join(order.file())).is_some())
     }
 }
 
@@ -122,7 +122,7 @@ impl Engine {
         let mut done = false;
         self.drive(|node, now, out| done = node.drain(slot, order.takes_out(), now, out));
         let drained: String = self.node.drained().map(|id| format!("{id}\n")).collect();
-        self.out_of_use.keep(Some(drained));
+        self.records.out_of_use.keep(Some(drained));
         done
     }
 }
@@ -145,7 +145,7 @@ pub(super) fn drained_file(place: &Path) -> PathBuf {
 
 /// Ids of nodes that were out of use when the node with this place file ended.
 pub(super) fn drained(place: &Path) -> Vec<String> {
-    let text = fs::read_to_string(drained_file(place)).unwrap_or_default();
+    let text = super::kept::read(&drained_file(place)).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
@@ -185,7 +185,6 @@ mod tests {
     #[test]
     fn what_is_out_of_use_stays_so() {
         let admin = std::env::temp_dir().join(format!("scalla-orders-{}", std::process::id()));
-        fs::create_dir_all(admin.join(".cluster")).unwrap();
         Order::Resume.keep(&admin).unwrap();
         assert_eq!(Order::kept(&admin).count(), 0);
         Order::Drain.keep(&admin).unwrap();
@@ -193,6 +192,6 @@ mod tests {
         assert_eq!(Order::kept(&admin).collect::<Vec<_>>(), [Order::Suspend, Order::Drain]);
         Order::Resume.keep(&admin).unwrap();
         assert_eq!(Order::kept(&admin).collect::<Vec<_>>(), [Order::Drain]);
-        fs::remove_dir_all(&admin).unwrap();
+        std::fs::remove_dir_all(&admin).unwrap();
     }
 }

@@ -178,6 +178,9 @@ fn parent(
             Quorum::Percent(percent) => Minimum::Percent(percent),
         };
     }
+    // Servers that are counted are waited for in any case. Supervisors are asked by a manager, which waits itself.
+    let counted = matches!(*cluster.delay.quorum, Quorum::Count(_));
+    settings.first_start = !counted && acceptor != Acceptor::Supervisor;
     Some(settings)
 }
 

@@ -10,10 +10,9 @@
 //!
 //! It decides nothing itself. One thread, so everything here is borrowed for a moment and never across a wait.
 
-use super::administration::drained_file;
 use super::askers::Askers;
 use super::holdings::Holdings;
-use super::kept::Kept;
+use super::kept::Records;
 use super::line::{Line, Stage};
 use super::operations::Executor;
 use super::settings::{Role, Settings};
@@ -68,10 +67,8 @@ pub struct Engine {
     pub(super) draining: bool,
     /// The clients here are to move elsewhere: he wants it, or a parent does.
     pub(super) drained: bool,
-    /// Where this node has its place.
-    place: Kept,
-    /// Which nodes below are out of use: they are told again when this one was restarted.
-    pub(super) out_of_use: Kept,
+    /// What is kept for the next start.
+    pub(super) records: Records,
     sweep_at: Duration,
     wake_at: Option<Duration>,
     /// The time to wake up may be earlier than it was.
@@ -90,8 +87,7 @@ pub(super) struct Machines {
 impl Engine {
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>, machines: Machines) -> SharedEngine {
         let sweep_at = clock.now() + SWEEP;
-        let place = Kept::new(settings.place_file.clone());
-        let out_of_use = Kept::new(settings.place_file.as_deref().map(drained_file));
+        let records = Records::new(settings.place_file.as_deref());
         Rc::new_cyclic(|me| {
             RefCell::new(Self {
                 settings,
@@ -113,8 +109,7 @@ impl Engine {
                 suspended: false,
                 draining: false,
                 drained: false,
-                place,
-                out_of_use,
+                records,
                 sweep_at,
                 wake_at: None,
                 rearm: Rc::default(),
@@ -432,8 +427,12 @@ impl Engine {
     fn settle(&mut self) {
         let now = self.now();
         if let (Some(resolver), Some(members)) = (&mut self.resolver, self.node.members()) {
-            resolver.set_quorum(members.serves() && members.is_settled(now));
+            let settled = members.serves() && members.is_settled(now);
+            resolver.set_quorum(settled);
             resolver.set_door(members.settings().door.as_ref());
+            if settled {
+                self.records.note_formed();
+            }
         }
         self.complain(now);
         self.end_broken();
@@ -537,7 +536,7 @@ impl Engine {
 
     /// Keeps on disk where this node has its place.
     fn remember(&self, cell: Option<&tree::Address>) {
-        self.place.keep(cell.map(|address| format!("{} {}\n", address.host(), address.port())));
+        self.records.place.keep(cell.map(|address| format!("{} {}\n", address.host(), address.port())));
     }
 
     fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {

@@ -166,7 +166,9 @@ impl Engine {
             }
             (Look::Missing, wanted) => self.tell(&path, Presence::NotHere, wanted),
             (Look::Refused, Wanted::Machine) => self.sighted(path.as_bytes(), Sight::Refused),
-            (Look::Refused, _) => tracing::debug!("{path} is not looked up: too much waits for its turn"),
+            (Look::Refused, _) => {
+                tracing::debug!("{} is not looked up: too much waits for its turn", path.shown())
+            }
         }
     }
 

@@ -7,10 +7,10 @@ use super::configured::system_id;
 use crate::error::StartError;
 use cluster::tree::SystemId;
 use config::Effective;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use storage::PrivateDirectory;
 
 /// Random bytes of an id.
 const RANDOM_BYTES: usize = 8;
@@ -55,37 +55,26 @@ impl Identity {
 
 /// The id in `folder`, which is made when there is none.
 fn kept(folder: &Path, host: &str) -> io::Result<String> {
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        }
-        other => other?,
-    }
-    let path = folder.join("id");
-    if let Some(id) = read(&path)? {
+    let directory = PrivateDirectory::create(folder)?;
+    if let Some(id) = read(&directory)? {
         return Ok(id);
     }
-    // Written beside and renamed: a crash leaves no half of an id, which would be another one.
+    // A crash leaves no half of an id, which would be another one.
     let id = made(host)?;
-    let beside = folder.join("id.new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
-    file.write_all(format!("{id}\n").as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, &path)?;
+    directory.replace("id", format!("{id}\n").as_bytes())?;
     Ok(id)
 }
 
 /// `None` for a file that is missing or empty. One that holds something else is an error: nobody but its owner may say
 /// that the node shall be another.
-fn read(path: &Path) -> io::Result<Option<String>> {
-    let text = match fs::read_to_string(path) {
-        Ok(text) => text,
+fn read(directory: &PrivateDirectory) -> io::Result<Option<String>> {
+    let text = match directory.read("id") {
+        Ok(content) => String::from_utf8_lossy(&content).into_owned(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let id = text.trim();
-    let odd = |c: char| c.is_whitespace() || c.is_control() || c == '&';
+    let odd = |c: char| c == char::REPLACEMENT_CHARACTER || c.is_whitespace() || c.is_control() || c == '&';
     if id.contains(odd) || id.len() > config::VIRTUAL_ID_MAX {
         return Err(io::Error::new(
             io::ErrorKind::InvalidData,

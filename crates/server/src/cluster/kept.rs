@@ -3,11 +3,13 @@
 //! They are written beside the cluster's thread, which waits for no disk. Of contents that follow each other quickly the last
 //! one is what is on disk in the end, whichever thread writes it.
 
+use super::administration::drained_file;
 use super::engine::aside;
-use std::fs;
+use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use storage::PrivateDirectory;
 
 /// A file that is kept up to date; none without a path.
 pub(super) struct Kept(Option<Arc<Shared>>);
@@ -37,23 +39,76 @@ impl Kept {
     }
 }
 
+/// What a node keeps for its next start.
+pub(super) struct Records {
+    /// Where its place in the tree is.
+    pub(super) place: Kept,
+    /// Ids of nodes below that are out of use.
+    pub(super) out_of_use: Kept,
+    /// That its cluster was complete once; `None` when that is written.
+    formed: Option<Kept>,
+}
+
+impl Records {
+    /// All of them lie beside the place file; without one nothing is kept.
+    pub(super) fn new(place: Option<&Path>) -> Self {
+        Self {
+            place: Kept::new(place.map(Path::to_owned)),
+            out_of_use: Kept::new(place.map(drained_file)),
+            formed: Some(Kept::new(place.map(formed_file))),
+        }
+    }
+
+    /// The children that were to come are here.
+    pub(super) fn note_formed(&mut self) {
+        if let Some(formed) = self.formed.take() {
+            formed.keep(Some("The cluster was complete once.\n".to_owned()));
+        }
+    }
+
+    /// Whether an earlier run of the node with this place file had its children.
+    pub(super) fn has_formed(place: &Path) -> bool {
+        read(&formed_file(place)).is_some()
+    }
+}
+
+fn formed_file(place: &Path) -> PathBuf {
+    place.with_file_name("formed")
+}
+
 impl Shared {
     fn write(&self) {
         let _alone = lock(&self.writing);
         // Another thread may have written it, and what came after it, too.
         let Some(content) = lock(&self.next).take() else { return };
-        let written = match content {
-            Some(text) => {
-                let new = self.file.with_extension("new");
-                fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file))
-            }
-            None => fs::remove_file(&self.file)
-                .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }),
-        };
+        let (directory, name) = place(&self.file);
+        let written = PrivateDirectory::create(directory).and_then(|directory| match content {
+            Some(text) => directory.replace(name, text.as_bytes()).map(drop),
+            None => directory.remove(name),
+        });
         if let Err(error) = written {
             tracing::error!("{} is not kept over a restart: {error}", self.file.display());
         }
     }
+}
+
+/// What an earlier run kept in `file`; `None` if there is nothing. What another user could have written is not believed.
+pub(super) fn read(file: &Path) -> Option<String> {
+    let (directory, name) = place(file);
+    match PrivateDirectory::open(directory).and_then(|directory| directory.read(name)) {
+        Ok(content) => String::from_utf8(content).ok(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::error!("{} is not read: {error}", file.display());
+            None
+        }
+    }
+}
+
+/// The directory and name of a file; names are ours and plain text.
+fn place(file: &Path) -> (&Path, &str) {
+    let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    (file.parent().unwrap_or(Path::new(".")), name)
 }
 
 #[cfg(test)]
@@ -62,7 +117,8 @@ mod tests {
 
     #[test]
     fn the_last_content_is_what_stays() {
-        let file = std::env::temp_dir().join(format!("scalla-kept-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("scalla-kept-{}", std::process::id()));
+        let file = folder.join("place");
         let shared =
             Arc::new(Shared { file: file.clone(), next: Mutex::default(), writing: Mutex::default() });
         let kept = Kept(Some(shared.clone()));
@@ -73,10 +129,11 @@ mod tests {
         drop(writing);
         // Whoever writes after this finds nothing to do.
         shared.write();
-        assert_eq!(fs::read_to_string(&file).unwrap(), "19");
+        assert_eq!(read(&file).unwrap(), "19");
         kept.keep(None);
         shared.write();
-        assert!(!file.exists());
+        assert!(!file.exists() && read(&file).is_none());
+        std::fs::remove_dir_all(&folder).unwrap();
         Kept::new(None).keep(Some("nowhere".to_owned()));
     }
 }

@@ -56,6 +56,7 @@ pub(crate) use forward::Forward;
 pub(crate) use front::{Front, SystemLot};
 pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 pub use operations::OperationProgram;
+pub(crate) use prepares::PrepareBatch;
 pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};
 pub use status::{CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
 pub use survey::{AskDoor, DoorStatus, Survey, ask as ask_node, survey};

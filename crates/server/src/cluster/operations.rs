@@ -4,7 +4,7 @@
 //! They go to every server that may write the path, whether it has the file or not: that a name is missing, or a folder
 //! there already, is nothing to tell.
 
-use base::{Cgi, ErrorKind, Identity, LogicalPath, Told};
+use base::{Cgi, ErrorKind, Identity, LogicalPath, Owner, Told};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -110,7 +110,7 @@ impl Executor {
     }
 
     fn start(&self, order: Order) {
-        let paths: Vec<String> = order.paths.iter().map(ToString::to_string).collect();
+        let paths: Vec<String> = order.paths.iter().map(|path| path.text().into_owned()).collect();
         let what = format!("{} {}", order.name, paths.join(" "));
         let program = self.programs.iter().find(|program| program.operations.contains(&order.name));
         if let Some(program) = program {
@@ -141,7 +141,7 @@ impl Executor {
                 tracing::error!("{what}, passed on by a manager: its program cannot be run: {error}")
             }
         };
-        if self.pool.run(Box::new(job)).is_err() {
+        if self.pool.run(Owner::SERVER, Box::new(job)).is_err() {
             tracing::warn!(
                 "{refused}, passed on by a manager, was not done: too many wait for their program"
             );
@@ -185,16 +185,18 @@ fn order(message: &Message<'_>) -> Option<Result<Order, String>> {
             name: "prepare",
             figure: None,
             paths: vec![path],
-            operation: Operation::Prepare(PrepareRequest {
-                stage: m.modifier.contains(PrepaddModifier::STAGE),
-                write: m.modifier.contains(PrepaddModifier::WRITE),
-                colocate: m.modifier.contains(PrepaddModifier::COLOCATE),
-                fresh: m.modifier.contains(PrepaddModifier::FRESHEN),
-                evict: m.modifier.contains(PrepaddModifier::EVICT),
-                priority: m.priority.first().map_or(0, |digit| digit.wrapping_sub(b'0').min(3)),
-                targets: vec![place],
-                ..PrepareRequest::default()
-            }),
+            operation: Operation::Prepare(
+                PrepareRequest {
+                    stage: m.modifier.contains(PrepaddModifier::STAGE),
+                    write: m.modifier.contains(PrepaddModifier::WRITE),
+                    colocate: m.modifier.contains(PrepaddModifier::COLOCATE),
+                    fresh: m.modifier.contains(PrepaddModifier::FRESHEN),
+                    evict: m.modifier.contains(PrepaddModifier::EVICT),
+                    priority: m.priority.first().map_or(0, |digit| digit.wrapping_sub(b'0').min(3)),
+                    ..PrepareRequest::default()
+                },
+                place.into(),
+            ),
         }),
         Message::Prepdel(m) => Ok(Order {
             name: CANCEL,
@@ -240,16 +242,16 @@ mod tests {
     impl FileSystem for Recorder {
         fn start(&self, caller: &Arc<Caller>, operation: Operation, _: &ReplyTo) -> Started {
             let what = match operation {
-                Operation::ChangeMode { target, mode } => format!("chmod {mode:o} {}", target.path),
+                Operation::ChangeMode { target, mode } => format!("chmod {mode:o} {}", target.path.text()),
                 Operation::MakeDirectory { target, mode, parents } => {
-                    format!("mkdir {mode:o} {} {parents}", target.path)
+                    format!("mkdir {mode:o} {} {parents}", target.path.text())
                 }
-                Operation::Rename { from, to } => format!("mv {} {}", from.path, to.path),
-                Operation::Remove(target) => format!("rm {} {:?}", target.path, target.cgi.text("a")),
-                Operation::RemoveDirectory(target) => format!("rmdir {}", target.path),
-                Operation::Truncate { target, size } => format!("trunc {size} {}", target.path),
-                Operation::Prepare(request) => {
-                    format!("prepare {} {} {}", request.stage, request.priority, request.targets.len())
+                Operation::Rename { from, to } => format!("mv {} {}", from.path.text(), to.path.text()),
+                Operation::Remove(target) => format!("rm {} {:?}", target.path.text(), target.cgi.text("a")),
+                Operation::RemoveDirectory(target) => format!("rmdir {}", target.path.text()),
+                Operation::Truncate { target, size } => format!("trunc {size} {}", target.path.text()),
+                Operation::Prepare(request, targets) => {
+                    format!("prepare {} {} {}", request.stage, request.priority, targets.cursor().count())
                 }
                 _ => "something else".to_owned(),
             };

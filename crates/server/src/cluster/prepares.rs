@@ -5,13 +5,27 @@ use super::askers::Asker;
 use super::engine::Engine;
 use super::orders::{Order, Tell};
 use super::questions::Wish;
+use base::LogicalPath;
 use cluster::{Answer, ErrorCode, SelectOptions, SlotMask};
 use std::cell::RefCell;
 use std::rc::Rc;
-use vfs::PrepareRequest;
+use vfs::{PrepareRequest, Target};
 use wire::cms::flags::{PrepaddModifier, StateModifier};
 use wire::cms::message::{Prepadd, State};
 use wire::cms::{Extensions, Message as Wire, StreamId};
+
+/// What all paths of a client's request have in common.
+#[derive(Clone)]
+pub(crate) struct PrepareBatch {
+    /// What is wanted.
+    pub(crate) request: PrepareRequest,
+    /// The client.
+    pub(crate) ident: String,
+    /// The name of the request.
+    pub(crate) id: String,
+    /// The first path, beside which the others may be wanted.
+    pub(crate) first: LogicalPath,
+}
 
 /// Paths that a client named together: it is told once, when all are with a server or are not.
 pub(super) struct Batch {
@@ -55,26 +69,23 @@ impl Waiting {
 }
 
 impl Engine {
-    /// A client of this process has files prepared under a name of the request; `tell` hears whether any server does it.
+    /// A client of this process has these files prepared; `tell` hears whether any server does it.
     pub(crate) fn client_prepares(
         &mut self,
-        request: &PrepareRequest,
-        ident: &str,
-        id: &str,
+        whole: &PrepareBatch,
+        targets: &[Target],
         tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
     ) {
-        let left = request.targets.len();
+        let PrepareBatch { request, ident, id, first } = whole;
+        let left = targets.len();
         let batch = Batch { left, taken: false, refused: None, tell: Some(Box::new(tell)) };
         let batch = Rc::new(RefCell::new(batch));
-        let first = request.targets.first().map(|target| target.path.without_slash());
-        for (number, target) in request.targets.iter().enumerate() {
+        for target in targets {
             let path = target.path.without_slash();
             let opaque = target.cgi.as_bytes();
             let mut priority = request.priority.to_string().into_bytes();
             let mut modifier = modifier(request);
-            if number > 0
-                && let Some(first) = first.as_ref().filter(|_| request.colocate)
-            {
+            if request.colocate && path != *first {
                 modifier |= PrepaddModifier::COLOCATE;
                 priority.push(b' ');
                 priority.extend_from_slice(first.as_bytes());

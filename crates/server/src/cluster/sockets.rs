@@ -6,6 +6,7 @@ use super::settings::Listen;
 use cluster::tree::{Address, Event, LinkId};
 use net::Admission;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -58,7 +59,11 @@ pub(super) fn open(listen: Listen) -> io::Result<std::net::TcpListener> {
 }
 
 /// Accepts for ever.
-pub(super) async fn accept(engine: SharedEngine, listener: TcpListener, admission: Option<Admission>) {
+pub(super) async fn accept(
+    engine: SharedEngine,
+    listener: TcpListener,
+    admission: Option<Admission>,
+) -> Infallible {
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {

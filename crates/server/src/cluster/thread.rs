@@ -6,15 +6,18 @@ use super::engine::{Engine, Machines, SharedEngine};
 use super::front::{COMMANDS_MAX, Command, Front, SystemLot};
 use super::health::Health;
 use super::holdings::{Ear, Holdings};
+use super::kept::Records;
 use super::operations::Executor;
 use super::settings::{Role, Settings};
 use super::sockets;
 use crate::adapters::Moving;
 use crate::error::StartError;
-use base::Clock;
+use base::{Clock, Supervisor};
 use cluster::tree::{Address, Node};
 use cluster::{Cache, Cell, Chooser, Resolver};
 use logical::Logical;
+use std::convert::Infallible;
+use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -59,12 +62,14 @@ struct Parts {
     logical: Option<Arc<Logical>>,
     moving: Arc<Moving>,
     commands: mpsc::Receiver<Command>,
+    supervisor: Supervisor,
 }
 
 impl Cluster {
     /// Starts the node: opens its port if it has children, and begins to look for parents. Clients are served at `data_port`;
     /// `logical` has the files of a server; without it the node is a member that has none. A redirector that looks itself
-    /// ([`Settings::looks_itself`]) sees in it what its servers share.
+    /// ([`Settings::looks_itself`]) sees in it what its servers share. The node's threads report to `supervisor` when they end
+    /// before it does.
     ///
     /// # Errors
     /// [`StartError`], if the port cannot be opened or the thread not be started.
@@ -73,6 +78,7 @@ impl Cluster {
         clock: Arc<dyn Clock>,
         data_port: u16,
         logical: Option<Arc<Logical>>,
+        supervisor: &Supervisor,
     ) -> Result<Self, StartError> {
         let redirects = settings.role.redirects();
         let port = settings.listen.port;
@@ -94,9 +100,21 @@ impl Cluster {
             let shared = resolver.shared().clone();
             Arc::new(Front::new(shared, clock.clone(), give.clone(), suspended.clone(), busy))
         });
-        let health = Self::measure(&mut settings, logical.as_ref(), &give)?;
+        let health = Self::measure(&mut settings, logical.as_ref(), &give, supervisor)?;
         let moving = Arc::<Moving>::default();
-        let parts = Parts { settings, clock, listener, resolver, logical, moving: moving.clone(), commands };
+        let moves = moving.clone();
+        let watched = supervisor.clone();
+        let parts = Parts {
+            settings,
+            clock,
+            listener,
+            resolver,
+            logical,
+            moving: moves,
+            commands,
+            supervisor: watched,
+        };
+        let supervisor = supervisor.clone();
         let system = |what| move |source| StartError::System { what, source };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -105,7 +123,7 @@ impl Cluster {
         let thread = std::thread::Builder::new()
             .name("cluster".into())
             .spawn(move || {
-                LocalSet::new().block_on(&runtime, run(parts));
+                supervisor.run("the cluster thread", || LocalSet::new().block_on(&runtime, run(parts)));
                 // Walks over the disk and names that are looked up are not waited for.
                 runtime.shutdown_background();
             })
@@ -118,6 +136,7 @@ impl Cluster {
         settings: &mut Settings,
         logical: Option<&Arc<Logical>>,
         engine: &mpsc::Sender<Command>,
+        supervisor: &Supervisor,
     ) -> Result<Health, StartError> {
         let engine = engine.clone();
         let report = move |report| {
@@ -126,7 +145,7 @@ impl Cluster {
         };
         // What a redirector sees is not its own.
         let backend = logical.filter(|_| !settings.role.redirects()).map(|logical| logical.backend());
-        Health::start(std::mem::take(&mut settings.health), backend, report)
+        Health::start(std::mem::take(&mut settings.health), backend, report, supervisor)
             .map_err(|source| StartError::System { what: "a thread that measures", source })
     }
 
@@ -191,10 +210,9 @@ impl Drop for Cluster {
         while let Err(mpsc::error::TrySendError::Full(_)) = self.commands.try_send(Command::Stop) {
             std::thread::sleep(STOP_PAUSE);
         }
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the cluster's thread had panicked");
+        if let Some(thread) = self.thread.take() {
+            // How it ended was reported by the thread itself.
+            thread.join().ok();
         }
     }
 }
@@ -229,7 +247,7 @@ fn complete(settings: &mut Settings, data_port: u16, cluster_port: Option<u16>) 
 
 /// Where the node had its place before it was restarted.
 fn place(file: &std::path::Path) -> Option<Address> {
-    let text = std::fs::read_to_string(file).ok()?;
+    let text = super::kept::read(file)?;
     let (host, port) = text.trim_end().split_once(' ')?;
     Some(Address::new(host, port.parse().ok()?))
 }
@@ -244,10 +262,13 @@ fn resolver(settings: &Settings) -> Resolver {
 }
 
 /// The thread's life.
-async fn run(parts: Parts) {
-    let Parts { mut settings, clock, listener, resolver, logical, moving, mut commands } = parts;
+async fn run(parts: Parts) -> Result<(), String> {
+    let Parts { mut settings, clock, listener, resolver, logical, moving, mut commands, supervisor } = parts;
     let admission = settings.admission.take();
     let children = std::mem::take(&mut settings.children);
+    if let (Some(parent), Some(place)) = (&mut settings.parent, &settings.place_file) {
+        parent.first_start &= !Records::has_formed(place);
+    }
     let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
@@ -264,12 +285,13 @@ async fn run(parts: Parts) {
     let machines = Machines { node, resolver, holdings, executor, moving };
     let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
-        match tokio::net::TcpListener::from_std(listener) {
-            Ok(listener) => {
-                tokio::task::spawn_local(sockets::accept(engine.clone(), listener, admission));
-            }
-            Err(error) => tracing::error!("the cluster port cannot be served: {error}"),
-        }
+        let listener = tokio::net::TcpListener::from_std(listener)
+            .map_err(|error| format!("the cluster port cannot be served: {error}"))?;
+        spawn_essential(
+            &supervisor,
+            "the cluster port",
+            sockets::accept(engine.clone(), listener, admission),
+        );
     }
     let mut batch = Vec::new();
     // What was measured already is said at the first login.
@@ -277,10 +299,10 @@ async fn run(parts: Parts) {
         batch.push(command);
     }
     if obey(&engine, &mut batch) {
-        return;
+        return Ok(());
     }
     engine.borrow_mut().start();
-    tokio::task::spawn_local(keep_time(engine.clone(), clock));
+    spawn_essential(&supervisor, "the cluster timer", keep_time(engine.clone(), clock));
     loop {
         tokio::select! {
             count = commands.recv_many(&mut batch, COMMANDS_AT_ONCE) => {
@@ -295,6 +317,19 @@ async fn run(parts: Parts) {
     engine.borrow_mut().leave();
     // What was said last goes out.
     tokio::task::yield_now().await;
+    Ok(())
+}
+
+/// Runs a task that must not end before the thread.
+fn spawn_essential(
+    supervisor: &Supervisor,
+    what: &'static str,
+    task: impl Future<Output = Infallible> + 'static,
+) {
+    let supervisor = supervisor.clone();
+    tokio::task::spawn_local(async move {
+        supervisor.watch(what, async { match task.await {} }).await;
+    });
 }
 
 /// Runs something that must not take the whole thread along if it panics: whoever waits for its answer is told by the
@@ -325,7 +360,7 @@ fn obey(engine: &SharedEngine, batch: &mut Vec<Command>) -> bool {
 }
 
 /// Calls the engine when something is due.
-async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) {
+async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) -> Infallible {
     let rearm = engine.borrow().rearm.clone();
     loop {
         let due = engine.borrow_mut().deadline();

@@ -3,10 +3,15 @@
 //! `xrootd.log` of the day that ended becomes `xrootd.log.YYYYMMDD`, with `.1`, `.2`, … where that name is taken.
 
 use jiff::Zoned;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
+use storage::SharedDirectory;
+
+/// Mode of the directory of a log that is created.
+const FOLDER_MODE: u32 = 0o755;
 
 /// What happens to old log files (`-k`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -65,6 +70,9 @@ pub struct LogFile {
     path: PathBuf,
     retention: Retention,
     file: File,
+    /// The directory and name of the open file: that a link led to, if the path is one.
+    directory: SharedDirectory,
+    name: OsString,
     /// The day whose lines it holds.
     day: jiff::civil::Date,
 }
@@ -75,11 +83,8 @@ impl LogFile {
     /// # Errors
     /// What the system says.
     pub fn open(path: PathBuf, retention: Retention) -> io::Result<Self> {
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::create_dir_all(folder)?;
-        }
-        let file = open(&path)?;
-        let mut log = Self { path, retention, file, day: Zoned::now().date() };
+        let (directory, name, file) = SharedDirectory::of_log(&path, FOLDER_MODE)?;
+        let mut log = Self { path, retention, file, directory, name, day: Zoned::now().date() };
         log.rotate_leftover();
         Ok(log)
     }
@@ -89,7 +94,7 @@ impl LogFile {
     /// # Errors
     /// When the name cannot be opened; then the old file stays in use.
     pub fn reopen(&mut self) -> io::Result<()> {
-        self.file = open(&self.path)?;
+        (self.directory, self.name, self.file) = SharedDirectory::of_log(&self.path, FOLDER_MODE)?;
         Ok(())
     }
 
@@ -130,23 +135,27 @@ impl LogFile {
 
     /// Moves the file away under the name of `day`, begins a new one, and removes what is not to be kept.
     fn rotate(&mut self, day: jiff::civil::Date) -> io::Result<()> {
+        if !self.file.metadata()?.is_file() {
+            return Ok(()); // a terminal or a pipe
+        }
         let old = self.free_name(&day.strftime("%Y%m%d").to_string());
-        fs::rename(&self.path, old)?;
+        self.directory.rename(&self.name, &old)?;
         self.reopen()?;
         self.trim()
     }
 
-    fn free_name(&self, stamp: &str) -> PathBuf {
+    fn free_name(&self, stamp: &str) -> OsString {
         let named = |suffix: &str| {
-            let mut name = self.path.clone().into_os_string();
+            let mut name = self.name.clone();
             name.push(suffix);
-            PathBuf::from(name)
+            name
         };
         let first = named(&format!(".{stamp}"));
-        if !first.exists() {
+        let is_free = |name: &OsString| !self.directory.path().join(name).exists();
+        if is_free(&first) {
             return first;
         }
-        (1u32..).map(|n| named(&format!(".{stamp}.{n}"))).find(|path| !path.exists()).unwrap_or(first)
+        (1u32..).map(|n| named(&format!(".{stamp}.{n}"))).find(is_free).unwrap_or(first)
     }
 
     fn trim(&self) -> io::Result<()> {
@@ -169,11 +178,9 @@ impl LogFile {
 
     /// The rotated files of this log: its name, a dot and eight digits, perhaps a number.
     fn old_files(&self) -> io::Result<Vec<(SystemTime, PathBuf, u64)>> {
-        let folder =
-            self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let Some(name) = self.path.file_name().and_then(|name| name.to_str()) else { return Ok(Vec::new()) };
+        let Some(name) = self.name.to_str() else { return Ok(Vec::new()) };
         let mut found = Vec::new();
-        for entry in fs::read_dir(folder)? {
+        for entry in fs::read_dir(self.directory.path())? {
             let entry = entry?;
             let file_name = entry.file_name();
             let stamp = file_name.to_str().and_then(|other| other.strip_prefix(name)?.strip_prefix('.'));
@@ -197,10 +204,6 @@ impl Write for LogFile {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).open(path)
 }
 
 fn is_stamp(text: &str) -> bool {
@@ -316,5 +319,31 @@ mod tests {
         writeln!(log, "after").unwrap();
         assert_eq!(fs::read_to_string(folder.0.join("moved")).unwrap(), "before\n");
         assert_eq!(fs::read_to_string(path).unwrap(), "after\n");
+    }
+
+    #[test]
+    fn a_link_of_ours_is_followed_and_the_file_behind_it_rotated() {
+        let folder = Folder::new("link");
+        fs::create_dir(folder.0.join("disk")).unwrap();
+        std::os::unix::fs::symlink("disk/real.log", folder.0.join("x.log")).unwrap();
+        let mut log = LogFile::open(folder.0.join("x.log"), Retention::All).unwrap();
+        writeln!(log, "line").unwrap();
+        log.rotate(date(2026, 11, 1)).unwrap();
+        assert_eq!(folder.names(), ["disk", "x.log"]);
+        assert_eq!(fs::read_to_string(folder.0.join("disk/real.log.20261101")).unwrap(), "line\n");
+        fs::hard_link(folder.0.join("disk/real.log"), folder.0.join("other")).unwrap();
+        assert!(log.reopen().unwrap_err().to_string().contains("has 2 names"));
+    }
+
+    #[test]
+    fn the_standard_output_and_devices_can_be_logs_and_are_never_rotated() {
+        for path in ["/dev/null", "/proc/self/fd/2"] {
+            let mut log = LogFile::open(path.into(), Retention::Files(0)).unwrap();
+            write!(log, "").unwrap();
+            if !log.file.metadata().unwrap().is_file() {
+                log.rotate(date(2026, 11, 1)).unwrap();
+            }
+        }
+        assert!(std::path::Path::new("/dev/null").exists());
     }
 }

@@ -1,11 +1,13 @@
 //! A line for people: `YYMMDD HH:MM:SS THREAD room: message key=value`.
 //!
 //! Date, time and thread stand as in XRootD's logs, so that sites' log filters keep working. JSON lines carry RFC 3339
-//! times with the offset of local time.
+//! times with the offset of local time. Messages and fields hold text of clients and other servers, so control characters
+//! are escaped here, in all of them: no text can end its line or reach a terminal as a command.
 
+use base::Escape;
 use jiff::Zoned;
 use std::cell::Cell;
-use std::fmt;
+use std::fmt::{self, Write};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -48,7 +50,29 @@ where
         let room = metadata.target().split("::").next().unwrap_or_default();
         write!(writer, "{room}: ")?;
         // No spans are opened anywhere: ids are fields of the events.
-        context.format_fields(writer.by_ref(), event)?;
+        context.format_fields(Writer::new(&mut Escape(writer.by_ref())), event)?;
+        writeln!(writer)
+    }
+}
+
+/// Lines for programs. JSON itself escapes only some of the control characters that drive terminals.
+pub(super) struct Json<F>(pub(super) F);
+
+impl<S, N, F> FormatEvent<S, N> for Json<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut line = String::new();
+        self.0.format_event(context, Writer::new(&mut line), event)?;
+        write!(Escape(writer.by_ref()), "{}", line.trim_end_matches('\n'))?;
         writeln!(writer)
     }
 }
@@ -89,6 +113,8 @@ impl FormatTime for JsonTime {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tracing_subscriber::Layer;
+    use tracing_subscriber::layer::SubscriberExt;
 
     #[test]
     fn the_stamp_is_the_one_that_log_filters_know() {
@@ -99,5 +125,50 @@ mod tests {
         text.clear();
         stamp(&mut text, &now, true).unwrap();
         assert_eq!(text, "261121 09:05:07.012345");
+    }
+
+    /// What is written of one event with `text` in its message and in fields of each kind.
+    fn logged(json: bool, text: &str) -> String {
+        let (sink, lines) = std::sync::mpsc::channel::<Vec<u8>>();
+        let writer = move || Sender(sink.clone());
+        let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
+        let layer = match json {
+            false => layer.event_format(Text { precise: false, colours: false }).boxed(),
+            true => layer.json().flatten_event(true).with_timer(JsonTime).map_event_format(Json).boxed(),
+        };
+        let subscriber = tracing_subscriber::registry().with(layer);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!(path = %text, source = text, other = ?text, "copy of {text} failed");
+        });
+        let bytes: Vec<u8> = lines.iter().flatten().collect();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    struct Sender(std::sync::mpsc::Sender<Vec<u8>>);
+
+    impl std::io::Write for Sender {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.send(bytes.to_vec()).unwrap();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn no_text_of_others_ends_a_line_or_drives_a_terminal() {
+        let bad = "/x\n261123 01:02:03 4242 error: storage: forged\r\x1b[31m\x07\x7f\u{9b}2J\u{85}\u{2028}\u{202e}y\0";
+        for json in [false, true] {
+            let text = logged(json, bad);
+            let line = text.strip_suffix('\n').unwrap();
+            let raw = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{202e}');
+            assert!(!line.contains(raw), "{line:?}");
+            assert!(line.contains("\\n261123 01:02:03"), "{line}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&logged(true, bad)).unwrap();
+        assert_eq!(json["path"], bad);
+        assert_eq!(json["source"], bad);
     }
 }

@@ -16,6 +16,7 @@ pub use file::{LogFile, Retention, RetentionError};
 pub use levels::{Levels, LevelsError};
 pub use writer::QUEUED_LINES_MAX;
 
+use base::Supervisor;
 use config::LogFormat;
 use std::io;
 use std::path::PathBuf;
@@ -67,11 +68,20 @@ impl Log {
     /// # Errors
     /// When the file cannot be opened, or the process logs elsewhere already.
     pub fn start(settings: LogSettings) -> io::Result<Self> {
+        Self::start_supervised(settings, &Supervisor::default())
+    }
+
+    /// Does the same; the thread that writes reports to `supervisor` when it ends before the log does.
+    ///
+    /// # Errors
+    /// As [`Log::start`].
+    pub fn start_supervised(settings: LogSettings, supervisor: &Supervisor) -> io::Result<Self> {
         let colours = settings.target == Target::Stderr && io::IsTerminal::is_terminal(&io::stderr());
         let writer = match settings.target {
-            Target::Stderr => Some(Writer::start(writer::Sink::Stderr)?),
+            Target::Stderr => Some(Writer::start(writer::Sink::Stderr, supervisor)?),
             Target::File { path, retention } => {
-                Some(Writer::start(writer::Sink::File(LogFile::open(path, retention)?))?)
+                let file = LogFile::open(path, retention)?;
+                Some(Writer::start(writer::Sink::File(file), supervisor)?)
             }
             Target::Nowhere => None,
         };
@@ -83,7 +93,12 @@ impl Log {
                 LogFormat::Text => {
                     lines.event_format(format::Text { precise: settings.precise, colours }).boxed()
                 }
-                LogFormat::Json => lines.json().flatten_event(true).with_timer(format::JsonTime).boxed(),
+                LogFormat::Json => lines
+                    .json()
+                    .flatten_event(true)
+                    .with_timer(format::JsonTime)
+                    .map_event_format(format::Json)
+                    .boxed(),
             }
         });
         tracing_subscriber::registry()

@@ -3,6 +3,7 @@
 //! When the queue is full lines are dropped and counted; the count is written as soon as there is room again.
 
 use super::LogFile;
+use base::Supervisor;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +14,9 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that may wait to be written before further ones are dropped.
 pub const QUEUED_LINES_MAX: usize = 8192;
+
+/// The name under which the thread reports its faults.
+const LOG_THREAD: &str = "the thread that writes the log";
 
 /// Bytes gathered into one write.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -49,13 +53,18 @@ pub(super) struct Queue {
 }
 
 impl Writer {
-    pub(super) fn start(sink: Sink) -> io::Result<Self> {
+    pub(super) fn start(sink: Sink, supervisor: &Supervisor) -> io::Result<Self> {
         let (messages, inbox) = sync_channel(QUEUED_LINES_MAX);
         let queue = Queue { messages, dropped: Arc::default() };
         let dropped = queue.dropped.clone();
-        let thread = std::thread::Builder::new()
-            .name("log".to_owned())
-            .spawn(move || serve(sink, &inbox, &dropped))?;
+        let supervisor = supervisor.clone();
+        let run = move || {
+            supervisor.run(LOG_THREAD, || {
+                serve(sink, &inbox, &dropped);
+                Ok(())
+            });
+        };
+        let thread = std::thread::Builder::new().name("log".to_owned()).spawn(run)?;
         Ok(Self { queue, thread: Some(thread) })
     }
 
@@ -211,7 +220,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("many.log");
         let file = LogFile::open(path.clone(), super::super::Retention::All).unwrap();
-        let writer = Writer::start(Sink::File(file)).unwrap();
+        let writer = Writer::start(Sink::File(file), &Supervisor::default()).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let queue = writer.queue();

@@ -1,14 +1,20 @@
 //! The files by which others find a running server: its pid file and its environment file.
 
 use config::Effective;
-use std::fs;
-use std::io;
+use std::ffi::OsString;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use storage::SharedDirectory;
+
+/// Mode of folders that are created for such files: others look for them there.
+const FOLDER_MODE: u32 = 0o755;
 
 /// A pid file: the number and nothing else. Removed on the way out, unless another server has written its own.
 #[derive(Debug)]
 pub struct PidFile {
     path: PathBuf,
+    folder: SharedDirectory,
+    name: OsString,
 }
 
 impl PidFile {
@@ -17,9 +23,9 @@ impl PidFile {
     /// # Errors
     /// What the system says.
     pub fn write(path: PathBuf) -> io::Result<Self> {
-        make_folder(&path)?;
-        fs::write(&path, std::process::id().to_string())?;
-        Ok(Self { path })
+        let (folder, name) = SharedDirectory::of_file(&path, FOLDER_MODE)?;
+        folder.write(&name, std::process::id().to_string().as_bytes())?;
+        Ok(Self { path, folder, name })
     }
 
     /// Where it is.
@@ -30,8 +36,10 @@ impl PidFile {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        if fs::read_to_string(&self.path).is_ok_and(|pid| pid.trim() == std::process::id().to_string()) {
-            fs::remove_file(&self.path).ok();
+        let mut pid = String::new();
+        let read = self.folder.open_file(&self.name).and_then(|mut file| file.read_to_string(&mut pid));
+        if read.is_ok() && pid.trim() == std::process::id().to_string() {
+            self.folder.remove(&self.name).ok();
         }
     }
 }
@@ -63,8 +71,8 @@ impl EnvironmentFile<'_> {
     /// What the system says.
     pub fn write(&self, folder: &Path) -> io::Result<PathBuf> {
         let path = folder.join(self.name());
-        make_folder(&path)?;
-        fs::write(&path, self.text())?;
+        let (folder, name) = SharedDirectory::of_file(&path, FOLDER_MODE)?;
+        folder.write(&name, self.text().as_bytes())?;
         Ok(path)
     }
 
@@ -91,13 +99,11 @@ impl EnvironmentFile<'_> {
     }
 }
 
-fn make_folder(file: &Path) -> io::Result<()> {
-    file.parent().filter(|folder| !folder.as_os_str().is_empty()).map_or(Ok(()), fs::create_dir_all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
 
     #[test]
     fn a_pid_file_goes_with_its_server_but_not_with_a_predecessor() {
@@ -111,6 +117,36 @@ mod tests {
         drop(file);
         assert!(path.exists());
         fs::remove_dir_all(path.ancestors().nth(2).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_pid_or_environment_file_is_refused() {
+        let folder = std::env::temp_dir().join(format!("scalla-pid-link-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let victim = folder.join("victim");
+        fs::write(&victim, "content").unwrap();
+        let effective = Effective { program: "xrootd".into(), ..Effective::default() };
+        let file = EnvironmentFile {
+            effective: &effective,
+            version: "v1",
+            config_file: None,
+            log_file: None,
+            home: Path::new("/"),
+        };
+        for name in ["xrootd.pid", "xrootd.anon.env"] {
+            symlink(&victim, folder.join(name)).unwrap();
+        }
+        let errors = [
+            PidFile::write(folder.join("xrootd.pid")).unwrap_err().to_string(),
+            file.write(&folder).unwrap_err().to_string(),
+        ];
+        assert!(errors.iter().all(|error| error.contains("is a link of")), "{errors:?}");
+        fs::remove_file(folder.join("xrootd.pid")).unwrap();
+        fs::hard_link(&victim, folder.join("xrootd.pid")).unwrap();
+        let error = PidFile::write(folder.join("xrootd.pid")).unwrap_err().to_string();
+        assert!(error.contains("has 2 names"), "{error}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "content");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

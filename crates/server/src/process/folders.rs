@@ -8,10 +8,11 @@ use super::User;
 use config::{Effective, Folder};
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use storage::{PrivateDirectory, SharedDirectory};
 
 /// Where servers without a configured admin folder keep theirs when root starts them.
 const SYSTEM_STATE: &str = "/var/lib/scalla";
@@ -26,8 +27,6 @@ pub enum FolderError {
         /// What the other server wrote about itself: `pid 4711, port 1094`.
         holder: String,
     },
-    /// It belongs to somebody else.
-    NotOurs(PathBuf),
     /// The system said no.
     Failed(PathBuf, io::Error),
 }
@@ -43,9 +42,6 @@ impl fmt::Display for FolderError {
                 )?;
                 f.write_str("stop it, or give this one an instance name (-n) or admin folder of its own")
             }
-            Self::NotOurs(path) => {
-                write!(f, "{} belongs to another user; give an admin folder of your own", path.display())
-            }
             Self::Failed(path, error) => write!(f, "cannot use the folder {}: {error}", path.display()),
         }
     }
@@ -57,7 +53,7 @@ impl std::error::Error for FolderError {}
 #[derive(Debug)]
 pub struct AdminFolder {
     folder: PathBuf,
-    control: PathBuf,
+    control: PrivateDirectory,
     program: String,
     lock: File,
 }
@@ -72,26 +68,22 @@ impl AdminFolder {
             let path = path.to_owned();
             move |error| FolderError::Failed(path, error)
         };
-        make_folder(folder, mode).map_err(failed(folder))?;
-        let control = control_folder(folder);
-        make_folder(&control, 0o700).map_err(failed(&control))?;
-        let metadata = fs::symlink_metadata(&control).map_err(failed(&control))?;
-        if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(FolderError::NotOurs(control));
-        }
-        fs::set_permissions(&control, fs::Permissions::from_mode(0o700)).map_err(failed(&control))?;
-        let path = control.join(format!("{program}.lock"));
+        let admin = open_admin(folder, mode)?;
+        let control = admin.private(CONTROL).map_err(failed(&control_folder(folder)))?;
+        let name = format!("{program}.lock");
+        let failed = |error| FolderError::Failed(control.path().join(&name), error);
         loop {
-            let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-            let lock = lock.map_err(failed(&path))?;
+            let mut lock = control.open_or_create(&name).map_err(failed)?;
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
+                let mut holder = String::new();
+                // Without a note the message says less.
+                lock.read_to_string(&mut holder).ok();
+                let holder = holder.trim().to_owned();
                 return Err(FolderError::InUse { folder: folder.to_owned(), holder });
             }
             // Between opening and locking, a server on its way out may have removed the file: then this lock is worth
             // nothing, because the next one will lock a new file.
-            let ours = lock.metadata().map_err(failed(&path))?.ino();
-            if fs::metadata(&path).is_ok_and(|metadata| metadata.ino() == ours) {
+            if lock.metadata().map_err(failed)?.nlink() > 0 {
                 return Ok(Self { folder: folder.to_owned(), control, program: program.to_owned(), lock });
             }
         }
@@ -106,18 +98,23 @@ impl AdminFolder {
         self.lock.write_all(format!("pid {}, port {port}\n", std::process::id()).as_bytes())
     }
 
-    /// Where the admin socket is.
-    pub fn socket(&self) -> PathBuf {
-        socket_in(&self.control, &self.program)
+    /// The directory of the admin socket.
+    pub fn control(&self) -> &PrivateDirectory {
+        &self.control
+    }
+
+    /// The name of the admin socket in [`AdminFolder::control`].
+    pub fn socket_name(&self) -> String {
+        format!("{}.sock", self.program)
     }
 }
 
 impl Drop for AdminFolder {
     fn drop(&mut self) {
-        fs::remove_file(self.socket()).ok();
-        fs::remove_file(self.control.join(format!("{}.lock", self.program))).ok();
+        self.control.remove(&self.socket_name()).ok();
+        self.control.remove(&format!("{}.lock", self.program)).ok();
         // Folders go only if nothing is left in them: no journals, no other program. Not one that others use, as `/tmp`.
-        fs::remove_dir(&self.control).ok();
+        fs::remove_dir(self.control.path()).ok();
         if self.folder.starts_with(state_base()) {
             fs::remove_dir(&self.folder).ok();
         }
@@ -125,19 +122,29 @@ impl Drop for AdminFolder {
 }
 
 /// The folder of socket and lock in an admin folder.
+const CONTROL: &str = ".scalla";
+
+/// The folder of socket and lock in an admin folder.
 pub fn control_folder(admin: &Path) -> PathBuf {
-    admin.join(".scalla")
+    admin.join(CONTROL)
 }
 
-fn socket_in(control: &Path, program: &str) -> PathBuf {
-    control.join(format!("{program}.sock"))
+/// Opens the admin folder, which is created where it is missing. Other users may have folders of their own in it, but
+/// cannot replace those of this server.
+///
+/// # Errors
+/// [`FolderError::Failed`].
+pub fn open_admin(folder: &Path, mode: u32) -> Result<SharedDirectory, FolderError> {
+    SharedDirectory::create(folder, mode)
+        .and_then(|admin| admin.prove().map(|()| admin))
+        .map_err(|error| FolderError::Failed(folder.to_owned(), error))
 }
 
 /// Creates a folder and what leads to it; those that exist are left as they are.
 ///
 /// # Errors
 /// What the system says.
-pub fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
+fn make_folder(folder: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && folder.is_dir() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -273,13 +280,34 @@ mod tests {
         let error = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap_err().to_string();
         assert!(error.contains(&format!("pid {}, port 1094", std::process::id())), "{error}");
         assert!(AdminFolder::claim(&folder, 0o700, "cmsd").is_ok());
-        fs::write(first.socket(), "").unwrap();
-        let socket = first.socket();
+        let socket = first.control().path().join(first.socket_name());
+        fs::write(&socket, "").unwrap();
         drop(first);
         assert!(!socket.exists());
         let _third = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap();
         assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
         assert_eq!(fs::metadata(control_folder(&folder)).unwrap().mode() & 0o777, 0o700);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn an_admin_folder_of_another_user_is_refused_before_anything_in_it_is_read() {
+        if !User::is_root() {
+            return;
+        }
+        let folder = temporary("planted");
+        fs::create_dir(&folder).unwrap();
+        std::os::unix::fs::chown(&folder, Some(65_534), None).unwrap();
+        let error = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap_err().to_string();
+        assert!(
+            error.contains("belongs to nobody (uid 65534), but this server runs as root (uid 0)"),
+            "{error}"
+        );
+        assert!(!control_folder(&folder).exists());
+        std::os::unix::fs::chown(&folder, Some(0), None).unwrap();
+        std::os::unix::fs::symlink("/tmp", control_folder(&folder)).unwrap();
+        let error = AdminFolder::claim(&folder, 0o700, "xrootd").unwrap_err().to_string();
+        assert!(error.contains(".scalla is a link of root (uid 0)"), "{error}");
         fs::remove_dir_all(&folder).unwrap();
     }
 

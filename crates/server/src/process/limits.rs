@@ -34,6 +34,12 @@ pub fn raise_descriptors(wanted: MaxFd) -> Result<u64, String> {
     }
 }
 
+/// Descriptors that this process may have now.
+pub fn descriptors() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@
 //! | `files` | pid file and environment file |
 //! | `environment` | `setenv` of the configuration |
 //! | `limits` | descriptors |
+//! | `memory` | how much memory there is |
 //! | `port_owner` | who has the port that we wanted |
 
 mod detach;
@@ -15,13 +16,15 @@ mod environment;
 mod files;
 mod folders;
 mod limits;
+mod memory;
 mod port_owner;
 mod user;
 
 pub use detach::{Detached, Outcome, detach, keep_name};
 pub use environment::apply_environment;
 pub use files::{EnvironmentFile, PidFile};
-pub use folders::{AdminFolder, FolderError, control_folder, enter_home, make_folder, state_folder, states};
-pub use limits::raise_descriptors;
+pub use folders::{AdminFolder, FolderError, control_folder, enter_home, open_admin, state_folder, states};
+pub use limits::{descriptors, raise_descriptors};
+pub use memory::memory_bytes;
 pub use port_owner::{PortOwner, port_owner};
 pub use user::{User, UserError};

@@ -5,8 +5,8 @@ use base::{Error, ErrorKind};
 use session::wire_code;
 use std::sync::Arc;
 use vfs::{
-    Answer, AttributeResult, AttributeWork, CheckpointWork, Entry, FileKind, FileOperation, ListDetail,
-    Opened, Operation, Redirect, SpaceFigures, Stat, Value,
+    Answer, AttributeResult, AttributeWork, BriefStat, CheckpointWork, Entry, FileKind, FileOperation,
+    ListDetail, Opened, Operation, Redirect, SpaceFigures, Stat, Value,
 };
 use wire::xroot::codes::ErrorCode;
 use wire::xroot::flags::StatFlags;
@@ -89,7 +89,7 @@ impl Asked {
             Operation::Locate(..)
             | Operation::QueryAttributes(_)
             | Operation::QuerySpace(_)
-            | Operation::Prepare(_)
+            | Operation::Prepare(..)
             | Operation::QueryPrepare { .. }
             | Operation::QueryOpaque { .. } => Self::Text,
             _ => Self::Nothing,
@@ -139,7 +139,7 @@ impl Asked {
                 Value::Opened(Opened { file: FakeFile::new(path), stat })
             }
             Self::Stat => Value::Stat(stat_of(&StatText::parse(text).unwrap())),
-            Self::Stats => Value::Stats(body.iter().map(|&byte| of_kind(byte)).collect()),
+            Self::Stats => Value::BriefStats(body.iter().map(|&byte| of_kind(byte)).collect()),
             Self::List(detail) => Value::Listing { entries: entries(body, *detail).into(), rest: None },
             Self::Space => {
                 let figures = VfsText::parse(text).unwrap();
@@ -187,9 +187,9 @@ impl Asked {
     }
 }
 
-fn of_kind(byte: u8) -> Stat {
+fn of_kind(byte: u8) -> BriefStat {
     let kind = if byte & 2 != 0 { FileKind::Directory } else { FileKind::File };
-    Stat { kind, offline: byte & 8 != 0, ..super::stat() }
+    BriefStat::new(kind, byte & 8 != 0)
 }
 
 fn stat_of(text: &StatText<'_>) -> Stat {

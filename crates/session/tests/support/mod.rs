@@ -74,7 +74,7 @@ impl Bench {
 
     /// Feeds exactly one request; all of it must be taken.
     pub fn feed(&mut self, bytes: &[u8]) -> Todo {
-        match self.session.take(bytes, &mut self.out) {
+        match self.session.take(bytes, base::Charge::NONE, &mut self.out) {
             Step::Took { bytes: taken, todo } => {
                 assert_eq!(taken, bytes.len(), "bytes taken of the request");
                 todo
@@ -104,7 +104,7 @@ impl Bench {
     pub fn ended_by(&mut self, request: &Raw) -> (u16, String) {
         // What is behind the header of a violation may stay where it is.
         let bytes = request.bytes();
-        let Step::Took { todo, .. } = self.session.take(&bytes, &mut self.out) else {
+        let Step::Took { todo, .. } = self.session.take(&bytes, base::Charge::NONE, &mut self.out) else {
             panic!("more is wanted for {request:?}");
         };
         assert!(matches!(todo, Todo::Close), "{} for {request:?}", name(&todo));
@@ -137,6 +137,14 @@ impl Bench {
         let todo = self.answer(call, answer);
         assert!(matches!(todo, Todo::Nothing), "{}", name(&todo));
         self.reply()
+    }
+
+    /// Asks for a close that may start at once, or waits: what it becomes.
+    pub fn close(&mut self, request: &Raw) -> Option<Todo> {
+        match self.ask(request) {
+            Todo::Nothing => self.session.next_todo(),
+            todo => Some(todo),
+        }
     }
 
     /// The only reply on the control link.
@@ -186,7 +194,7 @@ impl Bench {
         let mut paths = Vec::new();
         while let Some(todo) = self.session.next_todo() {
             let Todo::FileCall(call, file, FileOperation::Abandon) = todo else { panic!("{}", name(&todo)) };
-            paths.push(file.path().to_string());
+            paths.push(file.path().text().into_owned());
             assert!(matches!(self.answer(call, Answer::DONE), Todo::Nothing));
         }
         paths
@@ -239,7 +247,7 @@ pub fn stat() -> Stat {
 pub const STAT_TEXT: &str = "7 10000 48 1 2 3 0644 alice users";
 
 pub fn path_of(target: &Target) -> String {
-    target.path.to_string()
+    target.path.text().into_owned()
 }
 
 /// The request of an open.
@@ -261,8 +269,27 @@ pub fn name(todo: &Todo) -> &'static str {
         Todo::ReadVector(_) => "vector read",
         Todo::ReadWithHints(..) => "read with hints",
         Todo::Receive(_) => "receive",
+        Todo::Proceed(_) => "proceed",
         Todo::Bind { .. } => "bind",
         Todo::EndSession { .. } => "end session",
         Todo::Statistics { .. } => "statistics",
+    }
+}
+
+/// Numbers that look random and are the same in every run.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Self {
+        let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678);
+        for _ in 0..4 {
+            dice.below(1);
+        }
+        dice
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % limit.max(1)
     }
 }

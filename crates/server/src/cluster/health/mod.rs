@@ -16,7 +16,7 @@ mod space;
 pub use list::ListFile;
 pub use space::SpaceRules;
 
-use base::LogicalPath;
+use base::{LogicalPath, Supervisor};
 use cluster::tree::{Blacklist, Load, Space};
 use list::List;
 use load::Sampler;
@@ -118,14 +118,19 @@ impl Health {
         settings: HealthSettings,
         backend: Option<&Arc<dyn Backend>>,
         report: impl Fn(Report) + Send + 'static,
+        supervisor: &Supervisor,
     ) -> std::io::Result<Self> {
         let (ready, looked) = channel::<()>();
         let mut watch = Watch::new(settings, backend, report);
         let wake = watch.wake.clone();
+        let supervisor = supervisor.clone();
         let run = move || {
-            watch.first_look();
-            drop(ready);
-            watch.run();
+            supervisor.run("the thread that measures the node", || {
+                watch.first_look();
+                drop(ready);
+                watch.run();
+                Ok(())
+            });
         };
         let thread = std::thread::Builder::new().name("cluster-health".into()).spawn(run)?;
         // Its end of the channel is dropped when it has looked.
@@ -337,7 +342,7 @@ mod tests {
         let report = move |report| {
             let _ = sender.send(report);
         };
-        (Health::start(settings, Some(backend), report).unwrap(), reports)
+        (Health::start(settings, Some(backend), report, &Supervisor::default()).unwrap(), reports)
     }
 
     #[test]

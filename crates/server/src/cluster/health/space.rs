@@ -1,7 +1,7 @@
 //! How much space there is for new files: asked of each file system on its own pool, so that one that hangs holds up nobody,
 //! and rules that say when a server is full. Source: cms protocol 3, sections space numbers and space on servers.
 
-use base::LogicalPath;
+use base::{LogicalPath, Owner};
 use cluster::tree::Space;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -138,7 +138,7 @@ impl Survey {
             let (backend, path, say) = (self.backend.clone(), asked.path.clone(), say.clone());
             let job = move || say(number, backend.file_systems(&path).unwrap_or_default());
             // One whose pool is full is asked next time.
-            asked.waiting = self.backend.pool(&asked.path).run(Box::new(job)).is_ok();
+            asked.waiting = self.backend.pool(&asked.path).run(Owner::SERVER, Box::new(job)).is_ok();
         }
     }
 

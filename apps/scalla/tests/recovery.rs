@@ -1,0 +1,168 @@
+//! Recovery after `kill -9`: an unfinished upload and an uncommitted checkpoint, on a tree that is not mounted at the next start,
+//! with another admin folder, and with files that were replaced meanwhile.
+
+#![allow(clippy::unwrap_used)] // a test fails where it is
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use support::{Client, Scratch, Server, names, program};
+
+/// kXR_chkpoint.
+const CHECKPOINT: u16 = 3012;
+/// kXR_close.
+const CLOSE: u16 = 3003;
+/// kXR_open options.
+const NEW: u16 = 0x0008;
+const READ: u16 = 0x0010;
+const UPDATE: u16 = 0x0020;
+const PERSIST: u16 = 0x1000;
+/// Statuses of replies.
+const OK: u16 = 0;
+const ERROR: u16 = 4003;
+const WAIT: u16 = 4005;
+/// kXR_poscpend in the flags of a stat.
+const PENDING: u32 = 64;
+
+const BEFORE: &[u8] = b"as it was before the checkpoint";
+
+fn server(scratch: &Scratch, admin: &str) -> Server {
+    let config = scratch.write(
+        "x.cfg",
+        format!(
+            "all.export /\noss.localroot {}\nofs.persist manual hold 1h\nofs.chkpnt enable {}\n",
+            scratch.text("data"),
+            scratch.text("checkpoints")
+        ),
+    );
+    let mut command = program("xrootd", scratch);
+    command.args(["-p", "any", "-a", &scratch.text(admin), "-c", config.to_str().unwrap()]);
+    Server::start(&mut command)
+}
+
+fn handle((status, data): (u16, Vec<u8>)) -> [u8; 4] {
+    assert_eq!(status, OK, "{}", String::from_utf8_lossy(&data));
+    data[..4].try_into().unwrap()
+}
+
+fn body(handle: [u8; 4]) -> [u8; 16] {
+    let mut body = [0; 16];
+    body[..4].copy_from_slice(&handle);
+    body
+}
+
+/// Leaves a server that was killed with half an upload of `/in/upload` and an uncommitted checkpoint of `/in/edited`.
+fn killed_in_the_middle(scratch: &Scratch) {
+    scratch.write("data/in/edited", BEFORE);
+    scratch.write("data/in/other", b"whole");
+    let server = server(scratch, "admin");
+    let mut client = server.client();
+    let upload = handle(client.try_open("/in/upload", NEW | UPDATE | PERSIST));
+    client.write(upload, 0, b"first half, ");
+    let edited = handle(client.try_open("/in/edited", UPDATE));
+    assert_eq!(client.ask(CHECKPOINT, body(edited), b"").0, OK);
+    client.write(edited, 3, b"OVERWRITTEN, AND LONGER THAN IT WAS BEFORE");
+    drop(server); // kills it
+    assert_ne!(fs::read(scratch.path("data/in/edited")).unwrap(), BEFORE);
+}
+
+fn checkpoints(scratch: &Scratch) -> Vec<String> {
+    fn collect(folder: &Path, into: &mut Vec<String>) {
+        for name in names(folder) {
+            let path = folder.join(&name);
+            if path.is_dir() { collect(&path, into) } else { into.push(name) }
+        }
+    }
+    let mut all = Vec::new();
+    collect(&scratch.path("checkpoints"), &mut all);
+    all.retain(|name| name.contains(".checkpoint"));
+    all
+}
+
+fn is_pending(client: &mut Client, path: &str) -> bool {
+    let (status, words) = client.stat(path);
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert_eq!(status, OK, "{words}");
+    words.split_whitespace().nth(2).unwrap().parse::<u32>().unwrap() & PENDING != 0
+}
+
+/// The file of before the checkpoint is there, and the creator of the upload finishes it.
+fn is_recovered(scratch: &Scratch) {
+    let server = server(scratch, "admin");
+    assert_eq!(fs::read(scratch.path("data/in/edited")).unwrap(), BEFORE);
+    assert_eq!(checkpoints(scratch), Vec::<String>::new());
+    let mut client = server.client();
+    assert!(is_pending(&mut client, "/in/upload"));
+    assert_eq!(client.try_open("/in/upload", READ).0, WAIT);
+    let upload = handle(client.try_open("/in/upload", UPDATE | PERSIST));
+    client.write(upload, 12, b"second half");
+    assert_eq!(client.ask(CLOSE, body(upload), b"").0, OK);
+    assert!(!is_pending(&mut client, "/in/upload"));
+    handle(client.try_open("/in/upload", READ));
+    assert_eq!(fs::read(scratch.path("data/in/upload")).unwrap(), b"first half, second half");
+}
+
+#[test]
+fn a_start_without_the_tree_forgets_nothing() {
+    for empty in ["", "in"] {
+        let scratch = Scratch::new("unmounted");
+        killed_in_the_middle(&scratch);
+        fs::rename(scratch.path("data"), scratch.path("elsewhere")).unwrap();
+        fs::create_dir_all(scratch.path("data").join(empty)).unwrap();
+        let server = server(&scratch, "admin");
+        let mut client = server.client();
+        // Neither the unfinished file nor the one with a checkpoint is made anew here.
+        for name in ["/in/upload", "/in/edited"] {
+            let (status, text) = client.try_open(name, NEW | UPDATE | PERSIST);
+            assert_eq!(status, ERROR, "{name}: {}", String::from_utf8_lossy(&text));
+        }
+        handle(client.try_open("/new", NEW | UPDATE));
+        let said = server.ended();
+        for what in ["an unfinished file of an earlier run", "the file of an uncommitted checkpoint"] {
+            let line = said.iter().find(|line| line.contains(what));
+            assert!(line.is_some_and(|line| line.contains("mount its file")), "{}", said.join("\n"));
+        }
+        assert_eq!(checkpoints(&scratch).len(), 1);
+        fs::remove_dir_all(scratch.path("data")).unwrap();
+        fs::rename(scratch.path("elsewhere"), scratch.path("data")).unwrap();
+        is_recovered(&scratch);
+    }
+}
+
+#[test]
+fn a_server_with_another_admin_folder_serves_no_unfinished_file() {
+    let scratch = Scratch::new("admin");
+    killed_in_the_middle(&scratch);
+    {
+        let other = server(&scratch, "another");
+        let mut client = other.client();
+        assert!(is_pending(&mut client, "/in/upload"));
+        assert_eq!(client.try_open("/in/upload", READ).0, WAIT);
+        assert_eq!(client.try_open("/in/upload", UPDATE).0, ERROR);
+        handle(client.try_open("/in/other", READ));
+    }
+    assert_eq!(fs::read(scratch.path("data/in/upload")).unwrap(), b"first half, ");
+    is_recovered(&scratch);
+}
+
+#[test]
+fn files_that_were_replaced_meanwhile_are_left_alone() {
+    let scratch = Scratch::new("replaced");
+    killed_in_the_middle(&scratch);
+    for name in ["upload", "edited"] {
+        scratch.write("data/in/new", b"put here by an operator while the server was down");
+        fs::rename(scratch.path("data/in/new"), scratch.path(&format!("data/in/{name}"))).unwrap();
+    }
+    let server = server(&scratch, "admin");
+    let mut client = server.client();
+    for name in ["upload", "edited"] {
+        assert!(!is_pending(&mut client, &format!("/in/{name}")));
+        handle(client.try_open(&format!("/in/{name}"), READ));
+        let content = fs::read(scratch.path(&format!("data/in/{name}"))).unwrap();
+        assert_eq!(content, b"put here by an operator while the server was down");
+    }
+    let kept = checkpoints(&scratch);
+    assert!(kept.len() == 1 && kept[0].ends_with(".checkpoint.replaced"), "{kept:?}");
+    assert!(server.ended().iter().any(|line| line.contains(&kept[0])));
+}

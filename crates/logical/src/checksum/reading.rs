@@ -1,0 +1,129 @@
+//! Reads a file for its checksum, in steps.
+//!
+//! The file is opened again for each step, so that the checksums that wait for their next step hold no descriptors. A file
+//! that changed since the step before is read from its beginning.
+
+use super::{Job, Watch, check, stored};
+use crate::job;
+use crate::shared::{Shared, errno, unable};
+use crate::writers::{FileKey, WriterTicket};
+use base::Error;
+use digest::{Checksum, Running};
+use std::io;
+use std::sync::Arc;
+use storage::{Metadata, OpenHow, Progress, STEP_BYTES_MAX, StoredFile, Work, WorkEnd};
+
+/// Number of times that a file is read, because it changed meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// Computes one checksum for all clients that wait for it. It ends when all of them have left.
+pub(super) struct Reading {
+    watch: Watch,
+    attempts: usize,
+    position: Option<Position>,
+}
+
+/// The part of a file that was read.
+struct Position {
+    /// The file when its first byte was read.
+    before: Metadata,
+    /// Notices those that write the file meanwhile.
+    observer: WriterTicket,
+    running: Running,
+    offset: u64,
+}
+
+impl Reading {
+    pub(super) fn new(shared: &Arc<Shared>, job: &Arc<Job>) -> Self {
+        Self { watch: Watch::new(shared, job), attempts: 0, position: None }
+    }
+
+    /// Reads on; the checksum when the end of the file was reached.
+    fn advance(&mut self) -> Result<Option<Checksum>, Error> {
+        let (shared, job) = (&self.watch.shared, &self.watch.job);
+        let fail = |error: io::Error| Error::unable("checksum", &job.path, error);
+        let (path, algorithm) = &job.key;
+        shared.checkpoints.check_open(path, false).map_err(fail)?;
+        let file = shared.backend.open(path, &OpenHow::default()).map_err(fail)?;
+        let found = file.stat().map_err(fail)?;
+        let known = self.position.take().filter(|known| known.is_of(&found));
+        let mut position = match known {
+            Some(position) => position,
+            None if self.attempts == ATTEMPTS => return Err(unable("checksum", &job.path, errno::TEXT_BUSY)),
+            None => {
+                check(job, &found)?;
+                self.attempts += 1;
+                let observer = shared.writers.observe(FileKey::from(&found));
+                Position { before: found, observer, running: Running::new(*algorithm), offset: 0 }
+            }
+        };
+        let at_end = position.read(file.as_ref(), shared.checksums.config.read_bytes).map_err(fail)?;
+        if at_end {
+            let after = file.stat().map_err(fail)?;
+            if !position.is_of(&after) || position.offset != after.size {
+                return Ok(None);
+            }
+            let checksum = position.running.finish();
+            let observer = position.observer;
+            // While a client writes, a stored checksum could be outdated within the resolution of times.
+            if !shared.has_writer(path, &after) && !observer.was_disturbed() {
+                stored::store(shared, path, file.as_ref(), &after, checksum);
+                if observer.was_disturbed() {
+                    // A writer came meanwhile, and may have found nothing to remove.
+                    stored::drop_all(&shared.checksums.memory, file.as_ref(), path, observer.key());
+                }
+            }
+            return Ok(Some(checksum));
+        }
+        self.position = Some(position);
+        Ok(None)
+    }
+}
+
+impl Position {
+    /// Reports whether a file is the one that was read, and unchanged.
+    fn is_of(&self, found: &Metadata) -> bool {
+        self.observer.key() == FileKey::from(found) && stored::is_unchanged(&self.before, found)
+    }
+
+    /// Reads at most [`STEP_BYTES_MAX`] bytes; `true` at the end of the file.
+    fn read(&mut self, file: &dyn StoredFile, read_bytes: usize) -> io::Result<bool> {
+        let mut buffer = vec![0; read_bytes.max(4096)];
+        let mut left = STEP_BYTES_MAX;
+        while left > 0 {
+            let wanted = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
+            let wanted = buffer.get_mut(..wanted).unwrap_or_default();
+            let read = file.read(self.offset, wanted)?;
+            self.running.update(wanted.get(..read).unwrap_or_default());
+            self.offset += read as u64;
+            left -= read as u64;
+            if read < wanted.len() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Work for Reading {
+    fn step(&mut self) -> Progress {
+        match self.advance() {
+            Ok(None) => return Progress::More,
+            Ok(Some(checksum)) => self.watch.finish(&Ok(checksum)),
+            Err(error) => self.watch.finish(&Err(error)),
+        }
+        Progress::Done
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.watch.is_unwanted()
+    }
+
+    fn end(mut self: Box<Self>, reason: WorkEnd) {
+        let error = match reason {
+            WorkEnd::Cancelled => unable("checksum", &self.watch.job.path, errno::CANCELLED),
+            WorkEnd::Refused => job::overload(),
+        };
+        self.watch.finish(&Err(error));
+    }
+}

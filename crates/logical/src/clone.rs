@@ -1,0 +1,258 @@
+//! Copies of ranges between files of this server, and new files that begin as a copy of another.
+//!
+//! A range may be as long as a file, and a request has many of them; so they are copied in steps of
+//! [`STEP_BYTES_MAX`] bytes.
+
+use crate::handle::{Flying, Handle};
+use crate::open_file::Open;
+use crate::persist::Scope;
+use crate::shared::{errno, os, unable};
+use crate::steps::{self, Step, Steps};
+use base::{Error, ErrorKind, errno_text};
+use std::io;
+use std::sync::Arc;
+use storage::{STEP_BYTES_MAX, StoredFile};
+use vfs::{Answer, CloneRange, OpenFile, Opened, Reply, ReplyTo, Started, Value};
+
+/// One range that is copied piece by piece.
+struct RangeCopy {
+    source: Arc<dyn StoredFile>,
+    from: u64,
+    to: u64,
+    length: u64,
+    done: u64,
+    /// The last piece first: the ranges overlap, and what arrives is what was there before.
+    backwards: bool,
+}
+
+impl RangeCopy {
+    /// Prepares the copy. A source that ends before is `EINVAL`, before anything is copied. May block.
+    fn new(
+        into: &dyn StoredFile,
+        source: Arc<dyn StoredFile>,
+        from: u64,
+        length: u64,
+        to: u64,
+    ) -> io::Result<Self> {
+        let mut backwards = false;
+        // A shorter one is a single piece, of which the storage takes care.
+        if length > STEP_BYTES_MAX {
+            let end = from.checked_add(length).ok_or_else(|| os(errno::INVALID))?;
+            let (of_source, of_target) = (source.stat()?, into.stat()?);
+            if of_source.size < end {
+                return Err(os(errno::INVALID));
+            }
+            let same = (of_source.device, of_source.inode) == (of_target.device, of_target.inode);
+            backwards = same && from < to && to < end;
+        }
+        Ok(Self { source, from, to, length, done: 0, backwards })
+    }
+
+    /// Copies at most this many bytes, and says how many. May block.
+    fn copy(&mut self, into: &dyn StoredFile, bytes_max: u64) -> io::Result<u64> {
+        let bytes = (self.length - self.done).min(bytes_max);
+        let at = if self.backwards { self.length - self.done - bytes } else { self.done };
+        into.clone_range(self.source.as_ref(), self.from + at, bytes, self.to + at)?;
+        self.done += bytes;
+        Ok(bytes)
+    }
+
+    fn is_done(&self) -> bool {
+        self.done == self.length
+    }
+}
+
+/// Clones ranges into a file, in order.
+pub(crate) fn start(flying: Flying, ranges: Vec<CloneRange>, reply: &ReplyTo) -> Started {
+    let (pool, caller) = (flying.open().file.pool().clone(), flying.open().caller.clone());
+    let ranges = ranges.into_iter();
+    steps::start(&pool, &caller, reply, CloneRanges { flying: Some(flying), ranges, current: None })
+}
+
+struct CloneRanges {
+    /// Taken when it is done: whoever waits for the last operation is not to wait for the answer too.
+    flying: Option<Flying>,
+    ranges: std::vec::IntoIter<CloneRange>,
+    current: Option<RangeCopy>,
+}
+
+impl CloneRanges {
+    /// Copies the next bytes; `true` when all is copied.
+    fn advance(&mut self, open: &Open) -> Result<bool, Error> {
+        let mut left = STEP_BYTES_MAX;
+        while left > 0 {
+            let mut copy = match self.current.take() {
+                Some(copy) => copy,
+                None => match self.ranges.next() {
+                    Some(range) => begin_range(open, &range)?,
+                    None => return Ok(true),
+                },
+            };
+            left -= copy.copy(open.file.as_ref(), left).map_err(|error| failed(open, error))?;
+            if !copy.is_done() {
+                self.current = Some(copy);
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Steps for CloneRanges {
+    fn step(&mut self) -> Step {
+        let Some(open) = self.flying.as_ref().map(|flying| flying.open().clone()) else {
+            return Step::Done(Answer::DONE);
+        };
+        let answer = match self.advance(&open) {
+            Ok(false) => return Step::More,
+            Ok(true) => Answer::DONE,
+            Err(error) => Answer::Error(error),
+        };
+        drop(open);
+        self.flying = None;
+        Step::Done(answer)
+    }
+
+    fn abandon(&mut self) {
+        if let Some(flying) = &self.flying {
+            flying.open().note_failure();
+        }
+    }
+}
+
+/// What is to be overwritten by a range is saved before its first byte is, as a whole, if there is a checkpoint.
+fn begin_range(open: &Open, range: &CloneRange) -> Result<RangeCopy, Error> {
+    let source = range.source.as_any().downcast_ref::<Handle>();
+    let source = source.ok_or_else(|| unable_to_clone(open, os(errno::UNSUPPORTED)))?.stored().clone();
+    open.check_clone(range.offset)?;
+    open.before_clone(range.offset, range.length, || {
+        RangeCopy::new(open.file.as_ref(), source, range.source_offset, range.length, range.offset)
+            .map_err(|error| failed(open, error))
+    })
+}
+
+fn failed(open: &Open, error: io::Error) -> Error {
+    open.note_failure();
+    unable_to_clone(open, error)
+}
+
+fn unable_to_clone(open: &Open, error: io::Error) -> Error {
+    let text = format!("Unable to clone {} from file ranges; {}", open.path.text(), errno_text(&error));
+    Error { kind: ErrorKind::from_io(&error), text, source: Some(error) }
+}
+
+/// Fills a file that was created a moment ago with the content of another, then answers with it. If that fails, or its client
+/// leaves meanwhile, the file is removed.
+pub(crate) fn fill(opened: Opened, template: &Arc<dyn OpenFile>, reply: Reply) {
+    let handle = opened.file.as_any().downcast_ref::<Handle>();
+    let source = template.as_any().downcast_ref::<Handle>();
+    let (Some(flying), Some(source)) = (handle.and_then(Handle::flying), source) else {
+        return reply.send(Answer::Error(unable("clone", opened.file.path(), errno::UNSUPPORTED)));
+    };
+    let (open, source) = (flying.open().clone(), source.stored().clone());
+    let fill = Fill { created: Some(Created { opened, flying }), source, copy: None };
+    steps::start_with(open.file.pool(), &open.caller, reply, fill);
+}
+
+struct Fill {
+    created: Option<Created>,
+    source: Arc<dyn StoredFile>,
+    copy: Option<RangeCopy>,
+}
+
+impl Fill {
+    /// Copies the next bytes; `true` when all is copied.
+    fn advance(&mut self, open: &Open) -> io::Result<bool> {
+        let mut copy = match self.copy.take() {
+            Some(copy) => copy,
+            None => {
+                let length = self.source.stat()?.size;
+                RangeCopy::new(open.file.as_ref(), self.source.clone(), 0, length, 0)?
+            }
+        };
+        copy.copy(open.file.as_ref(), STEP_BYTES_MAX)?;
+        let done = copy.is_done();
+        self.copy = Some(copy);
+        Ok(done)
+    }
+}
+
+impl Steps for Fill {
+    fn step(&mut self) -> Step {
+        let Some(open) = self.created.as_ref().map(|created| created.flying.open().clone()) else {
+            return Step::Done(Answer::DONE);
+        };
+        open.end_running_checksum();
+        let result = match self.advance(&open) {
+            Ok(false) => return Step::More,
+            Ok(true) => Ok(()),
+            Err(error) => Err(Error::unable("clone", &open.path, error)),
+        };
+        let Some(created) = self.created.take() else { return Step::Done(Answer::DONE) };
+        Step::Done(match result {
+            Ok(()) => created.complete(),
+            Err(error) => {
+                created.discard();
+                Answer::Error(error)
+            }
+        })
+    }
+
+    fn abandon(&mut self) {
+        if let Some(created) = self.created.take() {
+            created.discard();
+        }
+    }
+}
+
+/// A new file that nobody was told of yet.
+struct Created {
+    opened: Opened,
+    flying: Flying,
+}
+
+impl Created {
+    fn complete(self) -> Answer {
+        let Self { mut opened, flying } = self;
+        let open = flying.open();
+        if opened.stat.is_some() {
+            // It has another size now.
+            match open.stat() {
+                Ok(Value::Stat(stat)) => opened.stat = Some(stat),
+                Ok(_) => {}
+                Err(error) => return Answer::Error(error),
+            }
+        }
+        if !open.persists_on_close() {
+            open.shared.tell_made(&open.path, false);
+        }
+        drop(flying);
+        Answer::Value(Value::Opened(opened))
+    }
+
+    /// Removes the file. May block.
+    fn discard(self) {
+        let Self { opened, flying } = self;
+        let open = flying.open().clone();
+        open.note_failure();
+        if !open.persists_on_close()
+            && let Err(error) = remove_same(&open)
+        {
+            tracing::warn!(path = %open.path.shown(), %error, "a file that could not be filled stays behind");
+        }
+        drop(flying);
+        if let Some(handle) = opened.file.as_any().downcast_ref::<Handle>() {
+            handle.release_here();
+        }
+    }
+}
+
+/// Removes a file, unless another one has its name by now. May block.
+fn remove_same(open: &Open) -> io::Result<()> {
+    let shared = &open.shared;
+    let _claim = shared.persist.claim(&[&open.path], Scope::Name);
+    let (own, there) = (open.file.stat()?, shared.backend.stat(&open.path)?);
+    if (own.device, own.inode) == (there.device, there.inode) {
+        shared.backend.remove_file(&open.path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Opening files that persist only on successful close, and files that bear the mark of such.
+
+use super::{Plan, Share, check_kind, discard, finish, how};
+use crate::config::Durability;
+use crate::describe;
+use crate::events;
+use crate::lock::LockTicket;
+use crate::persist::{self, Ticket};
+use crate::shared::{Shared, errno, unable};
+use base::{Error, ErrorKind, LogicalPath};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+use storage::{Metadata, OpenHow, StoredFile};
+use vfs::Answer;
+
+/// What a reader of a file that is not yet whole is told to wait.
+const CREATION_SECONDS: u64 = 60;
+
+/// Goes on with a file that is not yet whole.
+pub(super) fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket: Ticket) -> Answer {
+    let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
+    match shared.backend.open(&plan.plain, &how) {
+        Ok(file) => {
+            let answer = finish(shared, plan, file, lock, Share::Pending(ticket));
+            match &answer {
+                Answer::Value(_) if plan.request.delete => shared.persist.emptied(ticket),
+                Answer::Value(_) => {}
+                _ => shared.persist.retract(ticket),
+            }
+            answer
+        }
+        Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
+            // Somebody removed it behind the server's back.
+            shared.persist.cancel(ticket);
+            if plan.creates { create_pending(shared, plan, lock) } else { Answer::Error(plan.unable(error)) }
+        }
+        Err(error) => {
+            shared.persist.retract(ticket);
+            Answer::Error(plan.unable(error))
+        }
+    }
+}
+
+/// Creates a file that persists only on successful close, or makes an existing one such. One that is to be replaced is
+/// emptied.
+pub(super) fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
+    let ticket = match reserve(shared, plan) {
+        Ok(ticket) => ticket,
+        Err(error) => return Answer::Error(error),
+    };
+    let above = directories_to_make(shared, plan);
+    // Never truncated at open: it must bear the mark first.
+    let opened = how(shared, plan, false, describe::MODE_PENDING)
+        .and_then(|how| shared.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e)));
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) => {
+            shared.persist.cancel(ticket);
+            return Answer::Error(error);
+        }
+    };
+    shared.tell_made_above(&above);
+    let before = file.stat();
+    let prepared = match &before {
+        Ok(before) => sync_directories(shared, plan, &above)
+            .and_then(|()| prepare(shared, plan, ticket, file.as_ref(), before)),
+        Err(error) => Err(plan.unable(errno_of(error))),
+    };
+    let answer = match prepared {
+        Ok(()) => finish(shared, plan, file.clone(), lock, Share::Pending(ticket)),
+        Err(error) => Answer::Error(error),
+    };
+    if matches!(answer, Answer::Value(_)) {
+        shared.tell_made(&plan.plain, true);
+    } else {
+        undo_create(shared, plan, ticket, file, before.ok().as_ref());
+    }
+    answer
+}
+
+/// The same error once more.
+fn errno_of(error: &io::Error) -> io::Error {
+    error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
+}
+
+/// Undoes what an open that failed did to its file, which was so before.
+fn undo_create(
+    shared: &Shared,
+    plan: &Plan,
+    ticket: Ticket,
+    file: Arc<dyn StoredFile>,
+    before: Option<&Metadata>,
+) {
+    let now = file.stat().ok();
+    let was_whole = before.is_some_and(|before| !describe::is_pending(before));
+    if plan.request.new {
+        discard(shared, plan, file);
+    } else if was_whole && now.map(|now| now.size) == before.map(|before| before.size) {
+        // It could not be emptied, so it is whole as it was.
+        if let Err(error) = persist::withdraw(file.as_ref(), shared.persist.durability()) {
+            tracing::warn!(path = %plan.path.shown(), %error, "a file keeps the mark of an unfinished one");
+        }
+    } else {
+        // It was made just now, was not whole, or has lost what it held: it must not look whole.
+        shared.persist.abandon(ticket, false);
+        return;
+    }
+    shared.persist.cancel(ticket);
+}
+
+/// The directories that the creation of a pending file makes on the way.
+pub(super) fn directories_to_make(shared: &Shared, plan: &Plan) -> Vec<LogicalPath> {
+    if !(plan.creates && plan.request.make_path) {
+        return Vec::new();
+    }
+    events::missing_above(shared.backend.as_ref(), &plan.plain)
+}
+
+/// Waits until the names of directories that were made have reached stable storage: a file in them is to survive a loss of
+/// power once it is closed.
+fn sync_directories(shared: &Shared, plan: &Plan, made: &[LogicalPath]) -> Result<(), Error> {
+    if shared.persist.durability() == Durability::Relaxed {
+        return Ok(());
+    }
+    made.iter().try_for_each(|path| shared.backend.sync_name(path)).map_err(|e| plan.unable(e))
+}
+
+fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
+    let mode = shared.config.mode_of_file(plan.request.mode);
+    let attempt =
+        || shared.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e));
+    if let Some(ticket) = attempt()? {
+        return Ok(ticket);
+    }
+    // Something is pending there, unless it was removed behind the server's back.
+    match shared.backend.stat(&plan.plain) {
+        Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
+            shared.persist.forget_unheld(&plan.plain)
+        }
+        _ => {}
+    }
+    let busy = if plan.request.new { errno::EXISTS } else { errno::TEXT_BUSY };
+    attempt()?.ok_or_else(|| unable(plan.verb(), &plan.path, busy))
+}
+
+/// Marks, then empties what is to be replaced.
+fn prepare(
+    shared: &Shared,
+    plan: &Plan,
+    ticket: Ticket,
+    file: &dyn StoredFile,
+    before: &Metadata,
+) -> Result<(), Error> {
+    check_kind(plan, before)?;
+    shared.persist.mark(ticket, file, shared.backend.as_ref()).map_err(|e| plan.unable(e))?;
+    if before.size > 0 && plan.creates {
+        file.truncate(0).map_err(|e| plan.unable(e))?;
+    }
+    Ok(())
+}
+
+/// What the metadata of a file that is to be written says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// It is whole, or not there.
+    Whole,
+    /// It bears the mark, and is pending here, perhaps under another name.
+    Pending,
+    /// It bears the mark of an unfinished file, and somebody may be writing it.
+    Marked,
+    /// It bears the mark, and nobody has changed it for the hold time.
+    Left,
+}
+
+impl Found {
+    pub(super) fn of(shared: &Shared, metadata: &Metadata) -> Self {
+        if !describe::is_pending(metadata) {
+            return Self::Whole;
+        }
+        if shared.persist.is_known(metadata) {
+            return Self::Pending;
+        }
+        let today = shared.clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let last = Duration::from_secs(u64::try_from(metadata.modified.max(metadata.changed)).unwrap_or(0));
+        if today.saturating_sub(last) > shared.config.persist.hold { Self::Left } else { Self::Marked }
+    }
+
+    pub(super) fn at(shared: &Shared, path: &LogicalPath) -> Self {
+        shared.backend.stat(path).map_or(Self::Whole, |metadata| Self::of(shared, &metadata))
+    }
+}
+
+/// The answer to an open of a marked file by one who has no share in it. If nothing here speaks for it, another server may
+/// be writing it, so it is neither served nor removed.
+pub(super) fn unfinished(shared: &Shared, plan: &Plan, found: Found) -> Answer {
+    if found != Found::Left {
+        return if plan.write { busy(plan) } else { being_created(shared, plan) };
+    }
+    let text = format!(
+        "Unable to {} {}; it is unfinished, and nobody has written it for a long time: upload it again or remove it",
+        plan.verb(),
+        plan.path.text()
+    );
+    Answer::Error(Error::new(ErrorKind::InProgress, text))
+}
+
+/// The answer to a writer of a file that is not yet whole and belongs to somebody else.
+pub(super) fn busy(plan: &Plan) -> Answer {
+    let text = format!(
+        "Unable to access {}; text file busy\nAdditional context: ofs_open: posc mode initiation failed",
+        plan.path.text()
+    );
+    Answer::Error(Error::new(ErrorKind::InProgress, text))
+}
+
+/// The answer to a reader of a file that is not yet whole.
+pub(super) fn being_created(shared: &Shared, plan: &Plan) -> Answer {
+    let name = String::from_utf8_lossy(plan.plain.file_name().unwrap_or_default()).into_owned();
+    let seconds = CREATION_SECONDS.min(shared.config.delay_max.as_secs()) as u32;
+    let text = format!("File {name} is being created; estimated time to completion 1 minute");
+    Answer::Wait { seconds, text }
+}

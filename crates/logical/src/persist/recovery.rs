@@ -1,0 +1,71 @@
+//! What becomes at a start of the records that an earlier run left.
+
+use super::Record;
+use crate::describe;
+use crate::proof::{Finding, Proof};
+use crate::shared::errno;
+use base::LogicalPath;
+use std::io;
+use storage::Backend;
+
+/// What a record means now.
+pub(super) enum Recovered {
+    /// Its file lies at this path and is not yet whole.
+    Marked(LogicalPath),
+    /// Its file cannot be looked for, because this is not what it was.
+    Absent(LogicalPath),
+    /// It no longer applies.
+    Over,
+}
+
+/// Finds out what a record means now.
+pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
+    let mut absent = None;
+    for path in [Some(&record.path), record.also.as_ref()].into_iter().flatten() {
+        let finding = match &record.proof {
+            Some(proof) => proof.find(backend, path),
+            None => find_unproven(backend, path),
+        };
+        match finding {
+            Finding::Same if is_marked(backend, path) => return Recovered::Marked(path.clone()),
+            Finding::Same | Finding::Replaced => {}
+            Finding::NotThere(directory) => absent = absent.or(Some(directory)),
+        }
+    }
+    absent.map_or(Recovered::Over, Recovered::Absent)
+}
+
+/// Could a marked file lie there? One that cannot be looked at now may turn up later.
+fn is_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
+    backend.stat(path).map_or(true, |metadata| describe::is_pending(&metadata))
+}
+
+/// The records of the first format name no identity: the mark must do, and a directory with other files in it shows that
+/// its file system is there.
+fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
+    let missing =
+        |error: &io::Error| matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY));
+    match backend.stat(path) {
+        Ok(_) => Finding::Same,
+        Err(error) if missing(&error) => {
+            let above = path.parent().unwrap_or_else(LogicalPath::root);
+            let others = backend.list(&above).and_then(|mut names| names.next(1));
+            match others {
+                Ok(names) if !names.is_empty() => Finding::Replaced,
+                _ => Finding::NotThere(above),
+            }
+        }
+        Err(_) => Finding::NotThere(path.clone()),
+    }
+}
+
+/// May this file be removed because of its record?
+pub(super) fn may_remove(
+    backend: &dyn Backend,
+    path: &LogicalPath,
+    proof: Option<&Proof>,
+) -> io::Result<bool> {
+    let metadata = backend.stat(path)?;
+    let is_same = proof.is_none_or(|proof| proof.find(backend, path) == Finding::Same);
+    Ok(is_same && describe::is_pending(&metadata))
+}

@@ -1,0 +1,124 @@
+//! The table of files that are not yet whole: whose each is, and how long it may stay.
+
+use super::{Record, Ticket};
+use base::LogicalPath;
+use std::collections::HashMap;
+use std::time::Duration;
+use storage::Metadata;
+
+/// One file that is not yet whole.
+pub(super) struct Pending {
+    pub(super) record: Record,
+    /// Its device and inode, once it is there.
+    pub(super) file: Option<(u64, u64)>,
+    /// Handles that write it.
+    pub(super) holders: u32,
+    /// The handle that speaks for it: the last one that opened it.
+    pub(super) owner: u64,
+    /// When it is removed, while nobody holds it.
+    pub(super) expires: Option<Duration>,
+    /// It is being removed now.
+    pub(super) leaving: bool,
+    /// A handle met an error while it wrote, so the content is not what a client sent.
+    pub(super) failed: bool,
+}
+
+impl Pending {
+    pub(super) fn new(record: Record, holders: u32, owner: u64, expires: Option<Duration>) -> Self {
+        Self { record, file: None, holders, owner, expires, leaving: false, failed: false }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Table {
+    pub(super) files: HashMap<u64, Pending>,
+    pub(super) by_path: HashMap<LogicalPath, u64>,
+    /// By device and inode.
+    by_file: HashMap<(u64, u64), u64>,
+    pub(super) next_number: u64,
+    pub(super) next_ticket: u64,
+}
+
+impl Table {
+    pub(super) fn at(&mut self, path: &LogicalPath) -> Option<&mut Pending> {
+        let number = self.by_path.get(path)?;
+        self.files.get_mut(number)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) -> Option<Pending> {
+        let pending = self.files.remove(&number)?;
+        if self.by_path.get(&pending.record.path) == Some(&number) {
+            self.by_path.remove(&pending.record.path);
+        }
+        if let Some(file) = pending.file.filter(|file| self.by_file.get(file) == Some(&number)) {
+            self.by_file.remove(&file);
+        }
+        Some(pending)
+    }
+
+    /// Notes which file it is.
+    pub(super) fn set_file(&mut self, number: u64, metadata: &Metadata) {
+        let file = (metadata.device, metadata.inode);
+        if let Some(pending) = self.files.get_mut(&number) {
+            pending.file = Some(file);
+            self.by_file.insert(file, number);
+        }
+    }
+
+    /// Adds one, or puts one back that was removed.
+    pub(super) fn insert(&mut self, pending: Pending) {
+        let number = pending.record.number;
+        self.by_path.insert(pending.record.path.clone(), number);
+        if let Some(file) = pending.file {
+            self.by_file.insert(file, number);
+        }
+        self.files.insert(number, pending);
+    }
+
+    /// Adds one in the place of an earlier one at its path.
+    pub(super) fn replace(&mut self, pending: Pending) {
+        if let Some(earlier) = self.by_path.get(&pending.record.path).copied() {
+            self.remove(earlier);
+        }
+        self.insert(pending);
+    }
+
+    /// Reports whether this file is pending.
+    pub(super) fn has_file(&self, metadata: &Metadata) -> bool {
+        self.by_file.contains_key(&(metadata.device, metadata.inode))
+    }
+
+    /// Decides what the close of a handle means for the file. One that waits for its creator expires at `expires`.
+    pub(super) fn settle(&mut self, ticket: Ticket, failed: bool, expires: Duration) -> Settled {
+        let Some(pending) = self.files.get_mut(&ticket.number) else { return Settled::Kept };
+        pending.holders = pending.holders.saturating_sub(1);
+        let is_owner = pending.owner == ticket.ticket;
+        let spoiled = pending.failed;
+        pending.failed |= failed;
+        if failed && (is_owner || pending.holders == 0) {
+            pending.leaving = true;
+            return Settled::Doomed;
+        }
+        match (is_owner, pending.holders) {
+            (true, _) if !spoiled => return Settled::Whole,
+            (false, 1..) => return Settled::Kept,
+            (_, 0) => pending.expires = Some(expires),
+            _ => {}
+        }
+        if is_owner { Settled::Spoiled } else { Settled::Orphan }
+    }
+}
+
+/// What the close of a handle means.
+pub(super) enum Settled {
+    /// Others hold the file, or it is no longer pending.
+    Kept,
+    /// It is to be made whole.
+    Whole,
+    /// It is to be removed.
+    Doomed,
+    /// The handle that speaks for it has gone without closing it.
+    Orphan,
+    /// Another handle's write failed.
+    Spoiled,
+}

@@ -1,0 +1,136 @@
+//! Recognises a file again after a restart, and tells one that is gone from one whose file system is not there.
+//!
+//! A journal record names its file by identity and not by path alone: by a random number in an attribute of the file where
+//! the file system has attributes, otherwise by inode and time of birth. It also names the directories above the file. A
+//! missing file counts as removed only if the directory that would hold it is the one that held it; an empty mount point or
+//! a restored tree is another directory, and proves nothing.
+
+use crate::shared::errno;
+use base::LogicalPath;
+use serde::{Deserialize, Serialize};
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::io;
+use storage::{Backend, FileIdentity, StoredFile};
+
+/// The attribute that holds the number of an unfinished file. Full local name; clients do not see it.
+pub(crate) const NONCE: &str = "user.scalla.pending";
+
+/// What recovery finds where a record says that a file is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Finding {
+    /// The file of the record.
+    Same,
+    /// Another file, or none: the record no longer applies.
+    Replaced,
+    /// Nothing can be said, because this directory is not what it was: its file system may not be mounted.
+    NotThere(LogicalPath),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Place {
+    device: u64,
+    inode: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    born: Option<(i64, u32)>,
+}
+
+impl From<FileIdentity> for Place {
+    fn from(identity: FileIdentity) -> Self {
+        let FileIdentity { device, inode, born } = identity;
+        Self { device, inode, born }
+    }
+}
+
+impl Place {
+    fn is(self, found: &FileIdentity) -> bool {
+        FileIdentity { device: self.device, inode: self.inode, born: self.born }.is_same(found)
+    }
+}
+
+/// The identity of a file and of the directories above it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Proof {
+    file: Place,
+    /// The root of the tree first, the directory of the file last.
+    above: Vec<Place>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    nonce: Option<String>,
+}
+
+/// Returns a number that no other file has.
+pub(crate) fn nonce() -> String {
+    // The keys of each are random.
+    let part = || RandomState::new().hash_one(NONCE);
+    format!("{:016x}{:016x}", part(), part())
+}
+
+/// The directories above a path, the root first.
+fn directories(path: &LogicalPath) -> Vec<LogicalPath> {
+    let mut all: Vec<_> = std::iter::successors(path.parent(), LogicalPath::parent).collect();
+    all.reverse();
+    all
+}
+
+fn above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Vec<Place>> {
+    directories(path).iter().map(|path| Ok(backend.identity(path)?.into())).collect()
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY))
+}
+
+impl Proof {
+    /// Describes an open file that lies at `path`.
+    pub(crate) fn of(
+        backend: &dyn Backend,
+        path: &LogicalPath,
+        file: &dyn StoredFile,
+        nonce: Option<String>,
+    ) -> io::Result<Self> {
+        Ok(Self { file: file.identity()?.into(), above: above(backend, path)?, nonce })
+    }
+
+    /// The file was renamed to `path`.
+    pub(crate) fn moved(self, backend: &dyn Backend, path: &LogicalPath) -> Self {
+        // Without them a file that is missing later is taken for one whose file system is not there.
+        Self { above: above(backend, path).unwrap_or_default(), ..self }
+    }
+
+    /// Looks for the file at a path.
+    pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath) -> Finding {
+        let found = match backend.identity(path) {
+            Ok(found) => found,
+            Err(error) if is_missing(&error) => return self.missing(backend, path),
+            Err(_) => return Finding::NotThere(path.clone()),
+        };
+        let marked = self.nonce.as_ref().and_then(|_| backend.attribute(path, NONCE).ok().flatten());
+        let is_same = self.file.is(&found);
+        match (&self.nonce, marked) {
+            (Some(nonce), Some(marked)) if nonce.as_bytes() == marked => Finding::Same,
+            // Another server has taken it over.
+            (Some(_), Some(_)) if is_same => Finding::Replaced,
+            (_, None) if is_same => Finding::Same,
+            _ => self.missing(backend, path),
+        }
+    }
+
+    /// The file is not at a path. Was it removed, or is its file system not there?
+    fn missing(&self, backend: &dyn Backend, path: &LogicalPath) -> Finding {
+        for (directory, place) in directories(path).into_iter().zip(&self.above) {
+            match backend.identity(&directory) {
+                Ok(found) if place.is(&found) => {}
+                // The directory that held it is the same, and does not hold it any more.
+                Err(error) if is_missing(&error) && backend.has_name(&directory).is_ok_and(|has| !has) => {
+                    return Finding::Replaced;
+                }
+                _ => return Finding::NotThere(directory),
+            }
+        }
+        if self.above.is_empty() {
+            return Finding::NotThere(path.parent().unwrap_or_else(LogicalPath::root));
+        }
+        let is_dangling = backend.identity(path).is_err() && backend.has_name(path).is_ok_and(|has| has);
+        if is_dangling { Finding::NotThere(path.clone()) } else { Finding::Replaced }
+    }
+}

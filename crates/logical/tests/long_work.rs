@@ -1,0 +1,197 @@
+//! Long work is done in steps: others have their turn between them, and it ends when its client has gone.
+
+#![allow(clippy::unwrap_used)] // a test fails where it is
+
+mod support;
+
+use base::ErrorKind;
+use std::sync::Arc;
+use storage::faulty::{Call as Asked, Fault, Gate, Rule};
+use storage::{Backend, Faulty, STEP_BYTES_MAX, STEP_ITEMS_MAX};
+use support::{Client, Server, caller, creating, path, reading, updating};
+use vfs::{
+    CloneRange, FileKind, FileOperation, OpenFile, OpenRequest, Operation, PrepareRequest, TargetList, Value,
+};
+
+/// Bytes of one range of a clone, and ranges of one request: the most that the protocol allows.
+const RANGE_BYTES: u64 = 16 << 20;
+const RANGES: usize = 1024;
+const CLONES: usize = 32;
+
+/// A server whose storage does what the rules say.
+fn server() -> (Server, Arc<storage::faulty::Rules>) {
+    let mut rules = None;
+    let server = Server::over(
+        |_| {},
+        |memory| {
+            let faulty = Faulty::new(memory);
+            rules = Some(faulty.rules().clone());
+            Arc::new(faulty) as Arc<dyn Backend>
+        },
+    );
+    (server, rules.unwrap())
+}
+
+fn ranges(source: &Arc<dyn OpenFile>) -> FileOperation {
+    let range = || CloneRange { source: source.clone(), source_offset: 0, length: RANGE_BYTES, offset: 0 };
+    FileOperation::CloneFrom((0..RANGES).map(|_| range()).collect())
+}
+
+#[test]
+fn clones_of_a_client_that_left_end_and_others_are_served_meanwhile() {
+    let (server, rules) = server();
+    server.memory.put("/data/source", &vec![7; RANGE_BYTES as usize]);
+    let greedy = caller("greedy", 2);
+    let client = Client::new(server.logical.clone(), greedy.clone());
+    let source = client.open("/data/source", reading()).file();
+    let target = client.open("/data/target", creating()).file();
+    let gate = Gate::new();
+    let hang = rules.add(Rule::new(&[Asked::Clone], Fault::Hang(gate.clone())));
+    let clones: Vec<_> = (0..CLONES).map(|_| client.on_file(&target, ranges(&source))).collect();
+    gate.wait_for(1);
+    // Others open files, write, and look up names on the same disk.
+    let file = server.open("/data/other", creating()).file();
+    server.write(&file, 0, b"written").done();
+    server.close(&file).done();
+    assert_eq!(server.open("/data/other", updating()).opened().0.size_now(), Some(7));
+    // Of all that was asked for, no more is copied than the step that runs.
+    rules.remove(hang);
+    rules.add(Rule::new(&[Asked::Clone], Fault::Panic).after(STEP_BYTES_MAX / RANGE_BYTES - 1));
+    greedy.leave();
+    gate.open();
+    for clone in clones {
+        assert_eq!(clone.error().kind, ErrorKind::Cancelled);
+    }
+}
+
+#[test]
+fn a_range_that_is_longer_than_a_step_is_copied_whole() {
+    let (server, rules) = server();
+    let length = STEP_BYTES_MAX as usize + 4321;
+    let content: Vec<u8> = (0..length).map(|at| (at / 4099) as u8).collect();
+    server.memory.put("/data/source", &content);
+    let source = server.open("/data/source", reading()).file();
+    let target = server.open("/data/target", creating()).file();
+    let range = |source: &Arc<dyn OpenFile>, source_offset, length, offset| {
+        FileOperation::CloneFrom(vec![CloneRange { source: source.clone(), source_offset, length, offset }])
+    };
+    server.on_file(&target, range(&source, 0, length as u64, 0)).done();
+    assert!(server.memory.content("/data/target").unwrap() == content);
+    // A source that ends before is refused as a whole.
+    let gate = rules.add(Rule::new(&[Asked::Clone], Fault::Panic));
+    let short = server.on_file(&target, range(&source, 1, length as u64, 0)).error();
+    assert!(short.text.ends_with("invalid argument"), "{}", short.text);
+    rules.remove(gate);
+    drop(source);
+    // What overlaps arrives as it was before.
+    let (shift, mut expected) = (1 << 20, content.clone());
+    for (from, to) in [(0, shift), (shift, 0)] {
+        let moved = length - shift;
+        server.on_file(&target, range(&target, from as u64, moved as u64, to as u64)).done();
+        expected.copy_within(from..from + moved, to);
+        assert!(server.memory.content("/data/target").unwrap() == expected, "{from} to {to}");
+    }
+}
+
+#[test]
+fn a_new_file_that_is_a_copy_is_filled_in_steps_or_goes() {
+    let (server, rules) = server();
+    let content = vec![9; STEP_BYTES_MAX as usize + 5];
+    server.memory.put("/data/source", &content);
+    let source = server.open("/data/source", reading()).file();
+    let copy = |posc| OpenRequest { duplicate_of: Some(source.clone()), posc, stat: true, ..creating() };
+    for posc in [false, true] {
+        let name = format!("/data/copy{posc}");
+        let (file, stat) = server.open(&name, copy(posc)).opened();
+        assert_eq!(stat.unwrap().size, content.len() as u64);
+        server.close(&file).done();
+        assert!(server.memory.content(&name).unwrap() == content);
+        // The client leaves during the first step: there is no second one, and no file.
+        let name = format!("/data/left{posc}");
+        let leaving = caller("leaving", 3);
+        let gate = Gate::new();
+        let hang = rules.add(Rule::new(&[Asked::Clone], Fault::Hang(gate.clone())));
+        let open = server.open_as(&leaving, &name, copy(posc));
+        gate.wait_for(1);
+        rules.remove(hang);
+        let second = rules.add(Rule::new(&[Asked::Clone], Fault::Panic));
+        leaving.leave();
+        gate.open();
+        assert_eq!(open.error().kind, ErrorKind::Cancelled);
+        rules.remove(second);
+        assert!(server.memory.content(&name).is_none());
+        server.open(&name, creating()).done();
+    }
+}
+
+/// The most lines that a request has room for.
+const PATHS: usize = 1 << 20;
+
+fn million(line: &str) -> TargetList {
+    TargetList::parse(format!("{line}\n").repeat(PATHS).as_bytes(), "Stating").unwrap().unwrap()
+}
+
+/// Nothing of a long list is looked at on the loop that starts the request: it is not answered there, and a path that is wrong is
+/// found later.
+#[test]
+fn no_loop_walks_a_list() {
+    let (server, _) = server();
+    let thousands = "/data/x\n".repeat(4000) + "relative";
+    let list = || TargetList::parse(thousands.as_bytes(), "Preparing").unwrap().unwrap();
+    let prepare = |request| server.call(Operation::Prepare(request, list()));
+    let fresh = PrepareRequest { fresh: true, ..PrepareRequest::default() };
+    for call in [prepare(PrepareRequest::default()), prepare(fresh), server.call(Operation::StatMany(list()))]
+    {
+        assert!(!call.was_on_the_spot());
+        assert_eq!(call.error().text, "Preparing relative path 'relative' is disallowed.");
+    }
+}
+
+#[test]
+fn a_million_paths_are_told_with_a_byte_each() {
+    let (server, _) = server();
+    let Value::BriefStats(stats) = server.call(Operation::StatMany(million("/data"))).value() else {
+        panic!()
+    };
+    assert_eq!((stats.len(), size_of_val(&stats[..])), (PATHS, PATHS));
+    assert!(stats.iter().all(|stat| stat.kind() == FileKind::Directory));
+}
+
+#[test]
+fn lists_of_a_client_that_left_end_and_others_are_served_meanwhile() {
+    let (server, rules) = server();
+    let greedy = caller("greedy", 2);
+    let client = Client::new(server.logical.clone(), greedy.clone());
+    server.memory.put("/data/f", b"1");
+    server.memory.set_cold(true);
+    let gate = Gate::new();
+    let hang = rules.add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&path("/data/f")));
+    let calls: Vec<_> = (0..8).map(|_| client.call(Operation::StatMany(million("/data/f")))).collect();
+    gate.wait_for(1);
+    assert_eq!(server.stat("/data/x").stat().size, 0);
+    rules.remove(hang);
+    rules.add(Rule::new(&[Asked::Stat], Fault::Panic).below(&path("/data/f")).after(STEP_ITEMS_MAX as u64));
+    greedy.leave();
+    gate.open();
+    for call in calls {
+        assert_eq!(call.error().kind, ErrorKind::Cancelled);
+    }
+}
+
+/// To renew access times is a hint: a client may leave at once, and the server goes on with it, in steps.
+#[test]
+fn access_times_are_renewed_although_the_client_left() {
+    let (server, _) = server();
+    server.memory.put("/data/f", b"1");
+    let before = server.stat("/data/f").stat().accessed;
+    server.after(100);
+    let leaving = caller("leaving", 2);
+    let client = Client::new(server.logical.clone(), leaving.clone());
+    let list = TargetList::parse(("/data/x\n".repeat(4000) + "/data/f").as_bytes(), "Preparing");
+    let request = PrepareRequest { fresh: true, ..PrepareRequest::default() };
+    client.call(Operation::Prepare(request, list.unwrap().unwrap())).done();
+    leaving.leave();
+    while server.stat("/data/f").stat().accessed != before + 100 {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,75 @@
+//! The time that a copy may take, on a clock that the test turns.
+
+use super::support::{Server, creating};
+use super::{Work, begun, serving};
+use base::ErrorKind::FsError;
+use logical::ThirdPartySettings as Settings;
+use std::sync::atomic::Ordering;
+
+#[test]
+fn a_copy_that_does_not_move_ends() {
+    let (server, hand) = serving(Settings::default());
+    let (file, result, work) = begun(&server, &hand, "/data/new", creating());
+    server.after(100);
+    work.write(0, b"123").unwrap();
+    server.after(100);
+    assert!(!work.cancelled.load(Ordering::SeqCst), "it moved meanwhile");
+    server.after(21);
+    let text = "Unable to copy root://source:1095//theirs/f; nothing came for 120 seconds";
+    assert_eq!(result.refusal(), (FsError, text.into()));
+    work.until_cancelled();
+    drop(work);
+    server.close(&file).done();
+    assert_eq!(server.memory.content("/data/new"), None);
+}
+
+/// Lets `minutes` pass in which a source that is only just alive sends one byte each.
+fn trickle(server: &Server, work: &Work, minutes: u64) {
+    for _ in 0..minutes {
+        server.after(60);
+        work.sink.moved(1);
+    }
+}
+
+#[test]
+fn a_source_that_sends_too_little_ends() {
+    let (server, hand) = serving(Settings::default());
+    let (file, result, work) = begun(&server, &hand, "/data/new", creating());
+    trickle(&server, &work, 29);
+    // One more second for each 64 KiB that came.
+    work.sink.moved(90 * 64 * 1024);
+    server.after(60);
+    work.sink.moved(0);
+    server.after(89);
+    assert!(!work.cancelled.load(Ordering::SeqCst), "its bytes had more time");
+    server.after(1);
+    let bytes = 29 + 90 * 64 * 1024;
+    let why = format!("only {bytes} bytes came within 1890 seconds");
+    assert_eq!(result.refusal(), (FsError, format!("Unable to copy root://source:1095//theirs/f; {why}")));
+    work.until_cancelled();
+    drop(work);
+    server.close(&file).done();
+    assert_eq!(server.memory.content("/data/new"), None);
+}
+
+#[test]
+fn no_copy_takes_longer_than_two_days() {
+    const HOURS: u64 = 48;
+    let (server, hand) = serving(Settings::default());
+    let (file, result, work) = begun(&server, &hand, "/data/new", creating());
+    let bytes = 1 << 50;
+    work.sink.moved(bytes);
+    for _ in 1..HOURS * 60 {
+        server.after(60);
+        work.sink.moved(0);
+    }
+    server.after(59);
+    assert!(!work.cancelled.load(Ordering::SeqCst), "its rate is good");
+    server.after(1);
+    let why = format!("only {bytes} bytes came within {} seconds", HOURS * 3600);
+    assert_eq!(result.refusal(), (FsError, format!("Unable to copy root://source:1095//theirs/f; {why}")));
+    work.until_cancelled();
+    drop(work);
+    server.close(&file).done();
+    assert_eq!(server.memory.content("/data/new"), None);
+}

@@ -1,0 +1,219 @@
+//! Which hosts this server connects to because a client asked for it: sources of third-party copies.
+//!
+//! A client outside of a firewall must not reach what is inside by way of this server. So addresses of special networks
+//! (loopback, link-local, private) are refused unless a directive allows them, or the server or the client is in that
+//! network itself. What is judged is the address that is connected to, after the name was looked up, for each connection:
+//! a name that leads elsewhere the next time, or a redirect, gains nothing.
+
+use config::{CopySource, CopySources};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The policy of `scalla.tpcsource`.
+#[derive(Clone, Default)]
+pub(crate) struct Outbound {
+    rules: CopySources,
+}
+
+/// Networks in which an address means another host, or another service, than elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Network {
+    Loopback,
+    LinkLocal,
+    /// One of the private networks, by its number.
+    Private(u8),
+    /// No address of one host.
+    Nobody,
+    Public,
+}
+
+fn network(address: IpAddr) -> Network {
+    match address.to_canonical() {
+        IpAddr::V4(address) => network_v4(address),
+        IpAddr::V6(address) => network_v6(address),
+    }
+}
+
+fn network_v4(address: Ipv4Addr) -> Network {
+    match address.octets() {
+        [127, ..] => Network::Loopback,
+        [169, 254, ..] => Network::LinkLocal,
+        [10, ..] => Network::Private(0),
+        [172, 16..=31, ..] => Network::Private(1),
+        [192, 168, ..] => Network::Private(2),
+        // Between a provider and its customers.
+        [100, 64..=127, ..] => Network::Private(3),
+        [0 | 224..=255, ..] => Network::Nobody,
+        _ => Network::Public,
+    }
+}
+
+fn network_v6(address: Ipv6Addr) -> Network {
+    let embedded = |high: u16, low: u16| {
+        let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+        network_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 1] => Network::Loopback,
+        [0, 0, 0, 0, 0, 0, 0, 0] | [0xff00..=0xffff, ..] => Network::Nobody,
+        [0xfe80..=0xfebf, ..] => Network::LinkLocal,
+        [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] => Network::Private(4),
+        // Addresses of IPv4 behind a translator.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] | [0, 0, 0, 0, 0, 0, high, low] => {
+            embedded(high, low)
+        }
+        _ => Network::Public,
+    }
+}
+
+impl Outbound {
+    pub(crate) fn new(rules: CopySources) -> Self {
+        Self { rules }
+    }
+
+    /// The policy for one client, as this host is connected now.
+    pub(crate) fn for_client(&self, client: Option<IpAddr>) -> ClientOutbound {
+        let own =
+            nix::ifaddrs::getifaddrs().map(|all| all.filter_map(address_of).collect()).unwrap_or_default();
+        ClientOutbound::new(self.rules.clone(), own, client)
+    }
+}
+
+fn address_of(interface: nix::ifaddrs::InterfaceAddress) -> Option<IpAddr> {
+    let address = interface.address?;
+    let v4 = || address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
+    v4().or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+}
+
+/// What one client may have this server connect to.
+pub(crate) struct ClientOutbound {
+    rules: CopySources,
+    /// Networks that are reached without this server's help, or that it belongs to.
+    near: Vec<Network>,
+}
+
+impl ClientOutbound {
+    fn new(rules: CopySources, own: Vec<IpAddr>, client: Option<IpAddr>) -> Self {
+        let client = client.map(|address| address.to_canonical());
+        let is_here = client.is_some_and(|client| client.is_loopback() || own.contains(&client));
+        let mut near: Vec<Network> = client.into_iter().map(network).collect();
+        // Every host has a loopback, and one with IPv6 link-local addresses: that says nothing about who may use them.
+        let is_local = |network: &Network| matches!(network, Network::Loopback | Network::LinkLocal);
+        near.extend(own.into_iter().map(network).filter(|network| is_here || !is_local(network)));
+        if is_here {
+            near.push(Network::Loopback);
+        }
+        Self { rules, near }
+    }
+
+    /// Whether a connection to `address`, found for `host`, may be made; the error says why not.
+    pub(crate) fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
+        let network = network(address);
+        let text = address.to_canonical().to_string();
+        let fits = |rule: &CopySource| match rule {
+            CopySource::Loopback => network == Network::Loopback,
+            CopySource::LinkLocal => network == Network::LinkLocal,
+            CopySource::Private => matches!(network, Network::Private(_)),
+            CopySource::Host(pattern) => pattern.matches(host) || pattern.matches(&text),
+        };
+        let refused = |why: &str| Err(format!("{text} {why} (scalla.tpcsource)"));
+        if network == Network::Nobody {
+            return refused("is no address of a host");
+        }
+        if self.rules.deny.iter().any(fits) {
+            return refused("is denied as a source");
+        }
+        if self.rules.allow.iter().any(fits) {
+            return Ok(());
+        }
+        if !self.rules.allow.is_empty() {
+            return refused("is not among the allowed sources");
+        }
+        match network {
+            Network::Public => Ok(()),
+            near if self.near.contains(&near) => Ok(()),
+            Network::Loopback => refused("is a loopback address"),
+            Network::LinkLocal => refused("is a link-local address"),
+            _ => refused("is in a private network that this server is not in"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::HostPattern;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn policy(allow: &[CopySource], deny: &[CopySource], own: &[&str], client: &str) -> ClientOutbound {
+        let rules = CopySources { allow: allow.to_vec(), deny: deny.to_vec() };
+        ClientOutbound::new(rules, own.iter().map(|text| address(text)).collect(), Some(address(client)))
+    }
+
+    fn allows(policy: &ClientOutbound, host: &str, to: &str) -> bool {
+        policy.check(host, address(to)).is_ok()
+    }
+
+    const OWN: [&str; 4] = ["127.0.0.1", "::1", "192.0.2.7", "fe80::7"];
+
+    #[test]
+    fn special_networks_are_refused_in_every_form() {
+        let policy = policy(&[], &[], &OWN, "198.51.100.1");
+        for to in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "169.254.169.254",
+            "fe80::1",
+            "10.0.0.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.168.1.1",
+            "100.64.0.1",
+            "fd00::1",
+            "::ffff:10.0.0.1",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "255.255.255.255",
+            "ff02::1",
+        ] {
+            assert!(!allows(&policy, "source.example.org", to), "{to}");
+        }
+        for to in ["192.0.2.1", "172.32.0.1", "8.8.8.8", "2001:db8::1", "100.128.0.1"] {
+            assert!(allows(&policy, "source.example.org", to), "{to}");
+        }
+    }
+
+    #[test]
+    fn a_network_is_open_to_those_who_are_in_it() {
+        let inside = policy(&[], &[], &["127.0.0.1", "10.0.0.7"], "198.51.100.1");
+        assert!(allows(&inside, "s", "10.200.0.1"));
+        assert!(!allows(&inside, "s", "192.168.0.1") && !allows(&inside, "s", "127.0.0.1"));
+        for client in ["127.0.0.1", "::1", "::ffff:127.0.0.1", "192.0.2.7"] {
+            let here = policy(&[], &[], &OWN, client);
+            assert!(allows(&here, "s", "127.0.0.1") && allows(&here, "s", "::1"), "{client}");
+            assert!(!allows(&here, "s", "10.0.0.1"), "{client}");
+        }
+        assert!(allows(&policy(&[], &[], &OWN, "10.1.1.1"), "s", "10.0.0.1"));
+    }
+
+    #[test]
+    fn lists_say_otherwise_and_deny_goes_first() {
+        let host = |text: &str| CopySource::Host(HostPattern::parse(text).unwrap());
+        let lists =
+            policy(&[host("*.example.org"), CopySource::Private], &[host("10.0.0.*")], &OWN, "198.51.100.1");
+        assert!(allows(&lists, "a.example.org", "192.0.2.1") && allows(&lists, "x", "192.168.0.1"));
+        assert!(!allows(&lists, "a.example.com", "192.0.2.1"), "another host");
+        assert!(!allows(&lists, "a.example.org", "10.0.0.1"), "denied by address");
+        let denied = policy(&[], &[CopySource::Loopback], &OWN, "127.0.0.1");
+        let why = denied.check("s", address("127.0.0.1")).unwrap_err();
+        assert_eq!(why, "127.0.0.1 is denied as a source (scalla.tpcsource)");
+    }
+}

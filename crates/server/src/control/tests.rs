@@ -1,0 +1,86 @@
+//! A server that loses a thread ends: tested with a process of its own, which is this test program started again.
+
+use crate::daemon::{self, Launch, LogTarget};
+use crate::log::{Levels, Retention};
+use config::{Evaluation, Folder, Load, Overrides, Port, Strictness};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Names the directory of the server in the child's environment.
+const DIRECTORY: &str = "SCALLA_TEST_DIRECTORY";
+
+/// Names what the child is to lose.
+const LOSS: &str = "SCALLA_TEST_LOSS";
+
+fn launch(directory: &Path) -> Launch {
+    Launch {
+        load: Load {
+            file: None,
+            evaluation: Evaluation { program: "xrootd".to_owned(), ..Evaluation::default() },
+            overrides: Overrides {
+                port: Some(Port::Any),
+                admin_path: Some(Folder { path: directory.join("admin"), group: false }),
+                ..Overrides::default()
+            },
+            strictness: Strictness::Strict,
+        },
+        log: LogTarget::File { path: directory.join("log"), exact: true, retention: Retention::All },
+        levels: Levels::raised(0),
+        precise: false,
+        user: None,
+        background: false,
+        pid_file: None,
+        traditional_files: false,
+        announce: true,
+    }
+}
+
+/// The child: a whole server, but for its command line.
+fn serve(directory: &Path, loss: &str) {
+    let launch = launch(directory);
+    let (control, log) = daemon::start(&launch, None).unwrap();
+    let loops = control.running.loops().handles().to_vec();
+    match loss {
+        "loop" => assert!(loops.last().unwrap().run(|| panic!("a fault of ours"))),
+        "task" => {
+            assert!(loops[0].run(|| net::spawn_essential("a task", async { Err("no reason".to_owned()) })))
+        }
+        _ => unreachable!(),
+    }
+    let code = control.run(log);
+    // The harness of tests has statuses of its own.
+    std::process::exit(if code == super::ExitCode::from(super::FAULT) { i32::from(super::FAULT) } else { 1 });
+}
+
+/// Starts a server that loses this, and returns its exit status and its log.
+fn after_the_loss_of(loss: &str) -> (Option<i32>, String) {
+    let directory = std::env::temp_dir().join(format!("scalla-fault-{loss}-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "control::tests::a_server_that_loses_a_thread_ends_with_a_last_line"])
+        .env(DIRECTORY, &directory)
+        .env(LOSS, loss)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .unwrap();
+    let log = std::fs::read_to_string(directory.join("log")).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    (status.code(), log)
+}
+
+#[test]
+fn a_server_that_loses_a_thread_ends_with_a_last_line() {
+    if let (Some(directory), Ok(loss)) = (std::env::var_os(DIRECTORY), std::env::var(LOSS)) {
+        return serve(&PathBuf::from(directory), &loss);
+    }
+    for (loss, line) in [
+        ("loop", "ended: it panicked: a fault of ours; the server ends"),
+        ("task", "a task ended: no reason; the server ends"),
+    ] {
+        let (status, log) = after_the_loss_of(loss);
+        assert_eq!(status, Some(i32::from(super::FAULT)), "{log}");
+        let last = log.lines().last().unwrap();
+        assert!(last.contains(line) && last.contains("restart it"), "{log}");
+    }
+}

@@ -1,0 +1,259 @@
+//! How the session uses the sequencer: operations on open files start in their turn, closes and the end of the session
+//! included.
+
+use crate::machine::{CallKind, Outlets, Session, Stage};
+use crate::sequencer::{Access, SequenceId, Touches};
+use crate::step::{CallId, FileIndex, LinkId, ReadTask, ReadVectorTask, Todo};
+use base::Charge;
+use std::sync::Arc;
+use vfs::{AttributeWork, FileOperation, OpenFile};
+use wire::xroot::header::{FileHandle, StreamId};
+
+/// The work of an operation that waits for its turn.
+pub(crate) struct Waiting {
+    todo: Todo,
+    /// For the request, where no call owns it.
+    _charge: Charge,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { todo: Todo::Nothing, _charge: Charge::NONE }
+    }
+}
+
+impl Session {
+    /// Registers an operation. Returns `todo` if it may start now, and otherwise keeps it until its turn comes. `call` is the
+    /// call whose end is the end of the operation; a read of the driver has none.
+    pub(crate) fn submit(&mut self, call: Option<CallId>, touches: Touches, todo: Todo) -> Todo {
+        let engaged = self.engage();
+        // Where there is a call, it owns the charge.
+        let charge = std::mem::take(&mut engaged.arriving);
+        let (id, start) = engaged.sequencer.begin(touches, Waiting { todo, _charge: charge });
+        match call.and_then(|call| engaged.calls.get_mut(call.0)) {
+            Some(call) => call.sequence = Some(id),
+            None if start.is_none() => engaged.reads_waiting += 1,
+            None => {}
+        }
+        start.map_or(Todo::Nothing, |waiting| self.started(id, waiting.todo))
+    }
+
+    /// The turn of an operation has come: completes what only now is known.
+    fn started(&mut self, id: SequenceId, todo: Todo) -> Todo {
+        let sequence = Some(id);
+        match todo {
+            Todo::Read(task) => Todo::Read(ReadTask { sequence, ..task }),
+            Todo::ReadWithHints(task, hints) => Todo::ReadWithHints(ReadTask { sequence, ..task }, hints),
+            Todo::ReadVector(task) => Todo::ReadVector(ReadVectorTask { sequence, ..task }),
+            Todo::FileCall(call, file, FileOperation::Close { .. }) => {
+                let index = self.engaged().and_then(|engaged| engaged.sequencer.touches(id).first().copied());
+                let ending = self.is_ending();
+                let handle = index.and_then(|(index, _)| self.any_handle(index));
+                let abandons = ending && handle.as_ref().is_some_and(|handle| handle.incomplete);
+                let failed = handle.is_some_and(|handle| handle.errors() > 0);
+                let operation =
+                    if abandons { FileOperation::Abandon } else { FileOperation::Close { failed } };
+                Todo::FileCall(call, file, operation)
+            }
+            todo => todo,
+        }
+    }
+
+    /// An operation has ended: those that waited for it may start.
+    pub(crate) fn ended(&mut self, id: Option<SequenceId>) {
+        let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
+        for (id, Waiting { todo, .. }) in engaged.sequencer.end(id) {
+            if let Some(engaged) = self.engaged_mut() {
+                engaged.reads_waiting -= usize::from(is_read(&todo));
+            }
+            let todo = self.started(id, todo);
+            self.push(todo);
+        }
+    }
+
+    /// An operation on an open file that is answered by a call of this kind.
+    pub(crate) fn start_on_file(
+        &mut self,
+        id: StreamId,
+        kind: CallKind,
+        (index, access): (FileIndex, Access),
+        (file, operation): (Arc<dyn OpenFile>, FileOperation),
+    ) -> Todo {
+        let call = self.call(id, LinkId::CONTROL, kind);
+        self.submit(Some(call), Touches::one(index, access), Todo::FileCall(call, file, operation))
+    }
+
+    pub(crate) fn close(&mut self, id: StreamId, handle: FileHandle, out: &mut dyn Outlets) -> Todo {
+        let Some((index, file)) = self.open_file(handle) else { return self.not_open(id, "close", out) };
+        let file = file.clone();
+        self.let_go(index, id, CallKind::Close(index), file, FileOperation::Close { failed: false })
+    }
+
+    /// Closes or abandons a file: a barrier, after which it takes no operation.
+    fn let_go(
+        &mut self,
+        index: FileIndex,
+        id: StreamId,
+        kind: CallKind,
+        file: Arc<dyn OpenFile>,
+        operation: FileOperation,
+    ) -> Todo {
+        if let Some(handle) = self.any_handle(index) {
+            handle.closing = true;
+        }
+        let todo = self.start_on_file(id, kind, (index, Access::Barrier), (file.clone(), operation));
+        if matches!(todo, Todo::Nothing) {
+            // The operation in front may be a copy from another server, which is cancelled.
+            file.interrupt();
+        }
+        todo
+    }
+
+    /// Abandons a file whose client has gone.
+    pub(crate) fn abandon(&mut self, index: FileIndex) -> Todo {
+        let Some(file) = self.file(index).cloned() else { return Todo::Nothing };
+        let kind = CallKind::Release(index);
+        self.let_go(index, StreamId::default(), kind, file, FileOperation::Abandon)
+    }
+
+    /// The control link is gone, or the session is to go: takes no further request, drops operations that have not started,
+    /// and releases every file as soon as nothing uses it.
+    pub fn end(&mut self) {
+        if self.stage == Stage::Ending {
+            return;
+        }
+        self.stage = Stage::Ending;
+        self.caller.leave();
+        let Some(engaged) = self.engaged_mut() else { return };
+        let open = engaged.files.indices();
+        let dropped = engaged.sequencer.take_waiting(|waiting| is_dropped_at_the_end(&waiting.todo));
+        for (id, _) in &dropped {
+            self.mark_incomplete(Some(*id));
+        }
+        for (id, Waiting { todo, .. }) in dropped {
+            match todo {
+                Todo::FileCall(call, ..) | Todo::Call(call, _) => drop(self.finish_call(call)),
+                _ => {
+                    if let Some(engaged) = self.engaged_mut() {
+                        engaged.reads_waiting -= usize::from(is_read(&todo));
+                    }
+                }
+            }
+            self.ended(Some(id));
+        }
+        for index in open {
+            if self.any_handle(index).is_some_and(|handle| !handle.closing) {
+                let todo = self.abandon(index);
+                self.push(todo);
+            }
+        }
+    }
+
+    /// A change was not made as the client asked for it: if the client has gone, its files are not whole.
+    pub(crate) fn mark_incomplete(&mut self, id: Option<SequenceId>) {
+        let (Some(id), Some(engaged)) = (id, self.engaged_mut()) else { return };
+        let files = &mut engaged.files;
+        for (index, _) in engaged.sequencer.touches(id).iter().filter(|(_, access)| access.is_exclusive()) {
+            if let Some(handle) = files.any(*index) {
+                handle.incomplete = true;
+            }
+        }
+    }
+
+    /// How a read touches a file. Where it may meet the end of a file that this handle can extend, it depends on all that
+    /// is behind its start.
+    fn read_access(&self, index: FileIndex, offset: u64, length: usize) -> Access {
+        let fixed = Access::read(offset, length as u64);
+        let Some(file) = self.file(index).filter(|file| file.is_writable()) else { return fixed };
+        let barrier = self.engaged().is_some_and(|engaged| engaged.sequencer.has_barrier(index));
+        // Behind a barrier nobody knows the size yet.
+        let size = if barrier { None } else { file.size_now() };
+        let end = offset.saturating_add(length as u64);
+        if size.is_some_and(|size| end <= size) { fixed } else { Access::read_to_end(offset) }
+    }
+
+    fn vector_touches(&self, task: &ReadVectorTask) -> Touches {
+        let ranges = task.elements.iter().map(|element| {
+            let end = element.offset.saturating_add(element.length as u64);
+            (element.file, element.offset, end)
+        });
+        // One range for each file, so that its size is asked for once.
+        let mut bounds: Vec<(FileIndex, u64, u64)> = Vec::new();
+        for (file, start, end) in ranges {
+            match bounds.last_mut() {
+                Some(last) if last.0 == file => *last = (file, last.1.min(start), last.2.max(end)),
+                _ => bounds.push((file, start, end)),
+            }
+        }
+        let access = |(file, start, end): (FileIndex, u64, u64)| {
+            (file, self.read_access(file, start, usize::try_from(end - start).unwrap_or(usize::MAX)))
+        };
+        Touches::many(bounds.into_iter().map(access).collect())
+    }
+
+    /// Gives the driver a read now if nothing before it can matter to it. Such a read is not registered: the driver does it
+    /// before it takes another request, or registers it by [`Session::read_began`].
+    pub(crate) fn submit_read(&mut self, task: ReadTask, hints: Vec<(Arc<dyn OpenFile>, u64, u64)>) -> Todo {
+        let free = self.engaged().is_none_or(|engaged| engaged.sequencer.is_free_to_read(task.file));
+        let todo = if hints.is_empty() { Todo::Read(task) } else { Todo::ReadWithHints(task, hints) };
+        if free {
+            return todo;
+        }
+        let access = self.read_access(task.file, task.offset, task.length);
+        self.submit(None, Touches::one(task.file, access), todo)
+    }
+
+    /// The same for a vector read.
+    pub(crate) fn submit_vector_read(&mut self, task: ReadVectorTask) -> Todo {
+        let sequencer = self.engaged().map(|engaged| &engaged.sequencer);
+        let is_free = |file| sequencer.is_none_or(|sequencer| sequencer.is_free_to_read(file));
+        if task.elements.iter().all(|element| is_free(element.file)) {
+            return Todo::ReadVector(task);
+        }
+        let touches = self.vector_touches(&task);
+        self.submit(None, touches, Todo::ReadVector(task))
+    }
+
+    /// Registers a read that was not done on the spot, before another request is taken.
+    pub fn read_began(&mut self, task: &ReadTask) -> SequenceId {
+        task.sequence.unwrap_or_else(|| {
+            let access = self.read_access(task.file, task.offset, task.length);
+            self.engage().sequencer.begin(Touches::one(task.file, access), Waiting::default()).0
+        })
+    }
+
+    /// The same for a vector read.
+    pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> SequenceId {
+        task.sequence.unwrap_or_else(|| {
+            let touches = self.vector_touches(task);
+            self.engage().sequencer.begin(touches, Waiting::default()).0
+        })
+    }
+
+    /// A registered read has ended.
+    pub fn read_ended(&mut self, id: SequenceId) {
+        self.ended(Some(id));
+    }
+}
+
+/// How work on attributes touches a file.
+pub(crate) fn access_of_attributes(work: &AttributeWork) -> Access {
+    match work {
+        AttributeWork::Get(_) | AttributeWork::List { .. } => Access::READ_ALL,
+        AttributeWork::Set { .. } | AttributeWork::Remove(_) => Access::Barrier,
+    }
+}
+
+/// Does the driver answer it, without a call?
+fn is_read(todo: &Todo) -> bool {
+    matches!(todo, Todo::Read(_) | Todo::ReadWithHints(..) | Todo::ReadVector(_))
+}
+
+/// Nobody reads its answer once the client has gone. What must be done all the same: a file is closed, and the driver
+/// has an announcement of each write.
+fn is_dropped_at_the_end(todo: &Todo) -> bool {
+    !matches!(
+        todo,
+        Todo::Proceed(_) | Todo::FileCall(_, _, FileOperation::Close { .. } | FileOperation::Abandon)
+    )
+}

@@ -1,0 +1,28 @@
+//! Log lines about a session: its login and its end.
+
+use super::Core;
+
+impl Core {
+    pub(super) fn log_login(&mut self) {
+        self.logged_in = true;
+        if self.hub.shared.config.log_logins {
+            let identity = &self.session.caller().identity;
+            tracing::info!(
+                application = identity.application(),
+                release = identity.release(),
+                "{identity} login"
+            );
+        }
+    }
+
+    /// Says how long the session was, as `H:MM:SS`.
+    pub(super) fn log_disconnect(&self) {
+        // A connection that joined another session was never one of its own.
+        if self.hub.shared.config.log_disconnects && self.logged_in {
+            let seconds = self.hub.now().since(self.born).as_secs();
+            let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+            let identity = &self.session.caller().identity;
+            tracing::info!("{identity} disc {hours}:{minutes:02}:{seconds:02}");
+        }
+    }
+}
