@@ -160,6 +160,8 @@ pub struct Host {
     pub(crate) sabotage: Option<Sabotage>,
     /// Whether it lists its files at each login.
     pub inventory: bool,
+    /// A manager has no record of an earlier run.
+    pub first_start: bool,
     /// From when and until when nothing on it moves.
     still: (Duration, Duration),
     /// How long its clock has stood still.
@@ -191,6 +193,7 @@ impl Host {
             manner: Manner::Honest,
             sabotage: None,
             inventory: false,
+            first_start: false,
             still: (Duration::ZERO, Duration::ZERO),
             slept: Duration::ZERO,
             suspended: false,
@@ -366,6 +369,7 @@ impl Host {
         let parent = |acceptor| {
             let mut settings = ParentSettings::new(acceptor, self.id(), Self::address(self.index));
             settings.replicas = self.managers.len() > 1;
+            settings.first_start = self.first_start && acceptor == Acceptor::Manager;
             settings.door =
                 (acceptor == Acceptor::Manager).then(|| Address::new(&Self::name(self.index), DATA_PORT));
             settings

@@ -196,6 +196,70 @@ impl fmt::Display for Restart {
     }
 }
 
+/// What came of files that lie on servers that come late, when everything starts at once.
+#[derive(Debug)]
+pub struct FirstStart {
+    /// Of all files on servers that were there: how long the slowest open took.
+    pub present: Duration,
+    /// How each open of a file on a late server ended.
+    pub late: Vec<End>,
+    /// After how long a missing file was said to be missing.
+    pub missing: Duration,
+}
+
+/// Starts a manager and most of its servers, the others `late` after them, and asks for files at the beginning. `first`: the
+/// manager has no record of an earlier run.
+///
+/// # Errors
+/// What did not come out as it should.
+pub fn first_start(servers: usize, late: Duration, first: bool, seed: u64) -> Result<FirstStart, String> {
+    let mut world = formed(&still(Formation::new(servers, 0)), seed)?;
+    let all: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    let (slow, quick) = all.split_at(all.len() / 8);
+    for number in 0..FILES {
+        for (hosts, text) in [(slow, "late"), (quick, "file")] {
+            let host = hosts.get(number % hosts.len().max(1)).ok_or("too few servers")?;
+            world.change(*host, &name(text, number), true, false);
+        }
+    }
+    world.crash(0, false);
+    slow.iter().for_each(|host| world.crash(*host, false));
+    if let Some(manager) = world.hosts.first_mut() {
+        manager.first_start = first;
+    }
+    let up = world.now + Duration::from_secs(1);
+    world.run(up, |_| false);
+    world.start(0);
+    let began = world.now;
+    let ask = |world: &mut World, text: &str, number| {
+        world.begin(Wish::Read, &name(text, number), &[0], began, PATIENCE) as usize
+    };
+    let present: Vec<usize> = (0..FILES).map(|number| ask(&mut world, "file", number)).collect();
+    let absent: Vec<usize> = (0..FILES).map(|number| ask(&mut world, "late", number)).collect();
+    let missing = ask(&mut world, "nowhere", 0);
+    world.run(began + late, |_| false);
+    slow.iter().for_each(|host| world.start(*host));
+    world.run(began + PATIENCE, |world| world.unfinished().next().is_none());
+    let ended = |number: usize| {
+        let end = world.operations.get(number).and_then(|operation| operation.end.clone());
+        end.ok_or_else(|| format!("operation {number} has no end"))
+    };
+    let mut longest = Duration::ZERO;
+    for number in present {
+        let (at, end) = ended(number)?;
+        if end != End::Done {
+            return Err(format!("a file that is there: {end:?}"));
+        }
+        longest = longest.max(at - began);
+    }
+    let late = absent.into_iter().map(|number| Ok(ended(number)?.1)).collect::<Result<_, String>>()?;
+    let (at, end) = ended(missing)?;
+    if end != End::Missing {
+        return Err(format!("a file that is nowhere: {end:?}"));
+    }
+    Ok(FirstStart { present: longest, late, missing: at - began })
+}
+
 /// Lets a tree form, ends its manager, begins it again after `down`, and asks it for files at that moment. Files are on our
 /// own servers.
 ///

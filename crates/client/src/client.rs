@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use crate::blocks::Blocks;
 use crate::channel::{Channel, Until};
+use crate::connect::AddressFilter;
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
 use crate::filesystem::FileSystem;
@@ -51,12 +52,22 @@ impl Client {
     /// A client with these settings.
     #[must_use]
     pub fn with(settings: Settings, program: &str) -> Self {
+        Self::build(settings, program, None)
+    }
+
+    /// A client with these settings that connects only to addresses which `filter` allows, also when it is redirected.
+    #[must_use]
+    pub fn filtered(settings: Settings, program: &str, filter: AddressFilter) -> Self {
+        Self::build(settings, program, Some(filter))
+    }
+
+    fn build(settings: Settings, program: &str, filter: Option<AddressFilter>) -> Self {
         let program = if settings.app_name.is_empty() { program } else { &settings.app_name };
         let mut login = Login::of_process(program);
         login.redirects = true;
         login.info.clone_from(&settings.mon_info);
         let blocks = Blocks::default();
-        let pool = Pool::new(login, blocks.clone());
+        let pool = Pool::new(login, filter, blocks.clone());
         Self(Arc::new(Inner { settings, pool, blocks, summing: Summing::default() }))
     }
 

@@ -5,7 +5,8 @@
 //! nothing costs the rest of the window, and the next address is tried.
 
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::SplitMix64;
@@ -40,6 +41,44 @@ pub(crate) struct LoggedIn {
     pub(crate) machine: Connection,
 }
 
+/// Decides which addresses of a host a client may connect to. It is asked with the addresses that are connected to, after
+/// each look-up and each redirect, so a name cannot lead elsewhere in between.
+#[derive(Clone)]
+pub struct AddressFilter(Arc<Decide>);
+
+/// `Err` says why an address of a host is refused.
+type Decide = dyn Fn(&str, IpAddr) -> Result<(), String> + Send + Sync;
+
+impl AddressFilter {
+    /// A filter that refuses the addresses for which `decide` returns a reason.
+    pub fn new(decide: impl Fn(&str, IpAddr) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(decide))
+    }
+
+    /// Leaves the addresses that may be connected to; an error if there is none.
+    fn apply(&self, host: &str, found: &mut Vec<SocketAddr>) -> Result<(), Cause> {
+        let mut reasons = Vec::new();
+        found.retain(|address| match (self.0)(host, address.ip().to_canonical()) {
+            Ok(()) => true,
+            Err(reason) => {
+                reasons.push(reason);
+                false
+            }
+        });
+        if found.is_empty() && !reasons.is_empty() {
+            reasons.dedup();
+            return Err(Cause::NotAllowed(reasons.join(", ")));
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for AddressFilter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AddressFilter")
+    }
+}
+
 /// Connects to one of the addresses of `host` and logs in, before `until`.
 ///
 /// # Errors
@@ -49,9 +88,14 @@ pub(crate) async fn connect(
     port: u16,
     login: &Login,
     settings: &Settings,
+    filter: Option<&AddressFilter>,
     until: Instant,
 ) -> Result<LoggedIn, Cause> {
-    connect_any(resolve(host, port, settings, until).await?, login, settings, until).await
+    let mut found = resolve(host, port, settings, until).await?;
+    if let Some(filter) = filter {
+        filter.apply(host, &mut found)?;
+    }
+    connect_any(found, login, settings, until).await
 }
 
 /// Connects to one of these addresses and logs in.

@@ -44,6 +44,9 @@ pub enum Cause {
     /// The name of the host has no address.
     #[error("the host has no address ({0})")]
     Unresolved(String),
+    /// The filter of this client refuses every address of the host.
+    #[error("no address that is allowed: {0}")]
+    NotAllowed(String),
     /// No address of the host took the connection.
     #[error("no connection ({0})")]
     Unreachable(String),

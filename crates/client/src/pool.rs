@@ -17,7 +17,7 @@ use wire::xroot::request::{Endsess, Request};
 
 use crate::blocks::Blocks;
 use crate::channel::{Answer, Channel, Patience, Sink, Until};
-use crate::connect::{LoggedIn, bind, connect};
+use crate::connect::{AddressFilter, LoggedIn, bind, connect};
 use crate::connection::Connection;
 use crate::encoded::Encoded;
 use crate::failure::Cause;
@@ -93,12 +93,13 @@ struct Failure {
 pub(crate) struct Pool {
     slots: Mutex<HashMap<Key, Arc<Slot>>>,
     login: Login,
+    filter: Option<AddressFilter>,
     blocks: Blocks,
 }
 
 impl Pool {
-    pub(crate) fn new(login: Login, blocks: Blocks) -> Self {
-        Self { slots: Mutex::default(), login, blocks }
+    pub(crate) fn new(login: Login, filter: Option<AddressFilter>, blocks: Blocks) -> Self {
+        Self { slots: Mutex::default(), login, filter, blocks }
     }
 
     fn slot(&self, key: Key) -> Arc<Slot> {
@@ -153,8 +154,8 @@ impl Pool {
         let mut round = 1;
         loop {
             let begun = Instant::now();
-            let error = match connect(&url.host, url.port, &login, settings, until.min(begun + window)).await
-            {
+            let (filter, end) = (self.filter.as_ref(), until.min(begun + window));
+            let error = match connect(&url.host, url.port, &login, settings, filter, end).await {
                 Ok(made) => return Ok(self.start(url, slot, settings, made, until).await),
                 Err(error) => error,
             };
@@ -164,7 +165,7 @@ impl Pool {
             } else {
                 pause
             };
-            let fatal = matches!(error, Cause::Connection(_) | Cause::Unresolved(_));
+            let fatal = matches!(error, Cause::Connection(_) | Cause::Unresolved(_) | Cause::NotAllowed(_));
             if fatal || round >= rounds.max(1) || Instant::now() + wait >= until {
                 return Err(error);
             }

@@ -180,8 +180,8 @@ impl Route {
                     self.refused(client, ask.name, &channel, ask.repeatable, (code, text))?
                 }
                 Ok(Answer::Redirect { port, host }) => {
-                    let cause = self.redirected(client, ask.name, &channel, port, &host);
-                    cause.map_err(|cause| self.error(ask.name, cause))?;
+                    let result = self.redirected(client, ask.name, &channel, port, &host);
+                    result.map_err(|cause| self.redirect_error(ask.name, cause))?;
                 }
                 Ok(Answer::Wait { pause, text }) => self.wait(ask.name, pause, text).await?,
                 Err(failed) => self.failed(ask.name, ask.repeatable, failed)?,
@@ -199,6 +199,10 @@ impl Route {
         let final_word = matches!(cause, Cause::Unsupported(_));
         if final_word || Instant::now() >= self.end {
             return Err(self.error(name, cause));
+        }
+        if matches!(cause, Cause::NotAllowed(_)) {
+            // The balancer may not know of another server; then this is the reason, not its redirects.
+            self.said = Some((cause.clone(), self.at.authority()));
         }
         self.lost += 1;
         let enough = self.lost > LOST_MAX + u32::try_from(self.spare.len()).unwrap_or(0);
@@ -233,6 +237,14 @@ impl Route {
                 Error::new(name, &self.origin, cause).at(server, &self.hops).uncertain(self.uncertain)
             }
             None => self.error(name, cause),
+        }
+    }
+
+    /// Returns the error for redirects that lead nowhere: the reason is that this client may not go where they lead, if so.
+    fn redirect_error(&mut self, name: &'static str, cause: Cause) -> Error {
+        match self.said {
+            Some((Cause::NotAllowed(_), _)) => self.best_error(name, cause),
+            _ => self.error(name, cause),
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use client::{Cause, OpenWith, Url};
+use client::{AddressFilter, Cause, Client, OpenWith, Settings, Url};
 use support::{Act, Fake, MANAGER, PLAIN, SERVER, client, close, ok, opened, send, silence, stat_text};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
@@ -128,6 +128,24 @@ async fn servers_that_send_in_a_circle_are_named() {
     assert_eq!(error.cause(), &Cause::RedirectLoop);
     assert!(error.failure().hops.len() >= 2);
     assert!(error.failure().hops.contains(&two.address.to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_redirect_that_the_filter_refuses_ends_with_its_reason() {
+    let forbidden = TcpListener::bind("127.0.0.2:0").await.unwrap();
+    let port = forbidden.local_addr().unwrap().port();
+    // Asked again, this manager redirects to the same server.
+    let server = Fake::start(MANAGER, move |asked| redirect_to(asked, "127.0.0.2", port)).await;
+    let filter = AddressFilter::new(|_, address| match address.to_string().as_str() {
+        "127.0.0.2" => Err("127.0.0.2 is forbidden".to_owned()),
+        _ => Ok(()),
+    });
+    let client = Client::filtered(Settings::default(), "test", filter);
+    let error = client.file_system(&server.url("/")).stat("/a").await.unwrap_err();
+    assert_eq!(error.cause(), &Cause::NotAllowed("127.0.0.2 is forbidden".to_owned()));
+    assert_eq!(error.cause().to_string(), "no address that is allowed: 127.0.0.2 is forbidden");
+    let accepted = tokio::time::timeout(Duration::ZERO, forbidden.accept()).await;
+    assert!(accepted.is_err(), "a connection was made");
 }
 
 #[tokio::test]

@@ -58,6 +58,10 @@ pub const SETTLE: Duration = Duration::from_secs(2);
 /// back what others want to know.
 pub const SETTLE_MAX: Duration = Duration::from_secs(10);
 
+/// How long "no server has the file" is not said after the first start of a cluster: an `xrootd` whose `cmsd` was not yet there when it
+/// began looks for it again after 10 s, and joins only then.
+pub const FIRST_START: Duration = Duration::from_secs(15);
+
 /// More arrivals than this at a manager mean that a tree is needed: free places at the root are for supervisors.
 pub const FLAT_MAX: usize = crate::CELL_SLOTS;
 

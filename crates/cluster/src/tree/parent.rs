@@ -58,6 +58,8 @@ pub struct ParentSettings {
     pub minimum: Minimum,
     /// How many nodes the cluster will have, where that is known; 0 where not.
     pub expected: usize,
+    /// No earlier run of this cluster is on record, and how many nodes it has is not configured.
+    pub first_start: bool,
 }
 
 impl ParentSettings {
@@ -80,6 +82,7 @@ impl ParentSettings {
             hold: Duration::from_millis(178),
             minimum: if one { Minimum::Count(1) } else { Minimum::Percent(MINIMUM_PERCENT) },
             expected: 0,
+            first_start: false,
         }
     }
 }

@@ -220,6 +220,27 @@ fn who_was_lost_before_it_said_a_word_is_not_waited_for() {
 }
 
 #[test]
+fn at_the_first_start_a_cluster_is_settled_only_when_slow_servers_had_their_time() {
+    for (first_start, until) in [(false, limits::SETTLE), (true, limits::FIRST_START)] {
+        let mut bench = Bench::parent(Acceptor::Manager, |settings| settings.first_start = first_start);
+        let settled =
+            |bench: &Bench| bench.node.members().is_some_and(|members| members.is_settled(bench.now));
+        let (link, _) = bench.server("s0", true);
+        assert!(bench.node.serves(), "what it has is found at once");
+        bench.pass_alive(until - secs(1), &[link]);
+        assert!(!settled(&bench), "{until:?}");
+        bench.pass_alive(secs(1), &[link]);
+        assert!(settled(&bench), "{until:?}");
+        // Later it is as with any other start.
+        bench.event(Event::Closed { link });
+        bench.pass_alive(secs(600), &[]);
+        let (link, _) = bench.server("s0", true);
+        bench.pass_alive(limits::SETTLE, &[link]);
+        assert!(settled(&bench));
+    }
+}
+
+#[test]
 fn a_node_with_other_paths_is_asked_again() {
     let mut bench = manager();
     let (link, _) = bench.server("s", true);

@@ -26,7 +26,7 @@ use super::address::Address;
 use super::blacklist::Blacklist;
 use super::cell::Cell;
 use super::directory::{Directory, Places};
-use super::limits::{DROP_UNHEARD, ORPHANED, SETTLE, SETTLE_MAX, STABLE};
+use super::limits::{DROP_UNHEARD, FIRST_START, ORPHANED, SETTLE, SETTLE_MAX, STABLE};
 use super::link::LinkId;
 use super::member::Member;
 use super::message::Message;
@@ -98,6 +98,7 @@ pub struct Members {
     /// Ids of nodes that the administrator has taken out of use here.
     drained: BTreeSet<String>,
     serves: bool,
+    began: Duration,
     /// When a supervisor came last: for a while after it, places at the root are kept for more of them.
     last_parent: Duration,
     /// When anybody came last.
@@ -149,6 +150,7 @@ impl Members {
             suspended_by_order: false,
             drained: BTreeSet::new(),
             serves: false,
+            began: now,
             last_parent: now,
             last_arrival: now,
             unsettled: None,
@@ -240,7 +242,9 @@ impl Members {
     /// whoever comes later is asked when it is there.
     fn settles_at(&self) -> Option<Duration> {
         let since = self.unsettled?;
-        Some((self.last_arrival + SETTLE).clamp(since, since + SETTLE_MAX))
+        let settles = (self.last_arrival + SETTLE).clamp(since, since + SETTLE_MAX);
+        let first_start = if self.settings.first_start { FIRST_START } else { Duration::ZERO };
+        Some(settles.max(self.began + first_start))
     }
 
     /// Nodes of which this one knows: children, those who wait, and the children of reported cells.
