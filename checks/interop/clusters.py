@@ -98,10 +98,10 @@ class Node:
         self.kind = maker
         self.processes = []
         self.address = place.address if place else "localhost"
-        # Parents are named in everybody's configuration, so their ports are chosen beforehand; servers take any.
+        # Parents are named in everybody's configuration, and every node that is restarted has to find its port free: so the ports are
+        # chosen beforehand. In a network of its own a parent has those that the world knows, and a server takes any.
         inner = role != "server"
-        # In a network of its own a parent has the ports that the world knows.
-        self.port = (1094 if place else peers.free_port()) if inner else None
+        self.port = peers.free_port() if not place else 1094 if inner else None
         self.cms_port = (1213 if place else peers.free_port()) if inner else None
         self.tree = None
         if not inner:

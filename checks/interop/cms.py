@@ -30,7 +30,7 @@ def frame(code, data=b"", stream=0, modifier=0):
 
 def text(value):
     """A packed string: its length with the NUL, or nothing at all for None."""
-    return struct.pack(">H", 0) if value is None else struct.pack(">H", len(value) + 1) + value.encode() + b"\0"
+    return struct.pack(">H", 0) if value is None else struct.pack(">H", len(value.encode()) + 1) + value.encode() + b"\0"
 
 
 def u16(value):

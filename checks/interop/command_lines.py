@@ -60,7 +60,7 @@ SEQUENCES = {
     "mv": ["mv @/ten @/eleven", "stat @/ten", "stat @/eleven", "mv @/nope @/x", "mv @/eleven @/nothing", "stat @/nothing", "mv @/nothing @/new/deep/file",
            "stat @/new/deep", "stat @/new/deep/file", "mv @/dir @/moved", "ls @/moved/sub/empty", "mv @/moved @/new", "mv @/new/deep/file @/moved", "mv @/moved @/../x",
            "mv @/../x @/moved", "mv @/new/deep/file @/new/deep/file"],
-    "chmod": ["chmod @/ten rwxr-x--x", "stat @/ten", "chmod @/ten r--r--r--", "stat @/ten", "chmod @/dir r-xr-xr-x", "stat @/dir", "chmod @/nope rwxrwxrwx", "chmod @/ten nonsense",
+    "chmod": ["chmod @/ten rwxr-x--x", "stat @/ten", "chmod @/ten rw-r--r--", "stat @/ten", "chmod @/dir rwxr-xr-x", "stat @/dir", "chmod @/nope rwxrwxrwx", "chmod @/ten nonsense",
               "chmod @/../x rwxrwxrwx", "chmod @/dir rwxrwxrwx", "stat @/dir"],
     "truncate": ["truncate @/ten 100", "stat @/ten", "truncate @/ten 20000", "stat @/ten", "truncate @/ten 0", "stat @/ten", "truncate @/nope 5", "truncate @/dir 5",
                  "truncate @/ten -1", "truncate @/../x 5"],

@@ -4,8 +4,10 @@ process groups, with everything they write below one temporary folder."""
 import atexit
 import collections
 import ctypes
+import fcntl
 import os
 import pwd
+import random
 import re
 import shutil
 import signal
@@ -87,18 +89,47 @@ def _die_with_parent():
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-# Sockets at the ports chosen last. Such a port is given to nobody who asks the kernel for any, neither before its program takes
-# it nor while that is down; a program that listens can have it, for none of these sockets does.
-_reserved = collections.deque(maxlen=64)
+# Ports for programs, outside of those that the kernel gives to whoever asks for any, so that none is lost while its program is
+# down. A locked file for each keeps it for this process; locks end with it. Of a process that needs very many the oldest go.
+_PORT_LOCKS = Path("/var/tmp/scalla-ports")
+_PORTS_KEPT = 400
+_kept_ports = collections.deque()
+
+
+def _ports_of_programs():
+    """Ports that the kernel gives to nobody by itself, of the larger side of its range."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    return max(range(10_000, low), range(high + 1, 65_536), key=len)
+
+
+def _lock_port(port):
+    """The locked file of a port that nobody else has; None if somebody has it."""
+    if not _PORT_LOCKS.is_dir():
+        _PORT_LOCKS.mkdir(exist_ok=True)
+        _PORT_LOCKS.chmod(0o1777)
+    lock = os.open(_PORT_LOCKS / str(port), os.O_RDONLY | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("::", port))
+            probe.listen(1)
+        return lock
+    except OSError:
+        os.close(lock)
+        return None
 
 
 def free_port():
-    """A port that is free, and stays so for a program that cannot say which one the kernel gave it."""
-    kept = socket.socket(socket.AF_INET6)
-    kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind(("::", 0))
-    _reserved.append(kept)
-    return kept.getsockname()[1]
+    """A port that is free, and stays so for a program that cannot say which one the kernel gave it, or that is restarted."""
+    for port in random.sample(_ports_of_programs(), 1000):
+        lock = _lock_port(port)
+        if lock is not None:
+            _kept_ports.append(lock)
+            if len(_kept_ports) > _PORTS_KEPT:
+                os.close(_kept_ports.popleft())
+            return port
+    raise RuntimeError("of 1000 ports none is free")
 
 
 def environment(**more):
@@ -252,7 +283,9 @@ class Ours(Server):
     def command(self):
         configuration = self.work / "scalla.cfg"
         configuration.write_text(self.configuration())
-        return [program(), "serve", self.tree, "--port", str(self.port or 0), "--config", configuration, *self.arguments]
+        if self.port is None:
+            self.port = free_port()
+        return [program(), "serve", self.tree, "--port", str(self.port), "--config", configuration, *self.arguments]
 
     def find_port(self):
         found = re.search(r"listening on \S*:(\d+)", self.output())

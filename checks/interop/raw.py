@@ -28,6 +28,10 @@ class Failed(Exception):
         self.text = text
 
 
+class Redirected(AssertionError):
+    """The server answered with kXR_redirect, where the test expects an answer."""
+
+
 class Closed(Exception):
     """The other side closed the connection."""
 
@@ -158,6 +162,8 @@ class Connection(Bytes):
             body += frame.body
             if frame.status == OK:
                 return body
+            if frame.status == REDIRECT:
+                raise Redirected(f"redirected to {frame.body[4:]!r}")
             assert frame.status == OKSOFAR, f"unexpected status {frame.status}: {frame.body!r}"
 
     def ask(self, code, body=b"", payload=b"", length=None):

@@ -98,6 +98,18 @@ def _bare_open(connection, path):
     return connection.frame()
 
 
+def test_truncating_by_path_leaves_it_pending(area):
+    """The reference lets anybody who may write truncate an unfinished file by its path."""
+    path = area / "file"
+    connection, handle = begin(area.server, path)
+    with connection, Connection(area.server, user="other") as other:
+        other.ask(raw.TRUNCATE, struct.pack(">4sq4x", b"", 2), path.encode())
+        assert flags(other, path) & PENDING
+        connection.close(handle)
+        assert not flags(other, path) & PENDING
+    assert area.get("file") == b"he"
+
+
 def test_removed_when_the_hold_has_passed(launch):
     server = launch(settings=SHORT)
     connection, _ = begin(server, "/file")

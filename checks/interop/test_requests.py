@@ -206,6 +206,24 @@ def test_open_locks(server, area):
         two.open(area / "new")
 
 
+@pytest.mark.parametrize("first", [raw.O_NEW, raw.O_NEW | raw.O_READ | raw.O_UPDT, raw.O_DELETE, raw.O_DELETE | raw.O_READ | raw.O_WRTO])
+def test_open_that_creates_without_update_counts_as_a_reader(server, area, first):
+    """It may write, others may read meanwhile, and who opens for update is refused."""
+    with Connection(server) as one, Connection(server) as two:
+        handle = one.open(area / "file", first)
+        reader = two.open(area / "file")
+        other = two.open(area / "file", raw.O_DELETE)
+        assert "Output file" in refused(3003, two.open, area / "file", raw.O_UPDT)
+        one.write(handle, 0, b"one")
+        assert two.read(reader, 0, 10) == b"one"
+        for connection, opened in ((one, handle), (two, reader), (two, other)):
+            connection.close(opened)
+        handle = one.open(area / "file", raw.O_UPDT)
+        assert "Input file" in refused(3003, two.open, area / "file", raw.O_DELETE)
+        one.close(handle)
+        two.open(area / "file", raw.O_DELETE | raw.O_UPDT)
+
+
 def test_open_locks_end_with_their_connection(server, area):
     path = area / "file"
     with Connection(server) as owner:
@@ -332,6 +350,25 @@ def test_pgread(connection, area):
     for length in (0, -1):
         assert connection.error(raw.PGREAD, struct.pack(">4sqi", handle, 0, length)) == 3000
     assert connection.error(raw.PGREAD, struct.pack(">4sqi", b"\x55" * 4, 0, 10)) == 3004
+
+
+def test_order_of_checks(connection, area):
+    """Which of two faults of a request decides the answer."""
+    handle, unknown = connection.open(area.put("file", b"x"), raw.O_UPDT), b"\x55" * 4
+    for offset, length in ((0, 0), (0, -1), (-1, 0)):
+        assert refused(3000, connection.ask, raw.PGREAD, struct.pack(">4sqi", unknown, offset, length)) == "Read length is invalid"
+    assert connection.error(raw.PGREAD, struct.pack(">4sqi", unknown, -1, 1)) == 3004
+    assert "invalid argument" in refused(3000, connection.ask, raw.PGREAD, struct.pack(">4sqi", handle, -1, 1))
+    assert connection.read(handle, -1, 0) == b""
+    refused(3000, connection.read, handle, -1, 1)
+    refused(3004, connection.read, unknown, -1, 0)
+    assert connection.write(handle, -1, b"") == b""
+    assert area.get("file") == b"x"
+    # Empty elements are passed over, whatever their handle.
+    assert writev(connection, [(unknown, 0, -1), (handle, 1, 0)], b"y") == b""
+    assert area.get("file") == b"y"
+    assert "Write vector is invalid" in refused(3000, connection.ask, raw.WRITEV)
+    assert connection.closed()
 
 
 def test_pgread_of_many_pages(connection, area):

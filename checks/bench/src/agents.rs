@@ -42,7 +42,7 @@ pub(crate) fn serve(kind: Kind, count: usize, manager: u16) -> anyhow::Result<()
         let settings = settings(kind, number, manager);
         // Nobody connects to the data ports, but they are who a node is.
         let port = u16::try_from(10_000 + number % 50_000).unwrap_or(u16::MAX);
-        Cluster::start(settings, Arc::new(SystemClock::new()), port, None)
+        Cluster::start(settings, Arc::new(SystemClock::new()), port, None, &base::Supervisor::default())
     };
     let nodes: Vec<Cluster> = (0..count).map(start).collect::<Result<_, _>>()?;
     if kind == Kind::Manager {

@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use base::ErrorKind;
 use session::{
-    BadPage, CallId, Destination, LinkId, Outlets, Peer, Receive, Received, Session, Settings, Step, Todo,
+    BadPage, CallId, Destination, LinkId, Outlets, Peer, ReadElement, Receive, Received, SequenceId, Session,
+    Settings, Step, Todo,
 };
 use vfs::{
-    Answer, AttributeResult, AttributeWork, CheckpointWork, Entry, FileKind, FileOperation, Listing,
-    OpenFile, Opened, Operation, Redirect, SpaceFigures, Stat, Value,
+    Answer, AttributeResult, AttributeWork, BriefStat, CheckpointWork, Entry, FileKind, FileOperation,
+    Listing, OpenFile, Opened, Operation, Redirect, SpaceFigures, Stat, Value,
 };
 use wire::xroot::frames::{FrameBytes, response_bytes};
 use wire::xroot::header::SessionId;
 use wire::xroot::limits::HANDSHAKE_REPLY_BYTES;
 
 use super::account::Account;
-use super::files::CountingFile;
+use super::files::{Access, CountingFile, Use};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Pages of one listing.
@@ -67,7 +68,7 @@ pub(super) struct Driver {
     input: Vec<u8>,
     asked: Vec<Asked>,
     expected: Vec<Expected>,
-    reads: Vec<(session::FileIndex, Arc<dyn OpenFile>)>,
+    reads: Vec<(SequenceId, Vec<Use>)>,
     bound: BTreeSet<u8>,
     files: Vec<Arc<CountingFile>>,
     account: Account,
@@ -103,7 +104,8 @@ impl Driver {
         if self.closed {
             return;
         }
-        for expected in self.expected.iter_mut().filter(|expected| expected.receive.link != LinkId::CONTROL) {
+        let bound = |expected: &&mut Expected| expected.receive.link != LinkId::CONTROL;
+        for expected in self.expected.iter_mut().filter(bound).filter(|expected| !expected.receive.held) {
             expected.missing = expected.missing.saturating_sub(bytes.len());
         }
         self.input.extend_from_slice(bytes);
@@ -115,6 +117,9 @@ impl Driver {
         while !self.closed && self.session.has_room() {
             let data = self.expected.iter_mut().find(|e| e.receive.link == LinkId::CONTROL && e.missing > 0);
             if let Some(expected) = data {
+                if expected.receive.held {
+                    return;
+                }
                 let bytes = expected.missing.min(self.input.len());
                 self.input.drain(..bytes);
                 expected.missing -= bytes;
@@ -125,7 +130,7 @@ impl Driver {
             if self.session.is_ending() || self.input.is_empty() {
                 return;
             }
-            match self.session.take(&self.input, &mut self.out) {
+            match self.session.take(&self.input, base::Charge::NONE, &mut self.out) {
                 Step::More { bytes } => {
                     assert!(bytes > self.input.len(), "asks for {bytes} bytes and has {}", self.input.len());
                     return;
@@ -158,24 +163,23 @@ impl Driver {
             Todo::Close => self.closed = true,
             Todo::Call(call, operation) => self.ask(call, About::Operation(operation)),
             Todo::FileCall(call, file, operation) => {
-                match operation {
-                    FileOperation::Close { .. } | FileOperation::Abandon => {
-                        CountingFile::of(&file).close_begins()
-                    }
-                    _ => CountingFile::of(&file).use_begins(),
-                }
+                begin_uses(&uses_of(&file, &operation));
                 self.ask(call, About::File(file, operation));
             }
             Todo::Read(task) | Todo::ReadWithHints(task, _) => {
                 assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
                 self.account.reply(task.streamid);
-                self.read(task.file);
+                let element = ReadElement { file: task.file, offset: task.offset, length: task.length };
+                let uses = self.uses_of_reads(&[element]);
+                self.read(task.sequence, uses, |session| session.read_began(&task));
             }
             Todo::ReadVector(task) => {
                 self.account.reply(task.streamid);
-                task.elements.iter().for_each(|element| self.read(element.file));
+                let uses = self.uses_of_reads(&task.elements);
+                self.read(task.sequence, uses, |session| session.vector_read_began(&task));
             }
             Todo::Receive(receive) => self.expect(receive),
+            Todo::Proceed(call) => self.proceed(call),
             Todo::Bind { .. } => self.end(),
             Todo::EndSession { call, .. } | Todo::Statistics { call, .. } => self.ask(call, About::Other),
         }
@@ -188,25 +192,51 @@ impl Driver {
         self.asked.push(Asked { call, about, told_later: false });
     }
 
+    /// The files that are read, and where.
+    fn uses_of_reads(&self, elements: &[ReadElement]) -> Vec<Use> {
+        let uses = elements.iter().map(|element| {
+            let Some(file) = self.session.file(element.file) else {
+                panic!("a read of a file that is not open")
+            };
+            Use::new(file, Access::Read(element.offset, element.length as u64))
+        });
+        uses.collect()
+    }
+
     /// Every second read cannot be done on the spot.
-    fn read(&mut self, index: session::FileIndex) {
-        let Some(file) = self.session.file(index) else { panic!("a read of a file that is not open") };
-        let file = file.clone();
-        CountingFile::of(&file).use_begins();
+    fn read(
+        &mut self,
+        sequence: Option<SequenceId>,
+        uses: Vec<Use>,
+        began: impl FnOnce(&mut Session) -> SequenceId,
+    ) {
+        begin_uses(&uses);
         self.started_reads += 1;
         if self.started_reads.is_multiple_of(2) {
-            CountingFile::of(&file).use_ends();
+            end_uses(&uses);
+            sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
         } else {
-            self.session.read_began(index);
-            self.reads.push((index, file));
+            self.reads.push((began(&mut self.session), uses));
         }
     }
 
     fn expect(&mut self, receive: Receive) {
         assert!(self.session.is_bound(receive.link), "data announced for a connection that is not bound");
-        destinations(&receive.into).for_each(|file| CountingFile::of(file).use_begins());
+        if !receive.held {
+            begin_uses(&uses_of_data(&receive));
+        }
         let missing = receive.length;
         self.expected.push(Expected { receive, missing });
+    }
+
+    /// The turn of a write has come. Its connection may be gone by then.
+    fn proceed(&mut self, call: CallId) {
+        if let Some(expected) = self.expected.iter_mut().find(|expected| expected.receive.call == call) {
+            assert!(expected.receive.held, "a write proceeds that was not held");
+            expected.receive.held = false;
+            begin_uses(&uses_of_data(&expected.receive));
+            self.take();
+        }
     }
 
     /// Answers the operation `which` in the way `how`.
@@ -215,7 +245,6 @@ impl Driver {
             return;
         }
         let asked = self.asked.swap_remove(usize::from(which) % self.asked.len());
-        let closes = matches!(asked.about, About::File(_, FileOperation::Close { .. }));
         let releases = matches!(asked.about, About::File(_, FileOperation::Abandon));
         let answer = match how % 8 {
             1 => Answer::error(ErrorKind::NotFound, "no such file"),
@@ -226,11 +255,11 @@ impl Driver {
             4 => Answer::DONE,
             _ => Answer::Value(self.value(&asked.about, how)),
         };
-        if let About::File(file, _) = &asked.about {
-            let again = matches!(answer, Answer::Wait { .. } | Answer::Redirect(_));
-            match closes || releases {
-                true => CountingFile::of(file).close_ends(again),
-                false => CountingFile::of(file).use_ends(),
+        if let About::File(file, operation) = &asked.about {
+            end_uses(&uses_of(file, operation));
+            if matches!(operation, FileOperation::Close { .. } | FileOperation::Abandon) {
+                let again = matches!(answer, Answer::Wait { .. } | Answer::Redirect(_));
+                CountingFile::of(file).close_ends(again);
             }
         }
         let todo = self.session.answered(asked.call, answer, &mut self.out);
@@ -250,7 +279,8 @@ impl Driver {
             About::Operation(Operation::Stat(_)) | About::File(_, FileOperation::Stat) => Value::Stat(stat()),
             About::Operation(Operation::StatSpace(_)) => Value::Space(SpaceFigures::default()),
             About::Operation(Operation::StatMany(targets)) => {
-                Value::Stats(targets.iter().map(|_| stat()).collect())
+                let stat = BriefStat::new(FileKind::File, false);
+                Value::BriefStats(targets.cursor().filter_map(Result::ok).map(|_| stat).collect())
             }
             About::Operation(Operation::List(..) | Operation::ListMore(_)) => self.listing(how),
             About::Operation(Operation::Attributes(_, work))
@@ -288,7 +318,7 @@ impl Driver {
             .expected
             .iter()
             .enumerate()
-            .filter(|(_, e)| e.missing == 0)
+            .filter(|(_, e)| e.missing == 0 && !e.receive.held)
             .map(|(index, _)| index)
             .collect();
         if let Some(&index) = complete.get(usize::from(which) % complete.len().max(1)) {
@@ -298,7 +328,9 @@ impl Driver {
 
     fn settle(&mut self, index: usize, how: u8) {
         let Expected { receive, .. } = self.expected.swap_remove(index);
-        destinations(&receive.into).for_each(|file| CountingFile::of(file).use_ends());
+        if !receive.held {
+            end_uses(&uses_of_data(&receive));
+        }
         let mut received = Received::default();
         match (&receive.into, how % 4) {
             (Destination::Pages { offset, .. }, 1) if receive.length > 4 => {
@@ -343,9 +375,9 @@ impl Driver {
     }
 
     fn end_read(&mut self, at: usize) {
-        let (index, file) = self.reads.swap_remove(at);
-        CountingFile::of(&file).use_ends();
-        self.session.read_ended(index);
+        let (sequence, uses) = self.reads.swap_remove(at);
+        end_uses(&uses);
+        self.session.read_ended(sequence);
         self.run(Todo::Nothing);
         self.take();
     }
@@ -410,14 +442,61 @@ impl Driver {
     }
 }
 
-/// Files that announced data goes to, once for each operation on them.
-fn destinations(into: &Destination) -> impl Iterator<Item = &Arc<dyn OpenFile>> {
-    let (one, many): (_, &[session::Extent]) = match into {
-        Destination::File { file, .. } | Destination::Pages { file, .. } => (Some(file), &[]),
-        Destination::Vector(extents) => (None, extents),
-        Destination::Discard => (None, &[]),
+/// Lists the ranges that announced data changes.
+fn uses_of_data(receive: &Receive) -> Vec<Use> {
+    let length = receive.length as u64;
+    match &receive.into {
+        Destination::File { file, offset } => vec![Use::new(file, Access::Write(*offset, length))],
+        Destination::Pages { file, offset } => {
+            let data = digest_length(*offset, receive.length);
+            vec![Use::new(file, Access::Write(*offset, data))]
+        }
+        Destination::Vector(extents) => {
+            let to_use = |e: &session::Extent| Use::new(&e.file, Access::Write(e.offset, e.length as u64));
+            extents.iter().map(to_use).collect()
+        }
+        Destination::Discard => Vec::new(),
+    }
+}
+
+/// The least number of data bytes in `length` bytes of pages with checksums.
+fn digest_length(offset: u64, length: usize) -> u64 {
+    const PAGE: u64 = 4096;
+    const SUM: u64 = 4;
+    let first = PAGE - offset % PAGE + SUM;
+    let pages = 1 + (length as u64).saturating_sub(first).div_ceil(PAGE + SUM);
+    (length as u64).saturating_sub(pages * SUM)
+}
+
+/// Lists the files that an operation uses, and how.
+fn uses_of(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Vec<Use> {
+    let access = match operation {
+        FileOperation::Close { .. } | FileOperation::Abandon => Access::Close,
+        FileOperation::Query { .. } => Access::Nothing,
+        FileOperation::Stat
+        | FileOperation::Sync
+        | FileOperation::Checkpoint(CheckpointWork::Query)
+        | FileOperation::Attributes(AttributeWork::Get(_) | AttributeWork::List { .. }) => {
+            Access::Read(0, u64::MAX)
+        }
+        _ => Access::Write(0, u64::MAX),
     };
-    one.into_iter().chain(many.iter().map(|extent| &extent.file))
+    let mut uses = vec![Use::new(file, access)];
+    if let FileOperation::CloneFrom(ranges) = operation {
+        let sources = ranges.iter().filter(|range| !Arc::ptr_eq(&range.source, file));
+        uses.extend(sources.map(|range| Use::new(&range.source, Access::Read(0, u64::MAX))));
+    }
+    uses
+}
+
+/// All of one operation: they do not disturb each other.
+fn begin_uses(uses: &[Use]) {
+    uses.iter().for_each(Use::check);
+    uses.iter().for_each(Use::begin);
+}
+
+fn end_uses(uses: &[Use]) {
+    uses.iter().for_each(Use::end);
 }
 
 fn attributes(work: &AttributeWork) -> Value {

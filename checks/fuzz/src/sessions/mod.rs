@@ -7,6 +7,7 @@
 //! * no call is asked for twice at once, and the session counts as many as the driver has;
 //! * every request is answered exactly once, and nothing is answered that was not asked, as long as the session goes on;
 //! * a file takes operations only while it is open, is not closed while it is in use, and is closed or abandoned exactly once;
+//! * of two operations on a file that depend on each other only one runs at a time;
 //! * a session that was ended and whose calls were answered is finished, without an open file.
 //!
 //! An input is a list of steps, each with one or two bytes of parameters; see [`target`].
@@ -17,7 +18,7 @@ mod files;
 
 use driver::Driver;
 use session::{Settings, Signing};
-use wire::xroot::codes::SecurityLevel;
+use wire::xroot::codes::{RequestCode, SecurityLevel};
 
 /// `data` is a list of steps: a byte for the step (modulo 8), then its parameters.
 ///
@@ -78,6 +79,70 @@ pub fn seed(frames: &[Vec<u8>]) -> Vec<u8> {
             steps.extend_from_slice(piece);
         }
         steps.extend([4, 0, 0, 3, 0, 0, 3, 0, 0]);
+    }
+    steps
+}
+
+/// A seed of requests on two files that are sent together, and answers and data in an order that `number` chooses.
+#[must_use]
+pub fn pipelined_seed(number: u32) -> Vec<u8> {
+    let request = |code: u16, body: [u8; 16], payload: &[u8]| {
+        let header = [&[0, 1][..], &code.to_be_bytes(), &body].concat();
+        let length = u32::try_from(payload.len()).unwrap_or(0).to_be_bytes();
+        [&header[..], &length, payload].concat()
+    };
+    let mut steps = Vec::new();
+    let send = |bytes: &[u8], steps: &mut Vec<u8>| {
+        steps.extend([0, u8::try_from(bytes.len()).unwrap_or(u8::MAX)]);
+        steps.extend_from_slice(bytes);
+    };
+    let body = |at: usize, value: u8| std::array::from_fn(|index| if index == at { value } else { 0 });
+    let handshake = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 7, 0xdc];
+    send(&handshake, &mut steps);
+    send(&request(RequestCode::LOGIN.0, body(14, 5), b""), &mut steps);
+    for _ in 0..2 {
+        // For updating; answered by an open file.
+        send(&request(RequestCode::OPEN.0, body(3, 0x20), b"/f"), &mut steps);
+        steps.extend([3, 0, 5]);
+    }
+    let element = |file: u8| [file, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2];
+    let mut dice = number;
+    let mut below = |limit: u32| {
+        dice = dice.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        u8::try_from((dice >> 16) % limit).unwrap_or(0)
+    };
+    for _ in 0..12 {
+        let file = below(2);
+        let at_offset = |offset: u8| {
+            std::array::from_fn(|index| match index {
+                0 => file,
+                11 => offset,
+                15 => 4 * u8::from(offset < 8),
+                _ => 0,
+            })
+        };
+        let next = match below(9) {
+            0 => request(RequestCode::TRUNCATE.0, body(0, file), b""),
+            1 => request(RequestCode::CHKPOINT.0, body(0, file), b""),
+            2 => request(RequestCode::SYNC.0, body(0, file), b""),
+            3 => request(RequestCode::STAT.0, body(12, file), b""),
+            4 => request(RequestCode::READV.0, [0; 16], &[element(0), element(1)].concat()),
+            5 if below(4) == 0 => request(RequestCode::CLOSE.0, body(0, file), b""),
+            5 | 6 => request(RequestCode::READ.0, at_offset(below(8)), b""),
+            _ => {
+                // Behind the offset a write has its path id.
+                let mut place = at_offset(below(8));
+                place[12..].fill(0);
+                request(RequestCode::WRITE.0, place, b"data")
+            }
+        };
+        send(&next, &mut steps);
+        match below(4) {
+            0 => steps.extend([3, below(8), 5]),
+            1 => steps.extend([4, below(8), 0]),
+            2 => steps.extend([6, below(8), 1]),
+            _ => {}
+        }
     }
     steps
 }

@@ -1,0 +1,184 @@
+//! Plays hostile clients against a server, campaign by campaign, beside a well-behaved client.
+//!
+//! After each campaign the server's memory, descriptors, threads, connections and files return to what they were, within
+//! named bounds, and the latency of the well-behaved client stayed within three times that of a control run just before.
+//! The exit status is 1 where a bound is broken.
+
+mod campaigns;
+mod good;
+mod raw;
+mod site;
+
+use anyhow::{Context, Result, bail};
+use campaigns::{ALL, Campaign};
+use clap::Parser;
+use raw::Client;
+use site::{Holdings, Site};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Resident memory that a server may keep after a campaign: the buffers that its loops keep warm, and what the allocator does
+/// not return.
+const MEMORY_KEPT_MAX: u64 = 96 << 20;
+
+/// Descriptors that it may keep.
+const DESCRIPTORS_KEPT_MAX: usize = 16;
+
+/// Threads that it may keep: those of its pools.
+const THREADS_KEPT_MAX: u64 = 128;
+
+/// Time in which the bounds must hold again.
+const SETTLED_MAX: Duration = Duration::from_secs(20);
+
+/// Latency of the well-behaved client, as a multiple of the control run.
+const SLOWER_MAX: u32 = 3;
+
+/// Below this the 99th percentile says more about the machine's scheduler than about the server.
+const LATENCY_FLOOR: Duration = Duration::from_millis(100);
+
+/// Fewer requests than these have no 99th percentile worth judging: only the slowest counts.
+const SAMPLES_MIN: usize = 200;
+
+/// A request that takes longer is a hang.
+const WORST_MAX: Duration = Duration::from_secs(2);
+
+/// Time of a control run.
+const CONTROL: Duration = Duration::from_millis(500);
+
+/// The well-behaved client goes on for this time: work that was left behind can hold up others.
+const AFTERMATH: Duration = Duration::from_secs(1);
+
+/// Play hostile clients against a server
+#[derive(Parser)]
+struct Options {
+    /// The server's program
+    #[arg(long, value_name = "PROGRAM", default_value = "target/release/scalla")]
+    server: PathBuf,
+    /// Only the campaigns of the run of one minute
+    #[arg(long)]
+    quick: bool,
+    /// Go through the campaigns N times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    times: usize,
+    /// Campaigns to play; all of them if none is named
+    campaigns: Vec<String>,
+}
+
+fn main() -> Result<ExitCode> {
+    let options = Options::parse();
+    for name in &options.campaigns {
+        if !ALL.iter().any(|campaign| campaign.name == name) {
+            let names: Vec<_> = ALL.iter().map(|campaign| campaign.name).collect();
+            bail!("there is no campaign {name}; there are {}", names.join(", "));
+        }
+    }
+    let chosen = |campaign: &&Campaign| match options.campaigns.as_slice() {
+        [] => campaign.is_quick || !options.quick,
+        names => names.iter().any(|name| name == campaign.name),
+    };
+    raise_descriptors();
+    let program = std::path::absolute(&options.server)?;
+    println!(
+        "campaign                  seconds  peak MiB  kept MiB  fds  threads  p99 ms (control)  slowest ms"
+    );
+    let mut broken = Vec::new();
+    for _ in 0..options.times {
+        for campaign in ALL.iter().filter(chosen) {
+            match play(campaign, &program) {
+                Ok(faults) if faults.is_empty() => {}
+                Ok(faults) => broken.push(format!("{}: {}", campaign.name, faults.join("; "))),
+                Err(error) => broken.push(format!("{}: {error:#}", campaign.name)),
+            }
+        }
+    }
+    if broken.is_empty() {
+        println!("all bounds hold");
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("BROKEN:\n  {}", broken.join("\n  "));
+    Ok(ExitCode::FAILURE)
+}
+
+/// Both sides of a thousand connections are descriptors; those here are of this process.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
+}
+
+/// Plays one campaign against a server of its own; what it broke.
+fn play(campaign: &Campaign, program: &std::path::Path) -> Result<Vec<String>> {
+    let mut site = Site::start(program)?;
+    let mut client = Client::login(site.port)?;
+    let mut control = good::work_for(&mut client, CONTROL)?;
+    let before = site.holdings()?;
+    site.reset_peak();
+    let over = AtomicBool::new(false);
+    let begun = Instant::now();
+    let (played, worked) = std::thread::scope(|scope| {
+        let working = scope.spawn(|| good::work(&mut client, &over));
+        let played = (campaign.run)(site.port);
+        std::thread::sleep(AFTERMATH);
+        over.store(true, Ordering::Relaxed);
+        (played, working.join())
+    });
+    site.check_alive()?;
+    played.context("the campaign could not be played")?;
+    let worked = worked.map_err(|_| anyhow::anyhow!("the well-behaved client panicked"))?;
+    let mut latencies = worked.context("the well-behaved client was not served")?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let (after, mut faults) = settle(&site, &before)?;
+    site.check_alive()?;
+    let (p99, usual) = (latencies.p99(), control.p99());
+    if latencies.count() >= SAMPLES_MIN && p99 > LATENCY_FLOOR.max(SLOWER_MAX * usual) {
+        faults.push(format!("99 of 100 requests of the well-behaved client took {p99:?}, {usual:?} before"));
+    }
+    if latencies.worst() > WORST_MAX {
+        faults.push(format!("a request of the well-behaved client took {:?}", latencies.worst()));
+    }
+    let mebibytes = |bytes: u64| bytes >> 20;
+    let milliseconds = |time: Duration| time.as_secs_f64() * 1000.0;
+    println!(
+        "{:<25} {seconds:>7.1} {:>9} {:>9} {:>4} {:>8} {:>7.1} ({:>6.1}) {:>11.0}  {}",
+        campaign.name,
+        mebibytes(site.peak()?.saturating_sub(before.memory)),
+        mebibytes(after.memory.saturating_sub(before.memory)),
+        after.descriptors.saturating_sub(before.descriptors),
+        after.threads.saturating_sub(before.threads),
+        milliseconds(p99),
+        milliseconds(usual),
+        milliseconds(latencies.worst()),
+        if faults.is_empty() { "" } else { "BROKEN" },
+    );
+    Ok(faults)
+}
+
+/// Waits until the server holds what it held before; what it holds then, and the bounds that are broken.
+fn settle(site: &Site, before: &Holdings) -> Result<(Holdings, Vec<String>)> {
+    let until = Instant::now() + SETTLED_MAX;
+    loop {
+        let now = site.holdings()?;
+        let faults = excess(&now, before);
+        if faults.is_empty() || Instant::now() > until {
+            return Ok((now, faults));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn excess(now: &Holdings, before: &Holdings) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut check = |what: &str, now: u64, most: u64| {
+        if now > most {
+            faults.push(format!("{now} {what}, at most {most} expected"));
+        }
+    };
+    check("bytes of memory", now.memory, before.memory + MEMORY_KEPT_MAX);
+    check("descriptors", now.descriptors as u64, (before.descriptors + DESCRIPTORS_KEPT_MAX) as u64);
+    check("threads", now.threads, before.threads + THREADS_KEPT_MAX);
+    check("connections", now.connections, before.connections);
+    check("open files", now.open_files, before.open_files);
+    faults
+}

@@ -1,0 +1,12 @@
+"""A bounded part of what `make differ` does."""
+
+import differ
+
+FIRST_SEED = 1
+SEQUENCES = 600
+
+
+def test_random_sequences_are_answered_alike(theirs, ours):
+    pair = differ.Differ(theirs, ours)
+    assert differ.compare(pair, range(FIRST_SEED, FIRST_SEED + SEQUENCES), stop=3) == []
+    print(f"{pair.silences} sequences ended by a checksum without an answer")
