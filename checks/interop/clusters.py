@@ -368,14 +368,14 @@ class Cluster:
         """Where clients go."""
         return next(iter(self.nodes.values()))
 
-    def socket(self, address, port, timeout=5):
-        """A TCP connection from where clients are."""
+    def socket(self, address, port, timeout=5, source=None):
+        """A TCP connection from where clients are, or from the loopback address `source`."""
         if self.places:
             found = self.places.bare_socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
             found.settimeout(timeout)
             found.connect((address, port))
             return found
-        return socket.create_connection((address, port), timeout)
+        return socket.create_connection((address, port), timeout, source and (source, 0))
 
     def write_configuration(self):
         """One file for all nodes and both programs."""

@@ -56,8 +56,8 @@ def checksum(path):
 class Link(Bytes):
     """A connection to a parent's cms port."""
 
-    def __init__(self, node, timeout=20):
-        self.socket = node.cluster.socket(node.bare_address, node.cms_port, timeout)
+    def __init__(self, node, timeout=20, source=None):
+        self.socket = node.cluster.socket(node.bare_address, node.cms_port, timeout, source)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def frame(self):
@@ -69,8 +69,8 @@ class Link(Bytes):
 class Child(Link):
     """A node that has logged in."""
 
-    def __init__(self, parent, port=1094, resume=True, **record):
-        super().__init__(parent)
+    def __init__(self, parent, port=1094, resume=True, source=None, **record):
+        super().__init__(parent, source=source)
         self.send(frame(LOGIN, login(port=port, **record)))
         self.reply = self.frame()
         assert self.reply.code == LOGIN, self.reply

@@ -161,10 +161,12 @@ def test_every_byte_of_frames_is_random(cluster):
 # Nodes that lie or are silent.
 
 def test_node_that_claims_every_file(cluster):
-    """It says that it has whatever anybody asks for, and there is nothing at its port. Clients come back and get what is really there."""
+    """It claims every file, and nothing listens at its port. Clients come back and get the file of the server that has it. The
+    node has an address of its own: clients name a failed server by its host alone, so with a shared host the manager cannot
+    tell which of its servers failed, and may choose the same one until all of them count as tried."""
     port = peers.free_port()
     stop = threading.Event()
-    with cms.Child(cluster.man, port=port, sid="s-liar@nowhere nowhere") as liar:
+    with cms.Child(cluster.man, port=port, source="127.0.0.2", sid="s-liar@nowhere nowhere") as liar:
         liar.socket.settimeout(0.1)
 
         def lie():
