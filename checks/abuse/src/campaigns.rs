@@ -189,7 +189,7 @@ fn login_flood(port: u16) -> Result<()> {
     Ok(())
 }
 
-/// Connections that say nothing.
+/// Connections that send nothing.
 fn silent_flood(port: u16) -> Result<()> {
     let mut clients = Vec::new();
     for _ in 0..800 {

@@ -1,7 +1,7 @@
 //! Plays hostile clients against a server, campaign by campaign, beside a well-behaved client.
 //!
-//! After each campaign the server's memory, descriptors, threads, connections and files return to what they were, within
-//! named bounds, and the latency of the well-behaved client stayed within three times that of a control run just before.
+//! After each campaign the server's memory, descriptors, threads, connections and files must return to their earlier values,
+//! within named bounds, and the latency of the well-behaved client must stay within three times that of a control run.
 //! The exit status is 1 where a bound is broken.
 
 mod campaigns;
@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Resident memory that a server may keep after a campaign: the buffers that its loops keep warm, and what the allocator does
-/// not return.
+/// Resident memory that a server may keep after a campaign: the buffers that its loops keep warm, and memory that the
+/// allocator does not return.
 const MEMORY_KEPT_MAX: u64 = 96 << 20;
 
 /// Descriptors that it may keep.
@@ -35,7 +35,7 @@ const SETTLED_MAX: Duration = Duration::from_secs(20);
 /// Latency of the well-behaved client, as a multiple of the control run.
 const SLOWER_MAX: u32 = 3;
 
-/// Below this the 99th percentile says more about the machine's scheduler than about the server.
+/// Below this the 99th percentile depends more on the machine's scheduler than on the server.
 const LATENCY_FLOOR: Duration = Duration::from_millis(100);
 
 /// Fewer requests than these have no 99th percentile worth judging: only the slowest counts.
@@ -108,7 +108,7 @@ fn raise_descriptors() {
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).ok();
 }
 
-/// Plays one campaign against a server of its own; what it broke.
+/// Plays one campaign against a server of its own; returns the broken bounds.
 fn play(campaign: &Campaign, program: &std::path::Path) -> Result<Vec<String>> {
     let mut site = Site::start(program)?;
     let mut client = Client::login(site.port)?;
@@ -155,7 +155,7 @@ fn play(campaign: &Campaign, program: &std::path::Path) -> Result<Vec<String>> {
     Ok(faults)
 }
 
-/// Waits until the server holds what it held before; what it holds then, and the bounds that are broken.
+/// Waits until the server's holdings are as before; returns the final holdings and the broken bounds.
 fn settle(site: &Site, before: &Holdings) -> Result<(Holdings, Vec<String>)> {
     let until = Instant::now() + SETTLED_MAX;
     loop {

@@ -1,4 +1,4 @@
-//! The server under test: what it serves, what it holds, and its end.
+//! The server under test: its files, its resources, and its end.
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -12,7 +12,7 @@ pub(crate) const BIG_BYTES: usize = 256 * 1024 * 1024;
 /// Entries of the large directory.
 const ENTRIES: usize = 2000;
 
-/// What a server holds.
+/// The resources that a server holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holdings {
     /// Resident memory.
@@ -34,7 +34,7 @@ impl Site {
     pub(crate) fn start(program: &Path) -> Result<Self> {
         let directory = std::env::temp_dir().join(format!("scalla-abuse-{}", std::process::id()));
         fs::create_dir_all(directory.join("data/many"))?;
-        // Sparse: what matters is what the server does with it, not what is in it.
+        // Sparse, because only the server's use of it matters, not its content.
         fs::File::create(directory.join("data/big"))?.set_len(BIG_BYTES as u64)?;
         fs::write(directory.join("data/small"), [7; 100_000])?;
         for number in 0..ENTRIES {

@@ -196,7 +196,7 @@ impl fmt::Display for Restart {
     }
 }
 
-/// What came of files that lie on servers that come late, when everything starts at once.
+/// Results for files on servers that start late, when all nodes start at once.
 #[derive(Debug)]
 pub struct FirstStart {
     /// Of all files on servers that were there: how long the slowest open took.

@@ -63,7 +63,7 @@ fn at_the_first_start_of_a_cluster_nothing_is_missing_that_comes_late() {
     assert!(first.late.iter().all(|end| *end == End::Done), "{first:?}");
     assert!(first.present < Duration::from_secs(1), "what is there is found at once: {first:?}");
     assert!(first.missing >= limits::FIRST_START && first.missing < Duration::from_secs(18), "{first:?}");
-    // With a record of an earlier run the manager does not wait for so long.
+    // With a record of an earlier run the manager does not wait for that time.
     let later = location::first_start(40, late, false, 1).expect("everything answered");
     assert!(later.late.iter().all(|end| *end == End::Missing), "{later:?}");
     assert!(later.missing < Duration::from_secs(4), "{later:?}");

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Files that a session may have open as long as there are any descriptors for files.
 pub const SESSION_FILES_MIN: usize = 16;
 
-/// A session may hold one in so many of the descriptors that others do not use.
+/// A session may hold one part in `SESSION_SHARE` of the descriptors that others do not use.
 const SESSION_SHARE: usize = 4;
 
-/// Descriptors kept for the server itself: one in so many, up to a number.
+/// Descriptors kept for the server itself: one part in `OWN_SHARE`, at most `OWN_MAX`.
 const OWN_SHARE: usize = 4;
 const OWN_MAX: usize = 1024;
 
-/// Descriptors kept for new connections: one in so many.
+/// Descriptors kept for new connections: one part in `NEWCOMERS_SHARE`.
 const NEWCOMERS_SHARE: usize = 8;
 
 /// The descriptors of the process.
@@ -36,7 +36,7 @@ impl Default for DescriptorBudget {
 }
 
 impl DescriptorBudget {
-    /// A budget for a process that may have so many.
+    /// Creates the budget of a process that may have `total` descriptors.
     #[must_use]
     pub fn new(total: usize) -> Self {
         let for_all = total - (total / OWN_SHARE).min(OWN_MAX);

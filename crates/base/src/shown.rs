@@ -12,7 +12,7 @@ use std::fmt::{self, Write};
 #[derive(Clone, Copy)]
 pub struct Shown<'a>(&'a [u8]);
 
-/// Returns `text` in a form for logs and terminals; bytes that are no UTF-8 become `\xNN`.
+/// Returns `text` in a form for logs and terminals; bytes that are not UTF-8 become `\xNN`.
 pub fn shown<T: AsRef<[u8]> + ?Sized>(text: &T) -> Shown<'_> {
     Shown(text.as_ref())
 }

@@ -1,8 +1,8 @@
 //! Threads and tasks without which a process must not go on.
 //!
 //! A server that has lost a loop, its port or its cluster thread looks alive and serves nobody. So each of them runs under a
-//! [`Supervisor`], which reports the first one that ends out of order; the process then ends, and whoever started it can
-//! start it again.
+//! [`Supervisor`], which reports the first one that ends out of order. The process then ends, so that a unit or an operator can
+//! restart it.
 
 use std::any::Any;
 use std::fmt;

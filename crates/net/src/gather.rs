@@ -159,7 +159,7 @@ impl Gather {
         }
     }
 
-    /// Does what was gathered. Those in `wakes` are to look at what became of their sends.
+    /// Executes the gathered sends and receives. The tasks in `wakes` must look at the results of their sends.
     ///
     /// # Errors
     /// The ring works no more: what was gathered may or may not have been done, and the connections concerned cannot go on.

@@ -161,8 +161,8 @@ pub(crate) fn nothing_there(key: usize) {
     with(|poller| poller.sources.nothing_there(key));
 }
 
-/// Reports whether a source has what the bit names. If not, the task is woken when it may have; data may be received before
-/// the task runs. Ready with `true` means that data was received already.
+/// Reports whether a source has the readiness named by the bit. If not, the task is woken when it may have; data may be received
+/// before the task runs. Ready with `true` means that data was received already.
 pub(crate) fn poll_ready(
     key: usize,
     bit: u16,

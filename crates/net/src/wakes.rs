@@ -1,7 +1,7 @@
 //! Wakers, kept so that nothing is borrowed or locked while one is cloned, dropped or called.
 //!
-//! What a waker does is unknown: it can run a task's destructor, which closes a socket, which asks for the tables of this
-//! thread. So the tables only collect wakers, and whoever asked the tables calls them afterwards.
+//! A waker can run any code: a task's destructor, which closes a socket, which borrows the tables of this thread. So the
+//! tables only collect wakers, and their caller calls the wakers after the borrow has ended.
 
 use crate::crew;
 use std::cell::Cell;

@@ -46,7 +46,7 @@ pub(crate) struct Call {
     /// Its place among the operations on open files, if it is one.
     pub(crate) sequence: Option<SequenceId>,
     pub(crate) kind: CallKind,
-    /// For what the request and its reply take until it is answered.
+    /// Memory of the request and its reply until it is answered.
     pub(crate) charge: Charge,
     /// For the file that it opens.
     pub(crate) descriptor: Descriptor,
@@ -256,8 +256,8 @@ impl Session {
         self.engaged.as_mut()?.ready.pop_front()
     }
 
-    /// Takes one request from the front of what the control link has brought. The charge is for all that it may take; it
-    /// returns when the request is answered.
+    /// Takes one request from the front of the control link's input. The charge covers all memory that the request may take; it
+    /// is returned when the request is answered.
     pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Step {
         if charge.bytes() > 0 {
             self.engage().arriving = charge;
@@ -269,7 +269,7 @@ impl Session {
         step
     }
 
-    /// What an unanswered request holds, for the driver to adapt.
+    /// Returns the charge of an unanswered request, for the driver to adapt.
     pub fn charge_mut(&mut self, id: CallId) -> Option<&mut Charge> {
         self.call_mut(id).map(|call| &mut call.charge)
     }

@@ -76,7 +76,7 @@ impl Session {
         for key in first.into_iter().chain(words) {
             let value = self.settings.configuration.iter().find(|(known, _)| known.as_bytes() == key);
             let value = value.map_or(key, |(_, value)| value.as_bytes());
-            // There may be megabytes of keys, of which nothing will be told.
+            // A request may carry megabytes of keys; the answer ends at its limit.
             if answer.len() + value.len() >= CONFIG_ANSWER_BYTES_MAX {
                 let text = "too many query config arguments.";
                 return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_TOO_LONG, text, out);

@@ -71,7 +71,7 @@ pub(crate) fn stat_text(stat: &Stat) -> StatText<'_> {
     }
 }
 
-/// The flags that kXR_statx tells of.
+/// Returns the flags that a kXR_statx reply carries.
 pub(crate) fn brief_flags(stat: BriefStat) -> StatFlags {
     let kind = if stat.kind() == FileKind::Directory { StatFlags::IS_DIR } else { StatFlags::NONE };
     if stat.is_offline() { kind.with(StatFlags::OFFLINE) } else { kind }

@@ -18,7 +18,7 @@ const THREADS: u64 = 4;
 /// The streams before it belong to the set-up.
 const FIRST: u16 = 10;
 
-/// The requests of a seed, what each of them gives, and what the files hold in the end.
+/// The requests of a seed, the outcome of each, and the final content of the files.
 fn sequence(dice: &mut Dice) -> (Vec<Request>, BTreeMap<u16, Outcome>, [Content; FILES]) {
     let mut contents: [Content; FILES] = Default::default();
     let (mut requests, mut outcomes) = (Vec::new(), BTreeMap::new());

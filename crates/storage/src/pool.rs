@@ -1,7 +1,7 @@
 //! Threads for work that may wait for a disk, bounded for each file system.
 //!
-//! One hung disk must not use up what others need, so each file system has a pool of its own. One session must not use up
-//! what others need either: every job belongs to an [`Owner`], owners are served in turn ([`FairQueue`]), and one owner occupies
+//! One hung disk must not use up the threads of others, so each file system has a pool of its own. One session must not
+//! use up a pool either: every job belongs to an [`Owner`], owners are served in turn ([`FairQueue`]), and one owner occupies
 //! at most a share of the threads. When the queue is full, or the owner has too much in it, the job comes back to the
 //! caller, who answers that the server is overloaded.
 //!
@@ -69,8 +69,7 @@ thread_local! {
 
 impl State {
     fn new(threads_max: usize, steps_max: usize) -> Self {
-        // What one owner leaves to others: a quarter of the threads, and three quarters of those for steps where they are
-        // shared with jobs.
+        // One owner leaves a quarter of the threads to others, and three quarters of those for steps where jobs share them.
         let share = threads_max - threads_max / 4;
         let steps_share = if steps_max == threads_max { share } else { steps_max.div_ceil(4) };
         Self {
@@ -105,7 +104,7 @@ impl State {
         self.jobs.is_ready() || self.may_step(steps_max)
     }
 
-    /// Takes what a thread is to begin now.
+    /// Takes the next task for a thread.
     fn take(&mut self, steps_max: usize) -> Option<(Owner, Task)> {
         let steps = self.may_step(steps_max) && (self.prefers_work || !self.jobs.is_ready());
         self.prefers_work = !steps;
@@ -137,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// A thread of its own goes to another pool with a job of this owner. What waits is not to wait for its return.
+    /// Records that one of the pool's threads goes to another pool with a job of this owner. Queued jobs must not wait for its return.
     fn part(self: &Arc<Self>, owner: Owner) {
         let mut state = self.lock();
         state.threads -= 1;
@@ -299,7 +298,7 @@ impl Pool {
         self.shared.work.notify_one();
     }
 
-    /// Sees to it that a thread will come to what is queued next; `false` if none can be had.
+    /// Ensures that a thread takes the next queued task; returns `false` if none can be started.
     fn provide_thread(&self, state: &mut State) -> bool {
         if state.idle <= state.waiting() {
             self.shared.grow(state);
@@ -313,7 +312,7 @@ impl Pool {
         self.shared.work.notify_one();
     }
 
-    /// Queues what a job of another pool found to belong here, its last act; it stays its owner's. The thread runs it itself if
+    /// Queues the rest of a job whose work another pool found to belong here; it stays with its owner. The thread runs it itself if
     /// this pool may have one more and nothing waits, which saves waking another; else it waits its turn here, and the thread
     /// goes on with its own.
     pub fn take_over(&self, job: Job) -> Result<(), Job> {

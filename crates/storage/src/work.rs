@@ -25,11 +25,11 @@ pub trait Work: Send {
     fn end(self: Box<Self>, reason: WorkEnd);
 }
 
-/// What a step came to.
+/// The result of a step.
 pub enum Progress {
     /// There is more to do.
     More,
-    /// There is more to do, in this pool: what comes next waits for another file system.
+    /// There is more to do, in this pool, because the next step waits for another file system.
     MoveTo(Arc<Pool>),
     /// It is done.
     Done,

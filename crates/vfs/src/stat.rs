@@ -13,7 +13,7 @@ pub enum FileKind {
     Other,
 }
 
-/// What a name stands for, in a byte: lists may have a million of them.
+/// The kind of a name's target and whether it is offline, in one byte, because lists may have a million of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BriefStat(u8);
 
@@ -22,7 +22,7 @@ impl BriefStat {
     const OTHER: u8 = 2;
     const OFFLINE: u8 = 4;
 
-    /// Of something of this kind, whose data may need staging.
+    /// Creates the entry of an object of this kind; `offline` if its data needs staging.
     pub fn new(kind: FileKind, offline: bool) -> Self {
         let kind = match kind {
             FileKind::File => 0,
@@ -32,7 +32,7 @@ impl BriefStat {
         Self(kind | if offline { Self::OFFLINE } else { 0 })
     }
 
-    /// What it is.
+    /// Returns the kind of the object.
     pub fn kind(self) -> FileKind {
         match self.0 & !Self::OFFLINE {
             Self::DIRECTORY => FileKind::Directory,

@@ -13,7 +13,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Parses `path[?cgi]`; a NUL ends it. `participle` is the word for what the request does to a path, as errors name it.
+    /// Parses `path[?cgi]`; a NUL ends it. `participle` names the request in errors: "opening", "removing".
     pub fn parse(raw: &[u8], participle: &str) -> Result<Self, Error> {
         let raw = raw.split(|&byte| byte == 0).next().unwrap_or_default();
         let (path, cgi) = Cgi::split(raw);
@@ -36,13 +36,13 @@ impl Target {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TargetList {
     first: Target,
-    /// What stands behind the first line.
+    /// The lines after the first one.
     rest: Arc<[u8]>,
     participle: &'static str,
 }
 
 impl TargetList {
-    /// Takes the lines of a request, up to the first NUL; empty lines are passed over. `None` if there is no path.
+    /// Parses the lines of a request, up to the first NUL; skips empty lines. Returns `None` if there is no path.
     pub fn parse(raw: &[u8], participle: &'static str) -> Result<Option<Self>, Error> {
         let mut lines = Lines(raw);
         let Some(first) = lines.next() else { return Ok(None) };
@@ -109,7 +109,7 @@ impl Iterator for TargetCursor {
     }
 }
 
-/// Lines that are not empty, up to the first NUL; holds what is left.
+/// An iterator over the lines that are not empty, up to the first NUL; holds the remaining text.
 struct Lines<'a>(&'a [u8]);
 
 impl<'a> Iterator for Lines<'a> {
@@ -120,7 +120,7 @@ impl<'a> Iterator for Lines<'a> {
         let left = self.0.get(start..)?;
         let end = left.iter().position(|&byte| byte == b'\n' || byte == 0);
         let (line, behind) = left.split_at_checked(end.unwrap_or(left.len()))?;
-        // The NUL stays: what is behind it is never looked at.
+        // The NUL stays, so that the text behind it is never read.
         self.0 = behind.strip_prefix(b"\n").unwrap_or(behind);
         (!line.is_empty()).then_some(line)
     }

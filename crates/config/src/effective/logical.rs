@@ -126,7 +126,7 @@ pub struct Logical {
     pub xattr: Setting<XattrLimits>,
     /// `ofs.tpc`: copies between servers; `None` without any.
     pub third_party: Setting<Option<ThirdPartyCopy>>,
-    /// `scalla.tpcsource`: what they may be fetched from.
+    /// `scalla.tpcsource`: the servers that may be sources.
     pub copy_sources: Setting<CopySources>,
     /// `ofs.trace`.
     pub trace: Setting<Trace>,

@@ -74,7 +74,7 @@ impl Tasks {
         }
     }
 
-    /// Gives a slot free; returns what was in it.
+    /// Frees a slot; returns its task.
     pub(super) fn remove(&self, slot: usize) -> Option<Task> {
         self.0.borrow_mut().slots.try_remove(slot)?.task
     }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::Notify;
 
-/// Runs `work` on a loop of its own, and gives what it tells.
+/// Runs `work` on a loop of its own; returns the values that it sends.
 fn on_a_loop<T: Send + 'static>(work: impl FnOnce(mpsc::Sender<T>) + Send + 'static) -> Vec<T> {
     let loops = crate::Loops::start(1).unwrap();
     let (tell, told) = mpsc::channel();

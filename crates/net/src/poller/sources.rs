@@ -1,4 +1,4 @@
-//! The table of a loop's sources: what the kernel has told of each, and who waits for it.
+//! The table of a loop's sources: the readiness that the kernel reported for each, and the waiting task.
 //!
 //! No method calls anything unknown: wakers are compared, moved and returned, never cloned, dropped or called.
 
@@ -22,26 +22,26 @@ pub(crate) const ENDED: u16 = 4;
 const WANTS_READ: u16 = 8;
 /// A task waits for room to write.
 const WANTS_WRITE: u16 = 16;
-/// What comes may be fetched before the task runs.
+/// Incoming data may be received before the task runs.
 const FETCH: u16 = 32;
 /// A send that was gathered has not ended.
 pub(crate) const SENDING: u16 = 64;
 /// It cannot go on.
 pub(crate) const FAILED: u16 = 128;
-/// What was fetched was not taken at once, and is kept apart.
+/// Received data was not taken at once and is kept in a separate buffer.
 pub(crate) const LEFT: u16 = 256;
-/// What was gathered to be sent has not left, and is to be taken back.
+/// A gathered send has not left and must be taken back.
 pub(crate) const RETURNED: u16 = 512;
 /// Something has come that may be fetched, and the task has been woken for it.
 pub(crate) const ARRIVED: u16 = 1024;
-/// A task waits for the end of the peer, whatever is to be read before it.
+/// A task waits for the end of the peer, also while unread data is left.
 const WANTS_END: u16 = 2048;
 
 /// One watched descriptor.
 pub(crate) struct Source {
     pub(crate) fd: RawFd,
     pub(crate) bits: u16,
-    /// What was received before the task asks for it.
+    /// Data received before the task asked for it.
     pub(crate) fetched: Option<Fetched>,
     waker: Option<Waker>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Source {
 /// Whether a task can go on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Readiness {
-    /// There is what it asks for; `fetched` if it was received already.
+    /// Data or room is there; `fetched` if data was received already.
     Ready {
         /// Received already.
         fetched: bool,
@@ -110,22 +110,22 @@ impl Sources {
         self.known.get(key).map_or(0, |source| source.bits)
     }
 
-    /// Nothing is to be had, or there is no room, until the kernel tells again.
+    /// Clears a readiness bit until the kernel reports it again.
     pub(super) fn used_up(&mut self, key: usize, bit: u16) {
         if let Some(source) = self.known.get_mut(key) {
             source.used_up(bit);
         }
     }
 
-    /// A read has found nothing, whatever was told before.
+    /// Records that a read found nothing, so that earlier reports of readiness no longer count.
     pub(super) fn nothing_there(&mut self, key: usize) {
         if let Some(source) = self.known.get_mut(key) {
             source.bits &= !(READABLE | ENDED);
         }
     }
 
-    /// Is there what the bit says, or room for it? If not, the task of the waker is woken when there may be; what comes may be
-    /// fetched before it runs.
+    /// Reports whether the source has data or room, as the bit asks. If not, the waker's task is woken when it may have; data may
+    /// be received before the task runs.
     pub(super) fn readiness(
         &mut self,
         key: usize,
@@ -156,14 +156,14 @@ impl Sources {
         }
     }
 
-    /// Takes what the kernel tells of a source.
+    /// Applies a readiness report of the kernel to a source.
     pub(super) fn tell(&mut self, key: usize, flags: EventFlags, wakes: &mut Wakes) {
         if let Some(source) = self.known.get_mut(key) {
             source.tell(key, flags, wakes);
         }
     }
 
-    /// Copies what was fetched for a source: how much.
+    /// Copies data that was received ahead for a source; returns the number of bytes.
     pub(super) fn take_fetched(&mut self, key: usize, into: &mut [MaybeUninit<u8>]) -> usize {
         match (&mut self.gather, self.known.get_mut(key)) {
             (Some(gather), Some(source)) => gather.take(key, source, into),
@@ -189,12 +189,12 @@ impl Sources {
         }
     }
 
-    /// Takes back what was gathered and has not left.
+    /// Takes back a gathered send that has not left.
     pub(super) fn take_returned(&mut self, key: usize) -> Option<(Vec<u8>, usize)> {
         self.gather.as_mut()?.take_returned(key, self.known.get_mut(key)?)
     }
 
-    /// Has something received from these sources with the next exchange; what is sent from now on is gathered or not.
+    /// Adds receives from these sources to the next exchange. `is_open` decides whether later sends are gathered.
     pub(super) fn gather(&mut self, arrived: &[usize], is_open: bool) {
         if let Some(gather) = &mut self.gather {
             gather.put_apart(&mut self.known);
@@ -203,7 +203,7 @@ impl Sources {
         }
     }
 
-    /// Does what was gathered.
+    /// Executes the gathered sends and receives.
     ///
     /// # Errors
     /// The ring works no more; from now on each connection has its own system calls again.
@@ -229,7 +229,7 @@ impl Sources {
         std::mem::take(&mut self.room)
     }
 
-    /// Keeps the room for the next time; returns what was there.
+    /// Keeps the buffer for the next time; returns the previous one.
     pub(super) fn keep_room(&mut self, room: Wakes) -> Wakes {
         std::mem::replace(&mut self.room, room)
     }
@@ -240,7 +240,7 @@ impl Source {
         self.bits & bit != 0
     }
 
-    /// Nothing is to be had, or there is no room, until the kernel tells again.
+    /// Clears a readiness bit until the kernel reports it again.
     pub(crate) fn used_up(&mut self, bit: u16) {
         if bit != READABLE || !self.is(ENDED) {
             self.bits &= !bit;
@@ -259,7 +259,7 @@ impl Source {
         }
     }
 
-    /// Takes what the kernel tells; if the task waits for it, it is to be woken.
+    /// Applies a readiness report; adds the waker of a task that waits for it to `wakes`.
     fn tell(&mut self, key: usize, flags: EventFlags, wakes: &mut Wakes) {
         let broken = flags.intersects(EventFlags::ERR | EventFlags::HUP);
         let ended = broken || flags.contains(EventFlags::RDHUP);

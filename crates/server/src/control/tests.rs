@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// Names the directory of the server in the child's environment.
 const DIRECTORY: &str = "SCALLA_TEST_DIRECTORY";
 
-/// Names what the child is to lose.
+/// Names the thread or task that the child process loses.
 const LOSS: &str = "SCALLA_TEST_LOSS";
 
 fn launch(directory: &Path) -> Launch {

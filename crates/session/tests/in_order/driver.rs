@@ -1,4 +1,4 @@
-//! A driver that does what the session asks for in a random order and piece by piece.
+//! A driver that executes the session's operations in a random order and piece by piece.
 
 use super::model::{Act, Content, FILES, ModelFile, Outcome, Step};
 use super::support::*;
@@ -248,7 +248,7 @@ impl Driver {
         self.run(todo, dice);
     }
 
-    /// The client vanishes: what has not come is lost.
+    /// Disconnects the client; input that has not arrived is lost.
     pub(crate) fn vanish(&mut self, dice: &mut Dice) {
         self.bench.session.end();
         self.run(Todo::Nothing, dice);
@@ -280,7 +280,7 @@ fn halves(
     vec![(file, offset, data), (file, middle, behind)]
 }
 
-/// Does what is asked, at once and as a whole.
+/// Executes an operation at once and as a whole.
 fn perform(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Answer {
     let model = ModelFile::of(file);
     let step = |step| {

@@ -1,4 +1,4 @@
-//! Files in memory, the requests of a sequence, and what they give when they are executed one by one.
+//! Files in memory, the requests of a sequence, and their outcomes when they are executed one by one.
 
 use super::support::Dice;
 use base::LogicalPath;
@@ -61,7 +61,7 @@ impl Content {
     }
 }
 
-/// What a client learns.
+/// The result that a client receives.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Data(Vec<u8>),
@@ -78,7 +78,7 @@ pub(crate) enum Step {
     RollBack,
 }
 
-/// What a request does with the file beside it.
+/// The operation of a request on the file beside it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Read {
@@ -108,7 +108,7 @@ pub(crate) enum Act {
     Close,
 }
 
-/// The same without a session: does it, and returns what it gives.
+/// Executes an operation without a session; returns its outcome.
 pub(crate) fn apply(contents: &mut [Content; FILES], file: usize, act: &Act) -> Outcome {
     match act {
         Act::Read { offset, length, .. } => return Outcome::Data(contents[file].read(*offset, *length)),
@@ -204,13 +204,13 @@ impl ModelFile {
         file.as_any().downcast_ref().unwrap()
     }
 
-    /// What is in it, for an operation that runs.
+    /// Returns the content, for an operation that runs.
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
         assert_eq!(*self.released.lock().unwrap(), 0, "used after its close");
         self.content.lock().unwrap()
     }
 
-    /// What is in it in the end.
+    /// Returns the final content.
     pub(crate) fn last_content(&self) -> Content {
         self.content.lock().unwrap().clone()
     }

@@ -139,7 +139,7 @@ impl Bench {
         self.reply()
     }
 
-    /// Asks for a close that may start at once, or waits: what it becomes.
+    /// Requests a close, which starts at once or waits; returns the resulting step.
     pub fn close(&mut self, request: &Raw) -> Option<Todo> {
         match self.ask(request) {
             Todo::Nothing => self.session.next_todo(),

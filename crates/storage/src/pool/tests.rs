@@ -17,7 +17,7 @@ fn a_panicking_job_does_not_take_the_pool_along() {
     assert_eq!(told.recv(), Ok(7));
 }
 
-/// A job that says that it has begun, and waits.
+/// A job that reports its begin and waits.
 fn waiting(begun: &mpsc::Sender<&'static str>, name: &'static str, gate: &Arc<Mutex<()>>) -> Job {
     let (begun, gate) = (begun.clone(), gate.clone());
     Box::new(move || {
@@ -139,7 +139,7 @@ fn no_more_threads_than_allowed() {
         };
         assert!(pool.run(ANYBODY, Box::new(job)).is_ok());
     }
-    // Two threads take the first two; which of them says so first is theirs.
+    // Two threads take the first two; either may report first.
     let mut first = [entered.recv().unwrap(), entered.recv().unwrap()];
     first.sort_unstable();
     assert_eq!(first, [0, 1]);
@@ -148,7 +148,7 @@ fn no_more_threads_than_allowed() {
     assert_eq!(entered.iter().take(3).collect::<Vec<_>>().len(), 3);
 }
 
-/// Work of so many steps, which counts them; cancelled from outside.
+/// Work of a number of steps, which counts them; cancelled from outside.
 struct Steps {
     left: usize,
     made: Arc<AtomicUsize>,
@@ -305,7 +305,7 @@ fn what_is_handed_over_stays_its_owners() {
         });
         assert!(own.run(GREEDY, handing(&other, there)).is_ok());
     }
-    // Its share here is three threads: what is with the other pool does not count against it.
+    // Its share here is three threads: its jobs in the other pool do not count against it.
     assert_eq!(told.iter().take(8).collect::<Vec<_>>(), [GREEDY; 8]);
     drop(closed);
 }

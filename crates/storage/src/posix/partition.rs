@@ -17,7 +17,7 @@ pub const FIGURES_WAIT: Duration = Duration::from_secs(2);
 /// The longest path of a partition: its length with a `/` must fit into two hexadecimal digits.
 pub const PARTITION_BYTES_MAX: usize = 254;
 
-/// The part of the free space, one in so many, that size hints of open files may hold at most: clients name any number.
+/// Size hints of open files may hold at most one part in `PROMISED_SHARE` of the free space, because clients name any number.
 const PROMISED_SHARE: u64 = 2;
 
 struct Figures {
@@ -158,8 +158,8 @@ impl Partition {
         self.answered.notify_all();
     }
 
-    /// A client says that so many bytes will be written: as far as hints may hold space, they count as taken until the file
-    /// system is asked again, or the promise is dropped.
+    /// Reserves space for `bytes` that a client announces to write: as far as hints may hold space, they count as taken until the
+    /// file system is asked again, or the promise is dropped.
     pub(super) fn promise(self: &Arc<Self>, bytes: u64) -> Promise {
         let mut figures = self.lock();
         let bytes = bytes.min((figures.usage.free / PROMISED_SHARE).saturating_sub(figures.promised));

@@ -1,4 +1,4 @@
-//! What a file is, and that its name has reached stable storage.
+//! The identity of a file, and syncs that bring its name to stable storage.
 
 use super::tree::Tree;
 use crate::FileIdentity;
