@@ -41,35 +41,38 @@ pub(crate) struct LoggedIn {
     pub(crate) machine: Connection,
 }
 
-/// Decides which addresses of a host a client may connect to. It is asked with the addresses that are connected to, after
-/// each look-up and each redirect, so a name cannot lead elsewhere in between.
+/// Decides which addresses a client connects to for an address of a host. It is asked after each look-up and each
+/// redirect, so a name cannot lead elsewhere in between.
 #[derive(Clone)]
 pub struct AddressFilter(Arc<Decide>);
 
-/// `Err` says why an address of a host is refused.
-type Decide = dyn Fn(&str, IpAddr) -> Result<(), String> + Send + Sync;
+/// Returns the addresses to connect to for one that was found for a host: as a rule that address itself. `Err` says why
+/// it is refused.
+type Decide = dyn Fn(&str, IpAddr) -> Result<Vec<IpAddr>, String> + Send + Sync;
 
 impl AddressFilter {
-    /// A filter that refuses the addresses for which `decide` returns a reason.
-    pub fn new(decide: impl Fn(&str, IpAddr) -> Result<(), String> + Send + Sync + 'static) -> Self {
+    /// A filter that connects to what `decide` returns, and refuses the addresses for which it returns a reason.
+    pub fn new(decide: impl Fn(&str, IpAddr) -> Result<Vec<IpAddr>, String> + Send + Sync + 'static) -> Self {
         Self(Arc::new(decide))
     }
 
-    /// Leaves the addresses that may be connected to; an error if there is none.
-    fn apply(&self, host: &str, found: &mut Vec<SocketAddr>) -> Result<(), Cause> {
-        let mut reasons = Vec::new();
-        found.retain(|address| match (self.0)(host, address.ip().to_canonical()) {
-            Ok(()) => true,
-            Err(reason) => {
-                reasons.push(reason);
-                false
+    /// Returns the addresses to connect to; an error if all were refused.
+    fn apply(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
+        let (mut allowed, mut reasons) = (Vec::new(), Vec::new());
+        for address in found {
+            match (self.0)(host, address.ip().to_canonical()) {
+                // The scope of a link-local address is not part of what is decided about.
+                Ok(to) if to == [address.ip().to_canonical()] => allowed.push(address),
+                Ok(to) => allowed.extend(to.into_iter().map(|to| SocketAddr::new(to, address.port()))),
+                Err(reason) => reasons.push(reason),
             }
-        });
-        if found.is_empty() && !reasons.is_empty() {
+        }
+        if allowed.is_empty() && !reasons.is_empty() {
             reasons.dedup();
             return Err(Cause::NotAllowed(reasons.join(", ")));
         }
-        Ok(())
+        allowed.truncate(ADDRESSES_MAX);
+        Ok(allowed)
     }
 }
 
@@ -93,7 +96,7 @@ pub(crate) async fn connect(
 ) -> Result<LoggedIn, Cause> {
     let mut found = resolve(host, port, settings, until).await?;
     if let Some(filter) = filter {
-        filter.apply(host, &mut found)?;
+        found = filter.apply(host, found)?;
     }
     connect_any(found, login, settings, until).await
 }

@@ -131,6 +131,18 @@ async fn servers_that_send_in_a_circle_are_named() {
 }
 
 #[tokio::test]
+async fn a_filter_that_names_another_address_is_followed() {
+    let server = Fake::start(SERVER, |asked| ok(asked, &stat_text(7))).await;
+    let filter = AddressFilter::new(|_, address| match address.to_string().as_str() {
+        "127.0.0.2" => Ok(vec!["127.0.0.1".parse().unwrap()]),
+        other => Err(format!("{other} was asked for")),
+    });
+    let client = Client::filtered(Settings::default(), "test", filter);
+    let url = Url::parse(&server.url("/").to_string().replace("127.0.0.1", "127.0.0.2")).unwrap();
+    assert_eq!(client.file_system(&url).stat("/a").await.unwrap().size, 7);
+}
+
+#[tokio::test]
 async fn a_redirect_that_the_filter_refuses_ends_with_its_reason() {
     let forbidden = TcpListener::bind("127.0.0.2:0").await.unwrap();
     let port = forbidden.local_addr().unwrap().port();
@@ -138,7 +150,7 @@ async fn a_redirect_that_the_filter_refuses_ends_with_its_reason() {
     let server = Fake::start(MANAGER, move |asked| redirect_to(asked, "127.0.0.2", port)).await;
     let filter = AddressFilter::new(|_, address| match address.to_string().as_str() {
         "127.0.0.2" => Err("127.0.0.2 is forbidden".to_owned()),
-        _ => Ok(()),
+        _ => Ok(vec![address]),
     });
     let client = Client::filtered(Settings::default(), "test", filter);
     let error = client.file_system(&server.url("/")).stat("/a").await.unwrap_err();

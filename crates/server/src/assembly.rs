@@ -213,8 +213,9 @@ pub(crate) fn logical(effective: &Effective, port: u16) -> logical::Config {
 pub(crate) fn third_party(
     copies: &config::ThirdPartyCopy,
     sources: &config::CopySources,
+    host: &str,
 ) -> logical::ThirdPartyParts {
-    let outbound = Outbound::new(sources.clone());
+    let outbound = Outbound::new(sources.clone(), host);
     let path = |text: &String| LogicalPath::parse(text.as_bytes()).ok();
     let proofs = |counts: fn(&config::CopyRequire) -> bool| {
         let rules = copies.require.iter().filter(|rule| counts(rule));

@@ -130,7 +130,8 @@ impl Running {
         };
         if let Some(logical) = &logical {
             if let Some(copies) = &effective.logical.third_party.value {
-                logical.copy_for_others(assembly::third_party(copies, &effective.logical.copy_sources));
+                let sources = &effective.logical.copy_sources;
+                logical.copy_for_others(assembly::third_party(copies, sources, &effective.host));
             }
             logical.start_timer(&supervisor).map_err(system("a thread"))?;
         }

@@ -13,6 +13,7 @@ use base::{Error, ErrorKind};
 use config::{CopyProgram, CopyScan};
 use logical::{Fetch, Fetched, Fetcher, Finish, Running, Sink};
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -48,17 +49,18 @@ impl Runner {
         Self { program, scan, echo, threads: SharedThreads::default(), outbound }
     }
 
-    /// The command line. Source and destination cannot be taken for options: one is a URL, the other an absolute path.
-    fn command(&self, fetch: &Fetch, file: &Path) -> Command {
-        let mut command = Command::new(&self.program.path);
-        command.args(&self.program.arguments);
+    /// The command line, for a source at that host and port. Source and destination cannot be taken for options: one is a URL, the
+    /// other an absolute path.
+    fn command(program: &CopyProgram, fetch: &Fetch, source: &str, file: &Path) -> Command {
+        let mut command = Command::new(&program.path);
+        command.args(&program.arguments);
         if let Some(algorithm) = fetch.checksum {
             command.args(["-C", algorithm.name()]);
         }
         if fetch.streams > 0 {
             command.args(["-S", &fetch.streams.to_string()]);
         }
-        command.arg(source_url(fetch)).arg(file);
+        command.arg(source_url(fetch, source)).arg(file);
         command.env("XRDTPC", "1").env("XRD_TIDENT", &fetch.client);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
@@ -66,8 +68,8 @@ impl Runner {
     }
 }
 
-fn source_url(fetch: &Fetch) -> String {
-    let Fetch { source, path, cgi, key, origins, .. } = fetch;
+fn source_url(fetch: &Fetch, source: &str) -> String {
+    let Fetch { path, cgi, key, origins, .. } = fetch;
     let origin = origins.first().map(String::as_str).unwrap_or_default();
     let more = if cgi.is_empty() { String::new() } else { format!("{cgi}&") };
     format!("xroot://{source}/{path}?{more}tpc.key={key}&tpc.org={origin}")
@@ -88,14 +90,16 @@ impl Fetcher for Runner {
                 return running;
             }
         };
-        let command = self.command(&fetch, &path);
-        let name = self.program.path.display().to_string();
+        let program = self.program.clone();
         let (scan, echo) = (self.scan, self.echo);
         let outbound = self.outbound.for_client(fetch.client_address);
         threads.spawn(async move {
-            if let Err(error) = check_source(&fetch.source, &outbound).await {
-                return finish.done(Err(error));
-            }
+            let source = match check_source(&fetch.source, &outbound).await {
+                Ok(source) => source,
+                Err(error) => return finish.done(Err(error)),
+            };
+            let command = Self::command(&program, &fetch, &source, &path);
+            let name = program.path.display().to_string();
             let run = Run { name, scan, echo, size: fetch.size, path };
             finish.done(run.run(command, cancelled, sink.as_ref()).await);
         });
@@ -103,16 +107,21 @@ impl Fetcher for Runner {
     }
 }
 
-/// Checks every address of the source, because the program chooses one by itself.
-async fn check_source(source: &str, outbound: &ClientOutbound) -> Result<(), Error> {
+/// Checks every address of the source, because the program chooses one by itself, and returns the host and port for it:
+/// the name that the client gave, or the address to connect to instead.
+async fn check_source(source: &str, outbound: &ClientOutbound) -> Result<String, Error> {
     let host = source.rsplit_once(':').map_or(source, |(host, _)| host);
     let found = tokio::time::timeout(RESOLVING, tokio::net::lookup_host(source)).await;
     let silent = || Error::new(ErrorKind::FsError, "the name service does not answer");
     let found = found.map_err(|_| silent())?.map_err(|e| Error::unable_named("find", source, e))?;
+    let mut instead = None;
     for address in found {
-        outbound.check(host, address.ip()).map_err(|why| Error::new(ErrorKind::FsError, why))?;
+        let ip = address.ip().to_canonical();
+        let chosen = outbound.choose(host, ip).map_err(|why| Error::new(ErrorKind::FsError, why))?;
+        let other = chosen.first().filter(|chosen| **chosen != ip);
+        instead = instead.or(other.map(|chosen| SocketAddr::new(*chosen, address.port()).to_string()));
     }
-    Ok(())
+    Ok(instead.unwrap_or_else(|| source.to_owned()))
 }
 
 fn descriptor(sink: &dyn Sink) -> Result<BorrowedFd<'_>, Error> {
@@ -333,7 +342,8 @@ mod tests {
         let script = format!("for f; do :; done; cd ${{f%/f}} || exit; {script}");
         let arguments = ["-c", &script, "sh"].map(str::to_owned).to_vec();
         let program = CopyProgram { path: "/bin/sh".into(), arguments };
-        let runner = Runner::new(program, CopyScan::All, false, Outbound::new(CopySources::default()));
+        let runner =
+            Runner::new(program, CopyScan::All, false, Outbound::new(CopySources::default(), "here"));
         let fetch = Fetch {
             source: "127.0.0.1:1".to_owned(),
             path: "/theirs".to_owned(),

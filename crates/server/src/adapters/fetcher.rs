@@ -122,7 +122,7 @@ async fn pull(
     writer: &Writer,
     sink: &dyn Sink,
 ) -> Result<Fetched, Error> {
-    let filter = AddressFilter::new(move |host, address| outbound.check(host, address));
+    let filter = AddressFilter::new(move |host, address| outbound.choose(host, address));
     let client = Client::filtered(settings(fetch.streams), "scalla third-party copy", filter);
     let (url, file) = open(&client, fetch).await?;
     let bytes = file.stat().await.map_err(|e| failed(&e))?.size;

@@ -4,14 +4,33 @@
 //! (loopback, link-local, private) are refused unless a directive allows them, or the server or the client is in that
 //! network itself. What is judged is the address that is connected to, after the name was looked up, for each connection:
 //! a name that leads elsewhere the next time, or a redirect, gains nothing.
+//!
+//! `/etc/hosts` of many systems gives this host's own name a loopback address (Debian: `127.0.1.1`). Such a source is
+//! another server of this host, so the connection goes to the address that other hosts would use: a client from elsewhere
+//! reaches no service in this way that listens on the loopback interface only.
 
 use config::{CopySource, CopySources};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 /// The policy of `scalla.tpcsource`.
 #[derive(Clone, Default)]
 pub(crate) struct Outbound {
     rules: CopySources,
+    own_name: OwnName,
+}
+
+/// The names that this host has for itself.
+#[derive(Clone, Default)]
+struct OwnName(Arc<str>);
+
+impl OwnName {
+    /// Whether a host is this one, by its full name or by the first part of it.
+    fn is(&self, host: &str) -> bool {
+        let (own, host) = (&*self.0, host.trim_end_matches('.'));
+        let short = own.split('.').next().unwrap_or_default();
+        !host.is_empty() && (host.eq_ignore_ascii_case(own) || host.eq_ignore_ascii_case(short))
+    }
 }
 
 /// Networks in which an address means another host, or another service, than elsewhere.
@@ -66,15 +85,16 @@ fn network_v6(address: Ipv6Addr) -> Network {
 }
 
 impl Outbound {
-    pub(crate) fn new(rules: CopySources) -> Self {
-        Self { rules }
+    /// The policy of a server on the host of that name.
+    pub(crate) fn new(rules: CopySources, own_name: &str) -> Self {
+        Self { rules, own_name: OwnName(own_name.into()) }
     }
 
     /// The policy for one client, as this host is connected now.
     pub(crate) fn for_client(&self, client: Option<IpAddr>) -> ClientOutbound {
         let own =
             nix::ifaddrs::getifaddrs().map(|all| all.filter_map(address_of).collect()).unwrap_or_default();
-        ClientOutbound::new(self.rules.clone(), own, client)
+        ClientOutbound::new(self.clone(), own, client)
     }
 }
 
@@ -86,27 +106,42 @@ fn address_of(interface: nix::ifaddrs::InterfaceAddress) -> Option<IpAddr> {
 
 /// What one client may have this server connect to.
 pub(crate) struct ClientOutbound {
-    rules: CopySources,
+    policy: Outbound,
     /// Networks that are reached without this server's help, or that it belongs to.
     near: Vec<Network>,
+    /// Addresses at which other hosts reach this one.
+    outside: Vec<IpAddr>,
 }
 
 impl ClientOutbound {
-    fn new(rules: CopySources, own: Vec<IpAddr>, client: Option<IpAddr>) -> Self {
+    fn new(policy: Outbound, own: Vec<IpAddr>, client: Option<IpAddr>) -> Self {
         let client = client.map(|address| address.to_canonical());
         let is_here = client.is_some_and(|client| client.is_loopback() || own.contains(&client));
         let mut near: Vec<Network> = client.into_iter().map(network).collect();
         // Every host has a loopback, and one with IPv6 link-local addresses: that says nothing about who may use them.
-        let is_local = |network: &Network| matches!(network, Network::Loopback | Network::LinkLocal);
-        near.extend(own.into_iter().map(network).filter(|network| is_here || !is_local(network)));
+        let is_local = |address: &IpAddr| matches!(network(*address), Network::Loopback | Network::LinkLocal);
+        let (local, outside): (Vec<_>, Vec<_>) = own.into_iter().partition(is_local);
+        near.extend(outside.iter().map(|address| network(*address)));
         if is_here {
             near.push(Network::Loopback);
+            near.extend(local.into_iter().map(network));
         }
-        Self { rules, near }
+        Self { policy, near, outside }
+    }
+
+    /// The addresses to connect to for `address`, which was found for `host`; the error says why there is none.
+    pub(crate) fn choose(&self, host: &str, address: IpAddr) -> Result<Vec<IpAddr>, String> {
+        let Err(refused) = self.check(host, address) else { return Ok(vec![address]) };
+        if network(address) != Network::Loopback || !self.policy.own_name.is(host) {
+            return Err(refused);
+        }
+        let outside = self.outside.iter().copied().filter(|own| self.check(host, *own).is_ok());
+        let outside: Vec<_> = outside.collect();
+        if outside.is_empty() { Err(refused) } else { Ok(outside) }
     }
 
     /// Whether a connection to `address`, found for `host`, may be made; the error says why not.
-    pub(crate) fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
+    fn check(&self, host: &str, address: IpAddr) -> Result<(), String> {
         let network = network(address);
         let text = address.to_canonical().to_string();
         let fits = |rule: &CopySource| match rule {
@@ -119,13 +154,13 @@ impl ClientOutbound {
         if network == Network::Nobody {
             return refused("is no address of a host");
         }
-        if self.rules.deny.iter().any(fits) {
+        if self.policy.rules.deny.iter().any(fits) {
             return refused("is denied as a source");
         }
-        if self.rules.allow.iter().any(fits) {
+        if self.policy.rules.allow.iter().any(fits) {
             return Ok(());
         }
-        if !self.rules.allow.is_empty() {
+        if !self.policy.rules.allow.is_empty() {
             return refused("is not among the allowed sources");
         }
         match network {
@@ -149,11 +184,12 @@ mod tests {
 
     fn policy(allow: &[CopySource], deny: &[CopySource], own: &[&str], client: &str) -> ClientOutbound {
         let rules = CopySources { allow: allow.to_vec(), deny: deny.to_vec() };
-        ClientOutbound::new(rules, own.iter().map(|text| address(text)).collect(), Some(address(client)))
+        let policy = Outbound::new(rules, "own.example.org");
+        ClientOutbound::new(policy, own.iter().map(|text| address(text)).collect(), Some(address(client)))
     }
 
     fn allows(policy: &ClientOutbound, host: &str, to: &str) -> bool {
-        policy.check(host, address(to)).is_ok()
+        policy.choose(host, address(to)).is_ok()
     }
 
     const OWN: [&str; 4] = ["127.0.0.1", "::1", "192.0.2.7", "fe80::7"];
@@ -205,6 +241,34 @@ mod tests {
     }
 
     #[test]
+    fn this_hosts_own_name_leads_to_where_others_reach_it() {
+        let choose = |policy: &ClientOutbound, host: &str, to: &str| {
+            policy.choose(host, address(to)).map(|to| to.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let remote = policy(&[], &[], &OWN, "198.51.100.1");
+        for host in ["own.example.org", "own", "OWN.Example.org."] {
+            for to in ["127.0.1.1", "127.0.0.1", "::1"] {
+                assert_eq!(choose(&remote, host, to).unwrap(), ["192.0.2.7"], "{host} {to}");
+            }
+            assert_eq!(choose(&remote, host, "192.0.2.7").unwrap(), ["192.0.2.7"]);
+            assert!(
+                choose(&remote, host, "169.254.1.1").is_err() && choose(&remote, host, "10.0.0.1").is_err()
+            );
+        }
+        for host in ["localhost", "other.example.org", "own.example.com", "", ".", "127.0.1.1"] {
+            let why = choose(&remote, host, "127.0.1.1").unwrap_err();
+            assert_eq!(why, "127.0.1.1 is a loopback address (scalla.tpcsource)", "{host}");
+        }
+        let here = policy(&[], &[], &OWN, "127.0.0.1");
+        assert_eq!(choose(&here, "own", "127.0.1.1").unwrap(), ["127.0.1.1"]);
+        let private = policy(&[], &[], &["127.0.0.1", "10.0.0.7"], "198.51.100.1");
+        assert_eq!(choose(&private, "own", "127.0.1.1").unwrap(), ["10.0.0.7"]);
+        let denied = [CopySource::Host(HostPattern::parse("192.0.2.*").unwrap())];
+        assert!(choose(&policy(&[], &denied, &OWN, "198.51.100.1"), "own", "127.0.1.1").is_err());
+        assert!(choose(&policy(&[], &[], &["127.0.0.1"], "198.51.100.1"), "own", "127.0.1.1").is_err());
+    }
+
+    #[test]
     fn lists_say_otherwise_and_deny_goes_first() {
         let host = |text: &str| CopySource::Host(HostPattern::parse(text).unwrap());
         let lists =
@@ -213,7 +277,7 @@ mod tests {
         assert!(!allows(&lists, "a.example.com", "192.0.2.1"), "another host");
         assert!(!allows(&lists, "a.example.org", "10.0.0.1"), "denied by address");
         let denied = policy(&[], &[CopySource::Loopback], &OWN, "127.0.0.1");
-        let why = denied.check("s", address("127.0.0.1")).unwrap_err();
+        let why = denied.choose("s", address("127.0.0.1")).unwrap_err();
         assert_eq!(why, "127.0.0.1 is denied as a source (scalla.tpcsource)");
     }
 }
