@@ -4,6 +4,8 @@
 
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
@@ -165,4 +167,72 @@ fn a_file_that_was_prepared_for_the_server_is_used() {
     fs::remove_file(scratch.join("x.pid")).unwrap();
     fs::create_dir(scratch.join("x.pid")).unwrap();
     assert!(shared.write("x.pid".as_ref(), b"1").is_err());
+}
+
+/// What `work` returns as the user `nobody` in the group `nogroup`. Only this thread changes its user.
+fn as_nobody<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let job = || {
+            let (uid, gid) = (Uid::from_raw(OTHER), Gid::from_raw(OTHER));
+            set_thread_groups(&[]).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            work()
+        };
+        scope.spawn(job).join().unwrap()
+    })
+}
+
+#[test]
+fn a_directory_prepared_for_the_group_of_the_server_is_used() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("group");
+    fs::set_permissions(&scratch.0, Permissions::from_mode(0o755)).unwrap();
+    // Of a user and a group that the server shares with nobody else, as images for containers with any user have it.
+    let admin = scratch.directory("admin", 1001, 0o770);
+    let prove = || SharedDirectory::create(&admin, 0o700).and_then(|shared| shared.prove().map(|()| shared));
+    chown(&admin, None, Some(OTHER)).unwrap();
+    as_nobody(|| prove().unwrap().private(".own").map(drop)).unwrap();
+    // Not where the group may not write, where it is another group, or where everybody could have created it.
+    fs::set_permissions(&admin, Permissions::from_mode(0o755)).unwrap();
+    assert_refused(as_nobody(prove), &["admin belongs to ", "(uid 1001)", "start it as that user"]);
+    fs::set_permissions(&admin, Permissions::from_mode(0o775)).unwrap();
+    chown(&admin, None, Some(1001)).unwrap();
+    assert_refused(as_nobody(prove), &["admin belongs to ", "(uid 1001)"]);
+    chown(&admin, None, Some(OTHER)).unwrap();
+    fs::set_permissions(&scratch.0, Permissions::from_mode(0o1777)).unwrap();
+    assert_refused(as_nobody(prove), &["admin belongs to ", "(uid 1001)"]);
+}
+
+#[test]
+fn what_an_earlier_start_as_root_left_is_named_with_the_remedy() {
+    if !is_root() {
+        return;
+    }
+    let scratch = Scratch::new("root-left");
+    let admin = scratch.directory("admin", OTHER, 0o700);
+    fs::set_permissions(&scratch.0, Permissions::from_mode(0o755)).unwrap();
+    drop(PrivateDirectory::create(&admin.join(".ofs/posc")).unwrap());
+    for path in [admin.join(".ofs/posc"), admin.join(".ofs")] {
+        let remedy = format!("hand it over with `chown -R nobody {}`", admin.join(".ofs").display());
+        assert_refused(as_nobody(|| PrivateDirectory::create(&path)), &["belongs to root (uid 0)", &remedy]);
+    }
+}
+
+#[test]
+fn a_log_may_have_a_second_name_where_nobody_else_could_give_it() {
+    let scratch = Scratch::new("second-name");
+    let own = scratch.join("own");
+    fs::create_dir(&own).unwrap();
+    for folder in [&own, &scratch.0] {
+        fs::write(folder.join("x.log"), "line\n").unwrap();
+        fs::hard_link(folder.join("x.log"), folder.join("old.log")).unwrap();
+    }
+    let (_, _, mut log) = SharedDirectory::of_log(&own.join("x.log"), 0o755).unwrap();
+    log.write_all(b"more\n").unwrap();
+    assert_eq!(fs::read(own.join("old.log")).unwrap(), b"line\nmore\n");
+    let refused = SharedDirectory::of_log(&scratch.join("x.log"), 0o755);
+    assert_refused(refused, &["x.log has 2 names (hard links)"]);
 }

@@ -323,6 +323,7 @@ mod tests {
 
     #[test]
     fn a_link_of_ours_is_followed_and_the_file_behind_it_rotated() {
+        use std::os::unix::fs::PermissionsExt as _;
         let folder = Folder::new("link");
         fs::create_dir(folder.0.join("disk")).unwrap();
         std::os::unix::fs::symlink("disk/real.log", folder.0.join("x.log")).unwrap();
@@ -332,6 +333,8 @@ mod tests {
         assert_eq!(folder.names(), ["disk", "x.log"]);
         assert_eq!(fs::read_to_string(folder.0.join("disk/real.log.20261101")).unwrap(), "line\n");
         fs::hard_link(folder.0.join("disk/real.log"), folder.0.join("other")).unwrap();
+        log.reopen().unwrap();
+        fs::set_permissions(folder.0.join("disk"), fs::Permissions::from_mode(0o1777)).unwrap();
         assert!(log.reopen().unwrap_err().to_string().contains("has 2 names"));
     }
 

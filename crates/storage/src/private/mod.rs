@@ -235,8 +235,8 @@ impl SharedDirectory {
         Ok((directory, name, file))
     }
 
-    /// Checks that no other user can replace what lies in it: it belongs to this user or root, and if everybody may write
-    /// it, the sticky bit is set.
+    /// Checks that no other user can replace what lies in it: it belongs to this user or root, or was prepared for a group
+    /// of this process, and if everybody may write it, the sticky bit is set.
     ///
     /// # Errors
     /// [`Untrusted`] within the error.
@@ -336,7 +336,7 @@ fn open_proven(
     let path = path.join(name);
     match fs::openat(directory, name, how, mode) {
         Ok(file) => {
-            prove_file(&file, &path, rule)?;
+            prove_file(directory, &file, &path, rule)?;
             fs::fcntl_setfl(&file, how.difference(OFlags::NONBLOCK))?;
             Ok(File::from(file))
         }

@@ -1,7 +1,7 @@
 //! Who owns a file of the server's state and who may write it, and the error that says what to do.
 
 use crate::names::Names;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{self, FileType, Mode, Stat};
 use std::fmt;
 use std::io;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub(super) enum Rule {
     /// It belongs to this user, and nobody else may write it.
     Private,
-    /// It belongs to this user or root. A file must not be writable for everybody; a directory may be with the sticky bit.
+    /// It belongs to this user or root, or, as a directory, to the group of this process, which may write it. A file must
+    /// not be writable for everybody; a directory may be with the sticky bit.
     Shared,
     /// As shared, but it is only appended to, and may be a terminal or a pipe.
     Log,
@@ -51,7 +52,7 @@ impl Untrusted {
         Self::new(path, Problem::NotDirectory)
     }
 
-    /// A directory of another user where everybody may create one.
+    /// A file or directory of another user.
     pub(super) fn owner(path: &Path, owner: u32) -> Self {
         Self::new(path, Problem::Owner(owner))
     }
@@ -63,6 +64,16 @@ impl fmt::Display for Untrusted {
         let name = |uid: u32| format!("{} (uid {uid})", names.user(uid));
         write!(f, "{} ", self.path.display())?;
         match self.problem {
+            // What root created is of an earlier start without the option to become another user.
+            Problem::Owner(0) => write!(
+                f,
+                "belongs to {}, but this server runs as {}; if an earlier start as root created it, hand it over with \
+                 `chown -R {} {}`; otherwise remove it, or name another place",
+                name(0),
+                name(self.user),
+                names.user(self.user),
+                self.path.display()
+            ),
             Problem::Owner(owner) => write!(
                 f,
                 "belongs to {}, but this server runs as {}; start it as that user, or remove it, or name another place",
@@ -124,7 +135,23 @@ pub(super) fn is_for_everybody(stat: &Stat) -> bool {
 
 fn check_owner(stat: &Stat, path: &Path, rule: Rule) -> Result<(), Untrusted> {
     let owned = if rule == Rule::Private { stat.st_uid == user() } else { is_trusted(stat.st_uid) };
-    if owned { Ok(()) } else { Err(Untrusted::new(path, Problem::Owner(stat.st_uid))) }
+    if owned { Ok(()) } else { Err(Untrusted::owner(path, stat.st_uid)) }
+}
+
+/// Whether a directory was prepared for a group of this process: containers run as users whose numbers nobody knew when
+/// the directory was created, but in a known group.
+fn is_for_own_group(stat: &Stat) -> bool {
+    let is_own = || {
+        let groups = rustix::process::getgroups().unwrap_or_default();
+        let own = rustix::process::getegid();
+        std::iter::once(own).chain(groups).any(|group| group.as_raw() == stat.st_gid)
+    };
+    mode_of(stat) & 0o020 != 0 && is_own()
+}
+
+/// Whether nobody but this user and root can create names in a directory.
+fn keeps_others_out(directory: BorrowedFd<'_>) -> bool {
+    fs::fstat(directory).is_ok_and(|stat| is_trusted(stat.st_uid) && mode_of(&stat) & 0o022 == 0)
 }
 
 pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) -> io::Result<()> {
@@ -132,7 +159,9 @@ pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) ->
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(Untrusted::new(path, Problem::NotDirectory).into());
     }
-    check_owner(&stat, path, rule)?;
+    if rule == Rule::Private || !is_for_own_group(&stat) {
+        check_owner(&stat, path, rule)?;
+    }
     let mode = mode_of(&stat);
     let open = match rule {
         Rule::Private => mode & 0o022 != 0,
@@ -141,7 +170,13 @@ pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) ->
     if open { Err(Untrusted::new(path, Problem::Writable(mode)).into()) } else { Ok(()) }
 }
 
-pub(super) fn prove_file(file: &impl AsFd, path: &Path, rule: Rule) -> io::Result<()> {
+/// Proves a file that was opened in `directory`.
+pub(super) fn prove_file(
+    directory: BorrowedFd<'_>,
+    file: &impl AsFd,
+    path: &Path,
+    rule: Rule,
+) -> io::Result<()> {
     let stat = fs::fstat(file)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         let stream = !matches!(FileType::from_raw_mode(stat.st_mode), FileType::Directory);
@@ -152,7 +187,8 @@ pub(super) fn prove_file(file: &impl AsFd, path: &Path, rule: Rule) -> io::Resul
         };
     }
     check_owner(&stat, path, rule)?;
-    if stat.st_nlink > 1 {
+    // A log is only appended to, and a second name is harmless where nobody else could give it: sites keep old logs so.
+    if stat.st_nlink > 1 && (rule != Rule::Log || !keeps_others_out(directory)) {
         return Err(Untrusted::new(path, Problem::HardLinks(stat.st_nlink as u64)).into());
     }
     let mode = mode_of(&stat);

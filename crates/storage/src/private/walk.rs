@@ -113,33 +113,58 @@ impl Walk {
     /// Goes one component down.
     fn enter(&mut self, name: &OsStr) -> io::Result<()> {
         let path = self.path.join(name);
-        let found = match self.peek(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let Some(mode) = self.create else { return Err(error) };
+        let found = match self.down(name) {
+            Err(Errno::NOENT) => {
+                let Some(mode) = self.create else { return Err(Errno::NOENT.into()) };
                 match fs::mkdirat(&self.at, name, mode) {
-                    Ok(()) | Err(Errno::EXIST) => self.peek(name)?,
+                    Ok(()) | Err(Errno::EXIST) => self.down(name),
                     Err(error) => return Err(error.into()),
                 }
             }
-            other => other?,
+            other => other,
+        };
+        let found = match found {
+            Ok(found) => found,
+            Err(Errno::NOTDIR | Errno::LOOP) => return self.enter_link(name, &path),
+            Err(Errno::ACCESS) => return Err(self.no_access()),
+            Err(error) => return Err(error.into()),
         };
         let stat = fs::fstat(&found)?;
-        match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Symlink if is_proc(&self.at)? => {
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                self.at = fs::openat(&self.at, name, flags, Mode::empty())?;
-            }
-            FileType::Symlink => return self.follow(&found, name),
-            FileType::Directory => {
-                if name != ".." && is_for_everybody(&fs::fstat(&self.at)?) && !is_trusted(stat.st_uid) {
-                    return Err(Untrusted::owner(&path, stat.st_uid).into());
-                }
-                self.at = found;
-            }
-            _ => return Err(Untrusted::no_directory(&path).into()),
+        if name != ".." && is_for_everybody(&fs::fstat(&self.at)?) && !is_trusted(stat.st_uid) {
+            return Err(Untrusted::owner(&path, stat.st_uid).into());
         }
-        self.path = path;
+        (self.at, self.path) = (found, path);
         Ok(())
+    }
+
+    /// Opens the directory `name`. That a directory is demanded has the system mount what an automount point stands for;
+    /// to open it as a mere name would not.
+    fn down(&self, name: &OsStr) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&self.at, name, flags, Mode::empty())
+    }
+
+    /// Goes where the link `name` leads.
+    fn enter_link(&mut self, name: &OsStr, path: &Path) -> io::Result<()> {
+        let found = self.peek(name)?;
+        if FileType::from_raw_mode(fs::fstat(&found)?.st_mode) != FileType::Symlink {
+            return Err(Untrusted::no_directory(path).into());
+        }
+        if !is_proc(&self.at)? {
+            return self.follow(&found, name);
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self.at = fs::openat(&self.at, name, flags, Mode::empty())?;
+        path.clone_into(&mut self.path);
+        Ok(())
+    }
+
+    /// The error where this user may not go on: a directory of another user is named, and what to do about it.
+    fn no_access(&self) -> io::Error {
+        match fs::fstat(&self.at) {
+            Ok(stat) if stat.st_uid != user() => Untrusted::owner(&self.path, stat.st_uid).into(),
+            _ => Errno::ACCESS.into(),
+        }
     }
 
     /// The component itself, also when it is a link.
