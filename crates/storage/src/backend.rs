@@ -105,13 +105,14 @@ pub struct FileIdentity {
 }
 
 impl FileIdentity {
-    /// Reports whether both name one file. Without times of birth only the inode numbers are compared, because device
-    /// numbers do not survive a restart.
+    /// Reports whether both name one file. Without times of birth the device numbers must be the same too: inode numbers are
+    /// reused, and those of other file systems are alike. Device numbers may change at a restart, so a file without a time of
+    /// birth may then be taken for another one, but never another one for it.
     pub fn is_same(&self, other: &Self) -> bool {
         self.inode == other.inode
             && match (self.born, other.born) {
                 (Some(one), Some(two)) => one == two,
-                _ => true,
+                _ => self.device == other.device,
             }
     }
 }
