@@ -44,8 +44,25 @@ enum Command {
     },
     /// Open the log again and read the configuration again (as SIGHUP does).
     Reload,
+    /// List unfinished files (persist on close), or declare one whole.
+    #[command(subcommand)]
+    Unfinished(Unfinished),
     /// Take no new connections and end when the others have (as SIGTERM does).
     Drain,
+}
+
+#[derive(Subcommand, Debug)]
+enum Unfinished {
+    /// List those that the server has a record of.
+    List {
+        /// List those at and below PATH, also those without a record.
+        path: Option<String>,
+    },
+    /// Declare the file at PATH whole; if no file is there, end its record.
+    Clear {
+        /// Logical path, as clients name it.
+        path: String,
+    },
 }
 
 impl Admin {
@@ -56,12 +73,14 @@ impl Admin {
             Command::LogLevel { levels } => Request::LogLevel { levels },
             Command::Reload => Request::Reload {},
             Command::Drain => Request::Drain {},
+            Command::Unfinished(Unfinished::List { path }) => Request::Unfinished { below: path },
+            Command::Unfinished(Unfinished::Clear { path }) => Request::ClearUnfinished { path },
         };
         let answer = ask(&socket, &request)?;
         if self.json {
             print_json(&answer);
         } else {
-            print(&table(&answer));
+            print(&files(&answer).unwrap_or_else(|| table(&answer)));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -112,6 +131,28 @@ fn hint(folder: &Path) -> String {
         .filter_map(|path| Some(format!("--instance {}", path.file_name()?.to_string_lossy())))
         .collect();
     if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) }
+}
+
+/// One line per file, its state and its path; `None` if the answer is not a list of files.
+fn files(answer: &serde_json::Value) -> Option<String> {
+    let files = answer.get("files")?.as_array()?;
+    let field = |file: &serde_json::Value, name: &str| {
+        let text = file.get(name).and_then(serde_json::Value::as_str).unwrap_or("-");
+        shown(text).to_string()
+    };
+    let rows: Vec<_> = files.iter().map(|file| (field(file, "state"), field(file, "path"))).collect();
+    let width = rows.iter().map(|(state, _)| state.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (state, path) in rows {
+        // Writing to a text cannot fail.
+        writeln!(text, "{state:width$}  {path}").ok();
+    }
+    if answer.get("complete") == Some(&false.into()) {
+        text.push_str("... there may be more: name a directory further down\n");
+    } else if files.is_empty() {
+        text.push_str("none\n");
+    }
+    Some(text)
 }
 
 /// One line per field, names in a column. Values may hold text of clients and other servers, so they are escaped.

@@ -5,9 +5,11 @@
 
 mod support;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use support::{Client, Scratch, Server, names, program};
+use std::process::Command;
+use support::{Client, Scratch, Server, names, program, run};
 
 /// kXR_chkpoint.
 const CHECKPOINT: u16 = 3012;
@@ -119,7 +121,7 @@ fn a_start_without_the_tree_forgets_nothing() {
         }
         handle(client.try_open("/new", NEW | UPDATE));
         let said = server.ended();
-        for what in ["an unfinished file of an earlier run", "the file of an uncommitted checkpoint"] {
+        for what in ["an unfinished file is not there", "the file of an uncommitted checkpoint"] {
             let line = said.iter().find(|line| line.contains(what));
             assert!(line.is_some_and(|line| line.contains("mount its file")), "{}", said.join("\n"));
         }
@@ -128,6 +130,66 @@ fn a_start_without_the_tree_forgets_nothing() {
         fs::rename(scratch.path("elsewhere"), scratch.path("data")).unwrap();
         is_recovered(&scratch);
     }
+}
+
+fn admin(scratch: &Scratch, arguments: &[&str]) -> String {
+    let path = scratch.text("admin");
+    let all = [&["admin", "--admin-path", &path], arguments].concat();
+    let output = run("scalla", scratch, &all);
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+/// Copies the tree with modes and without attributes, and puts the copy in its place.
+fn move_by_copy(scratch: &Scratch) {
+    let done = Command::new("cp")
+        .args(["-r", "--preserve=mode,timestamps", "data", "copy"])
+        .current_dir(scratch.path(""))
+        .status();
+    assert!(done.unwrap().success());
+    fs::remove_dir_all(scratch.path("data")).unwrap();
+    fs::rename(scratch.path("copy"), scratch.path("data")).unwrap();
+}
+
+#[test]
+fn an_unfinished_file_that_was_moved_by_a_copy_is_not_served_until_it_is_cleared() {
+    let scratch = Scratch::new("copied");
+    killed_in_the_middle(&scratch);
+    scratch.write("data/in/sticky", b"the bit alone is no mark");
+    fs::set_permissions(scratch.path("data/in/sticky"), Permissions::from_mode(0o1644)).unwrap();
+    move_by_copy(&scratch);
+    let server = server(&scratch, "admin");
+    let mut client = server.client();
+    handle(client.try_open("/in/sticky", READ));
+    assert_eq!(client.try_open("/in/upload", READ).0, WAIT);
+    assert_eq!(admin(&scratch, &["unfinished", "list"]), "none\n");
+    assert_eq!(admin(&scratch, &["unfinished", "list", "/in"]), "marked, no record  /in/upload\n");
+    assert_eq!(admin(&scratch, &["unfinished", "clear", "/in/upload"]), "path   /in/upload\nstate  whole\n");
+    handle(client.try_open("/in/upload", READ));
+    let refused = admin(&scratch, &["unfinished", "clear", "/in/upload"]);
+    assert!(refused.contains("it is not unfinished"), "{refused}");
+}
+
+#[test]
+fn the_record_of_a_file_that_is_not_there_can_be_ended() {
+    let scratch = Scratch::new("ended");
+    killed_in_the_middle(&scratch);
+    move_by_copy(&scratch);
+    fs::remove_file(scratch.path("data/in/upload")).unwrap();
+    let server = server(&scratch, "admin");
+    let mut client = server.client();
+    let (status, text) = client.try_open("/in/upload", NEW | UPDATE | PERSIST);
+    assert_eq!(status, ERROR);
+    let text = String::from_utf8_lossy(&text);
+    assert!(text.contains("'scalla admin unfinished clear /in/upload'"), "{text}");
+    let listed = admin(&scratch, &["unfinished", "list"]);
+    assert_eq!(listed, "not there: / is another directory  /in/upload\n");
+    let cleared = admin(&scratch, &["unfinished", "clear", "/in/upload"]);
+    assert!(cleared.contains("its record was ended"), "{cleared}");
+    handle(client.try_open("/in/upload", NEW | UPDATE | PERSIST));
+    let said = server.ended();
+    let journal = scratch.text("admin");
+    let line = said.iter().find(|line| line.contains("an unfinished file is not there"));
+    assert!(line.is_some_and(|line| line.contains(&journal)), "{}", said.join("\n"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::file_system::{done, on_pool};
 use crate::lock::Use;
 use crate::persist::{Claim, Scope};
 use crate::shared::{Shared, errno, is_read_only, unable};
+use crate::wholeness::Wholeness;
 use crate::writers::FileKey;
 use base::{Error, LogicalPath};
 use std::sync::Arc;
@@ -53,12 +54,16 @@ pub(crate) fn remove_directory(shared: &Arc<Shared>, target: Target, reply: &Rep
     }
     on_pool(shared, target, reply, |shared, target| {
         let path = target.path.without_slash();
-        match shared.backend.remove_directory(&path) {
+        let removed = shared.backend.remove_directory(&path);
+        match removed {
             Err(error) if error.raw_os_error() != Some(errno::NOT_FOUND) => {
                 Err(Error::unable("remove", &target.path, error))
             }
             _ => {
                 shared.tell_gone(&path);
+                if removed.is_ok() {
+                    shared.persist.end_absent_below(&path);
+                }
                 Ok(Value::Nothing)
             }
         }
@@ -90,6 +95,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         shared.tell_gone(&path);
         shared.locks.disturb(&path);
         shared.persist.forget(pending);
+        shared.persist.end_absent_below(&path);
         Ok(Value::Nothing)
     })
 }
@@ -133,6 +139,10 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         let renamed = shared.backend.rename(&old, &new, parents).map_err(fail);
         if renamed.is_ok() {
             shared.persist.forget(replaced);
+            if old != new {
+                shared.persist.end_absent_below(&new);
+                shared.persist.move_absent(&old, &new);
+            }
         }
         shared.persist.moved(moving, renamed.is_ok(), shared.backend.as_ref());
         renamed?;
@@ -163,7 +173,7 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
         let owner = if describe::is_directory(&metadata) { OWNER_DIRECTORY_BITS } else { OWNER_FILE_BITS };
         let mode = (mode | owner) & CLIENT_MODE_BITS;
         // The mark of a file that is not yet whole must survive a change of its mode.
-        let pending = describe::is_pending(&metadata);
+        let pending = shared.wholeness_at(&path, &metadata) != Wholeness::Whole;
         let kept = if pending { describe::MODE_PENDING } else { 0 };
         shared.backend.set_mode(&path, mode | kept).map_err(|e| Error::unable("change", &target.path, e))?;
         if pending {

@@ -9,8 +9,10 @@ const TYPE_DIRECTORY: u32 = 0o040_000;
 const TYPE_FILE: u32 = 0o100_000;
 /// Permission bits with set-id and sticky.
 pub(crate) const MODE_BITS: u32 = 0o7777;
-/// The bit that marks a regular file as not yet whole.
+/// The bit of a regular file that is not yet whole. Others may have set it too: see [`crate::wholeness`].
 pub(crate) const MODE_PENDING: u32 = 0o1000;
+/// The mode of a file that is being created, until a journal record and its number prove that it is unfinished.
+pub(crate) const MODE_CREATING: u32 = 0o1600;
 
 /// Names of users and groups, and who this process is.
 pub trait Users: Send + Sync {
@@ -63,28 +65,42 @@ pub(crate) fn is_directory(metadata: &Metadata) -> bool {
     kind(metadata) == FileKind::Directory
 }
 
-/// Is it a file that persists only on a close that has not come yet?
-pub(crate) fn is_pending(metadata: &Metadata) -> bool {
+/// Reports whether it is a file with the bit of those that persist only on a close that has not come yet.
+pub(crate) fn has_mark_bit(metadata: &Metadata) -> bool {
     kind(metadata) == FileKind::File && metadata.mode & MODE_PENDING != 0
 }
 
-/// The status as clients see it. Nothing below a read-only export is writable.
-pub(crate) fn stat(metadata: &Metadata, users: &dyn Users, read_only: bool) -> Stat {
+/// Reports whether it is a file that was created to persist on close, and whose creator has not marked it yet.
+pub(crate) fn is_being_created(metadata: &Metadata) -> bool {
+    kind(metadata) == FileKind::File && metadata.mode & MODE_BITS == MODE_CREATING && metadata.size == 0
+}
+
+/// What the metadata alone does not say of a status.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct View {
+    /// Nothing below a read-only export is writable.
+    pub(crate) read_only: bool,
+    /// It is a file that is not yet whole.
+    pub(crate) pending: bool,
+}
+
+/// The status as clients see it.
+pub(crate) fn stat(metadata: &Metadata, users: &dyn Users, view: View) -> Stat {
     let names = (users.user(metadata.uid), users.group(metadata.gid));
-    stat_with(metadata, users, read_only, names)
+    stat_with(metadata, users, view, names)
 }
 
 /// The same if the names of its owners are known.
-pub(crate) fn stat_now(metadata: &Metadata, users: &dyn Users, read_only: bool) -> Option<Stat> {
+pub(crate) fn stat_now(metadata: &Metadata, users: &dyn Users, view: View) -> Option<Stat> {
     let names = (users.user_now(metadata.uid)?, users.group_now(metadata.gid)?);
-    Some(stat_with(metadata, users, read_only, names))
+    Some(stat_with(metadata, users, view, names))
 }
 
 /// The same with the names of its owners.
 pub(crate) fn stat_with(
     metadata: &Metadata,
     users: &dyn Users,
-    read_only: bool,
+    View { read_only, pending }: View,
     (owner, group): (Arc<str>, Arc<str>),
 ) -> Stat {
     let kind = kind(metadata);
@@ -97,7 +113,7 @@ pub(crate) fn stat_with(
         writable: write && !read_only,
         executable: execute,
         offline: metadata.offline,
-        posc_pending: is_pending(metadata),
+        posc_pending: pending,
         modified: metadata.modified,
         changed: metadata.changed,
         accessed: metadata.accessed,
@@ -126,6 +142,8 @@ fn access(metadata: &Metadata, users: &dyn Users) -> (bool, bool, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const WRITABLE: View = View { read_only: false, pending: false };
 
     struct Somebody;
     impl Users for Somebody {
@@ -167,23 +185,25 @@ mod tests {
             (0o100_650, 1, 8, (true, false, true)),
             (0o100_604, 1, 1, (true, false, false)),
         ] {
-            let stat = stat(&metadata(mode, uid, gid), &Somebody, false);
+            let stat = stat(&metadata(mode, uid, gid), &Somebody, WRITABLE);
             assert_eq!((stat.readable, stat.writable, stat.executable), want, "{mode:o} {uid} {gid}");
         }
-        let read_only = stat(&metadata(0o100_664, 7, 8), &Somebody, true);
+        let read_only = stat(&metadata(0o100_664, 7, 8), &Somebody, View { read_only: true, ..WRITABLE });
         assert_eq!((read_only.writable, read_only.mode), (false, 0o444));
     }
 
     #[test]
     fn identity_and_marks() {
-        let one = stat(&metadata(0o101_644, 7, 8), &Somebody, false);
+        let view = View { pending: true, ..WRITABLE };
+        let one = stat(&metadata(0o101_644, 7, 8), &Somebody, view);
         assert_eq!(
             (one.id, one.kind, one.posc_pending, one.mode),
             (0x2_0000_0004, FileKind::File, true, 0o1644)
         );
         assert_eq!((&*one.owner, &*one.group), ("u7", "g8"));
         // The sticky bit of a directory means something else.
-        assert!(!stat(&metadata(0o041_777, 7, 8), &Somebody, false).posc_pending);
-        assert_eq!(stat(&metadata(0o020_644, 7, 8), &Somebody, false).kind, FileKind::Other);
+        assert!(!has_mark_bit(&metadata(0o041_777, 7, 8)));
+        assert!(has_mark_bit(&metadata(0o101_644, 7, 8)));
+        assert_eq!(stat(&metadata(0o020_644, 7, 8), &Somebody, WRITABLE).kind, FileKind::Other);
     }
 }

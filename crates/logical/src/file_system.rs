@@ -178,7 +178,7 @@ fn stat(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
     match shared.metadata_now(&target.path, "locate") {
         Some(Err(error)) => return done(Err(error)),
         Some(Ok(metadata)) => {
-            if let Some(stat) = shared.stat_now(&metadata, export) {
+            if let Some(stat) = shared.stat_now(&target.path.without_slash(), &metadata, export) {
                 return done(Ok(Value::Stat(stat)));
             }
         }
@@ -187,6 +187,6 @@ fn stat(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
     on_pool(shared, target, reply, |shared, target| {
         let export = shared.export(&target.path, "Stating")?;
         let metadata = shared.metadata(&target.path, "locate")?;
-        Ok(Value::Stat(shared.stat(&metadata, export)))
+        Ok(Value::Stat(shared.stat(&target.path.without_slash(), &metadata, export)))
     })
 }

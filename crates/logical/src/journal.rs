@@ -13,6 +13,10 @@ use storage::PrivateDirectory;
 
 /// A folder of journals.
 pub trait JournalFolder: Send + Sync {
+    /// Where it is, for log lines.
+    fn location(&self) -> String {
+        "memory".to_owned()
+    }
     /// Names of all journals.
     fn names(&self) -> io::Result<Vec<String>>;
     /// The content of one.
@@ -87,6 +91,9 @@ impl DiskFolder {
 }
 
 impl JournalFolder for DiskFolder {
+    fn location(&self) -> String {
+        base::shown(self.path.as_os_str().as_encoded_bytes()).to_string()
+    }
     fn names(&self) -> io::Result<Vec<String>> {
         match self.existing() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

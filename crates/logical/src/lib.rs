@@ -17,6 +17,7 @@
 //! | `clone` | copies of ranges between files, and new files that begin as a copy |
 //! | `lock` | readers and writers of a path exclude each other |
 //! | `writers` | files that are open for writing, by device and inode |
+//! | `wholeness` | whether a file is whole or unfinished |
 //! | `persist` | files that persist only on a successful close |
 //! | `checkpoint` | changes that can be undone, also after a crash |
 //! | `third_party` | copies between servers, as source and as destination; [`Fetcher`], who pulls |
@@ -61,6 +62,7 @@ mod shared;
 mod status;
 mod steps;
 mod third_party;
+mod wholeness;
 mod writers;
 
 pub use config::Config;
@@ -69,6 +71,7 @@ pub use events::Events;
 pub use file_system::{Journals, Logical, Parts};
 pub use inquiry::{Located, Locator};
 pub use journal::{DiskFolder, Journal, JournalFolder};
+pub use persist::{Cleared, Unfinished, UnfinishedState};
 pub use prepare::{Prepares, nothing_known};
 pub use presence::Presence;
 pub use status::Status;

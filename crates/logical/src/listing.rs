@@ -7,11 +7,13 @@
 //! can be reached by their path.
 
 use crate::checksum::stored;
-use crate::describe::{self, Users};
+use crate::describe::{self, Users, View};
 use crate::file_system::done;
 use crate::job::{self, ByPool};
+use crate::proof;
 use crate::scan::{self, Scan};
 use crate::shared::{Shared, errno, is_read_only, unable};
+use crate::wholeness::Wholeness;
 use base::{Error, LogicalPath};
 use digest::{Algorithm, Record};
 use std::any::Any;
@@ -259,13 +261,24 @@ impl Reading {
         }
         let stat = (detail.stat || detail.checksum).then(|| {
             let names = self.owners.of(&metadata, shared.users.as_ref());
-            describe::stat_with(&metadata, shared.users.as_ref(), self.wanted.read_only, names)
+            let pending = self.is_pending(shared, &name, &metadata);
+            let view = View { read_only: self.wanted.read_only, pending };
+            describe::stat_with(&metadata, shared.users.as_ref(), view, names)
         });
         let checksum = self.wanted.algorithm.map(|algorithm| {
             let checksum = self.stored_checksum(shared, &name, algorithm, &metadata);
             (algorithm.name().to_owned(), checksum)
         });
         Some(Entry { name, stat, checksum })
+    }
+
+    fn is_pending(&self, shared: &Shared, name: &[u8], metadata: &Metadata) -> bool {
+        if !describe::has_mark_bit(metadata) {
+            return false;
+        }
+        let Ok(path) = self.wanted.path.join(name) else { return true };
+        let number = || self.stream.attribute(name, proof::NONCE);
+        shared.wholeness(&path, metadata, number) != Wholeness::Whole
     }
 
     /// The stored checksum of an entry, if there is one that speaks for it.

@@ -7,7 +7,7 @@ mod pending;
 
 use crate::checksum::stored;
 use crate::clone;
-use crate::describe;
+use crate::describe::{self, View};
 use crate::file_system::done;
 use crate::handle::Handle;
 use crate::job;
@@ -16,9 +16,10 @@ use crate::open_file::NewFile;
 use crate::persist::{Admission, Scope, Ticket};
 use crate::shared::{Shared, errno, is_read_only, unable};
 use crate::third_party::{self, Copy, Offer, Pull, Role};
+use crate::wholeness::Wholeness;
 use crate::writers::{FileKey, WriterTicket};
 use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
-use pending::{Found, create_pending, directories_to_make};
+use pending::{create_pending, directories_to_make};
 use std::sync::Arc;
 use storage::{CreateHow, Elsewhere, Metadata, Now, OpenHow, StoredFile};
 use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
@@ -251,13 +252,9 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
         // Without the lock of the export, two would write one file.
         return Answer::Error(unable(plan.verb(), &plan.path, errno::TEXT_BUSY));
     }
-    if plan.creates && shared.persist.is_absent(&plan.plain) && shared.backend.stat(&plan.plain).is_err() {
-        let text = format!(
-            "Unable to {} {}; an unfinished upload of it lies on a file system that is not mounted",
-            plan.verb(),
-            plan.path.text()
-        );
-        return Answer::Error(Error::new(ErrorKind::FsError, text));
+    let must_be_there = plan.creates && !plan.request.force && shared.persist.blocks_creation(&plan.plain);
+    if must_be_there && shared.backend.stat(&plan.plain).is_err() {
+        return Answer::Error(pending::absent(plan));
     }
     // What must not exist cannot be resumed.
     let admission = if plan.write && !plan.request.new {
@@ -273,21 +270,33 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
     }
     let persists = plan.copy.is_some() || shared.persist.wants(plan.asks_persist, plan.creates);
     if !plan.write || plan.request.new {
-        return if persists { create_pending(shared, plan, lock) } else { plain(shared, plan, lock) };
+        return if persists {
+            create_pending(shared, plan, lock, Wholeness::Whole)
+        } else {
+            plain(shared, plan, lock)
+        };
     }
-    match Found::at(shared, &plan.plain) {
-        Found::Whole if persists => create_pending(shared, plan, lock),
-        Found::Whole => plain(shared, plan, lock),
+    match found_at(shared, &plan.plain) {
+        found @ Wholeness::Whole if persists => create_pending(shared, plan, lock, found),
+        Wholeness::Whole => plain(shared, plan, lock),
         // Whoever asks for persist on close takes it over, as that of a creator that is known.
-        Found::Marked | Found::Left if plan.asks_persist => create_pending(shared, plan, lock),
-        Found::Left if plan.creates => create_pending(shared, plan, lock),
+        found @ (Wholeness::Marked | Wholeness::Left) if plan.asks_persist => {
+            create_pending(shared, plan, lock, found)
+        }
+        found @ Wholeness::Left if plan.creates => create_pending(shared, plan, lock, found),
         found => pending::unfinished(shared, plan, found),
     }
 }
 
+/// The wholeness of what lies at a path; nothing is whole too.
+fn found_at(shared: &Shared, path: &LogicalPath) -> Wholeness {
+    let found = shared.backend.stat(path);
+    found.map_or(Wholeness::Whole, |metadata| shared.wholeness_at(path, &metadata))
+}
+
 /// Opens a file for which persist on close plays no part.
 fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
-    let how = match how(shared, plan, plan.request.delete && !plan.request.new, 0) {
+    let how = match how(shared, plan, plan.request.delete && !plan.request.new, None) {
         Ok(how) => how,
         Err(error) => return Answer::Error(error),
     };
@@ -315,9 +324,6 @@ fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
 /// Removes what was created a moment ago by this very call, so that nobody else can have put anything into it.
 fn discard(shared: &Shared, plan: &Plan, file: Arc<dyn StoredFile>) {
     drop(file);
-    if !plan.request.new {
-        return;
-    }
     if let Err(error) = shared.backend.remove_file(&plan.plain) {
         tracing::warn!(path = %plan.path.shown(), %error, "a file that could not be created fully stays behind");
     }
@@ -334,8 +340,9 @@ fn slash_error(shared: &Shared, plan: &Plan) -> Error {
     }
 }
 
-fn how(shared: &Shared, plan: &Plan, truncate: bool, mark: u32) -> Result<OpenHow, Error> {
-    let create = plan.create(shared)?.map(|create| CreateHow { mode: create.mode | mark, ..create });
+fn how(shared: &Shared, plan: &Plan, truncate: bool, mode: Option<u32>) -> Result<OpenHow, Error> {
+    let create = plan.create(shared)?;
+    let create = create.map(|create| CreateHow { mode: mode.unwrap_or(create.mode), ..create });
     Ok(OpenHow { write: plan.write, truncate, create })
 }
 
@@ -359,17 +366,13 @@ fn finish(
         Ok(metadata) => metadata,
         Err(error) => return Answer::Error(error),
     };
-    if let Some(refused) = check_mark(shared, plan, &metadata, &share) {
-        return refused;
+    if matches!(share, Share::Plain { .. }) {
+        let found = shared.wholeness_of(&plan.plain, &metadata, file.as_ref());
+        if found != Wholeness::Whole {
+            return pending::unfinished(shared, plan, found);
+        }
     }
     finish_whole(shared, plan, file, lock, (&metadata, share)).into()
-}
-
-/// The answer to an open of a file that is not yet whole, and in which it has no share.
-fn check_mark(shared: &Shared, plan: &Plan, metadata: &Metadata, share: &Share) -> Option<Answer> {
-    let found = Found::of(shared, metadata);
-    let is_strange = matches!(share, Share::Plain { .. }) && found != Found::Whole;
-    is_strange.then(|| pending::unfinished(shared, plan, found))
 }
 
 fn finish_whole(
@@ -381,7 +384,7 @@ fn finish_whole(
 ) -> Result<Value, Error> {
     check_kind(plan, metadata)?;
     let stat = match plan.request.stat {
-        true => Some(shared.stat(metadata, shared.export(&plan.path, "Opening")?)),
+        true => Some(describe::stat(metadata, shared.users.as_ref(), view(shared, plan, &share)?)),
         false => None,
     };
     // A new file has none, and one that was emptied at open has lost what it had.
@@ -411,16 +414,22 @@ fn finish_now(
         return Some(Answer::Error(error));
     }
     let share = Share::Plain { made: Vec::new() };
-    if let Some(refused) = check_mark(shared, plan, &metadata, &share) {
-        return Some(refused);
+    match shared.wholeness_now(&plan.plain, &metadata)? {
+        Wholeness::Whole => {}
+        found => return Some(pending::unfinished(shared, plan, found)),
     }
-    let stat = match (plan.request.stat, shared.export(&plan.path, "Opening")) {
-        (true, Ok(export)) => Some(shared.stat_now(&metadata, export)?),
+    let stat = match (plan.request.stat, view(shared, plan, &share)) {
+        (true, Ok(view)) => Some(describe::stat_now(&metadata, shared.users.as_ref(), view)?),
         (true, Err(error)) => return Some(Answer::Error(error)),
         (false, _) => None,
     };
     let parts = NewParts { file, lock, writer: None, share, has_checksums: false, stat };
     Some(make_handle(shared, plan, &metadata, parts).into())
+}
+
+fn view(shared: &Shared, plan: &Plan, share: &Share) -> Result<View, Error> {
+    let read_only = is_read_only(shared.export(&plan.path, "Opening")?);
+    Ok(View { read_only, pending: matches!(share, Share::Pending(_)) })
 }
 
 /// What goes into a handle.

@@ -2,7 +2,7 @@
 
 use crate::checkpoint::Checkpoint;
 use crate::checksum::{Growing, stored};
-use crate::describe;
+use crate::describe::{self, View};
 use crate::handle::Flight;
 use crate::lock::LockTicket;
 use crate::persist::{Fate, Ticket};
@@ -13,7 +13,7 @@ use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Now, StoredFile};
+use storage::{Metadata, Now, StoredFile};
 use vfs::{Answer, Caller, CheckpointWork, Piece, Value};
 
 /// What an open file is made of.
@@ -205,8 +205,19 @@ impl Open {
         tickets.as_ref().is_none_or(Tickets::were_disturbed)
     }
 
+    /// A file that was written and closed is whole, whatever an earlier run left of its name.
+    fn end_absent_record(&self, parting: Parting) {
+        let good = parting == (Parting::Close { failed: false }) && !self.failed.load(Ordering::Acquire);
+        if good && self.changed.load(Ordering::Acquire) {
+            self.shared.persist.end_absent_at(&self.path);
+        }
+    }
+
     fn settle_persist(&self, parting: Parting) -> Result<(), Error> {
-        let Some(ticket) = self.persist else { return Ok(()) };
+        let Some(ticket) = self.persist else {
+            self.end_absent_record(parting);
+            return Ok(());
+        };
         let spoiled = self.failed.load(Ordering::Acquire);
         let persist = &self.shared.persist;
         let path = persist.path_of(ticket);
@@ -503,12 +514,18 @@ impl Open {
 
     pub(crate) fn stat(&self) -> Result<Value, Error> {
         let metadata = self.file.stat().map_err(|e| Error::unable("stat", &self.path, e))?;
-        Ok(Value::Stat(describe::stat(&metadata, self.shared.users.as_ref(), self.read_only_export)))
+        Ok(Value::Stat(describe::stat(&metadata, self.shared.users.as_ref(), self.view(&metadata))))
     }
 
     /// The same if it can be told without waiting.
     pub(crate) fn stat_now(&self) -> Option<Value> {
         let Now::Done(Ok(metadata)) = self.file.stat_now() else { return None };
-        describe::stat_now(&metadata, self.shared.users.as_ref(), self.read_only_export).map(Value::Stat)
+        describe::stat_now(&metadata, self.shared.users.as_ref(), self.view(&metadata)).map(Value::Stat)
+    }
+
+    /// A file that was opened is pending only if this server knows of it.
+    fn view(&self, metadata: &Metadata) -> View {
+        let pending = describe::has_mark_bit(metadata) && self.shared.persist.is_known(metadata);
+        View { read_only: self.read_only_export, pending }
     }
 }

@@ -4,9 +4,12 @@
 use crate::describe;
 use crate::file_system::Logical;
 use crate::job::{ByPool, sort_in};
+use crate::proof;
 use crate::shared::{Shared, errno};
+use crate::wholeness::Wholeness;
 use base::{LogicalPath, Owner};
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 use storage::{Job, Metadata, Now};
 use vfs::FileKind;
@@ -42,7 +45,7 @@ impl Logical {
             return Some(Presence::NotHere);
         }
         match shared.backend.stat_now(&plain) {
-            Now::Done(result) => Some(presence(shared, &plain, result)),
+            Now::Done(result) => presence_now(shared, &plain, result),
             Now::WouldBlock => None,
         }
     }
@@ -123,7 +126,9 @@ impl Logical {
                     let Ok(path) = directory.join(&entry.name) else { continue };
                     let Ok(metadata) = stream.stat(&entry.name) else { continue };
                     let kind = describe::kind(&metadata);
-                    let is_whole = kind == FileKind::File && !describe::is_pending(&metadata);
+                    let number = || stream.attribute(&entry.name, proof::NONCE);
+                    let is_whole = kind == FileKind::File
+                        && self.shared.wholeness(&path, &metadata, number) == Wholeness::Whole;
                     if is_whole && !with(&path) {
                         return;
                     }
@@ -170,15 +175,30 @@ fn look_there<T, F>(
     }
 }
 
-fn presence(shared: &Shared, path: &LogicalPath, found: std::io::Result<Metadata>) -> Presence {
-    match found {
+fn presence(shared: &Shared, path: &LogicalPath, found: io::Result<Metadata>) -> Presence {
+    let wholeness = |metadata: &Metadata| Some(shared.wholeness_at(path, metadata));
+    here(shared, path, found, wholeness).unwrap_or(Presence::Unknown)
+}
+
+/// The same if it can be told without waiting.
+fn presence_now(shared: &Shared, path: &LogicalPath, found: io::Result<Metadata>) -> Option<Presence> {
+    here(shared, path, found, |metadata| shared.wholeness_now(path, metadata))
+}
+
+fn here(
+    shared: &Shared,
+    path: &LogicalPath,
+    found: io::Result<Metadata>,
+    wholeness: impl FnOnce(&Metadata) -> Option<Wholeness>,
+) -> Option<Presence> {
+    Some(match found {
         Ok(metadata) => {
-            let pending = describe::is_pending(&metadata) || shared.persist.is_pending(path);
+            let pending = shared.persist.is_pending(path) || wholeness(&metadata)? != Wholeness::Whole;
             Presence::Here { pending }
         }
         Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
             Presence::NotHere
         }
         Err(_) => Presence::Unknown,
-    }
+    })
 }

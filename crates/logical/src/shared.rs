@@ -3,7 +3,7 @@
 use crate::checkpoint::Checkpoints;
 use crate::checksum::Checksums;
 use crate::config::{Config, Export};
-use crate::describe::{self, Users};
+use crate::describe::{self, Users, View};
 use crate::events::Events;
 use crate::file_system::Parts;
 use crate::inquiry::Locator;
@@ -13,6 +13,7 @@ use crate::persist::Persist;
 use crate::prepare::Prepares;
 use crate::scan::Scans;
 use crate::third_party::ThirdParty;
+use crate::wholeness::Wholeness;
 use crate::writers::{FileKey, Writers};
 use base::{Clock, Error, ErrorKind, LogicalPath};
 use std::io;
@@ -154,14 +155,16 @@ impl Shared {
         }
     }
 
-    /// The status as clients see it. May ask for names of owners.
-    pub(crate) fn stat(&self, metadata: &Metadata, export: &Export) -> Stat {
-        describe::stat(metadata, self.users.as_ref(), is_read_only(export))
+    /// The status of the file at a path as clients see it. May ask for names of owners.
+    pub(crate) fn stat(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Stat {
+        let pending = self.wholeness_at(path, metadata) != Wholeness::Whole;
+        describe::stat(metadata, self.users.as_ref(), View { read_only: is_read_only(export), pending })
     }
 
-    /// The same if the names are known.
-    pub(crate) fn stat_now(&self, metadata: &Metadata, export: &Export) -> Option<Stat> {
-        describe::stat_now(metadata, self.users.as_ref(), is_read_only(export))
+    /// The same if it can be told without waiting.
+    pub(crate) fn stat_now(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Option<Stat> {
+        let pending = self.wholeness_now(path, metadata)? != Wholeness::Whole;
+        describe::stat_now(metadata, self.users.as_ref(), View { read_only: is_read_only(export), pending })
     }
 
     /// Reports whether a file is open for writing, under this name or another.

@@ -5,22 +5,17 @@
 mod support;
 
 use base::ErrorKind::*;
-use support::{Server, caller, creating, reading, replacing, target, updating};
-use vfs::{Answer, CheckpointWork, FileOperation, OpenRequest, Operation};
+use logical::config::PersistMode;
+use support::{Server, creating, is_whole, path, posc, reading, replacing, target, updating, waits};
+use vfs::{CheckpointWork, FileOperation, OpenRequest, Operation};
 
-fn posc(request: OpenRequest) -> OpenRequest {
-    OpenRequest { posc: true, stat: true, ..request }
-}
+/// What the number of an unfinished file is kept in.
+const NUMBER: &str = "user.scalla.pending";
 
-fn is_whole(server: &Server, name: &str) -> bool {
-    !server.stat(name).stat().posc_pending
-}
-
-fn waits(server: &Server, name: &str, request: OpenRequest) -> (u32, String) {
-    match server.open_as(&caller("reader", 9), name, request).answer() {
-        Answer::Wait { seconds, text } => (seconds, text),
-        other => panic!("{}", support::tell(&other)),
-    }
+/// Makes a file that bears the mark of an unfinished one.
+fn put_marked(server: &Server, name: &str, mode: u32) {
+    server.memory.put_with_mode(name, b"part", mode);
+    server.memory.put_attribute(name, NUMBER, b"0123");
 }
 
 /// The mark alone decides: another server may have set it, or the journal is lost.
@@ -29,7 +24,7 @@ fn a_marked_file_of_an_unknown_creator_is_not_served() {
     for cold in [false, true] {
         let server = Server::new();
         server.memory.set_cold(cold);
-        server.memory.put_with_mode("/nolock/f", b"part", 0o1644);
+        put_marked(&server, "/nolock/f", 0o1644);
         server.memory.link("/nolock/f", "/nolock/other");
         assert!(!is_whole(&server, "/nolock/f"));
         for name in ["/nolock/f", "/nolock/other"] {
@@ -66,7 +61,7 @@ fn who_asks_for_persist_on_close_takes_over_a_file_of_an_unknown_creator() {
     for (request, want) in [(updating(), &b"part and the rest"[..]), (replacing(), b"\0\0\0\0 and the rest")]
     {
         let server = Server::new();
-        server.memory.put_with_mode("/data/f", b"part", 0o1640);
+        put_marked(&server, "/data/f", 0o1640);
         let file = server.open("/data/f", posc(request)).file();
         server.write(&file, 4, b" and the rest").done();
         server.close(&file).done();
@@ -184,4 +179,278 @@ fn without_attributes_files_are_known_by_their_inodes() {
     let server = server.restarted();
     server.after(601);
     assert_eq!(server.memory.content("/data/f"), None);
+}
+
+/// The sticky bit alone proves nothing: an administrator may have set it.
+#[test]
+fn a_file_with_the_sticky_bit_and_no_proof_is_whole() {
+    for cold in [false, true] {
+        let server = Server::new();
+        server.memory.set_cold(cold);
+        for name in ["/data/f", "/nolock/f", "/ro/f"] {
+            server.memory.put_with_mode(name, b"content", 0o1644);
+            assert!(is_whole(&server, name));
+            server.open(name, reading()).done();
+        }
+        server.memory.put_with_mode("/data/empty", b"", 0o1644);
+        server.open("/data/empty", reading()).done();
+        let file = server.open("/data/f", updating()).file();
+        server.write(&file, 0, b"C").done();
+        server.close(&file).done();
+        let file = server.open("/data/f", posc(replacing())).file();
+        server.abandon(&file).done();
+        assert!(!is_whole(&server, "/data/f"), "now it is unfinished");
+        server.call(Operation::ChangeMode { target: target("/nolock/f"), mode: 0o644 }).done();
+        assert_eq!(server.memory.mode("/nolock/f"), Some(0o644), "what is no mark is not kept");
+    }
+}
+
+#[test]
+fn an_open_that_fails_leaves_a_whole_file_with_the_sticky_bit_as_it_was() {
+    let server = Server::new();
+    server.memory.put_with_mode("/data/f", b"content", 0o1644);
+    for fault in ["truncate", "journal"] {
+        server.memory.faults().fail(fault, Some(5));
+        assert_eq!(server.open("/data/f", posc(replacing())).error().kind, IoError, "{fault}");
+        server.memory.faults().fail(fault, None);
+        server.after(10_000);
+        assert!(is_whole(&server, "/data/f"), "{fault}");
+        assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"content"[..]), "{fault}");
+        assert_eq!(server.memory.mode("/data/f"), Some(0o1644), "{fault}");
+    }
+}
+
+#[test]
+fn without_attributes_the_bit_is_a_mark_where_files_persist_on_close() {
+    for (mode, name, want) in [
+        (PersistMode::Manual, "/data/f", false),
+        (PersistMode::Auto, "/data/f", false),
+        (PersistMode::Manual, "/ro/f", true),
+        (PersistMode::Off, "/data/f", true),
+    ] {
+        let server = Server::with(|config| config.persist.mode = mode);
+        server.memory.put_with_mode(name, b"part", 0o1644);
+        server.memory.faults().fail("attribute", Some(95));
+        assert_eq!(is_whole(&server, name), want, "{mode:?} {name}");
+        if want {
+            server.open(name, reading()).done();
+        } else {
+            assert_eq!(waits(&server, name, reading()).0, 60);
+        }
+    }
+}
+
+/// A mark without a number would not protect the file from other servers.
+#[test]
+fn a_file_that_gets_no_number_is_not_created() {
+    let server = Server::new();
+    server.memory.faults().fail("set_attribute", Some(28));
+    for request in [creating(), replacing()] {
+        assert_eq!(server.open("/data/f", posc(request)).error().kind, NoSpace);
+        assert_eq!(server.memory.content("/data/f"), None);
+    }
+    assert_eq!(server.logical.status(), logical::Status::default());
+}
+
+/// A second server may look between the creation of a file and its number.
+#[test]
+fn a_file_that_is_being_created_is_not_whole() {
+    let first = Server::new();
+    let second = Server::on_disk_of(&first);
+    first.memory.faults().hold("set_attribute");
+    let open = first.open("/data/f", posc(creating()));
+    first.memory.faults().wait_for_held("set_attribute", 1);
+    assert_eq!(waits(&second, "/data/f", reading()).0, 60);
+    first.memory.faults().release("set_attribute");
+    let (_file, stat) = open.opened();
+    assert_eq!(stat.map(|stat| stat.mode), Some(0o1644));
+}
+
+/// The tree was moved by a copy: all inodes are others, and attributes are lost.
+fn copied(server: &Server, keep_attributes: bool) -> Server {
+    let memory = server.memory.copied(keep_attributes);
+    server.restarted_on(&memory, None)
+}
+
+#[test]
+fn an_unfinished_file_that_was_copied_stays_unfinished_and_its_name_can_be_used_again() {
+    for keep_attributes in [true, false] {
+        let server = copied(&stopped(false), keep_attributes);
+        assert!(!is_whole(&server, "/data/f"));
+        assert_eq!(waits(&server, "/data/f", reading()).0, 60);
+        server.after(601);
+        // Only with its number it is proven to be the file of the record.
+        assert_eq!(server.memory.content("/data/f").is_none(), keep_attributes);
+        let file = server.open("/data/f", posc(replacing())).file();
+        server.write(&file, 0, b"whole").done();
+        server.close(&file).done();
+        let server = server.restarted();
+        server.open("/data/f", reading()).done();
+        assert!(is_whole(&server, "/data/f"));
+    }
+}
+
+#[test]
+fn without_attributes_a_copied_file_is_unfinished_by_its_record() {
+    let server = stopped(false);
+    let memory = server.memory.copied(false);
+    memory.faults().fail("attribute", Some(95));
+    memory.faults().fail("set_attribute", Some(95));
+    let server = server.restarted_on(&memory, None);
+    assert!(!is_whole(&server, "/data/f"));
+    server.call(rename("/data/f", "/data/g")).done();
+    assert!(!is_whole(&server, "/data/g"));
+    server.call(Operation::Remove(target("/data/g"))).done();
+    assert!(server.logical.unfinished(None).0.is_empty());
+    server.open("/data/f", posc(creating())).done();
+}
+
+fn rename(from: &str, to: &str) -> Operation {
+    Operation::Rename { from: target(from), to: target(to) }
+}
+
+/// A server that finds a record whose directory is another one, and no file.
+fn with_absent_record() -> Server {
+    let server = stopped(false);
+    let memory = server.memory.copied(false);
+    memory.take("/data/f");
+    server.restarted_on(&memory, None)
+}
+
+#[test]
+fn the_record_of_an_absent_file_is_over_when_its_name_is_used_again() {
+    let force = |request| OpenRequest { force: true, ..request };
+    type Use = fn(&Server);
+    let uses: [(&str, Use); 4] = [
+        ("put there and closed", |server| {
+            server.memory.put("/data/f", b"");
+            let file = server.open("/data/f", updating()).file();
+            server.write(&file, 0, b"content").done();
+            server.close(&file).done();
+        }),
+        ("removed", |server| {
+            server.memory.put("/data/f", b"");
+            server.call(Operation::Remove(target("/data/f"))).done();
+        }),
+        ("replaced", |server| server.call(rename("/data/x", "/data/f")).done()),
+        ("cleared", |server| {
+            server.logical.clear_unfinished(&path("/data/f")).unwrap();
+        }),
+    ];
+    for (what, use_name) in uses {
+        let server = with_absent_record();
+        let (kind, text) = server.open("/data/f", posc(creating())).refusal();
+        assert_eq!(kind, FsError);
+        assert!(text.contains("'scalla admin unfinished clear /data/f'"), "{text}");
+        assert_eq!(server.logical.unfinished(None).0.len(), 1);
+        use_name(&server);
+        assert!(server.logical.unfinished(None).0.is_empty(), "{what}");
+        let server = server.restarted();
+        assert!(server.logical.unfinished(None).0.is_empty(), "{what}");
+        server.memory.take("/data/f");
+        server.open("/data/f", posc(creating())).done();
+    }
+    for request in [creating(), posc(creating()), replacing()] {
+        let server = with_absent_record();
+        let file = server.open("/data/f", force(request)).file();
+        server.write(&file, 0, b"content").done();
+        server.close(&file).done();
+        assert!(server.logical.unfinished(None).0.is_empty());
+        assert!(is_whole(&server, "/data/f"));
+    }
+}
+
+/// Journals of the first format name no identity.
+#[test]
+fn a_record_of_the_first_format_does_not_block_its_name() {
+    let journal = br#"{"line":"head","format":"scalla-persist","version":1}
+{"line":"pending","number":4,"path":"/data/d/f","mode":420,"user":"alice","pid":7,"host":"h"}
+"#;
+    for is_there in [false, true] {
+        let server = Server::new();
+        server.memory.put_with_mode("/data/d/f", b"part", 0o1644);
+        if !is_there {
+            server.memory.take("/data/d/f");
+        }
+        server.persist.put("pending", journal);
+        let server = server.restarted();
+        if is_there {
+            assert_eq!(waits(&server, "/data/d/f", reading()).0, 60);
+            server.after(601);
+            assert_eq!(server.memory.content("/data/d/f"), None);
+        }
+        let file = server.open("/data/d/f", posc(creating())).file();
+        server.close(&file).done();
+        let server = server.restarted();
+        assert!(is_whole(&server, "/data/d/f"));
+        assert!(server.logical.unfinished(None).0.is_empty());
+    }
+}
+
+#[test]
+fn a_record_is_kept_when_the_file_system_is_unmounted_while_the_server_runs() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"part").done();
+    server.abandon(&file).done();
+    server.memory.shift("/data", "/elsewhere");
+    server.memory.put("/data/x", b"");
+    server.after(601);
+    assert_eq!(server.logical.unfinished(None).0.len(), 1);
+    server.memory.shift("/data", "/mount-point");
+    server.memory.shift("/elsewhere", "/data");
+    let server = server.restarted();
+    server.after(601);
+    assert_eq!(server.memory.content("/data/f"), None);
+}
+
+/// Without times of birth an inode number may be that of another file on another file system.
+#[test]
+fn a_file_of_another_file_system_with_the_same_inode_is_another_file() {
+    let server = Server::new();
+    server.memory.faults().fail("set_attribute", Some(95));
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"part").done();
+    server.memory.faults().stop_after(0);
+    server.settle();
+    let memory = server.memory.survivor(None);
+    memory.set_device(10);
+    let server = server.restarted_on(&memory, None);
+    server.after(10_000);
+    assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"part"[..]));
+}
+
+#[test]
+fn an_administrator_lists_and_clears_unfinished_files() {
+    use logical::{Cleared, UnfinishedState::*};
+    let server = Server::new();
+    put_marked(&server, "/data/d/unknown", 0o1640);
+    server.memory.put_with_mode("/data/d/sticky", b"", 0o1644);
+    let open = server.open("/data/open", posc(creating())).file();
+    let held = server.open("/data/held", posc(creating())).file();
+    server.write(&held, 0, b"enough").done();
+    server.abandon(&held).done();
+    let list = |below: Option<&str>| -> Vec<_> {
+        let (all, is_complete) = server.logical.unfinished(below.map(path).as_ref());
+        assert!(is_complete);
+        all.into_iter().map(|one| (one.path.text().into_owned(), one.state)).collect()
+    };
+    let recorded =
+        [("/data/held".to_owned(), Held { seconds: 600 }), ("/data/open".to_owned(), Open { handles: 1 })];
+    assert_eq!(list(None), recorded);
+    let unknown = ("/data/d/unknown".to_owned(), Unknown);
+    assert_eq!(list(Some("/data")), [std::slice::from_ref(&unknown), &recorded[..]].concat());
+    assert_eq!(list(Some("/data/d/unknown")), [unknown]);
+    let clear = |name: &str| server.logical.clear_unfinished(&path(name)).map_err(|error| error.kind);
+    assert_eq!(clear("/data/open"), Err(InProgress));
+    assert_eq!(clear("/data/d/sticky"), Err(NotFound));
+    assert_eq!(clear("/data/missing"), Err(NotFound));
+    for name in ["/data/held", "/data/d/unknown"] {
+        assert_eq!(clear(name), Ok(Cleared::Whole));
+        assert!(is_whole(&server, name));
+        server.open(name, reading()).done();
+    }
+    server.after(10_000);
+    assert_eq!(server.memory.content("/data/held").as_deref(), Some(&b"enough"[..]));
+    server.close(&open).done();
 }

@@ -7,25 +7,10 @@ mod support;
 use base::ErrorKind::*;
 use logical::config::{Durability, PersistMode};
 use std::sync::Arc;
-use support::{Server, caller, creating, reading, replacing, stops, target, updating};
+use support::{Server, caller, creating, is_whole, posc, reading, replacing, stops, target, updating, waits};
 use vfs::{Answer, FileOperation, OpenFile, OpenRequest, Operation};
 
 const ENOSPC: i32 = 28;
-
-fn posc(request: OpenRequest) -> OpenRequest {
-    OpenRequest { posc: true, stat: true, ..request }
-}
-
-fn is_whole(server: &Server, name: &str) -> bool {
-    !server.stat(name).stat().posc_pending
-}
-
-fn waits(server: &Server, name: &str, request: OpenRequest) -> (u32, String) {
-    match server.open_as(&caller("reader", 9), name, request).answer() {
-        Answer::Wait { seconds, text } => (seconds, text),
-        other => panic!("{}", support::tell(&other)),
-    }
-}
 
 #[test]
 fn a_file_is_marked_until_its_creator_closes_it() {
@@ -502,27 +487,27 @@ fn upload(server: &Server, request: OpenRequest) -> bool {
 #[test]
 fn whenever_the_server_stops_a_file_is_whole_or_marked_or_gone() {
     for how in stops() {
-        for replace in [false, true] {
+        for old in [None, Some(&b"old"[..]), Some(b"")] {
             for stop in 0.. {
                 let server = Server::new();
-                if replace {
-                    server.memory.put("/data/d/e/f", b"old");
+                if let Some(old) = old {
+                    server.memory.put("/data/d/e/f", old);
                 }
                 server.memory.faults().stop_after(stop);
-                let request = posc(if replace { replacing() } else { creating() });
+                let request = posc(if old.is_some() { replacing() } else { creating() });
                 let request = OpenRequest { make_path: true, ..request };
                 let acknowledged = upload(&server, request);
                 let finished = !server.memory.faults().is_dead();
                 let server = server.after_stop(how);
                 let content = server.memory.content("/data/d/e/f");
                 let whole = content.is_some() && is_whole(&server, "/data/d/e/f");
-                let note = format!("stop {how:?} replace {replace} stop {stop}: {content:?}");
+                let note = format!("stop {how:?} old {old:?} stop {stop}: {content:?}");
                 if acknowledged {
                     assert!(whole, "acknowledged and not whole: {note}");
                 }
                 if whole {
                     let content = content.unwrap();
-                    assert!(content == b"content" || (replace && content == b"old"), "{note}");
+                    assert!(content == b"content" || old == Some(&content), "{note}");
                 }
                 // What is marked is known, and goes in its time.
                 server.after(601);

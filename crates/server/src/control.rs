@@ -7,6 +7,8 @@
 //! | SIGHUP | opens the log again and reads the configuration again |
 //! | SIGPIPE | nothing: a write to a closed socket is an error of that write |
 
+mod repairs;
+
 use crate::admin::{AdminSocket, Call, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status};
 use crate::cluster::{Order, Whom};
 use crate::daemon::complain;
@@ -191,6 +193,9 @@ impl Watch {
     }
 
     fn answer(&mut self, call: Call) {
+        if repairs::is_repair(&call.request) {
+            return repairs::answer(self.running.logical(), call);
+        }
         let response = match call.request {
             Request::Status {} => Response::Status(Box::new(self.status())),
             Request::LogLevel { levels: None } => self.levels(),
@@ -203,6 +208,9 @@ impl Watch {
                 Err(error) => Response::failed(error),
             },
             Request::Reload {} => self.reload_and_log(),
+            Request::Unfinished { .. } | Request::ClearUnfinished { .. } => {
+                Response::failed("an order about files")
+            }
             Request::ClusterStatus {} => self.cluster_status(),
             Request::ClusterOrder { order, node } => self.cluster_order(order, node),
             Request::Drain {} => {

@@ -197,6 +197,11 @@ impl Running {
         self.loops.connections()
     }
 
+    /// The files that are served; `None` for a server without files of its own.
+    pub fn logical(&self) -> Option<&Arc<Logical>> {
+        self.logical.as_ref()
+    }
+
     /// Files that are open, pending or busy now.
     pub fn files(&self) -> logical::Status {
         self.logical.as_ref().map(|logical| logical.status()).unwrap_or_default()

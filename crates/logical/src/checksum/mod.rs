@@ -14,6 +14,7 @@ use crate::describe;
 use crate::file_system::done;
 use crate::job::{self, Waiting};
 use crate::shared::{Shared, errno, unable};
+use crate::wholeness::Wholeness;
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use digest::{Algorithm, Checksum, Record};
 pub(crate) use growing::Growing;
@@ -305,11 +306,11 @@ fn look_up(shared: &Arc<Shared>, job: &Arc<Job>, place: Option<Elsewhere>) {
     }
 }
 
-fn check(job: &Job, metadata: &Metadata) -> Result<(), Error> {
+fn check(shared: &Shared, job: &Job, metadata: &Metadata) -> Result<(), Error> {
     if describe::is_directory(metadata) {
         return Err(unable("checksum", &job.path, errno::IS_A_DIRECTORY));
     }
-    if describe::is_pending(metadata) {
+    if shared.wholeness_at(&job.key.0, metadata) != Wholeness::Whole {
         return Err(unable("checksum", &job.path, errno::TEXT_BUSY));
     }
     Ok(())
@@ -317,7 +318,7 @@ fn check(job: &Job, metadata: &Metadata) -> Result<(), Error> {
 
 fn find_stored(shared: &Shared, job: &Job) -> Result<Option<Checksum>, Error> {
     let metadata = shared.metadata(&job.path, "checksum")?;
-    check(job, &metadata)?;
+    check(shared, job, &metadata)?;
     let (path, algorithm) = &job.key;
     if shared.has_writer(path, &metadata) {
         return Ok(None);

@@ -51,7 +51,7 @@ impl Reading {
             Some(position) => position,
             None if self.attempts == ATTEMPTS => return Err(unable("checksum", &job.path, errno::TEXT_BUSY)),
             None => {
-                check(job, &found)?;
+                check(shared, job, &found)?;
                 self.attempts += 1;
                 let observer = shared.writers.observe(FileKey::from(&found));
                 Position { before: found, observer, running: Running::new(*algorithm), offset: 0 }

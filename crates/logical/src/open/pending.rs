@@ -7,10 +7,10 @@ use crate::events;
 use crate::lock::LockTicket;
 use crate::persist::{self, Ticket};
 use crate::shared::{Shared, errno, unable};
+use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 use storage::{Metadata, OpenHow, StoredFile};
 use vfs::Answer;
 
@@ -33,7 +33,11 @@ pub(super) fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
             // Somebody removed it behind the server's back.
             shared.persist.cancel(ticket);
-            if plan.creates { create_pending(shared, plan, lock) } else { Answer::Error(plan.unable(error)) }
+            if plan.creates {
+                create_pending(shared, plan, lock, Wholeness::Whole)
+            } else {
+                Answer::Error(plan.unable(error))
+            }
         }
         Err(error) => {
             shared.persist.retract(ticket);
@@ -43,15 +47,20 @@ pub(super) fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket
 }
 
 /// Creates a file that persists only on successful close, or makes an existing one such. One that is to be replaced is
-/// emptied.
-pub(super) fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
+/// emptied. `found`: the wholeness of what is there.
+pub(super) fn create_pending(
+    shared: &Arc<Shared>,
+    plan: &Plan,
+    lock: LockTicket,
+    found: Wholeness,
+) -> Answer {
     let ticket = match reserve(shared, plan) {
         Ok(ticket) => ticket,
         Err(error) => return Answer::Error(error),
     };
     let above = directories_to_make(shared, plan);
     // Never truncated at open: it must bear the mark first.
-    let opened = how(shared, plan, false, describe::MODE_PENDING)
+    let opened = how(shared, plan, false, Some(describe::MODE_CREATING))
         .and_then(|how| shared.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e)));
     let file = match opened {
         Ok(file) => file,
@@ -74,7 +83,7 @@ pub(super) fn create_pending(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket
     if matches!(answer, Answer::Value(_)) {
         shared.tell_made(&plan.plain, true);
     } else {
-        undo_create(shared, plan, ticket, file, before.ok().as_ref());
+        undo_create(shared, plan, ticket, file, (before.ok(), found));
     }
     answer
 }
@@ -84,25 +93,31 @@ fn errno_of(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error)
 }
 
-/// Undoes what an open that failed did to its file, which was so before.
+/// Undoes what an open that failed did to its file. `before`: what was known of it then; `found`: its wholeness.
 fn undo_create(
     shared: &Shared,
     plan: &Plan,
     ticket: Ticket,
     file: Arc<dyn StoredFile>,
-    before: Option<&Metadata>,
+    (before, found): (Option<Metadata>, Wholeness),
 ) {
-    let now = file.stat().ok();
-    let was_whole = before.is_some_and(|before| !describe::is_pending(before));
-    if plan.request.new {
+    let Some(before) = before.filter(|_| found == Wholeness::Whole) else {
+        // Nothing is known to have been changed, or it stays the unfinished file that it was.
+        if plan.request.new {
+            discard(shared, plan, file);
+        }
+        shared.persist.cancel(ticket);
+        return;
+    };
+    if plan.request.new || describe::is_being_created(&before) {
         discard(shared, plan, file);
-    } else if was_whole && now.map(|now| now.size) == before.map(|before| before.size) {
+    } else if file.stat().is_ok_and(|now| now.size == before.size) {
         // It could not be emptied, so it is whole as it was.
-        if let Err(error) = persist::withdraw(file.as_ref(), shared.persist.durability()) {
+        if let Err(error) = persist::withdraw(file.as_ref(), &before, shared.persist.durability()) {
             tracing::warn!(path = %plan.path.shown(), %error, "a file keeps the mark of an unfinished one");
         }
     } else {
-        // It was made just now, was not whole, or has lost what it held: it must not look whole.
+        // It has lost what it held: it must not look whole.
         shared.persist.abandon(ticket, false);
         return;
     }
@@ -153,48 +168,17 @@ fn prepare(
     before: &Metadata,
 ) -> Result<(), Error> {
     check_kind(plan, before)?;
-    shared.persist.mark(ticket, file, shared.backend.as_ref()).map_err(|e| plan.unable(e))?;
+    shared.persist.mark(ticket, file, before, shared.backend.as_ref()).map_err(|e| plan.unable(e))?;
     if before.size > 0 && plan.creates {
         file.truncate(0).map_err(|e| plan.unable(e))?;
     }
     Ok(())
 }
 
-/// What the metadata of a file that is to be written says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
-    /// It is whole, or not there.
-    Whole,
-    /// It bears the mark, and is pending here, perhaps under another name.
-    Pending,
-    /// It bears the mark of an unfinished file, and somebody may be writing it.
-    Marked,
-    /// It bears the mark, and nobody has changed it for the hold time.
-    Left,
-}
-
-impl Found {
-    pub(super) fn of(shared: &Shared, metadata: &Metadata) -> Self {
-        if !describe::is_pending(metadata) {
-            return Self::Whole;
-        }
-        if shared.persist.is_known(metadata) {
-            return Self::Pending;
-        }
-        let today = shared.clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let last = Duration::from_secs(u64::try_from(metadata.modified.max(metadata.changed)).unwrap_or(0));
-        if today.saturating_sub(last) > shared.config.persist.hold { Self::Left } else { Self::Marked }
-    }
-
-    pub(super) fn at(shared: &Shared, path: &LogicalPath) -> Self {
-        shared.backend.stat(path).map_or(Self::Whole, |metadata| Self::of(shared, &metadata))
-    }
-}
-
 /// The answer to an open of a marked file by one who has no share in it. If nothing here speaks for it, another server may
 /// be writing it, so it is neither served nor removed.
-pub(super) fn unfinished(shared: &Shared, plan: &Plan, found: Found) -> Answer {
-    if found != Found::Left {
+pub(super) fn unfinished(shared: &Shared, plan: &Plan, found: Wholeness) -> Answer {
+    if found != Wholeness::Left {
         return if plan.write { busy(plan) } else { being_created(shared, plan) };
     }
     let text = format!(
@@ -203,6 +187,18 @@ pub(super) fn unfinished(shared: &Shared, plan: &Plan, found: Found) -> Answer {
         plan.path.text()
     );
     Answer::Error(Error::new(ErrorKind::InProgress, text))
+}
+
+/// The error of a creator at a name whose unfinished file cannot be looked for.
+pub(super) fn absent(plan: &Plan) -> Error {
+    let path = plan.path.text();
+    let text = format!(
+        "Unable to {} {path}; an unfinished upload of it lies on a file system that is not mounted, or was moved with its \
+         directory: mount it and restart the server, open with force (xrdcp --coerce), or have the administrator run \
+         'scalla admin unfinished clear {path}'",
+        plan.verb()
+    );
+    Error::new(ErrorKind::FsError, text)
 }
 
 /// The answer to a writer of a file that is not yet whole and belongs to somebody else.

@@ -2,13 +2,17 @@
 //!
 //! Only a [`Synced`] file becomes whole, and only [`Marked::sync`] makes one. So no file can lose its mark before its data
 //! has reached stable storage, and a loss of power leaves it whole, marked or gone.
+//!
+//! A mark is the bit in the mode together with a number in an attribute. The number is set first and taken off last, so whoever
+//! finds the bit of an unfinished file finds the number too, where the file system has attributes.
 
 use crate::config::Durability;
 use crate::describe;
 use crate::proof;
+use crate::shared::errno;
 use base::LogicalPath;
 use std::io;
-use storage::{Backend, StoredFile};
+use storage::{Backend, Metadata, StoredFile};
 
 /// A file that bears the mark. Readers do not see its content.
 pub(crate) struct Marked<'a> {
@@ -23,24 +27,49 @@ pub(crate) struct Synced<'a>(Marked<'a>);
 #[derive(Debug)]
 pub(crate) struct Whole;
 
+/// Gives a file a new number; `None` where the file system has no attributes.
+pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
+    let number = proof::nonce();
+    match file.set_attribute(proof::NONCE, number.as_bytes(), false) {
+        Ok(()) => Ok(Some(number)),
+        Err(error) if error.raw_os_error() == Some(errno::UNSUPPORTED) => Ok(None),
+        // A mark without a number would prove nothing.
+        Err(error) => Err(error),
+    }
+}
+
 impl<'a> Marked<'a> {
     /// Takes over a file that was marked when it was opened.
     pub(super) fn assume(file: &'a dyn StoredFile, durability: Durability) -> Self {
         Self { file, durability }
     }
 
-    /// Marks a file, and returns the permission bits that it has beside the mark. The mark of a file that has content
-    /// reaches stable storage, because that content may be overwritten next.
-    pub(super) fn set(file: &'a dyn StoredFile, durability: Durability) -> io::Result<(Self, u32)> {
-        let metadata = file.stat()?;
-        let mode = metadata.mode & describe::MODE_BITS & !describe::MODE_PENDING;
-        if !describe::is_pending(&metadata) {
+    /// Marks a file that was there before, and returns the permission bits that it has beside the mark. The mark of a file that
+    /// looked whole, or has content, reaches stable storage, because it may be written next.
+    pub(super) fn set(
+        file: &'a dyn StoredFile,
+        before: &Metadata,
+        durability: Durability,
+    ) -> io::Result<(Self, u32)> {
+        let mode = before.mode & describe::MODE_BITS & !describe::MODE_PENDING;
+        let has_bit = describe::has_mark_bit(before);
+        if !has_bit {
             file.set_mode(mode | describe::MODE_PENDING)?;
         }
-        if metadata.size > 0 && durability == Durability::Synced {
+        if (before.size > 0 || !has_bit) && durability == Durability::Synced {
             file.sync_all()?;
         }
         Ok((Self { file, durability }, mode))
+    }
+
+    /// Marks a file that was created with [`describe::MODE_CREATING`], and which the journal knows by now.
+    pub(super) fn set_created(
+        file: &'a dyn StoredFile,
+        mode: u32,
+        durability: Durability,
+    ) -> io::Result<Self> {
+        file.set_mode(mode | describe::MODE_PENDING)?;
+        Ok(Self { file, durability })
     }
 
     /// Waits until data, size and name have reached stable storage.
@@ -57,8 +86,6 @@ impl Synced<'_> {
     /// Takes the mark off for good.
     pub(super) fn make_whole(self, mode: u32) -> io::Result<Whole> {
         let Self(Marked { file, durability }) = self;
-        // Without it the file is recognised by its inode, and after that it matters no more.
-        let _ = file.remove_attribute(proof::NONCE);
         file.set_mode(mode & !describe::MODE_PENDING)?;
         if durability == Durability::Synced
             && let Err(error) = file.sync_all()
@@ -67,19 +94,37 @@ impl Synced<'_> {
             file.set_mode(mode | describe::MODE_PENDING)?;
             return Err(error);
         }
+        remove_number(file);
         Ok(Whole)
     }
 }
 
-/// Takes the mark off a file whose content was not touched since it was set.
-pub(crate) fn withdraw(file: &dyn StoredFile, durability: Durability) -> io::Result<()> {
-    let metadata = file.stat()?;
-    let _ = file.remove_attribute(proof::NONCE);
-    if describe::is_pending(&metadata) {
-        file.set_mode(metadata.mode & describe::MODE_BITS & !describe::MODE_PENDING)?;
+/// Without the bit the number means nothing, so it does not matter if it stays.
+fn remove_number(file: &dyn StoredFile) {
+    if let Err(error) = file.remove_attribute(proof::NONCE)
+        && !matches!(error.raw_os_error(), Some(errno::NO_DATA | errno::UNSUPPORTED))
+    {
+        tracing::debug!(%error, "the number of an unfinished file stays with it");
+    }
+}
+
+/// Takes the mark off a file whose content was not touched since it was so.
+pub(crate) fn withdraw(file: &dyn StoredFile, before: &Metadata, durability: Durability) -> io::Result<()> {
+    let mode = before.mode & describe::MODE_BITS;
+    if file.stat()?.mode & describe::MODE_BITS != mode {
+        file.set_mode(mode)?;
         if durability == Durability::Synced {
             file.sync_all()?;
         }
     }
+    remove_number(file);
+    Ok(())
+}
+
+/// Declares a file whole by order of an administrator.
+pub(super) fn clear(file: &dyn StoredFile, mode: u32) -> io::Result<()> {
+    file.set_mode(mode & !describe::MODE_PENDING)?;
+    file.sync_all()?;
+    remove_number(file);
     Ok(())
 }

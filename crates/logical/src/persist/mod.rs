@@ -8,17 +8,21 @@
 //! before it loses its mark ([`mark`]), and it loses its mark before the journal forgets it. A journal record without a
 //! marked file means nothing.
 
+mod absent;
+mod administration;
 mod claim;
 mod log;
 mod mark;
 mod recovery;
 mod table;
 
-use crate::config::Durability;
-use crate::config::{Persist as Config, PersistMode};
+use crate::config::{Durability, Persist as Config, PersistMode};
+use crate::describe;
 use crate::journal::JournalFolder;
-use crate::proof::{self, Proof};
+use crate::proof::Proof;
 use crate::shared::errno;
+use absent::{AbsentRecords, warn_of_absent};
+pub use administration::{Cleared, Unfinished, UnfinishedState};
 use base::{Clock, Identity, LogicalPath};
 use claim::Claims;
 pub(crate) use claim::{Claim, Scope};
@@ -26,8 +30,7 @@ use log::Log;
 pub(crate) use log::Record;
 use mark::Marked;
 pub(crate) use mark::withdraw;
-use recovery::{Recovered, may_remove, recover};
-use std::collections::HashMap;
+use recovery::{Recovered, adopt, recover};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,10 +88,12 @@ pub(crate) struct Persist {
     /// Files in the table, so that the many opens while there is none pass without its lock.
     count: AtomicUsize,
     claims: Claims,
-    /// Records of files that were not there at the start, nor was their file system.
-    absent: HashMap<LogicalPath, u64>,
+    /// Records of files that cannot be looked for.
+    absent: AbsentRecords,
     /// Locked on pool threads only: its holder may wait for a disk.
     log: Mutex<Log>,
+    /// Where the journal lies, for log lines.
+    journal: String,
 }
 
 impl Persist {
@@ -105,10 +110,11 @@ impl Persist {
                  closed successfully may be short or empty"
             );
         }
+        let journal = folder.location();
         let mut log = Log::load(folder, config.sync)?;
         let mut table = Table::default();
         let expires = clock.now() + config.hold;
-        let mut absent = HashMap::new();
+        let absent = AbsentRecords::default();
         for record in log.records() {
             table.next_number = table.next_number.max(record.number + 1);
             match recover(backend, record) {
@@ -122,23 +128,26 @@ impl Persist {
                         table.set_file(number, &metadata);
                     }
                 }
-                Recovered::Absent(directory) => {
+                Recovered::Absent(_) if adopt(backend, record) => {
                     tracing::warn!(
-                        path = %record.path.shown(), directory = %directory.shown(),
-                        "an unfinished file of an earlier run is not there, and its directory is not what it was: mount its \
-                         file system and restart the server; until then the record is kept and the file is not created anew"
+                        path = %record.path.shown(),
+                        "an unfinished file of an earlier run was moved by a copy; it stays unfinished, and is not removed"
                     );
-                    absent.insert(record.path.clone(), record.number);
+                }
+                Recovered::Absent(directory) => {
+                    warn_of_absent(record, &directory, &journal);
+                    absent.insert(record.clone(), directory);
                 }
                 Recovered::Over => {}
             }
         }
         log.rewrite(|record| {
-            table.files.contains_key(&record.number) || absent.get(&record.path) == Some(&record.number)
+            let is_absent = absent.at(&record.path, |kept| kept.record.number == record.number);
+            table.files.contains_key(&record.number) || is_absent == Some(true)
         })?;
         let count = AtomicUsize::new(table.files.len());
         let (table, log, claims) = (Mutex::new(table), Mutex::new(log), Claims::default());
-        Ok(Self { config, clock, table, count, claims, log, absent })
+        Ok(Self { config, clock, table, count, claims, log, absent, journal })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -166,11 +175,6 @@ impl Persist {
     /// Is this marked file pending at any path? Never blocks.
     pub(crate) fn is_known(&self, metadata: &Metadata) -> bool {
         self.count() > 0 && self.table().has_file(metadata)
-    }
-
-    /// Was an unfinished file to be here whose file system was not there at the start?
-    pub(crate) fn is_absent(&self, path: &LogicalPath) -> bool {
-        self.absent.contains_key(path)
     }
 
     /// Keeps others from changing what lies at these paths, and what is known of it. To be held by whoever opens to write, removes,
@@ -274,22 +278,32 @@ impl Persist {
         &self,
         ticket: Ticket,
         file: &dyn StoredFile,
+        before: &Metadata,
         backend: &dyn Backend,
     ) -> io::Result<()> {
-        let nonce = proof::nonce();
-        let nonce = file.set_attribute(proof::NONCE, nonce.as_bytes(), false).ok().map(|()| nonce);
-        let (_marked, mode) = Marked::set(file, self.config.durability)?;
-        let metadata = file.stat()?;
         let Some(path) = self.path_of(ticket) else { return Ok(()) };
+        let nonce = mark::set_number(file)?;
+        let is_created = describe::is_being_created(before);
+        let mode = match is_created {
+            true => None,
+            false => Some(Marked::set(file, before, self.config.durability)?.1),
+        };
         let proof = Proof::of(backend, &path, file, nonce)?;
         let record = {
             let mut table = self.table();
-            table.set_file(ticket.number, &metadata);
+            table.set_file(ticket.number, before);
             let Some(pending) = table.files.get_mut(&ticket.number) else { return Ok(()) };
-            (pending.record.mode, pending.record.proof) = (mode, Some(proof));
+            pending.record.proof = Some(proof);
+            pending.record.mode = mode.unwrap_or(pending.record.mode);
             pending.record.clone()
         };
-        self.log().pending(&record)
+        self.log().pending(&record)?;
+        if is_created {
+            Marked::set_created(file, record.mode, self.config.durability)?;
+        }
+        // From here on this record speaks for the name.
+        self.end_absent_at(&path);
+        Ok(())
     }
 
     fn note_mode_of(&self, number: u64, mode: u32) {
@@ -443,17 +457,27 @@ impl Persist {
         self.table().files.get(&ticket.number).map(|pending| pending.record.path.clone())
     }
 
-    /// Removes a doomed file, if what lies there is still marked; where it lay, if it is gone now. Blocks.
+    /// Removes a doomed file, if it is the one of its record and still marked; where it lay, if it is gone now. Blocks.
     pub(crate) fn remove(&self, ticket: Ticket, backend: &dyn Backend) -> Option<LogicalPath> {
         let Some((path, _claim)) = self.claim_of(ticket, claim::PATIENCE) else {
             self.removal_failed(ticket.number);
             return None;
         };
-        let proof = self.table().files.get(&ticket.number).and_then(|pending| pending.record.proof.clone());
-        let removed = match may_remove(backend, &path, proof.as_ref()) {
-            Ok(true) => backend.remove_file(&path),
-            Ok(false) => Ok(()),
-            Err(error) => Err(error),
+        let record = self.table().files.get(&ticket.number).map(|pending| pending.record.clone())?;
+        let removed = match recover(backend, &record) {
+            Recovered::Marked(_) => backend.remove_file(&path),
+            Recovered::Over => {
+                tracing::info!(path = %path.shown(), "an unfinished file was removed or made whole by others");
+                self.forget(Some(ticket.number));
+                return backend.has_name(&path).is_ok_and(|has| !has).then_some(path);
+            }
+            Recovered::Absent(directory) => {
+                // Its file system may have been unmounted meanwhile.
+                warn_of_absent(&record, &directory, &self.journal);
+                self.forget_number(ticket.number);
+                self.absent.insert(record, directory);
+                return None;
+            }
         };
         match removed {
             Err(error) if error.raw_os_error() != Some(errno::NOT_FOUND) => {
@@ -463,8 +487,7 @@ impl Persist {
             }
             _ => {
                 tracing::info!(path = %path.shown(), "an unfinished file was removed");
-                self.forget_number(ticket.number);
-                self.log().done(ticket.number);
+                self.forget(Some(ticket.number));
                 Some(path)
             }
         }
@@ -523,9 +546,8 @@ impl Persist {
     pub(crate) fn moving(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<Vec<Record>> {
         let mut moving = Vec::new();
         for record in self.below(from) {
-            let rest = record.path.as_bytes().get(from.as_bytes().len()..).unwrap_or_default();
-            let new = LogicalPath::parse(&[to.as_bytes(), rest].concat())
-                .map_err(|_| io::Error::from_raw_os_error(errno::INVALID))?;
+            let new = moved_path(&record.path, from, to);
+            let new = new.ok_or_else(|| io::Error::from_raw_os_error(errno::INVALID))?;
             let record = Record { also: Some(new), ..record };
             self.log().pending(&record)?;
             moving.push(record);
@@ -559,4 +581,10 @@ impl Persist {
             tracing::warn!(path = %now.path.shown(), %error, "a rename is not in the journal");
         }
     }
+}
+
+/// The name of what was below `from` when that is called `to`; `None` if it would be too long.
+fn moved_path(path: &LogicalPath, from: &LogicalPath, to: &LogicalPath) -> Option<LogicalPath> {
+    let rest = path.as_bytes().get(from.as_bytes().len()..)?;
+    LogicalPath::parse(&[to.as_bytes(), rest].concat()).ok()
 }

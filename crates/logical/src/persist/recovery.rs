@@ -2,7 +2,7 @@
 
 use super::Record;
 use crate::describe;
-use crate::proof::{Finding, Proof};
+use crate::proof::{self, Finding};
 use crate::shared::errno;
 use base::LogicalPath;
 use std::io;
@@ -37,7 +37,7 @@ pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
 
 /// Could a marked file lie there? One that cannot be looked at now may turn up later.
 fn is_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
-    backend.stat(path).map_or(true, |metadata| describe::is_pending(&metadata))
+    backend.stat(path).map_or(true, |metadata| describe::has_mark_bit(&metadata))
 }
 
 /// The records of the first format name no identity: the mark must do, and a directory with other files in it shows that
@@ -59,13 +59,21 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
     }
 }
 
-/// May this file be removed because of its record?
-pub(super) fn may_remove(
-    backend: &dyn Backend,
-    path: &LogicalPath,
-    proof: Option<&Proof>,
-) -> io::Result<bool> {
-    let metadata = backend.stat(path)?;
-    let is_same = proof.is_none_or(|proof| proof.find(backend, path) == Finding::Same);
-    Ok(is_same && describe::is_pending(&metadata))
+/// Gives a number to a file with the bit of unfinished ones that lies where a record says, although its directory is not the
+/// one it was: the tree was moved by a copy without attributes. From then on the file itself proves that it is unfinished,
+/// and the record is not needed. Reports whether that is so.
+pub(super) fn adopt(backend: &dyn Backend, record: &Record) -> bool {
+    let adopt_at = |path: &LogicalPath| -> io::Result<bool> {
+        if record.proof.is_none() || !describe::has_mark_bit(&backend.stat(path)?) {
+            return Ok(false);
+        }
+        if backend.attribute(path, proof::NONCE)?.is_none() {
+            backend.set_attribute(path, proof::NONCE, proof::nonce().as_bytes(), false)?;
+        }
+        Ok(true)
+    };
+    [Some(&record.path), record.also.as_ref()]
+        .into_iter()
+        .flatten()
+        .any(|path| adopt_at(path).unwrap_or(false))
 }

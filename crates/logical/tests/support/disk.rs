@@ -288,6 +288,20 @@ impl Disk {
         names.now.values().for_each(|node| node.sync(true));
     }
 
+    /// A copy of the tree, in which everything has another inode number.
+    pub fn copied(&self, keep_attributes: bool) -> Self {
+        let mut next = *self.next_inode.lock().unwrap();
+        let copy = |node: &Arc<Node>| {
+            next += 1;
+            let mut inner = node.see(Inner::clone);
+            inner.attributes.retain(|_, _| keep_attributes);
+            Node::new(next, inner)
+        };
+        let tree: Tree = self.see(|tree| tree.keys().cloned().zip(tree.values().map(copy)).collect());
+        let names = Names { now: tree.clone(), stable: tree, unsynced: Vec::new() };
+        Self { names: Mutex::new(names), next_inode: Mutex::new(next) }
+    }
+
     /// What is left after a loss of power.
     pub fn after_power_cut(&self, seed: u64) -> Self {
         let mut chance = Chance(seed);

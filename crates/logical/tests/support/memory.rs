@@ -11,7 +11,7 @@ use base::{LogicalPath, Owner};
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
     Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage,
@@ -38,6 +38,8 @@ pub struct Memory {
     pool: Arc<Pool>,
     /// Nothing is in memory: each `_now` call would block.
     cold: Arc<AtomicBool>,
+    /// The number of the file system.
+    device: Arc<AtomicU64>,
 }
 
 impl Memory {
@@ -52,6 +54,7 @@ impl Memory {
             faults: Arc::new(Faults::default()),
             pool: Pool::new("memory", POOL_THREADS),
             cold: Arc::default(),
+            device: Arc::new(AtomicU64::new(9)),
         }
     }
 
@@ -62,6 +65,15 @@ impl Memory {
             None => self.disk.clone(),
         };
         Self { cold: self.cold.clone(), ..Self::on(disk, &self.clock) }
+    }
+
+    /// The disk for the next process, after its tree was copied file by file to another one.
+    pub fn copied(&self, keep_attributes: bool) -> Self {
+        Self::on(Arc::new(self.disk.copied(keep_attributes)), &self.clock)
+    }
+
+    pub fn set_device(&self, device: u64) {
+        self.device.store(device, Ordering::SeqCst);
     }
 
     pub fn faults(&self) -> &Arc<Faults> {
@@ -245,7 +257,7 @@ impl Memory {
 
     fn metadata(&self, node: &Node) -> Metadata {
         node.see(|inner| Metadata {
-            device: 9,
+            device: self.device.load(Ordering::SeqCst),
             inode: node.inode,
             mode: inner.mode,
             size: inner.bytes.len() as u64,

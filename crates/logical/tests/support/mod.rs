@@ -164,6 +164,24 @@ pub fn replacing() -> OpenRequest {
     OpenRequest { delete: true, mode: 0o644, ..updating() }
 }
 
+/// A request for persist on successful close, and for a status.
+pub fn posc(request: OpenRequest) -> OpenRequest {
+    OpenRequest { posc: true, stat: true, ..request }
+}
+
+/// Is a file whole, as its status says?
+pub fn is_whole(server: &Server, name: &str) -> bool {
+    !server.stat(name).stat().posc_pending
+}
+
+/// The wait that a reader of somebody else is told.
+pub fn waits(server: &Server, name: &str, request: OpenRequest) -> (u32, String) {
+    match server.open_as(&caller("reader", 9), name, request).answer() {
+        Answer::Wait { seconds, text } => (seconds, text),
+        other => panic!("{}", tell(&other)),
+    }
+}
+
 /// A client of a logical file system, in calls that read well.
 #[derive(Clone)]
 pub struct Client {

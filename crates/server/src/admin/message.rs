@@ -22,6 +22,17 @@ pub enum Request {
     Reload {},
     /// End as SIGTERM does.
     Drain {},
+    /// Which files are unfinished?
+    Unfinished {
+        /// With a path: at and below it, also those that this server has no record of.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        below: Option<String>,
+    },
+    /// Declare an unfinished file whole, or end the record of one that is not there.
+    ClearUnfinished {
+        /// Its logical path.
+        path: String,
+    },
     /// How is the node of the cluster, and how are its children?
     ClusterStatus {},
     /// Out of use, or into it again.
@@ -116,6 +127,24 @@ pub struct OrderAnswer {
     pub state: String,
 }
 
+/// An unfinished file.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnfinishedFile {
+    /// Its logical path.
+    pub path: String,
+    /// What is known of it, in words.
+    pub state: String,
+}
+
+/// Unfinished files.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnfinishedAnswer {
+    /// Each of them, ordered by path.
+    pub files: Vec<UnfinishedFile>,
+    /// All are named.
+    pub complete: bool,
+}
+
 /// Why a request was not done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
@@ -138,6 +167,15 @@ pub enum Response {
     Cluster(Box<NodeStatus>),
     /// To [`Request::ClusterOrder`].
     Ordered(OrderAnswer),
+    /// To [`Request::Unfinished`].
+    Unfinished(UnfinishedAnswer),
+    /// To [`Request::ClearUnfinished`].
+    Resolved {
+        /// The path.
+        path: String,
+        /// What it is now, in words.
+        state: String,
+    },
     /// It was not done.
     Failed(Failure),
 }
@@ -157,6 +195,8 @@ impl Response {
             Self::Draining => Ok(serde_json::json!({})),
             Self::Cluster(status) => serde_json::to_value(status),
             Self::Ordered(answer) => serde_json::to_value(answer),
+            Self::Unfinished(answer) => serde_json::to_value(answer),
+            Self::Resolved { path, state } => Ok(serde_json::json!({ "path": path, "state": state })),
             Self::Failed(failure) => serde_json::to_value(failure),
         };
         let mut object = fields.unwrap_or_else(|error| serde_json::json!({ "error": error.to_string() }));

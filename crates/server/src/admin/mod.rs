@@ -18,5 +18,8 @@ mod message;
 mod socket;
 
 pub use client::{AdminError, LiveServer, ask, live_servers};
-pub use message::{Failure, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status};
+pub use message::{
+    Failure, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status, UnfinishedAnswer,
+    UnfinishedFile,
+};
 pub use socket::{AdminSocket, Call};

@@ -1,0 +1,120 @@
+//! Records of unfinished files that cannot be looked for, because their directory is not the one that it was: its file system is
+//! not mounted, or the tree was moved by a copy.
+//!
+//! Such a record is kept until the file turns up at a later start, or until it no longer matters: its name was written whole,
+//! removed or replaced here, or an administrator ended it.
+
+use super::{Persist, Record, moved_path};
+use base::LogicalPath;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A record whose file cannot be looked for.
+#[derive(Clone)]
+pub(super) struct AbsentRecord {
+    pub(super) record: Record,
+    /// The directory that is not the one it was.
+    pub(super) directory: LogicalPath,
+}
+
+/// All of them, by path.
+#[derive(Default)]
+pub(super) struct AbsentRecords {
+    by_path: Mutex<HashMap<LogicalPath, AbsentRecord>>,
+    /// So that the many opens while there is none pass without the lock.
+    count: AtomicUsize,
+}
+
+impl AbsentRecords {
+    fn with<T>(&self, change: impl FnOnce(&mut HashMap<LogicalPath, AbsentRecord>) -> T) -> T {
+        let mut by_path: MutexGuard<'_, _> = self.by_path.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut by_path);
+        self.count.store(by_path.len(), Ordering::Release);
+        result
+    }
+
+    /// Calls `look` with the record of a path. Never blocks.
+    pub(super) fn at<T>(&self, path: &LogicalPath, look: impl FnOnce(&AbsentRecord) -> T) -> Option<T> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.with(|by_path| by_path.get(path).map(look))
+    }
+
+    /// Adds one in the place of an earlier one of its path.
+    pub(super) fn insert(&self, record: Record, directory: LogicalPath) {
+        let path = record.path.clone();
+        self.with(|by_path| by_path.insert(path, AbsentRecord { record, directory }));
+    }
+
+    /// Takes out those that `choose` names.
+    pub(super) fn take(&self, choose: impl Fn(&AbsentRecord) -> bool) -> Vec<AbsentRecord> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Vec::new();
+        }
+        self.with(|by_path| {
+            by_path.extract_if(|_, absent| choose(absent)).map(|(_, absent)| absent).collect()
+        })
+    }
+
+    /// All, in the order of their paths.
+    pub(super) fn all(&self) -> Vec<AbsentRecord> {
+        let mut all: Vec<_> = self.with(|by_path| by_path.values().cloned().collect());
+        all.sort_by(|one, other| one.record.path.as_bytes().cmp(other.record.path.as_bytes()));
+        all
+    }
+}
+
+impl Persist {
+    /// Reports whether an unfinished file belongs here that cannot be looked for. Never blocks.
+    pub(crate) fn is_absent(&self, path: &LogicalPath) -> bool {
+        self.absent.at(path, |_| ()).is_some()
+    }
+
+    /// Reports whether a file must not be created here, because an unfinished one may turn up. A record without an identity
+    /// proves too little for that.
+    pub(crate) fn blocks_creation(&self, path: &LogicalPath) -> bool {
+        self.absent.at(path, |absent| absent.record.proof.is_some()) == Some(true)
+    }
+
+    /// A file was written here whole: a record of an absent one is over. One without an identity is kept for the next start,
+    /// because nothing else would show that the file it names is unfinished.
+    pub(crate) fn end_absent_at(&self, path: &LogicalPath) {
+        self.end_absent(|absent| absent.record.path == *path && absent.record.proof.is_some());
+    }
+
+    /// What lay at and below a path was removed or replaced here.
+    pub(crate) fn end_absent_below(&self, path: &LogicalPath) {
+        self.end_absent(|absent| absent.record.path.is_within(path));
+    }
+
+    pub(super) fn end_absent(&self, choose: impl Fn(&AbsentRecord) -> bool) {
+        for absent in self.absent.take(choose) {
+            tracing::info!(path = %absent.record.path.shown(), "the record of an absent unfinished file was ended");
+            self.log().done(absent.record.number);
+        }
+    }
+
+    /// Names below `from` lead to what is below `to` now, so records of absent files go along.
+    pub(crate) fn move_absent(&self, from: &LogicalPath, to: &LogicalPath) {
+        for absent in self.absent.take(|absent| absent.record.path.is_within(from)) {
+            let Some(path) = moved_path(&absent.record.path, from, to) else { continue };
+            let record = Record { path, also: None, ..absent.record };
+            if let Err(error) = self.log().pending(&record) {
+                tracing::warn!(path = %record.path.shown(), %error, "a rename is not in the journal");
+            }
+            self.absent.insert(record, absent.directory);
+        }
+    }
+}
+
+/// Logs what an administrator can do about it.
+pub(super) fn warn_of_absent(record: &Record, directory: &LogicalPath, journal: &str) {
+    tracing::warn!(
+        path = %record.path.shown(), directory = %directory.shown(), journal,
+        "an unfinished file is not there, and its directory is not what it was: mount its file system and restart the server; \
+         until then the record is kept, and the file is created anew only by force (xrdcp --coerce); if the tree was moved, \
+         end the record with 'scalla admin unfinished clear PATH'"
+    );
+}

@@ -1,0 +1,94 @@
+//! Decides whether a file is whole or unfinished.
+//!
+//! An unfinished file has the sticky bit, but the bit alone proves nothing, because an administrator or another program may have
+//! set it. The bit is a mark if one of these holds:
+//!
+//! * the file has the number attribute [`proof::NONCE`];
+//! * a record of this server names the file;
+//! * the file is empty and has exactly the mode of a file under creation ([`describe::MODE_CREATING`]), which has no number yet;
+//! * the file system has no attributes, and this server lets files of this export persist on close.
+//!
+//! Where the attribute cannot be read for another reason, the file counts as unfinished.
+
+use crate::config::PersistMode;
+use crate::describe;
+use crate::proof;
+use crate::shared::{Shared, errno, is_read_only};
+use base::LogicalPath;
+use std::io;
+use std::time::{Duration, UNIX_EPOCH};
+use storage::{Metadata, StoredFile};
+
+/// Whether a file is whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wholeness {
+    /// It is whole.
+    Whole,
+    /// It is pending here, perhaps under another name.
+    Pending,
+    /// It bears the mark of an unfinished file, and somebody may be writing it.
+    Marked,
+    /// It bears the mark, and nobody has changed it for the hold time.
+    Left,
+}
+
+impl Shared {
+    /// Returns the wholeness of an open file. May block.
+    pub(crate) fn wholeness_of(
+        &self,
+        path: &LogicalPath,
+        metadata: &Metadata,
+        file: &dyn StoredFile,
+    ) -> Wholeness {
+        self.wholeness(path, metadata, || file.attribute(proof::NONCE))
+    }
+
+    /// Returns the wholeness of the file at a path. May block.
+    pub(crate) fn wholeness_at(&self, path: &LogicalPath, metadata: &Metadata) -> Wholeness {
+        self.wholeness(path, metadata, || self.backend.attribute(path, proof::NONCE))
+    }
+
+    /// Returns the wholeness of a file whose number attribute `number` reads.
+    pub(crate) fn wholeness(
+        &self,
+        path: &LogicalPath,
+        metadata: &Metadata,
+        number: impl FnOnce() -> io::Result<Option<Vec<u8>>>,
+    ) -> Wholeness {
+        if let Some(known) = self.wholeness_now(path, metadata) {
+            return known;
+        }
+        let is_marked = match number() {
+            Ok(number) => number.is_some(),
+            Err(error) if error.raw_os_error() == Some(errno::UNSUPPORTED) => self.may_mark(path),
+            Err(_) => true,
+        };
+        if is_marked { self.by_age(metadata) } else { Wholeness::Whole }
+    }
+
+    /// Returns the wholeness if the number attribute is not needed for that. Never blocks.
+    pub(crate) fn wholeness_now(&self, path: &LogicalPath, metadata: &Metadata) -> Option<Wholeness> {
+        if !describe::has_mark_bit(metadata) {
+            Some(Wholeness::Whole)
+        } else if self.persist.is_known(metadata) {
+            Some(Wholeness::Pending)
+        } else if describe::is_being_created(metadata) || self.persist.is_absent(path) {
+            Some(self.by_age(metadata))
+        } else {
+            None
+        }
+    }
+
+    /// Reports whether this server itself may make unfinished files at a path.
+    fn may_mark(&self, path: &LogicalPath) -> bool {
+        self.config.persist.mode != PersistMode::Off
+            && self.export(path, "Opening").is_ok_and(|export| !is_read_only(export))
+    }
+
+    fn by_age(&self, metadata: &Metadata) -> Wholeness {
+        let today = self.clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let last = Duration::from_secs(u64::try_from(metadata.modified.max(metadata.changed)).unwrap_or(0));
+        let is_left = today.saturating_sub(last) > self.config.persist.hold;
+        if is_left { Wholeness::Left } else { Wholeness::Marked }
+    }
+}

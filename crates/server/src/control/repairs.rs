@@ -1,0 +1,103 @@
+//! Orders of the administrator that concern files: unfinished files and checkpoints.
+//!
+//! They wait for disks, so each runs in the pool of its file system and not where signals are handled.
+
+use crate::admin::{Call, Request, Response, UnfinishedAnswer, UnfinishedFile};
+use base::{LogicalPath, Owner};
+use logical::{Cleared, Logical, UnfinishedState};
+use std::sync::{Arc, LazyLock};
+
+/// Bytes of names in one answer, and files that it names.
+const ANSWER_BYTES_MAX: usize = 128 * 1024;
+const ANSWER_FILES_MAX: usize = 1000;
+
+/// Told to an administrator of a server without files.
+const NO_FILES: &str = "this server has no files of its own";
+
+/// Reports whether a request is to be answered by [`answer`].
+pub(super) fn is_repair(request: &Request) -> bool {
+    matches!(request, Request::Unfinished { .. } | Request::ClearUnfinished { .. })
+}
+
+/// Answers from the pool of the file system that the request concerns.
+pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
+    let Call { request, answer } = call;
+    let started = order(request).and_then(|order| Ok((order, logical.cloned().ok_or(NO_FILES)?)));
+    // Who asked may have gone.
+    match started {
+        Ok((order, logical)) => {
+            let pool = logical.backend().pool(order.path()).clone();
+            pool.run_surely(Owner::SERVER, Box::new(move || drop(answer.send(run(&logical, &order)))));
+        }
+        Err(error) => drop(answer.send(Response::failed(error))),
+    }
+}
+
+/// An order about files.
+enum FileOrder {
+    ListUnfinished(Option<LogicalPath>),
+    ClearUnfinished(LogicalPath),
+}
+
+impl FileOrder {
+    fn path(&self) -> &LogicalPath {
+        static ROOT: LazyLock<LogicalPath> = LazyLock::new(LogicalPath::root);
+        match self {
+            Self::ListUnfinished(below) => below.as_ref().unwrap_or(&ROOT),
+            Self::ClearUnfinished(path) => path,
+        }
+    }
+}
+
+fn order(request: Request) -> Result<FileOrder, String> {
+    match request {
+        Request::Unfinished { below } => {
+            Ok(FileOrder::ListUnfinished(below.as_deref().map(parse).transpose()?))
+        }
+        Request::ClearUnfinished { path } => parse(&path).map(FileOrder::ClearUnfinished),
+        _ => Err("not an order about files".to_owned()),
+    }
+}
+
+fn run(logical: &Logical, order: &FileOrder) -> Response {
+    match order {
+        FileOrder::ListUnfinished(below) => Response::Unfinished(unfinished(logical, below.as_ref())),
+        FileOrder::ClearUnfinished(path) => match logical.clear_unfinished(path) {
+            Ok(Cleared::Whole) => resolved(path, "whole"),
+            Ok(Cleared::Record) => resolved(path, "no file is there; its record was ended"),
+            Err(error) => Response::failed(error.text),
+        },
+    }
+}
+
+fn resolved(path: &LogicalPath, state: &str) -> Response {
+    Response::Resolved { path: path.text().into_owned(), state: state.to_owned() }
+}
+
+fn parse(text: &str) -> Result<LogicalPath, String> {
+    LogicalPath::parse(text.as_bytes()).map_err(|_| format!("{text} is not a path as clients name it"))
+}
+
+fn unfinished(logical: &Logical, below: Option<&LogicalPath>) -> UnfinishedAnswer {
+    let (all, mut complete) = logical.unfinished(below);
+    let (mut files, mut bytes) = (Vec::new(), 0);
+    for one in all {
+        let path = one.path.text().into_owned();
+        bytes += path.len();
+        if bytes > ANSWER_BYTES_MAX || files.len() == ANSWER_FILES_MAX {
+            complete = false;
+            break;
+        }
+        let state = match one.state {
+            UnfinishedState::Open { handles } => format!("open ({handles})"),
+            UnfinishedState::Held { seconds } => format!("removed in {seconds} s"),
+            UnfinishedState::Absent { directory } => {
+                bytes += directory.as_bytes().len();
+                format!("not there: {} is another directory", directory.text())
+            }
+            UnfinishedState::Unknown => "marked, no record".to_owned(),
+        };
+        files.push(UnfinishedFile { path, state });
+    }
+    UnfinishedAnswer { files, complete }
+}
