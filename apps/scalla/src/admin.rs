@@ -47,6 +47,9 @@ enum Command {
     /// List unfinished files (persist on close), or declare one whole.
     #[command(subcommand)]
     Unfinished(Unfinished),
+    /// List files that are blocked by a checkpoint that could not be undone, or resolve one.
+    #[command(subcommand)]
+    Checkpoint(Checkpoint),
     /// Take no new connections and end when the others have (as SIGTERM does).
     Drain,
 }
@@ -65,6 +68,22 @@ enum Unfinished {
     },
 }
 
+#[derive(Subcommand, Debug)]
+enum Checkpoint {
+    /// List blocked files.
+    List,
+    /// Undo the changes in the file that lies at PATH now, and serve it again.
+    Apply {
+        /// Logical path, as clients name it.
+        path: String,
+    },
+    /// Serve the file at PATH as it is; the checkpoint is kept aside.
+    Discard {
+        /// Logical path, as clients name it.
+        path: String,
+    },
+}
+
 impl Admin {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let socket = self.which.socket()?;
@@ -74,6 +93,13 @@ impl Admin {
             Command::Reload => Request::Reload {},
             Command::Drain => Request::Drain {},
             Command::Unfinished(Unfinished::List { path }) => Request::Unfinished { below: path },
+            Command::Checkpoint(Checkpoint::List) => Request::Checkpoints {},
+            Command::Checkpoint(Checkpoint::Apply { path }) => {
+                Request::ResolveCheckpoint { path, undo: true }
+            }
+            Command::Checkpoint(Checkpoint::Discard { path }) => {
+                Request::ResolveCheckpoint { path, undo: false }
+            }
             Command::Unfinished(Unfinished::Clear { path }) => Request::ClearUnfinished { path },
         };
         let answer = ask(&socket, &request)?;

@@ -167,6 +167,17 @@ fn an_unfinished_file_that_was_moved_by_a_copy_is_not_served_until_it_is_cleared
     handle(client.try_open("/in/upload", READ));
     let refused = admin(&scratch, &["unfinished", "clear", "/in/upload"]);
     assert!(refused.contains("it is not unfinished"), "{refused}");
+    // The file of the checkpoint may be half changed.
+    for options in [READ, UPDATE] {
+        assert_eq!(client.try_open("/in/edited", options).0, ERROR);
+    }
+    let listed = admin(&scratch, &["checkpoint", "list"]);
+    assert_eq!(listed, "1.checkpoint may be of another file  /in/edited\n");
+    let applied = admin(&scratch, &["checkpoint", "apply", "/in/edited"]);
+    assert!(applied.contains("as it was before the checkpoint"), "{applied}");
+    assert_eq!(fs::read(scratch.path("data/in/edited")).unwrap(), BEFORE);
+    handle(client.try_open("/in/edited", UPDATE));
+    assert_eq!(admin(&scratch, &["checkpoint", "list"]), "none\n");
 }
 
 #[test]

@@ -96,6 +96,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         shared.locks.disturb(&path);
         shared.persist.forget(pending);
         shared.persist.end_absent_below(&path);
+        shared.checkpoints.removed(&path);
         Ok(Value::Nothing)
     })
 }
@@ -127,7 +128,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         }
         let (old, new) = (from.path.without_slash(), to.path.without_slash());
         // A checkpoint must find its file again after a crash.
-        if shared.checkpoints.is_active_below(&old) || shared.checkpoints.is_active_below(&new) {
+        if shared.checkpoints.keeps_names_below(&old) || shared.checkpoints.keeps_names_below(&new) {
             return Err(unable("rename", &from.path, errno::TEXT_BUSY));
         }
         let parents = Some(shared.config.mode_of_directory(RENAME_PARENT_MODE));

@@ -65,6 +65,7 @@ mod third_party;
 mod wholeness;
 mod writers;
 
+pub use checkpoint::{BlockedFile, CheckpointBlock};
 pub use config::Config;
 pub use describe::{NumberedUsers, Users};
 pub use events::Events;

@@ -15,6 +15,8 @@ use storage::{Backend, FileIdentity, StoredFile};
 
 /// The attribute that holds the number of an unfinished file. Full local name; clients do not see it.
 pub(crate) const NONCE: &str = "user.scalla.pending";
+/// The same of a file with a checkpoint.
+pub(crate) const CHECKPOINT: &str = "user.scalla.checkpoint";
 
 /// What recovery finds where a record says that a file is.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,7 +78,8 @@ fn above(backend: &dyn Backend, path: &LogicalPath) -> io::Result<Vec<Place>> {
     directories(path).iter().map(|path| Ok(backend.identity(path)?.into())).collect()
 }
 
-fn is_missing(error: &io::Error) -> bool {
+/// Reports whether nothing is there, which is an answer; other errors are none.
+pub(crate) fn is_missing(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY))
 }
 
@@ -97,14 +100,14 @@ impl Proof {
         Self { above: above(backend, path).unwrap_or_default(), ..self }
     }
 
-    /// Looks for the file at a path.
-    pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath) -> Finding {
+    /// Looks for the file at a path. `attribute`: where its number is.
+    pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath, attribute: &str) -> Finding {
         let found = match backend.identity(path) {
             Ok(found) => found,
             Err(error) if is_missing(&error) => return self.missing(backend, path),
             Err(_) => return Finding::NotThere(path.clone()),
         };
-        let marked = self.nonce.as_ref().and_then(|_| backend.attribute(path, NONCE).ok().flatten());
+        let marked = self.nonce.as_ref().and_then(|_| backend.attribute(path, attribute).ok().flatten());
         let is_same = self.file.is(&found);
         match (&self.nonce, marked) {
             (Some(nonce), Some(marked)) if nonce.as_bytes() == marked => Finding::Same,

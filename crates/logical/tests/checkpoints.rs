@@ -313,3 +313,59 @@ fn a_crash_while_undoing_is_undone_by_the_next_start() {
         }
     }
 }
+
+/// A server that starts on a copy of the tree of one that was stopped with a checkpoint half changed.
+fn copied(keep_attributes: bool) -> Server {
+    let (server, file) = opened(|_| {});
+    work(&server, &file, Begin).done();
+    assert!(changes(&server, &file));
+    server.memory.faults().stop_after(0);
+    server.settle();
+    let memory = server.memory.copied(keep_attributes);
+    server.restarted_on(&memory, None)
+}
+
+#[test]
+fn a_checkpoint_of_a_file_that_was_copied_with_its_attributes_is_undone() {
+    let server = copied(true);
+    assert_eq!(content(&server), OLD);
+    assert_eq!(server.checkpoints.len(), 0);
+    assert_eq!(server.memory.attribute_of("/data/f", "user.scalla.checkpoint"), None);
+    server.open("/data/f", updating()).done();
+}
+
+#[test]
+fn a_file_that_may_be_half_changed_is_not_served_until_its_checkpoint_is_resolved() {
+    for (undo, want, kept) in [(true, OLD.to_vec(), 0), (false, changed(), 1)] {
+        let server = copied(false);
+        for request in [reading(), updating()] {
+            let (kind, text) = server.open("/data/f", request).refusal();
+            assert_eq!(kind, IoError);
+            assert!(text.contains("'scalla admin checkpoint apply /data/f'"), "{text}");
+        }
+        let (from, to) = (support::target("/data/f"), support::target("/data/g"));
+        assert_eq!(server.call(vfs::Operation::Rename { from, to }).error().kind, InProgress);
+        let blocked = server.logical.blocked_files();
+        assert_eq!(blocked.len(), 1);
+        assert_eq!(blocked[0].block, logical::CheckpointBlock::Unresolved);
+        let resolve = |name: &str| server.logical.resolve_checkpoint(&support::path(name), undo);
+        assert_eq!(resolve("/data/x").unwrap_err().kind, NotFound);
+        resolve("/data/f").unwrap();
+        assert_eq!(content(&server), want);
+        assert_eq!((server.logical.blocked_files().len(), server.checkpoints.len()), (0, kept));
+        server.open("/data/f", reading()).done();
+        let server = server.restarted();
+        assert_eq!(content(&server), want);
+        server.open("/data/f", updating()).done();
+    }
+}
+
+#[test]
+fn a_blocked_file_that_is_removed_leaves_its_name_free() {
+    let server = copied(false);
+    server.call(vfs::Operation::Remove(support::target("/data/f"))).done();
+    assert_eq!((server.logical.blocked_files().len(), server.checkpoints.len()), (0, 1));
+    server.open("/data/f", creating()).done();
+    let server = server.restarted();
+    server.open("/data/f", reading()).done();
+}

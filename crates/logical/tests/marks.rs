@@ -112,7 +112,7 @@ fn nothing_is_forgotten_while_the_file_system_is_not_mounted() {
         let unmounted = server.restarted();
         unmounted.after(10_000);
         let refused = unmounted.open("/data/f", posc(creating())).error().kind;
-        assert_eq!(refused, if checkpoint { FsReadOnly } else { FsError });
+        assert_eq!(refused, if checkpoint { IoError } else { FsError });
         unmounted.memory.faults().stop_after(0);
         unmounted.memory.shift("/data", "/mount-point");
         unmounted.memory.shift("/elsewhere", "/data");

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use support::{Server, caller, creating, is_whole, posc, reading, replacing, stops, target, updating, waits};
 use vfs::{Answer, FileOperation, OpenFile, OpenRequest, Operation};
 
+const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
 
 #[test]
@@ -431,6 +432,29 @@ fn a_file_whose_data_cannot_be_synced_does_not_become_whole() {
     server.write(&file, 0, b"content").done();
     server.close(&file).done();
     assert!(is_whole(&server, "/data/f"));
+}
+
+#[test]
+fn without_descriptors_nothing_looks_whole_and_nothing_is_lost() {
+    let server = Server::new();
+    server.memory.faults().fail("create", Some(EMFILE));
+    assert_eq!(server.open("/data/f", posc(creating())).error().kind, FsError);
+    assert_eq!(server.memory.content("/data/f"), None);
+    assert_eq!(server.logical.status(), logical::Status::default());
+    server.memory.faults().fail("create", None);
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"content").done();
+    server.memory.faults().fail("sync_name", Some(EMFILE));
+    assert_eq!(server.close(&file).error().kind, FsError);
+    server.memory.faults().fail("sync_name", None);
+    assert!(!is_whole(&server, "/data/f"));
+    // It cannot be looked at when its hold time is over, and goes when it can.
+    server.memory.faults().fail("stat", Some(EMFILE));
+    server.after(601);
+    server.memory.faults().fail("stat", None);
+    assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"content"[..]));
+    server.after(61);
+    assert_eq!(server.memory.content("/data/f"), None);
 }
 
 #[test]

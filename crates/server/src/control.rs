@@ -208,9 +208,10 @@ impl Watch {
                 Err(error) => Response::failed(error),
             },
             Request::Reload {} => self.reload_and_log(),
-            Request::Unfinished { .. } | Request::ClearUnfinished { .. } => {
-                Response::failed("an order about files")
-            }
+            Request::Unfinished { .. }
+            | Request::ClearUnfinished { .. }
+            | Request::Checkpoints {}
+            | Request::ResolveCheckpoint { .. } => Response::failed("an order about files"),
             Request::ClusterStatus {} => self.cluster_status(),
             Request::ClusterOrder { order, node } => self.cluster_order(order, node),
             Request::Drain {} => {

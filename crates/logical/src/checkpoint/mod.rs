@@ -5,15 +5,18 @@
 //! the changes stable and removes the journal. So whenever the server stops, the file is as before the checkpoint, or can
 //! be made so from the journal at the next start, before anybody may open it.
 
+mod blocked;
 mod record;
 
-use crate::config::{CheckpointFailure, Checkpoints as Config};
+use crate::config::Checkpoints as Config;
 use crate::journal::{Journal, JournalFolder};
-use crate::proof::{Finding, Proof};
+use crate::proof::{self, Finding, Proof};
 use crate::shared::{errno, os};
 use base::LogicalPath;
+pub use blocked::{BlockedFile, CheckpointBlock};
+use blocked::{BlockedFiles, forget_number, set_number};
 use record::{Content, Entry, Head, Reader, SAVED_BYTES_MAX};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,8 +36,7 @@ pub(crate) struct Checkpoints {
     active: Mutex<HashMap<(u64, u64), LogicalPath>>,
     count: AtomicUsize,
     /// Files that could not be restored, which must not be used as if they had been.
-    broken: Mutex<HashSet<LogicalPath>>,
-    broken_count: AtomicUsize,
+    blocked: BlockedFiles,
 }
 
 impl Checkpoints {
@@ -50,8 +52,7 @@ impl Checkpoints {
             next: AtomicU64::new(1),
             active: Mutex::default(),
             count: AtomicUsize::new(0),
-            broken: Mutex::default(),
-            broken_count: AtomicUsize::new(0),
+            blocked: BlockedFiles::default(),
         };
         for name in checkpoints.folder.names()? {
             let Some(number) = name.strip_suffix(SUFFIX) else { continue };
@@ -77,60 +78,32 @@ impl Checkpoints {
         match restore_by_path(backend, &reader, &head, &places) {
             Ok(Finding::Same) => {
                 tracing::warn!(path = %path.shown(), "an uncommitted checkpoint was undone");
-                self.folder.remove(name)
+                self.folder.remove(name)?;
+                let _ = backend.remove_attribute(path, proof::CHECKPOINT);
+                Ok(())
             }
             Ok(Finding::Replaced) => self.set_aside(name, path),
             Ok(Finding::NotThere(directory)) => {
                 tracing::error!(
-                    path = %path.shown(), directory = %directory.shown(), name,
+                    path = %path.shown(), directory = %directory.shown(), name, folder = self.folder.location(),
                     "the file of an uncommitted checkpoint is not there, and its directory is not what it was: mount its file \
-                     system and restart the server; if the tree was restored from a copy, compare the file and remove the \
-                     checkpoint; until then the file is blocked"
+                     system and restart the server; if the tree was moved or restored from a copy, compare the file and run \
+                     'scalla admin checkpoint apply PATH' or 'scalla admin checkpoint discard PATH'; until then the file is \
+                     neither read nor written"
                 );
-                self.block(path);
+                self.block(path, name, CheckpointBlock::Unresolved);
                 Ok(())
             }
             Err(error) => {
                 tracing::error!(path = %path.shown(), name, %error, "a checkpoint cannot be undone; its file is blocked");
-                self.block(path);
+                self.block(path, name, CheckpointBlock::Failed);
                 Ok(())
             }
         }
     }
 
-    /// Keeps a checkpoint whose file was removed or replaced, where no start applies it.
-    fn set_aside(&self, name: &str, path: &LogicalPath) -> io::Result<()> {
-        let kept = format!("{name}{ASIDE_SUFFIX}");
-        let content = self.folder.read(name)?;
-        drop(self.folder.replace(&kept, &content)?);
-        tracing::warn!(path = %path.shown(), kept, "the file of a checkpoint was removed or replaced; the checkpoint is kept aside");
-        self.folder.remove(name)
-    }
-
     fn active(&self) -> MutexGuard<'_, HashMap<(u64, u64), LogicalPath>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn block(&self, path: &LogicalPath) {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        broken.insert(path.clone());
-        self.broken_count.store(broken.len(), Ordering::Release);
-    }
-
-    /// May a file be opened, as far as broken checkpoints are concerned?
-    pub(crate) fn check_open(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
-        if self.broken_count.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        if !broken.contains(path) {
-            return Ok(());
-        }
-        match self.config.on_failure {
-            CheckpointFailure::StopIo => Err(os(errno::INPUT_OUTPUT)),
-            CheckpointFailure::MakeReadOnly if write => Err(os(errno::READ_ONLY)),
-            CheckpointFailure::MakeReadOnly => Ok(()),
-        }
     }
 
     /// Files that have one.
@@ -163,7 +136,7 @@ impl Checkpoints {
         let name = format!("{}{SUFFIX}", self.next.fetch_add(1, Ordering::Relaxed));
         // From here on dropping it forgets it again.
         let place = Place { all: self.clone(), key, name };
-        let proof = Proof::of(backend, path, file.as_ref(), None)?;
+        let proof = Proof::of(backend, path, file.as_ref(), set_number(file.as_ref()))?;
         let head =
             Head { path: path.clone(), inode: metadata.inode, size: metadata.size, proof: Some(proof) };
         let journal = self.start_journal(&place.name, &head)?;
@@ -192,7 +165,7 @@ impl Checkpoints {
             && let Err(error) = self.folder.remove(name)
         {
             tracing::error!(path = %head.path.shown(), name, %error, "remove this journal of a checkpoint by hand");
-            self.block(&head.path);
+            self.block(&head.path, name, CheckpointBlock::Failed);
         }
         started
     }
@@ -237,7 +210,7 @@ impl Drop for Checkpoint {
         // Only a panic comes here unsettled. The journal would be applied at the next start, over whatever had been
         // written until then: so nothing may be.
         if !self.settled {
-            self.place.all.block(&self.path);
+            self.place.all.block(&self.path, &self.place.name, CheckpointBlock::Failed);
         }
     }
 }
@@ -297,6 +270,7 @@ impl Checkpoint {
         self.file.sync()?;
         self.place.all.folder.remove(&self.place.name)?;
         self.settled = true;
+        forget_number(self.file.as_ref());
         Ok(())
     }
 
@@ -306,7 +280,7 @@ impl Checkpoint {
         self.settled = true;
         if let Err(error) = &undone {
             tracing::error!(path = %self.path.shown(), %error, "a checkpoint cannot be undone; its file is blocked");
-            self.place.all.block(&self.path);
+            self.place.all.block(&self.path, &self.place.name, CheckpointBlock::Failed);
         }
         undone
     }
@@ -319,7 +293,9 @@ impl Checkpoint {
             }
             _ => return Err(os(errno::INPUT_OUTPUT)),
         }
-        self.place.all.folder.remove(&self.place.name)
+        self.place.all.folder.remove(&self.place.name)?;
+        forget_number(self.file.as_ref());
+        Ok(())
     }
 }
 
@@ -341,7 +317,7 @@ fn restore_by_path(
     places: &[u64],
 ) -> io::Result<Finding> {
     let finding = match &head.proof {
-        Some(proof) => proof.find(backend, &head.path),
+        Some(proof) => proof.find(backend, &head.path, proof::CHECKPOINT),
         // Only the inode is known, and only that of the file itself proves anything.
         None if backend.stat(&head.path).is_ok_and(|found| found.inode == head.inode) => Finding::Same,
         None => Finding::NotThere(head.path.clone()),

@@ -19,7 +19,7 @@ mod table;
 use crate::config::{Durability, Persist as Config, PersistMode};
 use crate::describe;
 use crate::journal::JournalFolder;
-use crate::proof::Proof;
+use crate::proof::{self, Proof};
 use crate::shared::errno;
 use absent::{AbsentRecords, warn_of_absent};
 pub use administration::{Cleared, Unfinished, UnfinishedState};
@@ -464,7 +464,10 @@ impl Persist {
             return None;
         };
         let record = self.table().files.get(&ticket.number).map(|pending| pending.record.clone())?;
+        let seen = backend.stat(&path);
         let removed = match recover(backend, &record) {
+            // What cannot be looked at now may be looked at later.
+            _ if seen.as_ref().is_err_and(|error| !proof::is_missing(error)) => seen.map(drop),
             Recovered::Marked(_) => backend.remove_file(&path),
             Recovered::Over => {
                 tracing::info!(path = %path.shown(), "an unfinished file was removed or made whole by others");

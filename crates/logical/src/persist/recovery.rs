@@ -3,7 +3,6 @@
 use super::Record;
 use crate::describe;
 use crate::proof::{self, Finding};
-use crate::shared::errno;
 use base::LogicalPath;
 use std::io;
 use storage::Backend;
@@ -23,7 +22,7 @@ pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
     let mut absent = None;
     for path in [Some(&record.path), record.also.as_ref()].into_iter().flatten() {
         let finding = match &record.proof {
-            Some(proof) => proof.find(backend, path),
+            Some(proof) => proof.find(backend, path, proof::NONCE),
             None => find_unproven(backend, path),
         };
         match finding {
@@ -43,11 +42,9 @@ fn is_marked(backend: &dyn Backend, path: &LogicalPath) -> bool {
 /// The records of the first format name no identity: the mark must do, and a directory with other files in it shows that
 /// its file system is there.
 fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
-    let missing =
-        |error: &io::Error| matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY));
     match backend.stat(path) {
         Ok(_) => Finding::Same,
-        Err(error) if missing(&error) => {
+        Err(error) if proof::is_missing(&error) => {
             let above = path.parent().unwrap_or_else(LogicalPath::root);
             let others = backend.list(&above).and_then(|mut names| names.next(1));
             match others {

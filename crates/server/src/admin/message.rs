@@ -33,6 +33,15 @@ pub enum Request {
         /// Its logical path.
         path: String,
     },
+    /// Which files are blocked by a checkpoint that could not be undone?
+    Checkpoints {},
+    /// Resolve the checkpoint of a blocked file.
+    ResolveCheckpoint {
+        /// Its logical path.
+        path: String,
+        /// Undo the changes in the file that lies there now; otherwise keep it as it is.
+        undo: bool,
+    },
     /// How is the node of the cluster, and how are its children?
     ClusterStatus {},
     /// Out of use, or into it again.
@@ -127,20 +136,20 @@ pub struct OrderAnswer {
     pub state: String,
 }
 
-/// An unfinished file.
+/// A file and its state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct UnfinishedFile {
+pub struct FileState {
     /// Its logical path.
     pub path: String,
     /// What is known of it, in words.
     pub state: String,
 }
 
-/// Unfinished files.
+/// Files and their states.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct UnfinishedAnswer {
+pub struct FileList {
     /// Each of them, ordered by path.
-    pub files: Vec<UnfinishedFile>,
+    pub files: Vec<FileState>,
     /// All are named.
     pub complete: bool,
 }
@@ -167,9 +176,9 @@ pub enum Response {
     Cluster(Box<NodeStatus>),
     /// To [`Request::ClusterOrder`].
     Ordered(OrderAnswer),
-    /// To [`Request::Unfinished`].
-    Unfinished(UnfinishedAnswer),
-    /// To [`Request::ClearUnfinished`].
+    /// To [`Request::Unfinished`] and [`Request::Checkpoints`].
+    Files(FileList),
+    /// To [`Request::ClearUnfinished`] and [`Request::ResolveCheckpoint`].
     Resolved {
         /// The path.
         path: String,
@@ -195,7 +204,7 @@ impl Response {
             Self::Draining => Ok(serde_json::json!({})),
             Self::Cluster(status) => serde_json::to_value(status),
             Self::Ordered(answer) => serde_json::to_value(answer),
-            Self::Unfinished(answer) => serde_json::to_value(answer),
+            Self::Files(answer) => serde_json::to_value(answer),
             Self::Resolved { path, state } => Ok(serde_json::json!({ "path": path, "state": state })),
             Self::Failed(failure) => serde_json::to_value(failure),
         };

@@ -19,7 +19,7 @@ mod socket;
 
 pub use client::{AdminError, LiveServer, ask, live_servers};
 pub use message::{
-    Failure, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status, UnfinishedAnswer,
-    UnfinishedFile,
+    Failure, FileList, FileState, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status,
+    UnfinishedAnswer, UnfinishedFile,
 };
 pub use socket::{AdminSocket, Call};

@@ -2,9 +2,9 @@
 //!
 //! They wait for disks, so each runs in the pool of its file system and not where signals are handled.
 
-use crate::admin::{Call, Request, Response, UnfinishedAnswer, UnfinishedFile};
+use crate::admin::{Call, FileList, FileState, Request, Response};
 use base::{LogicalPath, Owner};
-use logical::{Cleared, Logical, UnfinishedState};
+use logical::{BlockedFile, CheckpointBlock, Cleared, Logical, Unfinished, UnfinishedState};
 use std::sync::{Arc, LazyLock};
 
 /// Bytes of names in one answer, and files that it names.
@@ -16,7 +16,13 @@ const NO_FILES: &str = "this server has no files of its own";
 
 /// Reports whether a request is to be answered by [`answer`].
 pub(super) fn is_repair(request: &Request) -> bool {
-    matches!(request, Request::Unfinished { .. } | Request::ClearUnfinished { .. })
+    matches!(
+        request,
+        Request::Unfinished { .. }
+            | Request::ClearUnfinished { .. }
+            | Request::Checkpoints {}
+            | Request::ResolveCheckpoint { .. }
+    )
 }
 
 /// Answers from the pool of the file system that the request concerns.
@@ -37,6 +43,8 @@ pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
 enum FileOrder {
     ListUnfinished(Option<LogicalPath>),
     ClearUnfinished(LogicalPath),
+    ListCheckpoints,
+    ResolveCheckpoint { path: LogicalPath, undo: bool },
 }
 
 impl FileOrder {
@@ -44,7 +52,8 @@ impl FileOrder {
         static ROOT: LazyLock<LogicalPath> = LazyLock::new(LogicalPath::root);
         match self {
             Self::ListUnfinished(below) => below.as_ref().unwrap_or(&ROOT),
-            Self::ClearUnfinished(path) => path,
+            Self::ClearUnfinished(path) | Self::ResolveCheckpoint { path, .. } => path,
+            Self::ListCheckpoints => &ROOT,
         }
     }
 }
@@ -55,13 +64,28 @@ fn order(request: Request) -> Result<FileOrder, String> {
             Ok(FileOrder::ListUnfinished(below.as_deref().map(parse).transpose()?))
         }
         Request::ClearUnfinished { path } => parse(&path).map(FileOrder::ClearUnfinished),
+        Request::Checkpoints {} => Ok(FileOrder::ListCheckpoints),
+        Request::ResolveCheckpoint { path, undo } => {
+            parse(&path).map(|path| FileOrder::ResolveCheckpoint { path, undo })
+        }
         _ => Err("not an order about files".to_owned()),
     }
 }
 
 fn run(logical: &Logical, order: &FileOrder) -> Response {
     match order {
-        FileOrder::ListUnfinished(below) => Response::Unfinished(unfinished(logical, below.as_ref())),
+        FileOrder::ListUnfinished(below) => {
+            let (all, complete) = logical.unfinished(below.as_ref());
+            Response::Files(list(all.into_iter().map(unfinished), complete))
+        }
+        FileOrder::ListCheckpoints => {
+            Response::Files(list(logical.blocked_files().into_iter().map(blocked), true))
+        }
+        FileOrder::ResolveCheckpoint { path, undo } => match logical.resolve_checkpoint(path, *undo) {
+            Ok(()) if *undo => resolved(path, "as it was before the checkpoint"),
+            Ok(()) => resolved(path, "as it is; the checkpoint is kept aside"),
+            Err(error) => Response::failed(error.text),
+        },
         FileOrder::ClearUnfinished(path) => match logical.clear_unfinished(path) {
             Ok(Cleared::Whole) => resolved(path, "whole"),
             Ok(Cleared::Record) => resolved(path, "no file is there; its record was ended"),
@@ -78,26 +102,36 @@ fn parse(text: &str) -> Result<LogicalPath, String> {
     LogicalPath::parse(text.as_bytes()).map_err(|_| format!("{text} is not a path as clients name it"))
 }
 
-fn unfinished(logical: &Logical, below: Option<&LogicalPath>) -> UnfinishedAnswer {
-    let (all, mut complete) = logical.unfinished(below);
+fn unfinished(one: Unfinished) -> FileState {
+    let state = match one.state {
+        UnfinishedState::Open { handles } => format!("open ({handles})"),
+        UnfinishedState::Held { seconds } => format!("removed in {seconds} s"),
+        UnfinishedState::Absent { directory } => {
+            format!("not there: {} is another directory", directory.text())
+        }
+        UnfinishedState::Unknown => "marked, no record".to_owned(),
+    };
+    FileState { path: one.path.text().into_owned(), state }
+}
+
+fn blocked(one: BlockedFile) -> FileState {
+    let state = match one.block {
+        CheckpointBlock::Failed => format!("undoing {} failed", one.journal),
+        CheckpointBlock::Unresolved => format!("{} may be of another file", one.journal),
+    };
+    FileState { path: one.path.text().into_owned(), state }
+}
+
+/// As many as an answer holds.
+fn list(all: impl Iterator<Item = FileState>, mut complete: bool) -> FileList {
     let (mut files, mut bytes) = (Vec::new(), 0);
     for one in all {
-        let path = one.path.text().into_owned();
-        bytes += path.len();
+        bytes += one.path.len() + one.state.len();
         if bytes > ANSWER_BYTES_MAX || files.len() == ANSWER_FILES_MAX {
             complete = false;
             break;
         }
-        let state = match one.state {
-            UnfinishedState::Open { handles } => format!("open ({handles})"),
-            UnfinishedState::Held { seconds } => format!("removed in {seconds} s"),
-            UnfinishedState::Absent { directory } => {
-                bytes += directory.as_bytes().len();
-                format!("not there: {} is another directory", directory.text())
-            }
-            UnfinishedState::Unknown => "marked, no record".to_owned(),
-        };
-        files.push(UnfinishedFile { path, state });
+        files.push(one);
     }
-    UnfinishedAnswer { files, complete }
+    FileList { files, complete }
 }

@@ -160,9 +160,9 @@ impl LogFile {
 
     fn trim(&self) -> io::Result<()> {
         let mut old = self.old_files()?;
-        old.sort_by_key(|(modified, path, _)| std::cmp::Reverse((*modified, path.clone())));
+        old.sort_by_key(|(modified, name, _)| std::cmp::Reverse((*modified, name.clone())));
         let mut bytes = 0;
-        for (index, (_, path, length)) in old.iter().enumerate() {
+        for (index, (_, name, length)) in old.iter().enumerate() {
             bytes += length;
             let keep = match self.retention {
                 Retention::All | Retention::External => true,
@@ -170,14 +170,14 @@ impl LogFile {
                 Retention::Bytes(most) => bytes <= most,
             };
             if !keep {
-                fs::remove_file(path)?;
+                self.directory.remove(name)?;
             }
         }
         Ok(())
     }
 
     /// The rotated files of this log: its name, a dot and eight digits, perhaps a number.
-    fn old_files(&self) -> io::Result<Vec<(SystemTime, PathBuf, u64)>> {
+    fn old_files(&self) -> io::Result<Vec<(SystemTime, OsString, u64)>> {
         let Some(name) = self.name.to_str() else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         for entry in fs::read_dir(self.directory.path())? {
@@ -189,7 +189,7 @@ impl LogFile {
             }
             let metadata = entry.metadata()?;
             if metadata.is_file() {
-                found.push((metadata.modified()?, entry.path(), metadata.len()));
+                found.push((metadata.modified()?, file_name, metadata.len()));
             }
         }
         Ok(found)

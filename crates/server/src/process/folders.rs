@@ -6,10 +6,17 @@
 
 use super::User;
 use config::{Effective, Folder};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, FlockOperation, Gid, Mode, OFlags, Uid, chownat, fchown, flock, fstat,
+    openat, statat,
+};
+use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use storage::{PrivateDirectory, SharedDirectory};
@@ -194,7 +201,7 @@ pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBu
                 fs::set_permissions(&base, fs::Permissions::from_mode(mode | 0o055)).map_err(failed)?;
             }
             make_folder(&folder, 0o700).map_err(failed)?;
-            hand_over(&folder, user).map_err(failed)?;
+            hand_over_at(CWD, folder.as_os_str(), user).map_err(failed)?;
         }
     }
     Ok(folder)
@@ -203,20 +210,33 @@ pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBu
 /// Gives a folder of root's, and what an earlier server of root's left in it, to the user.
 ///
 /// One that is not root's is left as it is: who owns it may have put links into it that lead to files of others.
-fn hand_over(folder: &Path, user: &User) -> io::Result<()> {
-    if fs::symlink_metadata(folder)?.uid() != 0 {
+/// Each folder is opened once and no link is followed, so that a name that is exchanged meanwhile leads nowhere else.
+fn hand_over_at(above: BorrowedFd<'_>, name: &OsStr, user: &User) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = match openat(above, name, flags, Mode::empty()) {
+        // Another place that somebody chose: what lies there is theirs to give.
+        Err(Errno::LOOP | Errno::NOTDIR) => return Ok(()),
+        opened => opened?,
+    };
+    if fstat(&folder)?.st_uid != 0 {
         return Ok(());
     }
-    for entry in fs::read_dir(folder)? {
+    let owner = (Some(Uid::from_raw(user.uid())), Some(Gid::from_raw(user.gid())));
+    for entry in Dir::read_from(&folder)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            hand_over(&entry.path(), user)?;
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name == "." || name == ".." {
+            continue;
+        }
+        let found = statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+            hand_over_at(folder.as_fd(), name, user)?;
         } else {
-            std::os::unix::fs::lchown(entry.path(), Some(user.uid()), Some(user.gid()))?;
+            chownat(&folder, name, owner.0, owner.1, AtFlags::SYMLINK_NOFOLLOW)?;
         }
     }
     // Last: whoever comes after an interruption finds that there is something left to do.
-    std::os::unix::fs::chown(folder, Some(user.uid()), Some(user.gid()))
+    Ok(fchown(&folder, owner.0, owner.1)?)
 }
 
 /// The admin folders of [`state_folder`] that exist, of this user.
@@ -318,5 +338,32 @@ mod tests {
         assert_ne!(of("/srv/a"), of("/srv/b"));
         assert_eq!(of("/srv/a"), of("/srv/a"));
         assert!(of("/").starts_with("xrootd--"));
+    }
+
+    #[test]
+    fn a_folder_is_handed_over_without_what_links_lead_to() {
+        if !User::is_root() {
+            return; // only root gives files away
+        }
+        let Ok(nobody) = User::find("65534") else { return };
+        let folder = temporary("handed");
+        let state = folder.join("state");
+        fs::create_dir_all(state.join("below")).unwrap();
+        fs::create_dir(folder.join("other")).unwrap();
+        for name in ["other/file", "state/below/file"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink(folder.join("other/file"), state.join("link")).unwrap();
+        std::os::unix::fs::symlink(folder.join("other"), state.join("links")).unwrap();
+        std::os::unix::fs::symlink(&state, folder.join("name")).unwrap();
+        let owner = |name: &str| fs::symlink_metadata(folder.join(name)).unwrap().uid();
+        hand_over_at(CWD, folder.join("name").as_os_str(), &nobody).unwrap();
+        assert_eq!(owner("state/below/file"), 0, "the folder itself is a link");
+        hand_over_at(CWD, state.as_os_str(), &nobody).unwrap();
+        for name in ["state", "state/below", "state/below/file", "state/link", "state/links"] {
+            assert_eq!(owner(name), nobody.uid(), "{name}");
+        }
+        assert_eq!((owner("other"), owner("other/file")), (0, 0));
+        fs::remove_dir_all(folder).unwrap();
     }
 }
