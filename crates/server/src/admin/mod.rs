@@ -20,6 +20,5 @@ mod socket;
 pub use client::{AdminError, LiveServer, ask, live_servers};
 pub use message::{
     Failure, FileList, FileState, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status,
-    UnfinishedAnswer, UnfinishedFile,
 };
 pub use socket::{AdminSocket, Call};
