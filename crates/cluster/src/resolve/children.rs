@@ -104,14 +104,13 @@ impl Resolver {
         actions: &mut Vec<Action>,
     ) {
         self.mute.anew(slot);
-        self.stirred = true;
+        self.review_held();
         if self
             .cell
             .child(slot)
             .is_none_or(|before| before.interfaces != child.interfaces || before.port != child.port)
         {
-            let held = self.held.iter_mut().map(|held| &mut held.waiter);
-            self.queries.all_waiters().chain(held).for_each(|waiter| waiter.forget(slot));
+            self.replaced.note(slot);
         }
         self.cell.join(slot, child, exports);
         self.shared.publish(&self.cell);
@@ -130,7 +129,7 @@ impl Resolver {
         actions: &mut Vec<Action>,
     ) {
         let before = self.cell.connected();
-        self.stirred = true;
+        self.review_held();
         self.cell.change(slot, change);
         self.shared.publish(&self.cell);
         self.note_idle(slot, now);
@@ -153,7 +152,7 @@ impl Resolver {
 
     /// The slot is free again.
     pub fn leave(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
-        self.stirred = true;
+        self.review_held();
         self.cell.leave(slot);
         self.shared.publish(&self.cell);
         self.mute.left(slot);
@@ -165,7 +164,7 @@ impl Resolver {
         self.enough = quorum;
         let quorum = quorum && self.missed_until.is_none();
         if quorum != self.cell.quorum() {
-            self.stirred = true;
+            self.review_held();
             self.cell.set_quorum(quorum);
             self.shared.publish(&self.cell);
         }
@@ -199,10 +198,10 @@ impl Resolver {
 
     /// A child will not answer any more: it has to be asked again if it comes back.
     fn lost(&mut self, slot: Slot, now: Duration, actions: &mut Vec<Action>) {
-        for id in self.queries.outstanding(slot.mask()) {
-            let Some(query) = self.queries.get_mut(id) else { continue };
-            query.outstanding.remove(slot);
-            let path = query.path.clone();
+        for id in self.queries.awaiting(slot) {
+            let Some(query) = self.queries.get(id) else { continue };
+            let (path, outstanding) = (query.path.clone(), query.outstanding() - slot.mask());
+            self.queries.set_outstanding(id, outstanding);
             // Nobody else was asked where all see the same files.
             let shared = self.shared.chooser.policy().shared.is_some();
             let unasked = if shared { SlotMask::ALL } else { slot.mask() };
@@ -228,7 +227,7 @@ impl Resolver {
         let over = self.expected.iter().filter(|(until, slot)| *until <= now && expected.contains(*slot));
         let over: Vec<Slot> = over.map(|(_, slot)| *slot).collect();
         for slot in over {
-            self.stirred = true;
+            self.review_held();
             self.cell.change(slot, |child| child.state.expected = false);
             self.shared.publish(&self.cell);
         }

@@ -123,4 +123,6 @@ pub struct ResolveStats {
     pub waiters: usize,
     /// Requests that wait for children to come.
     pub held: usize,
+    /// Waiting requests and queries that were looked at since the start.
+    pub steps: u64,
 }

@@ -3,9 +3,9 @@
 //! Real managers tell clients to wait for 15 s or 30 s then, and those who wait come back too late or too soon. Source: cms
 //! protocol 3, sections "timers and waits told to clients" and "which waits are needed".
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use super::held_requests::Held;
 use super::queries::{Token, WAITERS_MAX, Waiter, Wish};
 use super::state::Heard;
 use super::{Action, PATIENCE, Resolver};
@@ -14,25 +14,17 @@ use crate::request::{Answer, ErrorCode};
 /// How long a request is held at most, unless configured.
 pub const HOLD: Duration = Duration::from_secs(30);
 
-/// A request that is held.
-#[derive(Debug)]
-pub(super) struct Held {
-    path: Arc<[u8]>,
-    pub(super) waiter: Waiter,
-}
+/// Held requests that one [`Resolver::tick`] judges at most. It is due again at once while there are more, so that messages
+/// and requests of others are handled in between.
+pub(super) const REVIEWS_AT_ONCE: usize = 64;
 
 impl Resolver {
-    /// Whether requests are held: see [`super::ResolveSettings::hold`].
-    pub fn holds(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    /// Whoever asked with these tokens is gone: nothing is to be decided for them any more.
-    pub fn abandon(&mut self, mut gone: Vec<Token>) {
-        gone.sort_unstable();
-        if !gone.is_empty() {
-            self.held.retain(|held| gone.binary_search(&held.waiter.token).is_err());
-            self.queries.abandon(&gone);
+    /// Drops the requests with these tokens, because the clients that sent them have disconnected.
+    pub fn abandon(&mut self, gone: impl IntoIterator<Item = Token>) {
+        for token in gone {
+            if self.held.take_token(token).is_none() {
+                self.queries.abandon(token);
+            }
         }
     }
 
@@ -58,33 +50,42 @@ impl Resolver {
         if until <= now || self.held.len() + self.queries.waiters() >= WAITERS_MAX {
             return answer;
         }
-        self.held.push(Held { path: Arc::from(path), waiter });
+        self.held.insert(path, waiter, until);
         None
     }
 
-    /// When a request was held for long enough, or has to be looked at again.
+    /// The time at which a held request is to be judged again, or has been held for long enough.
     pub(super) fn next_held(&self) -> Option<Duration> {
-        if self.stirred && !self.held.is_empty() {
+        if self.held.has_reviews() {
             return Some(Duration::ZERO);
         }
-        let over = self.held.iter().filter_map(|held| held.waiter.held_until).min()?;
-        let concerned = |held: &Held| matches!(held.waiter.wish, Wish::State) || self.door.is_some();
-        let soon = self.empty_until.filter(|_| self.held.iter().any(concerned));
+        let over = self.held.next_deadline()?;
+        let concerned = !self.empty_noted && (self.held.has_states() || self.door.is_some());
+        let soon = self.empty_until.filter(|_| concerned);
         Some(soon.map_or(over, |until| until.min(over)))
     }
 
-    /// Judges again what is held, if anything changed, and ends what was held for long enough.
-    pub(super) fn look_at_held(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let stirred = std::mem::take(&mut self.stirred);
-        let empty = self.empty_until.is_some_and(|until| until <= now);
-        if !stirred && self.next_held().is_none_or(|until| until > now) {
-            return;
+    /// Has all held requests judged again, because something changed that they may wait for.
+    pub(super) fn review_held(&mut self) {
+        self.version += 1;
+        self.held.review_all();
+    }
+
+    /// Judges again what is held, if anything changed, and ends what was held for long enough: a limited number of requests.
+    pub(super) fn look_at_held(
+        &mut self,
+        now: Duration,
+        is_gone: &dyn Fn(Token) -> bool,
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.empty_noted && self.empty_until.is_some_and(|until| until <= now) {
+            self.empty_noted = true;
+            self.held.review_all();
         }
-        for held in std::mem::take(&mut self.held) {
-            if stirred || empty || held.waiter.held_until.is_none_or(|until| until <= now) {
+        for _ in 0..REVIEWS_AT_ONCE {
+            let Some(held) = self.held.take_due(now) else { return };
+            if !is_gone(held.waiter.token) {
                 self.judge_held(held, now, actions);
-            } else {
-                self.held.push(held);
             }
         }
     }
@@ -94,14 +95,14 @@ impl Resolver {
         if self.held.is_empty() {
             return;
         }
-        let concerned: Vec<Held> = self.held.extract_if(.., |held| *held.path == *path).collect();
-        for held in concerned {
+        for held in self.held.take_path(path) {
             self.judge_held(held, now, actions);
         }
     }
 
     fn judge_held(&mut self, held: Held, now: Duration, actions: &mut Vec<Action>) {
-        let Held { path, waiter } = held;
+        let Held { path, mut waiter, .. } = held;
+        self.replaced.update(&mut waiter);
         // Whoever joined meanwhile.
         self.ask(&path, false, false, now, actions);
         let token = waiter.token;

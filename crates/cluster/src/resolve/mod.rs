@@ -21,13 +21,16 @@
 mod children;
 mod effects;
 mod held;
+mod held_requests;
 mod locate;
 mod looking;
 mod mute;
 mod queries;
 mod reader;
+mod replaced;
 mod seen;
 mod select;
+mod settle;
 mod state;
 mod words;
 
@@ -46,11 +49,12 @@ pub use reader::{Reader, Shared};
 pub use seen::SharedFiles;
 
 use children::Attached;
-use held::Held;
+use held_requests::HeldRequests;
 use mute::Mute;
 use queries::{Queries, Query, Waiter, Wish};
+use replaced::ReplacedSlots;
 use select::{Question, Verdict};
-use state::Heard;
+use settle::Settle;
 
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
@@ -66,6 +70,9 @@ use crate::tree::Address;
 const PATIENCE: u32 = 2;
 /// A query is carried on for children that join meanwhile until so many times the silence after its start.
 const CARRIED_ON: u32 = 3;
+
+/// Queries whose time is over that one [`Resolver::tick`] ends at most.
+const QUERIES_AT_ONCE: usize = 64;
 
 /// The machine. Methods come in three kinds: requests (`select`, `locate`, `state`), what children say (`have`, `gone`,
 /// `not_here`,
@@ -84,9 +91,11 @@ pub struct Resolver {
     /// The connections of the children, as far as the tree told.
     links: HashMap<Slot, Attached>,
     /// Requests that wait for children to come.
-    held: Vec<Held>,
-    /// Something changed that they may have waited for.
-    stirred: bool,
+    held: HeldRequests,
+    /// Counts changes that requests may wait for.
+    version: u64,
+    /// Slots that another child has taken.
+    replaced: ReplacedSlots,
     /// Children that do not keep their promise to say "not here".
     mute: Mute,
     /// Whether enough children are there, as the driver says.
@@ -95,19 +104,10 @@ pub struct Resolver {
     missed_until: Option<Duration>,
     /// Until then children are expected where there are none at all.
     empty_until: Option<Duration>,
+    /// That time is over, and held requests are judged again for it.
+    empty_noted: bool,
     /// Where clients of the cluster begin, if a node above has said it.
     door: Option<Address>,
-}
-
-/// Why the waiting requests of a query are looked at again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Settle {
-    /// Somebody was heard, or lost.
-    Heard,
-    /// Somebody was heard and all parents were told.
-    Announced,
-    /// Whoever is silent now is not listened to any longer.
-    GivenUp,
 }
 
 impl Resolver {
@@ -130,12 +130,14 @@ impl Resolver {
             expected: Vec::new(),
             turn: 0,
             links: HashMap::new(),
-            held: Vec::new(),
-            stirred: false,
+            held: HeldRequests::default(),
+            version: 0,
+            replaced: ReplacedSlots::default(),
             mute: Mute::default(),
             enough,
             missed_until: None,
             empty_until: None,
+            empty_noted: false,
             door: None,
         }
     }
@@ -157,6 +159,7 @@ impl Resolver {
             queries: self.queries.len(),
             waiters: self.queries.waiters(),
             held: self.held.len(),
+            steps: self.held.steps() + self.queries.steps(),
         }
     }
 
@@ -192,7 +195,7 @@ impl Resolver {
         if !matches!(verdict, Verdict::Answer(_)) {
             self.ask(path, refresh, false, now, actions);
         }
-        self.conclude(path, verdict, Waiter::new(token, wish), now)
+        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now)
     }
 
     /// A client wants to know who has it. The forms `*` and `*<path>` are answered at once. `None`: as with `select`.
@@ -218,7 +221,7 @@ impl Resolver {
         let wish = Wish::Locate(options);
         let verdict = self.judge(path, &wish, now);
         self.ask(path, refresh, false, now, actions);
-        self.conclude(path, verdict, Waiter::new(token, wish), now)
+        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now)
     }
 
     /// A path was removed by order of a client: nothing is known of it.
@@ -232,13 +235,21 @@ impl Resolver {
         self.forget(new);
     }
 
-    /// Time has passed: ends what waited long enough, and lets go of what expired.
+    /// Time has passed: ends what waited long enough, and lets go of what expired. One call does a limited amount of work;
+    /// it is due again at once while there is more.
     pub fn tick(&mut self, now: Duration, actions: &mut Vec<Action>) {
+        self.tick_for(now, &|_| false, actions);
+    }
+
+    /// Does the same for requests of which `is_gone` reports whether the client has disconnected: nothing is decided for
+    /// those, so that no file is placed for a client that is not there.
+    pub fn tick_for(&mut self, now: Duration, is_gone: &dyn Fn(Token) -> bool, actions: &mut Vec<Action>) {
         self.give_up_lost(now);
         self.watch_empty(now);
-        self.look_at_held(now, actions);
-        while let Some(id) = self.queries.due(now) {
-            self.time_is_up(id, now, actions);
+        self.look_at_held(now, is_gone, actions);
+        for _ in 0..QUERIES_AT_ONCE {
+            let Some(id) = self.queries.due(now) else { break };
+            self.time_is_up(id, now, is_gone, actions);
         }
         self.shared.cache.sweep(now);
         self.shared.chooser.refresh(&self.cell, now);
@@ -319,8 +330,10 @@ impl Resolver {
         };
         let to =
             cache.update(path, now, bounces, begin).unwrap_or_else(|| cache.enter(path, now, bounces, begin));
+        let Some(query) = self.queries.get(id) else { return };
+        let outstanding = query.outstanding() | to;
+        self.queries.set_outstanding(id, outstanding);
         let Some(query) = self.queries.get_mut(id) else { return };
-        query.outstanding |= to;
         query.refresh |= refresh;
         if now < query.started + self.settings.silence * CARRIED_ON {
             query.asked = now;
@@ -336,7 +349,7 @@ impl Resolver {
 
     fn set_deadline(&mut self, id: usize, now: Duration) {
         let Some(query) = self.queries.get(id) else { return };
-        let silent = !(query.outstanding - self.definite(&query.path, now)).is_empty();
+        let silent = !(query.outstanding() - self.definite(&query.path, now)).is_empty();
         let times = if silent || query.looking { 1 } else { PATIENCE };
         let deadline = query.asked + self.settings.silence * times;
         self.queries.set_deadline(id, deadline);
@@ -391,131 +404,6 @@ impl Resolver {
 
     fn come_again(&self) -> Answer {
         Answer::wait(self.shared.chooser.policy().waits.lookup)
-    }
-
-    fn heard(
-        &mut self,
-        query: Option<usize>,
-        slot: Slot,
-        why: Settle,
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) {
-        let Some(id) = query else { return };
-        if let Some(query) = self.queries.get_mut(id).filter(|query| query.outstanding.contains(slot)) {
-            query.outstanding.remove(slot);
-            // News are no answers: a server may tell of all that its clients make, and still be silent when it is asked.
-            self.mute.heard(slot, &query.path);
-        }
-        self.settle(id, why, now, actions);
-    }
-
-    /// Children that are taken at their word to say "not here" of a path.
-    fn definite(&self, path: &[u8], now: Duration) -> SlotMask {
-        self.cell.definite() - self.mute.about(path) - self.mute.idle(now, self.settings.mute)
-    }
-
-    fn time_is_up(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
-        let Some(path) = self.queries.get(id).map(|query| query.path.clone()) else { return };
-        if self.queries.get(id).is_some_and(|query| query.looking) {
-            return self.looked(&path, Sight::Unknown, now, actions);
-        }
-        let definite = self.definite(&path, now);
-        let Some(query) = self.queries.get_mut(id) else { return };
-        // Silence of those that promise no more means that they do not have it.
-        let silent = query.outstanding - definite;
-        query.outstanding &= definite;
-        // They may have been away since they said that they have it. A reader that is sent there learns what is true; for one
-        // out of service he would wait, and for ever: a real supervisor that has lost its servers says nothing of their files.
-        let idle = |slot: &Slot| self.cell.child(*slot).is_some_and(|child| child.state.suspended);
-        let lost: Vec<Slot> = silent.iter().filter(idle).collect();
-        if !lost.is_empty() {
-            self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
-                lost.iter().for_each(|slot| location.absent(*slot));
-            });
-        }
-        if query.outstanding.is_empty() {
-            self.settle(id, Settle::Heard, now, actions);
-            return;
-        }
-        if now < query.asked + self.settings.silence * PATIENCE {
-            self.set_deadline(id, now);
-            return;
-        }
-        let silent = std::mem::take(&mut query.outstanding);
-        let asked = query.asked;
-        // What is below an inner node may be slow.
-        for slot in silent & self.cell.servers() {
-            self.mute.missed(slot, &path, asked, now, self.settings.mute);
-        }
-        // Nobody else was asked where all see the same files.
-        let shared = self.shared.chooser.policy().shared.is_some();
-        self.shared.cache.update(&path, now, self.cell.bounces(), |location| {
-            location.unasked |= if shared { SlotMask::ALL } else { silent };
-        });
-        self.settle(id, Settle::GivenUp, now, actions);
-    }
-
-    /// Looks again at all who wait for a query, and ends it when nobody has yet to be heard.
-    fn settle(&mut self, id: usize, why: Settle, now: Duration, actions: &mut Vec<Action>) {
-        let Some(query) = self.queries.get(id) else { return };
-        let path = query.path.clone();
-        let carry_on = why != Settle::GivenUp && now < query.started + self.settings.silence * CARRIED_ON;
-        if !query.is_open() && carry_on && !query.waiters.is_empty() {
-            // Children that joined or came back meanwhile.
-            self.ask(&path, false, false, now, actions);
-        }
-        let complete = self.queries.get(id).is_none_or(|query| !query.is_open());
-        if complete {
-            self.shared.cache.update(&path, now, self.cell.bounces(), |location| location.querying = false);
-        }
-        for waiter in self.queries.take_waiters(id) {
-            if !self.settle_one(&path, waiter, why, now, actions) {
-                if !complete && self.queries.wait(id, waiter) {
-                    continue;
-                }
-                if !matches!(waiter.wish, Wish::State) {
-                    actions.push(Action::Answer { token: waiter.token, answer: self.come_again() });
-                }
-            }
-        }
-        if complete {
-            self.queries.end(id);
-        } else {
-            self.set_deadline(id, now);
-        }
-    }
-
-    /// Answers one who waits, if what is known suffices, or holds it.
-    fn settle_one(
-        &mut self,
-        path: &Arc<[u8]>,
-        waiter: Waiter,
-        why: Settle,
-        now: Duration,
-        actions: &mut Vec<Action>,
-    ) -> bool {
-        let token = waiter.token;
-        if let Wish::State = waiter.wish {
-            let rights = self.cell.paths().rights(path).unwrap_or_default();
-            let location = self.known(path, now);
-            match self.judge_state(&location, rights, now) {
-                Heard::Await => return false,
-                Heard::Hold => drop(self.hold(path, waiter, None, now)),
-                Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => {}
-                Heard::Say(reply) => actions.push(Action::Reply { token, path: path.clone(), reply }),
-            }
-            return true;
-        }
-        let answer = match self.judge(path, &waiter.wish, now) {
-            Verdict::Await => return false,
-            Verdict::Hold(answer) => self.hold(path, waiter, Some(answer), now),
-            verdict => self.answer(path, verdict, now),
-        };
-        if let Some(answer) = answer {
-            actions.push(Action::Answer { token, answer });
-        }
-        true
     }
 }
 

@@ -3,7 +3,7 @@
 //! One query for a path at a time, however many ask: they wait for it together. What was asked of whom, and until when
 //! silence is listened to, stands here; what became known stands in the cache.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ pub const QUERIES_MAX: usize = 1 << 16;
 /// Requests that wait at most; beyond, clients are told to come again.
 pub const WAITERS_MAX: usize = 1 << 18;
 
-/// Stands for a request that is answered later. Its meaning is the driver's.
+/// Stands for a request that is answered later. Its meaning is the driver's. Of requests with the same token only the last
+/// can be abandoned.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Token(pub u64);
 
@@ -39,26 +40,21 @@ pub(super) struct Waiter {
     pub(super) wish: Wish,
     /// Until when it may be held, once it was.
     pub(super) held_until: Option<Duration>,
+    /// Changes of occupants of slots that its avoided children account for: see `replaced`.
+    pub(super) replacements: u64,
 }
 
 impl Waiter {
-    pub(super) const fn new(token: Token, wish: Wish) -> Self {
-        Self { token, wish, held_until: None }
-    }
-
-    /// Another child sits in `slot` now than when it was asked for: whoever avoids its predecessor does not avoid it.
-    pub(super) fn forget(&mut self, slot: Slot) {
-        if let Wish::Select(question) = &mut self.wish {
-            question.avoided.forget(slot);
-        }
+    pub(super) const fn new(token: Token, wish: Wish, replacements: u64) -> Self {
+        Self { token, wish, held_until: None, replacements }
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Query {
     pub(super) path: Arc<[u8]>,
-    /// Asked and not heard yet.
-    pub(super) outstanding: SlotMask,
+    /// Asked and not heard yet; [`Queries::awaiting`] finds the query by each.
+    outstanding: SlotMask,
     pub(super) started: Duration,
     /// When somebody was last asked.
     pub(super) asked: Duration,
@@ -68,11 +64,25 @@ pub(super) struct Query {
     pub(super) looking: bool,
     /// That showed nothing.
     pub(super) blind: bool,
-    pub(super) waiters: Vec<Waiter>,
+    waiters: Vec<Waiter>,
+    /// Waiters that were abandoned and are still in the list.
+    abandoned: HashSet<Token>,
+    /// The version of the cell for which its waiters were judged last.
+    pub(super) judged: u64,
     deadline: Duration,
 }
 
 impl Query {
+    /// Children that were asked and have not answered.
+    pub(super) fn outstanding(&self) -> SlotMask {
+        self.outstanding
+    }
+
+    /// Reports whether no request waits for it.
+    pub(super) fn is_unwanted(&self) -> bool {
+        self.waiters.len() == self.abandoned.len()
+    }
+
     /// Whether somebody has yet to be heard.
     pub(super) fn is_open(&self) -> bool {
         self.looking || !self.outstanding.is_empty()
@@ -84,7 +94,37 @@ pub(super) struct Queries {
     queries: Slab<Query>,
     by_path: HashMap<Arc<[u8]>, usize>,
     deadlines: BTreeSet<(Duration, usize)>,
+    /// For which query each request waits.
+    by_token: HashMap<Token, usize>,
+    /// Which queries each child has yet to answer.
+    by_slot: HashMap<Slot, QuerySet>,
     waiters: usize,
+    /// Queries and waiters that were looked at.
+    steps: u64,
+}
+
+/// A set of queries: a bit for each.
+#[derive(Default, Debug)]
+struct QuerySet {
+    words: Vec<u64>,
+}
+
+impl QuerySet {
+    fn set(&mut self, id: usize, is_member: bool) {
+        let (word, bit) = (id / 64, 1_u64 << (id % 64));
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        if let Some(word) = self.words.get_mut(word) {
+            if is_member { *word |= bit } else { *word &= !bit }
+        }
+    }
+
+    fn members(&self) -> impl Iterator<Item = usize> + '_ {
+        let bits = |word: u64| (0..64).filter(move |bit| word & (1 << bit) != 0);
+        let words = self.words.iter().enumerate().filter(|(_, word)| **word != 0);
+        words.flat_map(move |(at, word)| bits(*word).map(move |bit| at * 64 + bit))
+    }
 }
 
 impl Queries {
@@ -126,6 +166,8 @@ impl Queries {
             looking: false,
             blind: false,
             waiters: Vec::new(),
+            abandoned: HashSet::new(),
+            judged: 0,
             deadline: Duration::MAX,
         });
         self.by_path.insert(path, id);
@@ -139,6 +181,7 @@ impl Queries {
             return false;
         }
         let Some(query) = self.queries.get_mut(id) else { return false };
+        self.by_token.insert(waiter.token, id);
         query.waiters.push(waiter);
         self.waiters += 1;
         true
@@ -146,24 +189,61 @@ impl Queries {
 
     /// Takes all who wait for a query; those who have to wait on are given back with [`Self::wait`].
     pub(super) fn take_waiters(&mut self, id: usize) -> Vec<Waiter> {
-        let taken =
-            self.queries.get_mut(id).map(|query| std::mem::take(&mut query.waiters)).unwrap_or_default();
+        let Some(query) = self.queries.get_mut(id) else { return Vec::new() };
+        let mut taken = std::mem::take(&mut query.waiters);
+        let abandoned = std::mem::take(&mut query.abandoned);
+        self.steps += taken.len() as u64;
+        if !abandoned.is_empty() {
+            taken.retain(|waiter| !abandoned.contains(&waiter.token));
+        }
+        for waiter in &taken {
+            if self.by_token.get(&waiter.token) == Some(&id) {
+                self.by_token.remove(&waiter.token);
+            }
+        }
         self.waiters -= taken.len();
         taken
     }
 
-    /// All who wait. Looks at all queries.
-    pub(super) fn all_waiters(&mut self) -> impl Iterator<Item = &mut Waiter> {
-        self.queries.iter_mut().flat_map(|(_, query)| &mut query.waiters)
+    /// Drops the requests of a query whose clients have disconnected.
+    pub(super) fn drop_gone(&mut self, id: usize, is_gone: &dyn Fn(Token) -> bool) {
+        let waiters = self.queries.get(id).map(|query| query.waiters.as_slice()).unwrap_or_default();
+        self.steps += waiters.len() as u64;
+        let gone: Vec<Token> =
+            waiters.iter().map(|waiter| waiter.token).filter(|token| is_gone(*token)).collect();
+        gone.into_iter().for_each(|token| self.abandon(token));
     }
 
-    /// Those with these tokens, which are in order, do not wait any more. Looks at all queries.
-    pub(super) fn abandon(&mut self, gone: &[Token]) {
-        for (_, query) in &mut self.queries {
-            let before = query.waiters.len();
-            query.waiters.retain(|waiter| gone.binary_search(&waiter.token).is_err());
-            self.waiters -= before - query.waiters.len();
+    /// Drops the request with this token, if it waits here.
+    pub(super) fn abandon(&mut self, token: Token) {
+        let Some(id) = self.by_token.remove(&token) else { return };
+        let Some(query) = self.queries.get_mut(id) else { return };
+        self.waiters -= 1;
+        query.abandoned.insert(token);
+        self.steps += 1;
+        // Each request that is dropped pays for one other that is passed by.
+        if query.abandoned.len() * 2 > query.waiters.len() {
+            self.steps += query.waiters.len() as u64;
+            let abandoned = std::mem::take(&mut query.abandoned);
+            query.waiters.retain(|waiter| !abandoned.contains(&waiter.token));
         }
+    }
+
+    /// Sets which children have yet to answer.
+    pub(super) fn set_outstanding(&mut self, id: usize, outstanding: SlotMask) {
+        let Some(query) = self.queries.get_mut(id) else { return };
+        let before = std::mem::replace(&mut query.outstanding, outstanding);
+        for slot in before - outstanding {
+            self.by_slot.entry(slot).or_default().set(id, false);
+        }
+        for slot in outstanding - before {
+            self.by_slot.entry(slot).or_default().set(id, true);
+        }
+    }
+
+    /// Queries and waiters that were looked at since the start.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
     }
 
     pub(super) fn set_deadline(&mut self, id: usize, deadline: Duration) {
@@ -184,16 +264,19 @@ impl Queries {
         self.deadlines.first().filter(|(deadline, _)| *deadline <= now).map(|(_, id)| *id)
     }
 
-    /// The queries in which one of `slots` has yet to be heard. Looks at all of them: for when a child is lost.
-    pub(super) fn outstanding(&self, slots: SlotMask) -> Vec<usize> {
-        self.queries.iter().filter(|(_, query)| query.outstanding.meets(slots)).map(|(id, _)| id).collect()
+    /// The queries that the child in `slot` has yet to answer.
+    pub(super) fn awaiting(&mut self, slot: Slot) -> Vec<usize> {
+        let ids: Vec<usize> = self.by_slot.get(&slot).into_iter().flat_map(QuerySet::members).collect();
+        self.steps += ids.len() as u64;
+        ids
     }
 
     pub(super) fn end(&mut self, id: usize) {
+        self.take_waiters(id);
+        self.set_outstanding(id, SlotMask::EMPTY);
         if let Some(query) = self.queries.try_remove(id) {
             self.deadlines.remove(&(query.deadline, id));
             self.by_path.remove(&query.path);
-            self.waiters -= query.waiters.len();
         }
     }
 }

@@ -35,16 +35,20 @@ impl Resolver {
             Heard::Say(said) => reply(said),
             _ if ask.quiet => None,
             Heard::Hold => {
-                self.hold(path, Waiter::new(token, Wish::State), None, now);
+                self.hold(path, self.state_waiter(token), None, now);
                 None
             }
             Heard::Await => {
                 if let Some(id) = self.queries.find(path) {
-                    self.queries.wait(id, Waiter::new(token, Wish::State));
+                    self.queries.wait(id, self.state_waiter(token));
                 }
                 None
             }
         }
+    }
+
+    fn state_waiter(&self, token: Token) -> Waiter {
+        Waiter::new(token, Wish::State, self.replaced.changes())
     }
 
     /// What can be said to a parent by what is known.
@@ -89,6 +93,8 @@ impl Resolver {
     pub fn set_door(&mut self, door: Option<&Address>) {
         if self.settings.supervises && self.door.as_ref() != door {
             self.door = door.cloned();
+            // Held clients may be sent there.
+            self.held.review_all();
         }
     }
 
@@ -96,6 +102,7 @@ impl Resolver {
     pub(super) fn watch_empty(&mut self, now: Duration) {
         if !self.cell.connected().is_empty() {
             self.empty_until = None;
+            self.empty_noted = false;
         } else {
             self.empty_until.get_or_insert(now.saturating_add(MISSED));
         }

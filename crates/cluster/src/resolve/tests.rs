@@ -3,12 +3,14 @@
 mod central;
 mod children;
 mod holding;
+
 mod locating;
 mod model;
 mod parents;
 mod queries;
 mod reading;
 mod sharing;
+mod steps;
 mod warm;
 mod writing;
 
@@ -92,6 +94,10 @@ impl Stage {
     fn pass(&mut self, seconds: f64) {
         self.now += Duration::from_secs_f64(seconds);
         self.machine.tick(self.now, &mut self.actions);
+        // One tick does a part of what is due.
+        while self.machine.next_deadline().is_some_and(|due| due <= self.now) {
+            self.machine.tick(self.now, &mut self.actions);
+        }
     }
 
     /// Makes these children known as those that have the path, and all others as not.

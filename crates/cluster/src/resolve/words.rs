@@ -135,9 +135,18 @@ impl Resolver {
     /// A child that was asked says that it does not have a path.
     pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
-        self.shared.cache.update(path, now, self.cell.bounces(), |location| location.absent(slot));
+        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+            let before = (location.have, location.pending);
+            location.absent(slot);
+            before == (location.have, location.pending)
+        });
         // However late: it says so only when it was asked.
         self.mute.heard(slot, path);
-        self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
+        let query = self.queries.find(path);
+        if known == Some(true) {
+            self.heard_absence(query, slot, now, actions);
+        } else {
+            self.heard(query, slot, Settle::Heard, now, actions);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::orders::Order;
 use cluster::tree::LinkId;
 use cluster::{Answer, Token};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::Caller;
@@ -47,15 +47,23 @@ pub(super) struct Parent {
     pub(super) definite: bool,
 }
 
+/// Requests of clients that are checked, for each that is added, for whether the client has disconnected: so those that have
+/// never outnumber the others for long, and no message looks at all of them.
+const CHECKED_PER_REQUEST: usize = 2;
+
 /// All who wait.
 #[derive(Default)]
 pub(super) struct Askers {
     last: u64,
-    clients: HashMap<u64, Asker>,
-    parents: HashMap<u64, Parent>,
-    patience: VecDeque<(Duration, u64)>,
-    /// Redirectors that take silence for a lost manager from then on.
-    nervous: VecDeque<(Duration, u64)>,
+    clients: BTreeMap<u64, Asker>,
+    /// With the time until which each is kept. Tokens rise, and so do these times.
+    parents: BTreeMap<u64, (Duration, Parent)>,
+    /// Redirectors that take silence for a lost manager from then on. Here, too, times rise with tokens.
+    unanswered_redirectors: BTreeMap<u64, Duration>,
+    /// The tokens of each connection.
+    by_link: HashMap<LinkId, BTreeSet<u64>>,
+    /// The request of a client up to which all were checked.
+    checked: u64,
 }
 
 impl Askers {
@@ -65,65 +73,170 @@ impl Askers {
         Token(self.last)
     }
 
-    pub(super) fn wait(&mut self, token: Token, asker: Asker) {
+    /// Adds a request. Returns requests that were found to be of clients that have disconnected; they are forgotten.
+    pub(super) fn wait(&mut self, token: Token, asker: Asker) -> Vec<Token> {
+        if let Asker::Redirector { link, .. } = &asker {
+            self.by_link.entry(*link).or_default().insert(token.0);
+        }
         self.clients.insert(token.0, asker);
+        self.take_gone(CHECKED_PER_REQUEST)
     }
 
-    /// The same for a redirector, which has to hear something soon.
-    pub(super) fn wait_nervously(&mut self, token: Token, asker: Asker, until: Duration) {
-        self.clients.insert(token.0, asker);
-        self.nervous.push_back((until, token.0));
+    /// Adds a request of a redirector, which takes silence for a lost manager after `until`.
+    pub(super) fn wait_with_deadline(&mut self, token: Token, asker: Asker, until: Duration) -> Vec<Token> {
+        self.unanswered_redirectors.insert(token.0, until);
+        self.wait(token, asker)
     }
 
     /// A redirector that has waited long enough for silence.
-    pub(super) fn next_nervous(&mut self, now: Duration) -> Option<(Token, Asker)> {
-        while let Some((_, token)) = self.nervous.pop_front_if(|(until, _)| *until <= now) {
-            if let Some(asker) = self.clients.remove(&token) {
-                return Some((Token(token), asker));
-            }
-        }
-        None
+    pub(super) fn next_overdue(&mut self, now: Duration) -> Option<(Token, Asker)> {
+        let (token, _) = self.unanswered_redirectors.first_key_value().filter(|(_, until)| **until <= now)?;
+        let token = Token(*token);
+        self.take(token).map(|asker| (token, asker))
     }
 
     /// When the next of them has.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.nervous.front().map(|(until, _)| *until)
+        self.unanswered_redirectors.first_key_value().map(|(_, until)| *until)
     }
 
     pub(super) fn wait_above(&mut self, token: Token, parent: Parent, now: Duration) {
-        self.parents.insert(token.0, parent);
-        self.patience.push_back((now + PARENT_PATIENCE, token.0));
+        self.by_link.entry(parent.link).or_default().insert(token.0);
+        self.parents.insert(token.0, (now + PARENT_PATIENCE, parent));
     }
 
     pub(super) fn take(&mut self, token: Token) -> Option<Asker> {
-        self.clients.remove(&token.0)
+        self.unanswered_redirectors.remove(&token.0);
+        let asker = self.clients.remove(&token.0)?;
+        if let Asker::Redirector { link, .. } = &asker {
+            self.unlink(*link, token);
+        }
+        Some(asker)
     }
 
     pub(super) fn take_above(&mut self, token: Token) -> Option<Parent> {
-        self.parents.remove(&token.0)
+        let (_, parent) = self.parents.remove(&token.0)?;
+        self.unlink(parent.link, token);
+        Some(parent)
     }
 
-    /// A connection is no more: parents ask again over the next.
-    pub(super) fn forget(&mut self, link: LinkId) {
-        if !self.parents.is_empty() {
-            self.parents.retain(|_, parent| parent.link != link);
+    fn unlink(&mut self, link: LinkId, token: Token) {
+        if let Some(tokens) = self.by_link.get_mut(&link) {
+            tokens.remove(&token.0);
+            if tokens.is_empty() {
+                self.by_link.remove(&link);
+            }
         }
     }
 
-    /// Those who are not there any more, this redirector's among them; they are forgotten.
-    pub(super) fn gone(&mut self, redirector: Option<LinkId>) -> Vec<Token> {
-        let gone = |_: &u64, asker: &mut Asker| match asker {
-            Asker::Client(caller, _) => caller.has_left(),
-            Asker::Redirector { link, .. } => Some(*link) == redirector,
-            Asker::Order(_) => false,
-        };
-        self.clients.extract_if(gone).map(|(token, _)| Token(token)).collect()
+    /// A connection is no more: parents ask again over the next. Returns what a redirector had asked over it.
+    pub(super) fn forget(&mut self, link: LinkId) -> Vec<Token> {
+        let tokens = self.by_link.remove(&link).unwrap_or_default();
+        let mut asked = Vec::new();
+        for token in tokens {
+            self.parents.remove(&token);
+            self.unanswered_redirectors.remove(&token);
+            asked.extend(self.clients.remove(&token).map(|_| Token(token)));
+        }
+        asked
+    }
+
+    /// Reports whether a request is of a client that has disconnected.
+    pub(super) fn is_gone(&self, token: Token) -> bool {
+        match self.clients.get(&token.0) {
+            Some(Asker::Client(caller, _)) => caller.has_left(),
+            Some(Asker::Redirector { .. } | Asker::Order(_)) | None => false,
+        }
+    }
+
+    /// Checks this many requests, and the next ones at the next call, for whether their clients have disconnected. Those are
+    /// forgotten and returned.
+    pub(super) fn take_gone(&mut self, most: usize) -> Vec<Token> {
+        let mut checked = self.checked;
+        let next = self.clients.range(checked.saturating_add(1)..).take(most);
+        let mut gone = Vec::new();
+        let mut count = 0;
+        for (token, asker) in next {
+            checked = *token;
+            count += 1;
+            if matches!(asker, Asker::Client(caller, _) if caller.has_left()) {
+                gone.push(Token(*token));
+            }
+        }
+        self.checked = if count < most { 0 } else { checked };
+        for token in &gone {
+            self.clients.remove(&token.0);
+        }
+        gone
     }
 
     /// Lets go of questions that were answered by silence.
     pub(super) fn expire(&mut self, now: Duration) {
-        while let Some((_, token)) = self.patience.pop_front_if(|(until, _)| *until <= now) {
-            self.parents.remove(&token);
+        while let Some((token, (until, _))) = self.parents.first_key_value()
+            && *until <= now
+        {
+            self.take_above(Token(*token));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller() -> Arc<Caller> {
+        let told = base::Told { user: "u", host: "h", ..base::Told::default() };
+        Arc::new(Caller::new(base::Identity::new(&told, 1, None, "host"), true, false))
+    }
+
+    fn client(caller: &Arc<Caller>) -> Asker {
+        Asker::Client(caller.clone(), Box::new(|_| {}))
+    }
+
+    fn redirector(link: LinkId) -> Asker {
+        Asker::Redirector { link, streamid: StreamId::NONE, promised: None, takes_later: true }
+    }
+
+    #[test]
+    fn requests_of_clients_that_left_do_not_pile_up() {
+        let mut askers = Askers::default();
+        let stays = caller();
+        let mut gone = 0;
+        for number in 0..1000 {
+            let token = askers.token();
+            gone += askers.wait(token, client(&stays)).len();
+            // One after the other asks and leaves.
+            for _ in 0..10 {
+                let leaves = caller();
+                let token = askers.token();
+                gone += askers.wait(token, client(&leaves)).len();
+                leaves.leave();
+                assert!(askers.is_gone(token));
+            }
+            let (here, all) = (number + 1, askers.clients.len());
+            assert!(all <= 2 * here + 100, "{all} requests of {here} clients are kept");
+        }
+        while askers.clients.len() > 1000 {
+            gone += askers.take_gone(100).len();
+        }
+        assert_eq!(gone, 10_000);
+    }
+
+    #[test]
+    fn a_connection_takes_its_requests_along_and_no_others() {
+        let mut askers = Askers::default();
+        let (one, other) = (LinkId::accepted(1), LinkId::accepted(2));
+        let tokens: Vec<Token> = (0..4).map(|_| askers.token()).collect();
+        for (token, link) in tokens.iter().zip([one, other, one, other]) {
+            askers.wait_with_deadline(*token, redirector(link), Duration::from_secs(1));
+        }
+        assert!(askers.take(tokens[0]).is_some());
+        assert_eq!(askers.forget(one), [tokens[2]]);
+        assert_eq!(askers.forget(one), []);
+        assert_eq!(askers.next_overdue(Duration::ZERO).map(|(token, _)| token), None);
+        let overdue = std::iter::from_fn(|| askers.next_overdue(Duration::from_secs(1)));
+        assert_eq!(overdue.map(|(token, _)| token).collect::<Vec<_>>(), [tokens[1], tokens[3]]);
+        assert_eq!(askers.deadline(), None);
+        assert!(askers.by_link.is_empty());
     }
 }

@@ -36,9 +36,6 @@ use wire::cms::{EncodeError, Frame, LoginAnswer, Message as Wire, Splitter};
 /// The engine as the tasks of its thread share it.
 pub(super) type SharedEngine = Rc<RefCell<Engine>>;
 
-/// How often expired locations are looked for while nothing else happens.
-const SWEEP: Duration = Duration::from_secs(5);
-
 /// Everything the thread knows.
 pub struct Engine {
     pub(super) settings: Settings,
@@ -69,8 +66,8 @@ pub struct Engine {
     pub(super) drained: bool,
     /// What is kept for the next start.
     pub(super) records: Records,
-    sweep_at: Duration,
-    wake_at: Option<Duration>,
+    pub(super) sweep_at: Duration,
+    pub(super) wake_at: Option<Duration>,
     /// The time to wake up may be earlier than it was.
     pub(super) rearm: Rc<Notify>,
 }
@@ -86,7 +83,7 @@ pub(super) struct Machines {
 
 impl Engine {
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>, machines: Machines) -> SharedEngine {
-        let sweep_at = clock.now() + SWEEP;
+        let sweep_at = clock.now();
         let records = Records::new(settings.place_file.as_deref());
         Rc::new_cyclic(|me| {
             RefCell::new(Self {
@@ -224,12 +221,9 @@ impl Engine {
     fn drop_line(&mut self, link: LinkId, by_peer: bool) -> bool {
         let Some(mut line) = self.lines.remove(&link) else { return false };
         self.parted(&mut line, by_peer);
-        let redirector = line.stage == Stage::Redirector;
         line.close();
-        self.askers.forget(link);
-        if redirector {
-            self.abandon(Some(link));
-        }
+        let asked = self.askers.forget(link);
+        self.abandon(asked);
         true
     }
 
@@ -341,52 +335,6 @@ impl Engine {
         self.drive(|node, now, out| node.handle(event, now, out));
     }
 
-    /// Does what is due.
-    pub(super) fn tick(&mut self) {
-        let now = self.now();
-        self.wake_at = None;
-        if self.node.deadline().is_some_and(|due| due <= now) {
-            self.drive(|node, now, out| node.tick(now, out));
-        }
-        let due = self.resolver.as_ref().and_then(Resolver::next_deadline).is_some_and(|due| due <= now);
-        if due {
-            self.abandon(None);
-        }
-        if due || self.sweep_at <= now {
-            self.sweep_at = now + SWEEP;
-            self.resolve(|resolver, now, out| resolver.tick(now, out));
-        }
-        self.look_in_turn();
-        self.askers.expire(now);
-        self.calm();
-        self.settle();
-    }
-
-    /// Lets go of requests that are held for those who are not there any more: a file is not placed for nobody.
-    fn abandon(&mut self, redirector: Option<LinkId>) {
-        let Some(resolver) = self.resolver.as_mut() else { return };
-        // While nothing is held, what is asked is decided so soon that it costs more to look.
-        if resolver.holds() || redirector.is_some() {
-            resolver.abandon(self.askers.gone(redirector));
-        }
-    }
-
-    /// When [`Engine::tick`] has something to do.
-    pub(super) fn deadline(&mut self) -> Duration {
-        let now = self.now();
-        let deadlines = [
-            self.node.deadline(),
-            self.resolver.as_ref().and_then(Resolver::next_deadline),
-            self.resolver.as_ref().map(|_| self.sweep_at),
-            self.askers.deadline(),
-            self.place_due(),
-            self.holdings.as_ref().and_then(Holdings::next_deadline),
-        ];
-        let due = deadlines.into_iter().flatten().min().unwrap_or(now + SWEEP);
-        self.wake_at = Some(due);
-        due
-    }
-
     /// Lets the tree machine work, and does what it says, until nothing is left.
     pub(super) fn drive(&mut self, work: impl FnOnce(&mut Node, Duration, &mut Vec<Action>)) {
         let now = self.now();
@@ -424,7 +372,7 @@ impl Engine {
     }
 
     /// What follows when anything may have changed.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         let now = self.now();
         if let (Some(resolver), Some(members)) = (&mut self.resolver, self.node.members()) {
             let settled = members.serves() && members.is_settled(now);
@@ -437,19 +385,6 @@ impl Engine {
         self.complain(now);
         self.end_broken();
         self.check_alarm();
-    }
-
-    /// Wakes the timer if it would ring too late.
-    pub(super) fn check_alarm(&self) {
-        let resolver = self.resolver.as_ref().and_then(Resolver::next_deadline);
-        let looks = self.holdings.as_ref().and_then(Holdings::next_deadline);
-        let due = [self.node.deadline(), resolver, self.place_due(), looks];
-        let due = due.into_iter().flatten().min();
-        if let (Some(due), Some(armed)) = (due, self.wake_at)
-            && due < armed
-        {
-            self.rearm.notify_one();
-        }
     }
 
     /// Ends connections that were found broken.

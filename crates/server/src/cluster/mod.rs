@@ -26,6 +26,7 @@
 mod administration;
 mod askers;
 mod configured;
+mod due;
 mod engine;
 mod figures;
 mod files;

@@ -48,10 +48,14 @@ impl Engine {
             Some(None) => match &asker {
                 Asker::Redirector { .. } => {
                     let until = self.now() + SILENCE_MAX;
-                    self.askers.wait_nervously(token, asker, until);
-                    self.rearm.notify_one();
+                    let gone = self.askers.wait_with_deadline(token, asker, until);
+                    self.abandon(gone);
+                    self.check_alarm();
                 }
-                _ => self.askers.wait(token, asker),
+                _ => {
+                    let gone = self.askers.wait(token, asker);
+                    self.abandon(gone);
+                }
             },
             None => {
                 self.deliver(asker, Answer::Error(ErrorCode::INVALID, "This node has no children.".into()))
@@ -60,9 +64,9 @@ impl Engine {
     }
 
     /// Redirectors whose answers are not known soon: they are promised one by number, or told to come again.
-    pub(super) fn calm(&mut self) {
+    pub(super) fn answer_overdue(&mut self) {
         let now = self.now();
-        while let Some((token, asker)) = self.askers.next_nervous(now) {
+        while let Some((token, asker)) = self.askers.next_overdue(now) {
             let Asker::Redirector { link, streamid, takes_later, .. } = asker else { continue };
             let id = match self.line(link) {
                 Some(line) if takes_later && !streamid.is_none() => line.promises.one_more(),
@@ -72,7 +76,8 @@ impl Engine {
                 let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
                 self.put(link, |_, out| promise.encode(streamid, out));
                 let asker = Asker::Redirector { link, streamid, takes_later, promised: Some(id) };
-                self.askers.wait(token, asker);
+                let gone = self.askers.wait(token, asker);
+                self.abandon(gone);
             } else {
                 let wait = self.settings.policy.waits.lookup.saturating_sub(SILENCE_MAX);
                 self.respond_with(link, streamid, None, WireAnswer::Wait { seconds: whole_seconds(wait) });

@@ -367,10 +367,16 @@ async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) -> Infallible {
         let pause = due.saturating_sub(clock.now());
         tokio::select! {
             () = tokio::time::sleep(pause) => {
-                if clock.now().saturating_sub(due) > LATE {
+                // What is due at once is not late.
+                if !due.is_zero() && clock.now().saturating_sub(due) > LATE {
                     tokio::time::sleep(CATCH_UP).await;
                 }
-                guarded("the time", || engine.borrow_mut().tick());
+                // What is due together is done in steps; in between messages and questions have their turn.
+                let mut is_due = true;
+                while std::mem::take(&mut is_due) {
+                    guarded("the time", || is_due = engine.borrow_mut().tick());
+                    tokio::task::yield_now().await;
+                }
             }
             () = rearm.notified() => {}
         }

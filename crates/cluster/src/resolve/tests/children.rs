@@ -327,8 +327,10 @@ fn one_that_comes_and_goes_is_waited_for_as_if_it_was_lost_once() {
     stage.machine.settings.hold = Duration::from_secs(60);
     let mut link = 1;
     follow(&mut stage, ChildChange::Joined { fresh: true }, Some(member(Some(link))));
-    let create = |stage: &mut Stage, path: &str| {
-        assert_eq!(stage.intend(1, path, Intent::Create), None);
+    let mut token = 0;
+    let mut create = |stage: &mut Stage, path: &str| {
+        token += 1;
+        assert_eq!(stage.intend(token, path, Intent::Create), None);
         stage.not_here(&[0, 1], path);
         stage.answered().len()
     };

@@ -61,9 +61,9 @@ fn nothing_is_placed_for_whoever_is_gone() {
     assert_eq!(stage.intend(1, "/new", Intent::Create), None);
     assert_eq!(stage.intend(2, "/other", Intent::Create), None);
     stage.not_here(&[0], "/new");
-    assert_eq!((stage.machine.holds(), stage.machine.stats().waiters), (true, 1));
+    assert_eq!((stage.machine.stats().held, stage.machine.stats().waiters), (1, 1));
     stage.machine.abandon(vec![Token(2), Token(1)]);
-    assert_eq!((stage.machine.holds(), stage.machine.stats().waiters), (false, 0));
+    assert_eq!((stage.machine.stats().held, stage.machine.stats().waiters), (0, 0));
     stage.machine.set_quorum(true);
     stage.turn();
     stage.not_here(&[0], "/other");

@@ -1,0 +1,122 @@
+//! Held requests, indexed by path, token, deadline and order of arrival.
+//!
+//! No operation looks at more entries than it returns, so a message costs the same beside ten held requests and beside
+//! 100,000. A change of the cell concerns all of them: [`HeldRequests::review_all`] marks them, and
+//! [`HeldRequests::take_due`] returns them in steps, in the order of arrival.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::queries::{Token, Waiter, Wish};
+
+/// A request that is held.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) path: Arc<[u8]>,
+    pub(super) waiter: Waiter,
+    until: Duration,
+}
+
+/// All requests that are held.
+#[derive(Default, Debug)]
+pub(super) struct HeldRequests {
+    /// By number; numbers rise in the order of arrival.
+    entries: BTreeMap<u64, Held>,
+    by_path: HashMap<Arc<[u8]>, BTreeSet<u64>>,
+    by_token: HashMap<Token, u64>,
+    deadlines: BTreeSet<(Duration, u64)>,
+    /// The number of the next entry.
+    next: u64,
+    /// Entries below this number are to be judged again.
+    review_below: u64,
+    /// Questions of parents among the entries.
+    states: usize,
+    /// Entries that were looked at.
+    steps: u64,
+}
+
+impl HeldRequests {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Reports whether a parent's question is held.
+    pub(super) fn has_states(&self) -> bool {
+        self.states > 0
+    }
+
+    /// Entries that were looked at since the start.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Holds a request until this time at most.
+    pub(super) fn insert(&mut self, path: &[u8], waiter: Waiter, until: Duration) {
+        let known = self.by_path.get_key_value(path).map(|(path, _)| path.clone());
+        let path = known.unwrap_or_else(|| Arc::from(path));
+        let number = self.next;
+        self.next += 1;
+        self.by_path.entry(path.clone()).or_default().insert(number);
+        self.by_token.insert(waiter.token, number);
+        self.deadlines.insert((until, number));
+        self.states += usize::from(matches!(waiter.wish, Wish::State));
+        self.entries.insert(number, Held { path, waiter, until });
+    }
+
+    /// Marks all entries as to be judged again, because something changed that they may wait for.
+    pub(super) fn review_all(&mut self) {
+        self.review_below = self.next;
+    }
+
+    /// Reports whether an entry is to be judged again.
+    pub(super) fn has_reviews(&self) -> bool {
+        self.entries.first_key_value().is_some_and(|(number, _)| *number < self.review_below)
+    }
+
+    /// The earliest time until which an entry is held.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.deadlines.first().map(|(until, _)| *until)
+    }
+
+    /// Takes an entry whose time is over, otherwise one that is to be judged again.
+    pub(super) fn take_due(&mut self, now: Duration) -> Option<Held> {
+        let over = self.deadlines.first().filter(|(until, _)| *until <= now).map(|(_, number)| *number);
+        let review = || self.entries.first_key_value().map(|(number, _)| *number);
+        let number = over.or_else(|| review().filter(|number| *number < self.review_below))?;
+        self.take(number)
+    }
+
+    /// Takes all entries of a path, in the order of arrival.
+    pub(super) fn take_path(&mut self, path: &[u8]) -> Vec<Held> {
+        let numbers = self.by_path.get(path).cloned().unwrap_or_default();
+        numbers.into_iter().filter_map(|number| self.take(number)).collect()
+    }
+
+    /// Takes the entry with this token.
+    pub(super) fn take_token(&mut self, token: Token) -> Option<Held> {
+        let number = self.by_token.get(&token).copied()?;
+        self.take(number)
+    }
+
+    fn take(&mut self, number: u64) -> Option<Held> {
+        self.steps += 1;
+        let held = self.entries.remove(&number)?;
+        self.deadlines.remove(&(held.until, number));
+        self.states -= usize::from(matches!(held.waiter.wish, Wish::State));
+        if self.by_token.get(&held.waiter.token) == Some(&number) {
+            self.by_token.remove(&held.waiter.token);
+        }
+        if let Some(numbers) = self.by_path.get_mut(&held.path) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_path.remove(&held.path);
+            }
+        }
+        Some(held)
+    }
+}
