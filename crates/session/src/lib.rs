@@ -28,6 +28,7 @@ mod answers;
 mod attributes;
 mod error;
 mod files;
+mod framing;
 mod greeting;
 mod handles;
 mod machine;

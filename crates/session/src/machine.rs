@@ -4,7 +4,7 @@ use crate::files::{Files, Handle};
 use crate::ordering::Waiting;
 use crate::replies;
 use crate::sequencer::{Access, SequenceId, Sequencer};
-use crate::settings::{CALLS_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings};
+use crate::settings::{CALLS_MAX, Peer, Settings};
 use crate::signing::Verifier;
 use crate::slots::Slots;
 use crate::step::{CallId, Destination, FileIndex, LinkId, Receive, Step, Todo};
@@ -12,9 +12,9 @@ use base::{Charge, Descriptor, Error, ErrorKind, Identity, Told};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use vfs::{Caller, FileOperation, OpenFile};
-use wire::xroot::codes::{ChkpointOpcode, ErrorCode, RequestCode};
+use wire::xroot::codes::ErrorCode;
 use wire::xroot::header::{Handshake, HandshakeReply, RequestHeader, SessionId, StreamId};
-use wire::xroot::limits::{ARGUMENT_BYTES_MAX, HANDSHAKE_BYTES, PATH_ID_MAX, REQUEST_HEADER_BYTES};
+use wire::xroot::limits::{HANDSHAKE_BYTES, PATH_ID_MAX, REQUEST_HEADER_BYTES};
 use wire::xroot::request::Request;
 
 /// Where replies go: the output of each link. A link that is gone takes them and forgets them.
@@ -275,74 +275,26 @@ impl Session {
     }
 
     fn take_request(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
+        let bytes = self.needed(input);
+        let Some(request) = input.get(..bytes) else { return Step::More { bytes } };
         match self.stage {
             Stage::Handshake => return self.take_handshake(input, out),
             // What still comes means nothing any more.
             Stage::Ending => return Step::Took { bytes: input.len(), todo: Todo::Nothing },
             Stage::Greeting | Stage::Active => {}
         }
-        let Some((header, rest)) = input.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
+        let Some((header, rest)) = request.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
             return Step::More { bytes: REQUEST_HEADER_BYTES };
         };
         let header = RequestHeader::decode(header);
-        let Ok(length) = header.payload_bytes() else {
-            self.refuse(
-                header.streamid,
-                LinkId::CONTROL,
-                ErrorCode::ARG_INVALID,
-                "Invalid request data length",
-                out,
-            );
-            return Step::Took { bytes: REQUEST_HEADER_BYTES, todo: self.violated() };
+        let Some(counted) = self.counted(&header) else {
+            return Step::Took { bytes, todo: self.refuse_header(&header, out) };
         };
-        if let Some(step) = self.check_stage(&header, out) {
-            return step;
-        }
-        // File data is announced, not taken: it may be larger than any buffer.
-        let counted = match header.code {
-            RequestCode::WRITE | RequestCode::PGWRITE => 0,
-            _ => length,
-        };
-        let limit =
-            if self.stage == Stage::Active { ARGUMENT_BYTES_MAX } else { GREETING_ARGUMENT_BYTES_MAX };
-        if counted > limit {
-            return Step::Took { bytes: REQUEST_HEADER_BYTES, todo: self.too_long(&header, length, out) };
-        }
-        let Some(payload) = rest.get(..counted) else {
-            return Step::More { bytes: REQUEST_HEADER_BYTES + counted };
-        };
-        let mut bytes = REQUEST_HEADER_BYTES + counted;
         // An executed checkpoint of a vector write has its list behind what is counted.
-        let mut extra: &[u8] = &[];
-        if let Some(list) = list_behind(&header, payload) {
-            match rest.get(counted..counted + list) {
-                Some(found) => extra = found,
-                None => return Step::More { bytes: bytes + list },
-            }
-            bytes += list;
-        }
-        if let Some(refused) = self.verify(&header, payload, out) {
-            return Step::Took { bytes, todo: refused };
-        }
-        let todo = self.dispatch(&header, payload, extra, out);
+        let (payload, extra) = rest.split_at_checked(counted).unwrap_or_default();
+        let refused = self.verify(&header, payload, out);
+        let todo = refused.unwrap_or_else(|| self.dispatch(&header, payload, extra, out));
         Step::Took { bytes, todo }
-    }
-
-    /// An argument that is larger than any request has: it is passed over, or, of somebody unknown, not listened to.
-    fn too_long(&mut self, header: &RequestHeader, length: usize, out: &mut dyn Outlets) -> Todo {
-        if header.code == RequestCode::SIGVER && self.stage == Stage::Active {
-            return self.bad_signature_length(header.streamid, out);
-        }
-        let error = Error::new(ErrorKind::ArgTooLong, "Request argument is too long");
-        // At once: whoever announced it by mistake waits for the answer and never sends so much.
-        self.fail(header.streamid, &error, out);
-        if self.stage != Stage::Active {
-            return self.violated();
-        }
-        self.unsign(header.code);
-        let call = self.call(header.streamid, LinkId::CONTROL, CallKind::Passed);
-        let into = Destination::Discard;
-        Todo::Receive(Receive { call, link: LinkId::CONTROL, length, into, checkpoint: false, held: false })
     }
 
     fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
@@ -359,24 +311,6 @@ impl Session {
             }
             Some(_) => Step::Took { bytes: HANDSHAKE_BYTES, todo: self.violated() },
         }
-    }
-
-    /// Is the request allowed at this stage, and does it have the argument it needs?
-    fn check_stage(&mut self, header: &RequestHeader, out: &mut dyn Outlets) -> Option<Step> {
-        let code = header.code;
-        let greets = matches!(code, RequestCode::LOGIN | RequestCode::PROTOCOL | RequestCode::BIND);
-        if self.stage == Stage::Greeting && !greets {
-            let text = "Invalid request; user not logged in";
-            self.refuse(header.streamid, LinkId::CONTROL, ErrorCode::INVALID_REQUEST, text, out);
-            return Some(Step::Took { bytes: REQUEST_HEADER_BYTES, todo: self.violated() });
-        }
-        if self.stage == Stage::Active && header.dlen == 0 && needs_argument(code) {
-            let text = "Required argument not present";
-            self.unsign(code);
-            self.refuse(header.streamid, LinkId::CONTROL, ErrorCode::ARG_MISSING, text, out);
-            return Some(Step::Took { bytes: REQUEST_HEADER_BYTES, todo: Todo::Nothing });
-        }
-        None
     }
 
     fn dispatch(
@@ -495,7 +429,9 @@ impl Session {
         descriptor.ok_or_else(|| Error::new(ErrorKind::Overloaded, "too many open files in this session"))
     }
 
-    pub(crate) fn push(&mut self, todo: Todo) {
+    /// Puts something that the driver is to do behind all that [`Session::next_todo`] returns
+    /// first.
+    pub fn push(&mut self, todo: Todo) {
         if !matches!(todo, Todo::Nothing) {
             self.engage().ready.push_back(todo);
         }
@@ -532,39 +468,4 @@ impl Session {
             self.bound &= !(1 << link.0);
         }
     }
-}
-
-/// Bytes of the list that follows the counted bytes of an executed checkpoint of a vector write.
-fn list_behind(header: &RequestHeader, payload: &[u8]) -> Option<usize> {
-    let opcode = header.body.get(15).copied()?;
-    if header.code != RequestCode::CHKPOINT || ChkpointOpcode(opcode) != ChkpointOpcode::XEQ {
-        return None;
-    }
-    let embedded = RequestHeader::decode(payload.first_chunk()?);
-    let length = embedded.payload_bytes().ok()?;
-    (embedded.code == RequestCode::WRITEV && length <= ARGUMENT_BYTES_MAX).then_some(length)
-}
-
-/// Requests that mean nothing without an argument.
-fn needs_argument(code: RequestCode) -> bool {
-    !matches!(
-        code,
-        RequestCode::PROTOCOL
-            | RequestCode::PING
-            | RequestCode::ENDSESS
-            | RequestCode::CLOSE
-            | RequestCode::SYNC
-            | RequestCode::CLONE
-            | RequestCode::READ
-            | RequestCode::READV
-            | RequestCode::PGREAD
-            | RequestCode::WRITE
-            | RequestCode::WRITEV
-            | RequestCode::PGWRITE
-            | RequestCode::STAT
-            | RequestCode::TRUNCATE
-            | RequestCode::QUERY
-            | RequestCode::CHKPOINT
-            | RequestCode::SIGVER
-    )
 }
