@@ -5,18 +5,21 @@
 //! from the [`MemoryBudget`] of the process in granules, so a session that needs little costs no atomic operation. A
 //! [`Charge`] belongs to whatever holds the memory and returns its bytes when it is dropped.
 //!
-//! Limits rise with the [`Purpose`], so that what has begun can always end: an argument cannot take the room that requests
-//! need to run, and requests cannot take the room of the data that they wait for. Arguments that have arrived in part could
-//! wait for each other: the one that waits longest may use the room of requests, one at a time.
+//! Limits rise with the [`Purpose`], so that what has begun can always end: an argument cannot take
+//! the room that requests need to run, and requests cannot take the room of the data that they wait
+//! for. Arguments that have arrived in part could wait for each other: the one that waits longest
+//! may use the room of requests, one at a time ([`Ticket`]).
 //!
 //! What is refused is woken: an account that refuses bytes because of its session's limit records up to which use they would
 //! fit, and wakes its session when its use falls to that. Each returned charge is checked, so no caller has to do it.
 
+mod queue;
+
+use queue::WaitQueues;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
 /// Bytes by which an account claims from the budget of the process.
@@ -35,6 +38,11 @@ pub enum Purpose {
 
 /// Purposes that there are.
 const PURPOSES: usize = 3;
+
+impl Purpose {
+    /// All, those first that what has begun needs to end.
+    const ALL: [Self; PURPOSES] = [Self::Data, Self::Request, Self::Argument];
+}
 
 /// Bytes allowed for each purpose, what the purposes before it use included.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,34 +87,13 @@ pub struct MemoryBudget {
     session: Ceilings,
     free: usize,
     claimed: AtomicUsize,
-    /// Accounts that wait for memory.
-    waiting: AtomicUsize,
-    tickets: AtomicU64,
-    /// The ticket whose argument may use the room of requests; 0 for none.
-    express: AtomicU64,
-    queue: Mutex<BTreeMap<u64, Waiter>>,
-}
-
-/// An account that waits, and the bytes that it wants for each purpose.
-#[derive(Debug)]
-struct Waiter {
-    wanted: [Option<usize>; PURPOSES],
-    waker: Waker,
+    queues: WaitQueues,
 }
 
 impl MemoryBudget {
     /// A budget with limits for the process and for each session, of whose bytes the first `free` are not claimed.
     pub fn new(process: Ceilings, session: Ceilings, free: usize) -> Arc<Self> {
-        Arc::new(Self {
-            process,
-            session,
-            free,
-            claimed: AtomicUsize::new(0),
-            waiting: AtomicUsize::new(0),
-            tickets: AtomicU64::new(1),
-            express: AtomicU64::new(0),
-            queue: Mutex::default(),
-        })
+        Arc::new(Self { process, session, free, claimed: AtomicUsize::new(0), queues: WaitQueues::default() })
     }
 
     /// Bytes that sessions have claimed.
@@ -121,23 +108,16 @@ impl MemoryBudget {
 
     /// Reports whether a session waits for memory.
     pub fn is_short(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) > 0
+        self.queues.is_waiting()
     }
 
-    fn queue(&self) -> MutexGuard<'_, BTreeMap<u64, Waiter>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Bytes up to which the session with this ticket may claim.
-    fn ceiling(&self, purpose: Purpose, ticket: u64) -> usize {
-        let is_express = ticket != 0 && self.express.load(Ordering::SeqCst) == ticket;
-        self.process.of(if is_express && purpose == Purpose::Argument { Purpose::Request } else { purpose })
-    }
-
-    fn try_claim(&self, purpose: Purpose, bytes: usize, ticket: u64) -> bool {
-        let ceiling = self.ceiling(purpose, ticket);
-        let fits = |claimed: usize| (claimed == 0 || claimed + bytes <= ceiling).then_some(claimed + bytes);
-        self.claimed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
+    fn try_claim(&self, purpose: Purpose, bytes: usize, place: u64) -> bool {
+        let ceiling = match purpose {
+            Purpose::Argument if self.queues.is_express(place) => self.process.request,
+            purpose => self.process.of(purpose),
+        };
+        let claim = |claimed: usize| fits(claimed, bytes, ceiling).then_some(claimed + bytes);
+        self.claimed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, claim).is_ok()
     }
 
     fn claim(&self, bytes: usize) {
@@ -151,79 +131,30 @@ impl MemoryBudget {
         }
     }
 
-    /// Wakes the sessions that fit now, those that have waited longest first.
+    /// Wakes the sessions that fit now, for each purpose those that have waited longest first.
     pub fn wake_waiters(&self) {
-        let woken: Vec<Waker> = {
-            let mut queue = self.queue();
-            let mut claimed = self.claimed();
-            let mut is_full = [false; PURPOSES];
-            let mut fitting = Vec::new();
-            for (&ticket, waiter) in queue.iter() {
-                for purpose in [Purpose::Argument, Purpose::Request, Purpose::Data] {
-                    let index = purpose as usize;
-                    let (Some(wanted), Some(full)) =
-                        (waiter.wanted.get(index).copied().flatten(), is_full.get_mut(index))
-                    else {
-                        continue;
-                    };
-                    let fits = |ceiling| claimed == 0 || claimed + wanted <= ceiling;
-                    if purpose == Purpose::Argument && !*full && !fits(self.ceiling(purpose, ticket)) {
-                        let free =
-                            self.express.compare_exchange(0, ticket, Ordering::SeqCst, Ordering::SeqCst);
-                        free.ok();
-                    }
-                    // Nobody overtakes a session that waits for the same purpose.
-                    if *full || !fits(self.ceiling(purpose, ticket)) {
-                        *full = true;
-                        continue;
-                    }
-                    claimed += wanted;
-                    fitting.push(ticket);
-                    break;
-                }
-                if is_full == [true; PURPOSES] {
-                    break;
-                }
-            }
-            let woken = fitting.iter().filter_map(|ticket| queue.remove(ticket)).map(|waiter| waiter.waker);
-            let woken = woken.collect();
-            self.waiting.store(queue.len(), Ordering::SeqCst);
-            woken
-        };
-        // Outside of the lock: a waker may run anything.
-        woken.into_iter().for_each(Waker::wake);
+        // Outside of the lock of the queues: a waker may run anything.
+        self.queues.take_fitting(|| self.claimed(), &self.process).into_iter().for_each(Waker::wake);
     }
 
-    fn enqueue(&self, ticket: u64, purpose: Purpose, bytes: usize, waker: &Waker) {
-        {
-            let mut queue = self.queue();
-            let waiter = queue
-                .entry(ticket)
-                .or_insert_with(|| Waiter { wanted: [None; PURPOSES], waker: waker.clone() });
-            if let Some(wanted) = waiter.wanted.get_mut(purpose as usize) {
-                *wanted = Some(bytes);
-            }
-            waiter.waker.clone_from(waker);
-            self.waiting.store(queue.len(), Ordering::SeqCst);
-        }
+    fn enqueue(&self, purpose: Purpose, place: u64, bytes: usize, waker: &Waker) {
+        self.queues.insert(purpose, place, bytes, waker);
         // Memory that returned before the session stood in the queue woke nobody.
         self.wake_waiters();
     }
 
-    fn dequeue(&self, ticket: u64) {
-        let mut queue = self.queue();
-        queue.remove(&ticket);
-        self.waiting.store(queue.len(), Ordering::SeqCst);
-    }
-
-    /// The session with this ticket does not wait any more, and others may wait behind it.
-    fn retire(&self, ticket: u64) {
-        self.dequeue(ticket);
-        let held = self.express.compare_exchange(ticket, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok();
-        if held || self.is_short() {
+    /// The session does not wait for this purpose any more; others may have waited behind it.
+    fn leave(&self, purpose: Purpose, place: u64) {
+        if self.queues.remove(purpose, place) {
             self.wake_waiters();
         }
     }
+}
+
+/// Reports whether so many bytes more stay below a limit. Alone anything fits, so that the largest
+/// request is possible.
+fn fits(claimed: usize, bytes: usize, ceiling: usize) -> bool {
+    claimed == 0 || claimed + bytes <= ceiling
 }
 
 /// The bytes that one session uses. It belongs to the loop of that session.
@@ -238,8 +169,9 @@ pub struct Account {
     has_room_again: Cell<bool>,
     /// Wakes the session.
     waker: RefCell<Option<Waker>>,
-    /// The place in the queue for memory of the process, which an argument keeps until its request is taken; 0 for none.
-    ticket: Cell<u64>,
+    /// For each purpose the place in the queue for memory of the process; 0 for none. That for
+    /// arguments belongs to a [`Ticket`].
+    places: [Cell<u64>; PURPOSES],
 }
 
 impl Account {
@@ -252,7 +184,7 @@ impl Account {
             awaited: Cell::new(0),
             has_room_again: Cell::new(false),
             waker: RefCell::new(None),
-            ticket: Cell::new(0),
+            places: Default::default(),
         })
     }
 
@@ -261,7 +193,7 @@ impl Account {
         self.used.get()
     }
 
-    /// Sets what wakes the session when bytes that were refused because of its limit may be had.
+    /// Sets what wakes the session when bytes that were refused may be had.
     pub fn set_waker(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         match &mut *known {
@@ -270,7 +202,8 @@ impl Account {
         }
     }
 
-    /// Reports, once, whether bytes that were refused because of the session's limit may be had again.
+    /// Reports, once, whether bytes that were refused may be had again, by the limit of the session
+    /// or because something of the session that waited has got its bytes.
     pub fn take_has_room_again(&self) -> bool {
         self.has_room_again.take()
     }
@@ -295,6 +228,14 @@ impl Account {
         Charge { account: Some(self.clone()), bytes }
     }
 
+    fn place(&self, purpose: Purpose) -> &Cell<u64> {
+        match (&self.places, purpose) {
+            ([place, _, _], Purpose::Argument)
+            | ([_, place, _], Purpose::Request)
+            | ([_, _, place], Purpose::Data) => place,
+        }
+    }
+
     fn admit(&self, purpose: Purpose, bytes: usize, own: usize) -> Result<(), Shortage> {
         let used = self.used.get();
         let after = used + bytes;
@@ -304,41 +245,62 @@ impl Account {
             self.awaited.set(self.awaited.get().max(fits + 1));
             return Err(Shortage::Session);
         }
-        let claimed = self.claimed.get();
-        let more = granules(after.saturating_sub(free)).saturating_sub(claimed);
+        let more = self.missing(after);
         if more > 0 {
-            let ticket = self.ticket.get();
-            let is_behind_others = ticket == 0 && self.budget.is_short();
-            if is_behind_others || !self.budget.try_claim(purpose, more, ticket) {
+            let place = self.place(purpose).get();
+            let is_behind_others = place == 0 && self.budget.queues.is_awaited(purpose);
+            if is_behind_others || !self.budget.try_claim(purpose, more, place) {
                 return Err(Shortage::Process);
             }
-            self.claimed.set(claimed + more);
-        }
-        match self.ticket.get() {
-            0 => {}
-            ticket if purpose == Purpose::Argument => self.budget.dequeue(ticket),
-            _ => self.budget.retire(self.ticket.take()),
+            self.claimed.set(self.claimed.get() + more);
+            if place != 0 {
+                self.granted(purpose, place);
+            }
         }
         Ok(())
     }
 
-    /// Has `waker` woken when so many bytes may be had for a purpose. To be called after [`Shortage::Process`].
-    pub fn wait(&self, purpose: Purpose, bytes: usize, waker: &Waker) {
-        if self.ticket.get() == 0 {
-            self.ticket.set(self.budget.tickets.fetch_add(1, Ordering::Relaxed));
+    /// Bytes of the process that it must claim before it can use so many.
+    fn missing(&self, used: usize) -> usize {
+        granules(used.saturating_sub(self.budget.free)).saturating_sub(self.claimed.get())
+    }
+
+    /// Something that waited for this purpose has got its bytes.
+    fn granted(&self, purpose: Purpose, place: u64) {
+        if purpose != Purpose::Argument {
+            self.place(purpose).set(0);
+            // The place stood for all that the session wants for this purpose: what is left asks
+            // again.
+            self.wake();
         }
-        let after = self.used.get() + bytes;
-        let more = granules(after.saturating_sub(self.budget.free)).saturating_sub(self.claimed.get());
-        self.budget.enqueue(self.ticket.get(), purpose, more, waker);
+        self.budget.leave(purpose, place);
+    }
+
+    fn wake(&self) {
+        self.has_room_again.set(true);
+        // Not borrowed meanwhile: a waker may run anything.
+        let waker = self.waker.borrow().clone();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Has `waker` woken when so many bytes may be had for a request or for data. To be called
+    /// after [`Shortage::Process`]. The session has one place for each purpose, and keeps it until
+    /// it gets bytes for that purpose.
+    pub fn wait(&self, purpose: Purpose, bytes: usize, waker: &Waker) {
+        let place = self.place(purpose);
+        if place.get() == 0 {
+            place.set(self.budget.queues.next_place());
+        }
+        self.budget.enqueue(purpose, place.get(), self.missing(self.used.get() + bytes), waker);
     }
 
     fn add(&self, bytes: usize) {
         let used = self.used.get() + bytes;
         self.used.set(used);
-        let (needed, claimed) = (granules(used.saturating_sub(self.budget.free)), self.claimed.get());
-        if needed > claimed {
-            self.claimed.set(needed);
-            self.budget.claim(needed - claimed);
+        let more = self.missing(used);
+        if more > 0 {
+            self.claimed.set(self.claimed.get() + more);
+            self.budget.claim(more);
         }
     }
 
@@ -348,10 +310,7 @@ impl Account {
         self.release(used);
         if used < self.awaited.get() {
             self.awaited.set(0);
-            self.has_room_again.set(true);
-            // Not borrowed meanwhile: a waker may run anything.
-            let waker = self.waker.borrow().clone();
-            waker.into_iter().for_each(Waker::wake);
+            self.wake();
         }
     }
 
@@ -372,13 +331,48 @@ impl Account {
 
 impl Drop for Account {
     fn drop(&mut self) {
-        if self.ticket.get() != 0 {
-            self.budget.retire(self.ticket.get());
+        for purpose in Purpose::ALL {
+            let place = self.place(purpose).get();
+            if place != 0 {
+                self.budget.leave(purpose, place);
+            }
         }
         let claimed = self.claimed.get();
         if claimed > 0 {
             self.budget.release(claimed);
         }
+    }
+}
+
+/// The place of an arriving argument among those that wait for memory. The argument owns it from
+/// its first wait until its request is taken, so that an argument that has begun to get the room of
+/// requests is completed before another one.
+#[derive(Debug)]
+#[must_use = "the place is lost when it is dropped"]
+pub struct Ticket(Rc<Account>);
+
+impl Ticket {
+    /// A place behind all others that wait now.
+    pub fn new(account: &Rc<Account>) -> Self {
+        let place = account.place(Purpose::Argument);
+        if place.get() == 0 {
+            place.set(account.budget.queues.next_place());
+        }
+        Self(account.clone())
+    }
+
+    /// Has `waker` woken when the argument may grow by so many bytes. To be called after
+    /// [`Shortage::Process`].
+    pub fn wait(&self, bytes: usize, waker: &Waker) {
+        self.0.wait(Purpose::Argument, bytes, waker);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let place = self.0.place(Purpose::Argument).take();
+        self.0.budget.queues.retire(place);
+        self.0.budget.leave(Purpose::Argument, place);
     }
 }
 

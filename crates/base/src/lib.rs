@@ -30,7 +30,7 @@ mod random;
 mod shown;
 mod supervisor;
 
-pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, Purpose, Shortage};
+pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, Purpose, Shortage, Ticket};
 pub use cgi::Cgi;
 pub use clock::{Clock, Rng};
 pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};

@@ -5,9 +5,10 @@
 //! across it.
 
 use crate::costs;
-use crate::hub::{Hub, Moment, TICK};
+use crate::hub::{Hub, Moment};
+use crate::lag::Lag;
 use crate::link::{Ahead, Input};
-use crate::links::Links;
+use crate::links::{Closing, Links};
 use crate::reads::Transfer;
 use crate::receipts::Receipt;
 use crate::registry::Entry;
@@ -23,10 +24,10 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 use vfs::{Answer, FileOperation, OpenFile, Operation, Reply, ReplyTo, Started, Token, Value};
 use wire::xroot::header::{SessionId, StreamId};
 
+mod ending;
 mod session_log;
 
 /// Calls of the door itself, not of the session, have this bit in their token.
@@ -78,6 +79,8 @@ pub(crate) struct Core {
     /// The tick of the last arrival.
     pub(crate) active: u32,
     broken: bool,
+    /// What the session asks for is being done.
+    is_running: bool,
     logged_in: bool,
     /// Something waits for memory of the process.
     pub(crate) is_short: bool,
@@ -117,6 +120,7 @@ impl Core {
             born: hub.now(),
             active: hub.tick(),
             broken: false,
+            is_running: false,
             logged_in: false,
             is_short: false,
         };
@@ -169,7 +173,7 @@ impl Core {
                 if self.is_quiet() {
                     self.session.end();
                     self.run(Todo::Nothing);
-                    self.close_links();
+                    self.close_links(Closing::AfterOutput);
                 }
                 return Flow::Full;
             }
@@ -183,31 +187,44 @@ impl Core {
             if round == ROUND_REQUESTS {
                 break;
             }
-            let cost = costs::of(input.bytes());
-            // What bound links hold waits for requests behind this one: it must not hold this one up.
-            let own = input.charged() + self.links.unannounced_bytes();
-            let Some(charge) = self.reserve(Purpose::Request, cost, own) else { return Flow::Full };
-            let was_active = self.session.is_active();
-            match self.session.take(input.bytes(), charge, &mut self.links) {
-                Step::More { bytes } => match ahead.take() {
+            let needed = self.session.needed(input.bytes());
+            if input.bytes().len() < needed {
+                match ahead.take() {
                     Some(ahead) => ahead.join(input, self.links.account()),
-                    None => return Flow::More(bytes),
-                },
-                Step::Took { bytes, todo } => {
-                    input.consume(bytes);
-                    self.links.get(LinkId::CONTROL).into_iter().for_each(|link| link.argument_due = 0);
-                    self.hub.stats.requests.add(1);
-                    if !was_active && self.session.is_active() {
-                        self.hub.stats.logins.add(1);
-                        self.hub.shared.registry.logged_in(self.session.id(), self.session.caller());
-                        self.log_login();
-                    }
-                    self.run(todo);
-                    input.expect_payload(self.expected().map_or(0, |receipt| self.piece_ahead(receipt)));
+                    None => return Flow::More(needed),
                 }
+                continue;
+            }
+            if let Err(flow) = self.take(input) {
+                return flow;
             }
         }
         Flow::Turn
+    }
+
+    /// Takes the request at the front of the input, all of which is there, and the memory that it
+    /// needs.
+    fn take(&mut self, input: &mut Input) -> Result<(), Flow> {
+        let cost = costs::of(input.bytes());
+        // What bound links hold waits for requests behind this one: it must not hold this one up.
+        let own = input.charged() + self.links.unannounced_bytes();
+        let charge = self.reserve(Purpose::Request, cost, own).ok_or(Flow::Full)?;
+        let was_active = self.session.is_active();
+        let (bytes, todo) = match self.session.take(input.bytes(), charge, &mut self.links) {
+            Step::More { bytes } => return Err(Flow::More(bytes)),
+            Step::Took { bytes, todo } => (bytes, todo),
+        };
+        input.consume(bytes);
+        self.links.get(LinkId::CONTROL).into_iter().for_each(|link| link.input_lag = Lag::NONE);
+        self.hub.stats.requests.add(1);
+        if !was_active && self.session.is_active() {
+            self.hub.stats.logins.add(1);
+            self.hub.shared.registry.logged_in(self.session.id(), self.session.caller());
+            self.log_login();
+        }
+        self.run(todo);
+        input.expect_payload(self.expected().map_or(0, |receipt| self.piece_ahead(receipt)));
+        Ok(())
     }
 
     /// May another request be taken?
@@ -228,25 +245,28 @@ impl Core {
             && self.rare.parked.is_empty()
     }
 
-    /// Does what the session asks for, and what becomes possible by it.
+    /// Does what the session asks for, and what becomes possible by it. What is to be done for
+    /// something that is being done, as where the end of one write lets the next one end, is done
+    /// after it: the stack does not grow with the requests in flight.
     pub(crate) fn run(&mut self, first: Todo) {
-        let mut todo = first;
-        loop {
-            let then = self.run_one(todo);
-            todo = match then {
-                Todo::Nothing => match self.session.next_todo() {
-                    Some(next) => next,
-                    None => return,
-                },
-                then => then,
+        if std::mem::replace(&mut self.is_running, true) {
+            self.session.push(first);
+            return;
+        }
+        let mut next = Some(first);
+        while let Some(todo) = next {
+            next = match self.run_one(todo) {
+                Todo::Nothing => self.session.next_todo(),
+                then => Some(then),
             };
         }
+        self.is_running = false;
     }
 
     fn run_one(&mut self, todo: Todo) -> Todo {
         match todo {
             Todo::Nothing => {}
-            Todo::Close => self.close_links(),
+            Todo::Close => self.close_links(Closing::AfterOutput),
             Todo::Call(id, operation) => return self.call(id, operation),
             Todo::FileCall(id, file, operation) => return self.file_call(id, &file, operation),
             Todo::Read(task) => self.read(task),
@@ -357,42 +377,6 @@ impl Core {
         Self::forget_if_finished(this);
     }
 
-    /// After a panic: the session ends, its links close at once.
-    pub(crate) fn break_off(this: &Rc<RefCell<Self>>) {
-        let mut core = this.borrow_mut();
-        core.hub.stats.panics.add(1);
-        core.broken = true;
-        tracing::error!(client = %core.session.caller().identity, "a request panicked; its connection ends");
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            core.session.end();
-            core.run(Todo::Nothing);
-        }));
-        if ended.is_err() {
-            tracing::error!("a session could not be ended in order after a panic");
-        }
-        // A reply may be half made, and so may be what was to become one.
-        core.transfers.clear();
-        core.receipts.clear();
-        // Pools may still work on these: the buffers and their charges come back with the answers.
-        core.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
-        core.rare.parked.clear();
-        core.links.forget_work();
-        core.close_links();
-    }
-
-    /// Was it ended by a panic?
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken
-    }
-
-    /// Every link closes when its output has left.
-    pub(crate) fn close_links(&mut self) {
-        for link in self.links.iter_mut() {
-            link.closing = true;
-            link.news = true;
-        }
-    }
-
     /// Wakes the links' tasks.
     pub(crate) fn wake_all(&self) {
         self.links.wake_all();
@@ -446,104 +430,6 @@ impl Core {
         self.session.answered(call, answer, &mut self.links)
     }
 
-    /// Ends the session; the reply comes when its files are released.
-    pub(crate) fn terminate(this: &Rc<RefCell<Self>>, reply: Reply) {
-        this.borrow_mut().rare.waiting_for_end.push(reply);
-        Self::abort(this);
-    }
-
-    /// Ends the session now.
-    pub(crate) fn abort(this: &Rc<RefCell<Self>>) {
-        Self::guarded(this, |core| {
-            core.session.end();
-            core.run(Todo::Nothing);
-            core.drop_output();
-            core.close_links();
-        });
-    }
-
-    /// Closes what never logged in, or is silent for too long.
-    pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Moment, tick: u32) {
-        let late = {
-            let core = this.borrow();
-            let config = &core.hub.shared.config;
-            let greets = !core.session.is_active() && now.since(core.born) > config.hail;
-            // The last arrival was somewhere between its tick and the next.
-            let silence = TICK * tick.saturating_sub(core.active).saturating_sub(1);
-            let silent = silence > Duration::ZERO
-                && config.idle.is_some_and(|most| silence >= most)
-                && core.is_quiet();
-            !core.session.is_ending() && (greets || silent)
-        };
-        if late {
-            return Self::abort(this);
-        }
-        let checked = catch_unwind(AssertUnwindSafe(|| {
-            let mut core = this.borrow_mut();
-            core.check_bound();
-            core.wake_overdue(tick);
-            if core.active < tick {
-                core.rest();
-            }
-        }));
-        if checked.is_err() {
-            Self::break_off(this);
-            this.borrow().wake_all();
-            Self::forget_if_finished(this);
-        }
-    }
-
-    /// Gives back what the session does not need while nothing comes.
-    fn rest(&mut self) {
-        self.session.rest();
-        self.jobs.rest();
-        self.transfers.rest();
-        self.receipts.rest();
-        self.rare.rest();
-    }
-
-    /// A link is gone.
-    pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: LinkId) {
-        Self::guarded(this, |core| {
-            if let Some(mut state) = core.links.remove(link) {
-                state.out.clear();
-                for receipt in std::mem::take(&mut state.expected) {
-                    core.payload_lost(receipt);
-                }
-                for transfer in std::mem::take(&mut state.transfers) {
-                    core.drop_transfer(transfer);
-                }
-                state.rest();
-            }
-            core.session.unbind(link);
-            if link == LinkId::CONTROL {
-                core.session.end();
-                core.drop_output();
-                core.close_links();
-                for (id, _) in core.take_parked() {
-                    // Nobody reads on; the answer goes nowhere.
-                    let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
-                    core.session.answered(id, answer, &mut core.links);
-                }
-            }
-            core.run(Todo::Nothing);
-        });
-    }
-
-    /// Drops what the links still have to send: its receiver has gone, and a peer that reads nothing must not keep files open.
-    fn drop_output(&mut self) {
-        let mut transfers = Vec::new();
-        for link in self.links.iter_mut().filter(|link| !link.is_idle()) {
-            link.out.clear();
-            transfers.extend(std::mem::take(&mut link.transfers));
-        }
-        transfers.into_iter().for_each(|transfer| self.drop_transfer(transfer));
-    }
-
-    fn take_parked(&mut self) -> VecDeque<(CallId, Operation)> {
-        if self.has_parked() { std::mem::take(&mut self.rare.parked) } else { VecDeque::new() }
-    }
-
     /// A connection from `address` joins: its path id.
     pub(crate) fn bind(&mut self, streamid: StreamId, address: Option<IpAddr>) -> Result<LinkId, Error> {
         let link = self.session.bind(address)?;
@@ -556,32 +442,6 @@ impl Core {
     /// Where the client is.
     pub(crate) fn peer_address(&self) -> Option<IpAddr> {
         self.session.caller().identity.address
-    }
-
-    fn forget_if_finished(this: &Rc<RefCell<Self>>) {
-        let mut core = this.borrow_mut();
-        let mut waiting = Vec::new();
-        // After a panic nobody knows which calls of the session are still to be answered: what is dropped releases its files by
-        // itself. The charges of those calls return early; they are at most those of the requests of one session.
-        let settled = core.broken || core.session.is_finished();
-        let gone = settled && core.jobs.is_empty() && core.links.is_empty();
-        if gone {
-            core.hub.remove(core.owner);
-            let known = core.hub.shared.registry.remove(core.session.id());
-            if known {
-                core.log_disconnect();
-            }
-            waiting = core.take_waiting_for_end();
-        }
-        drop(core);
-        waiting.into_iter().for_each(|reply| reply.send(Answer::DONE));
-    }
-
-    fn take_waiting_for_end(&mut self) -> Vec<Reply> {
-        if self.rare.waiting_for_end.is_empty() {
-            return Vec::new();
-        }
-        std::mem::take(&mut self.rare.waiting_for_end)
     }
 }
 

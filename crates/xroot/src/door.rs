@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     loops: Mutex<Vec<Arc<LoopStats>>>,
     draining: AtomicBool,
     started: SystemTime,
-    pub(crate) attendance: Attendance,
+    pub(crate) attendance: Arc<Attendance>,
 }
 
 impl Shared {
@@ -122,7 +122,7 @@ impl Door {
     /// A door to `files`.
     pub fn new(config: Config, files: Arc<dyn FileSystem>) -> Self {
         let settings = Arc::new(config.settings.clone());
-        let attendance = Attendance::new(settings.descriptors.clone());
+        let attendance = Arc::new(Attendance::new(settings.descriptors.clone()));
         let memory = MemoryBudget::new(
             Ceilings::shares_of(config.memory_bytes.max(MEMORY_BYTES_MIN)),
             Ceilings {

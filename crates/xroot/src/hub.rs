@@ -141,15 +141,14 @@ impl Hub {
     fn free_memory(&self, tick: u32) {
         // Who was woken and did not need it any more may have left room to others.
         self.shared.memory.wake_waiters();
-        let stalled = self.all().into_iter().filter_map(|core| {
-            let since = core.borrow_mut().stalled_since()?;
-            Some((since, core))
+        let stalled = self.all().into_iter().map(|core| {
+            let seconds = core.borrow_mut().stalled_for(tick);
+            (seconds, core)
         });
-        if let Some((since, core)) = stalled.min_by_key(|(since, _)| *since) {
-            let seconds = tick.saturating_sub(since);
-            if seconds > self.shared.config.stalled_seconds {
-                Core::end_stalled(&core, seconds);
-            }
+        if let Some((seconds, core)) = stalled.max_by_key(|(seconds, _)| *seconds)
+            && seconds > self.shared.config.stalled_seconds
+        {
+            Core::end_stalled(&core, seconds);
         }
     }
 

@@ -17,6 +17,7 @@
 //! | `registry` | where each session lives, for bind and endsess |
 //! | `core` | one session with its links: runs what the session machine asks for |
 //! | `link` | the task of one connection |
+//! | `lag` | how long a connection keeps the server waiting |
 //! | `links` | all connections of a session: what waits on each, and who is to be woken |
 //! | `outbox` | replies and file ranges waiting for the socket |
 //! | `reads`, `vectors` | reads that take more than one step |
@@ -33,6 +34,7 @@ mod core;
 mod costs;
 mod door;
 mod hub;
+mod lag;
 mod limits;
 mod link;
 mod links;

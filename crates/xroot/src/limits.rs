@@ -58,11 +58,14 @@ pub const LIST_PAGE_BYTES: usize = 512 * 1024;
 /// Time that an argument has to arrive once it has begun, in seconds, beside the time for its size.
 pub const ARGUMENT_SECONDS_MAX: u32 = 60;
 
-/// Bytes of an argument that must arrive each second at least.
-pub const ARGUMENT_BYTES_PER_SECOND_MIN: usize = 16 * 1024;
+/// Bytes that a client must move each second at least: of an argument that it has begun to send,
+/// and, where others wait for memory or the connection is to close, of its output and of data that
+/// it has announced.
+pub const BYTES_PER_SECOND_MIN: usize = 16 * 1024;
 
-/// Time after which a connection that takes no output, or does not send what it has begun, is closed if others wait for memory,
-/// in seconds.
+/// Time after which a connection that takes no output, or does not send what it has begun, is
+/// closed if others wait for memory, in seconds. A connection that is to close waits as long for
+/// its client to take the last output, whatever others need.
 pub const STALLED_SECONDS_MAX: u32 = 30;
 
 /// Bytes of memory of the process for requests in flight where the server is not configured otherwise.

@@ -8,14 +8,16 @@ use crate::block::Block;
 use crate::core::{Core, Flow};
 use crate::door::Shared;
 use crate::hub::Hub;
+use crate::links::Closing;
 use crate::outbox::Flushed;
 use crate::registry::Entry;
-use base::{Account, Charge, Purpose, Shortage};
+use crate::stats::Attendee;
+use base::{Account, Charge, Purpose, Shortage, Ticket};
 use net::{Arrival, BLOCK_BYTES, Presence, SMALL_BYTES, Socket, give_small, take_small};
 use session::LinkId;
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -38,11 +40,13 @@ pub(crate) struct Input {
     likely: u32,
     /// For the buffer.
     charge: Charge,
+    /// The place of the argument that arrives among those that wait for memory.
+    pub(crate) ticket: Option<Ticket>,
 }
 
 impl Input {
     pub(crate) fn of(buffer: Vec<u8>) -> Self {
-        Self { buffer, at: 0, likely: 0, charge: Charge::NONE }
+        Self { buffer, ..Self::default() }
     }
 
     fn at(&self) -> usize {
@@ -79,6 +83,7 @@ impl Input {
     pub(crate) fn consume(&mut self, bytes: usize) {
         // What is buffered is shorter than 4 GiB: an argument's length has 31 bits.
         self.at = self.at.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.ticket = None;
         if self.is_empty() {
             self.clear();
         }
@@ -88,7 +93,7 @@ impl Input {
     pub(crate) fn clear(&mut self) {
         give_small(std::mem::take(&mut self.buffer));
         self.at = 0;
-        self.charge = Charge::NONE;
+        (self.charge, self.ticket) = (Charge::NONE, None);
     }
 
     /// Makes room for more, so that `bytes` in all, the present ones included, can be had. The buffer grows with what has come,
@@ -105,7 +110,8 @@ impl Input {
         self.charge.measure(account, self.buffer.capacity());
         if self.buffer.len() == self.buffer.capacity() {
             let length = self.buffer.len();
-            let more = length.min(bytes.saturating_sub(length)).max(1);
+            let announced = length.min(bytes.saturating_sub(length));
+            let more = announced.max(SMALL_BYTES.saturating_sub(length)).max(1);
             self.charge.grow_to(Purpose::Argument, length + more, 0).map_err(|shortage| (shortage, more))?;
             self.buffer.reserve_exact(more);
             self.charge.measure(account, self.buffer.capacity());
@@ -145,15 +151,19 @@ struct Serving {
     /// Until it goes its own way.
     socket: Option<Socket>,
     input: Input,
-    presence: Option<Presence>,
+    place: Option<Place>,
+}
+
+/// What a connection takes of its loop and of the process until it is closed.
+struct Place {
+    _presence: Presence,
+    attendee: Attendee,
 }
 
 /// Serves a new connection as a session of its own.
 pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) {
-    if !shared.attendance.arrived() {
-        // Closed at once: its client learns that there is no room, and those that are served go on.
-        return;
-    }
+    // Closed at once: its client learns that there is no room, and those that are served go on.
+    let Some(attendee) = shared.attendance.arrived() else { return };
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
     let core = Core::new(&hub, &arrival.home, shared.new_session(arrival.peer));
@@ -162,7 +172,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) 
         link: LinkId::CONTROL,
         socket: Some(arrival.socket),
         input: Input::of(arrival.received),
-        presence: Some(presence),
+        place: Some(Place { _presence: presence, attendee }),
     });
 }
 
@@ -192,23 +202,26 @@ impl Serving {
     fn end(&mut self, end: End) {
         Core::link_lost(&self.core, self.link);
         let hub = self.core.borrow().hub.clone();
-        let (socket, presence) = (self.socket.take(), self.presence.take());
-        match (end, socket) {
-            (End::Join(streamid, entry), Some(socket)) => {
+        let (socket, place) = (self.socket.take(), self.place.take());
+        match (end, socket, place) {
+            (End::Join(streamid, entry), Some(socket), Some(Place { attendee, .. })) => {
                 let address = self.core.borrow().peer_address();
-                join(hub.shared.clone(), socket, address, &self.input, streamid, entry);
-                return;
+                if let Ok((stream, more)) = socket.release() {
+                    let received = [self.input.bytes(), &more].concat();
+                    let joining = Joining { stream, received, address, streamid, attendee };
+                    joining.join(hub.shared.clone(), entry);
+                    return;
+                }
             }
-            (End::Closing, Some(mut socket)) => {
+            (End::Closing, Some(mut socket), place) => {
                 tokio::task::spawn_local(async move {
-                    let _presence = presence;
                     linger(&mut socket).await;
+                    drop(place);
                 });
             }
             _ => {}
         }
         hub.stats.disconnections.add(1);
-        hub.shared.attendance.left();
     }
 }
 
@@ -231,44 +244,48 @@ async fn linger(socket: &mut Socket) {
     let _ = tokio::time::timeout(LINGER, pass_over).await;
 }
 
-/// Brings the connection to the loop of the session it joins.
-fn join(
-    shared: Arc<Shared>,
-    socket: Socket,
+/// A connection on its way to the loop of the session that it joins.
+struct Joining {
+    stream: TcpStream,
+    /// What has come behind the request that says so.
+    received: Vec<u8>,
     address: Option<IpAddr>,
-    input: &Input,
     streamid: StreamId,
-    entry: Entry,
-) {
-    let Ok((stream, more)) = socket.release() else { return };
-    let received = [input.bytes(), &more].concat();
-    let home = entry.home.clone();
-    let presence = home.enter();
-    home.spawn(move || async move {
-        let hub = Hub::of(&shared);
-        let Ok(mut socket) = Socket::adopt(stream) else { return };
-        let found = hub.find(entry.owner);
-        let bound = found.as_ref().map(|core| core.borrow_mut().bind(streamid, address));
-        let error = match (found, bound) {
-            (Some(core), Some(Ok(link))) => {
-                let (socket, input) = (Some(socket), Input::of(received));
-                net::attend(Serving { core, link, socket, input, presence: Some(presence) });
-                return;
-            }
-            (_, Some(Err(error))) => error,
-            _ => base::Error::new(base::ErrorKind::NotFound, "session just closed"),
-        };
-        let mut out = Vec::new();
-        session::error_reply(&mut out, streamid, session::wire_code(error.kind), &error.text);
-        // The peer may be gone as well; it is told if it can be. A socket that has just come to this loop is not known to
-        // be writable yet.
-        let _ = poll_fn(|context| socket.poll_writable(context)).await;
-        let _ = socket.write(&[std::io::IoSlice::new(&out)], false);
-        linger(&mut socket).await;
-        drop(presence);
-        hub.stats.disconnections.add(1);
-        hub.shared.attendance.left();
-    });
+    attendee: Attendee,
+}
+
+impl Joining {
+    /// Brings it there.
+    fn join(self, shared: Arc<Shared>, entry: Entry) {
+        let home = entry.home.clone();
+        let presence = home.enter();
+        home.spawn(move || async move {
+            let hub = Hub::of(&shared);
+            let place = Place { _presence: presence, attendee: self.attendee };
+            let Ok(mut socket) = Socket::adopt(self.stream) else {
+                return hub.stats.disconnections.add(1);
+            };
+            let found = hub.find(entry.owner);
+            let bound = found.as_ref().map(|core| core.borrow_mut().bind(self.streamid, self.address));
+            let error = match (found, bound) {
+                (Some(core), Some(Ok(link))) => {
+                    let (socket, input) = (Some(socket), Input::of(self.received));
+                    return net::attend(Serving { core, link, socket, input, place: Some(place) });
+                }
+                (_, Some(Err(error))) => error,
+                _ => base::Error::new(base::ErrorKind::NotFound, "session just closed"),
+            };
+            let mut out = Vec::new();
+            session::error_reply(&mut out, self.streamid, session::wire_code(error.kind), &error.text);
+            // The peer may be gone as well; it is told if it can be. A socket that has just come to
+            // this loop is not known to be writable yet.
+            let _ = poll_fn(|context| socket.poll_writable(context)).await;
+            let _ = socket.write(&[std::io::IoSlice::new(&out)], false);
+            linger(&mut socket).await;
+            drop(place);
+            hub.stats.disconnections.add(1);
+        });
+    }
 }
 
 /// One turn of a link: until nothing can go on, or others are to have theirs.
@@ -284,6 +301,9 @@ fn turn(
     if !core.begin_turn(link, context.waker()) {
         return Poll::Ready(End::Closed);
     }
+    if core.links.get(link).is_some_and(|state| state.closing == Closing::Now) {
+        return Poll::Ready(End::Closing);
+    }
     let (mut sent, mut ahead) = (0, None);
     loop {
         let flow = work(core, link, input, &mut ahead);
@@ -294,20 +314,21 @@ fn turn(
             return Poll::Ready(End::Closed);
         };
         state.news = false;
-        state.stalled = matches!(flow, Flow::Full) | std::mem::take(&mut state.short);
+        state.held_up = matches!(flow, Flow::Full);
+        state.stalled = state.held_up | std::mem::take(&mut state.short);
         let before = state.out.pending();
         let joins = matches!(flow, Flow::Join);
-        let together = !state.closing && !joins;
+        let together = state.closing == Closing::No && !joins;
         let Ok(flushed) = state.out.flush(socket, ROUND_BYTES, together, account) else {
             return Poll::Ready(End::Closed);
         };
         let left = before.saturating_sub(state.out.pending());
-        state.note_output(left > 0, tick);
-        let closing = state.closing;
+        state.note_output(left, tick);
+        let closing = state.closing != Closing::No;
         sent += left;
         core.hub.stats.bytes_out.add(left as u64);
         core.links.wake_others(link, left > 0);
-        if closing && (flushed == Flushed::All || core.is_broken()) {
+        if closing && flushed == Flushed::All {
             return Poll::Ready(End::Closing);
         }
         if joins
@@ -380,8 +401,37 @@ fn work(core: &mut Core, link: LinkId, input: &mut Input, ahead: &mut Option<Ahe
     Flow::Go
 }
 
-/// Reads what the socket has. `Ok(true)`: something came. `Ok(false)`: nothing is to be read now. `Err`: it is at its end.
+/// Reads what the socket has, and notes whether the client is waited for. `Ok(true)`: something
+/// came. `Ok(false)`: nothing is to be read now. `Err`: it is at its end.
 fn arrive(
+    core: &mut Core,
+    link: LinkId,
+    socket: &mut Socket,
+    input: &mut Input,
+    ahead: &mut Option<Ahead>,
+    flow: &Flow,
+    context: &mut Context<'_>,
+) -> Poll<Result<bool, ()>> {
+    let arrived = receive(core, link, socket, input, ahead, flow, context);
+    let tick = core.hub.tick();
+    let begun = match flow {
+        Flow::More(_) => true,
+        // What has come is not taken.
+        Flow::Full => false,
+        _ => core.awaits_payload(link),
+    };
+    if let Some(state) = core.links.get(link) {
+        match &arrived {
+            Poll::Ready(Ok(true)) => {}
+            Poll::Pending if begun => state.input_lag.run(tick),
+            _ => state.input_lag.pause(tick),
+        }
+    }
+    arrived
+}
+
+/// Reads what the socket has, as [`arrive`] says.
+fn receive(
     core: &mut Core,
     link: LinkId,
     socket: &mut Socket,
@@ -407,8 +457,8 @@ fn arrive(
                 Poll::Ready(_) => return Poll::Ready(Err(())),
                 Poll::Pending => return Poll::Pending,
             };
+            core.arrived(link, came);
             core.payload_came(key, came);
-            core.arrived(came);
             return Poll::Ready(Ok(true));
         }
     } else if input.likely > 0
@@ -417,7 +467,7 @@ fn arrive(
         && let Ok(charge) = core.links.account().reserve(Purpose::Data, BLOCK_BYTES, 0)
     {
         let block = Block::with_room(BLOCK_BYTES, charge);
-        return arrive_ahead(core, socket, input, block, ahead, context);
+        return arrive_ahead(core, link, socket, input, block, ahead, context);
     }
     let wanted = match flow {
         Flow::More(bytes) => *bytes,
@@ -426,15 +476,14 @@ fn arrive(
         _ => input.bytes().len() + 1,
     };
     if let Err((shortage, more)) = input.make_room(wanted, core.links.account()) {
-        core.wait_for_memory(shortage, Purpose::Argument, more);
-        // It is ours that it does not arrive.
-        core.links.get(link).into_iter().for_each(|state| state.argument_due = 0);
+        core.wait_with_argument(input, shortage, more);
+        core.links.get(link).into_iter().for_each(|state| state.held_up = true);
         return Poll::Ready(Ok(false));
     }
     let was_empty = input.is_empty();
     match socket.poll_read(context, &mut input.buffer, usize::MAX) {
         Poll::Ready(Ok(came)) if came > 0 => {
-            core.arrived(came);
+            core.arrived(link, came);
             Poll::Ready(Ok(true))
         }
         Poll::Ready(_) => Poll::Ready(Err(())),
@@ -451,6 +500,7 @@ fn arrive(
 /// The same where the next request is likely to bring payload: its header, and the payload to where it is written from.
 fn arrive_ahead(
     core: &mut Core,
+    link: LinkId,
     socket: &mut Socket,
     input: &mut Input,
     mut block: Block,
@@ -467,7 +517,7 @@ fn arrive_ahead(
     input.append(head.get(..came).unwrap_or(&head), core.links.account());
     let filled = came.checked_sub(head.len()).filter(|filled| *filled > 0);
     *ahead = filled.map(|filled| Ahead { block, filled });
-    core.arrived(came);
+    core.arrived(link, came);
     Poll::Ready(Ok(true))
 }
 
@@ -492,13 +542,19 @@ impl Core {
     pub(crate) fn check_bound(&mut self) {
         let patience = self.hub.shared.config.hail;
         let account = self.links.account().clone();
+        let held_up = self.links.get(LinkId::CONTROL).is_some_and(|control| control.held_up);
         for state in self.links.iter_mut() {
+            if held_up && state.unannounced.is_some() {
+                // Its announcement may be what the server does not take.
+                state.unannounced.iter_mut().for_each(|(since, _)| *since = Instant::now());
+                continue;
+            }
             let late = state.unannounced.filter(|(since, _)| since.elapsed() > patience);
-            if let Some((_, streamid)) = late.filter(|_| !state.closing) {
+            if let Some((_, streamid)) = late.filter(|_| state.closing == Closing::No) {
                 let code = session::wire_code(base::ErrorKind::InvalidRequest);
                 let text = "Invalid request; only announced data may come on this connection";
                 session::error_reply(state.out.tail(&account), streamid, code, text);
-                state.closing = true;
+                state.close(Closing::AfterOutput);
                 if let Some(waker) = &state.waker {
                     waker.wake_by_ref();
                 }
@@ -506,9 +562,17 @@ impl Core {
         }
     }
 
-    fn arrived(&mut self, bytes: usize) {
+    fn arrived(&mut self, link: LinkId, bytes: usize) {
+        let tick = self.hub.tick();
         self.hub.stats.bytes_in.add(bytes as u64);
-        self.active = self.hub.tick();
+        self.active = tick;
+        self.links.get(link).into_iter().for_each(|state| state.input_lag.credit(bytes, tick));
+    }
+
+    /// Is data that was announced waited for, and is it to come now?
+    fn awaits_payload(&mut self, link: LinkId) -> bool {
+        let expected = self.links.get(link).and_then(|state| state.expected.front().copied());
+        expected.is_some_and(|key| self.receipts.get(key).is_some_and(|receipt| !receipt.is_held()))
     }
 
     /// Is there something for this link that output may now have made room for?

@@ -1,5 +1,6 @@
 //! The connections of one session, as its other parts see them.
 
+use crate::lag::Lag;
 use crate::outbox::Outbox;
 use base::Account;
 use net::SMALL_BYTES;
@@ -23,8 +24,8 @@ pub(crate) struct Traffic {
     pub(crate) expected: VecDeque<usize>,
     /// Since when there is input that nobody announced, and the stream that it would be of.
     pub(crate) unannounced: Option<(Instant, StreamId)>,
-    /// The tick since which no output has left although some waits; 0 for none.
-    blocked_since: u32,
+    /// How long output waits for the client to take it.
+    output_lag: Lag,
 }
 
 impl Traffic {
@@ -33,7 +34,7 @@ impl Traffic {
         transfers: VecDeque::new(),
         expected: VecDeque::new(),
         unannounced: None,
-        blocked_since: 0,
+        output_lag: Lag::NONE,
     };
 
     fn is_over(&self) -> bool {
@@ -59,37 +60,59 @@ pub(crate) struct LinkState {
     /// `None`: it is idle, and costs next to nothing.
     traffic: Option<Box<Traffic>>,
     pub(crate) waker: Option<Waker>,
-    /// Close when the output has left.
-    pub(crate) closing: bool,
+    /// Whether it is to close.
+    pub(crate) closing: Closing,
     /// It was given something to do that its task has not looked at.
     pub(crate) news: bool,
     /// Its input waits for what other links hold up.
     pub(crate) stalled: bool,
     /// There was no memory for data that is to go out here.
     pub(crate) short: bool,
-    /// The tick by which the argument that has begun to arrive must be there; 0 for none.
-    pub(crate) argument_due: u32,
+    /// It is the server that takes no further request.
+    pub(crate) held_up: bool,
+    /// How long the client is waited for to send what it has begun.
+    pub(crate) input_lag: Lag,
+}
+
+/// Whether and when a connection closes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) enum Closing {
+    /// Not now.
+    #[default]
+    No,
+    /// When its output has left.
+    AfterOutput,
+    /// At once, whatever it has still to send.
+    Now,
 }
 
 impl LinkState {
-    /// Remembers whether output moves: `left` says that some did in a turn that ends at `tick`.
-    pub(crate) fn note_output(&mut self, left: bool, tick: u32) {
+    /// Has it close, and its task look at that.
+    pub(crate) fn close(&mut self, when: Closing) {
+        self.closing = self.closing.max(when);
+        self.news = true;
+    }
+
+    /// Notes that so many bytes of output have left in a turn that ends at `tick`.
+    pub(crate) fn note_output(&mut self, left: usize, tick: u32) {
         let Some(traffic) = self.traffic.as_mut() else { return };
         if traffic.out.is_empty() {
-            traffic.blocked_since = 0;
-        } else if left || traffic.blocked_since == 0 {
-            traffic.blocked_since = tick.max(1);
+            traffic.output_lag = Lag::NONE;
+        } else {
+            traffic.output_lag.credit(left, tick);
+            traffic.output_lag.run(tick);
         }
     }
 
-    /// The tick since which it waits for its client to take output.
-    pub(crate) fn takes_nothing_since(&self) -> Option<u32> {
-        Some(self.blocked_since).filter(|&since| since != 0)
+    /// Seconds for which output has waited for the client to take it.
+    pub(crate) fn output_waits(&self, tick: u32) -> u32 {
+        self.output_lag.seconds(tick)
     }
 
-    /// The tick since which it waits for its client to send what it has begun, if nothing has come since `active`.
-    pub(crate) fn sends_nothing_since(&self, active: u32) -> Option<u32> {
-        (!self.expected.is_empty() || self.argument_due != 0).then_some(active)
+    /// Seconds for which the client has been waited for, to take output or to send what it has
+    /// begun.
+    pub(crate) fn waits_for_client(&self, tick: u32) -> u32 {
+        self.output_waits(tick).max(self.input_lag.seconds(tick))
     }
 
     /// Reports whether nothing is on its way.
@@ -101,7 +124,7 @@ impl LinkState {
     pub(crate) fn rest(&mut self) {
         let Some(mut traffic) = self.traffic.take_if(|traffic| traffic.is_over()) else { return };
         SPARE_TRAFFICS.with_borrow_mut(|spare| {
-            traffic.blocked_since = 0;
+            traffic.output_lag = Lag::NONE;
             let is_worth_keeping = traffic.out.settle();
             if spare.len() < SPARE_TRAFFICS_MAX && is_worth_keeping {
                 spare.push(traffic);

@@ -3,10 +3,10 @@
 use crate::core::{Core, Flow};
 use crate::costs::CALL_BYTES;
 use crate::link::Input;
-use crate::links::LinkState;
-use crate::{ARGUMENT_BYTES_PER_SECOND_MIN, LIST_PAGE_BYTES, OUTPUT_LOW_BYTES};
-use base::{Charge, Purpose, Shortage};
-use session::{CallId, LinkId};
+use crate::links::{Closing, LinkState};
+use crate::{LIST_PAGE_BYTES, OUTPUT_LOW_BYTES};
+use base::{Charge, Purpose, Shortage, Ticket};
+use session::{CallId, LinkId, Todo};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
@@ -51,45 +51,46 @@ impl Core {
         false
     }
 
-    /// Gives a request that has begun to arrive its time, and ends a connection whose time is over.
-    pub(crate) fn check_argument(&mut self, link: LinkId, input: &Input, flow: &Flow) {
-        let now = self.hub.tick();
-        let Some((state, account)) = self.links.get_with_account(link) else { return };
-        let Flow::More(bytes) = *flow else { return state.argument_due = 0 };
-        if input.is_empty() {
-            return;
-        }
-        if state.argument_due == 0 {
-            let seconds = u32::try_from(bytes / ARGUMENT_BYTES_PER_SECOND_MIN).unwrap_or(u32::MAX);
-            state.argument_due =
-                now.saturating_add(self.hub.shared.config.argument_seconds).saturating_add(seconds).max(1);
-        } else if now > state.argument_due && !state.closing {
-            let streamid = StreamId(input.bytes().first_chunk().copied().unwrap_or_default());
-            let came = input.bytes().len();
-            let text = format!("Request did not arrive in time; {came} of {bytes} bytes came");
-            let code = session::wire_code(base::ErrorKind::InvalidRequest);
-            session::error_reply(state.out.tail(account), streamid, code, &text);
-            state.closing = true;
-            tracing::warn!(
-                client = %self.session.caller().identity,
-                "a request of {bytes} bytes did not arrive in time, {came} bytes came; its connection is closed"
-            );
+    /// Has the control link woken when an argument that arrives may grow by so many bytes.
+    pub(crate) fn wait_with_argument(&mut self, input: &mut Input, shortage: Shortage, bytes: usize) {
+        if shortage == Shortage::Process {
+            self.is_short = true;
+            let account = self.links.account().clone();
+            if let Some(waker) = self.links.get(LinkId::CONTROL).and_then(|link| link.waker.as_ref()) {
+                input.ticket.get_or_insert_with(|| Ticket::new(&account)).wait(bytes, waker);
+            }
         }
     }
 
-    /// The tick since which the session holds memory of the process and waits for its client.
-    pub(crate) fn stalled_since(&mut self) -> Option<u32> {
-        let active = self.active;
-        if !self.links.account().holds_claim() || self.session.is_ending() {
-            return None;
+    /// Ends a connection whose client has had its time for the rest of a request that it has begun
+    /// to send.
+    pub(crate) fn check_argument(&mut self, link: LinkId, input: &Input, flow: &Flow) {
+        let Flow::More(bytes) = *flow else { return };
+        let (tick, most) = (self.hub.tick(), self.hub.shared.config.argument_seconds);
+        let Some((state, account)) = self.links.get_with_account(link) else { return };
+        if input.is_empty() || state.closing != Closing::No || state.input_lag.seconds(tick) <= most {
+            return;
         }
-        // Output that the client does not take is its doing. That nothing comes is not, if a disk or memory is waited for.
-        let waits = !self.jobs.is_empty() || self.is_short;
-        let sends = |link: &LinkState| if waits { None } else { link.sends_nothing_since(active) };
-        self.links
-            .iter_mut()
-            .filter_map(|link| [link.takes_nothing_since(), sends(link)].into_iter().flatten().min())
-            .min()
+        let streamid = StreamId(input.bytes().first_chunk().copied().unwrap_or_default());
+        let came = input.bytes().len();
+        let text = format!("Request did not arrive in time; {came} of {bytes} bytes came");
+        let code = session::wire_code(base::ErrorKind::InvalidRequest);
+        session::error_reply(state.out.tail(account), streamid, code, &text);
+        state.close(Closing::AfterOutput);
+        tracing::warn!(
+            client = %self.session.caller().identity,
+            "a request of {bytes} bytes did not arrive in time, {came} bytes came; its connection is closed"
+        );
+    }
+
+    /// Seconds for which the session has held memory of the process and kept the server waiting.
+    /// Each connection counts by itself: what is excused is only that of a connection from which
+    /// the server does not read.
+    pub(crate) fn stalled_for(&mut self, tick: u32) -> u32 {
+        if !self.links.account().holds_claim() {
+            return 0;
+        }
+        self.links.iter_mut().map(|link| link.waits_for_client(tick)).max().unwrap_or(0)
     }
 
     /// Ends the session because others need the memory that it holds.
@@ -108,11 +109,30 @@ impl Core {
 
     /// Has a link look at an argument whose time is over.
     pub(crate) fn wake_overdue(&mut self, tick: u32) {
-        let overdue = |link: &&mut LinkState| link.argument_due != 0 && tick > link.argument_due;
+        let most = self.hub.shared.config.argument_seconds;
+        let overdue = |link: &&mut LinkState| {
+            link.closing == Closing::No && link.expected.is_empty() && link.input_lag.seconds(tick) > most
+        };
         self.links
             .iter_mut()
             .filter(overdue)
             .filter_map(|link| link.waker.as_ref())
             .for_each(Waker::wake_by_ref);
+    }
+
+    /// Closes the links that are to close and whose clients do not take their output.
+    pub(crate) fn close_overdue(&mut self, tick: u32) {
+        let most = self.hub.shared.config.stalled_seconds;
+        let overdue =
+            |link: &LinkState| link.closing == Closing::AfterOutput && link.output_waits(tick) > most;
+        if !self.links.iter_mut().any(|link| overdue(link)) {
+            return;
+        }
+        for link in self.links.iter_mut().filter(|link| overdue(link)) {
+            link.close(Closing::Now);
+            link.waker.iter().for_each(Waker::wake_by_ref);
+        }
+        self.drop_output_of(|link| link.closing == Closing::Now);
+        self.run(Todo::Nothing);
     }
 }

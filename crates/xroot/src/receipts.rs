@@ -8,6 +8,7 @@
 
 use crate::block::Block;
 use crate::core::{Core, JobWork};
+use crate::lag::Lag;
 use crate::link::{Ahead, Input};
 use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
 use base::{Charge, Error, ErrorKind, Purpose};
@@ -299,6 +300,9 @@ impl Core {
                 && state.expected.front() == Some(&key)
             {
                 state.expected.pop_front();
+                if state.expected.is_empty() {
+                    state.input_lag = Lag::NONE;
+                }
             }
             if written {
                 self.settle_receipt(key);
@@ -336,6 +340,11 @@ enum Next {
 }
 
 impl Receipt {
+    /// Must earlier operations end before its data is taken?
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
     fn step(&self) -> Next {
         if self.result.error.is_some() {
             return Next::Discard;

@@ -119,19 +119,25 @@ impl Attendance {
         Self { descriptors, ..Self::default() }
     }
 
-    /// A connection has come; `false` if there is no descriptor for it.
-    pub(crate) fn arrived(&self) -> bool {
+    /// A connection has come; `None` if there is no descriptor for it.
+    pub(crate) fn arrived(self: &Arc<Self>) -> Option<Attendee> {
         if !self.descriptors.connect() {
-            return false;
+            return None;
         }
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
-        true
+        Some(Attendee(self.clone()))
     }
+}
 
-    pub(crate) fn left(&self) {
-        self.now.fetch_sub(1, Ordering::Relaxed);
-        self.descriptors.disconnect();
+/// Counts a connection, and keeps its descriptor, until it is dropped.
+#[must_use = "the connection counts as closed when it is dropped"]
+pub(crate) struct Attendee(Arc<Attendance>);
+
+impl Drop for Attendee {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::Relaxed);
+        self.0.descriptors.disconnect();
     }
 }
 

@@ -109,6 +109,36 @@ fn many_sessions_that_send_large_requests_share_little_memory() {
     until("all memory has returned", || server.door.memory_claimed() == 0);
 }
 
+#[test]
+fn one_large_list_of_each_of_many_clients_is_answered() {
+    let server = server(xroot::MEMORY_BYTES_MIN);
+    let line = format!("{}f\n", "/".repeat(4000));
+    let paths = LONGEST / line.len();
+    let list = Raw::new(STATX).payload(&line.as_bytes().repeat(paths)).bytes();
+    let most = xroot::MEMORY_BYTES_MIN / 2;
+    // None is complete when all memory for arguments is used: each needs what the others hold.
+    let mut clients: Vec<(Client, usize)> = (0..60).map(|_| (server.client(), 0)).collect();
+    until("the memory for arguments is used", || {
+        for (client, sent) in &mut clients {
+            client.stream.set_nonblocking(true).unwrap();
+            *sent += client.stream.write(&list[*sent..LONGEST / 2]).unwrap_or(0);
+        }
+        server.door.memory_claimed() + LONGEST / 4 > most
+    });
+    std::thread::scope(|scope| {
+        for (mut client, sent) in clients {
+            let rest = &list[sent..];
+            scope.spawn(move || {
+                client.stream.set_nonblocking(false).unwrap();
+                client.send_bytes(rest);
+                let reply = client.reply();
+                assert_eq!((reply.status, reply.body.len()), (OK, paths));
+            });
+        }
+    });
+    until("all memory has returned", || server.door.memory_claimed() == 0);
+}
+
 /// More of an argument than is had for free. The rest of it fits the socket, otherwise the end would wait behind it.
 const BEGUN: usize = 140_000;
 

@@ -226,6 +226,29 @@ fn a_lost_path_fails_its_writes_and_nothing_else() {
 }
 
 #[test]
+fn a_path_lost_while_its_data_is_written_and_waits_lets_the_file_go() {
+    let server = Server::new();
+    let gate = Gate::new();
+    server.rules.add(Rule::new(&[Call::Write], Fault::Hang(gate.clone())).times(1));
+    let mut main = server.client();
+    let handle = main.open("/f", CREATING);
+    let (mut bound, path) = Client::bound(&main, server.address);
+    // The second one waits for the first, and brings only a part.
+    (0..2).for_each(|_| main.send(&write_by(path, handle, 0, 100_000)));
+    bound.send_bytes(&pattern(150_000));
+    gate.wait_for(1);
+    drop(bound);
+    let (_other, next) = Client::bound(&main, server.address);
+    assert!(next == path || next == path + 1);
+    main.send(&Raw::new(CLOSE).stream(9).handle(handle));
+    is_quiet(&mut main);
+    gate.open();
+    assert_eq!(main.reply().stream, 9);
+    assert!(server.content("/f") == pattern(100_000));
+    main.open("/f", UPDATING);
+}
+
+#[test]
 fn a_path_lost_in_a_large_read_lets_the_file_go() {
     for hung in [false, true] {
         let server = Server::new();

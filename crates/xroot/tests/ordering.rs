@@ -227,3 +227,19 @@ fn a_reply_holds_what_was_there_before_the_write_behind_it() {
     assert!(data == before);
     assert_eq!(succeed(&mut client, 1), [2]);
 }
+
+#[test]
+fn as_many_empty_writes_as_may_wait_for_one_are_answered() {
+    let server = server();
+    let mut main = server.client();
+    let handle = main.open("/f", UPDATING);
+    let (mut bound, path) = Client::bound(&main, server.address);
+    main.send(&write(handle, 0, b"").u8(16, path).dlen(1).stream(1));
+    let waiting = session::CALLS_MAX - 4;
+    (0..waiting).for_each(|_| main.send(&write(handle, 0, b"").stream(2)));
+    assert_eq!(main.call(&Raw::new(PING).stream(3)).stream, 3, "none of them is answered");
+    bound.send_bytes(b"O");
+    assert_eq!(bound.reply().status, OK);
+    succeed(&mut main, waiting);
+    assert_eq!(server.content("/f"), b"Old content");
+}

@@ -134,6 +134,7 @@ fn arguments_that_wait_for_each_other_are_completed_one_by_one() {
     let size = FREE + 6 * GRANULE_BYTES;
     let accounts: Vec<_> = (0..20).map(|_| Account::new(&budget)).collect();
     let mut arguments: Vec<_> = accounts.iter().map(|account| account.charge(FREE + GRANULE_BYTES)).collect();
+    let mut tickets: Vec<Option<Ticket>> = accounts.iter().map(|_| None).collect();
     let mut waiting: Vec<usize> = (0..accounts.len()).collect();
     let bells: Vec<Arc<Bell>> = accounts.iter().map(|_| Arc::default()).collect();
     let mut rounds = 0;
@@ -145,17 +146,90 @@ fn arguments_that_wait_for_each_other_are_completed_one_by_one() {
             while argument.bytes() < size {
                 let more = argument.bytes() + GRANULE_BYTES;
                 if argument.grow_to(Purpose::Argument, more, 0).is_err() {
-                    account.wait(Purpose::Argument, GRANULE_BYTES, &Waker::from(bells[index].clone()));
+                    let ticket = tickets[index].get_or_insert_with(|| Ticket::new(account));
+                    ticket.wait(GRANULE_BYTES, &Waker::from(bells[index].clone()));
                     return true;
                 }
             }
             let request = account.reserve(Purpose::Request, GRANULE_BYTES, argument.bytes());
-            *argument = Charge::NONE;
+            (*argument, tickets[index]) = (Charge::NONE, None);
             request.is_err()
         });
     }
     assert!(bells.iter().any(|bell| bell.rang()));
     assert_eq!((budget.claimed(), budget.is_short()), (0, false));
+}
+
+#[test]
+fn the_argument_that_may_use_the_room_of_requests_keeps_it_until_its_ticket_is_dropped() {
+    let budget = budget();
+    let holder = Account::new(&budget);
+    let _held = holder.charge(FREE + PROCESS / 2);
+    let (one, two) = (Account::new(&budget), Account::new(&budget));
+    let bells: [Arc<Bell>; 2] = Default::default();
+    let mut arguments = [&one, &two].map(|account| account.charge(FREE));
+    let tickets = [&one, &two].map(Ticket::new);
+    for ((argument, ticket), bell) in arguments.iter_mut().zip(&tickets).zip(&bells) {
+        let grown = argument.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0);
+        assert_eq!(grown.unwrap_err(), Shortage::Process);
+        ticket.wait(GRANULE_BYTES, &Waker::from(bell.clone()));
+    }
+    assert!(bells[0].rang() && !bells[1].rang(), "one at a time");
+    let [first, second] = &mut arguments;
+    assert!(first.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_ok());
+    // What else the session gets meanwhile changes nothing about that.
+    let request = one.reserve(Purpose::Request, 2 * GRANULE_BYTES, first.bytes()).unwrap();
+    drop(request);
+    assert!(second.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_err());
+    assert!(first.grow_to(Purpose::Argument, FREE + 4 * GRANULE_BYTES, 0).is_ok());
+    assert!(!bells[1].rang());
+    let [ticket, _next] = tickets;
+    drop(ticket);
+    assert!(bells[1].rang());
+    assert!(second.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_ok());
+}
+
+#[test]
+fn what_a_session_gets_ends_no_other_wait_of_it() {
+    let budget = budget();
+    let holder = Account::new(&budget);
+    let mut held = holder.charge(FREE + PROCESS / 4 * 3);
+    let account = Account::new(&budget);
+    let bell = Arc::new(Bell::default());
+    let waker = Waker::from(bell.clone());
+    account.set_waker(&waker);
+    let wanted = FREE + 4 * GRANULE_BYTES;
+    assert_eq!(account.reserve(Purpose::Request, wanted, 0).unwrap_err(), Shortage::Process);
+    account.wait(Purpose::Request, wanted, &waker);
+    assert!(account.reserve(Purpose::Data, GRANULE_BYTES, 0).is_ok(), "of the free bytes");
+    let data = account.reserve(Purpose::Data, FREE + 1, 0).unwrap();
+    assert!(budget.is_short() && !bell.rang());
+    drop(data);
+    held.shrink_to(FREE);
+    assert!(bell.rang());
+    assert!(account.reserve(Purpose::Request, wanted, 0).is_ok());
+    assert!(!budget.is_short());
+    assert!(bell.rang() && account.take_has_room_again(), "what else it waits for may ask again");
+}
+
+#[test]
+fn nobody_overtakes_a_session_that_waits_for_the_same_purpose_and_nobody_else_waits_for_it() {
+    let budget = budget();
+    let holder = Account::new(&budget);
+    let mut held = holder.charge(FREE + PROCESS);
+    let accounts: [_; 3] = std::array::from_fn(|_| Account::new(&budget));
+    let bells: [Arc<Bell>; 3] = Default::default();
+    let wishes = [(Purpose::Request, 8), (Purpose::Request, 1), (Purpose::Data, 1)];
+    for ((account, bell), (purpose, granules)) in accounts.iter().zip(&bells).zip(wishes) {
+        let bytes = FREE + granules * GRANULE_BYTES;
+        assert_eq!(account.reserve(purpose, bytes, 0).unwrap_err(), Shortage::Process);
+        account.wait(purpose, bytes, &Waker::from(bell.clone()));
+    }
+    held.shrink_to(FREE + PROCESS / 4 * 3 - 4 * GRANULE_BYTES);
+    assert!(!bells[0].rang() && !bells[1].rang() && bells[2].rang());
+    assert!(Account::new(&budget).reserve(Purpose::Data, FREE + 1, 0).is_ok(), "nobody waits for data");
+    held.shrink_to(FREE);
+    assert!(bells[0].rang() && bells[1].rang() && !bells[2].rang());
 }
 
 #[test]

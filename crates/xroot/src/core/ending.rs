@@ -1,0 +1,177 @@
+//! How a session and its links end: by their clients, by time limits, by a panic.
+
+use super::{Core, JobWork};
+use crate::hub::{Moment, TICK};
+use crate::links::{Closing, LinkState};
+use base::ErrorKind;
+use session::{CallId, LinkId, Todo};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+use vfs::{Answer, Operation, Reply};
+
+impl Core {
+    /// After a panic: the session ends, its links close at once.
+    pub(crate) fn break_off(this: &Rc<RefCell<Self>>) {
+        let mut core = this.borrow_mut();
+        core.hub.stats.panics.add(1);
+        (core.broken, core.is_running) = (true, false);
+        tracing::error!(client = %core.session.caller().identity, "a request panicked; its connection ends");
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            core.session.end();
+            core.run(Todo::Nothing);
+        }));
+        if ended.is_err() {
+            tracing::error!("a session could not be ended in order after a panic");
+        }
+        // A reply may be half made, and so may be what was to become one.
+        core.transfers.clear();
+        core.receipts.clear();
+        // Pools may still work on these: the buffers and their charges come back with the answers.
+        core.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
+        core.rare.parked.clear();
+        core.links.forget_work();
+        core.close_links(Closing::Now);
+    }
+
+    /// Closes all links.
+    pub(crate) fn close_links(&mut self, when: Closing) {
+        for link in self.links.iter_mut() {
+            link.close(when);
+        }
+    }
+
+    /// Ends the session; the reply comes when its files are released.
+    pub(crate) fn terminate(this: &Rc<RefCell<Self>>, reply: Reply) {
+        this.borrow_mut().rare.waiting_for_end.push(reply);
+        Self::abort(this);
+    }
+
+    /// Ends the session now.
+    pub(crate) fn abort(this: &Rc<RefCell<Self>>) {
+        Self::guarded(this, |core| {
+            core.session.end();
+            core.run(Todo::Nothing);
+            core.drop_output();
+            core.close_links(Closing::Now);
+        });
+    }
+
+    /// Closes what never logged in, or is silent for too long.
+    pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Moment, tick: u32) {
+        let late = {
+            let core = this.borrow();
+            let config = &core.hub.shared.config;
+            let greets = !core.session.is_active() && now.since(core.born) > config.hail;
+            // The last arrival was somewhere between its tick and the next.
+            let silence = TICK * tick.saturating_sub(core.active).saturating_sub(1);
+            let silent = silence > Duration::ZERO
+                && config.idle.is_some_and(|most| silence >= most)
+                && core.is_quiet();
+            !core.session.is_ending() && (greets || silent)
+        };
+        if late {
+            return Self::abort(this);
+        }
+        let checked = catch_unwind(AssertUnwindSafe(|| {
+            let mut core = this.borrow_mut();
+            core.check_bound();
+            core.wake_overdue(tick);
+            core.close_overdue(tick);
+            if core.active < tick {
+                core.rest();
+            }
+        }));
+        if checked.is_err() {
+            Self::break_off(this);
+            this.borrow().wake_all();
+            Self::forget_if_finished(this);
+        }
+    }
+
+    /// Gives back what the session does not need while nothing comes.
+    fn rest(&mut self) {
+        self.session.rest();
+        self.jobs.rest();
+        self.transfers.rest();
+        self.receipts.rest();
+        self.rare.rest();
+    }
+
+    /// A link is gone.
+    pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: LinkId) {
+        Self::guarded(this, |core| {
+            if let Some(mut state) = core.links.remove(link) {
+                state.out.clear();
+                for receipt in std::mem::take(&mut state.expected) {
+                    core.payload_lost(receipt);
+                }
+                for transfer in std::mem::take(&mut state.transfers) {
+                    core.drop_transfer(transfer);
+                }
+                state.rest();
+            }
+            core.session.unbind(link);
+            if link == LinkId::CONTROL {
+                core.session.end();
+                core.drop_output();
+                core.close_links(Closing::Now);
+                for (id, _) in core.take_parked() {
+                    // Nobody reads on; the answer goes nowhere.
+                    let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
+                    core.session.answered(id, answer, &mut core.links);
+                }
+            }
+            core.run(Todo::Nothing);
+        });
+    }
+
+    /// Drops what the links still have to send: its receiver has gone, and a peer that reads
+    /// nothing must not keep files open.
+    fn drop_output(&mut self) {
+        self.drop_output_of(|_| true);
+    }
+
+    /// Drops what some of the links still have to send.
+    pub(crate) fn drop_output_of(&mut self, which: impl Fn(&LinkState) -> bool) {
+        let mut transfers = Vec::new();
+        for link in self.links.iter_mut().filter(|link| !link.is_idle() && which(link)) {
+            link.out.clear();
+            transfers.extend(std::mem::take(&mut link.transfers));
+        }
+        transfers.into_iter().for_each(|transfer| self.drop_transfer(transfer));
+    }
+
+    fn take_parked(&mut self) -> VecDeque<(CallId, Operation)> {
+        if self.has_parked() { std::mem::take(&mut self.rare.parked) } else { VecDeque::new() }
+    }
+
+    pub(super) fn forget_if_finished(this: &Rc<RefCell<Self>>) {
+        let mut core = this.borrow_mut();
+        let mut waiting = Vec::new();
+        // After a panic nobody knows which calls of the session are still to be answered: what is
+        // dropped releases its files by itself. The charges of those calls return early; they are
+        // at most those of the requests of one session.
+        let settled = core.broken || core.session.is_finished();
+        let gone = settled && core.jobs.is_empty() && core.links.is_empty();
+        if gone {
+            core.hub.remove(core.owner);
+            let known = core.hub.shared.registry.remove(core.session.id());
+            if known {
+                core.log_disconnect();
+            }
+            waiting = core.take_waiting_for_end();
+        }
+        drop(core);
+        waiting.into_iter().for_each(|reply| reply.send(Answer::DONE));
+    }
+
+    fn take_waiting_for_end(&mut self) -> Vec<Reply> {
+        if self.rare.waiting_for_end.is_empty() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.rare.waiting_for_end)
+    }
+}
