@@ -1,14 +1,18 @@
-//! What one client may take of the server: descriptors. By the program itself, seen from outside.
+//! What clients may take of the server: descriptors and memory. By the program itself, seen from
+//! outside.
 
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
 mod support;
 
-use std::fs;
+use std::io::Write;
+use std::net::Shutdown;
 use support::{Client, Scratch, Server};
 
 const OPEN: u16 = 3010;
 const PING: u16 = 3011;
+const STAT: u16 = 3017;
+const STATX: u16 = 3022;
 const ERROR: u16 = 4003;
 
 /// Descriptors of the server under test.
@@ -26,12 +30,10 @@ fn open(path: &str) -> ([u8; 16], Vec<u8>) {
 #[test]
 fn sessions_that_open_all_they_can_leave_descriptors_to_others() {
     let scratch = Scratch::new("bounds-descriptors");
-    fs::create_dir_all(scratch.path("data")).unwrap();
-    fs::write(scratch.path("data/f"), b"content").unwrap();
+    scratch.write("data/f", b"content");
     let data = scratch.text("data");
     let config = format!("all.export /\noss.localroot {data}\nxrd.maxfd {DESCRIPTORS}\n");
-    let file = scratch.write("x.cfg", config);
-    let server = Server::xrootd(&scratch, &["-c", file.to_str().unwrap()]);
+    let server = Server::configured(&scratch, "admin", &config);
     let mut sessions: Vec<Client> = (0..GREEDY).map(|_| Client::login(server.port)).collect();
     let (body, path) = open("/f");
     let mut opened = Vec::new();
@@ -51,5 +53,87 @@ fn sessions_that_open_all_they_can_leave_descriptors_to_others() {
             other.open("/f");
         }
         assert_eq!(other.ask(PING, [0; 16], b"").0, 0);
+    }
+}
+
+/// Descriptors of a server that has very few.
+const FEW: usize = 400;
+
+#[test]
+fn a_server_with_few_descriptors_goes_on_whatever_clients_take() {
+    let scratch = Scratch::new("bounds-few");
+    scratch.write("data/f", b"content");
+    let server = Server::serve_with_descriptors(&scratch, FEW);
+    let mut first = server.client();
+    let (body, path) = open("/f");
+    let mut greedy = server.client();
+    let opened = (0..FEW).take_while(|_| greedy.ask(OPEN, body, &path).0 == 0).count();
+    assert!((16..FEW / 4).contains(&opened), "{opened}");
+    let mut others: Vec<Client> = std::iter::from_fn(|| Client::try_login(server.port)).take(FEW).collect();
+    assert!((FEW / 4..FEW).contains(&others.len()), "{}", others.len());
+    // Those that are served go on, and the server has descriptors of its own for what it does.
+    for (number, client) in others.iter_mut().step_by(20).enumerate() {
+        assert_eq!(client.ask(PING, [0; 16], b"").0, 0);
+        assert_eq!(client.stat("/f").0, 0);
+        let (status, error) = client.ask(OPEN, body, &path);
+        assert!(status == 0 || error[..4] == 3024u32.to_be_bytes(), "{number}: {status}");
+    }
+    assert_eq!(first.stat("/f").0, 0);
+    drop((others, greedy));
+    // What they have left can be had again.
+    let mut late = loop {
+        match Client::try_login(server.port) {
+            Some(client) => break client,
+            None => assert_eq!(first.ask(PING, [0; 16], b"").0, 0),
+        }
+    };
+    late.create("/new");
+}
+
+/// What a process of many threads takes more of now and then.
+const GROWTH_MAX: usize = 32 * 1024 * 1024;
+
+/// Sends this request so many times without waiting, and takes the first replies.
+fn flood(server: &Server, request: &[u8], times: usize, replies: usize) {
+    let mut client = server.client();
+    let mut sender = client.stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || (0..times).all(|_| sender.write_all(request).is_ok()));
+        for _ in 0..replies {
+            client.reply();
+        }
+        client.stream.shutdown(Shutdown::Both).unwrap();
+    });
+}
+
+#[test]
+fn lists_of_a_million_paths_take_little_memory() {
+    let scratch = Scratch::new("bounds-lists");
+    let server = Server::serve(&scratch, &[]);
+    let mut other = server.client();
+    assert_eq!(other.stat("/").0, 0);
+    let list = Client::request(STATX, [0; 16], &b"/\n".repeat(1 << 20));
+    let before = server.reset_peak_memory();
+    flood(&server, &list, 8, 2);
+    let grown = server.peak_memory().saturating_sub(before);
+    assert!(grown < GROWTH_MAX, "{grown} bytes");
+    assert_eq!(other.stat("/").0, 0);
+}
+
+#[test]
+fn paths_with_megabytes_of_cgi_take_little_memory() {
+    let scratch = Scratch::new("bounds-cgi");
+    scratch.write("data/f", b"content");
+    let server = Server::serve(&scratch, &[]);
+    let mut other = server.client();
+    let mut path = b"/f?".to_vec();
+    path.resize(2 * 1024 * 1024, b'a');
+    let (body, _) = open("/f");
+    for request in [Client::request(STAT, [0; 16], &path), Client::request(OPEN, body, &path)] {
+        let before = server.reset_peak_memory();
+        flood(&server, &request, 1024, 32);
+        let grown = server.peak_memory().saturating_sub(before);
+        assert!(grown < GROWTH_MAX, "{grown} bytes");
+        assert_eq!(other.stat("/f").0, 0);
     }
 }

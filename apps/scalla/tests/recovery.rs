@@ -9,7 +9,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{Client, Scratch, Server, names, program, run};
+use support::{Client, Scratch, Server, names, run};
 
 /// kXR_chkpoint.
 const CHECKPOINT: u16 = 3012;
@@ -30,17 +30,12 @@ const PENDING: u32 = 64;
 const BEFORE: &[u8] = b"as it was before the checkpoint";
 
 fn server(scratch: &Scratch, admin: &str) -> Server {
-    let config = scratch.write(
-        "x.cfg",
-        format!(
-            "all.export /\noss.localroot {}\nofs.persist manual hold 1h\nofs.chkpnt enable {}\n",
-            scratch.text("data"),
-            scratch.text("checkpoints")
-        ),
+    let config = format!(
+        "all.export /\noss.localroot {}\nofs.persist manual hold 1h\nofs.chkpnt enable {}\n",
+        scratch.text("data"),
+        scratch.text("checkpoints")
     );
-    let mut command = program("xrootd", scratch);
-    command.args(["-p", "any", "-a", &scratch.text(admin), "-c", config.to_str().unwrap()]);
-    Server::start(&mut command)
+    Server::configured(scratch, admin, &config)
 }
 
 fn handle((status, data): (u16, Vec<u8>)) -> [u8; 4] {

@@ -19,6 +19,12 @@ const WRITE: u16 = 3019;
 /// kXR_stat.
 const STAT: u16 = 3017;
 
+fn handshake() -> Vec<u8> {
+    let mut hello = vec![0; 12];
+    hello.extend([0, 0, 0, 4, 0, 0, 0x07, 0xdc]);
+    hello
+}
+
 /// A connection that has logged in.
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
@@ -41,9 +47,7 @@ impl Client {
     /// The handshake is done.
     fn greeted(port: u16) -> Self {
         let mut client = Self::connected(port);
-        let mut hello = vec![0; 12];
-        hello.extend([0, 0, 0, 4, 0, 0, 0x07, 0xdc]);
-        client.stream.write_all(&hello).unwrap();
+        client.stream.write_all(&handshake()).unwrap();
         client.reply(); // the handshake's own
         client
     }
@@ -59,8 +63,20 @@ impl Client {
         (client, path[0])
     }
 
+    /// Logs in; `None` if the server closes the connection at once.
+    pub(crate) fn try_login(port: u16) -> Option<Self> {
+        let mut probe = Self::connected(port);
+        probe.stream.write_all(&handshake()).ok()?;
+        probe.stream.read_exact(&mut [0; 16]).ok()?;
+        Some(probe.logged_in())
+    }
+
     pub(crate) fn login(port: u16) -> Self {
-        let mut client = Self::greeted(port);
+        Self::greeted(port).logged_in()
+    }
+
+    fn logged_in(mut self) -> Self {
+        let client = &mut self;
         let mut login = [0; 16];
         login[0..4].copy_from_slice(&7u32.to_be_bytes());
         login[4..8].copy_from_slice(b"test");
@@ -68,17 +84,22 @@ impl Client {
         let (status, session) = client.ask(3007, login, b"");
         assert_eq!(status, 0);
         client.session.copy_from_slice(&session[..16]);
-        client
+        self
     }
 
-    /// Sends a request.
-    pub(crate) fn send(&mut self, code: u16, body: [u8; 16], payload: &[u8]) {
+    /// The bytes of a request.
+    pub(crate) fn request(code: u16, body: [u8; 16], payload: &[u8]) -> Vec<u8> {
         let mut bytes = vec![0, 1];
         bytes.extend(code.to_be_bytes());
         bytes.extend(body);
         bytes.extend(u32::try_from(payload.len()).unwrap().to_be_bytes());
         bytes.extend(payload);
-        self.stream.write_all(&bytes).unwrap();
+        bytes
+    }
+
+    /// Sends a request.
+    pub(crate) fn send(&mut self, code: u16, body: [u8; 16], payload: &[u8]) {
+        self.stream.write_all(&Self::request(code, body, payload)).unwrap();
     }
 
     /// The next reply: status and data.

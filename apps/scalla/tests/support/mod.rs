@@ -106,6 +106,23 @@ impl Server {
         Self::start(command.args(more))
     }
 
+    /// The link `xrootd` with this configuration and admin folder, on a free port.
+    pub(crate) fn configured(scratch: &Scratch, admin: &str, config: &str) -> Self {
+        let file = scratch.write("x.cfg", config);
+        let mut command = program("xrootd", scratch);
+        command.args(["-p", "any", "-a", &scratch.text(admin), "-c", file.to_str().unwrap()]);
+        Self::start(&mut command)
+    }
+
+    /// `scalla serve` as [`Server::serve`], in a process that may have so many descriptors.
+    pub(crate) fn serve_with_descriptors(scratch: &Scratch, descriptors: usize) -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"")]);
+        command.arg(env!("CARGO_BIN_EXE_scalla")).env("XDG_STATE_HOME", scratch.path("state"));
+        command.args(["serve", &scratch.text("data"), "--port", "0", "--admin-path", &scratch.text("admin")]);
+        Self::start(command.env("HOME", scratch.path("")).stdin(Stdio::null()))
+    }
+
     /// Starts it and waits until it says on which port it listens.
     pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -161,6 +178,24 @@ impl Server {
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
+    }
+
+    /// From here on [`Server::peak_memory`] counts anew; returns the bytes of memory that it has
+    /// now.
+    pub(crate) fn reset_peak_memory(&self) -> usize {
+        fs::write(format!("/proc/{}/clear_refs", self.pid()), "5").unwrap();
+        self.memory("VmRSS:")
+    }
+
+    /// The most bytes of memory that it had.
+    pub(crate) fn peak_memory(&self) -> usize {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, what: &str) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find(|line| line.starts_with(what)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
     }
 
     pub(crate) fn client(&self) -> Client {
