@@ -1,6 +1,7 @@
 """Text that peers choose, in every field that they can fill: nothing of it ends a line of a log or drives a terminal."""
 
 import re
+import socket
 import struct
 
 import pytest
@@ -187,6 +188,8 @@ def hostile_nodes(manager):
                 link.send(cms.have(path, cms.checksum(path)) + cms.gone(path))
                 link.send(cms.frame(cms.TRY, cms.text(hostile("try"))))
                 link.send(cms.frame(200, hostile("unknown").encode()))
+                # The manager reads all of it before it finds the end, and then closes.
+                link.socket.shutdown(socket.SHUT_WR)
             except (raw.Closed, OSError):
                 pass
             assert link.closed()
