@@ -84,7 +84,7 @@ pub(crate) fn start(shared: &Arc<Shared>, target: Target, work: AttributeWork, r
         return done(Err(error));
     }
     on_pool(shared, target, reply, move |shared, target| {
-        let place = ByPath(shared.backend.as_ref(), target.path.without_slash());
+        let place = ByPath(shared.backend.as_ref(), target.path.clone());
         run(&place, &target.path, work)
     })
 }

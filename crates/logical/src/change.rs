@@ -189,9 +189,6 @@ pub(crate) fn truncate(shared: &Arc<Shared>, target: Target, size: u64, reply: &
     if let Err(error) = shared.writable_export(&target.path, "Truncating", "trunc") {
         return done(Err(error));
     }
-    if i64::try_from(size).is_err() {
-        return done(Err(unable("trunc", &target.path, errno::INVALID)));
-    }
     on_pool(shared, target, reply, move |shared, target| {
         let path = target.path.without_slash();
         // The name must lead to the same file until its size is set.
@@ -199,6 +196,10 @@ pub(crate) fn truncate(shared: &Arc<Shared>, target: Target, size: u64, reply: &
         let metadata = shared.metadata(&target.path, "trunc")?;
         if describe::is_directory(&metadata) {
             return Err(unable("trunc", &target.path, errno::IS_A_DIRECTORY));
+        }
+        // A client may have sent a negative one.
+        if i64::try_from(size).is_err() {
+            return Err(unable("trunc", &target.path, errno::INVALID));
         }
         if shared.checkpoints.is_active_below(&path) {
             return Err(unable("trunc", &target.path, errno::TEXT_BUSY));

@@ -331,10 +331,16 @@ fn discard(shared: &Shared, plan: &Plan, file: Arc<dyn StoredFile>) {
 
 /// What is wrong with a name that ends in `/`: it asks for a directory, and a directory cannot be opened.
 fn slash_error(shared: &Shared, plan: &Plan) -> Error {
+    let has_parent = || plan.plain.parent().is_none_or(|parent| shared.backend.stat(&parent).is_ok());
     match shared.metadata(&plan.path, plan.verb()) {
+        Ok(_) if plan.request.new => unable(plan.verb(), &plan.path, errno::EXISTS),
         Ok(_) => unable(plan.verb(), &plan.path, errno::IS_A_DIRECTORY),
         Err(error) if error.kind == ErrorKind::NotFound && plan.creates => {
-            unable(plan.verb(), &plan.path, errno::IS_A_DIRECTORY)
+            let number = match plan.request.make_path || has_parent() {
+                true => errno::IS_A_DIRECTORY,
+                false => errno::NOT_FOUND,
+            };
+            unable(plan.verb(), &plan.path, number)
         }
         Err(error) => error,
     }

@@ -58,14 +58,16 @@ fn a_marked_file_of_an_unknown_creator_is_not_served() {
 
 #[test]
 fn who_asks_for_persist_on_close_takes_over_a_file_of_an_unknown_creator() {
-    for (request, want) in [(updating(), &b"part and the rest"[..]), (replacing(), b"\0\0\0\0 and the rest")]
+    let replaced: &[u8] = b"\0\0\0\0 and the rest";
+    for (request, mode, want) in
+        [(updating(), 0o640, &b"part and the rest"[..]), (replacing(), 0o644, replaced)]
     {
         let server = Server::new();
         put_marked(&server, "/data/f", 0o1640);
         let file = server.open("/data/f", posc(request)).file();
         server.write(&file, 4, b" and the rest").done();
         server.close(&file).done();
-        assert_eq!(server.memory.mode("/data/f"), Some(0o640));
+        assert_eq!(server.memory.mode("/data/f"), Some(mode));
         assert_eq!(server.memory.content("/data/f").as_deref(), Some(want));
     }
 }

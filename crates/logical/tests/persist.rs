@@ -276,6 +276,23 @@ fn a_file_is_not_made_where_a_name_is_being_changed() {
 }
 
 #[test]
+fn a_replaced_file_gets_the_mode_that_was_asked_for() {
+    let server = Server::new();
+    let mode = |name: &str| server.stat(name).stat().mode;
+    let replaced = |mode| posc(OpenRequest { mode, ..replacing() });
+    server.memory.put("/nolock/f", b"content");
+    let file = server.open("/nolock/f", replaced(0o604)).file();
+    assert_eq!(mode("/nolock/f"), 0o1604);
+    // Replaced once more before it is whole: its mode shows when it is.
+    let again = server.open("/nolock/f", replaced(0o640)).file();
+    assert_eq!(mode("/nolock/f"), 0o1604);
+    for handle in [again, file] {
+        server.close(&handle).done();
+    }
+    assert_eq!(mode("/nolock/f"), 0o640);
+}
+
+#[test]
 fn removing_and_changing_the_mode_of_a_pending_file() {
     let server = Server::new();
     let file = server.open("/data/f", posc(creating())).file();

@@ -34,8 +34,9 @@ impl Session {
         self.refuse(id, LinkId::CONTROL, ErrorCode::FILE_NOT_OPEN, &text, out)
     }
 
-    fn is_path(&self, path: u8) -> bool {
-        self.is_bound(LinkId(path))
+    /// Whether a path id names a connection of this session.
+    fn is_path(&self, path: LinkId) -> bool {
+        path == LinkId::CONTROL || self.is_bound(path)
     }
 
     fn bad_path(&mut self, id: StreamId, out: &mut dyn Outlets) -> Todo {
@@ -57,21 +58,22 @@ impl Session {
     }
 
     pub(crate) fn read(&mut self, id: StreamId, m: &Read<'_>, out: &mut dyn Outlets) -> Todo {
-        let path = m.pathid();
-        if path != 0 && !self.is_path(path) {
-            return self.bad_path(id, out);
-        }
         let hints = m.preread();
         let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "read", out) };
         let Ok(length) = usize::try_from(m.rlen) else {
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is negative", out);
         };
+        // An empty read sends no data, so it does not look at the path.
+        let path = if length == 0 { LinkId::CONTROL } else { LinkId(m.pathid()) };
+        if !self.is_path(path) {
+            return self.bad_path(id, out);
+        }
         let Some(offset) = offset_of(m.offset, length) else {
             let text = format!("Unable to read {}; invalid argument", file.path().text());
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+            return self.refuse(id, path, ErrorCode::ARG_INVALID, &text, out);
         };
-        let (link, paged, sequence) = (LinkId(path), false, None);
-        let task = ReadTask { streamid: id, link, file: index, offset, length, paged, sequence };
+        let task =
+            ReadTask { streamid: id, link: path, file: index, offset, length, paged: false, sequence: None };
         let hints = hints.iter().take(READV_SEGMENTS_MAX).filter_map(|hint| {
             let (_, file) = self.open_file(hint.fhandle)?;
             Some((file.clone(), u64::try_from(hint.offset).ok()?, u64::try_from(hint.length).ok()?))
@@ -81,22 +83,22 @@ impl Session {
     }
 
     pub(crate) fn page_read(&mut self, id: StreamId, m: &Pgread, out: &mut dyn Outlets) -> Todo {
-        let path = m.pathid();
-        if path != 0 && !self.is_path(path) {
-            return self.bad_path(id, out);
-        }
         // The length comes first, also where the handle is not open.
         let length = usize::try_from(m.rlen).unwrap_or(0);
         if length == 0 {
             return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "Read length is invalid", out);
         }
         let Some((index, file)) = self.open_file(m.fhandle) else { return self.not_open(id, "pgread", out) };
+        let path = LinkId(m.pathid());
+        if !self.is_path(path) {
+            return self.bad_path(id, out);
+        }
         let Ok(offset) = u64::try_from(m.offset) else {
             let text = format!("Unable to read {}; invalid argument", file.path().text());
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
+            return self.refuse(id, path, ErrorCode::ARG_INVALID, &text, out);
         };
-        let (link, paged, sequence) = (LinkId(path), true, None);
-        let task = ReadTask { streamid: id, link, file: index, offset, length, paged, sequence };
+        let task =
+            ReadTask { streamid: id, link: path, file: index, offset, length, paged: true, sequence: None };
         self.submit_read(task, Vec::new())
     }
 
@@ -138,18 +140,21 @@ impl Session {
 
     pub(crate) fn write(&mut self, id: StreamId, m: &Write, checkpoint: bool, out: &mut dyn Outlets) -> Todo {
         let length = usize::try_from(m.dlen).unwrap_or(0);
-        if m.pathid != 0 && !self.is_path(m.pathid) {
-            return self.bad_path(id, out);
-        }
-        let link = LinkId(m.pathid);
+        // An empty write brings nothing, so it does not look at the path.
+        let link = if length == 0 { LinkId::CONTROL } else { LinkId(m.pathid) };
         let Some((index, file)) = self.open_file(m.fhandle) else {
             let error = Error::new(ErrorKind::FileNotOpen, "write does not refer to an open file");
-            return self.discard(id, link, length, error);
+            // No data comes by a path that is not there.
+            let (from, length) = if self.is_path(link) { (link, length) } else { (LinkId::CONTROL, 0) };
+            return self.discard(id, LinkId::CONTROL, (from, length), error);
         };
         let file = file.clone();
+        if !self.is_path(link) {
+            return self.bad_path(id, out);
+        }
         let Some(offset) = offset_of(m.offset, length) else {
             let text = format!("Unable to write {}; invalid argument", file.path().text());
-            return self.discard(id, link, length, Error::new(ErrorKind::ArgInvalid, text));
+            return self.discard(id, link, (link, length), Error::new(ErrorKind::ArgInvalid, text));
         };
         let call = self.call(id, link, CallKind::Write);
         let held = self.submit_write(call, Touches::one(index, Access::write(offset, length as u64)));
@@ -174,16 +179,16 @@ impl Session {
             self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, "pgwrite length is invalid", out);
             return self.violated();
         }
-        if m.pathid != 0 && !self.is_path(m.pathid) {
+        let link = LinkId(m.pathid);
+        if !self.is_path(link) {
             return self.bad_path(id, out);
         }
-        let link = LinkId(m.pathid);
-        let refuse = |session: &mut Self, kind, text: String| {
-            session.discard(id, link, length, Error::new(kind, text))
-        };
         let Some((index, file)) = self.open_file(m.fhandle) else {
-            let text = "pgwrite does not refer to an open file".to_owned();
-            return refuse(self, ErrorKind::FileNotOpen, text);
+            let error = Error::new(ErrorKind::FileNotOpen, "pgwrite does not refer to an open file");
+            return self.discard(id, LinkId::CONTROL, (link, length), error);
+        };
+        let refuse = |session: &mut Self, kind, text: String| {
+            session.discard(id, link, (link, length), Error::new(kind, text))
         };
         let file = file.clone();
         let Ok(offset) = u64::try_from(m.offset) else {
@@ -256,7 +261,7 @@ impl Session {
         if checkpoint && files.len() > 1 {
             let text = "multi-file chkpoint writev not supported";
             let error = Error::new(ErrorKind::Unsupported, text);
-            return self.discard(id, LinkId::CONTROL, total, error);
+            return self.discard(id, LinkId::CONTROL, (LinkId::CONTROL, total), error);
         }
         let sync = m.options.contains(WritevOptions::DO_SYNC);
         let call = self.call(id, LinkId::CONTROL, CallKind::VectorWrite { files, sync });
@@ -285,10 +290,8 @@ impl Session {
             Ok(place) => place,
             Err(error) => return self.fail(id, &error, out),
         };
-        let Ok(size) = u64::try_from(m.offset) else {
-            let text = format!("Unable to trunc {}; invalid argument", place.path.text());
-            return self.refuse(id, LinkId::CONTROL, ErrorCode::ARG_INVALID, &text, out);
-        };
+        // A negative size is refused by the file system, after what is wrong with the path.
+        let size = m.offset.cast_unsigned();
         let call = self.call(id, LinkId::CONTROL, CallKind::Plain);
         Todo::Call(call, Operation::Truncate { target: place, size })
     }
@@ -353,7 +356,8 @@ impl Session {
         if self.open_file(m.fhandle).is_none() {
             self.not_open(id, "chkpoint", out);
             // Data behind an executed request cannot be found without understanding it.
-            return if m.embedded.is_some() { self.violated() } else { Todo::Nothing };
+            let has_data = m.embedded.as_ref().is_some_and(|embedded| embedded.dlen != 0);
+            return if has_data { self.violated() } else { Todo::Nothing };
         }
         let work = match m.opcode {
             ChkpointOpcode::BEGIN => CheckpointWork::Begin,
@@ -395,7 +399,7 @@ impl Session {
         if !allowed.contains(&header.code) || by_path {
             let length = usize::try_from(header.dlen).unwrap_or(0);
             let error = Error::new(ErrorKind::Unsupported, "chkpoint request is not supported");
-            return self.discard(id, LinkId::CONTROL, length, error);
+            return self.discard(id, LinkId::CONTROL, (LinkId::CONTROL, length), error);
         }
         match Request::decode(header, list) {
             Ok(Request::Write(m)) => self.write(id, &m, true, out),

@@ -437,9 +437,15 @@ impl Session {
         }
     }
 
-    /// Announces data that is to be thrown away before the error is told.
-    pub(crate) fn discard(&mut self, streamid: StreamId, link: LinkId, length: usize, error: Error) -> Todo {
-        let call = self.call(streamid, link, CallKind::Refused(error));
+    /// Announces data that is to be thrown away before the error is sent by the link `reply`.
+    pub(crate) fn discard(
+        &mut self,
+        streamid: StreamId,
+        reply: LinkId,
+        (link, length): (LinkId, usize),
+        error: Error,
+    ) -> Todo {
+        let call = self.call(streamid, reply, CallKind::Refused(error));
         let into = Destination::Discard;
         Todo::Receive(Receive { call, link, length, into, checkpoint: false, held: false })
     }

@@ -262,11 +262,10 @@ fn fields_of_changes_are_handed_on() {
     assert!(matches!(operation, Operation::ChangeMode { mode: 0o644, .. }));
     let (_, operation) = bench.operation(&Raw::new(CHMOD).u16(18, 0xf000).payload(b"/d"));
     assert!(matches!(operation, Operation::ChangeMode { mode: 0, .. }));
-    let (_, operation) = bench.operation(&Raw::new(TRUNCATE).i64(8, i64::MAX).payload(b"/d"));
-    assert!(matches!(operation, Operation::Truncate { size, .. } if size == i64::MAX as u64));
-    for size in [-1, i64::MIN] {
-        let refusal = bench.refused(&Raw::new(TRUNCATE).i64(8, size).payload(b"/d"));
-        assert_eq!(refusal, (3000, "Unable to trunc /d; invalid argument".to_owned()));
+    // The file system refuses a negative size, after what is wrong with the path.
+    for wanted in [i64::MAX, -1, i64::MIN] {
+        let (_, operation) = bench.operation(&Raw::new(TRUNCATE).i64(8, wanted).payload(b"/d"));
+        assert!(matches!(operation, Operation::Truncate { size, .. } if size == wanted.cast_unsigned()));
     }
 }
 

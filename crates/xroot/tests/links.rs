@@ -101,12 +101,11 @@ fn replies_come_by_the_path_that_was_asked_for() {
         let handle = main.open("/f", READING);
         let (mut first, one) = Client::bound(&main, server.address);
         let (mut second, two) = Client::bound(&main, server.address);
-        for (offset, length) in [(0, 16), (5, 0), (100, 9000), (4_999_999, 50), (7, 4_000_000)] {
+        for (offset, length) in [(0, 16), (100, 9000), (4_999_999, 50), (7, 4_000_000)] {
             main.send(&read_by(one, handle, offset, length).stream(3));
             main.send(&read_by(two, handle, offset, length).stream(4));
             let wanted = &content[offset..(offset + length).min(content.len())];
             assert!(first.whole() == wanted);
-            eprintln!("second");
             assert!(second.whole() == wanted, "cold {cold}: {length} at {offset}");
         }
         main.send(&Raw::new(PGREAD).stream(5).handle(handle).i32(16, 16).payload(&[two, 0]));
@@ -117,6 +116,17 @@ fn replies_come_by_the_path_that_was_asked_for() {
         assert_eq!(main.call(&readv).body[16..], content[..4]);
         let wrong = main.call(&read_by(9, handle, 0, 1).stream(7));
         assert_eq!((wrong.stream, wrong.error().1.as_str()), (7, "invalid path ID"));
+        // The handle comes first, and an empty read looks at no path.
+        assert_eq!(main.call(&read_by(9, 77, 0, 1)).error().0, 3004);
+        for path in [one, 9] {
+            let empty = main.call(&read_by(path, handle, 5, 0));
+            assert_eq!((empty.status, empty.body.len()), (OK, 0));
+        }
+        // Refused for its offset where the data would have come.
+        for (code, path) in [(READ, &[two, 0, 0, 0, 0, 0, 0, 0][..]), (PGREAD, &[two, 0])] {
+            main.send(&Raw::new(code).handle(handle).i64(8, -1).i32(16, 5).payload(path));
+            assert_eq!(second.reply().error().0, 3000);
+        }
         is_quiet(&mut main);
     }
 }
@@ -161,12 +171,17 @@ fn data_comes_by_the_path_whenever_it_arrives() {
         is_quiet(&mut main);
         bound.send_bytes(&content[800_000..]);
         assert_eq!((bound.reply().stream, bound.stream.set_nonblocking(false).is_ok()), (9, true));
-        // A refused write's data is passed over where it comes.
+        // A refused write's data is passed over where it comes; the reply comes by the control connection.
         main.send(&write_by(path, 77, 0, 10).stream(10));
-        main.send(&write_by(path, 77, 0, 0).stream(11));
         bound.send_bytes(&[0; 10]);
-        assert_eq!(bound.reply().error().0, 3004);
-        assert_eq!(bound.reply().error().0, 3004);
+        assert_eq!(main.reply().error().0, 3004);
+        // The handle comes before the path, and an empty write looks at no path.
+        for path in [path, 9] {
+            assert_eq!(main.call(&write_by(path, 77, 0, 0)).error().0, 3004);
+            assert_eq!(main.call(&write_by(path, handle, 0, 0)).status, OK);
+        }
+        assert_eq!(main.call(&write_by(9, 77, 0, 10)).error().0, 3004);
+        assert_eq!(main.call(&write_by(9, handle, 0, 10)).error().0, 3000);
         main.ok(&Raw::new(CLOSE).handle(handle));
         assert!(server.content("/f") == content, "cold {cold}");
     }
@@ -208,7 +223,7 @@ fn a_lost_path_fails_its_writes_and_nothing_else() {
     is_quiet(&mut main);
     drop(bound);
     until("the path is forgotten", || {
-        main.send(&read_by(path, handle, 0, 0).stream(5));
+        main.send(&read_by(path, handle, 0, 1).stream(5));
         main.send(&Raw::new(PING).stream(6));
         let reply = main.reply();
         let forgotten = reply.stream == 5;

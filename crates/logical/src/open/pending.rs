@@ -24,7 +24,10 @@ pub(super) fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket
         Ok(file) => {
             let answer = finish(shared, plan, file, lock, Share::Pending(ticket));
             match &answer {
-                Answer::Value(_) if plan.request.delete => shared.persist.emptied(ticket),
+                Answer::Value(_) if plan.request.delete => {
+                    shared.persist.emptied(ticket);
+                    shared.persist.note_mode(&plan.plain, shared.config.mode_of_file(plan.request.mode));
+                }
                 Answer::Value(_) => {}
                 _ => shared.persist.retract(ticket),
             }
@@ -159,7 +162,7 @@ fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
     attempt()?.ok_or_else(|| unable(plan.verb(), &plan.path, busy))
 }
 
-/// Marks, then empties what is to be replaced.
+/// Marks, then empties what is to be replaced and gives it its mode.
 fn prepare(
     shared: &Shared,
     plan: &Plan,
@@ -169,8 +172,17 @@ fn prepare(
 ) -> Result<(), Error> {
     check_kind(plan, before)?;
     shared.persist.mark(ticket, file, before, shared.backend.as_ref()).map_err(|e| plan.unable(e))?;
-    if before.size > 0 && plan.creates {
+    if !plan.creates {
+        return Ok(());
+    }
+    if before.size > 0 {
         file.truncate(0).map_err(|e| plan.unable(e))?;
+    }
+    // A file that is replaced gets the mode that was asked for, as a new one has it already.
+    let mode = shared.config.mode_of_file(plan.request.mode);
+    if plan.request.delete && before.mode & describe::MODE_BITS & !describe::MODE_PENDING != mode {
+        file.set_mode(mode | describe::MODE_PENDING).map_err(|e| plan.unable(e))?;
+        shared.persist.note_mode(&plan.plain, mode);
     }
     Ok(())
 }
