@@ -19,7 +19,7 @@ from test_checksum import crc32c
 
 LENGTH = 30
 BASE = "/q{}"
-NAMES = ("/a", "/b", "/d", "/d/x", "/d/e/y", "", "/nix/z", "/a/under", "/ä b")
+NAMES = ("/a", "/b", "/d", "/d/x", "/d/e/y", "", "/nix/z", "/a/under", "/ä b", "/a/", "/d/", "/nix/")
 TARGETS = ("/a", "/b", "/c", "/d")
 FOLDERS = ("/d", "/d/e", "/e")
 SLOTS = 3
@@ -38,6 +38,8 @@ OFFSETS = (0, 0, 2, 3, 100, 4095, 4096, 5000, -1)
 LENGTHS = (0, 1, 10, 100, 4096, 8192)
 KEYS = ("chksum", "readv_ior_max readv_iov_max", "bind_max", "tpc", "role", "nix", "pio_max", "csname", "fattr", "tpcdlg")
 UNKNOWN = b"\x63\0\0\0"
+# Which connection data comes by: the control connection, the bound one, one that is not there.
+PATHS = (0, 0, 0, 1, 1, 77)
 # Error numbers that 6 has changed.
 NEWER = {("rmdir", 3018): 3005, ("rm", 3018): 3005, ("mv", 3018): 3005}
 
@@ -52,14 +54,24 @@ def pick_open(dice, name):
             options |= bit
     if options & (raw.O_NEW | raw.O_DELETE):
         options &= ~REFRESH
-    if name in FOLDERS:
+        if name.endswith("/"):
+            # The real server creates the directory, and refuses the open.
+            options &= ~(0x40 | raw.O_MKPATH | raw.O_APND)
+    if name.rstrip("/") in FOLDERS:
         options &= ~raw.O_POSC
     return "open", dice.randrange(SLOTS), name, options, dice.choice((0o644, 0o600, 0, 0o444))
 
 
 def pick_vector(dice):
-    slot = dice.randrange(SLOTS)
-    return tuple((slot, dice.choice((0, 3, 5000)), dice.choice((1, 8, 100))) for _ in range(dice.randrange(4)))
+    slots = [dice.randrange(SLOTS) for _ in range(dice.choice((1, 1, 2)))]
+    return tuple((dice.choice(slots), dice.choice((0, 3, 5000)), dice.choice((0, 1, 8, 100))) for _ in range(dice.randrange(4)))
+
+
+def pick_executed(dice):
+    """A request under a checkpoint."""
+    slot, offset = dice.randrange(SLOTS), dice.choice((0, 2, 4096, 5000))
+    kind = dice.choice(("write", "pgwrite", "truncate", "writev"))
+    return "executed", slot, kind, offset, dice.choice((1, 10, 5000))
 
 
 def pick(dice):
@@ -68,19 +80,19 @@ def pick(dice):
     offset, length = dice.choice(OFFSETS), dice.choice(LENGTHS)
     kinds = {
         "open": (8, lambda: pick_open(dice, name or "/a")),
-        "read": (2, lambda: ("read", slot, offset, dice.choice((*LENGTHS, -1)), dice.randrange(2))),
-        "pgread": (2, lambda: ("pgread", slot, offset, dice.choice((*LENGTHS, -1)), dice.randrange(2))),
-        "write": (3, lambda: ("write", slot, offset, length, 0)),
-        "write on a stream": (1, lambda: ("write", slot, abs(offset), length or 7, 1)),
-        "pgwrite": (2, lambda: ("pgwrite", slot, abs(offset), dice.choice((1, 5, 4096, 9000)), dice.random() < 0.1)),
+        "read": (2, lambda: ("read", slot, offset, dice.choice((*LENGTHS, -1)), dice.choice(PATHS))),
+        "pgread": (2, lambda: ("pgread", slot, offset, dice.choice((*LENGTHS, -1)), dice.choice(PATHS))),
+        "write": (4, lambda: ("write", slot, offset, length, dice.choice(PATHS))),
+        "pgwrite": (2, lambda: ("pgwrite", slot, offset, dice.choice((1, 5, 4096, 9000)), dice.random() < 0.1, dice.choice(PATHS))),
         "readv": (1, lambda: ("readv", pick_vector(dice))),
         "writev": (1, lambda: ("writev", pick_vector(dice), dice.randrange(2))),
         "close": (3, lambda: ("close", slot)),
         "sync": (1, lambda: ("sync", slot)),
-        "truncate a file": (1, lambda: ("truncate", slot, dice.choice((0, 3, 10_000)))),
-        "truncate a path": (1, lambda: ("truncate path", name, dice.choice((0, 7)))),
+        "truncate a file": (1, lambda: ("truncate", slot, dice.choice((0, 3, 10_000, -1)))),
+        "truncate a path": (1, lambda: ("truncate path", name, dice.choice((0, 7, -1)))),
         "stat a file": (1, lambda: ("stat handle", slot)),
         "stat": (3, lambda: ("stat", name)),
+        "statvfs": (1, lambda: ("statvfs", name)),
         "statx": (1, lambda: ("statx", name, other)),
         "mkdir": (2, lambda: ("mkdir", dice.choice(FOLDERS), dice.choice((0o755, 0o700, 0)), dice.randrange(2))),
         "rm": (1, lambda: ("rm", name or "/a")),
@@ -90,11 +102,13 @@ def pick(dice):
         "list": (1, lambda: ("list", name, dice.choice((0, 1, 2)))),
         "checksum": (1, lambda: ("checksum", name, dice.choice(("", "?cks.type=crc32c", "?cks.type=nix")))),
         "locate": (1, lambda: ("locate", name, dice.choice((0, 0x80, 0x1, 0x40)))),
-        "fattr": (2, lambda: ("fattr", *dice.choice(((0, None), (1, None), (2, None), (3, None))), name, dice.choice(("foo", "bar")), dice.choice((0, 1, 0x10)))),
+        "fattr": (2, lambda: ("fattr", *dice.choice(((0, None), (1, None), (2, None), (3, None), (0, slot), (1, slot), (2, slot), (3, slot))), name, dice.choice(("foo", "bar")), dice.choice((0, 1, 0x10)))),
         "query": (1, lambda: ("query", dice.choice((2, 4, 5, 6, 16, 32, 64, 99)), name)),
         "config": (1, lambda: ("config", dice.choice(KEYS))),
         "prepare": (1, lambda: ("prepare", dice.choice((0, 4, 8, 16, 32, 64)), name)),
-        "checkpoint": (1, lambda: ("checkpoint", slot, dice.choice((1, 2, 3, 5)))),
+        "checkpoint": (2, lambda: ("checkpoint", slot, dice.choice((0, 0, 1, 2, 3, 5)))),
+        "executed": (1, lambda: pick_executed(dice)),
+        "endsess": (0.2, lambda: ("endsess", "unknown")),
         "set": (1, lambda: ("set", dice.choice(("appid x", "monitor off", "nosuch thing", "clttl 5")))),
         "plain": (1, lambda: ("plain", dice.choice((raw.PING, raw.AUTH, raw.GPFILE, raw.SIGVER, 3099)))),
         "empty": (1, lambda: ("plain", dice.choice((raw.CHMOD, raw.DIRLIST, raw.MKDIR, raw.MV, raw.OPEN, raw.RM, raw.RMDIR, raw.SET, raw.STATX, raw.LOCATE, raw.PREPARE)))),
@@ -112,20 +126,49 @@ def sequence(seed):
 # Running.
 
 
+def pages(offset, length, wrong=False):
+    """The data of a pgwrite: pages with their checksums, or wrong ones."""
+    data, payload, at = b"p" * length, b"", 0
+    while at < length:
+        size = min(4096 - (offset + at) % 4096, length - at)
+        page = data[at:at + size]
+        payload += struct.pack(">I", crc32c(page) ^ wrong) + page
+        at += size
+    return payload
+
+
 class Run:
     """One sequence at one server."""
 
     def __init__(self, server, number):
         self.base = BASE.format(number)
         self.control = raw.Connection(server, timeout=20)
-        try:
-            self.stream, self.path_id = raw.bind(server, self.control.session)
-        except raw.Failed as failed:
-            raise AssertionError(f"{server.kind}: {failed}") from failed
+        self.stream, self.path_id = self.bind(server)
         self.stream.socket.settimeout(20)
         self.slots = [UNKNOWN] * SLOTS
         self.writable = set()
+        # Those that may set attributes at the real server: an open that may both read and write does not count there.
+        self.writers = set()
+        # Those of files that persist on close. Ours keeps such a file and its mark where a request of these handles is
+        # refused, and where its mode is changed.
+        self.pending = set()
+        # The names that handles were opened with.
+        self.names = {}
+        # Handles under a checkpoint. Ours also takes back what others than executed requests change; these are left out.
+        self.checkpoints = set()
+        # Whether a name may have come to lead to another file since it was opened.
+        self.renamed = False
         self.control.ask(raw.MKDIR, struct.pack(">14xH", 0o755), self.base.encode())
+
+    def bind(self, server, attempts=20):
+        """The other connection. The real server may not know a session yet whose login it has answered."""
+        while True:
+            attempts -= 1
+            try:
+                return raw.bind(server, self.control.session)
+            except raw.Failed as failed:
+                if not attempts or server.kind != "theirs" or "session not logged in" not in failed.text:
+                    raise AssertionError(f"{server.kind}: {failed}") from failed
 
     def close(self):
         self.stream.close_socket()
@@ -177,11 +220,22 @@ class Run:
 
     # Requests, and what of their answers is comparable.
 
+    def left_out(self):
+        """In place of a request whose answers differ on purpose."""
+        return self.ask(raw.PING)
+
     def do_open(self, slot, name, options, mode):
+        if options & raw.O_DELETE and name in self.names.values():
+            # The real server does not persist on close what another handle writes.
+            options &= ~raw.O_POSC
         where, status, body = self.ask(raw.OPEN, struct.pack(">HH12x", mode, options), self.path(name))
         if status == raw.OK:
+            self.names[body[:4]] = name
+            (self.pending.add if options & raw.O_POSC else self.pending.discard)(body[:4])
             self.slots[slot] = body[:4]
+            self.checkpoints.discard(body[:4])
             updates = options & (raw.O_UPDT | raw.O_WRTO) and not options & raw.O_READ
+            (self.writers.add if updates else self.writers.discard)(body[:4])
             if updates or options & (raw.O_NEW | raw.O_DELETE):
                 self.writable.add(body[:4])
             else:
@@ -191,51 +245,76 @@ class Run:
     def same_open(self, body):
         return body[4:12], len(body) > 12 and body[12:].split()[1]
 
+    def path_of(self, other):
+        """The path id for one of PATHS."""
+        return self.path_id if other == 1 else other
+
     def do_read(self, slot, offset, length, other):
-        extra = struct.pack("B7x", self.path_id) if other and offset >= 0 and length > 0 else b""
+        extra = struct.pack("B7x", self.path_of(other)) if other else b""
         return self.ask(raw.READ, struct.pack(">4sqi", self.slots[slot], offset, length), extra)
 
     def do_pgread(self, slot, offset, length, other):
-        extra = bytes((self.path_id, 0)) if other and offset >= 0 and length > 0 else b""
+        extra = bytes((self.path_of(other), 0)) if other else b""
         return self.ask(raw.PGREAD, struct.pack(">4sqi", self.slots[slot], offset, length), extra)
 
-    def do_write(self, slot, offset, length, other):
-        # Data that a refused write announced on the other stream ends that.
-        other = other and self.slots[slot] in self.writable
-        body = struct.pack(">4sqB", self.slots[slot], offset, self.path_id if other else 0)
-        data = bytes(number % 251 for number in range(offset, offset + length))
-        return self.ask(raw.WRITE, body, b"" if other else data, data if other else None, length)
+    def send_data(self, code, slot, offset, data, other):
+        """A write. What is refused and announced data on another connection ends the session of the real server."""
+        if offset < 0 and self.slots[slot] in self.pending or self.slots[slot] in self.checkpoints:
+            return self.left_out()
+        if self.slots[slot] not in self.writable or offset < 0 and code == raw.PGWRITE:
+            other = 0
+        body = struct.pack(">4sqB", self.slots[slot], offset, self.path_of(other))
+        if other == 77 and data:
+            return self.ask(code, body, b"", None, len(data))
+        return self.ask(code, body, b"" if other else data, data if other and data else None, len(data))
 
-    def do_pgwrite(self, slot, offset, length, wrong):
-        data, payload, at = b"p" * length, b"", 0
-        while at < length:
-            size = min(4096 - (offset + at) % 4096, length - at)
-            page = data[at:at + size]
-            payload += struct.pack(">I", crc32c(page) ^ wrong) + page
-            at += size
-        return self.ask(raw.PGWRITE, struct.pack(">4sq", self.slots[slot], offset), payload)
+    def do_write(self, slot, offset, length, other):
+        data = bytes(number % 251 for number in range(offset + 1, offset + 1 + length))
+        return self.send_data(raw.WRITE, slot, offset, data, other)
+
+    def do_pgwrite(self, slot, offset, length, wrong, other):
+        # The real server counts wrong pages of a request that it refuses, and keeps a file that persists on close with them.
+        wrong = wrong and offset >= 0 and self.slots[slot] not in self.pending
+        return self.send_data(raw.PGWRITE, slot, offset, pages(offset, length, wrong), other)
+
+    def elements(self, elements):
+        """Elements with their handles. Of several handles all are open, because ours checks them before it moves data."""
+        handles = [self.slots[slot] for slot, _, _ in elements]
+        if any(handle not in self.names for handle in handles):
+            handles = handles[:1] * len(handles)
+        return b"".join(struct.pack(">4siq", handle, size, at) for handle, (_, at, size) in zip(handles, elements))
 
     def do_readv(self, elements):
-        return self.ask(raw.READV, b"", b"".join(struct.pack(">4siq", self.slots[slot], size, at) for slot, at, size in elements))
+        return self.ask(raw.READV, b"", self.elements(elements))
 
     def same_readv(self, body):
         return [body[4:16], len(body)]
 
     def do_writev(self, elements, sync):
-        listed = b"".join(struct.pack(">4siq", self.slots[slot], size, at) for slot, at, size in elements)
+        if any(self.slots[slot] in self.checkpoints for slot, _, _ in elements):
+            return self.left_out()
+        listed = self.elements(elements)
         return self.ask(raw.WRITEV, bytes((sync,)), listed + b"".join(b"v" * size for _, _, size in elements), None, len(listed))
 
     def do_close(self, slot):
         self.writable.discard(self.slots[slot])
+        self.checkpoints.discard(self.slots[slot])
+        self.pending.discard(self.slots[slot])
+        self.names.pop(self.slots[slot], None)
         return self.ask(raw.CLOSE, self.slots[slot])
 
     def do_sync(self, slot):
         return self.ask(raw.SYNC, self.slots[slot])
 
     def do_truncate(self, slot, size):
+        if size < 0 and self.slots[slot] in self.pending or self.slots[slot] in self.checkpoints:
+            return self.left_out()
         return self.ask(raw.TRUNCATE, struct.pack(">4sq", self.slots[slot], size))
 
     def do_truncate_path(self, name, size):
+        if self.checkpoints:
+            # Ours does not change a file beside its checkpoint.
+            return self.left_out()
         return self.ask(raw.TRUNCATE, struct.pack(">4xq", size), self.path(name))
 
     def do_stat_handle(self, slot):
@@ -247,9 +326,17 @@ class Run:
     def same_stat(self, body):
         """Flags and mode, and the size of what is no folder."""
         words = body.rstrip(b"\0").split()
+        if len(words) < 3:
+            return body
         return words[2], None if int(words[2]) & 2 else words[1], words[6:7]
 
     same_stat_handle = same_stat
+
+    def do_statvfs(self, name):
+        return self.ask(raw.STAT, b"\1", self.path(name))
+
+    def same_statvfs(self, body):
+        return len(body.split())
 
     def do_statx(self, *names):
         return self.ask(raw.STATX, b"", b"\n".join(map(self.path, names)))
@@ -258,15 +345,22 @@ class Run:
         return self.ask(raw.MKDIR, struct.pack(">B13xH", parents, mode), self.path(name))
 
     def do_rm(self, name):
+        self.renamed = True
         return self.ask(raw.RM, b"", self.path(name))
 
     def do_rmdir(self, name):
         return self.ask(raw.RMDIR, b"", self.path(name))
 
     def do_mv(self, old, new):
+        if self.checkpoints:
+            # Ours does not rename a file under a checkpoint.
+            return self.left_out()
+        self.renamed = True
         return self.ask(raw.MV, struct.pack(">14xH", len(self.path(old))), self.path(old) + b" " + self.path(new))
 
     def do_chmod(self, name, mode):
+        if self.pending:
+            return self.left_out()
         return self.ask(raw.CHMOD, struct.pack(">14xH", mode), self.path(name))
 
     def do_list(self, name, options):
@@ -286,6 +380,11 @@ class Run:
     def do_fattr(self, code, slot, name, attribute, options):
         names = b"" if code == 2 else struct.pack(">H", 0) + attribute.encode() + b"\0"
         values = struct.pack(">i", 3) + attribute.encode() if code == 3 else b""
+        if slot is not None:
+            # The real server goes by the name that the handle was opened with, and sets attributes by fewer handles.
+            handle = self.slots[slot]
+            if self.renamed or code in (0, 3) and handle in self.writable - self.writers:
+                return self.left_out()
         if slot is not None:
             where = self.slots[slot], b""
         else:
@@ -308,7 +407,38 @@ class Run:
         return None
 
     def do_checkpoint(self, slot, code):
-        return self.ask(raw.CHKPOINT, struct.pack(">4s11xB", self.slots[slot], code))
+        if self.renamed and code == 0:
+            # Ours does not begin one of a file whose name it cannot find, because it could not recover it.
+            return self.left_out()
+        where, status, body = self.ask(raw.CHKPOINT, struct.pack(">4s11xB", self.slots[slot], code))
+        if status == raw.OK and code == 0:
+            self.checkpoints.add(self.slots[slot])
+        elif code in (1, 3):
+            self.checkpoints.discard(self.slots[slot])
+        return where, status, body
+
+    def do_executed(self, slot, kind, offset, length):
+        handle, extra = self.slots[slot], b""
+        if handle not in self.checkpoints:
+            # The real server takes the data of what it refuses for requests.
+            if handle not in self.writable and handle != UNKNOWN:
+                return self.left_out()
+            kind = "truncate"
+        if kind == "write":
+            code, body, data = raw.WRITE, struct.pack(">4sq", handle, offset), b"x" * length
+        elif kind == "pgwrite":
+            code, body, data = raw.PGWRITE, struct.pack(">4sq", handle, offset), pages(offset, length)
+        elif kind == "truncate":
+            code, body, data = raw.TRUNCATE, struct.pack(">4sq", handle, offset), b""
+        else:
+            code, body, data = raw.WRITEV, b"", struct.pack(">4siq", handle, length, offset)
+            extra = b"x" * length
+        inner = raw.header(self.control.stream % 60000 + 1, code, body, len(data))
+        return self.ask(raw.CHKPOINT, struct.pack(">4s11xB", handle, 4), inner + data + extra, None, 24)
+
+    def do_endsess(self, which):
+        session = {"unknown": b"u" * 16, "own": self.control.session, "none": bytes(16)}[which]
+        return self.ask(raw.ENDSESS, session)
 
     def do_set(self, text):
         return self.ask(raw.SET, b"", text.encode())

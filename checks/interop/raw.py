@@ -218,5 +218,9 @@ class Connection(Bytes):
 def bind(server, session):
     """A bound connection and its path id."""
     connection = Connection(server, login=False)
-    connection.hello(expect=1)
-    return connection, connection.ask(BIND, session)[0]
+    try:
+        connection.hello(expect=1)
+        return connection, connection.ask(BIND, session)[0]
+    except Failed:
+        connection.close_socket()
+        raise

@@ -3,7 +3,7 @@
 import differ
 
 FIRST_SEED = 1
-SEQUENCES = 600
+SEQUENCES = 250
 
 
 def test_random_sequences_are_answered_alike(theirs, ours):
