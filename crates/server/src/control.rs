@@ -161,6 +161,7 @@ impl Watch {
                         "{fault}; the server ends, since it could not serve all clients without it: restart it, and report \
                          this with the log lines before it"
                     );
+                    self.log.silence_other_threads();
                     tracing::error!("{text}");
                     // It may be the log that has ended.
                     complain(&format!("{}: error: {text}\n", self.effective.program));

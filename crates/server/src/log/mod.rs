@@ -129,6 +129,13 @@ impl Log {
         self.writer.as_ref().map_or(Ok(()), Writer::reopen)
     }
 
+    /// Drops the lines of all threads but this one from now on, so that the next line can be the last of the process.
+    pub(crate) fn silence_other_threads(&self) {
+        if let Some(writer) = &self.writer {
+            writer.silence_other_threads();
+        }
+    }
+
     /// Waits until every line queued so far is written.
     pub fn flush(&self) {
         if let Some(writer) = &self.writer {

@@ -5,10 +5,10 @@
 use super::LogFile;
 use base::Supervisor;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -50,12 +50,15 @@ pub(super) struct Writer {
 pub(super) struct Queue {
     messages: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    /// The only thread that may still log, once the process ends because of a fault. Read while a line is queued, so that no
+    /// other thread queues one after the lock was written.
+    last_author: Arc<RwLock<Option<ThreadId>>>,
 }
 
 impl Writer {
     pub(super) fn start(sink: Sink, supervisor: &Supervisor) -> io::Result<Self> {
         let (messages, inbox) = sync_channel(QUEUED_LINES_MAX);
-        let queue = Queue { messages, dropped: Arc::default() };
+        let queue = Queue { messages, dropped: Arc::default(), last_author: Arc::default() };
         let dropped = queue.dropped.clone();
         let supervisor = supervisor.clone();
         let run = move || {
@@ -77,6 +80,12 @@ impl Writer {
         let gone = |_| io::Error::other("the log's thread has ended");
         self.queue.messages.send(Message::Reopen(tell)).map_err(|_| gone(()))?;
         told.recv().map_err(|_| gone(()))?
+    }
+
+    /// Drops the lines of all other threads from now on.
+    pub(super) fn silence_other_threads(&self) {
+        let mut author = self.queue.last_author.write().unwrap_or_else(PoisonError::into_inner);
+        *author = Some(std::thread::current().id());
     }
 
     pub(super) fn flush(&self) {
@@ -118,6 +127,10 @@ impl Write for Line {
 impl Drop for Line {
     fn drop(&mut self) {
         let text = std::mem::take(&mut self.text);
+        let author = self.queue.last_author.read().unwrap_or_else(PoisonError::into_inner);
+        if author.is_some_and(|author| author != std::thread::current().id()) {
+            return;
+        }
         if !text.is_empty() && self.queue.messages.try_send(Message::Line(text)).is_err() {
             self.queue.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -239,9 +252,41 @@ mod tests {
     }
 
     #[test]
+    fn no_thread_logs_behind_the_last_line() {
+        let folder = std::env::temp_dir().join(format!("scalla-log-last-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("last.log");
+        let file = LogFile::open(path.clone(), super::super::Retention::All).unwrap();
+        let writer = Writer::start(Sink::File(file), &Supervisor::default()).unwrap();
+        let queue = writer.queue();
+        let (started, start) = std::sync::mpsc::channel();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    writeln!(queue.make_writer(), "before").unwrap();
+                    started.send(()).ok();
+                }
+            });
+            start.recv().unwrap();
+            writer.silence_other_threads();
+            // The queue may be full of the other thread's lines.
+            writer.flush();
+            writeln!(writer.queue().make_writer(), "the last line").unwrap();
+            (0..100).for_each(|_| start.recv().unwrap());
+            ended.store(true, Ordering::Relaxed);
+        });
+        drop(writer);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().last(), Some("the last line"));
+        assert!(text.starts_with("before"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn a_full_queue_drops_and_counts_instead_of_waiting() {
         let (messages, inbox) = sync_channel(2);
-        let queue = Queue { messages, dropped: Arc::default() };
+        let queue = Queue { messages, dropped: Arc::default(), last_author: Arc::default() };
         for n in 0..5 {
             writeln!(queue.make_writer(), "{n}").unwrap();
         }
