@@ -100,7 +100,8 @@ impl Proof {
         Self { above: above(backend, path).unwrap_or_default(), ..self }
     }
 
-    /// Looks for the file at a path. `attribute`: where its number is.
+    /// Looks for the file at a path. `attribute`: where its number is. A file that is the same by inode and has another number was
+    /// taken over by another server if it is unfinished; with a checkpoint, nobody knows its state.
     pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath, attribute: &str) -> Finding {
         let found = match backend.identity(path) {
             Ok(found) => found,
@@ -111,7 +112,7 @@ impl Proof {
         let is_same = self.file.is(&found);
         match (&self.nonce, marked) {
             (Some(nonce), Some(marked)) if nonce.as_bytes() == marked => Finding::Same,
-            // Another server has taken it over.
+            (Some(_), Some(_)) if is_same && attribute == CHECKPOINT => Finding::NotThere(path.clone()),
             (Some(_), Some(_)) if is_same => Finding::Replaced,
             (_, None) if is_same => Finding::Same,
             _ => self.missing(backend, path),

@@ -336,7 +336,7 @@ fn a_checkpoint_of_a_file_that_was_copied_with_its_attributes_is_undone() {
 
 #[test]
 fn a_file_that_may_be_half_changed_is_not_served_until_its_checkpoint_is_resolved() {
-    for (undo, want, kept) in [(true, OLD.to_vec(), 0), (false, changed(), 1)] {
+    for (undo, want) in [(true, OLD.to_vec()), (false, changed())] {
         let server = copied(false);
         for request in [reading(), updating()] {
             let (kind, text) = server.open("/data/f", request).refusal();
@@ -352,12 +352,34 @@ fn a_file_that_may_be_half_changed_is_not_served_until_its_checkpoint_is_resolve
         assert_eq!(resolve("/data/x").unwrap_err().kind, NotFound);
         resolve("/data/f").unwrap();
         assert_eq!(content(&server), want);
-        assert_eq!((server.logical.blocked_files().len(), server.checkpoints.len()), (0, kept));
+        assert_eq!(
+            (server.logical.blocked_files().len(), server.checkpoints.len()),
+            (0, 1),
+            "it is kept aside"
+        );
         server.open("/data/f", reading()).done();
         let server = server.restarted();
         assert_eq!(content(&server), want);
         server.open("/data/f", updating()).done();
     }
+}
+
+#[test]
+fn a_checkpoint_that_is_kept_aside_is_not_overwritten_by_a_later_one() {
+    let mut server = copied(false);
+    for kept in [1, 2] {
+        server.logical.resolve_checkpoint(&support::path("/data/f"), false).unwrap();
+        assert_eq!(server.checkpoints.len(), kept);
+        server = server.restarted();
+        let file = server.open("/data/f", updating()).file();
+        server.on_file(&file, FileOperation::Checkpoint(Begin)).done();
+        server.write(&file, 0, b"XXXX").done();
+        server.memory.faults().stop_after(0);
+        server.settle();
+        let memory = server.memory.copied(false);
+        server = server.restarted_on(&memory, None);
+    }
+    assert_eq!(server.checkpoints.len(), 3);
 }
 
 #[test]

@@ -124,16 +124,21 @@ impl Checkpoints {
             return Err(os(errno::INVALID));
         }
         restore(file.as_ref(), &reader, &head, &places)?;
-        self.folder.remove(journal)?;
+        // Nothing proves that it was the right file.
+        self.set_aside(journal, path)?;
         forget_number(file.as_ref());
         Ok(())
     }
 }
 
-/// Gives a file the number of a checkpoint; `None` where it cannot have one.
-pub(super) fn set_number(file: &dyn StoredFile) -> Option<String> {
+/// Gives a file the number of a checkpoint, which has reached stable storage then; `None` where it cannot have one.
+pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
     let number = proof::nonce();
-    file.set_attribute(proof::CHECKPOINT, number.as_bytes(), false).ok().map(|()| number)
+    match file.set_attribute(proof::CHECKPOINT, number.as_bytes(), false) {
+        // Otherwise the file could have the number of an earlier checkpoint after a loss of power.
+        Ok(()) => file.sync_all().map(|()| Some(number)),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The next checkpoint sets another number, so it does not matter if this one stays.

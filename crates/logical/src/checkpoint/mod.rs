@@ -55,9 +55,14 @@ impl Checkpoints {
             blocked: BlockedFiles::default(),
         };
         for name in checkpoints.folder.names()? {
-            let Some(number) = name.strip_suffix(SUFFIX) else { continue };
+            let aside = name.strip_suffix(ASIDE_SUFFIX);
+            let Some(number) = aside.unwrap_or(&name).strip_suffix(SUFFIX) else { continue };
+            // Numbers of those that are kept aside are not used again: their journals would be overwritten.
             if let Ok(number) = number.parse::<u64>() {
                 checkpoints.next.fetch_max(number.saturating_add(1), Ordering::Relaxed);
+            }
+            if aside.is_some() {
+                continue;
             }
             checkpoints.recover(&name, backend)?;
         }
@@ -136,7 +141,7 @@ impl Checkpoints {
         let name = format!("{}{SUFFIX}", self.next.fetch_add(1, Ordering::Relaxed));
         // From here on dropping it forgets it again.
         let place = Place { all: self.clone(), key, name };
-        let proof = Proof::of(backend, path, file.as_ref(), set_number(file.as_ref()))?;
+        let proof = Proof::of(backend, path, file.as_ref(), set_number(file.as_ref())?)?;
         let head =
             Head { path: path.clone(), inode: metadata.inode, size: metadata.size, proof: Some(proof) };
         let journal = self.start_journal(&place.name, &head)?;

@@ -5,7 +5,7 @@ use crate::describe;
 use crate::proof::{self, Finding};
 use base::LogicalPath;
 use std::io;
-use storage::Backend;
+use storage::{Backend, OpenHow};
 
 /// What a record means now.
 pub(super) enum Recovered {
@@ -58,7 +58,7 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
 
 /// Gives a number to a file with the bit of unfinished ones that lies where a record says, although its directory is not the
 /// one it was: the tree was moved by a copy without attributes. From then on the file itself proves that it is unfinished,
-/// and the record is not needed. Reports whether that is so.
+/// and the record is not needed. Reports whether the number has reached stable storage.
 pub(super) fn adopt(backend: &dyn Backend, record: &Record) -> bool {
     let adopt_at = |path: &LogicalPath| -> io::Result<bool> {
         if record.proof.is_none() || !describe::has_mark_bit(&backend.stat(path)?) {
@@ -67,6 +67,7 @@ pub(super) fn adopt(backend: &dyn Backend, record: &Record) -> bool {
         if backend.attribute(path, proof::NONCE)?.is_none() {
             backend.set_attribute(path, proof::NONCE, proof::nonce().as_bytes(), false)?;
         }
+        backend.open(path, &OpenHow::default())?.sync_all()?;
         Ok(true)
     };
     [Some(&record.path), record.also.as_ref()]

@@ -11,7 +11,7 @@ use base::{LogicalPath, Owner};
 use std::any::Any;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
     Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage,
@@ -40,6 +40,8 @@ pub struct Memory {
     cold: Arc<AtomicBool>,
     /// The number of the file system.
     device: Arc<AtomicU64>,
+    /// The user whom all files belong to.
+    owner: Arc<AtomicU32>,
 }
 
 impl Memory {
@@ -55,6 +57,7 @@ impl Memory {
             pool: Pool::new("memory", POOL_THREADS),
             cold: Arc::default(),
             device: Arc::new(AtomicU64::new(9)),
+            owner: Arc::default(),
         }
     }
 
@@ -64,12 +67,17 @@ impl Memory {
             Some(seed) => Arc::new(self.disk.after_power_cut(seed)),
             None => self.disk.clone(),
         };
-        Self { cold: self.cold.clone(), ..Self::on(disk, &self.clock) }
+        Self { cold: self.cold.clone(), owner: self.owner.clone(), ..Self::on(disk, &self.clock) }
     }
 
     /// The disk for the next process, after its tree was copied file by file to another one.
     pub fn copied(&self, keep_attributes: bool) -> Self {
         Self::on(Arc::new(self.disk.copied(keep_attributes)), &self.clock)
+    }
+
+    /// Gives all files to a user; 0 is the one of the server.
+    pub fn set_owner(&self, uid: u32) {
+        self.owner.store(uid, Ordering::SeqCst);
     }
 
     pub fn set_device(&self, device: u64) {
@@ -261,7 +269,7 @@ impl Memory {
             inode: node.inode,
             mode: inner.mode,
             size: inner.bytes.len() as u64,
-            uid: 0,
+            uid: self.owner.load(Ordering::SeqCst),
             gid: 0,
             modified: (inner.modified / 1_000_000_000) as i64,
             modified_nanoseconds: (inner.modified % 1_000_000_000) as u32,
