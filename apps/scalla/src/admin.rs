@@ -65,6 +65,9 @@ enum Unfinished {
     Clear {
         /// Logical path, as clients name it.
         path: String,
+        /// Clear it although it was changed within the hold time: no other server is writing it.
+        #[arg(long)]
+        force: bool,
     },
 }
 
@@ -100,7 +103,9 @@ impl Admin {
             Command::Checkpoint(Checkpoint::Discard { path }) => {
                 Request::ResolveCheckpoint { path, undo: false }
             }
-            Command::Unfinished(Unfinished::Clear { path }) => Request::ClearUnfinished { path },
+            Command::Unfinished(Unfinished::Clear { path, force }) => {
+                Request::ClearUnfinished { path, force }
+            }
         };
         let answer = ask(&socket, &request)?;
         if self.json {

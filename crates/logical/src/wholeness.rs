@@ -1,12 +1,16 @@
 //! Decides whether a file is whole or unfinished.
 //!
-//! An unfinished file has the sticky bit, but the bit alone proves nothing, because an administrator or another program may have
-//! set it. The bit is a mark if one of these holds:
+//! An unfinished file has the sticky bit. The bit is a mark if one of these holds:
 //!
+//! * the file belongs to the user of this server, so that a server wrote it: this one, an earlier version of it, another one with
+//!   the same tree, or an XRootD before it;
 //! * the file has the number attribute [`proof::NONCE`];
 //! * a record of this server names the file;
 //! * the file is empty and has exactly the mode of a file under creation ([`describe::MODE_CREATING`]), which has no number yet;
-//! * the file system has no attributes, and this server lets files of this export persist on close.
+//! * the file system has no attributes, and this server lets files of this export persist on close: where servers have other
+//!   users on the file server, the owner proves nothing.
+//!
+//! On a file of another user the bit alone proves nothing, because an administrator or another program may have set it.
 //!
 //! Where the attribute cannot be read for another reason, the file counts as unfinished.
 
@@ -72,11 +76,18 @@ impl Shared {
             Some(Wholeness::Whole)
         } else if self.persist.is_known(metadata) {
             Some(Wholeness::Pending)
-        } else if describe::is_being_created(metadata) || self.persist.is_absent(path) {
+        } else if self.has_own_user(metadata)
+            || describe::is_being_created(metadata)
+            || self.persist.is_absent(path)
+        {
             Some(self.by_age(metadata))
         } else {
             None
         }
+    }
+
+    fn has_own_user(&self, metadata: &Metadata) -> bool {
+        metadata.uid == self.users.own_uid()
     }
 
     /// Reports whether this server itself may make unfinished files at a path.

@@ -183,11 +183,12 @@ fn without_attributes_files_are_known_by_their_inodes() {
     assert_eq!(server.memory.content("/data/f"), None);
 }
 
-/// The sticky bit alone proves nothing: an administrator may have set it.
+/// The sticky bit of another user's file proves nothing: an administrator may have set it.
 #[test]
 fn a_file_with_the_sticky_bit_and_no_proof_is_whole() {
     for cold in [false, true] {
         let server = Server::new();
+        server.memory.set_owner(1000);
         server.memory.set_cold(cold);
         for name in ["/data/f", "/nolock/f", "/ro/f"] {
             server.memory.put_with_mode(name, b"content", 0o1644);
@@ -207,9 +208,26 @@ fn a_file_with_the_sticky_bit_and_no_proof_is_whole() {
     }
 }
 
+/// An earlier version of this server or an XRootD wrote it, or another server with the same tree.
+#[test]
+fn a_file_of_the_servers_user_with_the_sticky_bit_is_unfinished() {
+    for (mode, name) in
+        [(PersistMode::Manual, "/data/f"), (PersistMode::Manual, "/ro/f"), (PersistMode::Off, "/data/f")]
+    {
+        for attributes in [true, false] {
+            let server = Server::with(|config| config.persist.mode = mode);
+            server.memory.put_with_mode(name, b"part", 0o1644);
+            server.memory.faults().fail("attribute", (!attributes).then_some(95));
+            assert!(!is_whole(&server, name), "{mode:?} {name} {attributes}");
+            assert_eq!(waits(&server, name, reading()).0, 60);
+        }
+    }
+}
+
 #[test]
 fn an_open_that_fails_leaves_a_whole_file_with_the_sticky_bit_as_it_was() {
     let server = Server::new();
+    server.memory.set_owner(1000);
     server.memory.put_with_mode("/data/f", b"content", 0o1644);
     for fault in ["truncate", "journal"] {
         server.memory.faults().fail(fault, Some(5));
@@ -231,6 +249,7 @@ fn without_attributes_the_bit_is_a_mark_where_files_persist_on_close() {
         (PersistMode::Off, "/data/f", true),
     ] {
         let server = Server::with(|config| config.persist.mode = mode);
+        server.memory.set_owner(1000);
         server.memory.put_with_mode(name, b"part", 0o1644);
         server.memory.faults().fail("attribute", Some(95));
         assert_eq!(is_whole(&server, name), want, "{mode:?} {name}");
@@ -336,7 +355,7 @@ fn the_record_of_an_absent_file_is_over_when_its_name_is_used_again() {
         }),
         ("replaced", |server| server.call(rename("/data/x", "/data/f")).done()),
         ("cleared", |server| {
-            server.logical.clear_unfinished(&path("/data/f")).unwrap();
+            server.logical.clear_unfinished(&path("/data/f"), false).unwrap();
         }),
     ];
     for (what, use_name) in uses {
@@ -426,6 +445,7 @@ fn a_file_of_another_file_system_with_the_same_inode_is_another_file() {
 fn an_administrator_lists_and_clears_unfinished_files() {
     use logical::{Cleared, UnfinishedState::*};
     let server = Server::new();
+    server.memory.set_owner(1000);
     put_marked(&server, "/data/d/unknown", 0o1640);
     server.memory.put_with_mode("/data/d/sticky", b"", 0o1644);
     let open = server.open("/data/open", posc(creating())).file();
@@ -443,7 +463,7 @@ fn an_administrator_lists_and_clears_unfinished_files() {
     let unknown = ("/data/d/unknown".to_owned(), Unknown);
     assert_eq!(list(Some("/data")), [std::slice::from_ref(&unknown), &recorded[..]].concat());
     assert_eq!(list(Some("/data/d/unknown")), [unknown]);
-    let clear = |name: &str| server.logical.clear_unfinished(&path(name)).map_err(|error| error.kind);
+    let clear = |name: &str| server.logical.clear_unfinished(&path(name), true).map_err(|error| error.kind);
     assert_eq!(clear("/data/open"), Err(InProgress));
     assert_eq!(clear("/data/d/sticky"), Err(NotFound));
     assert_eq!(clear("/data/missing"), Err(NotFound));
@@ -455,4 +475,36 @@ fn an_administrator_lists_and_clears_unfinished_files() {
     server.after(10_000);
     assert_eq!(server.memory.content("/data/held").as_deref(), Some(&b"enough"[..]));
     server.close(&open).done();
+}
+
+#[test]
+fn a_file_that_a_client_writes_is_not_cleared_under_another_name() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"half").done();
+    server.memory.link("/data/f", "/data/g");
+    for force in [false, true] {
+        let error = server.logical.clear_unfinished(&path("/data/g"), force).unwrap_err();
+        assert!(error.kind == InProgress && error.text.contains("/data/f"), "{error:?}");
+        assert!(!is_whole(&server, "/data/g"));
+    }
+    server.close(&file).done();
+    assert!(is_whole(&server, "/data/g"));
+}
+
+#[test]
+fn a_file_that_another_server_may_be_writing_is_cleared_by_force_or_after_the_hold_time() {
+    for force in [true, false] {
+        let server = Server::new();
+        put_marked(&server, "/data/f", 0o1640);
+        let clear =
+            |force| server.logical.clear_unfinished(&path("/data/f"), force).map_err(|error| error.kind);
+        assert_eq!(clear(false), Err(InProgress));
+        assert!(!is_whole(&server, "/data/f"));
+        if !force {
+            server.after(601);
+        }
+        assert_eq!(clear(force), Ok(logical::Cleared::Whole));
+        assert!(is_whole(&server, "/data/f"));
+    }
 }

@@ -6,7 +6,7 @@ use crate::file_system::Logical;
 use crate::shared::{Shared, errno, unable};
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath};
-use storage::{OpenHow, StoredFile};
+use storage::{Metadata, OpenHow, StoredFile};
 
 /// Names that are looked at for one list.
 const NAMES_MAX: usize = 100_000;
@@ -77,6 +77,11 @@ impl Persist {
         all
     }
 
+    /// Returns the path of the record whose file this is.
+    fn recorded_path(&self, metadata: &Metadata) -> Option<LogicalPath> {
+        self.table().path_of_file(metadata)
+    }
+
     /// Ends the record of a path that is claimed, if nobody has the file open. Reports whether there was one.
     fn end_record(&self, path: &LogicalPath) -> Result<bool, u32> {
         let pending = {
@@ -114,8 +119,9 @@ impl Logical {
         (all, is_complete)
     }
 
-    /// Declares an unfinished file whole, or ends the record of one that is not there. Blocks.
-    pub fn clear_unfinished(&self, path: &LogicalPath) -> Result<Cleared, Error> {
+    /// Declares an unfinished file whole, or ends the record of one that is not there. Without `force` a file that another server
+    /// may be writing is refused. Blocks.
+    pub fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
         const VERB: &str = "clear";
         let (shared, path) = (&self.shared, &path.without_slash());
         shared.export(path, "Clearing")?;
@@ -123,8 +129,13 @@ impl Logical {
         let _claim = claim.ok_or_else(|| unable(VERB, path, errno::TEXT_BUSY))?;
         let fail = |error| Error::unable(VERB, path, error);
         let marked = match shared.backend.stat(path) {
-            Ok(found) if shared.wholeness_at(path, &found) != Wholeness::Whole => Some(found.mode),
-            Ok(_) => None,
+            Ok(found) => match shared.wholeness_at(path, &found) {
+                Wholeness::Whole => None,
+                wholeness => {
+                    self.may_be_cleared(path, &found, wholeness == Wholeness::Left || force)?;
+                    Some(found.mode)
+                }
+            },
             Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => None,
             Err(error) => return Err(fail(error)),
         };
@@ -146,6 +157,28 @@ impl Logical {
         let text =
             format!("Unable to {VERB} {}; it is not unfinished, and there is no record of it", path.text());
         Err(Error::new(ErrorKind::NotFound, text))
+    }
+
+    /// Refuses to clear a file that somebody may be writing: a client under another name, or another server with the same tree.
+    fn may_be_cleared(&self, path: &LogicalPath, found: &Metadata, is_left: bool) -> Result<(), Error> {
+        let persist = &self.shared.persist;
+        let text = match (is_left, persist.recorded_path(found)) {
+            (_, Some(recorded)) if recorded != *path => {
+                format!(
+                    "Unable to clear {}; its record names it {}: clear that name",
+                    path.text(),
+                    recorded.text()
+                )
+            }
+            (false, None) if !persist.is_absent(path) => format!(
+                "Unable to clear {}; it was changed in the last {} s, so another server may be writing it: try again later, or use \
+                 --force if none is",
+                path.text(),
+                self.shared.config.persist.hold.as_secs()
+            ),
+            _ => return Ok(()),
+        };
+        Err(Error::new(ErrorKind::InProgress, text))
     }
 
     fn declare_whole(&self, path: &LogicalPath, file: &dyn StoredFile, mode: u32) -> Result<(), Error> {

@@ -88,6 +88,12 @@ impl Table {
         self.by_file.contains_key(&(metadata.device, metadata.inode))
     }
 
+    /// Returns the path of the record whose file this is.
+    pub(super) fn path_of_file(&self, metadata: &Metadata) -> Option<LogicalPath> {
+        let number = self.by_file.get(&(metadata.device, metadata.inode))?;
+        self.files.get(number).map(|pending| pending.record.path.clone())
+    }
+
     /// Decides what the close of a handle means for the file. One that waits for its creator expires at `expires`.
     pub(super) fn settle(&mut self, ticket: Ticket, failed: bool, expires: Duration) -> Settled {
         let Some(pending) = self.files.get_mut(&ticket.number) else { return Settled::Kept };

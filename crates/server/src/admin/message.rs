@@ -32,6 +32,9 @@ pub enum Request {
     ClearUnfinished {
         /// Its logical path.
         path: String,
+        /// Also if it was changed within the hold time.
+        #[serde(default)]
+        force: bool,
     },
     /// Which files are blocked by a checkpoint that could not be undone?
     Checkpoints {},

@@ -42,7 +42,7 @@ pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
 /// An order about files.
 enum FileOrder {
     ListUnfinished(Option<LogicalPath>),
-    ClearUnfinished(LogicalPath),
+    ClearUnfinished { path: LogicalPath, force: bool },
     ListCheckpoints,
     ResolveCheckpoint { path: LogicalPath, undo: bool },
 }
@@ -52,7 +52,7 @@ impl FileOrder {
         static ROOT: LazyLock<LogicalPath> = LazyLock::new(LogicalPath::root);
         match self {
             Self::ListUnfinished(below) => below.as_ref().unwrap_or(&ROOT),
-            Self::ClearUnfinished(path) | Self::ResolveCheckpoint { path, .. } => path,
+            Self::ClearUnfinished { path, .. } | Self::ResolveCheckpoint { path, .. } => path,
             Self::ListCheckpoints => &ROOT,
         }
     }
@@ -63,7 +63,9 @@ fn order(request: Request) -> Result<FileOrder, String> {
         Request::Unfinished { below } => {
             Ok(FileOrder::ListUnfinished(below.as_deref().map(parse).transpose()?))
         }
-        Request::ClearUnfinished { path } => parse(&path).map(FileOrder::ClearUnfinished),
+        Request::ClearUnfinished { path, force } => {
+            parse(&path).map(|path| FileOrder::ClearUnfinished { path, force })
+        }
         Request::Checkpoints {} => Ok(FileOrder::ListCheckpoints),
         Request::ResolveCheckpoint { path, undo } => {
             parse(&path).map(|path| FileOrder::ResolveCheckpoint { path, undo })
@@ -86,7 +88,7 @@ fn run(logical: &Logical, order: &FileOrder) -> Response {
             Ok(()) => resolved(path, "as it is; the checkpoint is kept aside"),
             Err(error) => Response::failed(error.text),
         },
-        FileOrder::ClearUnfinished(path) => match logical.clear_unfinished(path) {
+        FileOrder::ClearUnfinished { path, force } => match logical.clear_unfinished(path, *force) {
             Ok(Cleared::Whole) => resolved(path, "whole"),
             Ok(Cleared::Record) => resolved(path, "no file is there; its record was ended"),
             Err(error) => Response::failed(error.text),
