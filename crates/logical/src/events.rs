@@ -9,8 +9,12 @@ use storage::Backend;
 pub trait Events: Send + Sync {
     /// A file or directory of this name was made. `pending`: a file that is not yet whole.
     fn made(&self, path: &LogicalPath, pending: bool);
-    /// A name was removed, renamed away, or sought in vain.
+    /// A name was removed or renamed away.
     fn gone(&self, path: &LogicalPath);
+    /// A name was sought in vain: it may have been removed beside the server. Clients cause this as often as they like.
+    fn missing(&self, path: &LogicalPath) {
+        self.gone(path);
+    }
     /// A directory was renamed with all that is below it. [`Events::gone`] and [`Events::made`] were told of itself.
     fn moved(&self, from: &LogicalPath, to: &LogicalPath);
 }
@@ -36,8 +40,10 @@ impl Shared {
 
     /// Tells of the path if it was missing where it was sought.
     pub(crate) fn tell_missing(&self, path: &LogicalPath, error: &std::io::Error) {
-        if ErrorKind::from_io(error) == ErrorKind::NotFound {
-            self.tell_gone(path);
+        if ErrorKind::from_io(error) == ErrorKind::NotFound
+            && let Some(events) = self.events.get()
+        {
+            events.missing(path);
         }
     }
 

@@ -23,7 +23,8 @@ impl Bounces {
 
     /// The slot has a new owner, its owner other paths, or what is below it changed: nothing known of it holds.
     pub fn bounce(&mut self, slot: Slot) {
-        // Four thousand million joins are out of reach; were they not, entries would merely be asked for again.
+        // Its end is out of reach, because joins take time and resets are limited (`tree::limits::RESET_PAUSE`): there,
+        // joins would void nothing any more.
         self.clock = self.clock.saturating_add(1);
         if let Some(last) = self.last.get_mut(slot.index()) {
             *last = self.clock;

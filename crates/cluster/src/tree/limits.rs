@@ -81,6 +81,11 @@ pub const CELLS_MAX: usize = crate::CELL_SLOTS + crate::CELL_SLOTS * crate::CELL
 /// it has to be told once more.
 pub const ANSWERED: Duration = Duration::from_secs(15);
 
+/// Of the times that a child says that all it said is void, this many are followed at once ...
+pub const RESET_BURST: u32 = 64;
+/// ... and one more after each such pause. So the count of resets, 32 bits wide, is out of reach of one child for 6 years.
+pub const RESET_PAUSE: Duration = Duration::from_millis(50);
+
 /// Levels of nodes below a manager that it builds itself: supervisors, supervisors, servers. Room for 262,144 servers.
 pub const LEVELS_MAX: u8 = 3;
 

@@ -94,11 +94,11 @@ impl Redirector {
         way != ForwardWay::Off
     }
 
-    fn forward(&self, caller: &Caller, operation: &Operation, reply: &ReplyTo) -> Option<Started> {
+    fn forward(&self, caller: &Arc<Caller>, operation: &Operation, reply: &ReplyTo) -> Option<Started> {
         let forward = Forward::of_operation(operation, &caller.identity.to_string())?;
         let later = reply.defer();
         // Not taken on, it is dropped, which answers.
-        self.front.change_names(forward, move |outcome| {
+        self.front.change_names(caller, forward, move |outcome| {
             later.send(outcome.map_or_else(told, |()| vfs::Answer::Value(Value::Nothing)));
         });
         Some(Started::Pending)
@@ -145,6 +145,7 @@ impl Redirector {
     /// The space of all nodes for files of this path.
     fn space(
         &self,
+        caller: &Arc<Caller>,
         target: &Target,
         reply: &ReplyTo,
         say: impl FnOnce(SpaceFor) -> Value + Send + 'static,
@@ -156,7 +157,7 @@ impl Redirector {
             later.send(vfs::Answer::Value(say(space)));
         };
         // Refused, the reply answers as it is dropped.
-        self.front.with(work);
+        self.front.with(caller, work);
         Started::Pending
     }
 }
@@ -180,8 +181,8 @@ impl Preparation {
         if self.caller.has_left() {
             return self.reply.send(vfs::Answer::error(ErrorKind::Cancelled, "The client has left"));
         }
-        let front = self.front.clone();
-        front.with(move |engine| {
+        let (front, caller) = (self.front.clone(), self.caller.clone());
+        front.with(&caller, move |engine| {
             match self.cursor.by_ref().take(PREPARED_AT_ONCE_MAX).collect::<Result<Vec<_>, _>>() {
                 Ok(targets) if targets.is_empty() => self.finish(),
                 Ok(targets) => {
@@ -218,8 +219,10 @@ impl FileSystem for Redirector {
         }
         match operation {
             Operation::Locate(target, options) => self.locate(caller, target.as_ref(), options, reply),
-            Operation::StatSpace(target) => self.space(&target, reply, |space| Value::Space(figures(&space))),
-            Operation::QuerySpace(target) => self.space(&target, reply, |space| {
+            Operation::StatSpace(target) => {
+                self.space(caller, &target, reply, |space| Value::Space(figures(&space)))
+            }
+            Operation::QuerySpace(target) => self.space(caller, &target, reply, |space| {
                 Value::Text(figures(&space).query_text(ALL_SPACES).into_bytes())
             }),
             // One path alone: its server takes the request, and gives it an id of its own. A real one would not renew the access

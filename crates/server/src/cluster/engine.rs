@@ -12,11 +12,13 @@
 
 use super::askers::Askers;
 use super::holdings::Holdings;
+use super::inbox::Job;
 use super::kept::Records;
 use super::line::{Line, Stage};
 use super::operations::Executor;
 use super::settings::{Role, Settings};
 use super::sockets::{self, Buffer};
+use super::status::CachedText;
 use super::troubles::Troubles;
 use crate::adapters::Moving;
 use base::Clock;
@@ -35,6 +37,17 @@ use wire::cms::{EncodeError, Frame, LoginAnswer, Message as Wire, Splitter};
 
 /// The engine as the tasks of its thread share it.
 pub(super) type SharedEngine = Rc<RefCell<Engine>>;
+
+/// What is left of the frames that arrived over a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Frames {
+    /// None.
+    AllTaken,
+    /// Some: other connections have their turn first.
+    More,
+    /// The connection has ended.
+    Ended,
+}
 
 /// Everything the thread knows.
 pub struct Engine {
@@ -66,6 +79,8 @@ pub struct Engine {
     pub(super) drained: bool,
     /// What is kept for the next start.
     pub(super) records: Records,
+    /// The text of the last answer to `stats`.
+    pub(super) status_text: CachedText,
     pub(super) sweep_at: Duration,
     pub(super) wake_at: Option<Duration>,
     /// The time to wake up may be earlier than it was.
@@ -107,6 +122,7 @@ impl Engine {
                 draining: false,
                 drained: false,
                 records,
+                status_text: CachedText::default(),
                 sweep_at,
                 wake_at: None,
                 rearm: Rc::default(),
@@ -227,29 +243,34 @@ impl Engine {
         true
     }
 
-    /// Bytes arrived: takes all whole frames. `false` when the connection is none any more.
-    pub(super) fn arrived(&mut self, link: LinkId, splitter: &mut Splitter) -> bool {
-        let lives = self.take_frames(link, splitter);
+    /// Bytes arrived: takes whole frames, a limited number at once.
+    pub(super) fn arrived(&mut self, link: LinkId, splitter: &mut Splitter) -> Frames {
+        let frames = self.take_frames(link, splitter);
         self.look_later();
-        lives
+        frames
     }
 
-    fn take_frames(&mut self, link: LinkId, splitter: &mut Splitter) -> bool {
+    fn take_frames(&mut self, link: LinkId, splitter: &mut Splitter) -> Frames {
+        let mut taken = 0;
         loop {
-            let Some(stage) = self.stage(link) else { return false };
+            let Some(stage) = self.stage(link) else { return Frames::Ended };
+            if taken >= stage.frames_at_once() {
+                return Frames::More;
+            }
+            taken += 1;
             splitter.enter(stage.phase());
             match splitter.next_frame() {
                 Ok(Some(frame)) => self.frame(link, stage, &frame),
-                Ok(None) => return true,
+                Ok(None) => return Frames::AllTaken,
                 Err(error) if stage == Stage::Asking => {
                     self.fails(link, || format!("what it says is no answer to a login: {error}"));
                     self.ended(link);
-                    return false;
+                    return Frames::Ended;
                 }
                 Err(error) => {
                     tracing::warn!("{} breaks the protocol: {error}", self.name_of(link));
                     self.ended(link);
-                    return false;
+                    return Frames::Ended;
                 }
             }
         }
@@ -392,6 +413,12 @@ impl Engine {
         if !self.broken.is_empty() {
             self.drive(|_, _, _| {});
         }
+    }
+
+    /// Does a job of another thread.
+    pub(super) fn run(&mut self, job: Job) {
+        job(self);
+        self.end_broken();
     }
 
     /// The engine, to be shared with a task.

@@ -80,7 +80,7 @@ impl Engine {
             }
             Wire::Locate(locate) => (locate.path, Wish::Locate(LocateOptions::from(locate.options))),
             Wire::Stats(modifier) if !modifier.contains(StatsModifier::SIZE) => {
-                let text = self.status_text();
+                let text = self.answer_to_stats();
                 let answer = WireAnswer::Data { value: 0, text: Some(text.as_bytes()) };
                 return self.respond_with(link, streamid, None, answer);
             }

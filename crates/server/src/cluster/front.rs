@@ -3,6 +3,7 @@
 use super::askers::Tell;
 use super::engine::Engine;
 use super::forward::Forward;
+use super::inbox::{Inbox, Request};
 use super::questions::Wish;
 use base::{Clock, Rng, SplitMix64};
 use cluster::{Answer, LocateOptions, Reader, SelectOptions, Shared};
@@ -10,21 +11,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
 use vfs::Caller;
-
-/// Questions on their way to the cluster's thread; when there are more, clients are told to come again.
-pub(super) const COMMANDS_MAX: usize = 1 << 16;
-
-/// What the cluster's thread is to do.
-pub(super) enum Command {
-    /// Answer a client.
-    Ask { path: Box<[u8]>, wish: Wish, caller: Arc<Caller>, tell: Tell },
-    /// Let somebody look at the engine, or change it.
-    With(Box<dyn FnOnce(&mut Engine) + Send>),
-    /// End.
-    Stop,
-}
 
 /// Each front has readers of its own on each thread.
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +26,7 @@ pub(crate) struct Front {
     number: u64,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
-    commands: mpsc::Sender<Command>,
+    inbox: Arc<Inbox>,
     /// The administrator wants no clients here.
     suspended: Arc<AtomicBool>,
     /// Told to clients when the thread cannot take more questions.
@@ -50,12 +37,12 @@ impl Front {
     pub(super) fn new(
         shared: Arc<Shared>,
         clock: Arc<dyn Clock>,
-        commands: mpsc::Sender<Command>,
+        inbox: Arc<Inbox>,
         suspended: Arc<AtomicBool>,
         busy: Duration,
     ) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { number, shared, clock, commands, suspended, busy }
+        Self { number, shared, clock, inbox, suspended, busy }
     }
 
     /// Which node a client shall go to. The answer, or `None`: then `tell` brings it later, on another thread.
@@ -92,28 +79,25 @@ impl Front {
     /// Passes a change of names on to all servers; `tell` hears whether that was done. `false`: nobody heard it.
     pub(crate) fn change_names(
         &self,
+        caller: &Arc<Caller>,
         forward: Forward,
         tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
     ) -> bool {
-        self.with(move |engine| engine.client_orders(forward, tell))
+        self.with(caller, move |engine| engine.client_orders(forward, tell))
     }
 
-    /// Lets the cluster's thread do something; `false` when it cannot take more now.
-    pub(crate) fn with(&self, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
-        self.commands.try_send(Command::With(Box::new(work))).is_ok()
+    /// Lets the cluster's thread do something for a client; `false` when it cannot take more now.
+    pub(crate) fn with(&self, caller: &Arc<Caller>, work: impl FnOnce(&mut Engine) + Send + 'static) -> bool {
+        self.inbox.request(caller, Request::Order(Box::new(work))).is_ok()
     }
 
     fn ask(&self, caller: &Arc<Caller>, path: &[u8], wish: Wish, tell: Tell) -> Option<Answer> {
-        let caller = caller.clone();
-        match self.commands.try_send(Command::Ask { path: path.into(), wish, caller, tell }) {
-            Ok(()) => None,
-            Err(mpsc::error::TrySendError::Full(Command::Ask { tell, .. })) => {
-                tell(Answer::Wait(self.busy));
-                None
-            }
-            // The thread has ended with the process; the question answers itself as it is dropped.
-            Err(_) => None,
+        let question = Request::Ask { path: path.into(), wish, caller: caller.clone(), tell };
+        // When the thread has ended with the process, the question answers itself as it is dropped.
+        if let Err(Request::Ask { tell, .. }) = self.inbox.request(caller, question) {
+            tell(Answer::Wait(self.busy));
         }
+        None
     }
 
     /// What is plainly known. "Come again" is for the machine to say: it may know when.

@@ -2,15 +2,16 @@
 //! all its servers share (`cms.dfs lookup central`) looks in the same way.
 //!
 //! The storage is never waited for: what is in memory is answered on the spot, the rest by the pool of its file system,
-//! and comes back as a word to the cluster's thread. Words of different threads may overtake each other, so what is told
-//! upward is what is there when the word arrives.
+//! and the result comes back through the inbox of the cluster's thread. News of different threads may overtake each other,
+//! so each change of a name is a reason to look, and what is told upward is what is there then.
 
 use super::askers::Parent;
 use super::engine::{Engine, SharedEngine, aside};
+use super::inbox::{Inbox, Looked};
 use base::LogicalPath;
 use cluster::tree::{Extensions, LinkId};
 use cluster::{Look, LookRules, Looks, Sight, StateReply};
-use logical::{Events, Logical, Presence};
+use logical::{Logical, Presence};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,38 +26,10 @@ const INVENTORY_WAITING_MAX: usize = 256 * 1024;
 /// Between looks at whether a parent takes more of an inventory.
 const INVENTORY_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the storage has to say.
-pub(super) enum Word {
-    /// A name came to exist or ceased to, or was sought in vain.
-    Changed(LogicalPath),
-    /// A directory was renamed with all that is below it.
-    Moved,
-    /// What looks at the disk have shown, each with its number.
-    Looked(Vec<(LogicalPath, u64, Presence)>),
-}
-
-/// Hears what becomes of names, on any thread.
-pub(super) struct Ear(pub(super) mpsc::UnboundedSender<Word>);
-
-impl Events for Ear {
-    fn made(&self, path: &LogicalPath, _pending: bool) {
-        // Without a receiver the thread has ended.
-        self.0.send(Word::Changed(path.clone())).ok();
-    }
-
-    fn gone(&self, path: &LogicalPath) {
-        self.0.send(Word::Changed(path.clone())).ok();
-    }
-
-    fn moved(&self, _: &LogicalPath, _: &LogicalPath) {
-        self.0.send(Word::Moved).ok();
-    }
-}
-
 /// The files of this server, and who waits for looks at the disk.
 pub(super) struct Holdings {
     logical: Arc<Logical>,
-    words: mpsc::UnboundedSender<Word>,
+    inbox: Arc<Inbox>,
     looking: HashMap<LogicalPath, Waiting>,
     /// How many begin, and what need not be looked at.
     looks: Looks,
@@ -109,10 +82,10 @@ impl Wanted {
 }
 
 impl Holdings {
-    pub(super) fn new(logical: Arc<Logical>, words: mpsc::UnboundedSender<Word>, rules: LookRules) -> Self {
+    pub(super) fn new(logical: Arc<Logical>, inbox: Arc<Inbox>, rules: LookRules) -> Self {
         let looks = Looks::new(rules);
         let (looking, asked) = (HashMap::new(), VecDeque::new());
-        Self { logical, words, looking, looks, asked, last: 0, later: Vec::new() }
+        Self { logical, inbox, looking, looks, asked, last: 0, later: Vec::new() }
     }
 
     /// When the next look may begin of those that wait for their turn.
@@ -209,11 +182,8 @@ impl Engine {
         let Some(holdings) = self.holdings.as_mut().filter(|holdings| !holdings.later.is_empty()) else {
             return;
         };
-        let words = holdings.words.clone();
-        holdings.logical.look(std::mem::take(&mut holdings.later), &move |looked| {
-            // Without a receiver the thread has ended.
-            words.send(Word::Looked(looked)).ok();
-        });
+        let inbox = holdings.inbox.clone();
+        holdings.logical.look(std::mem::take(&mut holdings.later), &move |looked| inbox.looked(looked));
     }
 
     fn seen(&mut self, path: &LogicalPath, presence: Presence, wanted: Wanted) {
@@ -267,33 +237,43 @@ impl Engine {
         }
     }
 
-    /// The storage has something to say.
-    pub(super) fn word(&mut self, word: Word) {
-        match word {
-            Word::Changed(path) => {
-                // Looks under way may have been before the change: whoever waits for them is told what is there now.
-                let plain = path.without_slash();
-                let waiting = self.holdings.as_mut().and_then(|holdings| holdings.looking.remove(&plain));
-                if self.parents().is_empty() {
-                    return;
-                }
-                self.look_at(plain.clone(), Wanted::News);
-                for wanted in waiting.map(|waiting| waiting.wanted).unwrap_or_default() {
-                    self.look_at(plain.clone(), wanted);
-                }
-            }
-            Word::Moved => self.drive(|node, now, out| node.reset(now, out)),
-            Word::Looked(looked) => {
-                for (path, number, presence) in looked {
-                    self.looked(&path, number, presence);
-                }
-            }
+    /// A name came to exist or ceased to, or was sought in vain.
+    pub(super) fn name_changed(&mut self, path: &LogicalPath) {
+        // Looks under way may have been before the change: whoever waits for them is told what is there now.
+        let plain = path.without_slash();
+        let waiting = self.holdings.as_mut().and_then(|holdings| holdings.looking.remove(&plain));
+        if self.parents().is_empty() {
+            return;
         }
-        self.look_later();
+        self.look_at(plain.clone(), Wanted::News);
+        for wanted in waiting.map(|waiting| waiting.wanted).unwrap_or_default() {
+            self.look_at(plain.clone(), wanted);
+        }
         self.end_broken();
     }
 
-    fn looked(&mut self, path: &LogicalPath, number: u64, presence: Presence) {
+    /// More names changed than are known, or a directory was renamed with all that is below it: what parents know of this
+    /// server is void, and looks under way may have been before the change.
+    pub(super) fn names_lost(&mut self) {
+        self.drive(|node, now, out| node.reset(now, out));
+        let Some(holdings) = &mut self.holdings else { return };
+        let begun = |_: &LogicalPath, waiting: &mut Waiting| waiting.number.is_some();
+        let again: Vec<(LogicalPath, Waiting)> = holdings.looking.extract_if(begun).collect();
+        for (path, waiting) in again {
+            self.begin(path, waiting.wanted);
+        }
+        self.end_broken();
+    }
+
+    /// Looks at the disk have shown something.
+    pub(super) fn looked(&mut self, looked: impl Iterator<Item = Looked>) {
+        for (path, number, presence) in looked {
+            self.looked_at(&path, number, presence);
+        }
+        self.end_broken();
+    }
+
+    fn looked_at(&mut self, path: &LogicalPath, number: u64, presence: Presence) {
         let Some(holdings) = &mut self.holdings else { return };
         // An earlier look than the one that is waited for tells of an earlier time.
         if holdings.looking.get(path).is_none_or(|waiting| waiting.number != Some(number)) {

@@ -26,6 +26,16 @@ pub(super) enum Stage {
 }
 
 impl Stage {
+    /// Frames of one connection that are handled before others have their turn. Each request of a redirector has an answer;
+    /// nodes send more, and what they send answers clients.
+    pub(super) const fn frames_at_once(self) -> usize {
+        match self {
+            Self::Anonymous | Self::Asking => 1,
+            Self::Redirector => 4,
+            Self::Node => 32,
+        }
+    }
+
     /// Which limits its frames have.
     pub(super) const fn phase(self) -> Phase {
         match self {

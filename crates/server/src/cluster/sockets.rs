@@ -1,6 +1,6 @@
 //! The sockets of the cluster's thread: the open port, connections to parents, bytes in and bytes out.
 
-use super::engine::{Engine, SharedEngine};
+use super::engine::{Engine, Frames, SharedEngine};
 use super::line::{Outbox, Stage};
 use super::settings::Listen;
 use cluster::tree::{Address, Event, LinkId};
@@ -190,8 +190,13 @@ async fn receive(engine: SharedEngine, link: LinkId, from: OwnedReadHalf) {
         match count {
             Ok(0) => break,
             Ok(count) => {
-                if !engine.borrow_mut().arrived(link, &mut splitter) {
-                    return;
+                loop {
+                    let frames = engine.borrow_mut().arrived(link, &mut splitter);
+                    match frames {
+                        Frames::AllTaken => break,
+                        Frames::More => tokio::task::yield_now().await,
+                        Frames::Ended => return,
+                    }
                 }
                 if count == READ_BYTES {
                     tokio::task::yield_now().await;

@@ -6,11 +6,34 @@ use super::settings::Role;
 use crate::VERSION;
 use cluster::tree::{Address, Load, Member, Members, Membership, Space};
 use serde::{Deserialize, Serialize};
+use std::rc::Rc;
 use std::time::Duration;
 use wire::cms::login;
 
 /// The text of an answer to `stats` is cut nowhere: a cell of 64 children is a third of it.
 pub(super) const TEXT_BYTES_MAX: usize = 60_000;
+
+/// How long the text is sent to others who ask: to write it takes hundreds of microseconds of the cluster's thread.
+const TEXT_AGE_MAX: Duration = Duration::from_millis(250);
+
+/// A text that is written anew when it has become old.
+#[derive(Default)]
+pub(super) struct CachedText {
+    written: Option<(Duration, Rc<str>)>,
+}
+
+impl CachedText {
+    fn text(&mut self, now: Duration, write: impl FnOnce() -> String) -> Rc<str> {
+        match &self.written {
+            Some((at, text)) if now < *at + TEXT_AGE_MAX => text.clone(),
+            _ => {
+                let text: Rc<str> = write().into();
+                self.written = Some((now, text.clone()));
+                text
+            }
+        }
+    }
+}
 
 /// A node.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -263,9 +286,18 @@ impl Engine {
         }
     }
 
+    /// The answer to a redirector's `stats`, at most [`TEXT_AGE_MAX`] old.
+    pub(super) fn answer_to_stats(&mut self) -> Rc<str> {
+        let now = self.now();
+        let mut cached = std::mem::take(&mut self.status_text);
+        let text = cached.text(now, || self.status_text());
+        self.status_text = cached;
+        text
+    }
+
     /// The answer to a redirector's `stats`: this node's state as JSON. Of a cell whose text would be too long the paths
     /// of the children are left out.
-    pub(super) fn status_text(&self) -> String {
+    fn status_text(&self) -> String {
         let mut status = self.status();
         let mut text = serde_json::to_string(&status).unwrap_or_default();
         if text.len() > TEXT_BYTES_MAX {
@@ -329,6 +361,19 @@ pub fn show_age(age: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn however_many_ask_the_text_is_written_four_times_a_second() {
+        let (mut cached, mut written) = (CachedText::default(), 0);
+        for ms in 0..1000 {
+            let text = cached.text(Duration::from_millis(ms), || {
+                written += 1;
+                ms.to_string()
+            });
+            assert!(ms - text.parse::<u64>().unwrap() < 250);
+        }
+        assert_eq!(written, 4);
+    }
 
     #[test]
     fn ages_are_short() {

@@ -3,9 +3,10 @@
 use super::administration::drained;
 use super::askers::Asker;
 use super::engine::{Engine, Machines, SharedEngine};
-use super::front::{COMMANDS_MAX, Command, Front, SystemLot};
+use super::front::{Front, SystemLot};
 use super::health::Health;
-use super::holdings::{Ear, Holdings};
+use super::holdings::Holdings;
+use super::inbox::{Inbox, Job, Receiver, Request, StorageEvents, Turn};
 use super::kept::Records;
 use super::operations::Executor;
 use super::settings::{Role, Settings};
@@ -23,11 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-
-/// Commands taken at once before sockets get their turn.
-const COMMANDS_AT_ONCE: usize = 256;
 
 /// How long whoever looks at the engine waits for the thread.
 const LOOK_MAX: Duration = Duration::from_secs(5);
@@ -38,12 +35,9 @@ const LATE: Duration = Duration::from_millis(250);
 /// For so long what arrived meanwhile is read then, before silence is taken for an answer and nodes for lost.
 const CATCH_UP: Duration = Duration::from_millis(100);
 
-/// Between attempts to tell a busy thread to end.
-const STOP_PAUSE: Duration = Duration::from_millis(1);
-
 /// The node of the cluster that this process is, as others see it. Dropping it ends the node.
 pub struct Cluster {
-    commands: mpsc::Sender<Command>,
+    inbox: Arc<Inbox>,
     address: Option<SocketAddr>,
     front: Option<Arc<Front>>,
     suspended: Arc<AtomicBool>,
@@ -61,7 +55,7 @@ struct Parts {
     resolver: Option<Resolver>,
     logical: Option<Arc<Logical>>,
     moving: Arc<Moving>,
-    commands: mpsc::Receiver<Command>,
+    inbox: Arc<Inbox>,
     supervisor: Supervisor,
 }
 
@@ -92,15 +86,15 @@ impl Cluster {
         };
         let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
         complete(&mut settings, data_port, address.map(|address| address.port()));
-        let (give, commands) = mpsc::channel(COMMANDS_MAX);
+        let inbox = Arc::<Inbox>::default();
         let suspended = Arc::new(AtomicBool::new(false));
         let resolver = redirects.then(|| resolver(&settings));
         let front = resolver.as_ref().map(|resolver| {
             let busy = settings.policy.waits.lookup;
             let shared = resolver.shared().clone();
-            Arc::new(Front::new(shared, clock.clone(), give.clone(), suspended.clone(), busy))
+            Arc::new(Front::new(shared, clock.clone(), inbox.clone(), suspended.clone(), busy))
         });
-        let health = Self::measure(&mut settings, logical.as_ref(), &give, supervisor)?;
+        let health = Self::measure(&mut settings, logical.as_ref(), &inbox, supervisor)?;
         let moving = Arc::<Moving>::default();
         let moves = moving.clone();
         let watched = supervisor.clone();
@@ -111,7 +105,7 @@ impl Cluster {
             resolver,
             logical,
             moving: moves,
-            commands,
+            inbox: inbox.clone(),
             supervisor: watched,
         };
         let supervisor = supervisor.clone();
@@ -128,20 +122,20 @@ impl Cluster {
                 runtime.shutdown_background();
             })
             .map_err(system("the cluster's thread"))?;
-        Ok(Self { commands: give, address, front, suspended, moving, thread: Some(thread), _health: health })
+        Ok(Self { inbox, address, front, suspended, moving, thread: Some(thread), _health: health })
     }
 
     /// Starts to measure how this node feels. The first figures are there when this returns.
     fn measure(
         settings: &mut Settings,
         logical: Option<&Arc<Logical>>,
-        engine: &mpsc::Sender<Command>,
+        inbox: &Arc<Inbox>,
         supervisor: &Supervisor,
     ) -> Result<Health, StartError> {
-        let engine = engine.clone();
+        let inbox = inbox.clone();
         let report = move |report| {
-            // Without a receiver the thread has ended.
-            engine.blocking_send(Command::With(Box::new(move |engine| engine.feels(report)))).ok();
+            // Refused, it is replaced by the next.
+            inbox.job(Box::new(move |engine: &mut Engine| engine.feels(report)));
         };
         // What a redirector sees is not its own.
         let backend = logical.filter(|_| !settings.role.redirects()).map(|logical| logical.backend());
@@ -167,14 +161,18 @@ impl Cluster {
             // Who asked may have gone.
             tell.send(look(engine)).ok();
         };
-        self.commands.try_send(Command::With(Box::new(work))).ok()?;
+        self.run(Box::new(work)).then_some(())?;
         told.recv_timeout(LOOK_MAX).ok()
+    }
+
+    fn run(&self, job: Job) -> bool {
+        self.inbox.job(job)
     }
 
     /// Moves clients elsewhere, or takes them again as before. What nobody else has is still served.
     pub fn drain(&self, draining: bool) {
         let work = move |engine: &mut Engine| engine.drain(draining);
-        self.commands.try_send(Command::With(Box::new(work))).ok();
+        self.run(Box::new(work));
     }
 
     /// Whether clients are to move elsewhere, for those who open files.
@@ -200,16 +198,13 @@ impl Cluster {
     pub fn suspend(&self, suspended: bool) {
         self.suspended.store(suspended, Ordering::Relaxed);
         let work = move |engine: &mut Engine| engine.suspend(suspended);
-        self.commands.try_send(Command::With(Box::new(work))).ok();
+        self.run(Box::new(work));
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // Full of questions, it takes a moment to hear of it.
-        while let Err(mpsc::error::TrySendError::Full(_)) = self.commands.try_send(Command::Stop) {
-            std::thread::sleep(STOP_PAUSE);
-        }
+        self.inbox.stop();
         if let Some(thread) = self.thread.take() {
             // How it ended was reported by the thread itself.
             thread.join().ok();
@@ -263,7 +258,8 @@ fn resolver(settings: &Settings) -> Resolver {
 
 /// The thread's life.
 async fn run(parts: Parts) -> Result<(), String> {
-    let Parts { mut settings, clock, listener, resolver, logical, moving, mut commands, supervisor } = parts;
+    let Parts { mut settings, clock, listener, resolver, logical, moving, inbox, supervisor } = parts;
+    let _receiver = Receiver(inbox.clone());
     let admission = settings.admission.take();
     let children = std::mem::take(&mut settings.children);
     if let (Some(parent), Some(place)) = (&mut settings.parent, &settings.place_file) {
@@ -272,16 +268,15 @@ async fn run(parts: Parts) -> Result<(), String> {
     let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
-    let (say, mut words) = mpsc::unbounded_channel();
     let own = logical.clone().filter(|_| resolver.is_none());
     let executor = own.clone().map(|logical| {
         let (programs, root) = (std::mem::take(&mut settings.programs), settings.local_root.clone());
         Executor::new(logical, programs, root)
     });
     if let Some(logical) = own {
-        logical.set_events(Arc::new(Ear(say.clone())));
+        logical.set_events(Arc::new(StorageEvents(inbox.clone())));
     }
-    let holdings = logical.map(|logical| Holdings::new(logical, say.clone(), settings.looks));
+    let holdings = logical.map(|logical| Holdings::new(logical, inbox.clone(), settings.looks));
     let machines = Machines { node, resolver, holdings, executor, moving };
     let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
@@ -293,25 +288,21 @@ async fn run(parts: Parts) -> Result<(), String> {
             sockets::accept(engine.clone(), listener, admission),
         );
     }
-    let mut batch = Vec::new();
+    let mut turn = Turn::default();
     // What was measured already is said at the first login.
-    while let Ok(command) = commands.try_recv() {
-        batch.push(command);
-    }
-    if obey(&engine, &mut batch) {
+    inbox.take(&mut turn);
+    if work_off(&engine, &mut turn) {
         return Ok(());
     }
     engine.borrow_mut().start();
     spawn_essential(&supervisor, "the cluster timer", keep_time(engine.clone(), clock));
     loop {
-        tokio::select! {
-            count = commands.recv_many(&mut batch, COMMANDS_AT_ONCE) => {
-                if count == 0 || obey(&engine, &mut batch) {
-                    break;
-                }
-            }
-            Some(word) = words.recv() => guarded("news of the storage", || engine.borrow_mut().word(word)),
+        inbox.wait().await;
+        inbox.take(&mut turn);
+        if work_off(&engine, &mut turn) {
+            break;
         }
+        // The sockets have their turn.
         tokio::task::yield_now().await;
     }
     engine.borrow_mut().leave();
@@ -340,23 +331,35 @@ fn guarded(what: &str, work: impl FnOnce()) {
     }
 }
 
-/// Does what others want; whether it is to end.
-fn obey(engine: &SharedEngine, batch: &mut Vec<Command>) -> bool {
+/// Does one turn of the work of other threads; whether the thread is to end.
+fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
     let mut engine = engine.borrow_mut();
-    for command in batch.drain(..) {
-        match command {
-            Command::Ask { path, wish, caller, tell } => {
-                guarded("a question", || engine.ask(&path, &wish, Asker::Client(caller, tell)));
-            }
-            Command::With(work) => guarded("a command", || {
-                work(&mut engine);
-                engine.end_broken();
-            }),
-            Command::Stop => return true,
-        }
+    let storage = "news of the storage";
+    if !turn.looked.is_empty() {
+        guarded(storage, || engine.looked(turn.looked.drain(..)));
     }
-    engine.look_later();
-    false
+    for job in turn.jobs.drain(..) {
+        guarded("a command", || engine.run(job));
+    }
+    if std::mem::take(&mut turn.is_reset) {
+        guarded(storage, || engine.names_lost());
+    }
+    for path in turn.changed.drain(..) {
+        guarded(storage, || engine.name_changed(&path));
+    }
+    for request in turn.requests.drain(..) {
+        guarded("a request", || match request {
+            Request::Ask { path, wish, caller, tell } => {
+                engine.ask(&path, &wish, Asker::Client(caller, tell));
+            }
+            Request::Order(order) => engine.run(order),
+        });
+    }
+    for path in turn.missed.drain(..) {
+        guarded(storage, || engine.name_changed(&path));
+    }
+    guarded(storage, || engine.look_later());
+    turn.is_stopped
 }
 
 /// Calls the engine when something is due.

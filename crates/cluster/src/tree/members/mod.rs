@@ -7,12 +7,14 @@
 //! | `seating` | which place: own cell, a cell below, or waiting |
 //! | `health` | pings, silence, places kept for the lost |
 //! | `reports` | what children say about themselves, and what goes up to the own parents |
+//! | `resets` | how often a child may say that all it said is void |
 //! | `orders` | what the administrator orders: black list, drain, suspend |
 
 mod health;
 mod login;
 mod orders;
 mod reports;
+mod resets;
 mod seating;
 
 use std::collections::{BTreeSet, HashMap};
@@ -35,6 +37,7 @@ use super::parking::{Parked, Parking};
 use super::role::Acceptor;
 use crate::{CELL_SLOTS, Slot, SlotMask};
 use reports::Reporter;
+use resets::Resets;
 
 /// Where a connection comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,6 +96,7 @@ pub struct Members {
     elsewhere: HashMap<Slot, Duration>,
     blacklist: Blacklist,
     reporter: Reporter,
+    resets: Resets,
     standing: Standing,
     suspended_by_order: bool,
     /// Ids of nodes that the administrator has taken out of use here.
@@ -146,6 +150,7 @@ impl Members {
             elsewhere: HashMap::new(),
             blacklist: Blacklist::default(),
             reporter: Reporter::new(alone),
+            resets: Resets::default(),
             standing: if alone { Standing::Alone(now) } else { Standing::Near },
             suspended_by_order: false,
             drained: BTreeSet::new(),
@@ -400,6 +405,7 @@ impl Members {
             self.relax_at,
             self.settles_at(),
             self.reporter.due(),
+            self.resets.deadline(),
         ]
         .into_iter()
         .flatten()
@@ -409,6 +415,9 @@ impl Members {
     /// Does what is due.
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         self.settle_contests(now, out);
+        for slot in self.resets.take_due(now) {
+            out.push(Action::Child { slot, change: ChildChange::Reset });
+        }
         if self.settles_at().is_some_and(|at| at <= now) {
             self.unsettled = None;
         }

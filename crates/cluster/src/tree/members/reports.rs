@@ -182,7 +182,7 @@ impl Members {
         if let Message::Occupancy(reports) = message {
             return self.take_reports(slot, reports, now, out);
         }
-        if matches!(message, Message::Status(Status { reset: true, .. })) {
+        if matches!(message, Message::Status(Status { reset: true, .. })) && self.resets.arrived(slot, now) {
             out.push(Action::Child { slot, change: ChildChange::Reset });
         }
         let Some(member) = self.cell.get_mut(slot) else { return };

@@ -1,0 +1,145 @@
+//! Names that changed, or were sought in vain, until the cluster's thread has looked at them. Each stands here once, however
+//! often it changed: what counts is what is there when the thread looks. Both sets are bounded.
+
+use base::LogicalPath;
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Limits for names that changed. When there are more, all are forgotten, and parents ask anew for everything.
+const CHANGED: Limits = Limits { paths: 1 << 14, bytes: 2 * 1024 * 1024 };
+/// Limits for names that were sought in vain. When there are more, they are dropped: the client that was sent here for
+/// nothing tells the manager, which asks anew.
+const MISSED: Limits = Limits { paths: 1 << 10, bytes: 256 * 1024 };
+
+struct Limits {
+    paths: usize,
+    bytes: usize,
+}
+
+/// Names that wait.
+#[derive(Default)]
+pub(super) struct News {
+    changed: Paths,
+    missed: Paths,
+    is_reset: bool,
+}
+
+/// Paths in the order in which they came, each once.
+#[derive(Default)]
+struct Paths {
+    order: VecDeque<Arc<LogicalPath>>,
+    known: HashSet<Arc<LogicalPath>>,
+    bytes: usize,
+}
+
+impl Paths {
+    /// Adds a path unless it is here; `false` when there is no room.
+    fn add(&mut self, path: &LogicalPath, limits: &Limits) -> bool {
+        if self.known.contains(path) {
+            return true;
+        }
+        let bytes = self.bytes + path.as_bytes().len();
+        if self.order.len() >= limits.paths || bytes > limits.bytes {
+            return false;
+        }
+        let path = Arc::new(path.clone());
+        self.known.insert(path.clone());
+        self.order.push_back(path);
+        self.bytes = bytes;
+        true
+    }
+
+    fn take(&mut self, most: usize) -> Vec<Arc<LogicalPath>> {
+        let some = self.order.len().min(most);
+        let taken: Vec<_> = self.order.drain(..some).collect();
+        for path in &taken {
+            self.known.remove(path);
+            self.bytes -= path.as_bytes().len();
+        }
+        taken
+    }
+}
+
+impl News {
+    pub(super) fn is_empty(&self) -> bool {
+        self.changed.order.is_empty() && self.missed.order.is_empty() && !self.is_reset
+    }
+
+    /// A name came to exist or ceased to.
+    pub(super) fn changed(&mut self, path: &LogicalPath) {
+        if !self.changed.add(path, &CHANGED) {
+            // More changed than can be named.
+            self.changed = Paths::default();
+            self.is_reset = true;
+        }
+    }
+
+    /// A name was sought in vain.
+    pub(super) fn missed(&mut self, path: &LogicalPath) {
+        if !self.changed.known.contains(path) {
+            self.missed.add(path, &MISSED);
+        }
+    }
+
+    /// A directory was renamed with all that is below it.
+    pub(super) fn moved(&mut self) {
+        self.is_reset = true;
+    }
+
+    pub(super) fn take_reset(&mut self) -> bool {
+        std::mem::take(&mut self.is_reset)
+    }
+
+    pub(super) fn take_changed(&mut self, most: usize) -> Vec<Arc<LogicalPath>> {
+        self.changed.take(most)
+    }
+
+    pub(super) fn take_missed(&mut self, most: usize) -> Vec<Arc<LogicalPath>> {
+        self.missed.take(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> LogicalPath {
+        LogicalPath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_name_that_changes_again_and_again_waits_once() {
+        let mut news = News::default();
+        for _ in 0..100_000 {
+            news.missed(&path("/f"));
+            news.changed(&path("/g"));
+            news.missed(&path("/g"));
+        }
+        assert_eq!(news.take_changed(10).len(), 1);
+        assert_eq!(news.take_missed(10).len(), 1);
+        assert!(news.is_empty());
+        news.changed(&path("/g"));
+        assert_eq!(news.take_changed(10).len(), 1, "a later change counts again");
+        assert_eq!((news.changed.bytes, news.missed.bytes), (0, 0));
+    }
+
+    #[test]
+    fn whatever_clients_do_it_does_not_grow() {
+        let mut news = News::default();
+        let long = "x".repeat(1000);
+        let mut resets = 0;
+        for n in 0..100_000 {
+            news.missed(&path(&format!("/{long}/{n}")));
+            news.changed(&path(&format!("/{long}/{n}")));
+            assert!(news.changed.bytes <= CHANGED.bytes && news.missed.bytes <= MISSED.bytes);
+            resets += usize::from(news.take_reset());
+        }
+        assert!((1..100).contains(&resets), "{resets} resets");
+        let mut news = News::default();
+        for n in 0..100_000 {
+            news.changed(&path(&format!("/{n}")));
+            assert!(news.changed.order.len() <= CHANGED.paths);
+        }
+        assert!(news.take_reset());
+    }
+}
