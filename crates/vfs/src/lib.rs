@@ -65,6 +65,8 @@ pub trait FileSystem: Send + Sync {
 /// A handle of a session that closes sends [`FileOperation::Close`], and one whose client vanished
 /// [`FileOperation::Abandon`]; after either, the session uses it no more. Dropping the last reference without one of them
 /// counts as abandoned.
+///
+/// The methods that never block are the fast paths of storages that have them; without them every operation is started.
 pub trait OpenFile: Send + Sync {
     /// The name it was opened under, for error texts.
     fn path(&self) -> &base::LogicalPath;
@@ -73,7 +75,10 @@ pub trait OpenFile: Send + Sync {
     fn is_writable(&self) -> bool;
 
     /// Reads what is in memory at `offset`; fewer bytes than asked (also 0) means end of file. Never blocks.
-    fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize>;
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize> {
+        let _ = (offset, into);
+        Spot::WouldBlock
+    }
 
     /// Reads one range that is in memory into several places, one after the other. `None` when that cannot be done at once, or
     /// not all of it is there: read piece by piece then. Never blocks.
@@ -84,19 +89,31 @@ pub trait OpenFile: Send + Sync {
 
     /// Writes all of `from` at `offset` if the storage has been answering fast. Not for a handle with an active
     /// checkpoint, where the operation must be used.
-    fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()>;
+    fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()> {
+        let _ = (offset, from);
+        Spot::WouldBlock
+    }
 
     /// The descriptor whose bytes may go to a socket by `sendfile`, where the storage is a plain file.
-    fn lend(&self) -> Option<BorrowedFd<'_>>;
+    fn lend(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Are all these bytes in memory, so that sending them will not wait for a disk? `false` where it cannot be told.
-    fn is_resident(&self, offset: u64, length: usize) -> bool;
+    fn is_resident(&self, offset: u64, length: usize) -> bool {
+        let _ = (offset, length);
+        false
+    }
 
     /// Current size in bytes, as far as it can be told without blocking.
-    fn size_now(&self) -> Option<u64>;
+    fn size_now(&self) -> Option<u64> {
+        None
+    }
 
     /// A hint that this range will be read soon. Never blocks, never fails.
-    fn prefetch(&self, offset: u64, length: u64);
+    fn prefetch(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
 
     /// Starts an operation on it; never blocks. Operations run concurrently: order is the session's.
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started;

@@ -1,7 +1,6 @@
 //! Open files that hold nothing but an account of what is done with them.
 
 use std::any::Any;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -123,23 +122,9 @@ impl OpenFile for CountingFile {
         Spot::Done(0)
     }
 
-    fn write_now(&self, _offset: u64, _from: &[u8]) -> Spot<()> {
-        Spot::WouldBlock
-    }
-
-    fn lend(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn is_resident(&self, _offset: u64, _length: usize) -> bool {
-        false
-    }
-
     fn size_now(&self) -> Option<u64> {
         Some(0)
     }
-
-    fn prefetch(&self, _offset: u64, _length: u64) {}
 
     fn start(&self, _operation: FileOperation, _reply: &ReplyTo) -> Started {
         Started::Pending

@@ -52,8 +52,7 @@ mod tests {
     use super::*;
     use base::{Cgi, Identity, LogicalPath, Told};
     use config::Target as Address;
-    use std::os::fd::BorrowedFd;
-    use vfs::{FileOperation, Spot};
+    use vfs::FileOperation;
 
     /// Sends those who read elsewhere.
     struct Draining;
@@ -76,28 +75,6 @@ mod tests {
         fn is_writable(&self) -> bool {
             false
         }
-
-        fn read_now(&self, _: u64, _: &mut [u8]) -> Spot<usize> {
-            Spot::WouldBlock
-        }
-
-        fn write_now(&self, _: u64, _: &[u8]) -> Spot<()> {
-            Spot::WouldBlock
-        }
-
-        fn lend(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-
-        fn is_resident(&self, _: u64, _: usize) -> bool {
-            false
-        }
-
-        fn size_now(&self) -> Option<u64> {
-            None
-        }
-
-        fn prefetch(&self, _: u64, _: u64) {}
 
         fn start(&self, _: FileOperation, _: &ReplyTo) -> Started {
             Started::Pending

@@ -3,9 +3,8 @@
 use super::support::Dice;
 use base::LogicalPath;
 use std::any::Any;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
-use vfs::{FileOperation, OpenFile, ReplyTo, Spot, Started};
+use vfs::{FileOperation, OpenFile, ReplyTo, Started};
 
 /// Files of a sequence.
 pub(crate) const FILES: usize = 2;
@@ -234,27 +233,9 @@ impl OpenFile for ModelFile {
         true
     }
 
-    fn read_now(&self, _: u64, _: &mut [u8]) -> Spot<usize> {
-        Spot::WouldBlock
-    }
-
-    fn write_now(&self, _: u64, _: &[u8]) -> Spot<()> {
-        Spot::WouldBlock
-    }
-
-    fn lend(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn is_resident(&self, _: u64, _: usize) -> bool {
-        false
-    }
-
     fn size_now(&self) -> Option<u64> {
         self.tells_size.then(|| self.content().bytes.len() as u64)
     }
-
-    fn prefetch(&self, _: u64, _: u64) {}
 
     fn start(&self, _: FileOperation, _: &ReplyTo) -> Started {
         Started::Pending

@@ -40,28 +40,6 @@ impl OpenFile for FakeFile {
         true
     }
 
-    fn read_now(&self, _: u64, _: &mut [u8]) -> Spot<usize> {
-        Spot::WouldBlock
-    }
-
-    fn write_now(&self, _: u64, _: &[u8]) -> Spot<()> {
-        Spot::WouldBlock
-    }
-
-    fn lend(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn is_resident(&self, _: u64, _: usize) -> bool {
-        false
-    }
-
-    fn size_now(&self) -> Option<u64> {
-        None
-    }
-
-    fn prefetch(&self, _: u64, _: u64) {}
-
     fn start(&self, _: FileOperation, _: &ReplyTo) -> Started {
         Started::Done(Answer::DONE)
     }
