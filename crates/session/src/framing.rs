@@ -17,28 +17,60 @@ enum Refusal {
     NoArgument,
 }
 
+/// The next request, all of whose bytes are at the front of the input. Its header is decoded once.
+#[derive(Clone, Copy, Debug)]
+pub struct Front {
+    bytes: usize,
+    pub(crate) request: Option<FrontRequest>,
+}
+
+/// A request whose header has been judged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrontRequest {
+    pub(crate) header: RequestHeader,
+    /// Bytes of the argument; `None` if the request is refused because of its header.
+    pub(crate) counted: Option<usize>,
+}
+
+impl Front {
+    /// Bytes that [`Session::take_front`] takes from the input.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The header; `None` for the handshake, and for input behind the end of the session.
+    pub fn header(&self) -> Option<&RequestHeader> {
+        self.request.as_ref().map(|request| &request.header)
+    }
+}
+
 impl Session {
-    /// Bytes from the front of the input that must be there before [`Session::take`] does anything,
-    /// as far as the present ones tell. Never more than the largest argument and two headers. A
-    /// driver takes memory for a request only once they are there.
-    pub fn needed(&self, input: &[u8]) -> usize {
+    /// Returns the next request if all its bytes are there, otherwise the number of bytes that must
+    /// be there first, as far as the present ones tell: never more than the largest argument and
+    /// two headers. A driver takes memory for a request only once they are there.
+    pub fn front(&self, input: &[u8]) -> Result<Front, usize> {
+        let whole = |bytes, request| {
+            if bytes <= input.len() { Ok(Front { bytes, request }) } else { Err(bytes) }
+        };
         match self.stage {
-            Stage::Handshake => return HANDSHAKE_BYTES,
-            Stage::Ending => return 0,
+            Stage::Handshake => return whole(HANDSHAKE_BYTES, None),
+            // Further input means nothing.
+            Stage::Ending => return whole(input.len(), None),
             Stage::Greeting | Stage::Active => {}
         }
-        let Some((header, rest)) = input.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
-            return REQUEST_HEADER_BYTES;
-        };
+        let (header, rest) = input.split_first_chunk::<REQUEST_HEADER_BYTES>().ok_or(REQUEST_HEADER_BYTES)?;
         let header = RequestHeader::decode(header);
-        let Some(counted) = self.counted(&header) else { return REQUEST_HEADER_BYTES };
-        let behind = rest.get(..counted).and_then(|payload| list_behind(&header, payload));
-        REQUEST_HEADER_BYTES + counted + behind.unwrap_or(0)
+        let counted = self.counted(&header);
+        let argument = counted.map_or(0, |counted| {
+            let behind = rest.get(..counted).and_then(|payload| list_behind(&header, payload));
+            counted + behind.unwrap_or(0)
+        });
+        whole(REQUEST_HEADER_BYTES + argument, Some(FrontRequest { header, counted }))
     }
 
     /// Bytes of the argument of a request; `None` for a request that is refused because of its
     /// header.
-    pub(crate) fn counted(&self, header: &RequestHeader) -> Option<usize> {
+    fn counted(&self, header: &RequestHeader) -> Option<usize> {
         let length = header.payload_bytes().ok()?;
         if self.refusal(header).is_some() {
             return None;

@@ -44,6 +44,7 @@ mod step;
 mod target;
 
 pub use error::wire_code;
+pub use framing::Front;
 pub use machine::{Outlets, Session};
 pub use sequencer::SequenceId;
 pub use settings::{

@@ -1,6 +1,7 @@
 //! The session: stages, framing, and the life of calls and files.
 
 use crate::files::{Files, Handle};
+use crate::framing::{Front, FrontRequest};
 use crate::ordering::Waiting;
 use crate::replies;
 use crate::sequencer::{Access, SequenceId, Sequencer};
@@ -259,14 +260,24 @@ impl Session {
     /// Takes one request from the front of the control link's input. The charge covers all memory that the request may take; it
     /// is returned when the request is answered.
     pub fn take(&mut self, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Step {
+        match self.front(input) {
+            Ok(front) => {
+                Step::Took { bytes: front.bytes(), todo: self.take_front(&front, input, charge, out) }
+            }
+            Err(bytes) => Step::More { bytes },
+        }
+    }
+
+    /// Takes the request that [`Session::front`] has found at the front of this input.
+    pub fn take_front(&mut self, front: &Front, input: &[u8], charge: Charge, out: &mut dyn Outlets) -> Todo {
         if charge.bytes() > 0 {
             self.engage().arriving = charge;
         }
-        let step = self.take_request(input, out);
+        let todo = self.take_request(front, input, out);
         if let Some(engaged) = &mut self.engaged {
             engaged.arriving = Charge::NONE;
         }
-        step
+        todo
     }
 
     /// Returns the charge of an unanswered request, for the driver to adapt.
@@ -274,32 +285,23 @@ impl Session {
         self.call_mut(id).map(|call| &mut call.charge)
     }
 
-    fn take_request(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
-        let bytes = self.needed(input);
-        let Some(request) = input.get(..bytes) else { return Step::More { bytes } };
-        match self.stage {
-            Stage::Handshake => return self.take_handshake(input, out),
-            // What still comes means nothing any more.
-            Stage::Ending => return Step::Took { bytes: input.len(), todo: Todo::Nothing },
-            Stage::Greeting | Stage::Active => {}
-        }
-        let Some((header, rest)) = request.split_first_chunk::<REQUEST_HEADER_BYTES>() else {
-            return Step::More { bytes: REQUEST_HEADER_BYTES };
+    fn take_request(&mut self, front: &Front, input: &[u8], out: &mut dyn Outlets) -> Todo {
+        let Some(FrontRequest { header, counted }) = &front.request else {
+            return match self.stage {
+                Stage::Handshake => self.take_handshake(input, out),
+                _ => Todo::Nothing,
+            };
         };
-        let header = RequestHeader::decode(header);
-        let Some(counted) = self.counted(&header) else {
-            return Step::Took { bytes, todo: self.refuse_header(&header, out) };
-        };
-        // An executed checkpoint of a vector write has its list behind what is counted.
-        let (payload, extra) = rest.split_at_checked(counted).unwrap_or_default();
-        let refused = self.verify(&header, payload, out);
-        let todo = refused.unwrap_or_else(|| self.dispatch(&header, payload, extra, out));
-        Step::Took { bytes, todo }
+        let Some(counted) = *counted else { return self.refuse_header(header, out) };
+        let argument = input.get(REQUEST_HEADER_BYTES..front.bytes()).unwrap_or_default();
+        // An executed checkpoint of a vector write has its list behind the counted bytes.
+        let (payload, extra) = argument.split_at_checked(counted).unwrap_or_default();
+        let refused = self.verify(header, payload, out);
+        refused.unwrap_or_else(|| self.dispatch(header, payload, extra, out))
     }
 
-    fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Step {
+    fn take_handshake(&mut self, input: &[u8], out: &mut dyn Outlets) -> Todo {
         match input.first_chunk::<HANDSHAKE_BYTES>() {
-            None => Step::More { bytes: HANDSHAKE_BYTES },
             Some(bytes) if Handshake::is(bytes) => {
                 self.stage = Stage::Greeting;
                 let is_server = self.settings.flags.contains(wire::xroot::flags::ServerFlags::IS_SERVER);
@@ -307,9 +309,9 @@ impl Session {
                     if is_server { HandshakeReply::DATA_SERVER } else { HandshakeReply::LOAD_BALANCER };
                 let reply = HandshakeReply { protover: wire::xroot::PROTOCOL_VERSION, role };
                 out.link(LinkId::CONTROL).extend_from_slice(&reply.encode());
-                Step::Took { bytes: HANDSHAKE_BYTES, todo: Todo::Nothing }
+                Todo::Nothing
             }
-            Some(_) => Step::Took { bytes: HANDSHAKE_BYTES, todo: self.violated() },
+            _ => self.violated(),
         }
     }
 

@@ -16,7 +16,7 @@ use crate::spare::{Spare, Table};
 use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
 use base::{Account, Charge, Error, ErrorKind, Purpose};
 use net::LoopHandle;
-use session::{CallId, LinkId, Session, Step, Todo};
+use session::{CallId, Front, LinkId, Session, Todo};
 use slab::Slab;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -187,34 +187,31 @@ impl Core {
             if round == ROUND_REQUESTS {
                 break;
             }
-            let needed = self.session.needed(input.bytes());
-            if input.bytes().len() < needed {
-                match ahead.take() {
+            match self.session.front(input.bytes()) {
+                Ok(front) => {
+                    if !self.take(&front, input) {
+                        return Flow::Full;
+                    }
+                }
+                Err(needed) => match ahead.take() {
                     Some(ahead) => ahead.join(input, self.links.account()),
                     None => return Flow::More(needed),
-                }
-                continue;
-            }
-            if let Err(flow) = self.take(input) {
-                return flow;
+                },
             }
         }
         Flow::Turn
     }
 
-    /// Takes the request at the front of the input, all of which is there, and the memory that it
-    /// needs.
-    fn take(&mut self, input: &mut Input) -> Result<(), Flow> {
-        let cost = costs::of(input.bytes());
+    /// Takes the request at the front of the input and the memory that it needs; `false` if there
+    /// is no memory now.
+    fn take(&mut self, front: &Front, input: &mut Input) -> bool {
+        let cost = front.header().map_or(0, costs::of);
         // What bound links hold waits for requests behind this one: it must not hold this one up.
         let own = input.charged() + self.links.unannounced_bytes();
-        let charge = self.reserve(Purpose::Request, cost, own).ok_or(Flow::Full)?;
+        let Some(charge) = self.reserve(Purpose::Request, cost, own) else { return false };
         let was_active = self.session.is_active();
-        let (bytes, todo) = match self.session.take(input.bytes(), charge, &mut self.links) {
-            Step::More { bytes } => return Err(Flow::More(bytes)),
-            Step::Took { bytes, todo } => (bytes, todo),
-        };
-        input.consume(bytes);
+        let todo = self.session.take_front(front, input.bytes(), charge, &mut self.links);
+        input.consume(front.bytes());
         self.links.get(LinkId::CONTROL).into_iter().for_each(|link| link.input_lag = Lag::NONE);
         self.hub.stats.requests.add(1);
         if !was_active && self.session.is_active() {
@@ -224,7 +221,7 @@ impl Core {
         }
         self.run(todo);
         input.expect_payload(self.expected().map_or(0, |receipt| self.piece_ahead(receipt)));
-        Ok(())
+        true
     }
 
     /// May another request be taken?

@@ -1,4 +1,4 @@
-//! Bytes that a request may take: what is decoded from its argument, and the largest reply that waits in memory.
+//! Memory that a request may take: its decoded argument, and the largest reply that waits in memory.
 //!
 //! Known from the header alone, so that a request for which there is no room stays unread. File data is not counted here:
 //! each piece of it is charged when it begins.
@@ -11,10 +11,10 @@ use wire::xroot::limits::{
     FATTR_VALUE_BYTES_MAX, SEGMENT_BYTES, WRITEV_SEGMENTS_MAX,
 };
 
-/// A call in flight, and a reply that says little.
+/// A call in flight, and a short reply.
 pub(crate) const CALL_BYTES: usize = 1024;
 
-/// An element of a vector read: itself, its piece in a job, and what is wanted of it.
+/// An element of a vector read: itself, its piece in a job, and its place in the reply.
 pub(crate) const READ_ELEMENT_BYTES: usize = 64;
 
 /// An element of a vector write: its extent, and its place.
@@ -26,10 +26,8 @@ const ATTRIBUTE_BYTES: usize = FATTR_NAME_BYTES_MAX + FATTR_VALUE_BYTES_MAX + 8;
 /// Names of attributes without values: as many bytes as Linux lists of a file.
 const ATTRIBUTE_NAMES_BYTES: usize = 64 * 1024;
 
-/// Bytes for the request at the front of the input; 0 as long as its header is not there.
-pub(crate) fn of(input: &[u8]) -> usize {
-    let Some(header) = input.first_chunk() else { return 0 };
-    let header = RequestHeader::decode(header);
+/// Returns the bytes for a request with this header.
+pub(crate) fn of(header: &RequestHeader) -> usize {
     let argument = usize::try_from(header.dlen).unwrap_or(0).min(ARGUMENT_BYTES_MAX);
     let [.., opcode] = header.body;
     let items = argument / SEGMENT_BYTES;
@@ -38,12 +36,12 @@ pub(crate) fn of(input: &[u8]) -> usize {
         RequestCode::PING | RequestCode::PGREAD | RequestCode::WRITE | RequestCode::PGWRITE => CALL_BYTES,
         RequestCode::READV => CALL_BYTES + items * READ_ELEMENT_BYTES,
         RequestCode::WRITEV => CALL_BYTES + items * WRITE_ELEMENT_BYTES,
-        // What it executes may be a vector write, whose list follows.
+        // The executed request may be a vector write, whose list follows.
         RequestCode::CHKPOINT if ChkpointOpcode(opcode) == ChkpointOpcode::XEQ => {
             CALL_BYTES + WRITEV_SEGMENTS_MAX * WRITE_ELEMENT_BYTES
         }
         RequestCode::DIRLIST => CALL_BYTES + 2 * argument + LIST_PAGE_BYTES,
-        RequestCode::FATTR => CALL_BYTES + 2 * argument + attributes(&header),
+        RequestCode::FATTR => CALL_BYTES + 2 * argument + attributes(header),
         RequestCode::QUERY => CALL_BYTES + 2 * argument + CONFIG_ANSWER_BYTES_MAX,
         // Paths and cgi are copied; a list stays as it is, and its answer is shorter.
         _ => CALL_BYTES + 2 * argument,
@@ -69,7 +67,7 @@ mod tests {
     use wire::xroot::header::StreamId;
 
     fn cost(code: RequestCode, dlen: i32, body: [u8; 16]) -> usize {
-        of(&RequestHeader { dlen, body, ..RequestHeader::new(StreamId::default(), code) }.encode())
+        of(&RequestHeader { dlen, body, ..RequestHeader::new(StreamId::default(), code) })
     }
 
     #[test]
