@@ -7,13 +7,9 @@ mod support;
 
 use std::io::Write;
 use std::net::Shutdown;
+use support::codes::request::{OPEN, PING, STAT, STATX};
+use support::codes::status::ERROR;
 use support::{Client, Scratch, Server};
-
-const OPEN: u16 = 3010;
-const PING: u16 = 3011;
-const STAT: u16 = 3017;
-const STATX: u16 = 3022;
-const ERROR: u16 = 4003;
 
 /// Descriptors of the server under test.
 const DESCRIPTORS: usize = 1024;

@@ -8,14 +8,8 @@ use serde_json::Value;
 use server::admin::{Request, ask};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
+use support::codes::status::{ATTN, ERROR, REDIRECT, WAIT, WAITRESP};
 use support::{Client, PATIENCE, Scratch, Server, names, program, run, stderr, stdout};
-
-// Statuses of replies: kXR_attn, kXR_error, kXR_redirect, kXR_wait, kXR_waitresp.
-const ATTN: u16 = 4001;
-const ERROR: u16 = 4003;
-const REDIRECT: u16 = 4004;
-const WAIT: u16 = 4005;
-const WAITRESP: u16 = 4006;
 
 /// What the node with this admin folder says of its cluster.
 fn cluster(scratch: &Scratch, name: &str) -> Value {

@@ -8,21 +8,15 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use support::codes::request::{CHECKPOINT, CLOSE};
+use support::codes::status::{ERROR, OK, WAIT};
 use support::{Client, Scratch, Server, names, run};
 
-/// kXR_chkpoint.
-const CHECKPOINT: u16 = 3012;
-/// kXR_close.
-const CLOSE: u16 = 3003;
 /// kXR_open options.
 const NEW: u16 = 0x0008;
 const READ: u16 = 0x0010;
 const UPDATE: u16 = 0x0020;
 const PERSIST: u16 = 0x1000;
-/// Statuses of replies.
-const OK: u16 = 0;
-const ERROR: u16 = 4003;
-const WAIT: u16 = 4005;
 /// kXR_poscpend in the flags of a stat.
 const PENDING: u32 = 64;
 

@@ -1,23 +1,9 @@
 //! A client of raw bytes: handshake, login, one request at a time or many without waiting.
 
 use super::PATIENCE;
+use super::codes::request::{BIND, OPEN, PING, PROTOCOL, READ, STAT, WRITE};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-
-/// kXR_open.
-const OPEN: u16 = 3010;
-/// kXR_protocol.
-const PROTOCOL: u16 = 3006;
-/// kXR_bind.
-const BIND: u16 = 3024;
-/// kXR_ping.
-const PING: u16 = 3011;
-/// kXR_read.
-const READ: u16 = 3013;
-/// kXR_write.
-const WRITE: u16 = 3019;
-/// kXR_stat.
-const STAT: u16 = 3017;
 
 fn handshake() -> Vec<u8> {
     let mut hello = vec![0; 12];

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test fails where it is
 
 mod client;
+pub(crate) mod codes;
 pub(crate) mod refusal;
 
 pub(crate) use client::Client;
