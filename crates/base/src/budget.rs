@@ -397,7 +397,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Returns what is more than so many bytes.
+    /// Shrinks the charge to `bytes`; the rest goes back to the budget.
     pub fn shrink_to(&mut self, bytes: usize) {
         if bytes < self.bytes {
             let less = self.bytes - bytes;

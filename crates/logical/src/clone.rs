@@ -21,7 +21,7 @@ struct RangeCopy {
     to: u64,
     length: u64,
     done: u64,
-    /// The last piece first: the ranges overlap, and what arrives is what was there before.
+    /// The last piece is copied first, because the ranges overlap and the copy must have the bytes from before.
     backwards: bool,
 }
 
@@ -48,7 +48,7 @@ impl RangeCopy {
         Ok(Self { source, from, to, length, done: 0, backwards })
     }
 
-    /// Copies at most this many bytes, and says how many. May block.
+    /// Copies at most this many bytes; returns the number of copied bytes. May block.
     fn copy(&mut self, into: &dyn StoredFile, bytes_max: u64) -> io::Result<u64> {
         let bytes = (self.length - self.done).min(bytes_max);
         let at = if self.backwards { self.length - self.done - bytes } else { self.done };
@@ -204,7 +204,7 @@ impl Steps for Fill {
     }
 }
 
-/// A new file that nobody was told of yet.
+/// A new file that has not been announced yet.
 struct Created {
     opened: Opened,
     flying: Flying,

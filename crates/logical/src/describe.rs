@@ -75,7 +75,7 @@ pub(crate) fn is_being_created(metadata: &Metadata) -> bool {
     kind(metadata) == FileKind::File && metadata.mode & MODE_BITS == MODE_CREATING && metadata.size == 0
 }
 
-/// What the metadata alone does not say of a status.
+/// The parts of a status that do not come from the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct View {
     /// Nothing below a read-only export is writable.

@@ -52,7 +52,7 @@ impl Handle {
         Flying::new(&self.0)
     }
 
-    /// Lets go here and now a file that nobody was told of, because it is not what it was to be. May block.
+    /// Releases a file that has not been announced, because its creation failed. May block.
     pub(crate) fn release_here(&self) {
         let mut flight = self.0.flight();
         if !flight.closing && flight.count == 0 {

@@ -352,7 +352,7 @@ fn how(shared: &Shared, plan: &Plan, truncate: bool, mode: Option<u32>) -> Resul
     Ok(OpenHow { write: plan.write, truncate, create })
 }
 
-/// What a handle has to do with persist on close.
+/// The part of a handle in persist on close.
 enum Share {
     /// Nothing. The open made these directories, whose names may not have reached stable storage.
     Plain { made: Vec<LogicalPath> },

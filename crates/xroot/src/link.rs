@@ -96,8 +96,8 @@ impl Input {
         (self.charge, self.ticket) = (Charge::NONE, None);
     }
 
-    /// Makes room for more, so that `bytes` in all, the present ones included, can be had. The buffer grows with what has come,
-    /// not with what was announced; if there is no memory for that, so many bytes more are wanted.
+    /// Makes room for input, up to `bytes` in all with the present ones. The buffer grows with the bytes that have arrived, not
+    /// with the announced length. The error has the number of bytes for which there is no memory.
     fn make_room(&mut self, bytes: usize, account: &Rc<Account>) -> Result<(), (Shortage, usize)> {
         if self.at > 0 {
             self.buffer.drain(..self.at().min(self.buffer.len()));
@@ -154,7 +154,7 @@ struct Serving {
     place: Option<Place>,
 }
 
-/// What a connection takes of its loop and of the process until it is closed.
+/// The share of a connection in its loop and in the process until it is closed.
 struct Place {
     _presence: Presence,
     attendee: Attendee,
@@ -247,7 +247,7 @@ async fn linger(socket: &mut Socket) {
 /// A connection on its way to the loop of the session that it joins.
 struct Joining {
     stream: TcpStream,
-    /// What has come behind the request that says so.
+    /// Input behind the request that ends the session.
     received: Vec<u8>,
     address: Option<IpAddr>,
     streamid: StreamId,
@@ -416,7 +416,7 @@ fn arrive(
     let tick = core.hub.tick();
     let begun = match flow {
         Flow::More(_) => true,
-        // What has come is not taken.
+        // The server does not take the present input.
         Flow::Full => false,
         _ => core.awaits_payload(link),
     };
@@ -430,7 +430,7 @@ fn arrive(
     arrived
 }
 
-/// Reads what the socket has, as [`arrive`] says.
+/// Reads from the socket; returns as [`arrive`] does.
 fn receive(
     core: &mut Core,
     link: LinkId,
@@ -545,7 +545,7 @@ impl Core {
         let held_up = self.links.get(LinkId::CONTROL).is_some_and(|control| control.held_up);
         for state in self.links.iter_mut() {
             if held_up && state.unannounced.is_some() {
-                // Its announcement may be what the server does not take.
+                // The request that announces it may be one that the server does not take now.
                 state.unannounced.iter_mut().for_each(|(since, _)| *since = Instant::now());
                 continue;
             }

@@ -66,11 +66,11 @@ pub(crate) struct LinkState {
     pub(crate) news: bool,
     /// Its input waits for what other links hold up.
     pub(crate) stalled: bool,
-    /// There was no memory for data that is to go out here.
+    /// There was no memory for data of this connection's output.
     pub(crate) short: bool,
     /// It is the server that takes no further request.
     pub(crate) held_up: bool,
-    /// How long the client is waited for to send what it has begun.
+    /// Time for which the server has waited for the rest of something that the client has begun to send.
     pub(crate) input_lag: Lag,
 }
 
@@ -93,7 +93,7 @@ impl LinkState {
         self.news = true;
     }
 
-    /// Notes that so many bytes of output have left in a turn that ends at `tick`.
+    /// Records the bytes of output that have left in a turn that ends at `tick`.
     pub(crate) fn note_output(&mut self, left: usize, tick: u32) {
         let Some(traffic) = self.traffic.as_mut() else { return };
         if traffic.out.is_empty() {
@@ -154,7 +154,7 @@ type Bound = [Option<LinkState>; PATH_ID_MAX as usize];
 
 /// All connections of the session. A reply for one that is gone goes nowhere.
 pub(crate) struct Links {
-    /// What the session uses; all that these connections hold is charged to it.
+    /// The memory of the session, to which all memory of these connections is charged.
     account: Rc<Account>,
     control: Option<LinkState>,
     bound: Option<Box<Bound>>,
@@ -168,12 +168,12 @@ impl Links {
         Self { account, control: None, bound: None, nowhere: None }
     }
 
-    /// What the session uses.
+    /// Returns the account of the session's memory.
     pub(crate) fn account(&self) -> &Rc<Account> {
         &self.account
     }
 
-    /// A link, and the account that pays for what is appended to its output.
+    /// Returns a link, and the account to which additions to its output are charged.
     pub(crate) fn get_with_account(&mut self, link: LinkId) -> Option<(&mut LinkState, &Rc<Account>)> {
         let account = &self.account;
         let place = match usize::from(link.0).checked_sub(1) {

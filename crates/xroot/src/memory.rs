@@ -1,4 +1,4 @@
-//! What a session does about memory: what may begin now, what waits, and what has waited for too long.
+//! Memory of a session: admits work, lets it wait, and ends connections that hold memory for too long.
 
 use crate::core::{Core, Flow};
 use crate::costs::CALL_BYTES;
@@ -13,7 +13,7 @@ use std::task::Waker;
 use wire::xroot::header::StreamId;
 
 impl Core {
-    /// Takes bytes of memory before something begins. `None`: there is no room now, and the links are woken when there may be.
+    /// Takes memory before work begins. Returns `None` if there is no room now; the links are woken when there may be.
     /// `own` as in [`base::Account::reserve`].
     pub(crate) fn reserve(&mut self, purpose: Purpose, bytes: usize, own: usize) -> Option<Charge> {
         let reserved = self.links.account().reserve(purpose, bytes, own);
@@ -22,7 +22,7 @@ impl Core {
 
     /// Sees to it that the links are woken when memory that was refused may be had.
     pub(crate) fn wait_for_memory(&mut self, shortage: Shortage, purpose: Purpose, bytes: usize) {
-        // For what the session itself holds, its account wakes the control link.
+        // If the session's own limit refused it, its account wakes the control link.
         if shortage == Shortage::Process {
             self.is_short = true;
             let account = self.links.account().clone();
@@ -51,7 +51,7 @@ impl Core {
         false
     }
 
-    /// Has the control link woken when an argument that arrives may grow by so many bytes.
+    /// Has the control link woken when the arriving argument may grow by `bytes`.
     pub(crate) fn wait_with_argument(&mut self, input: &mut Input, shortage: Shortage, bytes: usize) {
         if shortage == Shortage::Process {
             self.is_short = true;

@@ -48,7 +48,7 @@ pub(crate) struct Transfer {
     /// A piece is being read in the pool.
     pub(crate) waiting: bool,
     pub(crate) work: Work,
-    /// For what it holds beside the buffers of its pieces.
+    /// Memory that it holds beside the buffers of its pieces.
     _charge: Charge,
 }
 
@@ -88,7 +88,7 @@ pub(crate) enum Made {
     Frame(usize),
     /// A piece is being read in the pool.
     Waits,
-    /// There is no memory for the next piece now.
+    /// Memory for the next piece is missing now.
     Short,
     /// The last frame.
     Last,

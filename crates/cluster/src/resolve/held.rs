@@ -71,7 +71,7 @@ impl Resolver {
         self.held.review_all();
     }
 
-    /// Judges again what is held, if anything changed, and ends what was held for long enough: a limited number of requests.
+    /// Judges a limited number of held requests again if anything changed, and ends those whose time is over.
     pub(super) fn look_at_held(
         &mut self,
         now: Duration,

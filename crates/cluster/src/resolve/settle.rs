@@ -13,16 +13,16 @@ use crate::slots::{Slot, SlotMask};
 /// Why the waiting requests of a query are looked at again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Settle {
-    /// Somebody was heard, or lost.
+    /// A child has answered, or was lost.
     Heard,
-    /// Somebody was heard and all parents were told.
+    /// A child has answered, and all parents have received its answer.
     Announced,
-    /// Whoever is silent now is not listened to any longer.
+    /// The time for answers is over.
     GivenUp,
 }
 
 impl Resolver {
-    /// A child has answered; those who wait for the query are judged again.
+    /// Records the answer of a child; requests that wait for the query are judged again.
     pub(super) fn heard(
         &mut self,
         query: Option<usize>,
@@ -41,7 +41,7 @@ impl Resolver {
         self.settle(id, why, now, actions);
     }
 
-    /// Children that are taken at their word to say "not here" of a path.
+    /// Returns the children whose silence about a path does not count as "not here", because they send that answer.
     pub(super) fn definite(&self, path: &[u8], now: Duration) -> SlotMask {
         self.cell.definite() - self.mute.about(path) - self.mute.idle(now, self.settings.mute)
     }
@@ -65,8 +65,8 @@ impl Resolver {
         let (asked, outstanding) = (query.asked, query.outstanding());
         let silent = outstanding - definite;
         self.queries.set_outstanding(id, outstanding & definite);
-        // They may have been away since they said that they have it. A reader that is sent there learns what is true; for one
-        // out of service he would wait, and for ever: a real supervisor that has lost its servers says nothing of their files.
+        // They may have been away since they reported the file. A reader that is sent there finds out; at one that is out of
+        // service it would wait without end, because a real supervisor that has lost its servers does not report their files.
         let idle = |slot: &Slot| self.cell.child(*slot).is_some_and(|child| child.state.suspended);
         let lost: Vec<Slot> = silent.iter().filter(idle).collect();
         if !lost.is_empty() {
@@ -84,7 +84,7 @@ impl Resolver {
         }
         let silent = outstanding & definite;
         self.queries.set_outstanding(id, SlotMask::EMPTY);
-        // What is below an inner node may be slow.
+        // Nodes below an inner node may be slow.
         for slot in silent & self.cell.servers() {
             self.mute.missed(slot, &path, asked, now, self.settings.mute);
         }
@@ -96,8 +96,8 @@ impl Resolver {
         self.settle(id, Settle::GivenUp, now, actions);
     }
 
-    /// A child has answered that it does not have the path, which changed nothing of what is known to be there. Requests
-    /// that wait for others to answer wait on, so they are not judged again for each child.
+    /// Records that a child does not have the path, which changed no known location. Requests that wait for the answers of
+    /// other children wait on, so they are not judged again for each child.
     pub(super) fn heard_absence(
         &mut self,
         query: Option<usize>,
@@ -119,7 +119,7 @@ impl Resolver {
         }
     }
 
-    /// Looks again at all who wait for a query, and ends it when nobody has yet to be heard.
+    /// Judges all requests that wait for a query again, and ends the query when all children have answered.
     pub(super) fn settle(&mut self, id: usize, why: Settle, now: Duration, actions: &mut Vec<Action>) {
         let Some(query) = self.queries.get(id) else { return };
         let path = query.path.clone();
@@ -152,7 +152,7 @@ impl Resolver {
         }
     }
 
-    /// Answers one who waits, if what is known suffices, or holds it.
+    /// Answers a waiting request if the known locations suffice, or holds it.
     fn settle_one(
         &mut self,
         path: &Arc<[u8]>,

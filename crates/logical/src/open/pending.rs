@@ -14,7 +14,7 @@ use std::sync::Arc;
 use storage::{Metadata, OpenHow, StoredFile};
 use vfs::Answer;
 
-/// What a reader of a file that is not yet whole is told to wait.
+/// The wait sent to a reader of a file that is not yet whole.
 const CREATION_SECONDS: u64 = 60;
 
 /// Goes on with a file that is not yet whole.
@@ -120,7 +120,7 @@ fn undo_create(
             tracing::warn!(path = %plan.path.shown(), %error, "a file keeps the mark of an unfinished one");
         }
     } else {
-        // It has lost what it held: it must not look whole.
+        // It has lost its content, so it must not look whole.
         shared.persist.abandon(ticket, false);
         return;
     }

@@ -1,4 +1,4 @@
-//! What an administrator sees of unfinished files, and how one is declared whole.
+//! Lists unfinished files for an administrator, and declares one whole.
 
 use super::{Persist, Scope, mark};
 use crate::describe;
@@ -18,11 +18,11 @@ const NAMES_AT_ONCE: usize = 512;
 pub struct Unfinished {
     /// Its name.
     pub path: LogicalPath,
-    /// What is known of it.
+    /// Its state.
     pub state: UnfinishedState,
 }
 
-/// What is known of an unfinished file.
+/// The state of an unfinished file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UnfinishedState {
     /// Clients have it open.
@@ -44,12 +44,12 @@ pub enum UnfinishedState {
     Unknown,
 }
 
-/// What an order to clear did.
+/// The result of an order to clear.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cleared {
     /// The file is whole now.
     Whole,
-    /// There was no file; its record was ended.
+    /// No file was there; its record was ended.
     Record,
 }
 

@@ -1,4 +1,4 @@
-//! The disk of the backend in memory, which loses what was not synced when the power is cut.
+//! The disk of the backend in memory, which loses unsynced effects when the power is cut.
 //!
 //! Every change is made at once for the running process and noted as an effect until a sync makes it stable. When the
 //! power is cut, a seed chooses for each effect whether it survived, so data, sizes, modes, attributes and names are lost
@@ -13,7 +13,7 @@ pub const FILE: u32 = 0o100_000;
 /// Into how many pieces a write is cut, each of which survives or is lost as a whole.
 const PIECES: usize = 3;
 
-/// What a file or directory is.
+/// A file or directory.
 #[derive(Clone)]
 pub struct Inner {
     pub bytes: Vec<u8>,
@@ -80,7 +80,7 @@ impl Node {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the running process sees.
+    /// The state that the running process sees.
     pub fn see<T>(&self, look: impl FnOnce(&Inner) -> T) -> T {
         look(&self.state().now)
     }
@@ -146,7 +146,7 @@ impl Node {
     }
 }
 
-/// Names, and what they lead to.
+/// Names and the nodes that they lead to.
 pub type Tree = BTreeMap<Vec<u8>, Arc<Node>>;
 
 /// A change of names that may not have reached stable storage.
@@ -244,7 +244,7 @@ impl Disk {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the running process sees.
+    /// The state that the running process sees.
     pub fn see<T>(&self, look: impl FnOnce(&Tree) -> T) -> T {
         look(&self.names().now)
     }

@@ -104,7 +104,7 @@ fn address_of(interface: nix::ifaddrs::InterfaceAddress) -> Option<IpAddr> {
     v4().or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
 }
 
-/// What one client may have this server connect to.
+/// The addresses to which one client may have this server connect.
 pub(crate) struct ClientOutbound {
     policy: Outbound,
     /// Networks that are reached without this server's help, or that it belongs to.
@@ -118,7 +118,7 @@ impl ClientOutbound {
         let client = client.map(|address| address.to_canonical());
         let is_here = client.is_some_and(|client| client.is_loopback() || own.contains(&client));
         let mut near: Vec<Network> = client.into_iter().map(network).collect();
-        // Every host has a loopback, and one with IPv6 link-local addresses: that says nothing about who may use them.
+        // Every host has a loopback, and one with IPv6 link-local addresses: that does not show who may use them.
         let is_local = |address: &IpAddr| matches!(network(*address), Network::Loopback | Network::LinkLocal);
         let (local, outside): (Vec<_>, Vec<_>) = own.into_iter().partition(is_local);
         near.extend(outside.iter().map(|address| network(*address)));

@@ -1,9 +1,9 @@
-//! What a server has: answers to its parents' questions, and word of names that come and go. A redirector that sees the files
-//! all its servers share (`cms.dfs lookup central`) looks in the same way.
+//! The files of a server: answers to its parents' questions, and reports of names that appear and vanish. A redirector that sees
+//! the shared files of its servers (`cms.dfs lookup central`) looks in the same way.
 //!
-//! The storage is never waited for: what is in memory is answered on the spot, the rest by the pool of its file system,
-//! and the result comes back through the inbox of the cluster's thread. News of different threads may overtake each other,
-//! so each change of a name is a reason to look, and what is told upward is what is there then.
+//! This thread never waits for the storage: names in memory are answered on the spot, others by the pool of their file system,
+//! and the result comes back through the inbox of the cluster's thread. Change events of different threads can arrive out
+//! of order, so an event only triggers a look; the result of the look is reported.
 
 use super::askers::Parent;
 use super::engine::{Engine, SharedEngine, aside};
@@ -239,7 +239,7 @@ impl Engine {
 
     /// A name came to exist or ceased to, or was sought in vain.
     pub(super) fn name_changed(&mut self, path: &LogicalPath) {
-        // Looks under way may have been before the change: whoever waits for them is told what is there now.
+        // Looks under way may have run before the change, so their requests are answered by the next look.
         let plain = path.without_slash();
         let waiting = self.holdings.as_mut().and_then(|holdings| holdings.looking.remove(&plain));
         if self.parents().is_empty() {

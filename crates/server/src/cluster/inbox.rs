@@ -5,8 +5,8 @@
 //! |---|---|
 //! | results of looks at the disk | never: one for each look that was begun |
 //! | jobs of the administrator and of threads that measure | refused |
-//! | names that changed, each once | all are forgotten, and parents hear that what they know is void |
-//! | questions and orders of clients, one client after the other | the client is told to come again |
+//! | names that changed, each once | all are forgotten, and parents receive a reset of what they know |
+//! | questions and orders of clients, one client after the other | the client receives a wait |
 //! | names that were opened in vain, each once | dropped: the client's next question corrects its manager |
 //!
 //! The thread takes a limited number of each class at a time; in between the sockets have their turn.
@@ -45,13 +45,13 @@ const MISSES_AT_ONCE: usize = 8;
 /// Something that is done on the cluster's thread.
 pub(super) type Job = Box<dyn FnOnce(&mut Engine) + Send>;
 
-/// What a client wants of the cluster's thread.
+/// A client's request to the cluster's thread.
 pub(super) enum Request {
     /// An answer.
     Ask {
         /// About what.
         path: Box<[u8]>,
-        /// What is asked.
+        /// The kind of the question.
         wish: Wish,
         /// By whom.
         caller: Arc<Caller>,
@@ -72,10 +72,10 @@ impl Request {
     }
 }
 
-/// A look at the disk and what it has shown.
+/// A look at the disk and its result.
 pub(super) type Looked = (LogicalPath, u64, Presence);
 
-/// What the thread takes at once.
+/// The work that the thread takes at once.
 #[derive(Default)]
 pub(super) struct Turn {
     /// Results of looks at the disk.

@@ -1,9 +1,9 @@
 //! Directories and files of the server's own state, opened once and proven before anything in them is believed.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `walk` | opens a path component by component and refuses links of other users |
-//! | `proof` | [`Untrusted`]: who owns a file, who may write it, and the error that says what to do |
+//! | `proof` | [`Untrusted`]: the owner and the writers of a file, and the error with the remedy |
 //!
 //! A path says nothing about who can change what it names: another user may have created it first, or put a link there. So
 //! a [`PrivateDirectory`] is opened once, its owner and mode are checked on the open descriptor, and every file is opened
@@ -27,7 +27,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What a replacement is called until it is complete.
+/// The name of a replacement until it is complete.
 const NEW_SUFFIX: &str = ".new";
 
 /// Mode of files in a private directory, and of the directories themselves.
@@ -48,7 +48,7 @@ impl PrivateDirectory {
     /// Opens the directory at `path`; creates it, and what leads to it, for this user alone where it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::prove(walk::directory(path, Some(PRIVATE_DIRECTORY))?, path)
     }
@@ -56,7 +56,7 @@ impl PrivateDirectory {
     /// Opens the directory at `path`.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::prove(walk::directory(path, None)?, path)
     }
@@ -75,7 +75,7 @@ impl PrivateDirectory {
     /// Names of all files, except of replacements that were never completed.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(&self.fd)? {
@@ -91,7 +91,7 @@ impl PrivateDirectory {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn open_file(&self, name: &str) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY)
     }
@@ -99,7 +99,7 @@ impl PrivateDirectory {
     /// The content of a file.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let mut content = Vec::new();
         self.open_file(name)?.read_to_end(&mut content)?;
@@ -109,24 +109,24 @@ impl PrivateDirectory {
     /// Opens a file for reading and writing; creates an empty one where it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn open_or_create(&self, name: &str) -> io::Result<File> {
         self.open_with(name, OFlags::RDWR | OFlags::CREATE)
     }
 
-    /// A new, empty file in the place of what was there.
+    /// Creates a new, empty file that replaces an earlier one.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn create_file(&self, name: &str) -> io::Result<File> {
         self.unlink(name)?;
         self.open_with(name, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Puts `content` in the place of what was there: after a crash it is the one or the other. Open for appending.
+    /// Replaces a file by one with this content, open for appending. After a crash the old or the new file is there.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<File> {
         let new = format!("{name}{NEW_SUFFIX}");
         let mut file = self.create_file(&new)?;
@@ -140,7 +140,7 @@ impl PrivateDirectory {
     /// Removes a file for good; one that is missing is fine.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         self.unlink(name)?;
         self.sync()
@@ -166,7 +166,7 @@ impl PrivateDirectory {
     /// The names in it survive a loss of power.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn sync(&self) -> io::Result<()> {
         Ok(fs::fsync(&self.fd)?)
     }
@@ -200,7 +200,7 @@ impl SharedDirectory {
     /// Opens the directory at `path`; creates it, and what leads to it, with `mode` where it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
         Ok(Self { fd: walk::directory(path, Some(Mode::from_raw_mode(mode)))?, path: path.to_owned() })
     }
@@ -208,7 +208,7 @@ impl SharedDirectory {
     /// Opens the directory of the file at `path`, as [`SharedDirectory::create`] does, and returns it with the file's name.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn of_file(path: &Path, mode: u32) -> io::Result<(Self, OsString)> {
         let Some(name) = path.file_name() else { return Err(Errno::ISDIR.into()) };
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -219,7 +219,7 @@ impl SharedDirectory {
     /// link of this user or of root is followed, because sites send logs to other disks or to `/dev/stdout` so.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn of_log(path: &Path, mode: u32) -> io::Result<(Self, OsString, File)> {
         let how = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE;
         let (fd, path, last) = walk::log(path, Mode::from_raw_mode(mode))?;
@@ -247,7 +247,7 @@ impl SharedDirectory {
     /// The directory `name` in it, for this user alone; created where it is missing.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn private(&self, name: &str) -> io::Result<PrivateDirectory> {
         let path = self.path.join(name);
         match fs::mkdirat(&self.fd, name, PRIVATE_DIRECTORY) {
@@ -260,7 +260,7 @@ impl SharedDirectory {
     /// Puts `content` into a file of this user: a new one, or the one that is there already.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn write(&self, name: &OsStr, content: &[u8]) -> io::Result<()> {
         for _ in 0..RACES_MAX {
             // Never both in one call: the system refuses to "create" what is there already in a directory like /tmp.
@@ -291,7 +291,7 @@ impl SharedDirectory {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// [`Untrusted`] within the error, or what the system says.
+    /// [`Untrusted`] within the error, or the error of the system.
     pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
         self.open_with(name, OFlags::RDONLY, 0, Rule::Shared)
     }
@@ -299,7 +299,7 @@ impl SharedDirectory {
     /// Gives a file another name in the same directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn rename(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
         Ok(fs::renameat(&self.fd, from, &self.fd, to)?)
     }
@@ -307,7 +307,7 @@ impl SharedDirectory {
     /// Removes a file.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
