@@ -3,9 +3,10 @@
 //! They are stored below the prefix `user.U.`, which clients never see; what else a file carries (stored checksums, other
 //! programs' attributes) is invisible and out of reach.
 
-use crate::file_system::{done, on_pool};
-use crate::open_file::Open;
-use crate::shared::{Shared, errno};
+use crate::config::AttributeLimits;
+use crate::errno;
+use crate::exports::Exports;
+use crate::job::{done, on_pool};
 use base::{Error, ErrorKind, LogicalPath};
 use std::io;
 use std::sync::Arc;
@@ -71,28 +72,39 @@ fn modifies(work: &AttributeWork) -> bool {
     matches!(work, AttributeWork::Set { .. } | AttributeWork::Remove(_))
 }
 
+/// Serves attributes by path.
+pub(crate) struct Attributes {
+    pub(crate) limits: AttributeLimits,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+}
+
 /// Attributes by path.
-pub(crate) fn start(shared: &Arc<Shared>, target: Target, work: AttributeWork, reply: &ReplyTo) -> Started {
-    let checked = check_limits(shared, &work).and_then(|()| {
+pub(crate) fn start(
+    attributes: &Arc<Attributes>,
+    target: Target,
+    work: AttributeWork,
+    reply: &ReplyTo,
+) -> Started {
+    let checked = check_limits(attributes.limits, &work).and_then(|()| {
         if modifies(&work) {
-            shared.writable_export(&target.path, "Modifying file attributes", verb(&work))
+            attributes.exports.find_writable(&target.path, "Modifying file attributes", verb(&work))
         } else {
-            shared.export(&target.path, "Inspecting file attributes")
+            attributes.exports.find(&target.path, "Inspecting file attributes")
         }
     });
     if let Err(error) = checked {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, move |shared, target| {
-        let place = ByPath(shared.backend.as_ref(), target.path.clone());
+    on_pool(&attributes.backend, attributes, target, reply, move |attributes, target| {
+        let place = ByPath(attributes.backend.as_ref(), target.path.clone());
         run(&place, &target.path, work)
     })
 }
 
 /// May this be done by this handle?
 pub(crate) fn check_handle(
-    shared: &Shared,
-    _path: &LogicalPath,
+    limits: AttributeLimits,
     writable: bool,
     work: &AttributeWork,
 ) -> Result<(), Error> {
@@ -100,16 +112,19 @@ pub(crate) fn check_handle(
         let text = "fattr request modifies a file open for reading";
         return Err(Error::new(ErrorKind::InvalidRequest, text));
     }
-    check_limits(shared, work)
+    check_limits(limits, work)
 }
 
 /// Attributes of an open file.
-pub(crate) fn on_file(open: &Open, work: AttributeWork) -> Result<Value, Error> {
-    run(&ByFile(open.file.as_ref()), &open.path, work)
+pub(crate) fn on_file(
+    file: &dyn StoredFile,
+    path: &LogicalPath,
+    work: AttributeWork,
+) -> Result<Value, Error> {
+    run(&ByFile(file), path, work)
 }
 
-fn check_limits(shared: &Shared, work: &AttributeWork) -> Result<(), Error> {
-    let limits = &shared.config.attributes;
+fn check_limits(limits: AttributeLimits, work: &AttributeWork) -> Result<(), Error> {
     if !limits.enabled {
         return Err(Error::new(ErrorKind::Unsupported, "fattr request is not supported"));
     }

@@ -3,10 +3,11 @@
 use crate::checksum::stored;
 use crate::config::{CLIENT_MODE_BITS, OWNER_DIRECTORY_BITS, OWNER_FILE_BITS};
 use crate::describe;
-use crate::file_system::{done, on_pool};
+use crate::errno::{self, unable};
+use crate::job::{done, on_pool};
 use crate::lock::Use;
 use crate::persist::{Claim, Scope};
-use crate::shared::{Shared, errno, is_read_only, unable};
+use crate::shared::Shared;
 use crate::wholeness::Wholeness;
 use crate::writers::FileKey;
 use base::{Error, LogicalPath};
@@ -24,17 +25,18 @@ pub(crate) fn make_directory(
     parents: bool,
     reply: &ReplyTo,
 ) -> Started {
-    if let Err(error) = shared.writable_export(&target.path, "Creating", "mkdir") {
+    if let Err(error) = shared.exports.find_writable(&target.path, "Creating", "mkdir") {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, move |shared, target| {
-        let mode = shared.config.mode_of_directory(mode);
+    on_pool(&shared.backend, shared, target, reply, move |shared, target| {
+        let mode = shared.config.creation_modes().of_directory(mode);
         let path = target.path.without_slash();
-        let above = if parents { shared.missing_above(&path) } else { Vec::new() };
+        let above =
+            if parents { shared.events.missing_above(shared.backend.as_ref(), &path) } else { Vec::new() };
         match shared.backend.make_directory(&path, mode, parents) {
             Ok(()) => {
-                shared.tell_made_above(&above);
-                shared.tell_made(&path, false);
+                shared.events.made_above(&above);
+                shared.events.made(&path, false);
                 Ok(Value::Nothing)
             }
             Err(error) if error.raw_os_error() == Some(errno::EXISTS) => {
@@ -49,10 +51,10 @@ pub(crate) fn make_directory(
 
 /// Removes an empty directory. A missing one is fine, as clients are used to.
 pub(crate) fn remove_directory(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
-    if let Err(error) = shared.writable_export(&target.path, "Removing", "remove") {
+    if let Err(error) = shared.exports.find_writable(&target.path, "Removing", "remove") {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, |shared, target| {
+    on_pool(&shared.backend, shared, target, reply, |shared, target| {
         let path = target.path.without_slash();
         let removed = shared.backend.remove_directory(&path);
         match removed {
@@ -60,7 +62,7 @@ pub(crate) fn remove_directory(shared: &Arc<Shared>, target: Target, reply: &Rep
                 Err(Error::unable("remove", &target.path, error))
             }
             _ => {
-                shared.tell_gone(&path);
+                shared.events.gone(&path);
                 if removed.is_ok() {
                     shared.persist.end_absent_below(&path);
                 }
@@ -72,10 +74,10 @@ pub(crate) fn remove_directory(shared: &Arc<Shared>, target: Target, reply: &Rep
 
 /// Removes a file, or an empty directory.
 pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
-    if let Err(error) = shared.writable_export(&target.path, "Removing", "remove") {
+    if let Err(error) = shared.exports.find_writable(&target.path, "Removing", "remove") {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, |shared, target| {
+    on_pool(&shared.backend, shared, target, reply, |shared, target| {
         let path = target.path.without_slash();
         if target.path != path {
             shared.metadata(&target.path, "remove")?;
@@ -89,10 +91,10 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
             other => other,
         };
         if let Err(error) = removed {
-            shared.tell_missing(&path, &error);
+            shared.events.missing(&path, &error);
             return Err(Error::unable("remove", &target.path, error));
         }
-        shared.tell_gone(&path);
+        shared.events.gone(&path);
         shared.locks.disturb(&path);
         shared.persist.forget(pending);
         shared.persist.end_absent_below(&path);
@@ -114,14 +116,14 @@ fn claim<'a>(
 
 /// Renames. An existing file is replaced, missing parents of the new name are created.
 pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &ReplyTo) -> Started {
-    let checked = shared.writable_export(&from.path, "Renaming", "rename").and_then(|_| {
+    let checked = shared.exports.find_writable(&from.path, "Renaming", "rename").and_then(|_| {
         let export = shared.export(&to.path, "Renaming to")?;
-        if is_read_only(export) { Err(unable("rename", &from.path, errno::READ_ONLY)) } else { Ok(export) }
+        if export.is_read_only() { Err(unable("rename", &from.path, errno::READ_ONLY)) } else { Ok(export) }
     });
     if let Err(error) = checked {
         return done(Err(error));
     }
-    on_pool(shared, from, reply, move |shared, from| {
+    on_pool(&shared.backend, shared, from, reply, move |shared, from| {
         let source = shared.metadata(&from.path, "rename")?;
         if to.path != to.path.without_slash() && !describe::is_directory(&source) {
             return Err(unable("rename", &from.path, errno::NOT_A_DIRECTORY));
@@ -131,11 +133,11 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         if shared.checkpoints.keeps_names_below(&old) || shared.checkpoints.keeps_names_below(&new) {
             return Err(unable("rename", &from.path, errno::TEXT_BUSY));
         }
-        let parents = Some(shared.config.mode_of_directory(RENAME_PARENT_MODE));
+        let parents = Some(shared.config.creation_modes().of_directory(RENAME_PARENT_MODE));
         let fail = |error| Error::unable("rename", &from.path, error);
         let _claim = claim(shared, "rename", &from.path, &[&old, &new], Scope::Tree)?;
         let moving = shared.persist.moving(&old, &new).map_err(fail)?;
-        let above = shared.missing_above(&new);
+        let above = shared.events.missing_above(shared.backend.as_ref(), &new);
         let replaced = shared.persist.number_at(&new).filter(|_| old != new);
         let renamed = shared.backend.rename(&old, &new, parents).map_err(fail);
         if renamed.is_ok() {
@@ -150,11 +152,11 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         shared.locks.disturb(&old);
         shared.locks.disturb(&new);
         if old != new {
-            shared.tell_made_above(&above);
-            shared.tell_gone(&old);
-            shared.tell_made(&new, shared.persist.is_pending(&new));
+            shared.events.made_above(&above);
+            shared.events.gone(&old);
+            shared.events.made(&new, shared.persist.is_pending(&new));
             if describe::is_directory(&source) {
-                shared.tell_moved(&old, &new);
+                shared.events.moved(&old, &new);
             }
         }
         Ok(Value::Nothing)
@@ -163,10 +165,10 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
 
 /// Sets permission bits.
 pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &ReplyTo) -> Started {
-    if let Err(error) = shared.writable_export(&target.path, "Modifying", "change") {
+    if let Err(error) = shared.exports.find_writable(&target.path, "Modifying", "change") {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, move |shared, target| {
+    on_pool(&shared.backend, shared, target, reply, move |shared, target| {
         let path = target.path.without_slash();
         let _claim = claim(shared, "change", &target.path, &[&path], Scope::Name)?;
         let metadata = shared.metadata(&target.path, "stat")?;
@@ -174,7 +176,7 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
         let owner = if describe::is_directory(&metadata) { OWNER_DIRECTORY_BITS } else { OWNER_FILE_BITS };
         let mode = (mode | owner) & CLIENT_MODE_BITS;
         // The mark of a file that is not yet whole must survive a change of its mode.
-        let pending = shared.wholeness_at(&path, &metadata) != Wholeness::Whole;
+        let pending = shared.wholeness.at(&path, &metadata) != Wholeness::Whole;
         let kept = if pending { describe::MODE_PENDING } else { 0 };
         shared.backend.set_mode(&path, mode | kept).map_err(|e| Error::unable("change", &target.path, e))?;
         if pending {
@@ -186,10 +188,10 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
 
 /// Sets the size of a file by name.
 pub(crate) fn truncate(shared: &Arc<Shared>, target: Target, size: u64, reply: &ReplyTo) -> Started {
-    if let Err(error) = shared.writable_export(&target.path, "Truncating", "trunc") {
+    if let Err(error) = shared.exports.find_writable(&target.path, "Truncating", "trunc") {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, move |shared, target| {
+    on_pool(&shared.backend, shared, target, reply, move |shared, target| {
         let path = target.path.without_slash();
         // The name must lead to the same file until its size is set.
         let _claim = claim(shared, "trunc", &target.path, &[&path], Scope::Name)?;

@@ -3,10 +3,10 @@
 //! A range may be as long as a file, and a request has many of them; so they are copied in steps of
 //! [`STEP_BYTES_MAX`] bytes.
 
+use crate::errno::{self, os, unable};
 use crate::handle::{Flying, Handle};
 use crate::open_file::Open;
 use crate::persist::Scope;
-use crate::shared::{errno, os, unable};
 use crate::steps::{self, Step, Steps};
 use base::{Error, ErrorKind, errno_text};
 use std::io;
@@ -223,7 +223,7 @@ impl Created {
             }
         }
         if !open.persists_on_close() {
-            open.shared.tell_made(&open.path, false);
+            open.shared.events.made(&open.path, false);
         }
         drop(flying);
         Answer::Value(Value::Opened(opened))

@@ -23,6 +23,11 @@ impl Export {
     pub fn new(prefix: LogicalPath) -> Self {
         Self { prefix, read_only: false, force_read_only: false, lock: true }
     }
+
+    /// Reports whether nothing may change below it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only || self.force_read_only
+    }
 }
 
 /// Bits that created things always get (`min`) and may get (`max`).
@@ -48,6 +53,26 @@ pub(crate) const CLIENT_MODE_BITS: u32 = 0o775;
 /// Source: xroot protocol, permission bits.
 pub(crate) const OWNER_FILE_BITS: u32 = 0o600;
 pub(crate) const OWNER_DIRECTORY_BITS: u32 = 0o700;
+
+/// The modes of what clients create.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CreationModes {
+    file: ModeRange,
+    directory: ModeRange,
+    umask: u32,
+}
+
+impl CreationModes {
+    /// Returns the mode of a file that a client creates with `mode`.
+    pub(crate) fn of_file(self, mode: u32) -> u32 {
+        self.file.apply((mode | OWNER_FILE_BITS) & CLIENT_MODE_BITS) & !self.umask
+    }
+
+    /// Returns the mode of a directory that a client creates with `mode`.
+    pub(crate) fn of_directory(self, mode: u32) -> u32 {
+        self.directory.apply((mode | OWNER_DIRECTORY_BITS) & CLIENT_MODE_BITS) & !self.umask
+    }
+}
 
 /// Which new files persist only when closed properly.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -167,14 +192,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// The mode of a file that a client creates with `mode`.
-    pub(crate) fn mode_of_file(&self, mode: u32) -> u32 {
-        self.file_mode.apply((mode | OWNER_FILE_BITS) & CLIENT_MODE_BITS) & !self.umask
-    }
-
-    /// The mode of a directory that a client creates with `mode`.
-    pub(crate) fn mode_of_directory(&self, mode: u32) -> u32 {
-        self.directory_mode.apply((mode | OWNER_DIRECTORY_BITS) & CLIENT_MODE_BITS) & !self.umask
+    /// The modes of what clients create.
+    pub(crate) fn creation_modes(&self) -> CreationModes {
+        CreationModes { file: self.file_mode, directory: self.directory_mode, umask: self.umask }
     }
 
     /// The defaults, with these exports and journals below `folder`.

@@ -1,7 +1,7 @@
 //! What becomes of names, told to whoever keeps track of where files are.
 
-use crate::shared::Shared;
 use base::{ErrorKind, LogicalPath};
+use std::sync::{Arc, OnceLock};
 use storage::Backend;
 
 /// Who is told what becomes of names. Called by pools and by loops after the thing was done: it must not block, and by
@@ -19,51 +19,63 @@ pub trait Events: Send + Sync {
     fn moved(&self, from: &LogicalPath, to: &LogicalPath);
 }
 
-impl Shared {
-    pub(crate) fn tell_made(&self, path: &LogicalPath, pending: bool) {
-        if let Some(events) = self.events.get() {
+/// Passes events on to their receiver, if there is one.
+#[derive(Default)]
+pub(crate) struct Announcer {
+    receiver: OnceLock<Arc<dyn Events>>,
+}
+
+impl Announcer {
+    /// Sets the receiver. Only the first one counts.
+    pub(crate) fn set(&self, receiver: Arc<dyn Events>) {
+        let _ = self.receiver.set(receiver);
+    }
+
+    pub(crate) fn made(&self, path: &LogicalPath, pending: bool) {
+        if let Some(events) = self.receiver.get() {
             events.made(path, pending);
         }
     }
 
-    pub(crate) fn tell_gone(&self, path: &LogicalPath) {
-        if let Some(events) = self.events.get() {
+    pub(crate) fn gone(&self, path: &LogicalPath) {
+        if let Some(events) = self.receiver.get() {
             events.gone(path);
         }
     }
 
-    pub(crate) fn tell_moved(&self, from: &LogicalPath, to: &LogicalPath) {
-        if let Some(events) = self.events.get() {
+    pub(crate) fn moved(&self, from: &LogicalPath, to: &LogicalPath) {
+        if let Some(events) = self.receiver.get() {
             events.moved(from, to);
         }
     }
 
-    /// Tells of the path if it was missing where it was sought.
-    pub(crate) fn tell_missing(&self, path: &LogicalPath, error: &std::io::Error) {
+    /// Reports a path that an operation did not find, if `error` is of that kind.
+    pub(crate) fn missing(&self, path: &LogicalPath, error: &std::io::Error) {
         if ErrorKind::from_io(error) == ErrorKind::NotFound
-            && let Some(events) = self.events.get()
+            && let Some(events) = self.receiver.get()
         {
             events.missing(path);
         }
     }
 
-    /// The directories above `path` that are not there: what makes it makes them on the way, and tells of them then.
-    /// Nothing when nobody wants to know. May block.
-    pub(crate) fn missing_above(&self, path: &LogicalPath) -> Vec<LogicalPath> {
-        if self.events.get().is_none() {
+    /// Returns the directories above `path` that do not exist, which an operation will create on the way and report
+    /// afterwards with [`Self::made_above`]. Empty if there is no receiver. May block.
+    pub(crate) fn missing_above(&self, backend: &dyn Backend, path: &LogicalPath) -> Vec<LogicalPath> {
+        if self.receiver.get().is_none() {
             return Vec::new();
         }
-        missing_above(self.backend.as_ref(), path)
+        missing_above(backend, path)
     }
 
-    /// Directories that were made on the way.
-    pub(crate) fn tell_made_above(&self, made: &[LogicalPath]) {
+    /// Reports directories that were created on the way.
+    pub(crate) fn made_above(&self, made: &[LogicalPath]) {
         for path in made.iter().rev() {
-            self.tell_made(path, false);
+            self.made(path, false);
         }
     }
 }
 
+/// Returns the directories above `path` that do not exist, the deepest first. May block.
 pub(crate) fn missing_above(backend: &dyn Backend, path: &LogicalPath) -> Vec<LogicalPath> {
     let mut missing = Vec::new();
     let mut at = path.parent();

@@ -1,18 +1,32 @@
 //! Each operation of the contract and who does it.
 
+use crate::attribute::Attributes;
+use crate::checkpoint::Checkpoints;
+use crate::checksum::{ChecksumServices, Checksums};
 use crate::config::Config;
 use crate::describe::Users;
-use crate::events::Events;
-use crate::inquiry::Locator;
+use crate::events::{Announcer, Events};
+use crate::exports::Exports;
+use crate::inquiry::{Inquiries, Locator};
 use crate::journal::{DiskFolder, JournalFolder};
+use crate::listing::Listings;
+use crate::open_table::OpenTable;
+use crate::persist::Persist;
+use crate::prepare::{PrepareRequests, Prepares};
+use crate::presence::{Presence, Presences};
+use crate::scan::Scans;
 use crate::shared::Shared;
+use crate::stat::Stats;
+use crate::status::Status;
 use crate::third_party::{ThirdParty, ThirdPartyParts};
-use crate::{attribute, change, checksum, inquiry, job, listing, lists, open, prepare, scan};
-use base::{Clock, Error, Owner, Supervisor};
-use std::sync::Arc;
+use crate::wholeness::WholenessRule;
+use crate::{attribute, change, checksum, inquiry, job, listing, open, prepare, scan, stat};
+use base::{Clock, Error, ErrorKind, LogicalPath, Owner, Supervisor};
+use std::io;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use storage::Backend;
-use vfs::{Answer, Caller, FileSystem, Operation, ReplyTo, Started, Target, Value};
+use vfs::{Caller, FileSystem, Operation, ReplyTo, Started};
 
 /// How often the hold times of unfinished files are looked at.
 const TICK: Duration = Duration::from_secs(1);
@@ -54,12 +68,102 @@ impl Journals {
 /// The logical file system of a data server.
 pub struct Logical {
     pub(crate) shared: Arc<Shared>,
+    stats: Arc<Stats>,
+    listings: Arc<Listings>,
+    attributes: Arc<Attributes>,
+    inquiries: Arc<Inquiries>,
+    prepares: Arc<PrepareRequests>,
+    presences: Arc<Presences>,
 }
 
 impl Logical {
     /// Builds it, after what an earlier run left unfinished was put right. Blocks; for the start of the server.
     pub fn new(parts: Parts) -> Result<Arc<Self>, Error> {
-        Ok(Arc::new(Self { shared: Shared::new(parts)? }))
+        let Parts { config, backend, clock, users, locator, journals } = parts;
+        let (checkpoints, persist) = recover(&config, &backend, &clock, journals)?;
+        let exports = Arc::new(Exports::new(&config.exports));
+        let open_table = Arc::new(OpenTable::new());
+        let wholeness = Arc::new(WholenessRule {
+            persist_mode: config.persist.mode,
+            hold: config.persist.hold,
+            exports: exports.clone(),
+            backend: backend.clone(),
+            persist: persist.clone(),
+            users: users.clone(),
+            clock: clock.clone(),
+        });
+        let checksums = Arc::new(Checksums::new(ChecksumServices {
+            config: config.checksums.clone(),
+            delay_max: config.delay_max,
+            exports: exports.clone(),
+            backend: backend.clone(),
+            clock: clock.clone(),
+            open_table: open_table.clone(),
+            checkpoints: checkpoints.clone(),
+            wholeness: wholeness.clone(),
+        }));
+        let shared = Arc::new(Shared {
+            config,
+            exports,
+            backend,
+            clock,
+            users,
+            locks: open_table.locks.clone(),
+            writers: open_table.writers.clone(),
+            open_table,
+            persist,
+            checkpoints,
+            checksums,
+            wholeness,
+            events: Arc::new(Announcer::default()),
+            third_party: OnceLock::new(),
+        });
+        Ok(Arc::new(Self::with_features(shared, locator)))
+    }
+
+    fn with_features(shared: Arc<Shared>, locator: Option<Arc<dyn Locator>>) -> Self {
+        let Shared { config, exports, backend, clock, users, open_table, persist, wholeness, .. } = &*shared;
+        let stats = Stats {
+            exports: exports.clone(),
+            backend: backend.clone(),
+            users: users.clone(),
+            wholeness: wholeness.clone(),
+        };
+        let listings = Listings {
+            exports: exports.clone(),
+            backend: backend.clone(),
+            clock: clock.clone(),
+            users: users.clone(),
+            open_table: open_table.clone(),
+            wholeness: wholeness.clone(),
+            checksums: config.checksums.clone(),
+            scans: Scans::default(),
+        };
+        let attributes =
+            Attributes { limits: config.attributes, exports: exports.clone(), backend: backend.clone() };
+        let inquiries = Inquiries {
+            exports: exports.clone(),
+            backend: backend.clone(),
+            locator,
+            own_address: config.own_address.clone(),
+        };
+        let ids = Prepares::new(&config.own_address.name, clock.as_ref());
+        let prepares = PrepareRequests::new(ids, exports.clone(), backend.clone());
+        let presences = Presences {
+            exports: exports.clone(),
+            backend: backend.clone(),
+            persist: persist.clone(),
+            wholeness: wholeness.clone(),
+        };
+        Self {
+            stats: Arc::new(stats),
+            listings: Arc::new(listings),
+            attributes: Arc::new(attributes),
+            inquiries: Arc::new(inquiries),
+            prepares: Arc::new(prepares),
+            presences: Arc::new(presences),
+            shared,
+        }
     }
 
     /// Where the bytes are.
@@ -69,7 +173,7 @@ impl Logical {
 
     /// From now on `events` is told what becomes of names. To be set once, before anything is served; later ones are ignored.
     pub fn set_events(&self, events: Arc<dyn Events>) {
-        let _ = self.shared.events.set(events);
+        self.shared.events.set(events);
     }
 
     /// From now on files are copied from and to other servers. To be called once, before anything is served; without it an
@@ -82,7 +186,7 @@ impl Logical {
     /// Removes unfinished files whose creators did not come back in time, ends third-party copies whose other side does not
     /// come, and lets listings begin that have waited too long for others. To be called about once a second; never blocks. [`Logical::start_timer`] does it.
     pub fn tick(&self) {
-        scan::tick(&self.shared);
+        scan::tick(&self.listings);
         if let Some(third) = self.shared.third_party.get() {
             third.tick();
         }
@@ -90,7 +194,7 @@ impl Logical {
             let (shared, other) = (self.shared.clone(), self.shared.clone());
             let job = move |_| {
                 if let Some(path) = shared.persist.remove(ticket, shared.backend.as_ref()) {
-                    shared.tell_gone(&path);
+                    shared.events.gone(&path);
                 }
             };
             job::at(&self.shared.backend, Owner::SERVER, &path, None, job, move || {
@@ -118,6 +222,61 @@ impl Logical {
         };
         std::thread::Builder::new().name("logical-timer".into()).spawn(run).map(|_| ())
     }
+
+    /// The present figures.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let locks = shared.locks.counts();
+        Status {
+            open_files: shared.open_table.handles(),
+            open_paths: locks.paths,
+            readers: locks.readers,
+            writers: locks.writers,
+            pending_files: shared.persist.count(),
+            checkpoints: shared.checkpoints.count(),
+            checksums: shared.checksums.count(),
+            scans: self.listings.scans.count(),
+        }
+    }
+}
+
+/// What the rest of a cluster asks a server.
+impl Logical {
+    /// Reports whether a path lies in an export, whatever is there.
+    pub fn exports(&self, path: &LogicalPath) -> bool {
+        self.presences.is_exported(path)
+    }
+
+    /// Returns whether a path is here, if that is in memory; `None`: see [`Self::look`]. Never blocks.
+    pub fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
+        self.presences.look_now(path)
+    }
+
+    /// Looks up whether these paths are here. `then` gets the results, several at a time, on a thread of
+    /// the pool of their file system or of the one that links among them lead to; or at once if that pool
+    /// takes no more. One thread looks up names that are near one after the other, because waking a thread
+    /// for each would take longer. Never blocks.
+    pub fn look<T, F>(&self, paths: Vec<(LogicalPath, T)>, then: &F)
+    where
+        T: Copy + Send + 'static,
+        F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
+    {
+        self.presences.look(paths, then);
+    }
+
+    /// Sets the access time of a file to now, if it is here, because somebody wants it. Never blocks.
+    pub fn freshen(&self, path: &LogicalPath) {
+        if self.shared.exports.find(path, "Preparing").is_ok() {
+            prepare::freshen(&self.shared.backend, path);
+        }
+    }
+
+    /// Calls `with` for files that are here, those of one directory after the other, until there are no
+    /// more or it returns `false`. Leaves out files that are not yet whole. Visits a directory that links
+    /// lead to once, under one of its paths. Blocks for long: for a thread of its own.
+    pub fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
+        self.presences.walk(with);
+    }
 }
 
 impl FileSystem for Logical {
@@ -125,11 +284,11 @@ impl FileSystem for Logical {
         let shared = &self.shared;
         match operation {
             Operation::Open(target, request) => open::start(shared, caller, target, *request, reply),
-            Operation::Stat(target) => stat(shared, target, reply),
-            Operation::StatMany(targets) => lists::stat_many(shared, caller, &targets, reply),
-            Operation::StatSpace(target) => inquiry::stat_space(shared, target, reply),
-            Operation::List(target, detail) => listing::start(shared, caller, target, detail, reply),
-            Operation::ListMore(rest) => listing::more(shared, caller, rest, reply),
+            Operation::Stat(target) => stat::start(&self.stats, target, reply),
+            Operation::StatMany(targets) => stat::stat_many(&self.stats, caller, &targets, reply),
+            Operation::StatSpace(target) => inquiry::stat_space(&self.inquiries, target, reply),
+            Operation::List(target, detail) => listing::start(&self.listings, caller, target, detail, reply),
+            Operation::ListMore(rest) => listing::more(&self.listings, caller, rest, reply),
             Operation::MakeDirectory { target, mode, parents } => {
                 change::make_directory(shared, target, mode, parents, reply)
             }
@@ -138,55 +297,43 @@ impl FileSystem for Logical {
             Operation::Rename { from, to } => change::rename(shared, from, to, reply),
             Operation::ChangeMode { target, mode } => change::set_mode(shared, target, mode, reply),
             Operation::Truncate { target, size } => change::truncate(shared, target, size, reply),
-            Operation::Attributes(target, work) => attribute::start(shared, target, work, reply),
-            Operation::Locate(target, options) => inquiry::locate(shared, caller, target, options, reply),
-            Operation::Checksum(target) => checksum::start(shared, caller, target, reply),
-            Operation::CancelChecksum(target) => checksum::cancel(shared, &target),
-            Operation::QueryAttributes(target) => inquiry::query_attributes(shared, target, reply),
-            Operation::QuerySpace(target) => inquiry::query_space(shared, target, reply),
-            Operation::Prepare(request, targets) => prepare::start(shared, caller, request, targets, reply),
-            Operation::CancelPrepare { id } => Started::Done(prepare::cancel(shared, &id).into()),
-            Operation::QueryPrepare { id, targets } => prepare::query(shared, caller, &id, targets, reply),
+            Operation::Attributes(target, work) => attribute::start(&self.attributes, target, work, reply),
+            Operation::Locate(target, options) => {
+                inquiry::locate(&self.inquiries, caller, target, options, reply)
+            }
+            Operation::Checksum(target) => checksum::start(&shared.checksums, caller, target, reply),
+            Operation::CancelChecksum(target) => checksum::cancel(&shared.checksums, &target),
+            Operation::QueryAttributes(target) => inquiry::query_attributes(&self.inquiries, target, reply),
+            Operation::QuerySpace(target) => inquiry::query_space(&self.inquiries, target, reply),
+            Operation::Prepare(request, targets) => {
+                prepare::start(&self.prepares, caller, request, targets, reply)
+            }
+            Operation::CancelPrepare { id } => Started::Done(prepare::cancel(&self.prepares, &id).into()),
+            Operation::QueryPrepare { id, targets } => {
+                prepare::query(&self.prepares, caller, &id, targets, reply)
+            }
             Operation::QueryOpaque { code, argument } => {
-                Started::Done(inquiry::query_opaque(shared, code, &argument))
+                Started::Done(inquiry::query_opaque(&self.inquiries, code, &argument))
             }
         }
     }
 }
 
-/// Runs `work` where blocking on `target`'s file system is allowed.
-pub(crate) fn on_pool(
-    shared: &Arc<Shared>,
-    target: Target,
-    reply: &ReplyTo,
-    work: impl FnOnce(&Arc<Shared>, &Target) -> Result<Value, Error> + Send + 'static,
-) -> Started {
-    let (path, inside) = (target.path.clone(), shared.clone());
-    job::spawn_at(shared, &path, None, reply, move |_, reply| reply.send(work(&inside, &target).into()))
-}
-
-/// An answer that is there already.
-pub(crate) fn done(result: Result<Value, Error>) -> Started {
-    Started::Done(Answer::from(result))
-}
-
-fn stat(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
-    let export = match shared.export(&target.path, "Stating") {
-        Ok(export) => export,
-        Err(error) => return done(Err(error)),
+/// Puts right what an earlier run left unfinished. Blocks.
+fn recover(
+    config: &Config,
+    backend: &Arc<dyn Backend>,
+    clock: &Arc<dyn Clock>,
+    journals: Journals,
+) -> Result<(Arc<Checkpoints>, Arc<Persist>), Error> {
+    let fail = |what: &str| {
+        let what = what.to_owned();
+        move |e: io::Error| Error { kind: ErrorKind::from_io(&e), text: what, source: Some(e) }
     };
-    match shared.metadata_now(&target.path, "locate") {
-        Some(Err(error)) => return done(Err(error)),
-        Some(Ok(metadata)) => {
-            if let Some(stat) = shared.stat_now(&target.path.without_slash(), &metadata, export) {
-                return done(Ok(Value::Stat(stat)));
-            }
-        }
-        None => {}
-    }
-    on_pool(shared, target, reply, |shared, target| {
-        let export = shared.export(&target.path, "Stating")?;
-        let metadata = shared.metadata(&target.path, "locate")?;
-        Ok(Value::Stat(shared.stat(&target.path.without_slash(), &metadata, export)))
-    })
+    // Checkpoints first: a file must be whole again before anything else is decided about it.
+    let checkpoints = Checkpoints::new(config.checkpoints.clone(), journals.checkpoints, backend.as_ref())
+        .map_err(fail("checkpoints of an earlier run cannot be undone"))?;
+    let persist = Persist::new(config.persist.clone(), clock.clone(), journals.persist, backend.as_ref())
+        .map_err(fail("the journal of unfinished files cannot be read or written"))?;
+    Ok((Arc::new(checkpoints), Arc::new(persist)))
 }

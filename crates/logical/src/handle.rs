@@ -5,9 +5,10 @@
 
 use crate::attribute;
 use crate::clone;
+use crate::errno::{self, unable};
 use crate::job;
 use crate::open_file::{NewFile, Open, Parting};
-use crate::shared::{Shared, errno, unable};
+use crate::shared::Shared;
 use crate::third_party::GrantNumber;
 use base::{Error, ErrorKind, LogicalPath};
 use std::any::Any;
@@ -316,8 +317,10 @@ impl OpenFile for Handle {
                 }
             }
             FileOperation::Attributes(work) => {
-                match attribute::check_handle(&open.shared, &open.path, open.writable, &work) {
-                    Ok(()) => self.on_pool(reply, move |open| attribute::on_file(open, work).into()),
+                match attribute::check_handle(open.shared.config.attributes, open.writable, &work) {
+                    Ok(()) => self.on_pool(reply, move |open| {
+                        attribute::on_file(open.file.as_ref(), &open.path, work).into()
+                    }),
                     Err(error) => fail(error),
                 }
             }

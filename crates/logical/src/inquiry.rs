@@ -1,11 +1,14 @@
 //! Questions about files that are not their status: where they are, what space there is.
 
+use crate::config::OwnAddress;
 use crate::describe;
-use crate::file_system::{done, on_pool};
-use crate::shared::{Shared, errno, is_read_only};
+use crate::errno::{self, unable};
+use crate::exports::Exports;
+use crate::job::{done, on_pool};
+use crate::lookup::{metadata, metadata_now};
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
-use storage::Usage;
+use storage::{Backend, Usage};
 use vfs::{Answer, Caller, FileKind, LocateOptions, Redirect, ReplyTo, SpaceFigures, Started, Target, Value};
 
 /// Query code of the file system information query, whose argument is a plain path.
@@ -33,20 +36,28 @@ pub trait Locator: Send + Sync {
     fn locate(&self, caller: &Caller, path: Option<&LogicalPath>, options: LocateOptions) -> Located;
 }
 
+/// Answers questions about files and space.
+pub(crate) struct Inquiries {
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) locator: Option<Arc<dyn Locator>>,
+    pub(crate) own_address: OwnAddress,
+}
+
 /// Where a file is. Alone, this server names itself, for a path that exists.
 pub(crate) fn locate(
-    shared: &Arc<Shared>,
+    inquiries: &Arc<Inquiries>,
     caller: &Arc<Caller>,
     target: Option<Target>,
     options: LocateOptions,
     reply: &ReplyTo,
 ) -> Started {
     if let Some(target) = &target
-        && let Err(error) = shared.export(&target.path, "Locating")
+        && let Err(error) = inquiries.exports.find(&target.path, "Locating")
     {
         return done(Err(error));
     }
-    if let Some(locator) = &shared.locator {
+    if let Some(locator) = &inquiries.locator {
         match locator.locate(caller, target.as_ref().map(|target| &target.path), options) {
             Located::Here => {}
             Located::There(redirect) => return Started::Done(Answer::Redirect(redirect)),
@@ -54,36 +65,36 @@ pub(crate) fn locate(
             Located::Wait(seconds) => return Started::Done(Answer::Wait { seconds, text: String::new() }),
             Located::Nowhere => {
                 let path = target.map_or_else(LogicalPath::root, |target| target.path);
-                return done(Err(crate::shared::unable("locate", &path, errno::NOT_FOUND)));
+                return done(Err(unable("locate", &path, errno::NOT_FOUND)));
             }
         }
     }
-    let Some(target) = target else { return done(Ok(own_text(shared, true, options))) };
-    match shared.metadata_now(&target.path, "locate") {
-        Some(result) => done(result.and_then(|_| located(shared, &target.path, options))),
-        None => on_pool(shared, target, reply, move |shared, target| {
-            shared.metadata(&target.path, "locate")?;
-            located(shared, &target.path, options)
+    let Some(target) = target else { return done(Ok(own_text(inquiries, true, options))) };
+    match metadata_now(inquiries.backend.as_ref(), &target.path, "locate") {
+        Some(result) => done(result.and_then(|_| located(inquiries, &target.path, options))),
+        None => on_pool(&inquiries.backend, inquiries, target, reply, move |inquiries, target| {
+            metadata(inquiries.backend.as_ref(), &target.path, "locate")?;
+            located(inquiries, &target.path, options)
         }),
     }
 }
 
-fn located(shared: &Shared, path: &LogicalPath, options: LocateOptions) -> Result<Value, Error> {
-    let writable = !is_read_only(shared.export(path, "Locating")?);
-    Ok(own_text(shared, writable, options))
+fn located(inquiries: &Inquiries, path: &LogicalPath, options: LocateOptions) -> Result<Value, Error> {
+    let writable = !inquiries.exports.find(path, "Locating")?.is_read_only();
+    Ok(own_text(inquiries, writable, options))
 }
 
-fn own_text(shared: &Shared, writable: bool, options: LocateOptions) -> Value {
-    let own = &shared.config.own_address;
+fn own_text(inquiries: &Inquiries, writable: bool, options: LocateOptions) -> Value {
+    let own = &inquiries.own_address;
     let address = if options.prefer_name { &own.name } else { &own.address };
     Value::Text(format!("S{}{address}", if writable { 'w' } else { 'r' }).into_bytes())
 }
 
 /// Space of where `path` is or would be stored; may block.
-fn usage(shared: &Shared, path: &LogicalPath, space: Option<&str>) -> Result<Usage, Error> {
+fn usage(inquiries: &Inquiries, path: &LogicalPath, space: Option<&str>) -> Result<Usage, Error> {
     let mut at = path.without_slash();
     loop {
-        match shared.backend.usage(&at, space) {
+        match inquiries.backend.usage(&at, space) {
             Ok(usage) => return Ok(usage),
             // What does not exist yet would come to where its parent is.
             Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
@@ -110,52 +121,52 @@ fn figures(usage: &Usage) -> SpaceFigures {
 }
 
 /// Space for new files, in the terms of a status of the file system.
-pub(crate) fn stat_space(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
-    let export = match shared.export(&target.path, "Stating") {
+pub(crate) fn stat_space(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
+    let export = match inquiries.exports.find(&target.path, "Stating") {
         Ok(export) => export,
         Err(error) => return done(Err(error)),
     };
     // Where nothing can be written there is no space for new files.
-    if is_read_only(export) {
+    if export.is_read_only() {
         return done(Ok(Value::Space(SpaceFigures::default())));
     }
-    on_pool(shared, target, reply, |shared, target| {
-        let usage = usage(shared, &target.path, target.cgi.text("oss.cgroup"))?;
+    on_pool(&inquiries.backend, inquiries, target, reply, |inquiries, target| {
+        let usage = usage(inquiries, &target.path, target.cgi.text("oss.cgroup"))?;
         Ok(Value::Space(figures(&usage)))
     })
 }
 
 /// `query space`.
-pub(crate) fn query_space(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
-    if let Err(error) = shared.export(&target.path, "Stating") {
+pub(crate) fn query_space(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
+    if let Err(error) = inquiries.exports.find(&target.path, "Stating") {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, |shared, target| {
+    on_pool(&inquiries.backend, inquiries, target, reply, |inquiries, target| {
         let asked = target.cgi.text("oss.cgroup").filter(|name| !name.is_empty());
-        let usage = usage(shared, &target.path, asked)?;
-        let name = asked.map_or_else(|| shared.backend.space_of(&target.path), str::to_owned);
+        let usage = usage(inquiries, &target.path, asked)?;
+        let name = asked.map_or_else(|| inquiries.backend.space_of(&target.path), str::to_owned);
         Ok(Value::Text(figures(&usage).query_text(&name).into_bytes()))
     })
 }
 
 /// `query xattr`: what there is to know of a file, in one line.
-pub(crate) fn query_attributes(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> Started {
-    if let Err(error) = shared.export(&target.path, "Stating") {
+pub(crate) fn query_attributes(inquiries: &Arc<Inquiries>, target: Target, reply: &ReplyTo) -> Started {
+    if let Err(error) = inquiries.exports.find(&target.path, "Stating") {
         return done(Err(error));
     }
-    on_pool(shared, target, reply, |shared, target| {
-        let export = shared.export(&target.path, "Stating")?;
-        let metadata = shared.metadata(&target.path, "statxa")?;
+    on_pool(&inquiries.backend, inquiries, target, reply, |inquiries, target| {
+        let export = inquiries.exports.find(&target.path, "Stating")?;
+        let metadata = metadata(inquiries.backend.as_ref(), &target.path, "statxa")?;
         let kind = match describe::kind(&metadata) {
             FileKind::File => 'f',
             FileKind::Directory => 'd',
             FileKind::Other => 'o',
         };
-        let access = if is_read_only(export) { 'r' } else { 'w' };
+        let access = if export.is_read_only() { 'r' } else { 'w' };
         let text = format!(
             "oss.cgroup={}&oss.type={kind}&oss.used={}&oss.mt={}&oss.ct={}&oss.at={}&oss.u=*&oss.g=*\
              &oss.fs={access}&ofs.ap=a",
-            shared.backend.space_of(&target.path.without_slash()),
+            inquiries.backend.space_of(&target.path.without_slash()),
             metadata.size,
             metadata.modified,
             metadata.changed,
@@ -166,11 +177,11 @@ pub(crate) fn query_attributes(shared: &Arc<Shared>, target: Target, reply: &Rep
 }
 
 /// Queries that only plug-ins answer; there is none.
-pub(crate) fn query_opaque(shared: &Shared, code: u16, argument: &[u8]) -> Answer {
+pub(crate) fn query_opaque(inquiries: &Inquiries, code: u16, argument: &[u8]) -> Answer {
     let has_path = matches!(code, QUERY_FSINFO | QUERY_OPAQUE_FILE);
     if has_path
         && let Ok(path) = LogicalPath::parse(Cgi::split(argument).0)
-        && let Err(error) = shared.export(&path, "Querying")
+        && let Err(error) = inquiries.exports.find(&path, "Querying")
     {
         return Answer::Error(error);
     }

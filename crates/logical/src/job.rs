@@ -3,11 +3,27 @@
 //! Work on a path begins in the pool of its file system. Where a link leads elsewhere it goes on there as a whole, so that a
 //! disk that hangs holds up only what is asked of it ([`at`]).
 
-use crate::shared::Shared;
 use base::{Error, ErrorKind, LogicalPath, Owner};
 use std::sync::{Arc, Mutex, PoisonError};
 use storage::{Backend, CreateHow, Elsewhere, Job, Pool};
-use vfs::{Answer, Caller, Reply, ReplyTo, Started};
+use vfs::{Answer, Caller, Reply, ReplyTo, Started, Target, Value};
+
+/// Runs `work` with this context where blocking on `target`'s file system is allowed.
+pub(crate) fn on_pool<C: Send + Sync + 'static>(
+    backend: &Arc<dyn Backend>,
+    context: &Arc<C>,
+    target: Target,
+    reply: &ReplyTo,
+    work: impl FnOnce(&C, &Target) -> Result<Value, Error> + Send + 'static,
+) -> Started {
+    let (path, inside) = (target.path.clone(), context.clone());
+    spawn_at(backend, &path, None, reply, move |_, reply| reply.send(work(&inside, &target).into()))
+}
+
+/// An answer that is there already.
+pub(crate) fn done(result: Result<Value, Error>) -> Started {
+    Started::Done(Answer::from(result))
+}
 
 /// Runs `work` in the pool to which `run` gives jobs, and sends what it yields. A full pool answers that the server is overloaded;
 /// a panic in the work answers with an error when its reply is dropped.
@@ -44,7 +60,7 @@ pub(crate) fn give<T: Send + 'static>(
 
 /// Runs `work` where blocking on what is at `path` is allowed ([`at`]).
 pub(crate) fn spawn_at(
-    shared: &Shared,
+    backend: &Arc<dyn Backend>,
     path: &LogicalPath,
     create: Option<CreateHow>,
     reply: &ReplyTo,
@@ -52,7 +68,7 @@ pub(crate) fn spawn_at(
 ) -> Started {
     let (slot, inside) = Slot::pair(reply.defer());
     let job = move |place| inside.with(|reply| work(place, reply));
-    at(&shared.backend, reply.owner(), path, create, job, move || slot.with(refuse));
+    at(backend, reply.owner(), path, create, job, move || slot.with(refuse));
     Started::Pending
 }
 

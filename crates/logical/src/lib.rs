@@ -6,7 +6,10 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `config` | [`Config`]: what the room is told |
-//! | `shared` | what all operations share: exports, backend, clock, tables |
+//! | `exports` | the exported parts of the name space |
+//! | `errno` | error numbers, and errors made from them |
+//! | `lookup` | the metadata of a path, with errors as clients see them |
+//! | `shared` | what opening, open files and changes of names still take as one |
 //! | `file_system` | [`Logical`]: each operation of the contract and who does it |
 //! | `events` | [`Events`]: who is told what becomes of names |
 //! | `job` | work on a pool, and that its answer always comes |
@@ -15,6 +18,7 @@
 //! | `handle` | a session's hold on an open file: the contract, and what is in flight |
 //! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
 //! | `clone` | copies of ranges between files, and new files that begin as a copy |
+//! | `open_table` | the files that clients have open |
 //! | `lock` | readers and writers of a path exclude each other |
 //! | `writers` | files that are open for writing, by device and inode |
 //! | `wholeness` | whether a file is whole or unfinished |
@@ -25,6 +29,7 @@
 //! | `journal` | where the two keep what must survive the process |
 //! | `describe` | metadata in the terms that clients see; [`Users`], names of owners |
 //! | `change` | directories, removing, renaming, modes, sizes |
+//! | `stat` | the status of paths |
 //! | `listing` | directories, page by page |
 //! | `lists` | lists of paths that a request names, in steps |
 //! | `scan` | one reading of a directory for all who asked before it began |
@@ -42,7 +47,9 @@ mod checkpoint;
 mod checksum;
 mod clone;
 mod describe;
+mod errno;
 mod events;
+mod exports;
 mod file_system;
 mod handle;
 mod inquiry;
@@ -51,14 +58,17 @@ mod journal;
 mod listing;
 mod lists;
 mod lock;
+mod lookup;
 mod open;
 mod open_file;
+mod open_table;
 mod persist;
 mod prepare;
 mod presence;
 mod proof;
 mod scan;
 mod shared;
+mod stat;
 mod status;
 mod steps;
 mod third_party;

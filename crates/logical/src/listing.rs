@@ -7,25 +7,41 @@
 //! can be reached by their path.
 
 use crate::checksum::stored;
+use crate::config::Checksums;
 use crate::describe::{self, Users, View};
-use crate::file_system::done;
-use crate::job::{self, ByPool};
+use crate::errno::{self, unable};
+use crate::exports::Exports;
+use crate::job::{self, ByPool, done};
+use crate::open_table::OpenTable;
 use crate::proof;
-use crate::scan::{self, Scan};
-use crate::shared::{Shared, errno, is_read_only, unable};
-use crate::wholeness::Wholeness;
-use base::{Error, LogicalPath};
+use crate::scan::{self, Scan, Scans};
+use crate::wholeness::{Wholeness, WholenessRule};
+use base::{Clock, Error, LogicalPath};
 use digest::{Algorithm, Record};
 use std::any::Any;
 use std::collections::HashSet;
 use std::sync::Arc;
-use storage::{DirectoryStream, Elsewhere, Metadata, Pool, RawEntry};
+use storage::{Backend, DirectoryStream, Elsewhere, Metadata, Pool, RawEntry};
 use vfs::{
     Answer, Caller, Entries, Entry, FileKind, ListDetail, Listing, Reply, ReplyTo, Started, Target, Value,
 };
 
 /// Entries of one page.
 const PAGE_ENTRIES_MAX: usize = 512;
+
+/// Lists directories.
+pub(crate) struct Listings {
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) users: Arc<dyn Users>,
+    pub(crate) open_table: Arc<OpenTable>,
+    pub(crate) wholeness: Arc<WholenessRule>,
+    /// Types of checksums that may be shown.
+    pub(crate) checksums: Checksums,
+    /// Directories that are being read.
+    pub(crate) scans: Scans,
+}
 
 /// What is listed, and what is told of it: who wants the same gets the same.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -64,62 +80,67 @@ impl Listing for Rest {
 
 /// Starts a listing: the first page.
 pub(crate) fn start(
-    shared: &Arc<Shared>,
+    listings: &Arc<Listings>,
     caller: &Arc<Caller>,
     target: Target,
     detail: ListDetail,
     reply: &ReplyTo,
 ) -> Started {
-    let read_only = match shared.export(&target.path, "Listing") {
-        Ok(export) => is_read_only(export),
+    let read_only = match listings.exports.find(&target.path, "Listing") {
+        Ok(export) => export.is_read_only(),
         Err(error) => return done(Err(error)),
     };
-    let algorithm = match shared.checksums.default_type() {
-        Some(_) if detail.checksum => match shared.checksums.algorithm(&target.cgi) {
+    let algorithm = match listings.checksums.default_type() {
+        Some(_) if detail.checksum => match listings.checksums.algorithm(&target.cgi) {
             Ok(algorithm) => Some(algorithm),
             Err(error) => return done(Err(error)),
         },
         _ => None,
     };
-    scan::join(shared, caller, Wanted { path: target.path, detail, read_only, algorithm }, reply);
+    scan::join(listings, caller, Wanted { path: target.path, detail, read_only, algorithm }, reply);
     Started::Pending
 }
 
 /// The next page.
 pub(crate) fn more(
-    shared: &Arc<Shared>,
+    listings: &Arc<Listings>,
     caller: &Arc<Caller>,
     rest: Box<dyn Listing>,
     reply: &ReplyTo,
 ) -> Started {
     match rest.into_any().downcast::<Rest>().map(|rest| *rest) {
-        Ok(Rest::Shared(scan, at)) => scan::more(shared, caller, &scan, at, reply),
-        Ok(Rest::Own(reading)) => go_on(shared, caller, reading, reply),
+        Ok(Rest::Shared(scan, at)) => scan::more(listings, caller, &scan, at, reply),
+        Ok(Rest::Own(reading)) => go_on(listings, caller, reading, reply),
         Err(_) => done(Err(unable("read directory", &LogicalPath::root(), errno::INVALID))),
     }
 }
 
 /// The next page of what a listing reads for itself.
 pub(crate) fn go_on(
-    shared: &Arc<Shared>,
+    listings: &Arc<Listings>,
     caller: &Arc<Caller>,
     reading: Box<Reading>,
     reply: &ReplyTo,
 ) -> Started {
-    queue_own(shared.clone(), caller.clone(), reading, reply.defer());
+    queue_own(listings.clone(), caller.clone(), reading, reply.defer());
     Started::Pending
 }
 
 /// Queues the reading of the next page.
-fn queue_own(shared: Arc<Shared>, caller: Arc<Caller>, reading: Box<Reading>, reply: Reply) {
+fn queue_own(listings: Arc<Listings>, caller: Arc<Caller>, reading: Box<Reading>, reply: Reply) {
     let (pool, owner) = (reading.pool.clone(), reply.owner());
-    let read = move |reply| own_page(&shared, caller, reading, reply);
+    let read = move |reply| own_page(&listings, caller, reading, reply);
     job::give(|job| pool.run(owner, job), reply, read, job::refuse);
 }
 
 /// A page of what a listing reads for itself. May wait. If no name of a page can be listed, others have their turn before the
 /// next one.
-pub(crate) fn own_page(shared: &Arc<Shared>, caller: Arc<Caller>, mut reading: Box<Reading>, reply: Reply) {
+pub(crate) fn own_page(
+    listings: &Arc<Listings>,
+    caller: Arc<Caller>,
+    mut reading: Box<Reading>,
+    reply: Reply,
+) {
     if caller.has_left() {
         return reply.send(job::left());
     }
@@ -130,7 +151,7 @@ pub(crate) fn own_page(shared: &Arc<Shared>, caller: Arc<Caller>, mut reading: B
     if names.is_empty() {
         return reply.send(Answer::Value(Value::Listing { entries: Entries::default(), rest: None }));
     }
-    let inside = shared.clone();
+    let inside = listings.clone();
     let tell = move |reading, entries: Vec<Entry>, reply| {
         if entries.is_empty() {
             queue_own(inside, caller, reading, reply);
@@ -138,9 +159,9 @@ pub(crate) fn own_page(shared: &Arc<Shared>, caller: Arc<Caller>, mut reading: B
             send_page(reading, entries, reply);
         }
     };
-    match reading.describe(shared, names) {
+    match reading.describe(listings, names) {
         Described::Here(reading, entries) => tell(reading, entries, reply),
-        Described::Elsewhere(errand) => errand.go(shared, move |page| match page {
+        Described::Elsewhere(errand) => errand.go(listings, move |page| match page {
             Some((reading, entries)) => tell(reading, entries, reply),
             None => job::refuse(reply),
         }),
@@ -169,17 +190,17 @@ pub(crate) struct Errand {
 
 impl Errand {
     /// Goes there, and calls `then` on a thread of the last one; with nothing if one takes no more.
-    pub(crate) fn go<T>(mut self, shared: &Arc<Shared>, then: T)
+    pub(crate) fn go<T>(mut self, listings: &Arc<Listings>, then: T)
     where
         T: FnOnce(Option<(Box<Reading>, Vec<Entry>)>) + Send + 'static,
     {
         let Some((pool, names)) = self.names.pop() else { return then(Some((self.reading, self.entries))) };
-        let shared = shared.clone();
+        let listings = listings.clone();
         let ask = move |then: T| {
             for name in names {
-                self.entries.extend(self.reading.entry(&shared, name));
+                self.entries.extend(self.reading.entry(&listings, name));
             }
-            self.go(&shared, then);
+            self.go(&listings, then);
         };
         job::give(|job| pool.take_over(job), then, ask, |then| then(None));
     }
@@ -188,12 +209,12 @@ impl Errand {
 impl Reading {
     /// Opens the directory, in the pool that it is to be read in. May wait.
     pub(crate) fn begin(
-        shared: &Shared,
+        listings: &Listings,
         wanted: &Wanted,
         place: Option<Elsewhere>,
     ) -> Result<Box<Self>, Error> {
-        let pool = place.map_or_else(|| shared.backend.pool(&wanted.path).clone(), |place| place.pool);
-        let stream = shared.backend.list(&wanted.path.without_slash());
+        let pool = place.map_or_else(|| listings.backend.pool(&wanted.path).clone(), |place| place.pool);
+        let stream = listings.backend.list(&wanted.path.without_slash());
         let stream = stream.map_err(|error| Error::unable("open directory", &wanted.path, error))?;
         let (wanted, owners, told) = (wanted.clone(), Owners::default(), Arc::default());
         Ok(Box::new(Self { wanted, stream, owners, told, pool }))
@@ -216,7 +237,7 @@ impl Reading {
     }
 
     /// What is to be told of these names. May wait.
-    pub(crate) fn describe(mut self: Box<Self>, shared: &Shared, names: Vec<RawEntry>) -> Described {
+    pub(crate) fn describe(mut self: Box<Self>, listings: &Listings, names: Vec<RawEntry>) -> Described {
         let mut entries = Vec::with_capacity(names.len());
         let mut away = ByPool::new();
         for raw in names {
@@ -224,7 +245,7 @@ impl Reading {
                 continue;
             }
             match self.elsewhere(&raw) {
-                None => entries.extend(self.entry(shared, raw.name)),
+                None => entries.extend(self.entry(listings, raw.name)),
                 Some(pool) => job::sort_in(&mut away, pool, raw.name),
             }
         }
@@ -246,7 +267,7 @@ impl Reading {
     }
 
     /// One entry; `None` if it vanished meanwhile and its status was asked for.
-    fn entry(&mut self, shared: &Shared, name: Vec<u8>) -> Option<Entry> {
+    fn entry(&mut self, listings: &Listings, name: Vec<u8>) -> Option<Entry> {
         let detail = self.wanted.detail;
         if !self.asks() {
             return Some(Entry { name, stat: None, checksum: None });
@@ -260,31 +281,31 @@ impl Reading {
             return None;
         }
         let stat = (detail.stat || detail.checksum).then(|| {
-            let names = self.owners.of(&metadata, shared.users.as_ref());
-            let pending = self.is_pending(shared, &name, &metadata);
+            let names = self.owners.of(&metadata, listings.users.as_ref());
+            let pending = self.is_pending(listings, &name, &metadata);
             let view = View { read_only: self.wanted.read_only, pending };
-            describe::stat_with(&metadata, shared.users.as_ref(), view, names)
+            describe::stat_with(&metadata, listings.users.as_ref(), view, names)
         });
         let checksum = self.wanted.algorithm.map(|algorithm| {
-            let checksum = self.stored_checksum(shared, &name, algorithm, &metadata);
+            let checksum = self.stored_checksum(listings, &name, algorithm, &metadata);
             (algorithm.name().to_owned(), checksum)
         });
         Some(Entry { name, stat, checksum })
     }
 
-    fn is_pending(&self, shared: &Shared, name: &[u8], metadata: &Metadata) -> bool {
+    fn is_pending(&self, listings: &Listings, name: &[u8], metadata: &Metadata) -> bool {
         if !describe::has_mark_bit(metadata) {
             return false;
         }
         let Ok(path) = self.wanted.path.join(name) else { return true };
         let number = || self.stream.attribute(name, proof::NONCE);
-        shared.wholeness(&path, metadata, number) != Wholeness::Whole
+        listings.wholeness.decide(&path, metadata, number) != Wholeness::Whole
     }
 
     /// The stored checksum of an entry, if there is one that speaks for it.
     fn stored_checksum(
         &self,
-        shared: &Shared,
+        listings: &Listings,
         name: &[u8],
         algorithm: Algorithm,
         metadata: &Metadata,
@@ -295,7 +316,7 @@ impl Reading {
         let raw = self.stream.attribute(name, &Record::attribute(algorithm)).ok()??;
         let checksum = stored::valid(&raw, algorithm, metadata)?;
         let path = self.wanted.path.join(name).ok()?;
-        (!shared.has_writer(&path, metadata)).then(|| checksum.hex())
+        (!listings.open_table.has_writer(&path, metadata)).then(|| checksum.hex())
     }
 }
 

@@ -1,18 +1,13 @@
 //! Lists of paths that a request names: walked in steps, and never on a loop beyond a few of them.
 
-use crate::describe;
-use crate::shared::Shared;
 use crate::steps::{self, Step, Steps};
 use base::Error;
 use std::sync::Arc;
 use storage::{Backend, Pool, STEP_ITEMS_MAX};
-use vfs::{Answer, BriefStat, Caller, ReplyTo, Started, Target, TargetCursor, TargetList, Value};
+use vfs::{Answer, Caller, ReplyTo, Started, Target, TargetCursor, TargetList};
 
 /// Paths of a list that are looked at on a loop; longer lists go to a pool.
 const ITEMS_NOW_MAX: usize = 64;
-
-/// Threads that look at paths of long lists without asking a disk.
-pub(crate) const CHECK_THREADS_MAX: usize = 2;
 
 /// Goes through a list in the pools of its paths.
 pub(crate) struct Walk {
@@ -74,57 +69,9 @@ impl Walk {
     }
 }
 
-/// What several paths stand for, one after the other, each asked for where it leads.
-pub(crate) fn stat_many(
-    shared: &Arc<Shared>,
-    caller: &Arc<Caller>,
-    list: &TargetList,
-    reply: &ReplyTo,
-) -> Started {
-    let walk = Walk::new(&shared.backend, list);
-    let pool = walk.pool().clone();
-    let stats = Vec::with_capacity(list.len_max());
-    steps::start(&pool, caller, reply, StatMany { shared: shared.clone(), walk, stats })
-}
-
-struct StatMany {
-    shared: Arc<Shared>,
-    walk: Walk,
-    stats: Vec<BriefStat>,
-}
-
-impl StatMany {
-    fn stat(&self, target: &Target) -> Result<BriefStat, Error> {
-        self.shared.export(&target.path, "Stating")?;
-        let metadata = self.shared.metadata(&target.path, "locate")?;
-        Ok(BriefStat::new(describe::kind(&metadata), metadata.offline))
-    }
-}
-
-impl Steps for StatMany {
-    fn step(&mut self) -> Step {
-        for _ in 0..STEP_ITEMS_MAX {
-            let stat = match self.walk.next() {
-                Next::Target(target) => self.stat(&target),
-                Next::Wrong(error) => Err(error),
-                Next::MoveTo(pool) => return Step::MoveTo(pool),
-                Next::End => {
-                    let stats = std::mem::take(&mut self.stats);
-                    return Step::Done(Answer::Value(Value::BriefStats(stats)));
-                }
-            };
-            match stat {
-                Ok(stat) => self.stats.push(stat),
-                Err(error) => return Step::Done(Answer::Error(error)),
-            }
-        }
-        Step::More
-    }
-}
-
-/// Checks every path of a list, then answers. A short list is checked on the spot; it asks no disk.
+/// Checks every path of a list, then answers. A short list is checked on the spot, a long one in this pool; neither asks a disk.
 pub(crate) fn check_each(
-    shared: &Shared,
+    pool: &Pool,
     caller: &Arc<Caller>,
     list: &TargetList,
     reply: &ReplyTo,
@@ -134,7 +81,7 @@ pub(crate) fn check_each(
     let mut checks = CheckEach { cursor: list.cursor(), check, then: Some(then) };
     match checks.advance(ITEMS_NOW_MAX) {
         Some(answer) => Started::Done(answer),
-        None => steps::start(&shared.lists, caller, reply, checks),
+        None => steps::start(pool, caller, reply, checks),
     }
 }
 

@@ -8,13 +8,14 @@ mod pending;
 use crate::checksum::stored;
 use crate::clone;
 use crate::describe::{self, View};
-use crate::file_system::done;
+use crate::errno::{self, unable};
 use crate::handle::Handle;
 use crate::job;
+use crate::job::done;
 use crate::lock::{LockTicket, Use};
 use crate::open_file::NewFile;
 use crate::persist::{Admission, Scope, Ticket};
-use crate::shared::{Shared, errno, is_read_only, unable};
+use crate::shared::Shared;
 use crate::third_party::{self, Copy, Offer, Pull, Role};
 use crate::wholeness::Wholeness;
 use crate::writers::{FileKey, WriterTicket};
@@ -71,8 +72,8 @@ impl Plan {
         };
         Ok(self.creates.then(|| CreateHow {
             exclusive: request.new,
-            mode: shared.config.mode_of_file(request.mode),
-            parents: request.make_path.then(|| shared.config.mode_of_directory(PARENT_MODE)),
+            mode: shared.config.creation_modes().of_file(request.mode),
+            parents: request.make_path.then(|| shared.config.creation_modes().of_directory(PARENT_MODE)),
             size_hint: self.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
             space: self.cgi.text("oss.cgroup").map(str::to_owned),
             beside,
@@ -114,7 +115,7 @@ pub(crate) fn proceed(shared: &Arc<Shared>, plan: Plan, reply: &ReplyTo) -> Star
     }
     let (path, inside) = (plan.path.clone(), shared.clone());
     let create = plan.create(shared).ok().flatten();
-    job::spawn_at(shared, &path, create, reply, move |place, reply| {
+    job::spawn_at(&shared.backend, &path, create, reply, move |place, reply| {
         let plan = Plan { place, ..plan };
         match (open(&inside, &plan), &plan.request.duplicate_of) {
             (Answer::Value(Value::Opened(opened)), Some(template)) => clone::fill(opened, template, reply),
@@ -149,7 +150,7 @@ fn plan(
         place: None,
         request,
     };
-    if write && is_read_only(export) {
+    if write && export.is_read_only() {
         return Err(unable(plan.verb(), &plan.path, errno::READ_ONLY));
     }
     check_templates(&plan)?;
@@ -222,7 +223,7 @@ fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
     match shared.backend.open_now(&plan.plain, &OpenHow::default()) {
         Now::WouldBlock => None,
         Now::Done(Err(error)) => {
-            shared.tell_missing(&plan.plain, &error);
+            shared.events.missing(&plan.plain, &error);
             Some(Answer::Error(plan.unable(error)))
         }
         Now::Done(Ok(file)) => finish_now(shared, plan, file, lock),
@@ -291,7 +292,7 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
 /// The wholeness of what lies at a path; nothing is whole too.
 fn found_at(shared: &Shared, path: &LogicalPath) -> Wholeness {
     let found = shared.backend.stat(path);
-    found.map_or(Wholeness::Whole, |metadata| shared.wholeness_at(path, &metadata))
+    found.map_or(Wholeness::Whole, |metadata| shared.wholeness.at(path, &metadata))
 }
 
 /// Opens a file for which persist on close plays no part.
@@ -305,18 +306,18 @@ fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
         Ok(file) => file,
         Err(error) => {
             if !plan.creates {
-                shared.tell_missing(&plan.plain, &error);
+                shared.events.missing(&plan.plain, &error);
             }
             return Answer::Error(plan.unable(error));
         }
     };
     if plan.creates {
-        shared.tell_made_above(&above);
+        shared.events.made_above(&above);
     }
     let answer = finish(shared, plan, file, lock, Share::Plain { made: above });
     // One that is to be filled is told of when it is.
     if plan.creates && plan.request.duplicate_of.is_none() && matches!(answer, Answer::Value(_)) {
-        shared.tell_made(&plan.plain, false);
+        shared.events.made(&plan.plain, false);
     }
     answer
 }
@@ -373,7 +374,7 @@ fn finish(
         Err(error) => return Answer::Error(error),
     };
     if matches!(share, Share::Plain { .. }) {
-        let found = shared.wholeness_of(&plan.plain, &metadata, file.as_ref());
+        let found = shared.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
         if found != Wholeness::Whole {
             return pending::unfinished(shared, plan, found);
         }
@@ -420,7 +421,7 @@ fn finish_now(
         return Some(Answer::Error(error));
     }
     let share = Share::Plain { made: Vec::new() };
-    match shared.wholeness_now(&plan.plain, &metadata)? {
+    match shared.wholeness.now(&plan.plain, &metadata)? {
         Wholeness::Whole => {}
         found => return Some(pending::unfinished(shared, plan, found)),
     }
@@ -434,7 +435,7 @@ fn finish_now(
 }
 
 fn view(shared: &Shared, plan: &Plan, share: &Share) -> Result<View, Error> {
-    let read_only = is_read_only(shared.export(&plan.path, "Opening")?);
+    let read_only = shared.export(&plan.path, "Opening")?.is_read_only();
     Ok(View { read_only, pending: matches!(share, Share::Pending(_)) })
 }
 
@@ -469,7 +470,7 @@ fn make_handle(
         writer: parts.writer,
         lock: parts.lock,
         persist,
-        read_only_export: is_read_only(shared.export(&plan.path, "Opening")?),
+        read_only_export: shared.export(&plan.path, "Opening")?.is_read_only(),
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
         new_names,

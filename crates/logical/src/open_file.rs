@@ -3,10 +3,11 @@
 use crate::checkpoint::Checkpoint;
 use crate::checksum::{Growing, stored};
 use crate::describe::{self, View};
+use crate::errno::{self, os, unable};
 use crate::handle::Flight;
 use crate::lock::LockTicket;
 use crate::persist::{Fate, Ticket};
-use crate::shared::{Shared, errno, os, unable};
+use crate::shared::Shared;
 use crate::third_party::{Copy, GrantNumber};
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
@@ -99,8 +100,8 @@ pub(crate) enum Parting {
 
 impl Open {
     pub(crate) fn new(shared: &Arc<Shared>, new: NewFile) -> Arc<Self> {
-        shared.count_open(true);
-        let growing = shared.checksums.default_type().filter(|_| new.writer.is_some() && new.empty);
+        shared.open_table.add_handle();
+        let growing = shared.config.checksums.default_type().filter(|_| new.writer.is_some() && new.empty);
         Arc::new(Self {
             shared: shared.clone(),
             path: new.path,
@@ -165,7 +166,7 @@ impl Open {
         self.settle_checksum(parting);
         let persisted = self.settle_persist(parting);
         drop(self.tickets.lock().unwrap_or_else(PoisonError::into_inner).take());
-        self.shared.count_open(false);
+        self.shared.open_table.remove_handle();
         undone.and(persisted).map(|()| Value::Nothing).into()
     }
 
@@ -188,7 +189,13 @@ impl Open {
             && let Ok(metadata) = self.file.stat()
             && metadata.size == length
         {
-            stored::store(&self.shared, &self.path, self.file.as_ref(), &metadata, checksum);
+            stored::store(
+                (&self.shared.checksums.memory, self.shared.clock.as_ref()),
+                &self.path,
+                self.file.as_ref(),
+                &metadata,
+                checksum,
+            );
         } else {
             self.drop_checksums();
         }
@@ -229,10 +236,10 @@ impl Open {
         };
         match fate {
             Fate::Kept => {}
-            Fate::Persisted => self.shared.tell_made(path.as_ref().unwrap_or(&self.path), false),
+            Fate::Persisted => self.shared.events.made(path.as_ref().unwrap_or(&self.path), false),
             Fate::Doomed => {
                 if let Some(path) = persist.remove(ticket, self.shared.backend.as_ref()) {
-                    self.shared.tell_gone(&path);
+                    self.shared.events.gone(&path);
                 }
             }
         }

@@ -4,14 +4,15 @@
 //! Nothing is remembered. An id carries the server's own mark, so that it is known again at any time, also after the
 //! request is long done or the server was restarted, and a server that never issued it says so.
 
+use crate::errno::{self, unable};
+use crate::exports::Exports;
 use crate::job;
 use crate::lists::{self, Next, Walk};
-use crate::shared::{Shared, errno, unable};
 use base::{Clock, Error, ErrorKind, LogicalPath, Owner};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::UNIX_EPOCH;
-use storage::{Progress, STEP_ITEMS_MAX, Work, WorkEnd};
+use storage::{Backend, Pool, Progress, STEP_ITEMS_MAX, Work, WorkEnd};
 use vfs::{Answer, Caller, PrepareRequest, ReplyTo, Started, Target, TargetList, Value};
 
 /// Bytes of lists whose access times wait to be renewed, those of all sessions together. What comes beyond is not renewed.
@@ -24,8 +25,27 @@ pub struct Prepares {
     /// What those of this run go on with.
     run: u32,
     next: AtomicU64,
+}
+
+/// Threads that look at paths of long lists without asking a disk.
+const CHECK_THREADS_MAX: usize = 2;
+
+/// Serves prepare requests.
+pub(crate) struct PrepareRequests {
+    ids: Prepares,
+    exports: Arc<Exports>,
+    backend: Arc<dyn Backend>,
+    /// Checks long lists of paths, which waits for no disk.
+    checks: Arc<Pool>,
     /// Bytes of lists of files whose access times are being renewed.
     freshening: AtomicUsize,
+}
+
+impl PrepareRequests {
+    pub(crate) fn new(ids: Prepares, exports: Arc<Exports>, backend: Arc<dyn Backend>) -> Self {
+        let checks = Pool::for_long_work("lists", CHECK_THREADS_MAX);
+        Self { ids, exports, backend, checks, freshening: AtomicUsize::new(0) }
+    }
 }
 
 impl Prepares {
@@ -34,7 +54,7 @@ impl Prepares {
         let mark = format!("scalla{:08x}", digest::crc32c(name.as_bytes()));
         // The second of the start, as far as eight digits go: until 2106.
         let run = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as u32;
-        Self { mark, run, next: AtomicU64::new(1), freshening: AtomicUsize::new(0) }
+        Self { mark, run, next: AtomicU64::new(1) }
     }
 
     /// One more id.
@@ -60,16 +80,17 @@ impl Prepares {
 
 /// Accepts a request. With staging asked for, the answer is its id.
 pub(crate) fn start(
-    shared: &Arc<Shared>,
+    requests: &Arc<PrepareRequests>,
     caller: &Arc<Caller>,
     request: PrepareRequest,
     targets: TargetList,
     reply: &ReplyTo,
 ) -> Started {
-    let (checking, inside, list, owner) = (shared.clone(), shared.clone(), targets.clone(), reply.owner());
+    let (checking, inside, list, owner) =
+        (requests.clone(), requests.clone(), targets.clone(), reply.owner());
     let check = move |target: &Target| {
-        let export = checking.export(&target.path, "Preparing")?;
-        if request.write && crate::shared::is_read_only(export) {
+        let export = checking.exports.find(&target.path, "Preparing")?;
+        if request.write && export.is_read_only() {
             return Err(unable("prepare", &target.path, errno::READ_ONLY));
         }
         Ok(())
@@ -79,20 +100,20 @@ pub(crate) fn start(
         if request.fresh {
             freshen_all(&inside, owner, &targets);
         }
-        let id = || Value::Text(inside.prepares.issue().into_bytes());
+        let id = || Value::Text(inside.ids.issue().into_bytes());
         Answer::Value(if stages { id() } else { Value::Nothing })
     };
-    lists::check_each(shared, caller, &list, reply, check, accept)
+    lists::check_each(&requests.checks, caller, &list, reply, check, accept)
 }
 
 /// Renews the access time of all files of a list. Nobody waits for that, so lists of more than [`FRESHEN_BYTES_MAX`] together
 /// are not kept for it: a server that has so much to do has more important things to do.
-fn freshen_all(shared: &Arc<Shared>, owner: Owner, targets: &TargetList) {
+fn freshen_all(requests: &Arc<PrepareRequests>, owner: Owner, targets: &TargetList) {
     let bytes = targets.bytes();
-    let before = shared.prepares.freshening.fetch_add(bytes, Ordering::Relaxed);
-    let walk = Walk::new(&shared.backend, targets);
+    let before = requests.freshening.fetch_add(bytes, Ordering::Relaxed);
+    let walk = Walk::new(&requests.backend, targets);
     let pool = walk.pool().clone();
-    let work = Freshen { shared: shared.clone(), walk, bytes };
+    let work = Freshen { requests: requests.clone(), walk, bytes };
     // Dropped, it gives back the bytes.
     if before + bytes <= FRESHEN_BYTES_MAX {
         pool.start(owner, Box::new(work));
@@ -101,14 +122,14 @@ fn freshen_all(shared: &Arc<Shared>, owner: Owner, targets: &TargetList) {
 
 /// Renews access times. Its client may leave: it only said that it will come for the files.
 struct Freshen {
-    shared: Arc<Shared>,
+    requests: Arc<PrepareRequests>,
     walk: Walk,
     bytes: usize,
 }
 
 impl Drop for Freshen {
     fn drop(&mut self) {
-        self.shared.prepares.freshening.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.requests.freshening.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -116,7 +137,7 @@ impl Work for Freshen {
     fn step(&mut self) -> Progress {
         for _ in 0..STEP_ITEMS_MAX {
             match self.walk.next() {
-                Next::Target(target) => renew(&self.shared, &target.path.without_slash()),
+                Next::Target(target) => renew(self.requests.backend.as_ref(), &target.path.without_slash()),
                 Next::MoveTo(pool) => return Progress::MoveTo(pool),
                 Next::Wrong(_) => {}
                 Next::End => return Progress::Done,
@@ -132,41 +153,41 @@ impl Work for Freshen {
     fn end(self: Box<Self>, _: WorkEnd) {}
 }
 
-fn renew(shared: &Shared, name: &LogicalPath) {
-    if let Err(error) = shared.backend.renew_access(name) {
+fn renew(backend: &dyn Backend, name: &LogicalPath) {
+    if let Err(error) = backend.renew_access(name) {
         tracing::debug!(path = %name.shown(), "its access time is not renewed: {error}");
     }
 }
 
 /// Says that a file is wanted: whoever makes room by the time of the last access spares it. A hint; nobody waits for it, and
 /// nobody hears what became of it.
-pub(crate) fn freshen(shared: &Arc<Shared>, path: &LogicalPath) {
-    let (inside, name) = (shared.clone(), path.without_slash());
-    let job = move |_| renew(&inside, &name);
+pub(crate) fn freshen(backend: &Arc<dyn Backend>, path: &LogicalPath) {
+    let (inside, name) = (backend.clone(), path.without_slash());
+    let job = move |_| renew(inside.as_ref(), &name);
     // A pool that is full has more important things to do.
-    job::at(&shared.backend, Owner::SERVER, path, None, job, || {});
+    job::at(backend, Owner::SERVER, path, None, job, || {});
 }
 
 /// Cancels: what is done already cannot be undone, which is fine.
-pub(crate) fn cancel(shared: &Shared, id: &[u8]) -> Result<Value, Error> {
-    shared.prepares.check(id).map(|()| Value::Nothing)
+pub(crate) fn cancel(requests: &PrepareRequests, id: &[u8]) -> Result<Value, Error> {
+    requests.ids.check(id).map(|()| Value::Nothing)
 }
 
 /// The state of a request: there is nothing in progress.
 pub(crate) fn query(
-    shared: &Arc<Shared>,
+    requests: &Arc<PrepareRequests>,
     caller: &Arc<Caller>,
     id: &[u8],
     targets: Option<TargetList>,
     reply: &ReplyTo,
 ) -> Started {
-    if let Err(error) = shared.prepares.check(id) {
+    if let Err(error) = requests.ids.check(id) {
         return Started::Done(Answer::Error(error));
     }
     let answer = || Answer::Value(nothing_known());
     match targets {
         // They have to be paths; that is all.
-        Some(list) => lists::check_each(shared, caller, &list, reply, |_| Ok(()), answer),
+        Some(list) => lists::check_each(&requests.checks, caller, &list, reply, |_| Ok(()), answer),
         None => Started::Done(answer()),
     }
 }

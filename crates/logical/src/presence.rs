@@ -2,16 +2,17 @@
 //! hears through [`crate::Events`].
 
 use crate::describe;
-use crate::file_system::Logical;
+use crate::errno;
+use crate::exports::Exports;
 use crate::job::{ByPool, sort_in};
+use crate::persist::Persist;
 use crate::proof;
-use crate::shared::{Shared, errno};
-use crate::wholeness::Wholeness;
+use crate::wholeness::{Wholeness, WholenessRule};
 use base::{LogicalPath, Owner};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use storage::{Job, Metadata, Now};
+use storage::{Backend, Job, Metadata, Now};
 use vfs::FileKind;
 
 /// Names that one thread looks up for one question.
@@ -31,34 +32,40 @@ pub enum Presence {
     Unknown,
 }
 
-impl Logical {
-    /// Whether a path lies in an export, whatever is there.
-    pub fn exports(&self, path: &LogicalPath) -> bool {
-        self.shared.export(path, "Locating").is_ok()
+/// Tells what is here.
+#[derive(Clone)]
+pub(crate) struct Presences {
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) persist: Arc<Persist>,
+    pub(crate) wholeness: Arc<WholenessRule>,
+}
+
+impl Presences {
+    /// Reports whether a path lies in an export, whatever is there.
+    pub(crate) fn is_exported(&self, path: &LogicalPath) -> bool {
+        self.exports.find(path, "Locating").is_ok()
     }
 
-    /// Whether a path is here, if that is in memory; `None`: see [`Self::look`]. Never blocks.
-    pub fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
-        let shared = &self.shared;
+    /// See [`crate::Logical::look_now`].
+    pub(crate) fn look_now(&self, path: &LogicalPath) -> Option<Presence> {
         let plain = path.without_slash();
-        if shared.export(&plain, "Locating").is_err() {
+        if !self.is_exported(&plain) {
             return Some(Presence::NotHere);
         }
-        match shared.backend.stat_now(&plain) {
-            Now::Done(result) => presence_now(shared, &plain, result),
+        match self.backend.stat_now(&plain) {
+            Now::Done(result) => self.presence_now(&plain, result),
             Now::WouldBlock => None,
         }
     }
 
-    /// Whether these paths are here: `then` hears it of all of them, of several at a time, on a thread of the pool of their file
-    /// system, that of where links lead among them, or at once where that takes no more. Names that are near are looked up one after the other by one thread: to
-    /// wake one for each would take longer. Never blocks.
-    pub fn look<T, F>(&self, mut paths: Vec<(LogicalPath, T)>, then: &F)
+    /// See [`crate::Logical::look`].
+    pub(crate) fn look<T, F>(self: &Arc<Self>, mut paths: Vec<(LogicalPath, T)>, then: &F)
     where
         T: Copy + Send + 'static,
         F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
     {
-        let backend = &self.shared.backend;
+        let backend = &self.backend;
         while let Some(first) = paths.pop() {
             let (pool, near) = (backend.pool(&first.0).clone(), backend.names_are_near(&first.0));
             let mut group = vec![first];
@@ -69,25 +76,25 @@ impl Logical {
                 group.extend(paths.extract_if(.., same).take(LOOKS_TOGETHER_MAX - 1));
             }
             let unknown = unknown(&group);
-            let (shared, hears) = (self.shared.clone(), then.clone());
+            let (inside, hears) = (self.clone(), then.clone());
             let job = move || {
                 let (mut here, mut elsewhere) = (Vec::new(), ByPool::new());
                 for one in group {
-                    match shared.backend.elsewhere(&one.0.without_slash(), None) {
+                    match inside.backend.elsewhere(&one.0.without_slash(), None) {
                         None => here.push(one),
                         Some(place) => sort_in(&mut elsewhere, place.pool, one),
                     }
                 }
                 if !here.is_empty() {
-                    hears(seen(&shared, here));
+                    hears(inside.seen(here));
                 }
                 let last = elsewhere.pop();
                 for (pool, group) in elsewhere {
-                    look_there(&shared, group, &hears, |job| pool.run(Owner::SERVER, job));
+                    look_there(&inside, group, &hears, |job| pool.run(Owner::SERVER, job));
                 }
                 // This thread may go along with the last ones only: it may not come back for long.
                 if let Some((pool, group)) = last {
-                    look_there(&shared, group, &hears, |job| pool.take_over(job));
+                    look_there(&inside, group, &hears, |job| pool.take_over(job));
                 }
             };
             if pool.run(Owner::SERVER, Box::new(job)).is_err() {
@@ -96,21 +103,12 @@ impl Logical {
         }
     }
 
-    /// Somebody says that a file is wanted: its access time becomes now, if it is here. Never blocks.
-    pub fn freshen(&self, path: &LogicalPath) {
-        if self.shared.export(path, "Preparing").is_ok() {
-            crate::prepare::freshen(&self.shared, path);
-        }
-    }
-
-    /// Calls `with` for files that are here, those of one directory after the other, until all were named or it says
-    /// `false`. Blocks for long: for a thread of its own. Files that are not yet whole are left out. A directory that links
-    /// lead to is visited once, under one of its paths.
-    pub fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
+    /// See [`crate::Logical::walk`].
+    pub(crate) fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
         const NAMES_AT_ONCE: usize = 512;
-        let backend = &self.shared.backend;
+        let backend = &self.backend;
         let mut directories: Vec<LogicalPath> =
-            self.shared.config.exports.iter().map(|export| export.prefix.without_slash()).collect();
+            self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();
         // Links to directories make many paths of one, without end where a link leads above itself.
         let mut visited = HashSet::new();
         while let Some(directory) = directories.pop() {
@@ -128,7 +126,7 @@ impl Logical {
                     let kind = describe::kind(&metadata);
                     let number = || stream.attribute(&entry.name, proof::NONCE);
                     let is_whole = kind == FileKind::File
-                        && self.shared.wholeness(&path, &metadata, number) == Wholeness::Whole;
+                        && self.wholeness.decide(&path, &metadata, number) == Wholeness::Whole;
                     if is_whole && !with(&path) {
                         return;
                     }
@@ -148,19 +146,49 @@ fn unknown<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, Presence)> {
     group.iter().map(|(path, tag)| (path.clone(), *tag, Presence::Unknown)).collect()
 }
 
-/// Looks where it may wait.
-fn seen<T>(shared: &Shared, group: Vec<Sought<T>>) -> Vec<(LogicalPath, T, Presence)> {
-    let look = |(path, tag): Sought<T>| {
-        let plain = path.without_slash();
-        let presence = presence(shared, &plain, shared.backend.stat(&plain));
-        (path, tag, presence)
-    };
-    group.into_iter().map(look).collect()
+impl Presences {
+    /// Looks where it may wait.
+    fn seen<T>(&self, group: Vec<Sought<T>>) -> Vec<(LogicalPath, T, Presence)> {
+        let look = |(path, tag): Sought<T>| {
+            let plain = path.without_slash();
+            let presence = self.presence(&plain, self.backend.stat(&plain));
+            (path, tag, presence)
+        };
+        group.into_iter().map(look).collect()
+    }
+
+    fn presence(&self, path: &LogicalPath, found: io::Result<Metadata>) -> Presence {
+        let wholeness = |metadata: &Metadata| Some(self.wholeness.at(path, metadata));
+        self.here(path, found, wholeness).unwrap_or(Presence::Unknown)
+    }
+
+    /// The same if it can be told without waiting.
+    fn presence_now(&self, path: &LogicalPath, found: io::Result<Metadata>) -> Option<Presence> {
+        self.here(path, found, |metadata| self.wholeness.now(path, metadata))
+    }
+
+    fn here(
+        &self,
+        path: &LogicalPath,
+        found: io::Result<Metadata>,
+        wholeness: impl FnOnce(&Metadata) -> Option<Wholeness>,
+    ) -> Option<Presence> {
+        Some(match found {
+            Ok(metadata) => {
+                let pending = self.persist.is_pending(path) || wholeness(&metadata)? != Wholeness::Whole;
+                Presence::Here { pending }
+            }
+            Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
+                Presence::NotHere
+            }
+            Err(_) => Presence::Unknown,
+        })
+    }
 }
 
 /// Has another pool look.
 fn look_there<T, F>(
-    shared: &Arc<Shared>,
+    presences: &Arc<Presences>,
     group: Vec<Sought<T>>,
     then: &F,
     run: impl FnOnce(Job) -> Result<(), Job>,
@@ -169,36 +197,8 @@ fn look_there<T, F>(
     F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
 {
     let unknown = unknown(&group);
-    let (shared, hears) = (shared.clone(), then.clone());
-    if run(Box::new(move || hears(seen(&shared, group)))).is_err() {
+    let (inside, hears) = (presences.clone(), then.clone());
+    if run(Box::new(move || hears(inside.seen(group)))).is_err() {
         then(unknown);
     }
-}
-
-fn presence(shared: &Shared, path: &LogicalPath, found: io::Result<Metadata>) -> Presence {
-    let wholeness = |metadata: &Metadata| Some(shared.wholeness_at(path, metadata));
-    here(shared, path, found, wholeness).unwrap_or(Presence::Unknown)
-}
-
-/// The same if it can be told without waiting.
-fn presence_now(shared: &Shared, path: &LogicalPath, found: io::Result<Metadata>) -> Option<Presence> {
-    here(shared, path, found, |metadata| shared.wholeness_now(path, metadata))
-}
-
-fn here(
-    shared: &Shared,
-    path: &LogicalPath,
-    found: io::Result<Metadata>,
-    wholeness: impl FnOnce(&Metadata) -> Option<Wholeness>,
-) -> Option<Presence> {
-    Some(match found {
-        Ok(metadata) => {
-            let pending = shared.persist.is_pending(path) || wholeness(&metadata)? != Wholeness::Whole;
-            Presence::Here { pending }
-        }
-        Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
-            Presence::NotHere
-        }
-        Err(_) => Presence::Unknown,
-    })
 }

@@ -5,7 +5,7 @@
 //! missing file counts as removed only if the directory that would hold it is the one that held it; an empty mount point or
 //! a restored tree is another directory, and proves nothing.
 
-use crate::shared::errno;
+use crate::errno;
 use base::LogicalPath;
 use serde::{Deserialize, Serialize};
 use std::collections::hash_map::RandomState;

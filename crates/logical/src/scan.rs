@@ -14,8 +14,7 @@
 //! every stream of every file system).
 
 use crate::job::{self, Waiting};
-use crate::listing::{Described, Reading, Rest, Wanted, go_on, own_page};
-use crate::shared::Shared;
+use crate::listing::{Described, Listings, Reading, Rest, Wanted, go_on, own_page};
 use base::{Error, ErrorKind, Owner};
 use std::collections::{HashMap, HashSet};
 use std::mem::size_of;
@@ -101,22 +100,22 @@ fn listing(entries: Entries, rest: Option<Rest>) -> Answer {
 }
 
 /// Answers with the first page of a reading that begins after this.
-pub(crate) fn join(shared: &Arc<Shared>, caller: &Arc<Caller>, wanted: Wanted, reply: &ReplyTo) {
+pub(crate) fn join(listings: &Arc<Listings>, caller: &Arc<Caller>, wanted: Wanted, reply: &ReplyTo) {
     let calls = {
-        let mut turns = lock(&shared.scans.turns);
+        let mut turns = lock(&listings.scans.turns);
         let turns = turns.entry(wanted.clone()).or_default();
-        let next = turns.next.get_or_insert_with(|| Arc::new(Scan::new(wanted.clone(), &shared.scans)));
+        let next = turns.next.get_or_insert_with(|| Arc::new(Scan::new(wanted.clone(), &listings.scans)));
         lock(&next.state).waiting.push(Waiting::new(caller, reply));
-        turns.calls(shared.clock.now())
+        turns.calls(listings.clock.now())
     };
     if calls {
-        call(shared, wanted);
+        call(listings, wanted);
     }
 }
 
 /// Answers with this page.
 pub(crate) fn more(
-    shared: &Arc<Shared>,
+    listings: &Arc<Listings>,
     caller: &Arc<Caller>,
     scan: &Arc<Scan>,
     at: usize,
@@ -137,11 +136,11 @@ pub(crate) fn more(
     };
     drop(state);
     if let Some(reading) = reading {
-        return go_on(shared, caller, reading, reply);
+        return go_on(listings, caller, reading, reply);
     }
-    let (inside, scan, caller) = (shared.clone(), scan.clone(), caller.clone());
+    let (inside, scan, caller) = (listings.clone(), scan.clone(), caller.clone());
     let path = scan.wanted.path.clone();
-    job::spawn_at(shared, &path, None, reply, move |place, reply| {
+    job::spawn_at(&listings.backend, &path, None, reply, move |place, reply| {
         let told = scan.told();
         match Reading::begin(&inside, &scan.wanted, place) {
             Ok(mut reading) => {
@@ -155,13 +154,13 @@ pub(crate) fn more(
 }
 
 /// Those who have waited too long wait no more. Never blocks.
-pub(crate) fn tick(shared: &Arc<Shared>) {
-    let now = shared.clock.now();
+pub(crate) fn tick(listings: &Arc<Listings>) {
+    let now = listings.clock.now();
     let late: Vec<Wanted> = {
-        let mut turns = lock(&shared.scans.turns);
+        let mut turns = lock(&listings.scans.turns);
         turns.iter_mut().filter_map(|(wanted, turns)| turns.calls(now).then(|| wanted.clone())).collect()
     };
-    late.into_iter().for_each(|wanted| call(shared, wanted));
+    late.into_iter().for_each(|wanted| call(listings, wanted));
 }
 
 impl Scans {
@@ -195,20 +194,20 @@ impl Turns {
 }
 
 /// Has the pool begin the next reading of a directory.
-fn call(shared: &Arc<Shared>, wanted: Wanted) {
-    let (inside, path, what) = (shared.clone(), wanted.path.clone(), wanted.clone());
-    let (backend, owner) = (shared.backend.clone(), shared.scans.owner_of_next(&wanted));
+fn call(listings: &Arc<Listings>, wanted: Wanted) {
+    let (inside, path, what) = (listings.clone(), wanted.path.clone(), wanted.clone());
+    let (backend, owner) = (listings.backend.clone(), listings.scans.owner_of_next(&wanted));
     let refused = {
-        let shared = shared.clone();
-        move || refuse(&shared, &wanted)
+        let listings = listings.clone();
+        move || refuse(&listings, &wanted)
     };
     job::at(&backend, owner, &path, None, move |place| begin(&inside, &what, place), refused);
 }
 
 /// A pool takes nothing more: those who wait for the next reading are told.
-fn refuse(shared: &Arc<Shared>, wanted: &Wanted) {
+fn refuse(listings: &Arc<Listings>, wanted: &Wanted) {
     let refused = {
-        let mut all = lock(&shared.scans.turns);
+        let mut all = lock(&listings.scans.turns);
         let Some(turns) = all.get_mut(wanted) else { return };
         turns.called = false;
         let refused = turns.next.take();
@@ -222,10 +221,10 @@ fn refuse(shared: &Arc<Shared>, wanted: &Wanted) {
 }
 
 /// Begins the next reading of a directory: who asks from now on is for the one after it.
-fn begin(shared: &Arc<Shared>, wanted: &Wanted, place: Option<Elsewhere>) {
-    let now = shared.clock.now();
+fn begin(listings: &Arc<Listings>, wanted: &Wanted, place: Option<Elsewhere>) {
+    let now = listings.clock.now();
     let scan = {
-        let mut turns = lock(&shared.scans.turns);
+        let mut turns = lock(&listings.scans.turns);
         let Some(turns) = turns.get_mut(wanted) else { return };
         turns.called = false;
         let Some(scan) = turns.next.take() else { return };
@@ -233,8 +232,8 @@ fn begin(shared: &Arc<Shared>, wanted: &Wanted, place: Option<Elsewhere>) {
         turns.alive += 1;
         scan
     };
-    let work = Work { shared: shared.clone(), scan };
-    match Reading::begin(shared, wanted, place) {
+    let work = Work { listings: listings.clone(), scan };
+    match Reading::begin(listings, wanted, place) {
         Ok(reading) => run(work, reading, None),
         Err(error) => work.scan.publish(None, End::Failed(error)),
     }
@@ -249,8 +248,8 @@ fn run(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
             None => return,
             Some(Described::Here(reading, entries)) => work.keep(reading, entries),
             Some(Described::Elsewhere(errand)) => {
-                let shared = work.shared.clone();
-                return errand.go(&shared, move |page| {
+                let listings = work.listings.clone();
+                return errand.go(&listings, move |page| {
                     let Some((reading, entries)) = page else {
                         return work.scan.publish(None, End::Failed(job::overload()));
                     };
@@ -279,7 +278,7 @@ fn queue(work: Work, reading: Box<Reading>, ready: Option<Vec<Entry>>) {
 
 /// A reading that has begun. Dropped, it ends: also by a panic.
 struct Work {
-    shared: Arc<Shared>,
+    listings: Arc<Listings>,
     scan: Arc<Scan>,
 }
 
@@ -303,7 +302,7 @@ impl Work {
         if !self.scan.is_wanted() {
             return None;
         }
-        Some(reading.describe(&self.shared, names))
+        Some(reading.describe(&self.listings, names))
     }
 
     /// Keeps a page as long as there is room; the last one that there is room for is told at once.
@@ -319,7 +318,7 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         self.scan.abandon();
-        let (scans, wanted) = (&self.shared.scans, &self.scan.wanted);
+        let (scans, wanted) = (&self.listings.scans, &self.scan.wanted);
         let calls = {
             let mut all = lock(&scans.turns);
             let Some(turns) = all.get_mut(wanted) else { return };
@@ -329,10 +328,10 @@ impl Drop for Work {
                 all.remove(wanted);
                 return;
             }
-            turns.calls(self.shared.clock.now())
+            turns.calls(self.listings.clock.now())
         };
         if calls {
-            call(&self.shared, wanted.clone());
+            call(&self.listings, wanted.clone());
         }
     }
 }

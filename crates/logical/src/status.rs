@@ -1,8 +1,5 @@
 //! What the administrator sees.
 
-use crate::file_system::Logical;
-use std::sync::atomic::Ordering;
-
 /// A moment's figures.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Status {
@@ -22,21 +19,4 @@ pub struct Status {
     pub checksums: usize,
     /// Directories that are being read for listings, or are to be.
     pub scans: usize,
-}
-
-impl Logical {
-    /// The present figures.
-    pub fn status(&self) -> Status {
-        let locks = self.shared.locks.counts();
-        Status {
-            open_files: self.shared.open_files.load(Ordering::Relaxed),
-            open_paths: locks.paths,
-            readers: locks.readers,
-            writers: locks.writers,
-            pending_files: self.shared.persist.count(),
-            checkpoints: self.shared.checkpoints.count(),
-            checksums: self.shared.checksums.count(),
-            scans: self.shared.scans.count(),
-        }
-    }
 }

@@ -15,13 +15,16 @@
 //! Where the attribute cannot be read for another reason, the file counts as unfinished.
 
 use crate::config::PersistMode;
-use crate::describe;
+use crate::describe::{self, Users};
+use crate::errno;
+use crate::exports::Exports;
+use crate::persist::Persist;
 use crate::proof;
-use crate::shared::{Shared, errno, is_read_only};
-use base::LogicalPath;
+use base::{Clock, LogicalPath};
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
-use storage::{Metadata, StoredFile};
+use storage::{Backend, Metadata, StoredFile};
 
 /// Whether a file is whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,30 +39,43 @@ pub(crate) enum Wholeness {
     Left,
 }
 
-impl Shared {
+/// Decides the wholeness of files.
+pub(crate) struct WholenessRule {
+    /// Which new files persist only when closed properly.
+    pub(crate) persist_mode: PersistMode,
+    /// The time after which nobody is expected to write an unfinished file any more.
+    pub(crate) hold: Duration,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) persist: Arc<Persist>,
+    pub(crate) users: Arc<dyn Users>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl WholenessRule {
     /// Returns the wholeness of an open file. May block.
-    pub(crate) fn wholeness_of(
+    pub(crate) fn of_open(
         &self,
         path: &LogicalPath,
         metadata: &Metadata,
         file: &dyn StoredFile,
     ) -> Wholeness {
-        self.wholeness(path, metadata, || file.attribute(proof::NONCE))
+        self.decide(path, metadata, || file.attribute(proof::NONCE))
     }
 
     /// Returns the wholeness of the file at a path. May block.
-    pub(crate) fn wholeness_at(&self, path: &LogicalPath, metadata: &Metadata) -> Wholeness {
-        self.wholeness(path, metadata, || self.backend.attribute(path, proof::NONCE))
+    pub(crate) fn at(&self, path: &LogicalPath, metadata: &Metadata) -> Wholeness {
+        self.decide(path, metadata, || self.backend.attribute(path, proof::NONCE))
     }
 
     /// Returns the wholeness of a file whose number attribute `number` reads.
-    pub(crate) fn wholeness(
+    pub(crate) fn decide(
         &self,
         path: &LogicalPath,
         metadata: &Metadata,
         number: impl FnOnce() -> io::Result<Option<Vec<u8>>>,
     ) -> Wholeness {
-        if let Some(known) = self.wholeness_now(path, metadata) {
+        if let Some(known) = self.now(path, metadata) {
             return known;
         }
         let is_marked = match number() {
@@ -71,7 +87,7 @@ impl Shared {
     }
 
     /// Returns the wholeness if the number attribute is not needed for that. Never blocks.
-    pub(crate) fn wholeness_now(&self, path: &LogicalPath, metadata: &Metadata) -> Option<Wholeness> {
+    pub(crate) fn now(&self, path: &LogicalPath, metadata: &Metadata) -> Option<Wholeness> {
         if !describe::has_mark_bit(metadata) {
             Some(Wholeness::Whole)
         } else if self.persist.is_known(metadata) {
@@ -92,14 +108,14 @@ impl Shared {
 
     /// Reports whether this server itself may make unfinished files at a path.
     fn may_mark(&self, path: &LogicalPath) -> bool {
-        self.config.persist.mode != PersistMode::Off
-            && self.export(path, "Opening").is_ok_and(|export| !is_read_only(export))
+        self.persist_mode != PersistMode::Off
+            && self.exports.find(path, "Opening").is_ok_and(|export| !export.is_read_only())
     }
 
     fn by_age(&self, metadata: &Metadata) -> Wholeness {
         let today = self.clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
         let last = Duration::from_secs(u64::try_from(metadata.modified.max(metadata.changed)).unwrap_or(0));
-        let is_left = today.saturating_sub(last) > self.config.persist.hold;
+        let is_left = today.saturating_sub(last) > self.hold;
         if is_left { Wholeness::Left } else { Wholeness::Marked }
     }
 }

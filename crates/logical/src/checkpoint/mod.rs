@@ -9,9 +9,9 @@ mod blocked;
 mod record;
 
 use crate::config::Checkpoints as Config;
+use crate::errno::{self, os};
 use crate::journal::{Journal, JournalFolder};
 use crate::proof::{self, Finding, Proof};
-use crate::shared::{errno, os};
 use base::LogicalPath;
 pub use blocked::{BlockedFile, CheckpointBlock};
 use blocked::{BlockedFiles, forget_number, set_number};

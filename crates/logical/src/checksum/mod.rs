@@ -8,21 +8,26 @@
 mod growing;
 mod reading;
 pub(crate) mod stored;
+mod types;
 
+use crate::checkpoint::Checkpoints;
 use crate::config::Checksums as Config;
 use crate::describe;
-use crate::file_system::done;
-use crate::job::{self, Waiting};
-use crate::shared::{Shared, errno, unable};
-use crate::wholeness::Wholeness;
-use base::{Cgi, Error, ErrorKind, LogicalPath};
+use crate::errno::{self, unable};
+use crate::exports::Exports;
+use crate::job::{self, Waiting, done};
+use crate::lookup::{metadata, metadata_now};
+use crate::open_table::OpenTable;
+use crate::wholeness::{Wholeness, WholenessRule};
+use base::{Clock, Error, ErrorKind, LogicalPath};
 use digest::{Algorithm, Checksum, Record};
 pub(crate) use growing::Growing;
 use reading::Reading;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Elsewhere, Metadata, Pool};
+use std::time::Duration;
+use storage::{Backend, Elsewhere, Metadata, Pool};
 use vfs::{Answer, Caller, ReplyTo, Started, Target, Value};
 
 /// Files whose checksums may be wanted at once.
@@ -37,11 +42,24 @@ type Key = (LogicalPath, Algorithm);
 
 /// All checksums in the making, and those remembered.
 pub(crate) struct Checksums {
-    config: Config,
+    services: ChecksumServices,
     jobs: Mutex<HashMap<Key, Arc<Job>>>,
     /// One for each pool of the storage, so that a hung file system holds up its own checksums only.
     pools: Mutex<HashMap<usize, Arc<Pool>>>,
     pub(crate) memory: stored::Memory,
+}
+
+/// What checksums need of the file system.
+pub(crate) struct ChecksumServices {
+    pub(crate) config: Config,
+    /// The longest wait a client is told.
+    pub(crate) delay_max: Duration,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) open_table: Arc<OpenTable>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) wholeness: Arc<WholenessRule>,
 }
 
 /// One in the making.
@@ -81,26 +99,8 @@ impl Clients {
 }
 
 impl Checksums {
-    pub(crate) fn new(config: Config) -> Self {
-        Self { config, jobs: Mutex::default(), pools: Mutex::default(), memory: stored::Memory::default() }
-    }
-
-    /// The type that `cks.type` names, or the first configured one.
-    pub(crate) fn algorithm(&self, cgi: &Cgi) -> Result<Algorithm, Error> {
-        let Some(default) = self.config.types.first() else {
-            return Err(Error::new(ErrorKind::Unsupported, "query chksum is not supported"));
-        };
-        let Some(name) = cgi.get("cks.type").filter(|name| !name.is_empty()) else { return Ok(*default) };
-        let named = std::str::from_utf8(name).ok().and_then(Algorithm::from_name);
-        named.filter(|named| self.config.types.contains(named)).ok_or_else(|| {
-            let name = String::from_utf8_lossy(name);
-            Error::new(ErrorKind::ServerError, format!("{name} checksum not supported."))
-        })
-    }
-
-    /// The type that is computed while files are written.
-    pub(crate) fn default_type(&self) -> Option<Algorithm> {
-        self.config.types.first().copied()
+    pub(crate) fn new(services: ChecksumServices) -> Self {
+        Self { services, jobs: Mutex::default(), pools: Mutex::default(), memory: stored::Memory::default() }
     }
 
     /// How many are in the making.
@@ -116,7 +116,10 @@ impl Checksums {
     fn pool(&self, of: &Arc<Pool>) -> Arc<Pool> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
         let key = Arc::as_ptr(of) as usize;
-        pools.entry(key).or_insert_with(|| Pool::for_long_work("checksum", self.config.concurrent)).clone()
+        pools
+            .entry(key)
+            .or_insert_with(|| Pool::for_long_work("checksum", self.services.config.concurrent))
+            .clone()
     }
 
     /// Ends a job: all who wait get the answer.
@@ -180,31 +183,37 @@ fn answer(result: &Result<Checksum, Error>) -> Answer {
 }
 
 /// The checksum of a file.
-pub(crate) fn start(shared: &Arc<Shared>, caller: &Arc<Caller>, target: Target, reply: &ReplyTo) -> Started {
-    let checksums = &shared.checksums;
-    let checked = shared.export(&target.path, "Check summing").and_then(|_| checksums.algorithm(&target.cgi));
+pub(crate) fn start(
+    checksums: &Arc<Checksums>,
+    caller: &Arc<Caller>,
+    target: Target,
+    reply: &ReplyTo,
+) -> Started {
+    let services = &checksums.services;
+    let checked = services.exports.find(&target.path, "Check summing");
+    let checked = checked.and_then(|_| services.config.algorithm(&target.cgi));
     let algorithm = match checked {
         Ok(algorithm) => algorithm,
         Err(error) => return done(Err(error)),
     };
     let plain = target.path.without_slash();
-    match shared.metadata_now(&target.path, "checksum") {
+    match metadata_now(services.backend.as_ref(), &target.path, "checksum") {
         Some(Err(error)) => return done(Err(error)),
         Some(Ok(metadata)) => {
             if let Some(checksum) = checksums.memory.get(algorithm, &metadata)
-                && !shared.has_writer(&plain, &metadata)
+                && !services.open_table.has_writer(&plain, &metadata)
             {
                 return Started::Done(answer(&Ok(checksum)));
             }
         }
         None => {}
     }
-    join(shared, caller, &target.path, (plain, algorithm), reply)
+    join(checksums, caller, &target.path, (plain, algorithm), reply)
 }
 
 /// Waits for the checksum with all others who want it, or starts it.
 fn join(
-    shared: &Arc<Shared>,
+    checksums: &Arc<Checksums>,
     caller: &Arc<Caller>,
     path: &LogicalPath,
     key: Key,
@@ -218,11 +227,11 @@ fn join(
             Started::Pending
         }
     };
-    let mut jobs = shared.checksums.jobs();
+    let mut jobs = checksums.jobs();
     if let Some(job) = jobs.get(&key) {
         if !takes_later && job.reading.load(Ordering::Acquire) {
             job.clients().will_return(caller);
-            let seconds = wait_seconds(shared);
+            let seconds = wait_seconds(checksums);
             return Started::Done(Answer::Wait { seconds, text: String::new() });
         }
         job.clients().waiting.push(Waiting::new(caller, reply));
@@ -241,43 +250,43 @@ fn join(
     job.clients().waiting.push(Waiting::new(caller, reply));
     jobs.insert(key, job.clone());
     drop(jobs);
-    let watch = Watch::new(shared, &job);
-    let first = move |place: Option<Elsewhere>| watch.run(|shared, job| look_up(shared, job, place));
+    let watch = Watch::new(checksums, &job);
+    let first = move |place: Option<Elsewhere>| watch.run(|checksums, job| look_up(checksums, job, place));
     // A refused job is dropped, and its watch answers.
-    job::at(&shared.backend, reply.owner(), path, None, first, || {});
+    job::at(&checksums.services.backend, reply.owner(), path, None, first, || {});
     later()
 }
 
-fn wait_seconds(shared: &Shared) -> u32 {
-    let most = u32::try_from(shared.config.delay_max.as_secs()).unwrap_or(u32::MAX);
+fn wait_seconds(checksums: &Checksums) -> u32 {
+    let most = u32::try_from(checksums.services.delay_max.as_secs()).unwrap_or(u32::MAX);
     WAIT_SECONDS.min(most).max(1)
 }
 
 /// Part of a job: whatever happens to it, the clients that wait get an answer.
 struct Watch {
-    shared: Arc<Shared>,
+    checksums: Arc<Checksums>,
     job: Arc<Job>,
     done: bool,
 }
 
 impl Watch {
-    fn new(shared: &Arc<Shared>, job: &Arc<Job>) -> Self {
-        Self { shared: shared.clone(), job: job.clone(), done: false }
+    fn new(checksums: &Arc<Checksums>, job: &Arc<Job>) -> Self {
+        Self { checksums: checksums.clone(), job: job.clone(), done: false }
     }
 
     /// Answers.
     fn finish(&mut self, result: &Result<Checksum, Error>) {
         self.done = true;
-        self.shared.checksums.finish(&self.job, result);
+        self.checksums.finish(&self.job, result);
     }
 
     /// Reports whether it was cancelled, or all clients have left.
     fn is_unwanted(&self) -> bool {
-        self.job.cancelled.load(Ordering::Acquire) || self.shared.checksums.forget_unwanted(&self.job)
+        self.job.cancelled.load(Ordering::Acquire) || self.checksums.forget_unwanted(&self.job)
     }
 
-    fn run(mut self, step: impl FnOnce(&Arc<Shared>, &Arc<Job>)) {
-        step(&self.shared, &self.job);
+    fn run(mut self, step: impl FnOnce(&Arc<Checksums>, &Arc<Job>)) {
+        step(&self.checksums, &self.job);
         self.done = true;
     }
 }
@@ -286,60 +295,61 @@ impl Drop for Watch {
     fn drop(&mut self) {
         if !self.done {
             let text = format!("Unable to checksum {}; the work broke off", self.job.path.text());
-            self.shared.checksums.finish(&self.job, &Err(Error::new(ErrorKind::ServerError, text)));
+            self.checksums.finish(&self.job, &Err(Error::new(ErrorKind::ServerError, text)));
         }
     }
 }
 
 /// First step: is there a stored one? Else the file must be read.
-fn look_up(shared: &Arc<Shared>, job: &Arc<Job>, place: Option<Elsewhere>) {
-    match find_stored(shared, job) {
+fn look_up(checksums: &Arc<Checksums>, job: &Arc<Job>, place: Option<Elsewhere>) {
+    match find_stored(checksums, job) {
         Ok(None) => {
             job.reading.store(true, Ordering::Release);
-            job.send_away(wait_seconds(shared));
-            let of = place.map_or_else(|| shared.backend.pool(&job.key.0).clone(), |place| place.pool);
-            let reading = Box::new(Reading::new(shared, job));
-            shared.checksums.pool(&of).start(Pool::current_owner(), reading);
+            job.send_away(wait_seconds(checksums));
+            let of =
+                place.map_or_else(|| checksums.services.backend.pool(&job.key.0).clone(), |place| place.pool);
+            let reading = Box::new(Reading::new(checksums, job));
+            checksums.pool(&of).start(Pool::current_owner(), reading);
         }
-        Ok(Some(checksum)) => shared.checksums.finish(job, &Ok(checksum)),
-        Err(error) => shared.checksums.finish(job, &Err(error)),
+        Ok(Some(checksum)) => checksums.finish(job, &Ok(checksum)),
+        Err(error) => checksums.finish(job, &Err(error)),
     }
 }
 
-fn check(shared: &Shared, job: &Job, metadata: &Metadata) -> Result<(), Error> {
+fn check(services: &ChecksumServices, job: &Job, metadata: &Metadata) -> Result<(), Error> {
     if describe::is_directory(metadata) {
         return Err(unable("checksum", &job.path, errno::IS_A_DIRECTORY));
     }
-    if shared.wholeness_at(&job.key.0, metadata) != Wholeness::Whole {
+    if services.wholeness.at(&job.key.0, metadata) != Wholeness::Whole {
         return Err(unable("checksum", &job.path, errno::TEXT_BUSY));
     }
     Ok(())
 }
 
-fn find_stored(shared: &Shared, job: &Job) -> Result<Option<Checksum>, Error> {
-    let metadata = shared.metadata(&job.path, "checksum")?;
-    check(shared, job, &metadata)?;
+fn find_stored(checksums: &Checksums, job: &Job) -> Result<Option<Checksum>, Error> {
+    let services = &checksums.services;
+    let metadata = metadata(services.backend.as_ref(), &job.path, "checksum")?;
+    check(services, job, &metadata)?;
     let (path, algorithm) = &job.key;
-    if shared.has_writer(path, &metadata) {
+    if services.open_table.has_writer(path, &metadata) {
         return Ok(None);
     }
-    let raw = shared.backend.attribute(path, &Record::attribute(*algorithm)).unwrap_or_default();
+    let raw = services.backend.attribute(path, &Record::attribute(*algorithm)).unwrap_or_default();
     let found = raw.and_then(|raw| stored::valid(&raw, *algorithm, &metadata));
     if let Some(checksum) = found {
-        shared.checksums.memory.put(&metadata, checksum);
+        checksums.memory.put(&metadata, checksum);
     }
     Ok(found)
 }
 
 /// Cancels those in the making for a path: of the type in `cks.type`, or of all types.
-pub(crate) fn cancel(shared: &Arc<Shared>, target: &Target) -> Started {
-    if let Err(error) = shared.export(&target.path, "Check summing") {
+pub(crate) fn cancel(checksums: &Arc<Checksums>, target: &Target) -> Started {
+    if let Err(error) = checksums.services.exports.find(&target.path, "Check summing") {
         return done(Err(error));
     }
     let plain = target.path.without_slash();
     let named = target.cgi.text("cks.type").filter(|name| !name.is_empty());
-    let concerned: Vec<Arc<Job>> = shared
-        .checksums
+    let concerned: Vec<Arc<Job>> = checksums
         .jobs()
         .values()
         .filter(|job| {
@@ -351,7 +361,7 @@ pub(crate) fn cancel(shared: &Arc<Shared>, target: &Target) -> Started {
     for job in concerned {
         // The reading stops before its next step; nobody waits for that.
         job.cancelled.store(true, Ordering::Release);
-        shared.checksums.finish(&job, &Err(unable("checksum", &job.path, errno::CANCELLED)));
+        checksums.finish(&job, &Err(unable("checksum", &job.path, errno::CANCELLED)));
     }
     done(Ok(Value::Nothing))
 }

@@ -3,9 +3,9 @@
 //! The file is opened again for each step, so that the checksums that wait for their next step hold no descriptors. A file
 //! that changed since the step before is read from its beginning.
 
-use super::{Job, Watch, check, stored};
+use super::{Checksums, Job, Watch, check, stored};
+use crate::errno::{self, unable};
 use crate::job;
-use crate::shared::{Shared, errno, unable};
 use crate::writers::{FileKey, WriterTicket};
 use base::Error;
 use digest::{Checksum, Running};
@@ -34,30 +34,31 @@ struct Position {
 }
 
 impl Reading {
-    pub(super) fn new(shared: &Arc<Shared>, job: &Arc<Job>) -> Self {
-        Self { watch: Watch::new(shared, job), attempts: 0, position: None }
+    pub(super) fn new(checksums: &Arc<Checksums>, job: &Arc<Job>) -> Self {
+        Self { watch: Watch::new(checksums, job), attempts: 0, position: None }
     }
 
     /// Reads on; the checksum when the end of the file was reached.
     fn advance(&mut self) -> Result<Option<Checksum>, Error> {
-        let (shared, job) = (&self.watch.shared, &self.watch.job);
+        let (checksums, job) = (&self.watch.checksums, &self.watch.job);
+        let services = &checksums.services;
         let fail = |error: io::Error| Error::unable("checksum", &job.path, error);
         let (path, algorithm) = &job.key;
-        shared.checkpoints.check_open(path, false).map_err(fail)?;
-        let file = shared.backend.open(path, &OpenHow::default()).map_err(fail)?;
+        services.checkpoints.check_open(path, false).map_err(fail)?;
+        let file = services.backend.open(path, &OpenHow::default()).map_err(fail)?;
         let found = file.stat().map_err(fail)?;
         let known = self.position.take().filter(|known| known.is_of(&found));
         let mut position = match known {
             Some(position) => position,
             None if self.attempts == ATTEMPTS => return Err(unable("checksum", &job.path, errno::TEXT_BUSY)),
             None => {
-                check(shared, job, &found)?;
+                check(services, job, &found)?;
                 self.attempts += 1;
-                let observer = shared.writers.observe(FileKey::from(&found));
+                let observer = services.open_table.writers.observe(FileKey::from(&found));
                 Position { before: found, observer, running: Running::new(*algorithm), offset: 0 }
             }
         };
-        let at_end = position.read(file.as_ref(), shared.checksums.config.read_bytes).map_err(fail)?;
+        let at_end = position.read(file.as_ref(), services.config.read_bytes).map_err(fail)?;
         if at_end {
             let after = file.stat().map_err(fail)?;
             if !position.is_of(&after) || position.offset != after.size {
@@ -66,11 +67,17 @@ impl Reading {
             let checksum = position.running.finish();
             let observer = position.observer;
             // While a client writes, a stored checksum could be outdated within the resolution of times.
-            if !shared.has_writer(path, &after) && !observer.was_disturbed() {
-                stored::store(shared, path, file.as_ref(), &after, checksum);
+            if !services.open_table.has_writer(path, &after) && !observer.was_disturbed() {
+                stored::store(
+                    (&checksums.memory, services.clock.as_ref()),
+                    path,
+                    file.as_ref(),
+                    &after,
+                    checksum,
+                );
                 if observer.was_disturbed() {
                     // A writer came meanwhile, and may have found nothing to remove.
-                    stored::drop_all(&shared.checksums.memory, file.as_ref(), path, observer.key());
+                    stored::drop_all(&checksums.memory, file.as_ref(), path, observer.key());
                 }
             }
             return Ok(Some(checksum));

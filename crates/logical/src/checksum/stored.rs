@@ -3,9 +3,8 @@
 //! A stored checksum speaks for a file while the file's modification time is the one it was computed for, and while
 //! nobody has it open for writing: times have a resolution, and a writer may be inside of it.
 
-use crate::shared::Shared;
 use crate::writers::FileKey;
-use base::LogicalPath;
+use base::{Clock, LogicalPath};
 use digest::{ATTRIBUTE_PREFIX, Algorithm, Checksum, Record};
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -88,18 +87,18 @@ pub(crate) fn valid(raw: &[u8], algorithm: Algorithm, metadata: &Metadata) -> Op
 
 /// Stores a checksum with its file. Failing is no harm: it will be computed again.
 pub(crate) fn store(
-    shared: &Shared,
+    (memory, clock): (&Memory, &dyn Clock),
     path: &LogicalPath,
     file: &dyn StoredFile,
     metadata: &Metadata,
     checksum: Checksum,
 ) {
-    let today = shared.clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let record = Record::new(checksum, metadata.modified, i64::try_from(today).unwrap_or(i64::MAX))
         .of_file(metadata.size, metadata.modified_nanoseconds);
     let name = Record::attribute(checksum.algorithm());
     match file.set_attribute(&name, &record.encode(), false) {
-        Ok(()) => shared.checksums.memory.put(metadata, checksum),
+        Ok(()) => memory.put(metadata, checksum),
         Err(error) => tracing::debug!(path = %path.shown(), %error, "a checksum cannot be stored"),
     }
 }

@@ -3,10 +3,11 @@
 use super::{Plan, Share, check_kind, discard, finish, how};
 use crate::config::Durability;
 use crate::describe;
+use crate::errno::{self, unable};
 use crate::events;
 use crate::lock::LockTicket;
 use crate::persist::{self, Ticket};
-use crate::shared::{Shared, errno, unable};
+use crate::shared::Shared;
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath};
 use std::io;
@@ -26,7 +27,9 @@ pub(super) fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket
             match &answer {
                 Answer::Value(_) if plan.request.delete => {
                     shared.persist.emptied(ticket);
-                    shared.persist.note_mode(&plan.plain, shared.config.mode_of_file(plan.request.mode));
+                    shared
+                        .persist
+                        .note_mode(&plan.plain, shared.config.creation_modes().of_file(plan.request.mode));
                 }
                 Answer::Value(_) => {}
                 _ => shared.persist.retract(ticket),
@@ -72,7 +75,7 @@ pub(super) fn create_pending(
             return Answer::Error(error);
         }
     };
-    shared.tell_made_above(&above);
+    shared.events.made_above(&above);
     let before = file.stat();
     let prepared = match &before {
         Ok(before) => sync_directories(shared, plan, &above)
@@ -84,7 +87,7 @@ pub(super) fn create_pending(
         Err(error) => Answer::Error(error),
     };
     if matches!(answer, Answer::Value(_)) {
-        shared.tell_made(&plan.plain, true);
+        shared.events.made(&plan.plain, true);
     } else {
         undo_create(shared, plan, ticket, file, (before.ok(), found));
     }
@@ -145,7 +148,7 @@ fn sync_directories(shared: &Shared, plan: &Plan, made: &[LogicalPath]) -> Resul
 }
 
 fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
-    let mode = shared.config.mode_of_file(plan.request.mode);
+    let mode = shared.config.creation_modes().of_file(plan.request.mode);
     let attempt =
         || shared.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e));
     if let Some(ticket) = attempt()? {
@@ -179,7 +182,7 @@ fn prepare(
         file.truncate(0).map_err(|e| plan.unable(e))?;
     }
     // A file that is replaced gets the mode that was asked for, as a new one has it already.
-    let mode = shared.config.mode_of_file(plan.request.mode);
+    let mode = shared.config.creation_modes().of_file(plan.request.mode);
     if plan.request.delete && before.mode & describe::MODE_BITS & !describe::MODE_PENDING != mode {
         file.set_mode(mode | describe::MODE_PENDING).map_err(|e| plan.unable(e))?;
         shared.persist.note_mode(&plan.plain, mode);

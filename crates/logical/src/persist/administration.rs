@@ -2,8 +2,9 @@
 
 use super::{Persist, Scope, mark};
 use crate::describe;
+use crate::errno::{self, unable};
 use crate::file_system::Logical;
-use crate::shared::{Shared, errno, unable};
+use crate::shared::Shared;
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath};
 use storage::{Metadata, OpenHow, StoredFile};
@@ -129,7 +130,7 @@ impl Logical {
         let _claim = claim.ok_or_else(|| unable(VERB, path, errno::TEXT_BUSY))?;
         let fail = |error| Error::unable(VERB, path, error);
         let marked = match shared.backend.stat(path) {
-            Ok(found) => match shared.wholeness_at(path, &found) {
+            Ok(found) => match shared.wholeness.at(path, &found) {
                 Wholeness::Whole => None,
                 wholeness => {
                     self.may_be_cleared(path, &found, wholeness == Wholeness::Left || force)?;
@@ -184,7 +185,7 @@ impl Logical {
     fn declare_whole(&self, path: &LogicalPath, file: &dyn StoredFile, mode: u32) -> Result<(), Error> {
         mark::clear(file, mode & describe::MODE_BITS).map_err(|e| Error::unable("clear", path, e))?;
         tracing::info!(path = %path.shown(), "by order of the administrator an unfinished file is whole");
-        self.shared.tell_made(path, false);
+        self.shared.events.made(path, false);
         Ok(())
     }
 }
@@ -198,7 +199,7 @@ fn walk(
 ) -> bool {
     let Ok(found) = shared.backend.stat(&top) else { return true };
     if !describe::is_directory(&found) {
-        if shared.wholeness_at(&top, &found) != Wholeness::Whole {
+        if shared.wholeness.at(&top, &found) != Wholeness::Whole {
             with(top);
         }
         return true;
@@ -220,7 +221,7 @@ fn walk(
                     if visited.insert((found.device, found.inode)) {
                         directories.push(path);
                     }
-                } else if shared.wholeness_at(&path, &found) != Wholeness::Whole {
+                } else if shared.wholeness.at(&path, &found) != Wholeness::Whole {
                     with(path);
                 }
             }

@@ -8,8 +8,8 @@
 
 use crate::config::Durability;
 use crate::describe;
+use crate::errno;
 use crate::proof;
-use crate::shared::errno;
 use base::LogicalPath;
 use std::io;
 use storage::{Backend, Metadata, StoredFile};

@@ -18,9 +18,9 @@ mod table;
 
 use crate::config::{Durability, Persist as Config, PersistMode};
 use crate::describe;
+use crate::errno;
 use crate::journal::JournalFolder;
 use crate::proof::{self, Proof};
-use crate::shared::errno;
 use absent::{AbsentRecords, warn_of_absent};
 pub use administration::{Cleared, Unfinished, UnfinishedState};
 use base::{Clock, Identity, LogicalPath};

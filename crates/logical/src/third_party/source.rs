@@ -2,9 +2,9 @@
 
 use super::rendezvous::{Asked, Asker, Grant, Granted, Host, NotGranted, WaitNumber};
 use super::{LATER_SECONDS, Settings, ThirdParty, refused};
-use crate::file_system::done;
 use crate::handle::Handle;
 use crate::job;
+use crate::job::done;
 use crate::open::{self, Plan};
 use crate::shared::Shared;
 use base::{Error, ErrorKind, Identity};

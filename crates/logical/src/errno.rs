@@ -1,0 +1,30 @@
+//! Error numbers of Linux that this crate produces itself, and errors made from them.
+
+use base::{Error, LogicalPath};
+use std::io;
+
+pub(crate) const NOT_FOUND: i32 = 2;
+pub(crate) const INPUT_OUTPUT: i32 = 5;
+pub(crate) const BAD_DESCRIPTOR: i32 = 9;
+pub(crate) const EXISTS: i32 = 17;
+pub(crate) const NOT_A_DIRECTORY: i32 = 20;
+pub(crate) const IS_A_DIRECTORY: i32 = 21;
+pub(crate) const INVALID: i32 = 22;
+pub(crate) const NOT_A_TERMINAL: i32 = 25;
+pub(crate) const TEXT_BUSY: i32 = 26;
+pub(crate) const READ_ONLY: i32 = 30;
+pub(crate) const NO_DATA: i32 = 61;
+pub(crate) const TOO_MANY: i32 = 87;
+pub(crate) const UNSUPPORTED: i32 = 95;
+pub(crate) const OVER_QUOTA: i32 = 122;
+pub(crate) const CANCELLED: i32 = 125;
+
+/// An error as the operating system would give it.
+pub(crate) fn os(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+/// `Unable to VERB PATH; REASON` for an error number of ours.
+pub(crate) fn unable(verb: &str, path: &LogicalPath, number: i32) -> Error {
+    Error::unable(verb, path, os(number))
+}

@@ -1,0 +1,35 @@
+//! The metadata of what lies at a path, with errors as clients see them.
+
+use crate::describe;
+use crate::errno::{self, unable};
+use base::{Error, LogicalPath};
+use storage::{Backend, Metadata, Now};
+
+/// Returns the metadata of a path. A trailing `/` asks for a directory. May block.
+pub(crate) fn metadata(backend: &dyn Backend, path: &LogicalPath, verb: &str) -> Result<Metadata, Error> {
+    let metadata = backend.stat(&path.without_slash()).map_err(|e| Error::unable(verb, path, e))?;
+    check_slash(path, &metadata, verb)?;
+    Ok(metadata)
+}
+
+/// Returns the metadata of a path if it is in memory. Never blocks.
+pub(crate) fn metadata_now(
+    backend: &dyn Backend,
+    path: &LogicalPath,
+    verb: &str,
+) -> Option<Result<Metadata, Error>> {
+    match backend.stat_now(&path.without_slash()) {
+        Now::WouldBlock => None,
+        Now::Done(Err(error)) => Some(Err(Error::unable(verb, path, error))),
+        Now::Done(Ok(metadata)) => Some(check_slash(path, &metadata, verb).map(|()| metadata)),
+    }
+}
+
+/// Refuses a trailing `/` on something that is not a directory.
+fn check_slash(path: &LogicalPath, metadata: &Metadata, verb: &str) -> Result<(), Error> {
+    let asks_directory = path.as_bytes().ends_with(b"/") && !path.is_root();
+    if asks_directory && !describe::is_directory(metadata) {
+        return Err(unable(verb, path, errno::NOT_A_DIRECTORY));
+    }
+    Ok(())
+}

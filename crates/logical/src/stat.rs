@@ -1,0 +1,106 @@
+//! The status of paths.
+
+use crate::config::Export;
+use crate::describe::{self, Users, View};
+use crate::exports::Exports;
+use crate::job::{done, on_pool};
+use crate::lists::{Next, Walk};
+use crate::lookup::{metadata, metadata_now};
+use crate::steps::{self, Step, Steps};
+use crate::wholeness::{Wholeness, WholenessRule};
+use base::{Error, LogicalPath};
+use std::sync::Arc;
+use storage::{Backend, Metadata, STEP_ITEMS_MAX};
+use vfs::{Answer, BriefStat, Caller, ReplyTo, Started, Stat, Target, TargetList, Value};
+
+/// Serves the status of paths.
+pub(crate) struct Stats {
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) users: Arc<dyn Users>,
+    pub(crate) wholeness: Arc<WholenessRule>,
+}
+
+impl Stats {
+    /// Returns the status of a path as clients see it. May look up names of owners.
+    fn of(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Stat {
+        let pending = self.wholeness.at(path, metadata) != Wholeness::Whole;
+        describe::stat(metadata, self.users.as_ref(), View { read_only: export.is_read_only(), pending })
+    }
+
+    /// Returns the status of a path if that needs no waiting.
+    fn now(&self, path: &LogicalPath, metadata: &Metadata, export: &Export) -> Option<Stat> {
+        let pending = self.wholeness.now(path, metadata)? != Wholeness::Whole;
+        describe::stat_now(metadata, self.users.as_ref(), View { read_only: export.is_read_only(), pending })
+    }
+}
+
+/// Returns the status of a path, at once if it is in memory.
+pub(crate) fn start(stats: &Arc<Stats>, target: Target, reply: &ReplyTo) -> Started {
+    let export = match stats.exports.find(&target.path, "Stating") {
+        Ok(export) => export,
+        Err(error) => return done(Err(error)),
+    };
+    match metadata_now(stats.backend.as_ref(), &target.path, "locate") {
+        Some(Err(error)) => return done(Err(error)),
+        Some(Ok(metadata)) => {
+            if let Some(stat) = stats.now(&target.path.without_slash(), &metadata, export) {
+                return done(Ok(Value::Stat(stat)));
+            }
+        }
+        None => {}
+    }
+    on_pool(&stats.backend, stats, target, reply, |stats, target| {
+        let export = stats.exports.find(&target.path, "Stating")?;
+        let metadata = metadata(stats.backend.as_ref(), &target.path, "locate")?;
+        Ok(Value::Stat(stats.of(&target.path.without_slash(), &metadata, export)))
+    })
+}
+
+/// Returns the brief status of several paths, one after the other, each in the pool of where it leads.
+pub(crate) fn stat_many(
+    stats: &Arc<Stats>,
+    caller: &Arc<Caller>,
+    list: &TargetList,
+    reply: &ReplyTo,
+) -> Started {
+    let walk = Walk::new(&stats.backend, list);
+    let pool = walk.pool().clone();
+    let found = Vec::with_capacity(list.len_max());
+    steps::start(&pool, caller, reply, StatMany { stats: stats.clone(), walk, found })
+}
+
+struct StatMany {
+    stats: Arc<Stats>,
+    walk: Walk,
+    found: Vec<BriefStat>,
+}
+
+impl StatMany {
+    fn stat(&self, target: &Target) -> Result<BriefStat, Error> {
+        self.stats.exports.find(&target.path, "Stating")?;
+        let found = metadata(self.stats.backend.as_ref(), &target.path, "locate")?;
+        Ok(BriefStat::new(describe::kind(&found), found.offline))
+    }
+}
+
+impl Steps for StatMany {
+    fn step(&mut self) -> Step {
+        for _ in 0..STEP_ITEMS_MAX {
+            let stat = match self.walk.next() {
+                Next::Target(target) => self.stat(&target),
+                Next::Wrong(error) => Err(error),
+                Next::MoveTo(pool) => return Step::MoveTo(pool),
+                Next::End => {
+                    let found = std::mem::take(&mut self.found);
+                    return Step::Done(Answer::Value(Value::BriefStats(found)));
+                }
+            };
+            match stat {
+                Ok(stat) => self.found.push(stat),
+                Err(error) => return Step::Done(Answer::Error(error)),
+            }
+        }
+        Step::More
+    }
+}
