@@ -60,8 +60,9 @@ impl Session {
             return self.violated();
         }
         if session == SessionId::default() {
+            // No session has this id. Version 5.5.3 answers and goes on.
             self.done(id, out);
-            return self.violated();
+            return Todo::Nothing;
         }
         let call = self.call(id, LinkId::CONTROL, CallKind::Plain);
         Todo::EndSession { call, session }

@@ -158,11 +158,13 @@ fn endsess_of_the_own_session_ends_it_without_a_word() {
 }
 
 #[test]
-fn endsess_of_no_session_is_fine_and_ends_the_own_one() {
+fn endsess_of_no_session_is_answered_and_the_session_goes_on() {
     let mut bench = Bench::new();
-    assert!(matches!(bench.ask(&Raw::new(ENDSESS)), Todo::Close));
+    bench.open("/data/f", 0);
+    assert!(matches!(bench.ask(&Raw::new(ENDSESS)), Todo::Nothing));
     let reply = bench.reply();
     assert_eq!((reply.status, reply.body.len()), (OK, 0));
+    assert!(bench.released().is_empty());
 }
 
 #[test]
