@@ -530,9 +530,11 @@ impl Open {
         describe::stat_now(&metadata, self.shared.users.as_ref(), self.view(&metadata)).map(Value::Stat)
     }
 
-    /// A file that was opened is pending only if this server knows of it.
+    /// A marked file is pending if this server knows its name as such, or if this handle would have made it whole: it may have
+    /// lost its name.
     fn view(&self, metadata: &Metadata) -> View {
-        let pending = describe::has_mark_bit(metadata) && self.shared.persist.is_known(metadata);
+        let pending = describe::has_mark_bit(metadata)
+            && (self.persist.is_some() || self.shared.persist.is_known(metadata));
         View { read_only: self.read_only_export, pending }
     }
 }

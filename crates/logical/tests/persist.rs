@@ -302,6 +302,7 @@ fn removing_and_changing_the_mode_of_a_pending_file() {
     assert_eq!(server.memory.mode("/data/f"), Some(0o600));
     let file = server.open("/data/g", posc(creating())).file();
     server.call(Operation::Remove(target("/data/g"))).done();
+    assert!(server.on_file(&file, FileOperation::Stat).stat().posc_pending);
     server.close(&file).done();
     assert_eq!(server.memory.content("/data/g"), None);
     server.open("/data/g", posc(creating())).done();
