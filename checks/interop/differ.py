@@ -19,7 +19,7 @@ from test_checksum import crc32c
 
 LENGTH = 30
 BASE = "/q{}"
-NAMES = ("/a", "/b", "/d", "/d/x", "/d/e/y", "", "/nix/z", "/a/under", "/ä b", "/a/", "/d/", "/nix/")
+NAMES = ("/a", "/b", "/d", "/d/x", "/d/e/y", "", "/nix/z", "/a/under", "/ä b", "/a/", "/d/", "/nix/", "/d/.")
 TARGETS = ("/a", "/b", "/c", "/d")
 FOLDERS = ("/d", "/d/e", "/e")
 SLOTS = 3
@@ -47,7 +47,13 @@ NEWER = {("rmdir", 3018): 3005, ("rm", 3018): 3005, ("mv", 3018): 3005}
 # Generating. An operation is a tuple of its kind and what it is about; names are relative to the folder of the sequence.
 
 
+def without_dot(name):
+    """The name, unless the kernel refuses to remove, rename or create it: ours takes `/d/.` as `/d/`."""
+    return name.removesuffix(".") if name.endswith("/.") else name
+
+
 def pick_open(dice, name):
+    name = without_dot(name)
     options = dice.choice(ACCESS)
     for bit in EXTRA:
         if dice.random() < 0.1:
@@ -95,9 +101,9 @@ def pick(dice):
         "statvfs": (1, lambda: ("statvfs", name)),
         "statx": (1, lambda: ("statx", name, other)),
         "mkdir": (2, lambda: ("mkdir", dice.choice(FOLDERS), dice.choice((0o755, 0o700, 0)), dice.randrange(2))),
-        "rm": (1, lambda: ("rm", name or "/a")),
-        "rmdir": (1, lambda: ("rmdir", name or "/d")),
-        "mv": (1, lambda: ("mv", name or "/a", dice.choice(TARGETS))),
+        "rm": (1, lambda: ("rm", without_dot(name) or "/a")),
+        "rmdir": (1, lambda: ("rmdir", without_dot(name) or "/d")),
+        "mv": (1, lambda: ("mv", without_dot(name) or "/a", dice.choice(TARGETS))),
         "chmod": (1, lambda: ("chmod", name, dice.choice((0o755, 0o775, 0o700)))),
         "list": (1, lambda: ("list", name, dice.choice((0, 1, 2)))),
         "checksum": (1, lambda: ("checksum", name, dice.choice(("", "?cks.type=crc32c", "?cks.type=nix")))),
@@ -108,7 +114,7 @@ def pick(dice):
         "prepare": (1, lambda: ("prepare", dice.choice((0, 4, 8, 16, 32, 64)), name)),
         "checkpoint": (2, lambda: ("checkpoint", slot, dice.choice((0, 0, 1, 2, 3, 5)))),
         "executed": (1, lambda: pick_executed(dice)),
-        "endsess": (0.2, lambda: ("endsess", "unknown")),
+        "endsess": (0.3, lambda: ("endsess", dice.choice(("unknown", "none", "own")))),
         "set": (1, lambda: ("set", dice.choice(("appid x", "monitor off", "nosuch thing", "clttl 5")))),
         "plain": (1, lambda: ("plain", dice.choice((raw.PING, raw.AUTH, raw.GPFILE, raw.SIGVER, 3099)))),
         "empty": (1, lambda: ("plain", dice.choice((raw.CHMOD, raw.DIRLIST, raw.MKDIR, raw.MV, raw.OPEN, raw.RM, raw.RMDIR, raw.SET, raw.STATX, raw.LOCATE, raw.PREPARE)))),
@@ -149,7 +155,7 @@ class Run:
         self.writable = set()
         # Those that may set attributes at the real server: an open that may both read and write does not count there.
         self.writers = set()
-        # Those of files that persist on close. Ours keeps such a file and its mark where a request of these handles is
+        # Those that make a file persist on close. Ours keeps such a file and its mark where a request of any of its handles is
         # refused, and where its mode is changed.
         self.pending = set()
         # The names that handles were opened with.
@@ -257,9 +263,13 @@ class Run:
         extra = bytes((self.path_of(other), 0)) if other else b""
         return self.ask(raw.PGREAD, struct.pack(">4sqi", self.slots[slot], offset, length), extra)
 
+    def is_unfinished(self, slot):
+        """Whether the file of this handle persists on close, be it by another handle."""
+        return self.names.get(self.slots[slot]) in {self.names[handle] for handle in self.pending}
+
     def send_data(self, code, slot, offset, data, other):
         """A write. What is refused and announced data on another connection ends the session of the real server."""
-        if offset < 0 and self.slots[slot] in self.pending or self.slots[slot] in self.checkpoints:
+        if offset < 0 and self.is_unfinished(slot) or self.slots[slot] in self.checkpoints:
             return self.left_out()
         if self.slots[slot] not in self.writable or offset < 0 and code == raw.PGWRITE:
             other = 0
@@ -277,15 +287,15 @@ class Run:
         wrong = wrong and offset >= 0 and self.slots[slot] not in self.pending
         return self.send_data(raw.PGWRITE, slot, offset, pages(offset, length, wrong), other)
 
-    def elements(self, elements):
-        """Elements with their handles. Of several handles all are open, because ours checks them before it moves data."""
+    def elements(self, elements, usable):
+        """Elements with their handles. Of several handles all are usable, because ours checks them before it moves data."""
         handles = [self.slots[slot] for slot, _, _ in elements]
-        if any(handle not in self.names for handle in handles):
+        if any(handle not in usable for handle in handles):
             handles = handles[:1] * len(handles)
         return b"".join(struct.pack(">4siq", handle, size, at) for handle, (_, at, size) in zip(handles, elements))
 
     def do_readv(self, elements):
-        return self.ask(raw.READV, b"", self.elements(elements))
+        return self.ask(raw.READV, b"", self.elements(elements, self.names))
 
     def same_readv(self, body):
         return [body[4:16], len(body)]
@@ -293,7 +303,7 @@ class Run:
     def do_writev(self, elements, sync):
         if any(self.slots[slot] in self.checkpoints for slot, _, _ in elements):
             return self.left_out()
-        listed = self.elements(elements)
+        listed = self.elements(elements, self.writable)
         return self.ask(raw.WRITEV, bytes((sync,)), listed + b"".join(b"v" * size for _, _, size in elements), None, len(listed))
 
     def do_close(self, slot):
@@ -307,7 +317,7 @@ class Run:
         return self.ask(raw.SYNC, self.slots[slot])
 
     def do_truncate(self, slot, size):
-        if size < 0 and self.slots[slot] in self.pending or self.slots[slot] in self.checkpoints:
+        if size < 0 and self.is_unfinished(slot) or self.slots[slot] in self.checkpoints:
             return self.left_out()
         return self.ask(raw.TRUNCATE, struct.pack(">4sq", self.slots[slot], size))
 
