@@ -216,11 +216,14 @@ impl OpenFile for Handle {
         if let Err(error) = self.0.check_read(offset, into.len()) {
             return Spot::Failed(error);
         }
-        match self.0.file.read_now(offset, into) {
-            Now::Done(Ok(read)) => Spot::Done(read),
-            Now::Done(Err(error)) => Spot::Failed(Error::unable("read", &self.0.path, error)),
-            Now::WouldBlock => Spot::WouldBlock,
+        self.0.read_spot(self.0.file.read_now(offset, into))
+    }
+
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Spot<usize> {
+        if let Err(error) = self.0.check_read(offset, length) {
+            return Spot::Failed(error);
         }
+        self.0.read_spot(self.0.file.append_now(offset, length, out))
     }
 
     fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{Metadata, Now, StoredFile};
-use vfs::{Answer, Caller, CheckpointWork, Piece, Value};
+use vfs::{Answer, Caller, CheckpointWork, Piece, Spot, Value};
 
 /// What an open file is made of.
 pub(crate) struct NewFile {
@@ -325,6 +325,15 @@ impl Open {
         self.check_range("read", offset, length)?;
         let checked = self.shared.checkpoints.check_open(&self.path, false);
         checked.map_err(|e| Error::unable("read", &self.path, e))
+    }
+
+    /// The answer to a read on the spot.
+    pub(crate) fn read_spot(&self, read: Now<usize>) -> Spot<usize> {
+        match read {
+            Now::Done(Ok(read)) => Spot::Done(read),
+            Now::Done(Err(error)) => Spot::Failed(Error::unable("read", &self.path, error)),
+            Now::WouldBlock => Spot::WouldBlock,
+        }
     }
 
     /// A file whose checkpoint could not be undone is not changed further, and a copy not by its client.

@@ -268,10 +268,30 @@ pub trait Backend: Send + Sync {
     }
 }
 
+/// Appends by [`StoredFile::read_now`] into a place that is filled before.
+pub(crate) fn append_filled<F: StoredFile + ?Sized>(
+    file: &F,
+    offset: u64,
+    length: usize,
+    out: &mut Vec<u8>,
+) -> Now<usize> {
+    let start = out.len();
+    out.resize(start + length, 0);
+    let read = file.read_now(offset, out.get_mut(start..).unwrap_or_default());
+    let kept = if let Now::Done(Ok(read)) = &read { (*read).min(length) } else { 0 };
+    out.truncate(start + kept);
+    read
+}
+
 /// An open physical file. Reads and writes carry their offset; any number may run at once.
 pub trait StoredFile: Send + Sync {
     /// Reads what is in memory; fewer bytes than asked means end of file. Never [`Now::WouldBlock`] at end of file.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Now<usize>;
+    /// Appends up to `length` bytes to `out` and is otherwise as [`StoredFile::read_now`]. `out` is
+    /// as it was if nothing is read.
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Now<usize> {
+        append_filled(self, offset, length, out)
+    }
     /// Reads one range that is in memory into several places, one after the other; `None` when not all of it can be had so.
     fn read_scattered_now(&self, offset: u64, into: &mut [io::IoSliceMut<'_>]) -> Option<()> {
         let _ = (offset, into);

@@ -37,11 +37,19 @@ fn reading_on_the_spot_gives_what_reading_gives_or_nothing() {
         let data = pattern(100_000);
         file.write(0, &data).unwrap();
         let on_the_spot = |offset: u64, length: usize| {
-            let mut buffer = vec![0xee; length];
-            match file.read_now(offset, &mut buffer) {
+            let (mut buffer, mut out) = (vec![0xee; length], b"before".to_vec());
+            let read = match file.read_now(offset, &mut buffer) {
                 Now::Done(got) => Some(buffer[..got.unwrap()].to_vec()),
                 Now::WouldBlock => None,
-            }
+            };
+            let appended = match file.append_now(offset, length, &mut out) {
+                Now::Done(got) => Some(got.unwrap()),
+                Now::WouldBlock => None,
+            };
+            assert_eq!(appended, read.as_ref().map(Vec::len), "{offset} {length}");
+            let read_bytes = read.as_deref().unwrap_or_default();
+            assert!(out == [b"before", read_bytes].concat(), "{offset} {length}");
+            read
         };
         // A layered file system, as in containers, cannot read without waiting either.
         const OVERLAYFS: u64 = 0x794c_7630;

@@ -80,6 +80,17 @@ pub trait OpenFile: Send + Sync {
         Spot::WouldBlock
     }
 
+    /// Appends up to `length` bytes to `out` and is otherwise as [`OpenFile::read_now`]. `out` is as
+    /// it was if nothing is read.
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Spot<usize> {
+        let start = out.len();
+        out.resize(start + length, 0);
+        let read = self.read_now(offset, out.get_mut(start..).unwrap_or_default());
+        let kept = if let Spot::Done(read) = &read { (*read).min(length) } else { 0 };
+        out.truncate(start + kept);
+        read
+    }
+
     /// Reads one range that is in memory into several places, one after the other. `None` when that cannot be done at once, or
     /// not all of it is there: read piece by piece then. Never blocks.
     fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {

@@ -1,11 +1,13 @@
 //! An open file on a POSIX file system.
 
+use super::append;
 use super::attribute::{self, Bearer};
 use super::partition::Promise;
 use super::resident::{self, Look};
 use super::tree::Without;
 use super::volume::{ReadNow, Volume, is_unsupported};
 use super::{clone, stable, volume::Kind};
+use crate::backend::append_filled;
 use crate::ring::{self, Completion};
 use crate::together::{self, BYTES_TOGETHER_MAX, PoolRead};
 use crate::{FileIdentity, Job, Metadata, Now, Pool, ReadPiece, StoredFile};
@@ -112,34 +114,48 @@ impl File {
         look
     }
 
-    /// Reads without waiting, as often as it takes.
-    fn read_no_wait(&self, offset: u64, into: &mut [u8]) -> Now<usize> {
-        if self.would_wait(offset, into.len()) {
+    /// Reads what can be had without waiting, by as many calls as it takes. `read` reads what lies
+    /// behind the bytes that it has read before, with these flags.
+    fn read_no_wait(
+        &self,
+        (offset, length): (u64, usize),
+        mut flags: ReadWriteFlags,
+        mut read: impl FnMut(usize, ReadWriteFlags) -> Result<usize, Errno>,
+    ) -> Now<usize> {
+        if flags == ReadWriteFlags::NOWAIT && self.would_wait(offset, length) {
             return Now::WouldBlock;
         }
         let mut done = 0;
-        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            let at = offset + done as u64;
-            match rustix::io::preadv2(&*self.fd, &mut [IoSliceMut::new(rest)], at, ReadWriteFlags::NOWAIT) {
+        while done < length {
+            match read(done, flags) {
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(Errno::INTR) => {}
                 // Some file systems say so without looking at the size first.
-                Err(Errno::AGAIN) if self.is_end(at) => break,
+                Err(Errno::AGAIN) if self.is_end(offset + done as u64) => break,
                 Err(Errno::AGAIN) => {
                     self.asking.store(ASKING_READS, Ordering::Relaxed);
                     return Now::WouldBlock;
                 }
-                Err(error) if is_unsupported(error) => {
-                    return match self.volume.refused_nowait(error) {
-                        ReadNow::Plain => Now::Done(self.read(offset, into)),
-                        _ => Now::WouldBlock,
-                    };
+                Err(error) if flags == ReadWriteFlags::NOWAIT && is_unsupported(error) => {
+                    match self.volume.refused_nowait(error) {
+                        ReadNow::Plain => flags = ReadWriteFlags::empty(),
+                        _ => return Now::WouldBlock,
+                    }
                 }
                 Err(error) => return Now::Done(Err(error.into())),
             }
         }
         Now::Done(Ok(done))
+    }
+
+    /// Returns the flags of a call that reads without waiting; `None` if there is none.
+    fn flags_now(&self) -> Option<ReadWriteFlags> {
+        match self.volume.read_now() {
+            ReadNow::NoWait => Some(ReadWriteFlags::NOWAIT),
+            ReadNow::Plain => Some(ReadWriteFlags::empty()),
+            ReadNow::Never => None,
+        }
     }
 
     fn write_all(&self, offset: u64, from: &[u8]) -> io::Result<()> {
@@ -165,21 +181,31 @@ impl StoredFile for File {
         if offset.saturating_add(into.len() as u64) > OFFSET_MAX {
             return Now::Done(self.read(offset, into));
         }
-        match self.volume.read_now() {
-            ReadNow::NoWait => self.read_no_wait(offset, into),
-            ReadNow::Plain => Now::Done(self.read(offset, into)),
-            ReadNow::Never if self.is_end(offset) => Now::Done(Ok(0)),
-            ReadNow::Never => Now::WouldBlock,
+        let Some(flags) = self.flags_now() else {
+            return if self.is_end(offset) { Now::Done(Ok(0)) } else { Now::WouldBlock };
+        };
+        self.read_no_wait((offset, into.len()), flags, |done, flags| {
+            let rest = into.get_mut(done..).unwrap_or_default();
+            rustix::io::preadv2(&*self.fd, &mut [IoSliceMut::new(rest)], offset + done as u64, flags)
+        })
+    }
+
+    fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Now<usize> {
+        let flags = self.flags_now().filter(|_| offset.saturating_add(length as u64) <= OFFSET_MAX);
+        let Some(flags) = flags else { return append_filled(self, offset, length, out) };
+        let start = out.len();
+        let read = self.read_no_wait((offset, length), flags, |done, flags| {
+            append::read(self.fd.as_fd(), (offset + done as u64, length - done), out, flags)
+        });
+        if !matches!(read, Now::Done(Ok(_))) {
+            out.truncate(start);
         }
+        read
     }
 
     fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
         let wanted: usize = into.iter().map(|place| place.len()).sum();
-        let flags = match self.volume.read_now() {
-            ReadNow::NoWait => ReadWriteFlags::NOWAIT,
-            ReadNow::Plain => ReadWriteFlags::empty(),
-            ReadNow::Never => return None,
-        };
+        let flags = self.flags_now()?;
         // Others have just found that they would have to wait: what follows asks first.
         if self.asking.load(Ordering::Relaxed) > 0 && !self.without.ring && ring::is_here() {
             return None;

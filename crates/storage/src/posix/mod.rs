@@ -14,6 +14,7 @@
 //! | `space` | spaces: data of new files on several partitions |
 //! | `partition` | one partition and its room |
 
+mod append;
 mod attribute;
 mod clone;
 mod directory;
