@@ -216,6 +216,7 @@ impl Account {
     /// Takes bytes before the work that needs them begins. `own` are bytes that the same work holds already: where nothing
     /// else is in flight the session's limit does not count, so that one request is always possible. After
     /// [`Shortage::Session`] the session is woken when the bytes may be had; for [`Shortage::Process`] see [`Account::wait`].
+    #[inline]
     pub fn reserve(self: &Rc<Self>, purpose: Purpose, bytes: usize, own: usize) -> Result<Charge, Shortage> {
         self.admit(purpose, bytes, own)?;
         self.used.set(self.used.get() + bytes);
@@ -236,6 +237,7 @@ impl Account {
         }
     }
 
+    #[inline]
     fn admit(&self, purpose: Purpose, bytes: usize, own: usize) -> Result<(), Shortage> {
         let used = self.used.get();
         let after = used + bytes;
@@ -261,6 +263,7 @@ impl Account {
     }
 
     /// Bytes of the process that it must claim before it can use so many.
+    #[inline]
     fn missing(&self, used: usize) -> usize {
         granules(used.saturating_sub(self.budget.free)).saturating_sub(self.claimed.get())
     }
@@ -304,6 +307,7 @@ impl Account {
         }
     }
 
+    #[inline]
     fn subtract(&self, bytes: usize) {
         let used = self.used.get().saturating_sub(bytes);
         self.used.set(used);
@@ -315,11 +319,15 @@ impl Account {
     }
 
     /// Returns claimed bytes that so many bytes in use do not need.
+    #[inline]
     fn release(&self, used: usize) {
         let claimed = self.claimed.get();
-        if claimed == 0 {
-            return;
+        if claimed != 0 {
+            self.release_claimed(used, claimed);
         }
+    }
+
+    fn release_claimed(&self, used: usize, claimed: usize) {
         let needed = granules(used.saturating_sub(self.budget.free));
         // One granule is kept as long as others are needed, so that use around a border costs nothing.
         if needed == 0 || claimed > needed + GRANULE_BYTES {
@@ -418,7 +426,15 @@ impl Charge {
     }
 
     /// Stands for so many bytes of `account` from now on, because that is what its owner holds.
+    #[inline]
     pub fn measure(&mut self, account: &Rc<Account>, bytes: usize) {
+        // Nearly always: buffers keep their size from one request to the next.
+        if self.bytes != bytes || (bytes == 0 && self.account.is_some()) {
+            self.adjust(account, bytes);
+        }
+    }
+
+    fn adjust(&mut self, account: &Rc<Account>, bytes: usize) {
         if self.bytes > bytes {
             self.shrink_to(bytes);
         } else if self.bytes < bytes {
@@ -440,6 +456,7 @@ impl Charge {
 }
 
 impl Drop for Charge {
+    #[inline]
     fn drop(&mut self) {
         if let Some(account) = &self.account {
             account.subtract(self.bytes);

@@ -68,6 +68,11 @@ impl Checkpoints {
 
     /// May a file be opened, as far as checkpoints are concerned that could not be undone?
     pub(crate) fn check_open(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
+        // Each read asks, and hardly ever is a file blocked.
+        if self.blocked.is_empty() { Ok(()) } else { self.check_blocked(path, write) }
+    }
+
+    fn check_blocked(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
         let Some((_, block)) = self.blocked.at(path) else { return Ok(()) };
         match (block, self.config.on_failure) {
             (CheckpointBlock::Unresolved, _) => Err(io::Error::other(format!(
