@@ -4,7 +4,7 @@ use crate::files::to_wire;
 use crate::machine::{Call, CallKind, Outlets, Session};
 use crate::replies::{self, stat_text};
 use crate::step::{CallId, FileIndex, Todo};
-use base::{Descriptor, Error, ErrorKind};
+use base::{Descriptor, ErrorKind};
 use vfs::{Answer, AttributeResult, Entries, Entry, Listing, Opened, Operation, Value, Written};
 use wire::xroot::codes::{FattrSubcode, Status};
 use wire::xroot::header::StreamId;
@@ -271,16 +271,12 @@ fn deferred(out: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
 fn encode_reply(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, answer: Answer) {
     match answer {
         Answer::Value(value) => encode_value(out, id, kind, &value),
-        Answer::Error(error) => encode_error(out, id, &error),
+        Answer::Error(error) => replies::fail(out, id, &error),
         Answer::Wait { seconds, text } => {
             wait::wait(out, id, i32::try_from(seconds).unwrap_or(i32::MAX), &text)
         }
         Answer::Redirect(to) => replies::redirect(out, id, &to),
     }
-}
-
-fn encode_error(out: &mut Vec<u8>, id: StreamId, error: &Error) {
-    replies::error(out, id, crate::wire_code(error.kind), &error.text);
 }
 
 fn encode_value(out: &mut Vec<u8>, id: StreamId, kind: &CallKind, value: &Value) {

@@ -74,12 +74,15 @@ impl Session {
         };
         let task =
             ReadTask { streamid: id, link: path, file: index, offset, length, paged: false, sequence: None };
+        if hints.is_empty() {
+            return self.submit_read(task);
+        }
         let hints = hints.iter().take(READV_SEGMENTS_MAX).filter_map(|hint| {
             let (_, file) = self.open_file(hint.fhandle)?;
             Some((file.clone(), u64::try_from(hint.offset).ok()?, u64::try_from(hint.length).ok()?))
         });
         let hints = hints.collect();
-        self.submit_read(task, hints)
+        self.submit_read_with_hints(task, hints)
     }
 
     pub(crate) fn page_read(&mut self, id: StreamId, m: &Pgread, out: &mut dyn Outlets) -> Todo {
@@ -99,7 +102,7 @@ impl Session {
         };
         let task =
             ReadTask { streamid: id, link: path, file: index, offset, length, paged: true, sequence: None };
-        self.submit_read(task, Vec::new())
+        self.submit_read(task)
     }
 
     pub(crate) fn read_vector(&mut self, id: StreamId, m: &Readv<'_>, out: &mut dyn Outlets) -> Todo {

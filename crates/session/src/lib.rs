@@ -8,7 +8,7 @@
 //!
 //! [`Session::take`] looks at the front of the control link's input and takes one request off it. What it asks of the
 //! driver comes back as a [`Todo`]; further ones, that became possible when something else ended, wait in
-//! [`Session::next_todo`]. Replies are appended to the output of the link they belong on.
+//! [`Session::next_todo`]. Replies are appended to the output of the link they belong on: no reply is made elsewhere.
 //!
 //! | file | what it holds |
 //! |---|---|
@@ -20,6 +20,7 @@
 //! | `ordering` | how requests, closes and the end of the session use it |
 //! | `attributes` | kXR_fattr |
 //! | `query` | kXR_query and kXR_set |
+//! | `reads` | replies to reads: the headers around the data of the driver |
 //! | `answers` | answers of the file system, as replies |
 //! | `signing` | kXR_sigver |
 //! | `files`, `slots`, `target`, `settings`, `step`, `error` | what their names say |
@@ -35,6 +36,7 @@ mod machine;
 mod ordering;
 mod paths;
 mod query;
+mod reads;
 mod replies;
 mod sequencer;
 mod settings;
@@ -46,6 +48,7 @@ mod target;
 pub use error::wire_code;
 pub use framing::Front;
 pub use machine::{Outlets, Session};
+pub use reads::{ReadFrame, ReadReply};
 pub use sequencer::SequenceId;
 pub use settings::{
     BAD_PAGES_MAX, CALLS_MAX, FILES_MAX, GREETING_ARGUMENT_BYTES_MAX, Peer, Settings, Signing,
@@ -54,5 +57,3 @@ pub use step::{
     BadPage, CallId, Destination, Extent, FileIndex, LinkId, ReadElement, ReadTask, ReadVectorTask, Receive,
     Received, Step, Todo,
 };
-
-pub use replies::{error as error_reply, read_header, redirect as redirect_reply};

@@ -131,7 +131,7 @@ impl Engaged {
 
 /// One login session: the control connection and up to 15 bound ones.
 ///
-/// Getters return its state. The driver reports events by `take`, `answered`, `received`, `read_began` and `read_ended`, gives
+/// Getters return its state. The driver reports events by `take`, `answered`, `received` and the methods for reads, gives
 /// commands by `bind`, `unbind` and `end`, and takes the next task from `next_todo`.
 pub struct Session {
     pub(crate) id: SessionId,
@@ -468,6 +468,29 @@ impl Session {
         let Some(path) = free else { return Err(Error::new(ErrorKind::NoMemory, "bind limit exceeded")) };
         self.bound |= 1 << path;
         Ok(LinkId(path))
+    }
+
+    /// Replies to the request by which a connection has joined.
+    pub fn bound(&self, streamid: StreamId, link: LinkId, out: &mut dyn Outlets) {
+        replies::ok(out.link(link), streamid, &[link.0]);
+    }
+
+    /// Replies to a connection that cannot join a session.
+    pub fn refuse_bind(streamid: StreamId, error: &Error, out: &mut Vec<u8>) {
+        replies::fail(out, streamid, error);
+    }
+
+    /// Replies to data on a bound connection that no request has announced.
+    pub fn refuse_unannounced(&self, streamid: StreamId, link: LinkId, out: &mut dyn Outlets) {
+        let text = "Invalid request; only announced data may come on this connection";
+        replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, text);
+    }
+
+    /// Replies to a request of `bytes` bytes whose end did not come in time.
+    pub fn refuse_overdue(&self, input: &[u8], bytes: usize, link: LinkId, out: &mut dyn Outlets) {
+        let streamid = StreamId(input.first_chunk().copied().unwrap_or_default());
+        let text = format!("Request did not arrive in time; {} of {bytes} bytes came", input.len());
+        replies::error(out.link(link), streamid, ErrorCode::INVALID_REQUEST, &text);
     }
 
     /// A bound connection is gone.

@@ -193,46 +193,54 @@ impl Session {
 
     /// Gives the driver a read now if nothing before it can matter to it. Such a read is not registered: the driver does it
     /// before it takes another request, or registers it by [`Session::read_began`].
-    pub(crate) fn submit_read(&mut self, task: ReadTask, hints: Vec<(Arc<dyn OpenFile>, u64, u64)>) -> Todo {
-        let free = self.engaged().is_none_or(|engaged| engaged.sequencer.is_free_to_read(task.file));
-        let todo = if hints.is_empty() { Todo::Read(task) } else { Todo::ReadWithHints(task, hints) };
-        if free {
-            return todo;
+    pub(crate) fn submit_read(&mut self, task: ReadTask) -> Todo {
+        if self.is_free_to_read(task.file) {
+            Todo::Read(task)
+        } else {
+            self.hold_read(&task, Todo::Read(task))
         }
+    }
+
+    /// The same for a read with hints.
+    pub(crate) fn submit_read_with_hints(
+        &mut self,
+        task: ReadTask,
+        hints: Vec<(Arc<dyn OpenFile>, u64, u64)>,
+    ) -> Todo {
+        let todo = Todo::ReadWithHints(task, hints);
+        if self.is_free_to_read(task.file) { todo } else { self.hold_read(&task, todo) }
+    }
+
+    fn is_free_to_read(&self, file: FileIndex) -> bool {
+        self.engaged().is_none_or(|engaged| engaged.sequencer.is_free_to_read(file))
+    }
+
+    fn hold_read(&mut self, task: &ReadTask, todo: Todo) -> Todo {
         let access = self.read_access(task.file, task.offset, task.length);
         self.submit(None, Touches::one(task.file, access), todo)
     }
 
     /// The same for a vector read.
     pub(crate) fn submit_vector_read(&mut self, task: ReadVectorTask) -> Todo {
-        let sequencer = self.engaged().map(|engaged| &engaged.sequencer);
-        let is_free = |file| sequencer.is_none_or(|sequencer| sequencer.is_free_to_read(file));
-        if task.elements.iter().all(|element| is_free(element.file)) {
+        if task.elements.iter().all(|element| self.is_free_to_read(element.file)) {
             return Todo::ReadVector(task);
         }
         let touches = self.vector_touches(&task);
         self.submit(None, touches, Todo::ReadVector(task))
     }
 
-    /// Registers a read that was not done on the spot, before another request is taken.
-    pub fn read_began(&mut self, task: &ReadTask) -> SequenceId {
+    pub(crate) fn register_read(&mut self, task: &ReadTask) -> SequenceId {
         task.sequence.unwrap_or_else(|| {
             let access = self.read_access(task.file, task.offset, task.length);
             self.engage().sequencer.begin(Touches::one(task.file, access), Waiting::default()).0
         })
     }
 
-    /// The same for a vector read.
-    pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> SequenceId {
+    pub(crate) fn register_vector_read(&mut self, task: &ReadVectorTask) -> SequenceId {
         task.sequence.unwrap_or_else(|| {
             let touches = self.vector_touches(task);
             self.engage().sequencer.begin(touches, Waiting::default()).0
         })
-    }
-
-    /// A registered read has ended.
-    pub fn read_ended(&mut self, id: SequenceId) {
-        self.ended(Some(id));
     }
 }
 

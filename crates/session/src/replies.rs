@@ -2,6 +2,7 @@
 
 use crate::settings::Signing;
 use crate::step::BadPage;
+use base::Error;
 use vfs::{BriefStat, FileKind, Redirect, SpaceFigures, Stat};
 use wire::xroot::codes::{ErrorCode, Status};
 use wire::xroot::flags::{SecurityOptions, ServerFlags, StatFlags};
@@ -13,12 +14,17 @@ use wire::xroot::reply::{frame, status};
 pub(crate) use wire::xroot::reply::frame::{ok, ok_text};
 
 /// Appends a kXR_error reply.
-pub fn error(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str) {
+pub(crate) fn error(out: &mut Vec<u8>, streamid: StreamId, code: ErrorCode, text: &str) {
     wire::xroot::reply::error::encode(out, streamid, code, text);
 }
 
+/// Appends the reply with an error of our own rooms.
+pub(crate) fn fail(out: &mut Vec<u8>, streamid: StreamId, failure: &Error) {
+    error(out, streamid, crate::wire_code(failure.kind), &failure.text);
+}
+
 /// Appends a kXR_redirect reply.
-pub fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &Redirect) {
+pub(crate) fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &Redirect) {
     let with_cgi;
     let host = if to.cgi.is_empty() {
         &to.host
@@ -30,7 +36,7 @@ pub fn redirect(out: &mut Vec<u8>, streamid: StreamId, to: &Redirect) {
 }
 
 /// The header of a reply that carries file data: final, or with more to come.
-pub fn read_header(streamid: StreamId, last: bool, length: usize) -> [u8; 8] {
+pub(crate) fn read_header(streamid: StreamId, last: bool, length: usize) -> [u8; 8] {
     let status = if last { Status::OK } else { Status::OKSOFAR };
     let dlen = i32::try_from(length).unwrap_or(i32::MAX);
     ResponseHeader { streamid, status, dlen }.encode()

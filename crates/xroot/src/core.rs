@@ -13,7 +13,7 @@ use crate::reads::Transfer;
 use crate::receipts::Receipt;
 use crate::registry::Entry;
 use crate::spare::{Spare, Table};
-use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES, OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
+use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
 use base::{Account, Charge, Error, ErrorKind, Purpose};
 use net::LoopHandle;
 use session::{CallId, Front, LinkId, Session, Todo};
@@ -225,13 +225,10 @@ impl Core {
     }
 
     /// May another request be taken?
-    fn has_room(&mut self) -> bool {
+    fn has_room(&self) -> bool {
         let room =
             self.session.has_room() && self.transfers.len() < TRANSFERS_MAX && self.rare.parked.is_empty();
-        room && self
-            .links
-            .iter_mut()
-            .all(|link| link.out.held() < OUTPUT_HIGH_BYTES && link.expected.len() < EXPECTED_MAX)
+        room && !self.links.is_full()
     }
 
     /// Nothing is in flight.
@@ -250,11 +247,14 @@ impl Core {
             self.session.push(first);
             return;
         }
-        let mut next = Some(first);
-        while let Some(todo) = next {
-            next = match self.run_one(todo) {
-                Todo::Nothing => self.session.next_todo(),
-                then => Some(then),
+        let mut todo = first;
+        loop {
+            todo = match self.run_one(todo) {
+                Todo::Nothing => match self.session.next_todo() {
+                    Some(next) => next,
+                    None => break,
+                },
+                then => then,
             };
         }
         self.is_running = false;
@@ -405,8 +405,7 @@ impl Core {
             Some(entry) => self.rare.join = Some((streamid, entry)),
             None => {
                 let out = session::Outlets::link(&mut self.links, LinkId::CONTROL);
-                let code = session::wire_code(ErrorKind::NotFound);
-                session::error_reply(out, streamid, code, "session not found");
+                Session::refuse_bind(streamid, &Error::new(ErrorKind::NotFound, "session not found"), out);
             }
         }
     }
@@ -431,8 +430,7 @@ impl Core {
     pub(crate) fn bind(&mut self, streamid: StreamId, address: Option<IpAddr>) -> Result<LinkId, Error> {
         let link = self.session.bind(address)?;
         self.links.insert(link);
-        let out = session::Outlets::link(&mut self.links, link);
-        wire::xroot::reply::frame::ok(out, streamid, &[link.0]);
+        self.session.bound(streamid, link, &mut self.links);
         Ok(link)
     }
 

@@ -14,7 +14,7 @@ use crate::registry::Entry;
 use crate::stats::Attendee;
 use base::{Account, Charge, Purpose, Shortage, Ticket};
 use net::{Arrival, BLOCK_BYTES, Presence, SMALL_BYTES, Socket, give_small, take_small};
-use session::LinkId;
+use session::{LinkId, Session};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, TcpStream};
@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use wire::xroot::header::StreamId;
-use wire::xroot::limits::REQUEST_HEADER_BYTES;
+use wire::xroot::limits::{PATH_ID_MAX, REQUEST_HEADER_BYTES};
 
 /// How long, and for how many bytes, a connection that is closed by us is still listened to.
 const LINGER: Duration = Duration::from_secs(1);
@@ -276,7 +276,7 @@ impl Joining {
                 _ => base::Error::new(base::ErrorKind::NotFound, "session just closed"),
             };
             let mut out = Vec::new();
-            session::error_reply(&mut out, self.streamid, session::wire_code(error.kind), &error.text);
+            Session::refuse_bind(self.streamid, &error, &mut out);
             // The peer may be gone as well; it is told if it can be. A socket that has just come to
             // this loop is not known to be writable yet.
             let _ = poll_fn(|context| socket.poll_writable(context)).await;
@@ -541,23 +541,19 @@ impl Core {
     /// long is no data of ours.
     pub(crate) fn check_bound(&mut self) {
         let patience = self.hub.shared.config.hail;
-        let account = self.links.account().clone();
         let held_up = self.links.get(LinkId::CONTROL).is_some_and(|control| control.held_up);
-        for state in self.links.iter_mut() {
-            if held_up && state.unannounced.is_some() {
+        for link in (1..=PATH_ID_MAX).map(LinkId) {
+            let Some(state) = self.links.get(link) else { continue };
+            let Some((since, streamid)) = state.unannounced else { continue };
+            if held_up {
                 // The request that announces it may be one that the server does not take now.
-                state.unannounced.iter_mut().for_each(|(since, _)| *since = Instant::now());
-                continue;
-            }
-            let late = state.unannounced.filter(|(since, _)| since.elapsed() > patience);
-            if let Some((_, streamid)) = late.filter(|_| state.closing == Closing::No) {
-                let code = session::wire_code(base::ErrorKind::InvalidRequest);
-                let text = "Invalid request; only announced data may come on this connection";
-                session::error_reply(state.out.tail(&account), streamid, code, text);
+                state.unannounced = Some((Instant::now(), streamid));
+            } else if since.elapsed() > patience && state.closing == Closing::No {
                 state.close(Closing::AfterOutput);
                 if let Some(waker) = &state.waker {
                     waker.wake_by_ref();
                 }
+                self.session.refuse_unannounced(streamid, link, &mut self.links);
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::lag::Lag;
 use crate::outbox::Outbox;
+use crate::{EXPECTED_MAX, OUTPUT_HIGH_BYTES};
 use base::Account;
 use net::SMALL_BYTES;
 use session::LinkId;
@@ -115,6 +116,14 @@ impl LinkState {
         self.output_waits(tick).max(self.input_lag.seconds(tick))
     }
 
+    /// Reports whether no further request is taken because of what is on its way.
+    fn is_full(&self) -> bool {
+        let is_full = |traffic: &Traffic| {
+            traffic.out.held() >= OUTPUT_HIGH_BYTES || traffic.expected.len() >= EXPECTED_MAX
+        };
+        self.traffic.as_deref().is_some_and(is_full)
+    }
+
     /// Reports whether nothing is on its way.
     pub(crate) fn is_idle(&self) -> bool {
         self.traffic.is_none()
@@ -221,6 +230,12 @@ impl Links {
         self.control.iter_mut().chain(bound)
     }
 
+    /// Reports whether a connection takes no further request because of what is on its way.
+    pub(crate) fn is_full(&self) -> bool {
+        self.control.as_ref().is_some_and(LinkState::is_full)
+            || self.bound.as_ref().is_some_and(|bound| bound.iter().flatten().any(LinkState::is_full))
+    }
+
     /// Forgets what was to be sent and received.
     pub(crate) fn forget_work(&mut self) {
         for link in self.iter_mut().filter(|link| link.traffic.is_some()) {
@@ -237,8 +252,8 @@ impl Links {
 
     /// Bytes of input, at most, that bound links hold until requests on the control link announce it.
     pub(crate) fn unannounced_bytes(&self) -> usize {
-        let bound = self.bound.iter().flat_map(|bound| bound.iter().flatten());
-        bound.filter(|link| link.unannounced.is_some()).count() * SMALL_BYTES
+        let Some(bound) = &self.bound else { return 0 };
+        bound.iter().flatten().filter(|link| link.unannounced.is_some()).count() * SMALL_BYTES
     }
 
     /// Wakes the tasks of bound links.

@@ -10,7 +10,6 @@ use session::{CallId, LinkId, Todo};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
-use wire::xroot::header::StreamId;
 
 impl Core {
     /// Takes memory before work begins. Returns `None` if there is no room now; the links are woken when there may be.
@@ -67,16 +66,13 @@ impl Core {
     pub(crate) fn check_argument(&mut self, link: LinkId, input: &Input, flow: &Flow) {
         let Flow::More(bytes) = *flow else { return };
         let (tick, most) = (self.hub.tick(), self.hub.shared.config.argument_seconds);
-        let Some((state, account)) = self.links.get_with_account(link) else { return };
+        let Some(state) = self.links.get(link) else { return };
         if input.is_empty() || state.closing != Closing::No || state.input_lag.seconds(tick) <= most {
             return;
         }
-        let streamid = StreamId(input.bytes().first_chunk().copied().unwrap_or_default());
-        let came = input.bytes().len();
-        let text = format!("Request did not arrive in time; {came} of {bytes} bytes came");
-        let code = session::wire_code(base::ErrorKind::InvalidRequest);
-        session::error_reply(state.out.tail(account), streamid, code, &text);
         state.close(Closing::AfterOutput);
+        self.session.refuse_overdue(input.bytes(), bytes, link, &mut self.links);
+        let came = input.bytes().len();
         tracing::warn!(
             client = %self.session.caller().identity,
             "a request of {bytes} bytes did not arrive in time, {came} bytes came; its connection is closed"

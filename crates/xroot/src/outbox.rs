@@ -153,12 +153,10 @@ impl Outbox {
             return;
         }
         let out = self.tail_for(length, account);
-        let at = out.len();
-        out.resize(at + length, 0);
-        let room = out.get_mut(at..).unwrap_or_default();
-        if !matches!(file.read_now(offset, room), vfs::Spot::Done(read) if read == length) {
+        let start = out.len();
+        if !matches!(file.append_now(offset, length, out), vfs::Spot::Done(read) if read == length) {
             // The header has promised these bytes: as a range they are sent, or the connection is closed.
-            out.truncate(at);
+            out.truncate(start);
             self.push_file(file.clone(), offset, length, account);
         }
     }

@@ -6,22 +6,18 @@
 use crate::block::{Block, SMALL_PIECE_BYTES_MAX};
 use crate::core::{Core, JobWork};
 use crate::costs::CALL_BYTES;
+use crate::links::Links;
 use crate::vectors::VectorRead;
 use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
 use base::{Charge, Error, Purpose};
 use digest::pages::CHECKSUM_BYTES;
 use net::BLOCK_BYTES;
-use session::{FileIndex, LinkId, ReadTask, SequenceId, Todo, read_header};
+use session::{LinkId, ReadReply, ReadTask, Todo};
 use std::io::IoSliceMut;
 use std::sync::Arc;
 use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
-use wire::xroot::codes::{RequestCode, ResponseType};
-use wire::xroot::header::StreamId;
-use wire::xroot::limits::{RESPONSE_HEADER_BYTES, STATUS_BODY_BYTES, STATUS_PAGE_INFO_BYTES};
-use wire::xroot::reply::status::StatusFrame;
-
-/// Bytes of a kXR_status frame before its data.
-const STATUS_BYTES: usize = RESPONSE_HEADER_BYTES + STATUS_BODY_BYTES + STATUS_PAGE_INFO_BYTES;
+use wire::xroot::limits::RESPONSE_HEADER_BYTES;
+use wire::xroot::reply::status::STATUS_FRAME_BYTES as STATUS_BYTES;
 
 /// Pages in one frame: with their checksums and the header they fit a block.
 const FRAME_PAGES: usize = 62;
@@ -47,7 +43,8 @@ pub(crate) struct Transfer {
     turn: usize,
     /// A piece is being read in the pool.
     pub(crate) waiting: bool,
-    pub(crate) work: Work,
+    /// `None` while a frame of it is being made.
+    work: Option<Work>,
     /// Memory that it holds beside the buffers of its pieces.
     _charge: Charge,
 }
@@ -57,13 +54,20 @@ pub(crate) enum Work {
     Vector(VectorRead),
 }
 
+impl Work {
+    fn into_reply(self) -> ReadReply {
+        match self {
+            Self::Range(range) => range.reply,
+            Self::Vector(vector) => vector.reply,
+        }
+    }
+}
+
 /// One range of one file.
 pub(crate) struct RangeRead {
-    streamid: StreamId,
-    sequence: SequenceId,
+    reply: ReadReply,
     file: Arc<dyn OpenFile>,
     offset: u64,
-    left: usize,
     paged: bool,
     /// What comes next is not in memory, as has just been found.
     cold: bool,
@@ -98,21 +102,24 @@ impl Core {
     /// A read: on the spot if it is small and in memory, else as a transfer.
     pub(crate) fn read(&mut self, task: ReadTask) {
         self.hub.stats.reads.add(1);
-        let attempt = match self.sent_elsewhere(task.link, task.streamid, task.file) {
-            true => Attempt::Answered,
-            false => self.read_on_the_spot(&task),
-        };
-        if attempt == Attempt::Answered {
-            task.sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
-            return;
+        let Some(file) = self.session.file(task.file) else { return };
+        let caller = self.session.caller();
+        if caller.moves
+            && let Some(to) = self.hub.shared.files.elsewhere(caller, &**file)
+        {
+            // The client opens the file there and reads on.
+            return self.session.read_redirected(&task, &to, &mut self.links);
         }
-        let Some(file) = self.session.file(task.file).cloned() else { return };
+        let lends = self.hub.shared.config.sendfile;
+        let attempt = read_on_the_spot(&mut self.links, lends, &**file, &task);
+        if attempt == Attempt::Answered {
+            return self.session.read_answered(&task);
+        }
+        let file = file.clone();
         let range = RangeRead {
-            streamid: task.streamid,
-            sequence: self.session.read_began(&task),
+            reply: self.session.read_began(&task),
             file,
             offset: task.offset,
-            left: task.length,
             paged: task.paged,
             cold: attempt == Attempt::Cold,
             apart: false,
@@ -127,58 +134,6 @@ impl Core {
         hints.iter().for_each(|(file, offset, length)| file.prefetch(*offset, *length));
     }
 
-    /// Sends the client elsewhere if it is to read this file there. It opens the file there and reads on.
-    pub(crate) fn sent_elsewhere(&mut self, link: LinkId, streamid: StreamId, file: FileIndex) -> bool {
-        let caller = self.session.caller();
-        if !caller.moves {
-            return false;
-        }
-        let Some(file) = self.session.file(file) else { return false };
-        let Some(to) = self.hub.shared.files.elsewhere(caller, &**file) else { return false };
-        session::redirect_reply(session::Outlets::link(&mut self.links, link), streamid, &to);
-        true
-    }
-
-    fn read_on_the_spot(&mut self, task: &ReadTask) -> Attempt {
-        if task.paged || task.length > SPOT_BYTES_MAX {
-            return Attempt::NotMade;
-        }
-        let Some(file) = self.session.file(task.file) else { return Attempt::NotMade };
-        if task.length >= SENDFILE_BYTES_MIN && self.hub.shared.config.sendfile && may_be_lent(file.as_ref())
-        {
-            return Attempt::NotMade;
-        }
-        let Some((link, account)) = self.links.get_with_account(task.link) else { return Attempt::Answered };
-        if !link.transfers.is_empty() {
-            return Attempt::NotMade;
-        }
-        link.news = true;
-        // With the header, and that of the end if the file is shorter.
-        let out = link.out.tail_for(task.length + 2 * RESPONSE_HEADER_BYTES, account);
-        let at = out.len();
-        let body = at + RESPONSE_HEADER_BYTES;
-        out.resize(body + task.length, 0);
-        match file.read_now(task.offset, out.get_mut(body..).unwrap_or_default()) {
-            Spot::Done(read) => {
-                out.truncate(body + read);
-                put(out, at, &read_header(task.streamid, read == task.length || read == 0, read));
-                if read != 0 && read < task.length {
-                    out.extend_from_slice(&read_header(task.streamid, true, 0));
-                }
-                Attempt::Answered
-            }
-            Spot::WouldBlock => {
-                out.truncate(at);
-                Attempt::Cold
-            }
-            Spot::Failed(error) => {
-                out.truncate(at);
-                session::error_reply(out, task.streamid, session::wire_code(error.kind), &error.text);
-                Attempt::Answered
-            }
-        }
-    }
-
     pub(crate) fn begin_transfer(&mut self, link: LinkId, work: Work) {
         self.hub.stats.transfers.add(1);
         let bytes = match &work {
@@ -187,7 +142,13 @@ impl Core {
         };
         // The request was taken only because there was room for it.
         let charge = self.links.account().charge(bytes);
-        let key = self.transfers.insert(Transfer { link, turn: 0, waiting: false, work, _charge: charge });
+        let key = self.transfers.insert(Transfer {
+            link,
+            turn: 0,
+            waiting: false,
+            work: Some(work),
+            _charge: charge,
+        });
         match self.links.get(link) {
             Some(state) => {
                 state.transfers.push_back(key);
@@ -223,13 +184,12 @@ impl Core {
     fn make(&mut self, key: usize) -> bool {
         let Some(transfer) = self.transfers.get_mut(key) else { return true };
         let link = transfer.link;
-        let mut work = std::mem::replace(&mut transfer.work, Work::Vector(VectorRead::default()));
+        let Some(mut work) = transfer.work.take() else { return true };
         let made = match &mut work {
             Work::Range(range) => self.make_range(key, link, range),
             Work::Vector(vector) => self.make_vector(key, link, vector),
         };
-        let Some(transfer) = self.transfers.get_mut(key) else { return true };
-        transfer.work = work;
+        let Some(transfer) = self.put_back(key, work) else { return true };
         match made {
             Ok(Made::Short) => return false,
             Ok(Made::Frame(bytes)) => {
@@ -249,6 +209,16 @@ impl Core {
             Err(error) => self.fail_transfer(key, &error),
         }
         true
+    }
+
+    /// A frame was made: what is left belongs to the transfer again. If that is gone, the read has ended.
+    fn put_back(&mut self, key: usize, work: Work) -> Option<&mut Transfer> {
+        let Some(transfer) = self.transfers.get_mut(key) else {
+            self.session.read_ended(work.into_reply());
+            return None;
+        };
+        transfer.work = Some(work);
+        Some(transfer)
     }
 
     fn make_range(&mut self, key: usize, link: LinkId, range: &mut RangeRead) -> Result<Made, Error> {
@@ -279,9 +249,10 @@ impl Core {
             Spot::WouldBlock => {
                 // While this piece is read, the kernel may fetch what follows it.
                 let next = piece.length as u64;
-                range
-                    .file
-                    .prefetch(range.offset + next, (range.left as u64 - next).min(FRAME_BYTES_MAX as u64));
+                range.file.prefetch(
+                    range.offset + next,
+                    (range.reply.left() as u64 - next).min(FRAME_BYTES_MAX as u64),
+                );
                 let (buffer, charge) = block.into_parts();
                 let operation = FileOperation::Read { buffer, pieces: vec![piece] };
                 let file = range.file.clone();
@@ -295,7 +266,8 @@ impl Core {
 
     /// A frame straight from the page cache to the socket; `None` if that is not the way for what comes next.
     fn send_range(&mut self, link: LinkId, range: &mut RangeRead) -> Option<Made> {
-        if range.left < SENDFILE_BYTES_MIN {
+        let left = range.reply.left();
+        if left < SENDFILE_BYTES_MIN {
             return None;
         }
         if !may_be_lent(range.file.as_ref()) {
@@ -303,19 +275,18 @@ impl Core {
         }
         let size = range.file.size_now()?;
         let there = usize::try_from(size.saturating_sub(range.offset)).unwrap_or(usize::MAX);
-        let length = range.left.min(FRAME_BYTES_MAX).min(there);
+        let length = left.min(FRAME_BYTES_MAX).min(there);
         if length < SENDFILE_BYTES_MIN || !range.file.is_resident(range.offset, length) {
             return None;
         }
         let (state, account) = self.links.get_with_account(link)?;
-        let last = length == range.left;
-        state.out.tail(account).extend_from_slice(&read_header(range.streamid, last, length));
+        let frame = range.reply.frame(length, length);
+        state.out.tail(account).extend_from_slice(&frame.header);
         let ragged = ragged_end(range.offset, length);
         state.out.push_file(range.file.clone(), range.offset, length - ragged, account);
         state.out.push_copy(&range.file, range.offset + (length - ragged) as u64, ragged, account);
         range.offset += length as u64;
-        range.left -= length;
-        Some(if last { Made::Last } else { Made::Frame(length) })
+        Some(if frame.is_last { Made::Last } else { Made::Frame(length) })
     }
 
     /// Appends the frame of a piece that was read. Fewer bytes than asked for are the end of the file.
@@ -328,27 +299,23 @@ impl Core {
         read: usize,
     ) -> Made {
         let read = read.min(piece.length);
-        let at_end = read < piece.length;
-        let all = read == range.left;
-        let last = at_end || all;
-        let frame = if range.paged {
-            0..range.frame_pages(&mut block, piece, read, last)
+        let (bytes, end, is_last) = if range.paged {
+            let (length, is_last) = range.frame_pages(&mut block, piece, read);
+            (0..length, None, is_last)
         } else {
-            // A short read is told as a part, and then that there is no more.
+            let frame = range.reply.frame(piece.length, read);
             let header = piece.at - RESPONSE_HEADER_BYTES;
-            put(&mut block, header, &read_header(range.streamid, all || read == 0, read));
-            header..piece.at + read
+            put(&mut block, header, &frame.header);
+            (header..piece.at + read, frame.end, frame.is_last)
         };
         range.offset += read as u64;
-        range.left -= read;
-        let (streamid, paged) = (range.streamid, range.paged);
         if let Some((state, account)) = self.links.get_with_account(link) {
-            state.out.push_block(block, frame, account);
-            if at_end && !paged && read != 0 {
-                state.out.tail(account).extend_from_slice(&read_header(streamid, true, 0));
+            state.out.push_block(block, bytes, account);
+            if let Some(end) = end {
+                state.out.tail(account).extend_from_slice(&end);
             }
         }
-        if last { Made::Last } else { Made::Frame(read) }
+        if is_last { Made::Last } else { Made::Frame(read) }
     }
 
     fn take_piece(
@@ -373,13 +340,13 @@ impl Core {
         let Some(transfer) = self.transfers.get_mut(key) else { return };
         transfer.waiting = false;
         let link = transfer.link;
-        let mut work = std::mem::replace(&mut transfer.work, Work::Vector(VectorRead::default()));
+        let Some(mut work) = transfer.work.take() else { return };
         let made = match &mut work {
             Work::Range(range) => self.take_piece(link, range, answer, charge),
             Work::Vector(vector) => self.take_vector_piece(link, vector, answer, charge),
         };
-        if let Some(transfer) = self.transfers.get_mut(key) {
-            transfer.work = work;
+        if self.put_back(key, work).is_none() {
+            return;
         }
         match made {
             Ok(Made::Last) => self.finish_transfer(key),
@@ -390,55 +357,70 @@ impl Core {
     }
 
     fn fail_transfer(&mut self, key: usize, error: &Error) {
-        let Some(transfer) = self.transfers.get(key) else { return };
-        let streamid = match &transfer.work {
-            Work::Range(range) => range.streamid,
-            Work::Vector(vector) => vector.streamid,
-        };
-        let link = transfer.link;
-        let out = session::Outlets::link(&mut self.links, link);
-        session::error_reply(out, streamid, session::wire_code(error.kind), &error.text);
-        self.finish_transfer(key);
+        if let Some(reply) = self.remove_transfer(key) {
+            self.session.read_failed(reply, error, &mut self.links);
+        }
+        self.run(Todo::Nothing);
     }
 
-    pub(crate) fn finish_transfer(&mut self, key: usize) {
-        if let Some(transfer) = self.transfers.get(key) {
-            let link = transfer.link;
-            if let Some(state) = self.links.get(link) {
-                state.transfers.retain(|&k| k != key);
-            }
-        }
+    fn finish_transfer(&mut self, key: usize) {
         self.drop_transfer(key);
         self.run(Todo::Nothing);
     }
 
-    /// Ends a transfer whose link is gone, or that has made its last frame. A piece still being read in the pool comes back
-    /// to nobody; its buffer lives until then.
+    /// Ends a transfer whose link is gone, or that has made its last frame.
     pub(crate) fn drop_transfer(&mut self, key: usize) {
+        if let Some(reply) = self.remove_transfer(key) {
+            self.session.read_ended(reply);
+        }
+    }
+
+    /// Removes a transfer from the tables. A piece still being read in the pool comes back to nobody; its buffer lives until
+    /// then.
+    fn remove_transfer(&mut self, key: usize) -> Option<ReadReply> {
         for (_, job) in self.jobs.iter_mut() {
             if matches!(job.work, JobWork::Read(of) if of == key) {
                 job.work = JobWork::Orphan;
             }
         }
-        match self.transfers.try_remove(key).map(|transfer| transfer.work) {
-            Some(Work::Range(range)) => self.session.read_ended(range.sequence),
-            Some(Work::Vector(vector)) => {
-                vector.sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
-            }
-            None => {}
+        let transfer = self.transfers.try_remove(key)?;
+        if let Some(state) = self.links.get(transfer.link) {
+            state.transfers.retain(|&other| other != key);
         }
+        transfer.work.map(Work::into_reply)
+    }
+}
+
+/// Answers a small read whose data is in memory.
+fn read_on_the_spot(links: &mut Links, lends: bool, file: &dyn OpenFile, task: &ReadTask) -> Attempt {
+    if task.paged || task.length > SPOT_BYTES_MAX {
+        return Attempt::NotMade;
+    }
+    if lends && task.length >= SENDFILE_BYTES_MIN && may_be_lent(file) {
+        return Attempt::NotMade;
+    }
+    let Some((link, account)) = links.get_with_account(task.link) else { return Attempt::Answered };
+    if !link.transfers.is_empty() {
+        return Attempt::NotMade;
+    }
+    link.news = true;
+    let out = link.out.tail_for(task.answer_bytes(), account);
+    match task.answer(out, |out| file.append_now(task.offset, task.length, out)) {
+        true => Attempt::Answered,
+        false => Attempt::Cold,
     }
 }
 
 impl RangeRead {
     /// The next piece: as much as fits a block behind the frame's header, whole pages if it is paged.
     fn piece(&self) -> Piece {
+        let left = self.reply.left();
         if !self.paged {
-            let length = self.left.min(BLOCK_BYTES - PLAIN_AT);
+            let length = left.min(BLOCK_BYTES - PLAIN_AT);
             return Piece { offset: self.offset, length, at: PLAIN_AT };
         }
         let within = usize::try_from(self.offset % PAGE as u64).unwrap_or(0);
-        let length = self.left.min(FRAME_PAGES * PAGE - within);
+        let length = left.min(FRAME_PAGES * PAGE - within);
         let at = STATUS_BYTES + digest::pages::checksums_length(self.offset, length);
         Piece { offset: self.offset, length, at }
     }
@@ -465,9 +447,10 @@ impl RangeRead {
         rest.is_empty() && self.file.read_scattered_now(piece.offset, places).is_some()
     }
 
-    /// Puts checksums between the pages and the frame's header before them; returns the bytes of the frame.
-    fn frame_pages(&self, block: &mut [u8], piece: Piece, read: usize, last: bool) -> usize {
-        let Some((head, body)) = block.split_at_mut_checked(STATUS_BYTES) else { return 0 };
+    /// Puts checksums between the pages and the frame's header before them; returns the bytes of the frame, and whether it is
+    /// the last one.
+    fn frame_pages(&mut self, block: &mut [u8], piece: Piece, read: usize) -> (usize, bool) {
+        let Some((head, body)) = block.split_at_mut_checked(STATUS_BYTES) else { return (0, true) };
         let data = match read {
             0 => 0,
             _ if self.apart => {
@@ -477,15 +460,9 @@ impl RangeRead {
             }
             _ => digest::pages::interleave(self.offset, body, piece.at - STATUS_BYTES, read).unwrap_or(0),
         };
-        let frame = StatusFrame {
-            streamid: self.streamid,
-            request: RequestCode::PGREAD,
-            resptype: if last { ResponseType::FINAL } else { ResponseType::PARTIAL },
-            dlen: i32::try_from(data).unwrap_or(i32::MAX),
-            offset: i64::try_from(self.offset).unwrap_or(i64::MAX),
-        };
-        put(head, 0, &frame.encode());
-        STATUS_BYTES + data
+        let frame = self.reply.page_frame(self.offset, (piece.length, read), data);
+        put(head, 0, &frame.header);
+        (STATUS_BYTES + data, frame.is_last)
     }
 }
 

@@ -8,13 +8,11 @@ use crate::core::{Core, JobWork};
 use crate::costs::READ_ELEMENT_BYTES;
 use crate::reads::{Made, Work, put, unexpected};
 use base::{Charge, Error, ErrorKind, Purpose};
-use session::{FileIndex, LinkId, ReadElement, ReadVectorTask, SequenceId, read_header};
+use session::{FileIndex, LinkId, ReadElement, ReadReply, ReadVectorTask};
 use std::io::IoSliceMut;
 use std::sync::Arc;
-use vfs::{Answer, FileOperation, OpenFile, Piece, Spot, Value};
-use wire::xroot::header::{FileHandle, StreamId};
+use vfs::{Answer, FileOperation, OpenFile, Piece, Redirect, Spot, Value};
 use wire::xroot::limits::{READV_FRAME_BYTES_MAX, RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
-use wire::xroot::request::Segment;
 
 /// Elements that are read in one call.
 const NEIGHBOURS_MAX: usize = 32;
@@ -32,9 +30,8 @@ const GATHERED_BYTES_MAX: usize = net::BLOCK_BYTES;
 const _: () = assert!(GATHERED_BYTES_MAX <= READV_FRAME_BYTES_MAX);
 
 /// A vector read under way.
-#[derive(Default)]
 pub(crate) struct VectorRead {
-    pub(crate) streamid: StreamId,
+    pub(crate) reply: ReadReply,
     elements: Vec<ReadElement>,
     /// The first element of the frame being made.
     first: usize,
@@ -48,8 +45,6 @@ pub(crate) struct VectorRead {
     filled: usize,
     /// What the pool reads: bytes wanted of each piece.
     wanted: Vec<usize>,
-    /// Its place among the operations on these files.
-    pub(crate) sequence: Option<SequenceId>,
     /// The files it reads.
     files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
 }
@@ -58,13 +53,8 @@ impl Core {
     pub(crate) fn read_vector(&mut self, task: ReadVectorTask) {
         self.hub.stats.vector_reads.add(1);
         self.hub.stats.read_segments.add(task.elements.len() as u64);
-        // A client that reads several files at once moves with a read of a single one.
-        if let Some(first) = task.elements.first().map(|element| element.file)
-            && task.elements.iter().all(|element| element.file == first)
-            && self.sent_elsewhere(LinkId::CONTROL, task.streamid, first)
-        {
-            task.sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
-            return;
+        if let Some(to) = self.vector_goes_to(&task) {
+            return self.session.vector_read_redirected(&task, &to, &mut self.links);
         }
         let mut files: Vec<(FileIndex, Arc<dyn OpenFile>)> = Vec::new();
         for element in &task.elements {
@@ -73,11 +63,21 @@ impl Core {
                 files.push((element.file, file));
             }
         }
-        let sequence = Some(self.session.vector_read_began(&task));
-        let ReadVectorTask { streamid, elements, .. } = task;
-        let vector = VectorRead { streamid, elements, files, sequence, ..VectorRead::default() };
-        // The path id of a vector read is ignored, as all servers do: the reply comes on the control link.
-        self.begin_transfer(LinkId::CONTROL, Work::Vector(vector));
+        let reply = self.session.vector_read_began(&task);
+        let link = reply.link();
+        self.begin_transfer(link, Work::Vector(VectorRead::new(reply, task.elements, files)));
+    }
+
+    /// Returns where the client is to read. One that reads several files at once moves with a read of a single one.
+    fn vector_goes_to(&self, task: &ReadVectorTask) -> Option<Redirect> {
+        let caller = self.session.caller();
+        if !caller.moves {
+            return None;
+        }
+        let first = task.elements.first()?.file;
+        let is_one_file = task.elements.iter().all(|element| element.file == first);
+        let file = self.session.file(first).filter(|_| is_one_file)?;
+        self.hub.shared.files.elsewhere(caller, &**file)
     }
 
     pub(crate) fn make_vector(
@@ -98,7 +98,7 @@ impl Core {
                 continue;
             }
             let at = vector.filled + SEGMENT_BYTES;
-            put(&mut vector.frame, vector.filled, &header(&element));
+            put(&mut vector.frame, vector.filled, &element.header());
             let Some(room) = vector.frame.get_mut(at..at + element.length) else {
                 return Err(beyond(&*file));
             };
@@ -124,15 +124,15 @@ impl Core {
     }
 
     fn push_vector(&mut self, link: LinkId, vector: &mut VectorRead) -> Made {
-        let last = vector.end == vector.elements.len();
-        let mut frame = std::mem::take(&mut vector.frame);
+        let mut block = std::mem::take(&mut vector.frame);
         let body = vector.filled - RESPONSE_HEADER_BYTES;
-        put(&mut frame, 0, &read_header(vector.streamid, last, body));
+        let frame = vector.reply.vector_frame(vector.end - vector.first, body);
+        put(&mut block, 0, &frame.header);
         if let Some((state, account)) = self.links.get_with_account(link) {
-            state.out.push_block(frame, 0..vector.filled, account);
+            state.out.push_block(block, 0..vector.filled, account);
         }
         vector.first = vector.end;
-        if last { Made::Last } else { Made::Frame(body) }
+        if frame.is_last { Made::Last } else { Made::Frame(body) }
     }
 
     /// The pool has read what was missing.
@@ -162,6 +162,20 @@ impl Core {
 }
 
 impl VectorRead {
+    fn new(reply: ReadReply, elements: Vec<ReadElement>, files: Vec<(FileIndex, Arc<dyn OpenFile>)>) -> Self {
+        Self {
+            reply,
+            elements,
+            first: 0,
+            end: 0,
+            next: 0,
+            frame: Block::default(),
+            filled: 0,
+            wanted: Vec::new(),
+            files,
+        }
+    }
+
     /// Bytes of memory that it holds beside its frame.
     pub(crate) fn bytes(&self) -> usize {
         self.elements.len() * READ_ELEMENT_BYTES
@@ -224,7 +238,7 @@ impl VectorRead {
             let Some((head, behind)) = rest.split_at_mut_checked(SEGMENT_BYTES) else { return false };
             let Some((data, behind)) = behind.split_at_mut_checked(element.length) else { return false };
             rest = behind;
-            put(head, 0, &header(element));
+            put(head, 0, &element.header());
             if gap > 0 {
                 places.push(IoSliceMut::new(skipped));
             }
@@ -275,7 +289,7 @@ impl VectorRead {
             if Some(element.file) != file {
                 break;
             }
-            put(&mut frame, at, &header(element));
+            put(&mut frame, at, &element.header());
             at += SEGMENT_BYTES;
             pieces.push(Piece { offset: element.offset, length: element.length, at });
             self.wanted.push(element.length);
@@ -286,16 +300,6 @@ impl VectorRead {
         let length = at + rest.map(|element| SEGMENT_BYTES + element.length).sum::<usize>();
         (frame.cut(length), pieces)
     }
-}
-
-/// The header of an element in the reply is its item of the request.
-fn header(element: &ReadElement) -> [u8; SEGMENT_BYTES] {
-    Segment {
-        fhandle: FileHandle(element.file.0.to_le_bytes()),
-        length: i32::try_from(element.length).unwrap_or(i32::MAX),
-        offset: i64::try_from(element.offset).unwrap_or(i64::MAX),
-    }
-    .encode()
 }
 
 /// A vector read beyond the end of a file fails as a whole.

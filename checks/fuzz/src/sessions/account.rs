@@ -3,11 +3,16 @@
 use std::collections::BTreeMap;
 
 use session::Todo;
-use wire::xroot::codes::{RequestCode, Status};
+use wire::xroot::codes::{RequestCode, ResponseType, Status};
 use wire::xroot::header::{RequestHeader, ResponseHeader, StreamId};
+use wire::xroot::limits::RESPONSE_HEADER_BYTES;
+use wire::xroot::reply::status::{STATUS_FRAME_BYTES, StatusFrame};
 
 /// Bytes of a kXR_attn body before the reply in it.
 const ATTN_BYTES: usize = 8;
+
+/// Bytes of a kXR_status body before the data.
+const STATUS_BYTES: usize = STATUS_FRAME_BYTES - RESPONSE_HEADER_BYTES;
 
 /// Replies that are owed, by stream.
 #[derive(Default)]
@@ -39,13 +44,16 @@ impl Account {
                 assert_eq!(header.streamid, StreamId::default(), "an attention has a stream");
                 self.frame(body.get(ATTN_BYTES..).unwrap_or_default());
             }
-            _ => self.reply(header.streamid),
+            Status::STATUS => {
+                let Ok(status) = StatusFrame::decode(&header, body.get(..STATUS_BYTES).unwrap_or(body))
+                else {
+                    panic!("a status frame cannot be read")
+                };
+                *self.owed.entry(header.streamid.0).or_default() -=
+                    i64::from(status.resptype == ResponseType::FINAL);
+            }
+            _ => *self.owed.entry(header.streamid.0).or_default() -= 1,
         }
-    }
-
-    /// The last reply to a request was sent, or is the driver's to send.
-    pub(super) fn reply(&mut self, stream: StreamId) {
-        *self.owed.entry(stream.0).or_default() -= 1;
     }
 
     /// Nothing was answered twice; and nothing is owed by a session at rest.

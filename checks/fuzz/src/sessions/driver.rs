@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use base::ErrorKind;
 use session::{
-    BadPage, CallId, Destination, LinkId, Outlets, Peer, ReadElement, Receive, Received, SequenceId, Session,
-    Settings, Step, Todo,
+    BadPage, CallId, Destination, LinkId, Outlets, Peer, ReadElement, Receive, Received, Session, Settings,
+    Step, Todo,
 };
 use vfs::{
     Answer, AttributeResult, AttributeWork, BriefStat, CheckpointWork, Entry, FileKind, FileOperation,
@@ -19,6 +19,7 @@ use wire::xroot::limits::HANDSHAKE_REPLY_BYTES;
 
 use super::account::Account;
 use super::files::{Access, CountingFile, Use};
+use super::reads::PendingRead;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Pages of one listing.
@@ -54,7 +55,7 @@ impl Listing for More {
 }
 
 #[derive(Default)]
-struct Outputs(BTreeMap<u8, Vec<u8>>);
+pub(super) struct Outputs(BTreeMap<u8, Vec<u8>>);
 
 impl Outlets for Outputs {
     fn link(&mut self, link: LinkId) -> &mut Vec<u8> {
@@ -63,17 +64,17 @@ impl Outlets for Outputs {
 }
 
 pub(super) struct Driver {
-    session: Session,
-    out: Outputs,
+    pub(super) session: Session,
+    pub(super) out: Outputs,
     input: Vec<u8>,
     asked: Vec<Asked>,
     expected: Vec<Expected>,
-    reads: Vec<(SequenceId, Vec<Use>)>,
+    pub(super) reads: Vec<PendingRead>,
     bound: BTreeSet<u8>,
     files: Vec<Arc<CountingFile>>,
     account: Account,
     pages: usize,
-    started_reads: usize,
+    pub(super) started_reads: usize,
     closed: bool,
     greeted: bool,
 }
@@ -113,7 +114,7 @@ impl Driver {
     }
 
     /// Takes what can be taken off the front of the input.
-    fn take(&mut self) {
+    pub(super) fn take(&mut self) {
         while !self.closed && self.session.has_room() {
             let data = self.expected.iter_mut().find(|e| e.receive.link == LinkId::CONTROL && e.missing > 0);
             if let Some(expected) = data {
@@ -145,7 +146,7 @@ impl Driver {
         }
     }
 
-    fn run(&mut self, mut todo: Todo) {
+    pub(super) fn run(&mut self, mut todo: Todo) {
         loop {
             if matches!(todo, Todo::Nothing) {
                 todo = match self.session.next_todo() {
@@ -166,18 +167,8 @@ impl Driver {
                 begin_uses(&uses_of(&file, &operation));
                 self.ask(call, About::File(file, operation));
             }
-            Todo::Read(task) | Todo::ReadWithHints(task, _) => {
-                assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
-                self.account.reply(task.streamid);
-                let element = ReadElement { file: task.file, offset: task.offset, length: task.length };
-                let uses = self.uses_of_reads(&[element]);
-                self.read(task.sequence, uses, |session| session.read_began(&task));
-            }
-            Todo::ReadVector(task) => {
-                self.account.reply(task.streamid);
-                let uses = self.uses_of_reads(&task.elements);
-                self.read(task.sequence, uses, |session| session.vector_read_began(&task));
-            }
+            Todo::Read(task) | Todo::ReadWithHints(task, _) => self.read(&task),
+            Todo::ReadVector(task) => self.read_vector(task),
             Todo::Receive(receive) => self.expect(receive),
             Todo::Proceed(call) => self.proceed(call),
             Todo::Bind { .. } => self.end(),
@@ -193,7 +184,7 @@ impl Driver {
     }
 
     /// The files that are read, and where.
-    fn uses_of_reads(&self, elements: &[ReadElement]) -> Vec<Use> {
+    pub(super) fn uses_of_reads(&self, elements: &[ReadElement]) -> Vec<Use> {
         let uses = elements.iter().map(|element| {
             let Some(file) = self.session.file(element.file) else {
                 panic!("a read of a file that is not open")
@@ -201,23 +192,6 @@ impl Driver {
             Use::new(file, Access::Read(element.offset, element.length as u64))
         });
         uses.collect()
-    }
-
-    /// Every second read cannot be done on the spot.
-    fn read(
-        &mut self,
-        sequence: Option<SequenceId>,
-        uses: Vec<Use>,
-        began: impl FnOnce(&mut Session) -> SequenceId,
-    ) {
-        begin_uses(&uses);
-        self.started_reads += 1;
-        if self.started_reads.is_multiple_of(2) {
-            end_uses(&uses);
-            sequence.into_iter().for_each(|sequence| self.session.read_ended(sequence));
-        } else {
-            self.reads.push((began(&mut self.session), uses));
-        }
     }
 
     fn expect(&mut self, receive: Receive) {
@@ -362,7 +336,7 @@ impl Driver {
     /// A call is told to come later, once; or a read that was not done on the spot ends.
     pub(super) fn later(&mut self, which: u8, how: u8) {
         if how & 1 == 1 && !self.reads.is_empty() {
-            self.end_read(usize::from(which) % self.reads.len());
+            self.go_on_reading(usize::from(which), usize::from(how >> 1));
         } else if !self.asked.is_empty() {
             let at = usize::from(which) % self.asked.len();
             if let Some(asked) = self.asked.get_mut(at)
@@ -372,14 +346,6 @@ impl Driver {
                 self.session.told_later(asked.call, u32::from(how), "later", &mut self.out);
             }
         }
-    }
-
-    fn end_read(&mut self, at: usize) {
-        let (sequence, uses) = self.reads.swap_remove(at);
-        end_uses(&uses);
-        self.session.read_ended(sequence);
-        self.run(Todo::Nothing);
-        self.take();
     }
 
     /// What must hold at any time.
@@ -422,9 +388,7 @@ impl Driver {
     pub(super) fn finish(&mut self) {
         const VALUE: u8 = 5;
         self.end();
-        while !self.reads.is_empty() {
-            self.end_read(0);
-        }
+        self.drop_reads();
         let mut rounds = 0;
         while !self.asked.is_empty() {
             self.answer(0, VALUE);
@@ -490,12 +454,12 @@ fn uses_of(file: &Arc<dyn OpenFile>, operation: &FileOperation) -> Vec<Use> {
 }
 
 /// All of one operation: they do not disturb each other.
-fn begin_uses(uses: &[Use]) {
+pub(super) fn begin_uses(uses: &[Use]) {
     uses.iter().for_each(Use::check);
     uses.iter().for_each(Use::begin);
 }
 
-fn end_uses(uses: &[Use]) {
+pub(super) fn end_uses(uses: &[Use]) {
     uses.iter().for_each(Use::end);
 }
 

@@ -15,6 +15,7 @@
 mod account;
 mod driver;
 mod files;
+mod reads;
 
 use driver::Driver;
 use session::{Settings, Signing};
@@ -28,7 +29,7 @@ use wire::xroot::codes::{RequestCode, SecurityLevel};
 /// | 3    | which u8, how u8 | an operation is answered                                          |
 /// | 4    | which u8, how u8 | data that has come is stored, or has failed, or has bad pages     |
 /// | 5    | which u8       | a connection joins (low bit 0), or a bound one is lost              |
-/// | 6    | which u8, how u8 | a call is told to come later; a read goes on or ends              |
+/// | 6    | which u8, how u8 | a call is told to come later; a frame of a read is made           |
 /// | 7    | which u8       | the control link is lost, if it is 7; else a request arrives bytewise |
 pub fn target(data: &[u8]) {
     let mut steps = Steps { rest: data };

@@ -2,7 +2,7 @@
 
 use super::model::{Act, Content, FILES, ModelFile, Outcome, Step};
 use super::support::*;
-use session::{CallId, Destination, LinkId, ReadElement, Received, SequenceId, Todo};
+use session::{CallId, Destination, LinkId, ReadElement, ReadReply, Received, Todo};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use vfs::{Answer, AttributeResult, AttributeWork, CheckpointWork, FileOperation, OpenFile, Opened, Value};
@@ -18,7 +18,7 @@ pub(crate) struct Request {
 /// An operation that the session started.
 enum Running {
     Call { call: CallId, file: Arc<dyn OpenFile>, operation: FileOperation, answer: Option<Answer> },
-    Read { sequence: SequenceId, stream: u16, elements: VecDeque<ReadElement>, data: Vec<u8>, cut: bool },
+    Read { reply: ReadReply, stream: u16, elements: VecDeque<ReadElement>, data: Vec<u8>, cut: bool },
 }
 
 /// A write: its pieces arrive in order and are written at any time after that.
@@ -99,12 +99,15 @@ impl Driver {
                 let elements =
                     vec![ReadElement { file: task.file, offset: task.offset, length: task.length }];
                 let at_once = dice.below(2) == 0;
-                let began = if at_once { task.sequence } else { Some(self.bench.session.read_began(&task)) };
-                self.start_read(number(task.streamid.0), elements, began, at_once);
+                let began = (!at_once).then(|| self.bench.session.read_began(&task));
+                self.start_read(number(task.streamid.0), elements, began);
+                if at_once {
+                    self.bench.session.read_answered(&task);
+                }
             }
             Todo::ReadVector(task) => {
                 let began = Some(self.bench.session.vector_read_began(&task));
-                self.start_read(number(task.streamid.0), task.elements, began, false);
+                self.start_read(number(task.streamid.0), task.elements, began);
             }
             Todo::Receive(receive) => {
                 let data = std::mem::take(&mut self.data);
@@ -142,21 +145,14 @@ impl Driver {
         }
     }
 
-    fn start_read(
-        &mut self,
-        stream: u16,
-        elements: Vec<ReadElement>,
-        began: Option<SequenceId>,
-        at_once: bool,
-    ) {
-        if at_once {
+    fn start_read(&mut self, stream: u16, elements: Vec<ReadElement>, began: Option<ReadReply>) {
+        let Some(reply) = began else {
             let data = elements.iter().flat_map(|element| self.content(element)).collect();
             self.outcomes.insert(stream, Outcome::Data(data));
-            began.into_iter().for_each(|sequence| self.bench.session.read_ended(sequence));
             return;
-        }
+        };
         let (elements, data) = (elements.into(), Vec::new());
-        self.running.push(Running::Read { sequence: began.unwrap(), stream, elements, data, cut: false });
+        self.running.push(Running::Read { reply, stream, elements, data, cut: false });
     }
 
     fn content(&self, element: &ReadElement) -> Vec<u8> {
@@ -214,9 +210,9 @@ impl Driver {
         }
         let todo = match self.running.swap_remove(at) {
             Running::Call { call, answer, .. } => self.bench.answer(call, answer.unwrap()),
-            Running::Read { sequence, stream, data, .. } => {
+            Running::Read { reply, stream, data, .. } => {
                 self.outcomes.insert(stream, Outcome::Data(data));
-                self.bench.session.read_ended(sequence);
+                self.bench.session.read_ended(reply);
                 Todo::Nothing
             }
         };

@@ -1,0 +1,186 @@
+//! Reads: answered at once, or frame by frame, with data, an error, the end of the file or a redirect.
+
+use base::{Error, ErrorKind};
+use session::{LinkId, Outlets, ReadElement, ReadReply, ReadTask, ReadVectorTask, Todo};
+use vfs::{Redirect, Spot};
+
+use super::driver::{Driver, begin_uses, end_uses};
+use super::files::Use;
+
+/// Bytes of the largest read that is answered at once.
+const SMALL_BYTES_MAX: usize = 1024;
+/// Bytes of data in one frame.
+const FRAME_BYTES_MAX: usize = 4096;
+/// Pages are told by the frame alone, so that its data can be anything.
+const DATA: u8 = 0xda;
+
+/// A read under way.
+pub(super) struct PendingRead {
+    reply: ReadReply,
+    uses: Vec<Use>,
+    kind: Kind,
+}
+
+enum Kind {
+    Range { offset: u64, paged: bool },
+    Vector(Vec<ReadElement>),
+}
+
+/// A way in which a read goes on.
+#[derive(Clone, Copy)]
+enum How {
+    Data,
+    Short,
+    End,
+    Failure,
+    Elsewhere,
+}
+
+impl How {
+    fn of(number: usize) -> Self {
+        match number % 5 {
+            0 => Self::Data,
+            1 => Self::Short,
+            2 => Self::Failure,
+            3 => Self::End,
+            _ => Self::Elsewhere,
+        }
+    }
+
+    /// Of so many bytes this many are there.
+    fn there(self, wanted: usize) -> usize {
+        match self {
+            Self::Data => wanted,
+            Self::Short => wanted / 2,
+            Self::End | Self::Failure | Self::Elsewhere => 0,
+        }
+    }
+}
+
+fn failure() -> Error {
+    Error::new(ErrorKind::IoError, "broken")
+}
+
+fn elsewhere() -> Redirect {
+    Redirect { host: "h".to_owned(), port: 1094, cgi: String::new() }
+}
+
+impl Driver {
+    /// Every second read cannot be answered at once.
+    pub(super) fn read(&mut self, task: &ReadTask) {
+        assert!(self.session.is_bound(task.link), "a reply for a connection that is not bound");
+        let element = ReadElement { file: task.file, offset: task.offset, length: task.length };
+        let uses = self.uses_of_reads(&[element]);
+        begin_uses(&uses);
+        let is_small = !task.paged && task.length <= SMALL_BYTES_MAX;
+        let Some(how) = self.at_once().filter(|_| is_small) else {
+            let kind = Kind::Range { offset: task.offset, paged: task.paged };
+            let reply = self.session.read_began(task);
+            return self.reads.push(PendingRead { reply, uses, kind });
+        };
+        end_uses(&uses);
+        if let How::Elsewhere = how {
+            return self.session.read_redirected(task, &elsewhere(), &mut self.out);
+        }
+        let out = self.out.link(task.link);
+        let answered = task.answer(out, |out| match how {
+            How::Failure => Spot::Failed(failure()),
+            how => {
+                let there = how.there(task.length);
+                out.resize(out.len() + there, DATA);
+                Spot::Done(there)
+            }
+        });
+        assert!(answered, "data that is there is not sent");
+        self.session.read_answered(task);
+    }
+
+    pub(super) fn read_vector(&mut self, task: ReadVectorTask) {
+        let uses = self.uses_of_reads(&task.elements);
+        begin_uses(&uses);
+        if let Some(How::Elsewhere) = self.at_once() {
+            end_uses(&uses);
+            return self.session.vector_read_redirected(&task, &elsewhere(), &mut self.out);
+        }
+        let reply = self.session.vector_read_began(&task);
+        assert_eq!(reply.left(), task.elements.len());
+        self.reads.push(PendingRead { reply, uses, kind: Kind::Vector(task.elements) });
+    }
+
+    fn at_once(&mut self) -> Option<How> {
+        self.started_reads += 1;
+        self.started_reads.is_multiple_of(2).then(|| How::of(self.started_reads / 2))
+    }
+
+    /// The next frame of a read is made; it may be the last.
+    pub(super) fn go_on_reading(&mut self, which: usize, how: usize) {
+        let mut read = self.reads.swap_remove(which % self.reads.len());
+        let how = How::of(how);
+        if let How::Failure | How::Elsewhere = how {
+            end_uses(&read.uses);
+            self.session.read_failed(read.reply, &failure(), &mut self.out);
+        } else if frame(&mut read, how, self.out.link(LinkId::CONTROL)) {
+            end_uses(&read.uses);
+            self.session.read_ended(read.reply);
+        } else {
+            self.reads.push(read);
+            return;
+        }
+        self.run(Todo::Nothing);
+        self.take();
+    }
+
+    /// The connections of all reads are lost.
+    pub(super) fn drop_reads(&mut self) {
+        for read in std::mem::take(&mut self.reads) {
+            end_uses(&read.uses);
+            self.session.read_ended(read.reply);
+        }
+        self.run(Todo::Nothing);
+    }
+}
+
+/// Appends the next frame; `true` if it is the last.
+fn frame(read: &mut PendingRead, how: How, out: &mut Vec<u8>) -> bool {
+    let left = read.reply.left();
+    let wanted = left.min(FRAME_BYTES_MAX);
+    let there = how.there(wanted);
+    match &mut read.kind {
+        Kind::Range { offset, paged: true } => {
+            let frame = read.reply.page_frame(*offset, (wanted, there), there);
+            out.extend_from_slice(&frame.header);
+            out.resize(out.len() + there, DATA);
+            *offset += there as u64;
+            assert!(
+                frame.is_last || (there == wanted && read.reply.left() > 0),
+                "the reply goes on for ever"
+            );
+            frame.is_last
+        }
+        Kind::Range { paged: false, .. } => {
+            let frame = read.reply.frame(wanted, there);
+            out.extend_from_slice(&frame.header);
+            out.resize(out.len() + there, DATA);
+            out.extend(frame.end.into_iter().flatten());
+            assert!(
+                frame.is_last || (there == wanted && read.reply.left() > 0),
+                "the reply goes on for ever"
+            );
+            frame.is_last
+        }
+        Kind::Vector(elements) => {
+            let mut data = Vec::new();
+            let rest = elements.split_off(elements.len().min(2));
+            for element in elements.iter() {
+                data.extend_from_slice(&element.header());
+                data.resize(data.len() + element.length, DATA);
+            }
+            let frame = read.reply.vector_frame(elements.len(), data.len());
+            out.extend_from_slice(&frame.header);
+            out.extend_from_slice(&data);
+            assert_eq!(frame.is_last, rest.is_empty(), "the last frame is not the last");
+            *elements = rest;
+            frame.is_last
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Replies to reads: the session makes every header, the driver puts the data behind it.
+//!
+//! A small read is answered at once ([`ReadTask::answer`]). The reply to another one is a
+//! [`ReadReply`]: the driver asks it for the header of each frame, and gives it back at the end, so
+//! that a read ends exactly once.
+
+use crate::machine::{Outlets, Session};
+use crate::replies;
+use crate::sequencer::SequenceId;
+use crate::step::{LinkId, ReadElement, ReadTask, ReadVectorTask};
+use base::Error;
+use vfs::{Redirect, Spot};
+use wire::xroot::codes::{RequestCode, ResponseType};
+use wire::xroot::header::StreamId;
+use wire::xroot::limits::{RESPONSE_HEADER_BYTES, SEGMENT_BYTES};
+use wire::xroot::reply::status::{STATUS_FRAME_BYTES, StatusFrame};
+use wire::xroot::request::Segment;
+
+/// The headers around the data of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadFrame<const BYTES: usize = RESPONSE_HEADER_BYTES> {
+    /// Goes before the data.
+    pub header: [u8; BYTES],
+    /// Goes behind the data, if there is one: an empty last frame.
+    pub end: Option<[u8; RESPONSE_HEADER_BYTES]>,
+    /// Reports whether the reply is complete with this frame.
+    pub is_last: bool,
+}
+
+/// The reply to a read that is not answered at once. It belongs to the driver until
+/// [`Session::read_ended`] or [`Session::read_failed`].
+#[derive(Debug)]
+#[must_use = "operations that wait for the read never start if it does not end"]
+pub struct ReadReply {
+    streamid: StreamId,
+    link: LinkId,
+    sequence: SequenceId,
+    /// Bytes of a range, or elements of a vector, for which no frame was made.
+    left: usize,
+}
+
+impl ReadReply {
+    /// Returns the connection that takes the reply.
+    pub fn link(&self) -> LinkId {
+        self.link
+    }
+
+    /// Returns the bytes of a range, or the elements of a vector, for which no frame was made.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Makes the frame of the next `wanted` bytes of a range, of which `read` are there. Fewer
+    /// bytes than wanted are the end of the file.
+    pub fn frame(&mut self, wanted: usize, read: usize) -> ReadFrame {
+        let is_whole = read == self.left || read == 0;
+        let is_end = read < wanted;
+        self.left = self.left.saturating_sub(read);
+        ReadFrame {
+            header: replies::read_header(self.streamid, is_whole, read),
+            // The data before the end of the file is a part, and nothing follows.
+            end: (is_end && !is_whole).then(|| replies::read_header(self.streamid, true, 0)),
+            is_last: is_end || is_whole,
+        }
+    }
+
+    /// Makes the frame of pages from `offset` on, of which `read` bytes of the wanted ones are
+    /// there. They take `bytes` together with their checksums.
+    pub fn page_frame(
+        &mut self,
+        offset: u64,
+        (wanted, read): (usize, usize),
+        bytes: usize,
+    ) -> ReadFrame<STATUS_FRAME_BYTES> {
+        let is_last = read < wanted || read == self.left;
+        self.left = self.left.saturating_sub(read);
+        let frame = StatusFrame {
+            streamid: self.streamid,
+            request: RequestCode::PGREAD,
+            resptype: if is_last { ResponseType::FINAL } else { ResponseType::PARTIAL },
+            dlen: i32::try_from(bytes).unwrap_or(i32::MAX),
+            offset: i64::try_from(offset).unwrap_or(i64::MAX),
+        };
+        ReadFrame { header: frame.encode(), end: None, is_last }
+    }
+
+    /// Makes the frame of the next elements of a vector, which take `bytes` with their headers.
+    pub fn vector_frame(&mut self, elements: usize, bytes: usize) -> ReadFrame {
+        self.left = self.left.saturating_sub(elements);
+        let is_last = self.left == 0;
+        ReadFrame { header: replies::read_header(self.streamid, is_last, bytes), end: None, is_last }
+    }
+}
+
+impl ReadElement {
+    /// Returns the header of its data in the reply: its item of the request.
+    pub fn header(&self) -> [u8; SEGMENT_BYTES] {
+        Segment {
+            fhandle: crate::files::to_wire(self.file),
+            length: i32::try_from(self.length).unwrap_or(i32::MAX),
+            offset: i64::try_from(self.offset).unwrap_or(i64::MAX),
+        }
+        .encode()
+    }
+}
+
+impl ReadTask {
+    /// Returns the bytes of the largest reply that [`ReadTask::answer`] makes of data.
+    pub fn answer_bytes(&self) -> usize {
+        self.length + 2 * RESPONSE_HEADER_BYTES
+    }
+
+    /// Replies with what `read` appends to the output of the task's connection, at most
+    /// [`ReadTask::length`] bytes without page checksums. [`Session::read_answered`] follows.
+    /// Returns `false`, and leaves the output as it was, if the data is not there now.
+    pub fn answer(&self, out: &mut Vec<u8>, read: impl FnOnce(&mut Vec<u8>) -> Spot<usize>) -> bool {
+        let start = out.len();
+        // Replaced when it is known how much there is.
+        out.extend_from_slice(&[0; RESPONSE_HEADER_BYTES]);
+        match read(out) {
+            Spot::Done(read) => {
+                let is_whole = read == self.length || read == 0;
+                let header = replies::read_header(self.streamid, is_whole, read);
+                if let Some(place) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
+                    *place = header;
+                }
+                if !is_whole {
+                    // The data before the end of the file is a part, and nothing follows.
+                    out.extend_from_slice(&replies::read_header(self.streamid, true, 0));
+                }
+                true
+            }
+            Spot::WouldBlock => {
+                out.truncate(start);
+                false
+            }
+            Spot::Failed(error) => {
+                out.truncate(start);
+                replies::fail(out, self.streamid, &error);
+                true
+            }
+        }
+    }
+}
+
+impl Session {
+    /// A read was answered at once.
+    pub fn read_answered(&mut self, task: &ReadTask) {
+        if task.sequence.is_some() {
+            self.ended(task.sequence);
+        }
+    }
+
+    /// Sends the client elsewhere for a read.
+    pub fn read_redirected(&mut self, task: &ReadTask, to: &Redirect, out: &mut dyn Outlets) {
+        replies::redirect(out.link(task.link), task.streamid, to);
+        self.ended(task.sequence);
+    }
+
+    /// Sends the client elsewhere for a vector read.
+    pub fn vector_read_redirected(&mut self, task: &ReadVectorTask, to: &Redirect, out: &mut dyn Outlets) {
+        replies::redirect(out.link(LinkId::CONTROL), task.streamid, to);
+        self.ended(task.sequence);
+    }
+
+    /// Registers a read that is not answered at once, before another request is taken.
+    pub fn read_began(&mut self, task: &ReadTask) -> ReadReply {
+        let sequence = self.register_read(task);
+        ReadReply { streamid: task.streamid, link: task.link, sequence, left: task.length }
+    }
+
+    /// Registers a vector read that is not answered at once.
+    pub fn vector_read_began(&mut self, task: &ReadVectorTask) -> ReadReply {
+        let sequence = self.register_vector_read(task);
+        // The path id of a vector read is ignored, as by all servers.
+        ReadReply { streamid: task.streamid, link: LinkId::CONTROL, sequence, left: task.elements.len() }
+    }
+
+    /// A read has ended: its reply was made, or its connection is gone.
+    pub fn read_ended(&mut self, reply: ReadReply) {
+        self.ended(Some(reply.sequence));
+    }
+
+    /// A read has failed: the error is the rest of its reply.
+    pub fn read_failed(&mut self, reply: ReadReply, error: &Error, out: &mut dyn Outlets) {
+        replies::fail(out.link(reply.link), reply.streamid, error);
+        self.read_ended(reply);
+    }
+}
