@@ -2,6 +2,7 @@
 are served. (A real manager dies of several of these: a login without an id, a cancelled prepare, noise, too many redirectors.)"""
 
 import random
+import re
 import socket
 import struct
 import threading
@@ -293,6 +294,36 @@ def test_many_redirectors(cluster):
         link.send(cms.frame(cms.LOGIN, record))
     served(cluster)
     for link in links:
+        link.socket.close()
+
+
+def test_strangers_change_no_names(cluster):
+    """Orders at the cluster port are refused and logged with their host, unless `ofs.forward` allows them."""
+    area = clusters.Area(cluster)
+    area.put("theirs", b"kept", "s1")
+    path, ident = str(area / "theirs"), cms.text("stranger")
+    orders = {
+        cms.RM: cms.text(path), cms.RMDIR: cms.text(path), cms.MV: cms.text(path) + cms.text(path + "-moved"),
+        cms.CHMOD: cms.text("000") + cms.text(path), cms.TRUNC: cms.text("0") + cms.text(path),
+        cms.MKDIR: cms.text("755") + cms.text(path + "-made"), cms.MKPATH: cms.text("755") + cms.text(path + "-made"),
+    }
+    with cms.Redirector(cluster.man) as redirector:
+        for code, arguments in orders.items():
+            assert redirector.ask(code, ident + arguments).code == cms.ERROR, code
+    for name in ("rm", "rmdir", "mv", "chmod", "trunc", "mkdir"):
+        refused = re.compile(rf" orders {name} /\S*theirs\S* for stranger: refused")
+        wait_until(lambda: refused.search(cluster.man.output()))
+    assert xrdfs(cluster.man, "cat", path).ok().out == "kept"
+
+
+def test_one_host_does_not_take_all_places_of_redirectors(cluster):
+    """The one that has been silent for longest makes room for the next."""
+    silent = [cms.Redirector(cluster.man) for _ in range(300)]
+    with cms.Redirector(cluster.man) as redirector:
+        assert redirector.ask(cms.STATS, b"").code == cms.DATA
+        assert silent[0].closed()
+        assert silent[-1].ask(cms.STATS, b"").code == cms.DATA
+    for link in silent:
         link.socket.close()
 
 

@@ -93,6 +93,13 @@ pub enum Notice {
         /// Why.
         reason: RefusalReason,
     },
+    /// A redirector's connection is closed, because another one came and there are no more places.
+    Replaced {
+        /// The connection.
+        link: LinkId,
+        /// The host of the other one.
+        by: String,
+    },
     /// A child was silent for too long.
     Silent {
         /// Its address.

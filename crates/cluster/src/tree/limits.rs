@@ -98,11 +98,18 @@ pub const ALTERNATES_MAX: usize = 8;
 /// Addresses that are taken from a node's list of its own.
 pub const INTERFACES_MAX: usize = 8;
 
-/// Redirectors logged in to one node.
+/// Redirectors of other hosts that are logged in to one node. A newcomer beyond takes the place of the one that has been
+/// silent for longest.
 pub const REDIRECTORS_MAX: usize = 1024;
+
+/// Redirectors logged in to one node from one host, as which an IPv6 network of 64 bits counts. Real managers take 64 in all.
+pub const REDIRECTORS_PER_PEER_MAX: usize = 256;
 
 /// Connections at once that have not logged in yet; those beyond are closed.
 pub const LOGINS_MAX: usize = 8192;
+
+/// Connections at once from one host that have not logged in yet; those beyond are closed.
+pub const LOGINS_PER_PEER_MAX: usize = 2048;
 
 /// Within this time of a connection its whole login must have come. (That its first 8 bytes come within 1 s, as real
 /// parents demand, is for the driver to see to.) Source: cms protocol 3, login.

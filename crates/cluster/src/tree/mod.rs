@@ -8,6 +8,7 @@
 //! | `message`, `action`, `link` | what comes in, what goes out, over which connection |
 //! | `cell`, `member`, `role`, `identity` | the children of one parent, what they are and who they are |
 //! | `directory` | the cells below, so that a newcomer is sent to the one where it stays |
+//! | `connection_table` | accepted connections and their limits for each host |
 //! | `parking` | logins that wait for a cell |
 //! | `frame` | messages as bytes |
 //! | `blacklist` | who may not join |
@@ -21,6 +22,7 @@ mod action;
 mod address;
 mod blacklist;
 mod cell;
+mod connection_table;
 mod directory;
 mod frame;
 mod identity;

@@ -4,17 +4,20 @@
 //! The driver: hands over each event with the time, does the actions in their order, and calls [`Node::tick`] not later than
 //! [`Node::deadline`] says. It reports the end of every connection but of those that an action told it to close.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use base::Rng;
 use wire::cms::flags::Mode;
 use wire::cms::message::SpaceSums;
 
-use super::action::{Action, ChildChange, Notice, RefusalReason};
+use super::action::{Action, ChildChange, Notice};
 use super::address::Address;
 use super::blacklist::Blacklist;
-use super::limits::{LOAD_NEWS, LOGIN, LOGINS_MAX, REDIRECTORS_MAX, TOTALS};
+use super::connection_table::{ConnectionTable, TableLimits};
+use super::limits::{
+    LOAD_NEWS, LOGIN, LOGINS_MAX, LOGINS_PER_PEER_MAX, REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX, TOTALS,
+};
 use super::link::LinkId;
 use super::member::{Load, Space};
 use super::members::{Members, Peer, Standing};
@@ -72,8 +75,8 @@ struct Anonymous {
 pub struct Node {
     members: Option<Members>,
     memberships: Vec<Membership>,
-    redirectors: BTreeSet<LinkId>,
-    anonymous: HashMap<LinkId, Anonymous>,
+    redirectors: ConnectionTable<()>,
+    anonymous: ConnectionTable<Anonymous>,
     logins: VecDeque<(Duration, LinkId)>,
     /// Whether the node itself serves; with children, they must too.
     own: Own,
@@ -111,8 +114,11 @@ impl Node {
         Self {
             members: parent.map(|settings| Members::new(settings, now)),
             memberships: children.into_iter().map(|settings| Membership::new(settings, rng, now)).collect(),
-            redirectors: BTreeSet::new(),
-            anonymous: HashMap::new(),
+            redirectors: ConnectionTable::new(TableLimits {
+                total: REDIRECTORS_MAX,
+                per_peer: REDIRECTORS_PER_PEER_MAX,
+            }),
+            anonymous: ConnectionTable::new(TableLimits { total: LOGINS_MAX, per_peer: LOGINS_PER_PEER_MAX }),
             logins: VecDeque::new(),
             own,
             totals_at: None,
@@ -140,12 +146,12 @@ impl Node {
 
     /// Connections of redirectors.
     pub fn redirectors(&self) -> impl Iterator<Item = LinkId> {
-        self.redirectors.iter().copied()
+        self.redirectors.links()
     }
 
     /// Whether a connection is one of a redirector.
     pub fn is_redirector(&self, link: LinkId) -> bool {
-        self.redirectors.contains(&link)
+        self.redirectors.contains(link)
     }
 
     /// The slot of a child's connection.
@@ -182,7 +188,7 @@ impl Node {
     pub fn tick(&mut self, now: Duration, out: &mut Vec<Action>) {
         let from = out.len();
         while let Some((_, link)) = self.logins.pop_front_if(|(due, _)| *due <= now) {
-            if self.anonymous.remove(&link).is_some() {
+            if self.anonymous.remove(link).is_some() {
                 out.push(Action::Close { link });
             }
         }
@@ -216,17 +222,20 @@ impl Node {
     }
 
     fn accepted(&mut self, link: LinkId, peer: Peer, now: Duration, out: &mut Vec<Action>) {
-        if self.members.is_none() || self.anonymous.len() >= LOGINS_MAX {
+        let ip = peer.ip;
+        let anonymous = Anonymous { peer, early: None };
+        if self.members.is_some() && self.anonymous.try_insert(link, ip, now, anonymous) {
+            self.logins.push_back((now + LOGIN, link));
+        } else {
             out.push(Action::Close { link });
-            return;
         }
-        self.anonymous.insert(link, Anonymous { peer, early: None });
-        self.logins.push_back((now + LOGIN, link));
     }
 
     fn heard(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
         if let Some(membership) = self.membership(link) {
             membership.heard(link, now);
+        } else if self.redirectors.contains(link) {
+            self.redirectors.note_heard(link, now);
         } else if let Some(members) = &mut self.members {
             members.heard(link, now, out);
         }
@@ -253,13 +262,13 @@ impl Node {
             if let Some(drains) = drains.filter(|_| own) {
                 self.set_draining(drains, out);
             }
-        } else if self.anonymous.contains_key(&link) {
+        } else if self.anonymous.contains(link) {
             self.first_words(link, message, now, out);
-        } else if self.redirectors.contains(&link) {
+        } else if self.redirectors.contains(link) {
             match message {
                 Message::Update => out.push(Action::Send { link, message: self.status() }),
                 Message::Disc => {
-                    self.redirectors.remove(&link);
+                    self.redirectors.remove(link);
                     out.push(Action::Close { link });
                 }
                 _ => {}
@@ -281,18 +290,18 @@ impl Node {
     fn first_words(&mut self, link: LinkId, message: Message, now: Duration, out: &mut Vec<Action>) {
         match message {
             Message::Login(login) => {
-                if let Some(anonymous) = self.anonymous.remove(&link) {
+                if let Some(anonymous) = self.anonymous.remove(link) {
                     self.login(link, anonymous, &login, now, out);
                 }
             }
             // Real nodes do this about once in a hundred starts; real parents end the connection then.
             Message::Status(status) => {
-                if let Some(anonymous) = self.anonymous.get_mut(&link) {
+                if let Some(anonymous) = self.anonymous.get_mut(link) {
                     anonymous.early = Some(status);
                 }
             }
             _ => {
-                self.anonymous.remove(&link);
+                self.anonymous.remove(link);
                 out.push(Action::Close { link });
             }
         }
@@ -310,12 +319,9 @@ impl Node {
         let Some(members) = &mut self.members else { return };
         if login.mode.contains(Mode::DIRECTOR) {
             out.push(Action::Send { link, message: Message::Reply(reply) });
-            if self.redirectors.len() >= REDIRECTORS_MAX {
-                let (host, reason) = (anonymous.peer.host, RefusalReason::Full);
-                out.push(Action::Notice(Notice::Refused { host, reason }));
+            if let Some(link) = self.redirectors.insert_or_replace(link, anonymous.peer.ip, now, ()) {
+                out.push(Action::Notice(Notice::Replaced { link, by: anonymous.peer.host }));
                 out.push(Action::Close { link });
-            } else {
-                self.redirectors.insert(link);
             }
             return;
         }
@@ -347,8 +353,8 @@ impl Node {
     fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
         if let Some(membership) = self.membership(link) {
             membership.closed(link, now, out);
-        } else if self.anonymous.remove(&link).is_none()
-            && !self.redirectors.remove(&link)
+        } else if self.anonymous.remove(link).is_none()
+            && self.redirectors.remove(link).is_none()
             && let Some(members) = &mut self.members
         {
             members.closed(link, now, out);
@@ -441,8 +447,8 @@ impl Node {
     fn tell_service(&mut self, out: &mut Vec<Action>) {
         self.tell_condition(out);
         let status = self.status();
-        for link in &self.redirectors {
-            out.push(Action::Send { link: *link, message: status.clone() });
+        for link in self.redirectors.links() {
+            out.push(Action::Send { link, message: status.clone() });
         }
     }
 

@@ -347,6 +347,42 @@ fn silent_and_strange_connections_are_closed() {
 }
 
 #[test]
+fn one_host_does_not_take_all_places_of_redirectors() {
+    let mut bench = manager();
+    let ip = |host: u8| IpAddr::from([10, 0, 0, host]);
+    let director = || Message::Login(Box::new(login("director", Mode::DIRECTOR, false)));
+    let (other, _) = bench.comes_from(ip(2), "other", director());
+    for _ in 0..1024 {
+        let (link, out) = bench.comes_from(ip(1), "flood", director());
+        assert!(taken_in(&out, link) && !closes(&out, other));
+    }
+    for host in [3, 4] {
+        let (link, out) = bench.comes_from(ip(host), "newcomer", director());
+        assert!(taken_in(&out, link), "the places of host 1 are not those of all hosts");
+    }
+    let (local, out) = bench.comes_from([127, 0, 0, 1].into(), "localhost", director());
+    assert!(taken_in(&out, local));
+    assert!(bench.node.redirectors().any(|link| link == other));
+    assert!(bench.node.redirectors().count() <= limits::REDIRECTORS_PER_PEER_MAX + 4);
+}
+
+#[test]
+fn one_host_does_not_take_all_places_of_connections_without_a_login() {
+    let mut bench = manager();
+    let connect = |bench: &mut Bench, host: u8| {
+        bench.links += 1;
+        let link = LinkId::accepted(bench.links);
+        let peer = Peer { ip: [10, 0, 0, host].into(), host: "x".to_owned() };
+        !closes(&bench.event(Event::Accepted { link, peer }), link)
+    };
+    let accepted = (0..2 * limits::LOGINS_MAX).filter(|_| connect(&mut bench, 1)).count();
+    assert_eq!(accepted, limits::LOGINS_PER_PEER_MAX);
+    assert!(connect(&mut bench, 2));
+    bench.pass(limits::LOGIN);
+    assert!(connect(&mut bench, 1), "the places are free again");
+}
+
+#[test]
 fn logins_that_are_refused() {
     let mut bench = manager();
     let nobody = Login { id: String::new(), ..login("x", Mode::SERVER, false) };

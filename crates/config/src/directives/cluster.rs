@@ -60,7 +60,10 @@ pub(super) const SECTION: Section = Section {
             .example("lookup central limit =50 mdhold 10m"),
         Directive::new(&["cms.allow"], Mark::Common, "{host|netgroup} name", nodes::allow)
             .default("everybody")
-            .help("Who may join the cluster: host name or address with at most one `*`. Repeatable.")
+            .help(
+                "Who may join the cluster: host name or address with at most one `*`. Repeatable. Without it a manager or \
+                 supervisor warns at its start.",
+            )
             .example("host *.example.org")
             .stops_with("netgroup storage"),
         Directive::new(&["cms.blacklist"], Mark::Common, "[check time] [path]", nodes::blacklist)

@@ -13,12 +13,12 @@
 //! What is plainly known is answered on the connection's loop; else the answer comes later, and the client just waits for it.
 //! Nothing is put into the redirect: clients hand on their own cgi, `tried` and `triedrc` among it.
 
-use crate::cluster::{Engine, Forward, Front, PrepareBatch, SpaceFor};
+use crate::cluster::{Engine, Forward, Front, Permit, PrepareBatch, SpaceFor};
 use base::{Cgi, ErrorKind};
 use cluster::{
     Affinity, Answer, Client, ErrorCode, Intent, LocateOptions, Located, Net, Reason, SelectOptions,
 };
-use config::{ForwardWay, Forwarding};
+use config::Forwarding;
 use logical::Prepares;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -78,27 +78,17 @@ impl Redirector {
         Started::Pending
     }
 
-    /// Whether an operation is done by all servers.
-    fn is_forwarded(&self, operation: &Operation) -> bool {
-        let way = match operation {
-            Operation::ChangeMode { .. } => self.forwarding.chmod,
-            Operation::MakeDirectory { .. } => self.forwarding.mkdir,
-            Operation::Rename { .. } => self.forwarding.mv,
-            Operation::Remove(_) => self.forwarding.rm,
-            Operation::RemoveDirectory(_) => self.forwarding.rmdir,
-            Operation::Truncate { .. } => self.forwarding.trunc,
-            // There is nobody in particular to ask.
-            Operation::CancelPrepare { .. } => ForwardWay::OneWay,
-            _ => ForwardWay::Off,
-        };
-        way != ForwardWay::Off
-    }
-
-    fn forward(&self, caller: &Arc<Caller>, operation: &Operation, reply: &ReplyTo) -> Option<Started> {
+    fn forward(
+        &self,
+        permit: Permit,
+        caller: &Arc<Caller>,
+        operation: &Operation,
+        reply: &ReplyTo,
+    ) -> Option<Started> {
         let forward = Forward::of_operation(operation, &caller.identity.to_string())?;
         let later = reply.defer();
         // Not taken on, it is dropped, which answers.
-        self.front.change_names(caller, forward, move |outcome| {
+        self.front.change_names(caller, permit, forward, move |outcome| {
             later.send(outcome.map_or_else(told, |()| vfs::Answer::Value(Value::Nothing)));
         });
         Some(Started::Pending)
@@ -212,8 +202,8 @@ impl Preparation {
 
 impl FileSystem for Redirector {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        if self.is_forwarded(&operation)
-            && let Some(started) = self.forward(caller, &operation, reply)
+        if let Some(permit) = Permit::for_client(&self.forwarding, &operation)
+            && let Some(started) = self.forward(permit, caller, &operation, reply)
         {
             return started;
         }

@@ -462,6 +462,7 @@ impl Engine {
                 self.moving.set(draining, self.suspended, door);
             }
             Action::Notice(Notice::Refused { host, reason }) => self.tell_refusal(&host, reason),
+            Action::Notice(Notice::Replaced { link, by }) => self.log_replaced(link, &by),
             Action::Notice(Notice::Twins { id, host }) => self.tell_twins(&id, &host),
             Action::Notice(notice) => tell(&notice),
         }
@@ -489,10 +490,12 @@ impl Engine {
     /// A peer's name for the log.
     pub(super) fn name_of(&self, link: LinkId) -> String {
         let child = self.node.slot(link).and_then(|slot| self.node.members()?.member(slot));
-        match (child, self.lines.get(&link).and_then(|line| line.ip)) {
-            (Some(child), _) => format!("{} {}", child.role, child.data),
-            (None, Some(ip)) => ip.to_string(),
-            (None, None) => "a parent".to_owned(),
+        let line = self.lines.get(&link);
+        match (child, line.and_then(|line| line.ip), line.and_then(|line| line.goal.as_ref())) {
+            (Some(child), ..) => format!("{} {}", child.role, child.data),
+            (None, Some(ip), _) => ip.to_string(),
+            (None, None, Some(parent)) => format!("the parent {parent}"),
+            (None, None, None) => "a parent".to_owned(),
         }
     }
 
@@ -545,7 +548,7 @@ pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
 fn tell(notice: &Notice) {
     match notice {
         // Said more seldom than it happens: see `troubles`.
-        Notice::Refused { .. } | Notice::Twins { .. } => {}
+        Notice::Refused { .. } | Notice::Replaced { .. } | Notice::Twins { .. } => {}
         Notice::Silent { address } => tracing::warn!("cluster: {address} was silent for too long: closed"),
         Notice::ParentSilent { address } => {
             tracing::warn!("cluster: the parent {address} was silent for too long: closed");

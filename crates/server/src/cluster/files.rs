@@ -4,6 +4,7 @@ use super::askers::{Asker, Parent};
 use super::engine::Engine;
 use super::line::Stage;
 use super::questions::Wish;
+use super::rights::LoginClass;
 use super::settings::Role;
 use cluster::tree::{Extensions, LinkId};
 use cluster::{Action, LocateOptions, SelectOptions, SlotMask, StateAsk, StateReply};
@@ -15,16 +16,17 @@ use wire::cms::{ErrorCode, Frame, Message as Wire, StreamId};
 impl Engine {
     /// A message that is not about the tree.
     pub(super) fn about_files(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
-        if stage == Stage::Redirector {
+        let class = LoginClass::of(link, stage);
+        if class == LoginClass::Redirector {
             return self.request(link, frame, message);
         }
-        if link.is_outward() {
+        if class == LoginClass::Parent {
             return match message {
                 Wire::State(state) => self.parent_asks(link, frame.header.streamid, state),
                 Wire::Inventory(inventory) if inventory.modifier.contains(InventoryModifier::WANTED) => {
                     self.inventory_wanted(link);
                 }
-                message => self.order(link, frame, message),
+                message => self.order(link, class, frame, message),
             };
         }
         // Nodes that have no place yet say nothing about files.
@@ -84,7 +86,7 @@ impl Engine {
                 let answer = WireAnswer::Data { value: 0, text: Some(text.as_bytes()) };
                 return self.respond_with(link, streamid, None, answer);
             }
-            message => return self.order(link, frame, message),
+            message => return self.order(link, LoginClass::Redirector, frame, message),
         };
         let takes_later = match message {
             Wire::Select(select) => select.options.contains(wire::cms::flags::SelectOptions::STAT),

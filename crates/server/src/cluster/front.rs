@@ -5,6 +5,7 @@ use super::engine::Engine;
 use super::forward::Forward;
 use super::inbox::{Inbox, Request};
 use super::questions::Wish;
+use super::rights::Permit;
 use base::{Clock, Rng, SplitMix64};
 use cluster::{Answer, LocateOptions, Reader, SelectOptions, Shared};
 use std::cell::RefCell;
@@ -80,10 +81,11 @@ impl Front {
     pub(crate) fn change_names(
         &self,
         caller: &Arc<Caller>,
+        permit: Permit,
         forward: Forward,
         tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
     ) -> bool {
-        self.with(caller, move |engine| engine.client_orders(forward, tell))
+        self.with(caller, move |engine| engine.client_orders(permit, forward, tell))
     }
 
     /// Lets the cluster's thread do something for a client; `false` when it cannot take more now.

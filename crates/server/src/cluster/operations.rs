@@ -4,6 +4,7 @@
 //! They go to every server that may write the path, whether it has the file or not: that a name is missing, or a folder
 //! there already, is nothing to tell.
 
+use super::rights::Permit;
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Owner, Told};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -100,7 +101,7 @@ impl Executor {
     }
 
     /// Starts what a message of a parent wants done; `false` if it is none of these. Never blocks.
-    pub(crate) fn run(&self, message: &Message<'_>) -> bool {
+    pub(super) fn run(&self, _permit: Permit, message: &Message<'_>) -> bool {
         let Some(order) = order(message) else { return false };
         match order {
             Ok(order) => self.start(order),
@@ -298,7 +299,7 @@ mod tests {
     fn what_parents_pass_on_is_done() {
         let (executor, done) = executor(Vec::new(), "/");
         for message in messages() {
-            assert!(executor.run(&message));
+            assert!(executor.run(Permit::granted(), &message));
         }
         let expected = [
             "chmod 750 /a/b",
@@ -314,17 +315,17 @@ mod tests {
             assert_eq!(done.recv().unwrap(), format!("{line} by manager"));
         }
         assert!(executor.log.waiting().is_empty());
-        assert!(!executor.run(&Message::Ping));
+        assert!(!executor.run(Permit::granted(), &Message::Ping));
     }
 
     #[test]
     fn nonsense_is_not_done() {
         let (executor, done) = executor(Vec::new(), "/");
         let bad = ModeChange { modifier: MODIFIER, ident: b"", mode: b"9", path: b"/f", opaque: None };
-        assert!(executor.run(&Message::Chmod(bad)));
+        assert!(executor.run(Permit::granted(), &Message::Chmod(bad)));
         let outside = Removal { modifier: MODIFIER, ident: b"", path: b"/../etc", opaque: None };
-        assert!(executor.run(&Message::Rm(outside)));
-        assert!(executor.run(&messages()[4]));
+        assert!(executor.run(Permit::granted(), &Message::Rm(outside)));
+        assert!(executor.run(Permit::granted(), &messages()[4]));
         assert_eq!(done.recv().unwrap(), "rm /f Some(\"1\") by manager", "the first that could be read");
     }
 
@@ -341,10 +342,10 @@ mod tests {
         for (number, expected) in
             [(4, "rm /srv/data/f\n"), (3, "mv /srv/data/f /srv/data/g\n"), (0, "chmod 0750 /srv/data/a/b\n")]
         {
-            executor.run(&messages()[number]);
+            executor.run(Permit::granted(), &messages()[number]);
             assert_eq!(std::fs::read_to_string(&fifo).unwrap(), expected);
         }
-        executor.run(&messages()[5]);
+        executor.run(Permit::granted(), &messages()[5]);
         assert_eq!(done.recv().unwrap(), "rmdir /f by manager");
         std::fs::remove_dir_all(&folder).unwrap();
     }

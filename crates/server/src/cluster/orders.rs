@@ -3,10 +3,9 @@
 use super::askers::Asker;
 use super::engine::Engine;
 use super::forward::Forward;
-use super::line::Stage;
 use super::prepares::Waiting;
 use super::questions::Wish;
-use super::settings::Role;
+use super::rights::{LoginClass, NameChange, PeerOrder, Permit};
 use cluster::tree::{Event, LinkId, Message};
 use cluster::{Answer, ErrorCode, LocateOptions, Slot, SlotMask};
 use wire::cms::response::Answer as WireAnswer;
@@ -40,45 +39,73 @@ pub(super) enum Order {
 
 impl Engine {
     /// An order of a redirector, or of a parent.
-    pub(super) fn order(&mut self, link: LinkId, frame: &Frame<'_>, message: &Wire<'_>) {
+    pub(super) fn order(&mut self, link: LinkId, class: LoginClass, frame: &Frame<'_>, message: &Wire<'_>) {
         let streamid = frame.header.streamid;
-        let redirector = self.stage(link) == Some(Stage::Redirector);
-        let unknown =
-            || tracing::debug!("{} orders what nobody here does: {}", self.name_of(link), message.code());
-        if let Some(executor) = &self.executor {
-            if !executor.run(message) {
-                unknown();
-            }
-            return;
+        let redirector = class == LoginClass::Redirector;
+        if let (Wire::Statfs(statfs), true) = (message, redirector) {
+            return self.tell_space(link, streamid, statfs);
         }
-        // Names below a meta manager are its managers' own.
-        let above_all = !redirector && self.settings.role == Role::Manager;
-        let changes_names = !matches!(message, Wire::Prepadd(_) | Wire::Prepdel(_));
-        match message {
-            Wire::Statfs(statfs) if redirector => self.tell_space(link, streamid, statfs),
-            Wire::Prepadd(prepare) => self.prepare(prepare, None),
-            _ => match Forward::of_message(message).filter(|_| !(above_all && changes_names)) {
-                Some(forward) => {
-                    let client = if redirector { Client::Redirector(link, streamid) } else { Client::Nobody };
-                    self.change_names(forward, client);
-                }
-                None if redirector => self.refuse_request(link, streamid),
-                None => unknown(),
-            },
+        let Some(order) = PeerOrder::of(message) else {
+            if redirector {
+                return self.refuse_request(link, streamid);
+            }
+            return tracing::debug!(
+                "{} orders what nobody here does: {}",
+                self.name_of(link),
+                message.code()
+            );
+        };
+        let Some(permit) = Permit::for_peer(class, self.settings.role, &self.settings.forwarding, message)
+        else {
+            return self.refuse_order(link, class, streamid, &order);
+        };
+        self.log_order(link, &order);
+        if let Some(executor) = &self.executor {
+            if !executor.run(permit, message) {
+                tracing::debug!("{} is not executed by servers", message.code());
+            }
+        } else if let Wire::Prepadd(prepare) = message {
+            self.prepare(prepare, None);
+        } else if let Some(forward) = Forward::of_message(message) {
+            let client = if redirector { Client::Redirector(link, streamid) } else { Client::Nobody };
+            self.change_names(permit, forward, client);
+        }
+    }
+
+    /// Logs a change of names that a peer ordered and this node passes on or executes.
+    fn log_order(&self, link: LinkId, order: &PeerOrder<'_>) {
+        let Some(change) = order.change.filter(|_| order.is_relayed || self.executor.is_some()) else {
+            return;
+        };
+        let (path, ident) = (base::shown(order.path), base::shown(order.ident));
+        tracing::info!("cluster: {} orders {} {path} for {ident}", self.name_of(link), change.name());
+    }
+
+    /// Refuses an order that the peer may not give. Only redirectors wait for an answer.
+    fn refuse_order(&mut self, link: LinkId, class: LoginClass, streamid: StreamId, order: &PeerOrder<'_>) {
+        let name = order.change.map_or("prepare", NameChange::name);
+        if class == LoginClass::Redirector {
+            self.log_refused_order(link, name, order);
+            let text = b"this node does not pass such changes of names on (ofs.forward)";
+            let answer = WireAnswer::Error { code: ErrorCode::NOT_PERMITTED, text };
+            self.respond_with(link, streamid, None, answer);
+        } else {
+            tracing::debug!("{} orders {name}, which is not done here", self.name_of(link));
         }
     }
 
     /// A client of this process wants names changed everywhere.
     pub(crate) fn client_orders(
         &mut self,
+        permit: Permit,
         forward: Forward,
         tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
     ) {
-        self.change_names(forward, Client::Here(Box::new(tell)));
+        self.change_names(permit, forward, Client::Here(Box::new(tell)));
     }
 
     /// Passes an order on to all it concerns, once it is known that nobody has the new name.
-    fn change_names(&mut self, forward: Forward, client: Client) {
+    fn change_names(&mut self, _permit: Permit, forward: Forward, client: Client) {
         match forward.must_be_free.clone() {
             Some(new) => {
                 let wish = Wish::Locate(LocateOptions { asap: true, ..LocateOptions::default() });

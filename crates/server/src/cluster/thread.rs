@@ -280,6 +280,9 @@ async fn run(parts: Parts) -> Result<(), String> {
     let machines = Machines { node, resolver, holdings, executor, moving };
     let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
+        if admission.is_none() {
+            warn_unrestricted(&engine.borrow().settings);
+        }
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|error| format!("the cluster port cannot be served: {error}"))?;
         spawn_essential(
@@ -309,6 +312,19 @@ async fn run(parts: Parts) -> Result<(), String> {
     // What was said last goes out.
     tokio::task::yield_now().await;
     Ok(())
+}
+
+/// Logs what strangers may do at a cluster port that is open to all hosts.
+fn warn_unrestricted(settings: &Settings) {
+    let forwarded = super::rights::forwarded(&settings.forwarding);
+    let orders = match forwarded.is_empty() {
+        true => String::new(),
+        false => format!(" and have all servers do {} (ofs.forward)", forwarded.join(", ")),
+    };
+    tracing::warn!(
+        "cluster: cms.allow is not set: every host that reaches the cluster port may join as a data server, to which clients \
+         are then sent, and as a redirector, which may ask where files are{orders}; restrict it with \"cms.allow host NAME\""
+    );
 }
 
 /// Runs a task that must not end before the thread.

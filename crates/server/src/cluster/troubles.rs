@@ -3,9 +3,12 @@
 
 use super::engine::Engine;
 use super::line::{Line, Stage};
+use super::rights::PeerOrder;
+use cluster::tree::limits::{REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX};
 use cluster::tree::{Address, LinkId, Membership, Message, RefusalReason};
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Attempts in a row that lead nowhere before a manager is spoken of: one that is just being started is no trouble.
@@ -27,6 +30,8 @@ pub(super) struct Troubles {
     reasons: HashMap<Address, String>,
     missed: Repeats<Address>,
     refused: Repeats<String>,
+    /// Orders of redirectors, by host and operation.
+    refused_orders: Repeats<(Option<IpAddr>, &'static str)>,
     place: Place,
 }
 
@@ -200,6 +205,30 @@ impl Engine {
             tracing::error!(
                 "cluster: a login from {host} was refused: another node with its id is connected ({id}). If its admin folder is \
                  a copy, remove .cluster/id from that; or name one of them otherwise (-n, or cms.vnid)"
+            );
+        }
+    }
+
+    /// Logs that an order of a redirector was refused, unless that was logged a moment ago.
+    pub(super) fn log_refused_order(&mut self, link: LinkId, name: &'static str, order: &PeerOrder<'_>) {
+        let (now, ip) = (self.now(), self.line(link).and_then(|line| line.ip));
+        if self.troubles.refused_orders.due((ip, name), now) {
+            let (path, ident) = (base::shown(order.path), base::shown(order.ident));
+            tracing::warn!(
+                "cluster: {} orders {name} {path} for {ident}: refused, because ofs.forward does not allow it here",
+                self.name_of(link)
+            );
+        }
+    }
+
+    /// Logs that a redirector lost its place to another one, unless that was logged a moment ago.
+    pub(super) fn log_replaced(&mut self, link: LinkId, by: &str) {
+        let now = self.now();
+        let name = self.name_of(link);
+        if self.troubles.refused.due(format!("replaced {name}"), now) {
+            tracing::warn!(
+                "cluster: a redirector of {name} is disconnected, because {by} logs in as one and there are \
+                 {REDIRECTORS_MAX} already, or {REDIRECTORS_PER_PEER_MAX} from one host"
             );
         }
     }

@@ -1,11 +1,14 @@
 //! Peers that are not ours: real redirectors and servers by their frames, and such as mean no good.
 
-use crate::site::Site;
+use crate::site::{Site, until};
 use crate::wire_peer::Peer;
+use cluster::tree::limits;
+use config::{ForwardWay, Forwarding};
 use server::cluster::Role;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
-use wire::cms::flags::{HaveModifier, SelectOptions};
-use wire::cms::message::Have;
+use wire::cms::flags::{HaveModifier, RelayModifier, SelectOptions};
+use wire::cms::message::{Have, ModeChange, Mv, Removal, Trunc};
 use wire::cms::{Code, Message, StreamId};
 
 /// The login of a server without an id: version, mode, process, four sizes, two numbers, two ports, and no more.
@@ -51,6 +54,57 @@ fn a_redirector_is_promised_an_answer_and_gets_it() {
     redirector.select(0, b"/f");
     redirector.select(9, b"relative");
     assert_eq!(redirector.response(), (StreamId([9, 0, 0, 0]), false, "error 4".to_owned()));
+}
+
+#[test]
+fn orders_of_strangers_change_no_names() {
+    let site = Site::new();
+    let manager = site.node_with("manager", Role::Manager, &[], |settings| {
+        settings.forwarding = Forwarding { chmod: ForwardWay::OneWay, ..Forwarding::default() };
+    });
+    let server = site.server("server", &[&manager]);
+    manager.has_children(1);
+    server.put("/f", "content");
+    let mut redirector = Peer::redirector(&manager);
+    let (modifier, ident, path, opaque) = (RelayModifier::NONE, &b"stranger"[..], &b"/f"[..], None);
+    let removal = Removal { modifier, ident, path, opaque };
+    let change = |mode| ModeChange { modifier, ident, mode, path, opaque };
+    let mv = Mv { modifier, ident, old: path, new: b"/g", old_opaque: None, new_opaque: None };
+    let refused = [
+        Message::Rm(removal),
+        Message::Rmdir(removal),
+        Message::Mkdir(change(b"755")),
+        Message::Mkpath(change(b"755")),
+        Message::Mv(mv),
+        Message::Trunc(Trunc { modifier, ident, size: b"0", path, opaque }),
+    ];
+    for message in refused {
+        redirector.say(StreamId([7, 0, 0, 0]), message);
+        assert_eq!(redirector.answer(), "error 2", "{message:?}");
+    }
+    // What is forwarded for clients of the node is passed on for redirectors, too, and comes after the others.
+    redirector.say(StreamId([8, 0, 0, 0]), Message::Chmod(change(b"600")));
+    until("the mode is changed", || {
+        server.path("/f").metadata().is_ok_and(|found| found.permissions().mode() & 0o777 == 0o600)
+    });
+    assert_eq!(std::fs::read_to_string(server.path("/f")).unwrap(), "content");
+    assert!(!server.has("/g"));
+}
+
+#[test]
+fn a_thousand_logins_of_one_host_leave_room() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let _server = site.server("server", &[&manager]);
+    manager.has_children(1);
+    let silent: Vec<Peer> = (0..300).map(|_| Peer::redirector(&manager)).collect();
+    let mut redirector = Peer::redirector(&manager);
+    redirector.select(1, b"relative");
+    assert_eq!(redirector.answer(), "error 4");
+    manager.until("the limit holds", |engine| {
+        engine.node().redirectors().count() == limits::REDIRECTORS_PER_PEER_MAX
+    });
+    drop(silent);
 }
 
 #[test]

@@ -1,0 +1,259 @@
+//! Accepted connections of one kind, with a limit for all of them and one for each peer.
+//!
+//! Every host that `cms.allow` lets in can open connections, and one may be silent for hours. The limit for each peer keeps
+//! one host from taking the places of the others. Connections from this host do not count against the limit for all, so the
+//! administrator gets one when strangers hold all the others.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::link::LinkId;
+
+/// A connection counts as silent for longer only by steps of this size, so that a busy one costs nothing.
+const SILENCE_STEP: Duration = Duration::from_secs(1);
+
+/// How many connections a table takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableLimits {
+    /// From all other hosts.
+    pub(super) total: usize,
+    /// From one peer.
+    pub(super) per_peer: usize,
+}
+
+/// The peer that a connection counts for. A host chooses its addresses freely within an IPv6 network of 64 bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum PeerNetwork {
+    ThisHost,
+    V4([u8; 4]),
+    V6([u16; 4]),
+}
+
+impl From<IpAddr> for PeerNetwork {
+    fn from(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            ip if ip.is_loopback() => Self::ThisHost,
+            IpAddr::V4(ip) => Self::V4(ip.octets()),
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                Self::V6([a, b, c, d])
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    network: PeerNetwork,
+    heard: Duration,
+    value: T,
+}
+
+/// Accepted connections, each with a value.
+#[derive(Debug)]
+pub(super) struct ConnectionTable<T> {
+    limits: TableLimits,
+    entries: BTreeMap<LinkId, Entry<T>>,
+    /// The connections of each peer, the one that has been silent for longest first.
+    networks: BTreeMap<PeerNetwork, BTreeSet<(Duration, LinkId)>>,
+    /// The other hosts by the number of their connections; of equal ones the one with the longest silence is last.
+    crowded: BTreeSet<(usize, Reverse<Duration>, PeerNetwork)>,
+}
+
+impl<T> ConnectionTable<T> {
+    pub(super) fn new(limits: TableLimits) -> Self {
+        Self { limits, entries: BTreeMap::new(), networks: BTreeMap::new(), crowded: BTreeSet::new() }
+    }
+
+    pub(super) fn links(&self) -> impl Iterator<Item = LinkId> {
+        self.entries.keys().copied()
+    }
+
+    pub(super) fn contains(&self, link: LinkId) -> bool {
+        self.entries.contains_key(&link)
+    }
+
+    pub(super) fn get_mut(&mut self, link: LinkId) -> Option<&mut T> {
+        self.entries.get_mut(&link).map(|entry| &mut entry.value)
+    }
+
+    /// Adds a connection, unless a limit is reached. Reports whether it was added.
+    pub(super) fn try_insert(&mut self, link: LinkId, ip: IpAddr, now: Duration, value: T) -> bool {
+        let network = ip.into();
+        let has_room = self.crowded_network(network).is_none();
+        if has_room {
+            self.insert(link, network, now, value);
+        }
+        has_room
+    }
+
+    /// Adds a connection. At a limit another one makes room: the one that has been silent for longest, of the same peer
+    /// when that is at its limit, else of the peer with most connections. Returns the removed connection.
+    pub(super) fn insert_or_replace(
+        &mut self,
+        link: LinkId,
+        ip: IpAddr,
+        now: Duration,
+        value: T,
+    ) -> Option<LinkId> {
+        let network = ip.into();
+        let crowded = self.crowded_network(network).and_then(|crowded| self.networks.get(&crowded));
+        let removed = crowded.and_then(BTreeSet::first).map(|(_, link)| *link);
+        if let Some(removed) = removed {
+            self.remove(removed);
+        }
+        self.insert(link, network, now, value);
+        removed
+    }
+
+    /// Notes that a connection has sent something.
+    pub(super) fn note_heard(&mut self, link: LinkId, now: Duration) {
+        let Some(entry) = self.entries.get_mut(&link) else { return };
+        if now < entry.heard + SILENCE_STEP {
+            return;
+        }
+        let (network, before) = (entry.network, std::mem::replace(&mut entry.heard, now));
+        self.change(network, |links| {
+            links.remove(&(before, link));
+            links.insert((now, link));
+        });
+    }
+
+    /// Removes a connection that has ended.
+    pub(super) fn remove(&mut self, link: LinkId) -> Option<T> {
+        let entry = self.entries.remove(&link)?;
+        self.change(entry.network, |links| {
+            links.remove(&(entry.heard, link));
+        });
+        Some(entry.value)
+    }
+
+    /// Returns the peer that must give up a connection before one of `network` can be added; `None` when there is room.
+    fn crowded_network(&self, network: PeerNetwork) -> Option<PeerNetwork> {
+        let count = |network| self.networks.get(&network).map_or(0, BTreeSet::len);
+        let others = self.entries.len() - count(PeerNetwork::ThisHost);
+        if count(network) >= self.limits.per_peer {
+            Some(network)
+        } else if network != PeerNetwork::ThisHost && others >= self.limits.total {
+            self.crowded.last().map(|(.., network)| *network)
+        } else {
+            None
+        }
+    }
+
+    fn insert(&mut self, link: LinkId, network: PeerNetwork, now: Duration, value: T) {
+        self.remove(link);
+        self.entries.insert(link, Entry { network, heard: now, value });
+        self.change(network, |links| {
+            links.insert((now, link));
+        });
+    }
+
+    /// Changes the connections of one peer, and its place among the others.
+    fn change(&mut self, network: PeerNetwork, change: impl FnOnce(&mut BTreeSet<(Duration, LinkId)>)) {
+        let rank = |links: &BTreeSet<(Duration, LinkId)>| {
+            links.first().map(|(heard, _)| (links.len(), Reverse(*heard), network))
+        };
+        let links = self.networks.entry(network).or_default();
+        if let Some(rank) = rank(links) {
+            self.crowded.remove(&rank);
+        }
+        change(links);
+        match rank(links) {
+            Some(rank) if network != PeerNetwork::ThisHost => {
+                self.crowded.insert(rank);
+            }
+            Some(_) => {}
+            None => {
+                self.networks.remove(&network);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    const LIMITS: TableLimits = TableLimits { total: 32, per_peer: 8 };
+
+    fn host(number: u8) -> IpAddr {
+        Ipv4Addr::new(10, 0, 0, number).into()
+    }
+
+    fn secs(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// A table, and a function that adds a connection each second and returns which one made room.
+    struct Bench {
+        table: ConnectionTable<()>,
+        next: u64,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            Self { table: ConnectionTable::new(LIMITS), next: 0 }
+        }
+
+        fn add(&mut self, ip: IpAddr) -> Option<u64> {
+            let number = self.next;
+            self.next += 1;
+            let link = LinkId::accepted(number);
+            self.table.insert_or_replace(link, ip, secs(number), ()).map(|LinkId(number)| number)
+        }
+    }
+
+    #[test]
+    fn one_peer_has_a_part_of_the_places_only() {
+        let mut bench = Bench::new();
+        assert!((0..8).all(|_| bench.add(host(1)).is_none()));
+        assert_eq!(bench.add(host(2)), None);
+        bench.table.note_heard(LinkId::accepted(0), secs(9));
+        assert_eq!(bench.add(host(1)), Some(1), "the one that has been silent for longest");
+        assert!(!bench.table.try_insert(LinkId::accepted(99), host(1), secs(10), ()));
+        assert!(bench.table.try_insert(LinkId::accepted(99), host(2), secs(10), ()));
+    }
+
+    #[test]
+    fn the_peer_with_most_connections_makes_room() {
+        let mut bench = Bench::new();
+        for number in 0..4 {
+            (0..8).for_each(|_| assert_eq!(bench.add(host(number)), None));
+        }
+        assert_eq!(bench.add(host(9)), Some(0));
+        assert_eq!(bench.add(host(9)), Some(8), "of equal ones the one with the longest silence");
+        assert!(!bench.table.try_insert(LinkId::accepted(99), host(5), secs(99), ()));
+        let links: Vec<LinkId> = bench.table.links().collect();
+        assert_eq!(links.len(), LIMITS.total);
+        assert!(links.into_iter().all(|link| bench.table.remove(link).is_some()));
+        assert!(bench.table.networks.is_empty() && bench.table.crowded.is_empty());
+    }
+
+    #[test]
+    fn this_host_has_places_of_its_own() {
+        let mut bench = Bench::new();
+        let local = |number| Ipv4Addr::new(127, 0, 0, number).into();
+        for number in 0..=255 {
+            bench.add(host(number));
+        }
+        let before = bench.table.entries.len();
+        assert!((0..8).all(|number| bench.add(local(number)).is_none()));
+        assert_eq!(bench.table.entries.len(), before + 8);
+        assert_eq!(bench.add(Ipv6Addr::LOCALHOST.into()), Some(256), "all its addresses together");
+        let oldest = bench.add(host(7)).unwrap();
+        assert!(oldest < 256, "strangers do not take its places: {oldest}");
+    }
+
+    #[test]
+    fn the_addresses_of_a_network_count_as_one_peer() {
+        let mut bench = Bench::new();
+        let address = |number| Ipv6Addr::new(0xfd00, 0, 0, 7, 0, 0, number, 1).into();
+        assert!((0..8).all(|number| bench.add(address(number)).is_none()));
+        assert_eq!(bench.add(address(8)), Some(0));
+        assert_eq!(bench.add(Ipv6Addr::new(0xfd00, 0, 0, 8, 0, 0, 0, 1).into()), None);
+    }
+}
