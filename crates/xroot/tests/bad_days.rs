@@ -368,8 +368,12 @@ fn endsess_of_somebody_else_is_refused() {
         assert_eq!(refusal, (3010, "not session owner".to_owned()));
         assert_eq!(mine.call(&Raw::new(PING)).status, OK);
     }
-    // A zero id ends the session that says it.
+    // No session has the id of zeros.
     assert_eq!(mine.ok(&Raw::new(ENDSESS)), b"");
+    assert_eq!(mine.call(&Raw::new(PING)).status, OK);
+    // Its own id ends the session, whose client does not wait for an answer.
+    let own = Raw::new(ENDSESS).at(4, &mine.session);
+    mine.send(&own);
     mine.is_closed();
 }
 
