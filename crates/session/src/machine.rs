@@ -194,7 +194,7 @@ impl Session {
 
     /// Gives back what it needs only for files and calls, if there are none. For a driver to call when nothing has come for
     /// a while: the memory is kept from one request to the next.
-    pub fn rest(&mut self) {
+    pub fn shrink(&mut self) {
         if self.is_at_rest() {
             self.engaged = None;
         }

@@ -1,7 +1,7 @@
 //! What a loop keeps: its sessions, the mailbox that late answers come to, and a tick for time limits.
 
-use crate::core::Core;
 use crate::door::Shared;
+use crate::driver::SessionDriver;
 use crate::stats::LoopStats;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ pub(crate) struct Hub {
     pub(crate) shared: Arc<Shared>,
     pub(crate) mailbox: Arc<LoopMailbox>,
     pub(crate) stats: Arc<LoopStats>,
-    sessions: RefCell<HashMap<u64, Rc<RefCell<Core>>>>,
+    sessions: RefCell<HashMap<u64, Rc<RefCell<SessionDriver>>>>,
     pub(crate) draining: Cell<bool>,
     started: Instant,
     ticks: Cell<u32>,
@@ -102,29 +102,29 @@ impl Hub {
         base::Owner::unique().0
     }
 
-    pub(crate) fn insert(&self, owner: u64, core: Rc<RefCell<Core>>) {
-        let old = self.sessions.borrow_mut().insert(owner, core);
+    pub(crate) fn insert(&self, owner: u64, driver: Rc<RefCell<SessionDriver>>) {
+        let old = self.sessions.borrow_mut().insert(owner, driver);
         // The destructor of a session can look for other sessions.
         drop(old);
     }
 
-    pub(crate) fn find(&self, owner: u64) -> Option<Rc<RefCell<Core>>> {
+    pub(crate) fn find(&self, owner: u64) -> Option<Rc<RefCell<SessionDriver>>> {
         self.sessions.borrow().get(&owner).cloned()
     }
 
     pub(crate) fn remove(&self, owner: u64) {
-        let core = self.sessions.borrow_mut().remove(&owner);
-        drop(core);
+        let driver = self.sessions.borrow_mut().remove(&owner);
+        drop(driver);
     }
 
-    fn all(&self) -> Vec<Rc<RefCell<Core>>> {
+    fn all(&self) -> Vec<Rc<RefCell<SessionDriver>>> {
         self.sessions.borrow().values().cloned().collect()
     }
 
     /// Ends a session of another connection's wish; the reply comes when its files are released.
     pub(crate) fn terminate(&self, owner: u64, reply: Reply) {
         match self.find(owner) {
-            Some(core) => Core::terminate(&core, reply),
+            Some(driver) => SessionDriver::terminate(&driver, reply),
             None => reply.send(Answer::DONE),
         }
     }
@@ -132,8 +132,8 @@ impl Hub {
     /// No further requests: what is in flight ends, then the sessions do.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
-        for core in self.all() {
-            core.borrow().wake_all();
+        for driver in self.all() {
+            driver.borrow().wake_all();
         }
     }
 
@@ -141,21 +141,21 @@ impl Hub {
     fn free_memory(&self, tick: u32) {
         // Who was woken and did not need it any more may have left room to others.
         self.shared.memory.wake_waiters();
-        let stalled = self.all().into_iter().map(|core| {
-            let seconds = core.borrow_mut().stalled_for(tick);
-            (seconds, core)
+        let stalled = self.all().into_iter().map(|driver| {
+            let seconds = driver.borrow_mut().stalled_for(tick);
+            (seconds, driver)
         });
-        if let Some((seconds, core)) = stalled.max_by_key(|(seconds, _)| *seconds)
+        if let Some((seconds, driver)) = stalled.max_by_key(|(seconds, _)| *seconds)
             && seconds > self.shared.config.stalled_seconds
         {
-            Core::end_stalled(&core, seconds);
+            SessionDriver::end_stalled(&driver, seconds);
         }
     }
 
     /// Ends all sessions now.
     pub(crate) fn abort(&self) {
-        for core in self.all() {
-            Core::abort(&core);
+        for driver in self.all() {
+            SessionDriver::abort(&driver);
         }
     }
 }
@@ -168,8 +168,8 @@ async fn sort_mail(hub: Rc<Hub>) -> Infallible {
         std::mem::swap(&mut batch, &mut *hub.mailbox.letters.lock().unwrap_or_else(PoisonError::into_inner));
         for (token, answer) in batch.drain(..) {
             // A session that is gone takes no answers any more.
-            if let Some(core) = hub.find(token.owner) {
-                Core::deliver(&core, token.call, answer);
+            if let Some(driver) = hub.find(token.owner) {
+                SessionDriver::deliver(&driver, token.call, answer);
             }
         }
     }
@@ -184,8 +184,8 @@ async fn tick(hub: Rc<Hub>) -> Infallible {
         let now = hub.now();
         let tick = u32::try_from(now.0 / TICK_MILLISECONDS).unwrap_or(u32::MAX);
         hub.ticks.set(tick);
-        for core in hub.all() {
-            Core::check_time(&core, now, tick);
+        for driver in hub.all() {
+            SessionDriver::check_time(&driver, now, tick);
         }
         if hub.shared.memory.is_short() {
             hub.free_memory(tick);

@@ -7,15 +7,15 @@
 //!    └───────────── outbox ◀───── replies ◀── session::answered ◀──┴─▶ file system; late answers come by the mailbox
 //! ```
 //!
-//! Everything of a session lives on one loop, in one [`core::Core`]; nothing in it is locked or sent. Only late answers cross
-//! threads, through the mailbox of the loop.
+//! Everything of a session lives on one loop, in one [`driver::SessionDriver`]; nothing in it is
+//! locked or sent. Only late answers cross threads, through the mailbox of the loop.
 //!
 //! | file | what it holds |
 //! |---|---|
 //! | `door` | [`Door`]: accepts connections, drains, tells what it does |
 //! | `hub` | what a loop keeps: its sessions, its mailbox, its ticks |
 //! | `registry` | where each session lives, for bind and endsess |
-//! | `core` | one session with its links: runs what the session machine asks for |
+//! | `driver` | one session with its links: runs what the session machine asks for |
 //! | `link` | the task of one connection |
 //! | `lag` | how long a connection keeps the server waiting |
 //! | `links` | all connections of a session: what waits on each, and who is to be woken |
@@ -25,16 +25,17 @@
 //! | `memory` | what a session does about memory: what may begin now, and what waits |
 //! | `costs` | memory that a request may take, known from its header |
 //! | `receipts` | payload on its way to files |
-//! | `spare` | tables that are there only while something is in them |
+//! | `lazy` | tables that are there only while something is in them |
 //! | `limits` | the named constants that bound memory and fairness |
 //! | `stats` | counters, and the text of `query stats` |
 
 mod block;
-mod core;
 mod costs;
 mod door;
+mod driver;
 mod hub;
 mod lag;
+mod lazy;
 mod limits;
 mod link;
 mod links;
@@ -43,7 +44,6 @@ mod outbox;
 mod reads;
 mod receipts;
 mod registry;
-mod spare;
 mod stats;
 mod vectors;
 

@@ -5,8 +5,8 @@
 
 use crate::ROUND_BYTES;
 use crate::block::Block;
-use crate::core::{Core, Flow};
 use crate::door::Shared;
+use crate::driver::{Flow, SessionDriver};
 use crate::hub::Hub;
 use crate::links::Closing;
 use crate::outbox::Flushed;
@@ -22,10 +22,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use wire::xroot::header::StreamId;
-use wire::xroot::limits::{PATH_ID_MAX, REQUEST_HEADER_BYTES};
+use wire::xroot::limits::REQUEST_HEADER_BYTES;
 
 /// How long, and for how many bytes, a connection that is closed by us is still listened to.
 const LINGER: Duration = Duration::from_secs(1);
@@ -146,7 +146,7 @@ enum End {
 /// One connection being served. Written as a future by hand, because most connections sleep most of the time, and ten
 /// thousand of them are to cost next to nothing: what happens once in a life has tasks of its own.
 struct Serving {
-    core: Rc<RefCell<Core>>,
+    driver: Rc<RefCell<SessionDriver>>,
     link: LinkId,
     /// Until it goes its own way.
     socket: Option<Socket>,
@@ -166,9 +166,9 @@ pub(crate) fn serve(shared: &Arc<Shared>, arrival: Arrival, presence: Presence) 
     let Some(attendee) = shared.attendance.arrived() else { return };
     let hub = Hub::of(shared);
     hub.stats.connections.add(1);
-    let core = Core::new(&hub, &arrival.home, shared.new_session(arrival.peer));
+    let driver = SessionDriver::new(&hub, &arrival.home, shared.new_session(arrival.peer));
     net::attend(Serving {
-        core,
+        driver,
         link: LinkId::CONTROL,
         socket: Some(arrival.socket),
         input: Input::of(arrival.received),
@@ -182,14 +182,14 @@ impl Future for Serving {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         let Some(socket) = this.socket.as_mut() else { return Poll::Ready(()) };
-        let (core, link, input) = (&this.core, this.link, &mut this.input);
-        let turn = catch_unwind(AssertUnwindSafe(|| turn(core, link, socket, input, context)));
+        let (driver, link, input) = (&this.driver, this.link, &mut this.input);
+        let turn = catch_unwind(AssertUnwindSafe(|| turn(driver, link, socket, input, context)));
         let end = match turn {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(end)) => end,
             Err(_) => {
-                Core::break_off(core);
-                core.borrow().wake_all();
+                SessionDriver::break_off(driver);
+                driver.borrow().wake_all();
                 End::Closed
             }
         };
@@ -200,12 +200,12 @@ impl Future for Serving {
 
 impl Serving {
     fn end(&mut self, end: End) {
-        Core::link_lost(&self.core, self.link);
-        let hub = self.core.borrow().hub.clone();
+        SessionDriver::link_lost(&self.driver, self.link);
+        let hub = self.driver.borrow().hub.clone();
         let (socket, place) = (self.socket.take(), self.place.take());
         match (end, socket, place) {
             (End::Join(streamid, entry), Some(socket), Some(Place { attendee, .. })) => {
-                let address = self.core.borrow().peer_address();
+                let address = self.driver.borrow().peer_address();
                 if let Ok((stream, more)) = socket.release() {
                     let received = [self.input.bytes(), &more].concat();
                     let joining = Joining { stream, received, address, streamid, attendee };
@@ -266,11 +266,11 @@ impl Joining {
                 return hub.stats.disconnections.add(1);
             };
             let found = hub.find(entry.owner);
-            let bound = found.as_ref().map(|core| core.borrow_mut().bind(self.streamid, self.address));
+            let bound = found.as_ref().map(|driver| driver.borrow_mut().bind(self.streamid, self.address));
             let error = match (found, bound) {
-                (Some(core), Some(Ok(link))) => {
+                (Some(driver), Some(Ok(link))) => {
                     let (socket, input) = (Some(socket), Input::of(self.received));
-                    return net::attend(Serving { core, link, socket, input, place: Some(place) });
+                    return net::attend(Serving { driver, link, socket, input, place: Some(place) });
                 }
                 (_, Some(Err(error))) => error,
                 _ => base::Error::new(base::ErrorKind::NotFound, "session just closed"),
@@ -290,27 +290,27 @@ impl Joining {
 
 /// One turn of a link: until nothing can go on, or others are to have theirs.
 fn turn(
-    core: &Rc<RefCell<Core>>,
+    driver: &Rc<RefCell<SessionDriver>>,
     link: LinkId,
     socket: &mut Socket,
     input: &mut Input,
     context: &mut Context<'_>,
 ) -> Poll<End> {
-    let mut core = core.borrow_mut();
-    let core = &mut *core;
-    if !core.begin_turn(link, context.waker()) {
+    let mut driver = driver.borrow_mut();
+    let driver = &mut *driver;
+    if !driver.begin_turn(link, context.waker()) {
         return Poll::Ready(End::Closed);
     }
-    if core.links.get(link).is_some_and(|state| state.closing == Closing::Now) {
+    if driver.links.get(link).is_some_and(|state| state.closing == Closing::Now) {
         return Poll::Ready(End::Closing);
     }
     let (mut sent, mut ahead) = (0, None);
     loop {
-        let flow = work(core, link, input, &mut ahead);
-        core.advance(link);
-        core.check_argument(link, input, &flow);
-        let tick = core.hub.tick();
-        let Some((state, account)) = core.links.get_with_account(link) else {
+        let flow = work(driver, link, input, &mut ahead);
+        driver.advance(link);
+        driver.check_argument(link, input, &flow);
+        let tick = driver.hub.tick();
+        let Some((state, account)) = driver.links.get_with_account(link) else {
             return Poll::Ready(End::Closed);
         };
         state.news = false;
@@ -326,18 +326,18 @@ fn turn(
         state.note_output(left, tick);
         let closing = state.closing != Closing::No;
         sent += left;
-        core.hub.stats.bytes_out.add(left as u64);
-        core.links.wake_others(link, left > 0);
+        driver.hub.stats.bytes_out.add(left as u64);
+        driver.links.wake_others(link, left > 0);
         if closing && flushed == Flushed::All {
             return Poll::Ready(End::Closing);
         }
         if joins
             && flushed == Flushed::All
-            && let Some((streamid, entry)) = core.take_join()
+            && let Some((streamid, entry)) = driver.take_join()
         {
             return Poll::Ready(End::Join(streamid, entry));
         }
-        let moved = left > 0 && (matches!(flow, Flow::Full) || core.wants_to_go_on(link));
+        let moved = left > 0 && (matches!(flow, Flow::Full) || driver.wants_to_go_on(link));
         if flushed == Flushed::Blocked && socket.poll_writable(context).is_ready() {
             continue;
         }
@@ -350,40 +350,40 @@ fn turn(
         if moved {
             continue;
         }
-        match arrive(core, link, socket, input, &mut ahead, &flow, context) {
+        match arrive(driver, link, socket, input, &mut ahead, &flow, context) {
             Poll::Ready(Ok(true)) => {}
-            Poll::Ready(Ok(false)) | Poll::Pending => return pause(core, link, socket, context),
+            Poll::Ready(Ok(false)) | Poll::Pending => return pause(driver, link, socket, context),
             Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
         }
     }
 }
 
 /// Ends a turn after which the link waits for its client, an answer or memory.
-fn pause(core: &mut Core, link: LinkId, socket: &Socket, context: &mut Context<'_>) -> Poll<End> {
+fn pause(driver: &mut SessionDriver, link: LinkId, socket: &Socket, context: &mut Context<'_>) -> Poll<End> {
     // An idle connection owns no buffer.
-    if let Some(state) = core.links.get(link) {
-        state.rest();
+    if let Some(state) = driver.links.get(link) {
+        state.shrink();
     }
     // A connection that waits for memory is not read: its end must be seen all the same, because it has a place
     // in the queue and may hold a part of an argument.
-    if core.is_short && socket.poll_ended(context).is_ready() {
+    if driver.is_short && socket.poll_ended(context).is_ready() {
         return Poll::Ready(End::Closed);
     }
     Poll::Pending
 }
 
 /// Lets the session work on what has arrived.
-fn work(core: &mut Core, link: LinkId, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
+fn work(driver: &mut SessionDriver, link: LinkId, input: &mut Input, ahead: &mut Option<Ahead>) -> Flow {
     if link == LinkId::CONTROL {
-        core.unpark();
-        let flow = core.process(input, ahead);
+        driver.unpark();
+        let flow = driver.process(input, ahead);
         // What is to be taken later waits with the rest.
-        ahead.take().into_iter().for_each(|ahead| ahead.join(input, core.links.account()));
+        ahead.take().into_iter().for_each(|ahead| ahead.join(input, driver.links.account()));
         return flow;
     }
     // A bound link brings payload that the control link announced, and nothing else.
     while !input.is_empty() {
-        let Some(state) = core.links.get(link) else { return Flow::Full };
+        let Some(state) = driver.links.get(link) else { return Flow::Full };
         let Some(key) = state.expected.front().copied() else {
             if state.unannounced.is_none() {
                 let streamid = input.bytes().first_chunk().copied().unwrap_or_default();
@@ -392,7 +392,7 @@ fn work(core: &mut Core, link: LinkId, input: &mut Input, ahead: &mut Option<Ahe
             return Flow::Full;
         };
         state.unannounced = None;
-        let taken = core.feed(key, input.bytes());
+        let taken = driver.feed(key, input.bytes());
         input.consume(taken);
         if taken == 0 {
             return Flow::Full;
@@ -404,7 +404,7 @@ fn work(core: &mut Core, link: LinkId, input: &mut Input, ahead: &mut Option<Ahe
 /// Reads what the socket has, and notes whether the client is waited for. `Ok(true)`: something
 /// came. `Ok(false)`: nothing is to be read now. `Err`: it is at its end.
 fn arrive(
-    core: &mut Core,
+    driver: &mut SessionDriver,
     link: LinkId,
     socket: &mut Socket,
     input: &mut Input,
@@ -412,15 +412,15 @@ fn arrive(
     flow: &Flow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
-    let arrived = receive(core, link, socket, input, ahead, flow, context);
-    let tick = core.hub.tick();
+    let arrived = receive(driver, link, socket, input, ahead, flow, context);
+    let tick = driver.hub.tick();
     let begun = match flow {
         Flow::More(_) => true,
         // The server does not take the present input.
         Flow::Full => false,
-        _ => core.awaits_payload(link),
+        _ => driver.awaits_payload(link),
     };
-    if let Some(state) = core.links.get(link) {
+    if let Some(state) = driver.links.get(link) {
         match &arrived {
             Poll::Ready(Ok(true)) => {}
             Poll::Pending if begun => state.input_lag.run(tick),
@@ -432,7 +432,7 @@ fn arrive(
 
 /// Reads from the socket; returns as [`arrive`] does.
 fn receive(
-    core: &mut Core,
+    driver: &mut SessionDriver,
     link: LinkId,
     socket: &mut Socket,
     input: &mut Input,
@@ -440,34 +440,34 @@ fn receive(
     flow: &Flow,
     context: &mut Context<'_>,
 ) -> Poll<Result<bool, ()>> {
-    let expected = core.links.get(link).and_then(|state| state.expected.front().copied());
+    let expected = driver.links.get(link).and_then(|state| state.expected.front().copied());
     if let Some(key) = expected {
-        if core.payload_waits(key) {
+        if driver.payload_waits(key) {
             return Poll::Ready(Ok(false));
         }
         // What held it up has ended since it was looked at.
-        if core.was_released(key) && !input.is_empty() {
+        if driver.was_released(key) && !input.is_empty() {
             return Poll::Ready(Ok(true));
         }
         if input.is_empty()
-            && let Some(room) = core.payload_room(key)
+            && let Some(room) = driver.payload_room(key)
         {
             let came = match socket.poll_read_into(context, room) {
                 Poll::Ready(Ok(came)) if came > 0 => came,
                 Poll::Ready(_) => return Poll::Ready(Err(())),
                 Poll::Pending => return Poll::Pending,
             };
-            core.arrived(link, came);
-            core.payload_came(key, came);
+            driver.arrived(link, came);
+            driver.payload_came(key, came);
             return Poll::Ready(Ok(true));
         }
     } else if input.likely > 0
         && input.is_empty()
         && matches!(flow, Flow::Go)
-        && let Ok(charge) = core.links.account().reserve(Purpose::Data, BLOCK_BYTES, 0)
+        && let Ok(charge) = driver.links.account().reserve(Purpose::Data, BLOCK_BYTES, 0)
     {
         let block = Block::with_room(BLOCK_BYTES, charge);
-        return arrive_ahead(core, link, socket, input, block, ahead, context);
+        return arrive_ahead(driver, link, socket, input, block, ahead, context);
     }
     let wanted = match flow {
         Flow::More(bytes) => *bytes,
@@ -475,15 +475,15 @@ fn receive(
         Flow::Full | Flow::Join if input.bytes().len() >= SMALL_BYTES => return Poll::Ready(Ok(false)),
         _ => input.bytes().len() + 1,
     };
-    if let Err((shortage, more)) = input.make_room(wanted, core.links.account()) {
-        core.wait_with_argument(input, shortage, more);
-        core.links.get(link).into_iter().for_each(|state| state.held_up = true);
+    if let Err((shortage, more)) = input.make_room(wanted, driver.links.account()) {
+        driver.wait_with_argument(input, shortage, more);
+        driver.links.get(link).into_iter().for_each(|state| state.held_up = true);
         return Poll::Ready(Ok(false));
     }
     let was_empty = input.is_empty();
     match socket.poll_read(context, &mut input.buffer, usize::MAX) {
         Poll::Ready(Ok(came)) if came > 0 => {
-            core.arrived(link, came);
+            driver.arrived(link, came);
             Poll::Ready(Ok(true))
         }
         Poll::Ready(_) => Poll::Ready(Err(())),
@@ -499,7 +499,7 @@ fn receive(
 
 /// The same where the next request is likely to bring payload: its header, and the payload to where it is written from.
 fn arrive_ahead(
-    core: &mut Core,
+    driver: &mut SessionDriver,
     link: LinkId,
     socket: &mut Socket,
     input: &mut Input,
@@ -514,69 +514,11 @@ fn arrive_ahead(
         Poll::Ready(Ok(came)) if came > 0 => came,
         other => return other.map(|_| Err(())),
     };
-    input.append(head.get(..came).unwrap_or(&head), core.links.account());
+    input.append(head.get(..came).unwrap_or(&head), driver.links.account());
     let filled = came.checked_sub(head.len()).filter(|filled| *filled > 0);
     *ahead = filled.map(|filled| Ahead { block, filled });
-    core.arrived(link, came);
+    driver.arrived(link, came);
     Poll::Ready(Ok(true))
-}
-
-impl Core {
-    /// Remembers who is to be woken for the link; `false` if it is gone.
-    fn begin_turn(&mut self, link: LinkId, waker: &Waker) -> bool {
-        let Some(state) = self.links.get(link) else { return false };
-        match &mut state.waker {
-            Some(known) if known.will_wake(waker) => {}
-            known => *known = Some(waker.clone()),
-        }
-        self.hub.stats.turns.add(1);
-        if link == LinkId::CONTROL {
-            self.links.account().set_waker(waker);
-            self.retry_memory();
-        }
-        true
-    }
-
-    /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
-    /// long is no data of ours.
-    pub(crate) fn check_bound(&mut self) {
-        let patience = self.hub.shared.config.hail;
-        let held_up = self.links.get(LinkId::CONTROL).is_some_and(|control| control.held_up);
-        for link in (1..=PATH_ID_MAX).map(LinkId) {
-            let Some(state) = self.links.get(link) else { continue };
-            let Some((since, streamid)) = state.unannounced else { continue };
-            if held_up {
-                // The request that announces it may be one that the server does not take now.
-                state.unannounced = Some((Instant::now(), streamid));
-            } else if since.elapsed() > patience && state.closing == Closing::No {
-                state.close(Closing::AfterOutput);
-                if let Some(waker) = &state.waker {
-                    waker.wake_by_ref();
-                }
-                self.session.refuse_unannounced(streamid, link, &mut self.links);
-            }
-        }
-    }
-
-    fn arrived(&mut self, link: LinkId, bytes: usize) {
-        let tick = self.hub.tick();
-        self.hub.stats.bytes_in.add(bytes as u64);
-        self.active = tick;
-        self.links.get(link).into_iter().for_each(|state| state.input_lag.credit(bytes, tick));
-    }
-
-    /// Is data that was announced waited for, and is it to come now?
-    fn awaits_payload(&mut self, link: LinkId) -> bool {
-        let expected = self.links.get(link).and_then(|state| state.expected.front().copied());
-        expected.is_some_and(|key| self.receipts.get(key).is_some_and(|receipt| !receipt.is_held()))
-    }
-
-    /// Is there something for this link that output may now have made room for?
-    fn wants_to_go_on(&mut self, link: LinkId) -> bool {
-        let Some(state) = self.links.get(link) else { return false };
-        let ready = state.transfers.iter().any(|&key| self.transfers.get(key).is_some_and(|t| !t.waiting));
-        ready || (link == LinkId::CONTROL && self.has_parked())
-    }
 }
 
 #[cfg(test)]

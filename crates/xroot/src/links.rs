@@ -130,7 +130,7 @@ impl LinkState {
     }
 
     /// Gives back what an idle connection does not need. Nothing happens if something is on its way.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         let Some(mut traffic) = self.traffic.take_if(|traffic| traffic.is_over()) else { return };
         SPARE_TRAFFICS.with_borrow_mut(|spare| {
             traffic.output_lag = Lag::NONE;

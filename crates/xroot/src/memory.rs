@@ -1,7 +1,7 @@
 //! Memory of a session: admits work, lets it wait, and ends connections that hold memory for too long.
 
-use crate::core::{Core, Flow};
 use crate::costs::CALL_BYTES;
+use crate::driver::{Flow, SessionDriver};
 use crate::link::Input;
 use crate::links::{Closing, LinkState};
 use crate::{LIST_PAGE_BYTES, OUTPUT_LOW_BYTES};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::task::Waker;
 
-impl Core {
+impl SessionDriver {
     /// Takes memory before work begins. Returns `None` if there is no room now; the links are woken when there may be.
     /// `own` as in [`base::Account::reserve`].
     pub(crate) fn reserve(&mut self, purpose: Purpose, bytes: usize, own: usize) -> Option<Charge> {
@@ -92,12 +92,12 @@ impl Core {
     /// Ends the session because others need the memory that it holds.
     pub(crate) fn end_stalled(this: &Rc<RefCell<Self>>, seconds: u32) {
         {
-            let core = this.borrow();
+            let driver = this.borrow();
             tracing::warn!(
-                client = %core.session.caller().identity,
+                client = %driver.session.caller().identity,
                 "a connection is closed: its client has taken and sent nothing for {seconds} s, and others wait for the \
                  {} bytes of memory that it holds",
-                core.links.account().used()
+                driver.links.account().used()
             );
         }
         Self::abort(this);

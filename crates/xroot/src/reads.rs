@@ -4,8 +4,8 @@
 //! is possible; what is not is read in the pool, a block at a time, while other requests of the connection go on.
 
 use crate::block::{Block, SMALL_PIECE_BYTES_MAX};
-use crate::core::{Core, JobWork};
 use crate::costs::CALL_BYTES;
+use crate::driver::{JobWork, SessionDriver};
 use crate::links::Links;
 use crate::vectors::VectorRead;
 use crate::{FRAME_BYTES_MAX, OUTPUT_LOW_BYTES, SENDFILE_BYTES_MIN, SPOT_BYTES_MAX};
@@ -98,7 +98,7 @@ pub(crate) enum Made {
     Last,
 }
 
-impl Core {
+impl SessionDriver {
     /// A read: on the spot if it is small and in memory, else as a transfer.
     pub(crate) fn read(&mut self, task: ReadTask) {
         self.hub.stats.reads.add(1);

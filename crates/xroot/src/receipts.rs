@@ -7,7 +7,7 @@
 //! that the stream stays in step.
 
 use crate::block::Block;
-use crate::core::{Core, JobWork};
+use crate::driver::{JobWork, SessionDriver};
 use crate::lag::Lag;
 use crate::link::{Ahead, Input};
 use crate::{PAYLOAD_AHEAD_MIN, PIECES_IN_FLIGHT_MAX};
@@ -78,7 +78,7 @@ fn ascends(places: &VecDeque<Place>) -> bool {
     })
 }
 
-impl Core {
+impl SessionDriver {
     /// Announces payload on a link.
     pub(crate) fn expect(&mut self, receive: Receive) {
         let Receive { call, link, length, into, checkpoint, held } = receive;

@@ -4,8 +4,8 @@
 //! not, all of the frame that is missing goes to the pool in one job for each file.
 
 use crate::block::Block;
-use crate::core::{Core, JobWork};
 use crate::costs::READ_ELEMENT_BYTES;
+use crate::driver::{JobWork, SessionDriver};
 use crate::reads::{Made, Work, put, unexpected};
 use base::{Charge, Error, ErrorKind, Purpose};
 use session::{FileIndex, LinkId, ReadElement, ReadReply, ReadVectorTask};
@@ -49,7 +49,7 @@ pub(crate) struct VectorRead {
     files: Vec<(FileIndex, Arc<dyn OpenFile>)>,
 }
 
-impl Core {
+impl SessionDriver {
     pub(crate) fn read_vector(&mut self, task: ReadVectorTask) {
         self.hub.stats.vector_reads.add(1);
         self.hub.stats.read_segments.add(task.elements.len() as u64);

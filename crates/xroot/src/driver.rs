@@ -1,18 +1,18 @@
 //! One session with its links: runs what the session machine asks for.
 //!
-//! Nothing here waits. What cannot be done on the spot is started, and its answer comes back through [`Core::deliver`]. A
-//! panic while a request runs ends this session and nothing else: it is caught at each entry, and nothing shared is borrowed
-//! across it.
+//! Nothing here waits. What cannot be done on the spot is started, and its answer comes back through
+//! [`SessionDriver::deliver`]. A panic while a request runs ends this session and nothing else: it is
+//! caught at each entry, and nothing shared is borrowed across it.
 
 use crate::costs;
 use crate::hub::{Hub, Moment};
 use crate::lag::Lag;
+use crate::lazy::{Lazy, Table};
 use crate::link::{Ahead, Input};
 use crate::links::{Closing, Links};
 use crate::reads::Transfer;
 use crate::receipts::Receipt;
 use crate::registry::Entry;
-use crate::spare::{Spare, Table};
 use crate::{OUTPUT_LOW_BYTES, ROUND_REQUESTS, TRANSFERS_MAX};
 use base::{Account, Charge, Error, ErrorKind, Purpose};
 use net::LoopHandle;
@@ -29,6 +29,7 @@ use wire::xroot::header::{SessionId, StreamId};
 
 mod ending;
 mod session_log;
+mod turn;
 
 /// Calls of the door itself, not of the session, have this bit in their token.
 const JOB: u64 = 1 << 32;
@@ -65,15 +66,15 @@ pub(crate) enum Flow {
 }
 
 /// One session.
-pub(crate) struct Core {
+pub(crate) struct SessionDriver {
     pub(crate) owner: u64,
     pub(crate) hub: Rc<Hub>,
     pub(crate) session: Session,
     pub(crate) links: Links,
-    pub(crate) jobs: Spare<Slab<Job>>,
-    pub(crate) transfers: Spare<Slab<Transfer>>,
-    pub(crate) receipts: Spare<Slab<Receipt>>,
-    rare: Spare<Rare>,
+    pub(crate) jobs: Lazy<Slab<Job>>,
+    pub(crate) transfers: Lazy<Slab<Transfer>>,
+    pub(crate) receipts: Lazy<Slab<Receipt>>,
+    rare: Lazy<Rare>,
     /// When, since the start of the loop.
     born: Moment,
     /// The tick of the last arrival.
@@ -105,18 +106,18 @@ impl Table for Rare {
     }
 }
 
-impl Core {
+impl SessionDriver {
     pub(crate) fn new(hub: &Rc<Hub>, home: &LoopHandle, session: Session) -> Rc<RefCell<Self>> {
         let owner = hub.new_owner();
-        let mut core = Self {
+        let mut driver = Self {
             owner,
             hub: hub.clone(),
             session,
             links: Links::new(Account::new(&hub.shared.memory)),
-            jobs: Spare::default(),
-            transfers: Spare::default(),
-            receipts: Spare::default(),
-            rare: Spare::default(),
+            jobs: Lazy::default(),
+            transfers: Lazy::default(),
+            receipts: Lazy::default(),
+            rare: Lazy::default(),
             born: hub.now(),
             active: hub.tick(),
             broken: false,
@@ -124,11 +125,11 @@ impl Core {
             logged_in: false,
             is_short: false,
         };
-        core.links.insert(LinkId::CONTROL);
-        core.register(home);
-        let core = Rc::new(RefCell::new(core));
-        hub.insert(owner, core.clone());
-        core
+        driver.links.insert(LinkId::CONTROL);
+        driver.register(home);
+        let driver = Rc::new(RefCell::new(driver));
+        hub.insert(owner, driver.clone());
+        driver
     }
 
     /// Makes the session known, so that others can join or end it.
@@ -345,19 +346,19 @@ impl Core {
 
     /// An answer has come late.
     pub(crate) fn deliver(this: &Rc<RefCell<Self>>, call: u64, answer: Answer) {
-        Self::guarded(this, |core| {
-            core.hub.stats.late_answers.add(1);
+        Self::guarded(this, |driver| {
+            driver.hub.stats.late_answers.add(1);
             if call & JOB == 0 {
                 let id = CallId(u32::try_from(call).unwrap_or(u32::MAX));
-                let todo = core.session.answered(id, answer, &mut core.links);
-                core.run(todo);
+                let todo = driver.session.answered(id, answer, &mut driver.links);
+                driver.run(todo);
                 return;
             }
             let key = usize::try_from(call & !JOB).unwrap_or(usize::MAX);
-            let Some(Job { work, charge }) = core.jobs.try_remove(key) else { return };
+            let Some(Job { work, charge }) = driver.jobs.try_remove(key) else { return };
             match work {
-                JobWork::Read(transfer) => core.piece_read(transfer, answer, charge),
-                JobWork::Piece(receipt) => core.piece_written(receipt, answer, charge),
+                JobWork::Read(transfer) => driver.piece_read(transfer, answer, charge),
+                JobWork::Piece(receipt) => driver.piece_written(receipt, answer, charge),
                 // Its buffer goes back before its charge does.
                 JobWork::Orphan => drop(answer),
             }

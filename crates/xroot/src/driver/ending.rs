@@ -1,6 +1,6 @@
 //! How a session and its links end: by their clients, by time limits, by a panic.
 
-use super::{Core, JobWork};
+use super::{JobWork, SessionDriver};
 use crate::hub::{Moment, TICK};
 use crate::links::{Closing, LinkState};
 use base::ErrorKind;
@@ -12,28 +12,28 @@ use std::rc::Rc;
 use std::time::Duration;
 use vfs::{Answer, Operation, Reply};
 
-impl Core {
+impl SessionDriver {
     /// After a panic: the session ends, its links close at once.
     pub(crate) fn break_off(this: &Rc<RefCell<Self>>) {
-        let mut core = this.borrow_mut();
-        core.hub.stats.panics.add(1);
-        (core.broken, core.is_running) = (true, false);
-        tracing::error!(client = %core.session.caller().identity, "a request panicked; its connection ends");
+        let mut driver = this.borrow_mut();
+        driver.hub.stats.panics.add(1);
+        (driver.broken, driver.is_running) = (true, false);
+        tracing::error!(client = %driver.session.caller().identity, "a request panicked; its connection ends");
         let ended = catch_unwind(AssertUnwindSafe(|| {
-            core.session.end();
-            core.run(Todo::Nothing);
+            driver.session.end();
+            driver.run(Todo::Nothing);
         }));
         if ended.is_err() {
             tracing::error!("a session could not be ended in order after a panic");
         }
         // A reply may be half made, and so may be what was to become one.
-        core.transfers.clear();
-        core.receipts.clear();
+        driver.transfers.clear();
+        driver.receipts.clear();
         // Pools may still work on these: the buffers and their charges come back with the answers.
-        core.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
-        core.rare.parked.clear();
-        core.links.forget_work();
-        core.close_links(Closing::Now);
+        driver.jobs.iter_mut().for_each(|(_, job)| job.work = JobWork::Orphan);
+        driver.rare.parked.clear();
+        driver.links.forget_work();
+        driver.close_links(Closing::Now);
     }
 
     /// Closes all links.
@@ -51,37 +51,37 @@ impl Core {
 
     /// Ends the session now.
     pub(crate) fn abort(this: &Rc<RefCell<Self>>) {
-        Self::guarded(this, |core| {
-            core.session.end();
-            core.run(Todo::Nothing);
-            core.drop_output();
-            core.close_links(Closing::Now);
+        Self::guarded(this, |driver| {
+            driver.session.end();
+            driver.run(Todo::Nothing);
+            driver.drop_output();
+            driver.close_links(Closing::Now);
         });
     }
 
     /// Closes what never logged in, or is silent for too long.
     pub(crate) fn check_time(this: &Rc<RefCell<Self>>, now: Moment, tick: u32) {
         let late = {
-            let core = this.borrow();
-            let config = &core.hub.shared.config;
-            let greets = !core.session.is_active() && now.since(core.born) > config.hail;
+            let driver = this.borrow();
+            let config = &driver.hub.shared.config;
+            let greets = !driver.session.is_active() && now.since(driver.born) > config.hail;
             // The last arrival was somewhere between its tick and the next.
-            let silence = TICK * tick.saturating_sub(core.active).saturating_sub(1);
+            let silence = TICK * tick.saturating_sub(driver.active).saturating_sub(1);
             let silent = silence > Duration::ZERO
                 && config.idle.is_some_and(|most| silence >= most)
-                && core.is_quiet();
-            !core.session.is_ending() && (greets || silent)
+                && driver.is_quiet();
+            !driver.session.is_ending() && (greets || silent)
         };
         if late {
             return Self::abort(this);
         }
         let checked = catch_unwind(AssertUnwindSafe(|| {
-            let mut core = this.borrow_mut();
-            core.check_bound();
-            core.wake_overdue(tick);
-            core.close_overdue(tick);
-            if core.active < tick {
-                core.rest();
+            let mut driver = this.borrow_mut();
+            driver.check_bound();
+            driver.wake_overdue(tick);
+            driver.close_overdue(tick);
+            if driver.active < tick {
+                driver.shrink();
             }
         }));
         if checked.is_err() {
@@ -92,39 +92,39 @@ impl Core {
     }
 
     /// Gives back what the session does not need while nothing comes.
-    fn rest(&mut self) {
-        self.session.rest();
-        self.jobs.rest();
-        self.transfers.rest();
-        self.receipts.rest();
-        self.rare.rest();
+    fn shrink(&mut self) {
+        self.session.shrink();
+        self.jobs.shrink();
+        self.transfers.shrink();
+        self.receipts.shrink();
+        self.rare.shrink();
     }
 
     /// A link is gone.
     pub(crate) fn link_lost(this: &Rc<RefCell<Self>>, link: LinkId) {
-        Self::guarded(this, |core| {
-            if let Some(mut state) = core.links.remove(link) {
+        Self::guarded(this, |driver| {
+            if let Some(mut state) = driver.links.remove(link) {
                 state.out.clear();
                 for receipt in std::mem::take(&mut state.expected) {
-                    core.payload_lost(receipt);
+                    driver.payload_lost(receipt);
                 }
                 for transfer in std::mem::take(&mut state.transfers) {
-                    core.drop_transfer(transfer);
+                    driver.drop_transfer(transfer);
                 }
-                state.rest();
+                state.shrink();
             }
-            core.session.unbind(link);
+            driver.session.unbind(link);
             if link == LinkId::CONTROL {
-                core.session.end();
-                core.drop_output();
-                core.close_links(Closing::Now);
-                for (id, _) in core.take_parked() {
+                driver.session.end();
+                driver.drop_output();
+                driver.close_links(Closing::Now);
+                for (id, _) in driver.take_parked() {
                     // Nobody reads on; the answer goes nowhere.
                     let answer = Answer::error(ErrorKind::Cancelled, "the connection was lost");
-                    core.session.answered(id, answer, &mut core.links);
+                    driver.session.answered(id, answer, &mut driver.links);
                 }
             }
-            core.run(Todo::Nothing);
+            driver.run(Todo::Nothing);
         });
     }
 
@@ -149,22 +149,22 @@ impl Core {
     }
 
     pub(super) fn forget_if_finished(this: &Rc<RefCell<Self>>) {
-        let mut core = this.borrow_mut();
+        let mut driver = this.borrow_mut();
         let mut waiting = Vec::new();
         // After a panic nobody knows which calls of the session are still to be answered: what is
         // dropped releases its files by itself. The charges of those calls return early; they are
         // at most those of the requests of one session.
-        let settled = core.broken || core.session.is_finished();
-        let gone = settled && core.jobs.is_empty() && core.links.is_empty();
+        let settled = driver.broken || driver.session.is_finished();
+        let gone = settled && driver.jobs.is_empty() && driver.links.is_empty();
         if gone {
-            core.hub.remove(core.owner);
-            let known = core.hub.shared.registry.remove(core.session.id());
+            driver.hub.remove(driver.owner);
+            let known = driver.hub.shared.registry.remove(driver.session.id());
             if known {
-                core.log_disconnect();
+                driver.log_disconnect();
             }
-            waiting = core.take_waiting_for_end();
+            waiting = driver.take_waiting_for_end();
         }
-        drop(core);
+        drop(driver);
         waiting.into_iter().for_each(|reply| reply.send(Answer::DONE));
     }
 

@@ -13,20 +13,20 @@ pub(crate) trait Table: Default + 'static {
     fn is_empty(&self) -> bool;
 }
 
-/// A table that is made at first use and freed by [`Spare::rest`].
+/// A table that is made at first use and freed by [`Lazy::shrink`].
 #[derive(Default)]
-pub(crate) struct Spare<T>(Option<Box<T>>);
+pub(crate) struct Lazy<T>(Option<Box<T>>);
 
-impl<T: Table> Spare<T> {
+impl<T: Table> Lazy<T> {
     /// Frees it if it is empty.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         if self.0.as_ref().is_some_and(|table| table.is_empty()) {
             self.0 = None;
         }
     }
 }
 
-impl<T: Table> Deref for Spare<T> {
+impl<T: Table> Deref for Lazy<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -34,7 +34,7 @@ impl<T: Table> Deref for Spare<T> {
     }
 }
 
-impl<T: Table> DerefMut for Spare<T> {
+impl<T: Table> DerefMut for Lazy<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.0.get_or_insert_default()
     }
@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn a_table_is_there_from_the_first_entry_until_it_rests() {
-        let mut table = Spare::<Slab<u8>>::default();
+        let mut table = Lazy::<Slab<u8>>::default();
         assert!(table.get(0).is_none() && table.is_empty() && table.0.is_none());
         let key = table.insert(7);
-        table.rest();
+        table.shrink();
         assert_eq!(table.get(key), Some(&7), "what holds something stays");
         table.remove(key);
         assert!(table.0.is_some());
-        table.rest();
+        table.shrink();
         assert!(table.0.is_none() && table.is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! Log lines about a session: its login and its end.
 
-use super::Core;
+use super::SessionDriver;
 
-impl Core {
+impl SessionDriver {
     pub(super) fn log_login(&mut self) {
         self.logged_in = true;
         if self.hub.shared.config.log_logins {

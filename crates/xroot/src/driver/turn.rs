@@ -1,0 +1,66 @@
+//! State of the session that the turn of one of its connections reads and changes.
+
+use super::SessionDriver;
+use crate::links::Closing;
+use session::LinkId;
+use std::task::Waker;
+use std::time::Instant;
+use wire::xroot::limits::PATH_ID_MAX;
+
+impl SessionDriver {
+    /// Remembers who is to be woken for the link; `false` if it is gone.
+    pub(crate) fn begin_turn(&mut self, link: LinkId, waker: &Waker) -> bool {
+        let Some(state) = self.links.get(link) else { return false };
+        match &mut state.waker {
+            Some(known) if known.will_wake(waker) => {}
+            known => *known = Some(waker.clone()),
+        }
+        self.hub.stats.turns.add(1);
+        if link == LinkId::CONTROL {
+            self.links.account().set_waker(waker);
+            self.retry_memory();
+        }
+        true
+    }
+
+    /// Input on a bound link may come a little before its announcement on another connection. What is not announced for
+    /// long is no data of ours.
+    pub(crate) fn check_bound(&mut self) {
+        let patience = self.hub.shared.config.hail;
+        let held_up = self.links.get(LinkId::CONTROL).is_some_and(|control| control.held_up);
+        for link in (1..=PATH_ID_MAX).map(LinkId) {
+            let Some(state) = self.links.get(link) else { continue };
+            let Some((since, streamid)) = state.unannounced else { continue };
+            if held_up {
+                // The request that announces it may be one that the server does not take now.
+                state.unannounced = Some((Instant::now(), streamid));
+            } else if since.elapsed() > patience && state.closing == Closing::No {
+                state.close(Closing::AfterOutput);
+                if let Some(waker) = &state.waker {
+                    waker.wake_by_ref();
+                }
+                self.session.refuse_unannounced(streamid, link, &mut self.links);
+            }
+        }
+    }
+
+    pub(crate) fn arrived(&mut self, link: LinkId, bytes: usize) {
+        let tick = self.hub.tick();
+        self.hub.stats.bytes_in.add(bytes as u64);
+        self.active = tick;
+        self.links.get(link).into_iter().for_each(|state| state.input_lag.credit(bytes, tick));
+    }
+
+    /// Is data that was announced waited for, and is it to come now?
+    pub(crate) fn awaits_payload(&mut self, link: LinkId) -> bool {
+        let expected = self.links.get(link).and_then(|state| state.expected.front().copied());
+        expected.is_some_and(|key| self.receipts.get(key).is_some_and(|receipt| !receipt.is_held()))
+    }
+
+    /// Is there something for this link that output may now have made room for?
+    pub(crate) fn wants_to_go_on(&mut self, link: LinkId) -> bool {
+        let Some(state) = self.links.get(link) else { return false };
+        let ready = state.transfers.iter().any(|&key| self.transfers.get(key).is_some_and(|t| !t.waiting));
+        ready || (link == LinkId::CONTROL && self.has_parked())
+    }
+}
