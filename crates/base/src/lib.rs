@@ -11,6 +11,7 @@
 //! | `identity` | [`Identity`]: who is at the other end of a connection |
 //! | `owner` | [`Owner`]: the key under which work is accounted to a session |
 //! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments, so machines stay pure |
+//! | `escaped_path` | [`EscapeError`]: paths as printable text that is read back |
 //! | `shown` | [`shown`]: text of others, escaped for logs and terminals |
 //! | `random` | [`SplitMix64`]: fast random numbers that can be replayed |
 //! | `supervisor` | [`Supervisor`]: threads and tasks without which a process must not go on |
@@ -22,6 +23,7 @@ mod cgi;
 mod clock;
 mod descriptors;
 mod error;
+mod escaped_path;
 mod host;
 mod identity;
 mod owner;
@@ -35,6 +37,7 @@ pub use cgi::Cgi;
 pub use clock::{Clock, Rng};
 pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};
 pub use error::{Error, ErrorKind, errno_text};
+pub use escaped_path::EscapeError;
 pub use host::{meant_ip, written_ip};
 pub use identity::{Identity, NAME_BYTES_MAX, Told};
 pub use owner::Owner;
