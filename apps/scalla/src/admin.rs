@@ -5,6 +5,7 @@ use anyhow::bail;
 use base::shown;
 use clap::Subcommand;
 use server::admin::{Request, ask, live_servers};
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -59,12 +60,12 @@ enum Unfinished {
     /// List those that the server has a record of.
     List {
         /// List those at and below PATH, also those without a record.
-        path: Option<String>,
+        path: Option<OsString>,
     },
     /// Declare the file at PATH whole; if no file is there, end its record.
     Clear {
-        /// Logical path, as clients name it.
-        path: String,
+        /// Logical path, as lists print it.
+        path: OsString,
         /// Clear it although it was changed within the hold time: no other server is writing it.
         #[arg(long)]
         force: bool,
@@ -75,15 +76,19 @@ enum Unfinished {
 enum Checkpoint {
     /// List blocked files.
     List,
-    /// Undo the changes in the file that lies at PATH now, and serve it again.
+    /// Undo the changes in the file that lies at PATH now, and serve it again. Without --force only in a file that is proven to be
+    /// the one of the checkpoint; otherwise say what would be done.
     Apply {
-        /// Logical path, as clients name it.
-        path: String,
+        /// Logical path, as lists print it.
+        path: OsString,
+        /// Undo the changes although nothing proves that it is the right file.
+        #[arg(long)]
+        force: bool,
     },
     /// Serve the file at PATH as it is; the checkpoint is kept aside.
     Discard {
-        /// Logical path, as clients name it.
-        path: String,
+        /// Logical path, as lists print it.
+        path: OsString,
     },
 }
 
@@ -95,16 +100,18 @@ impl Admin {
             Command::LogLevel { levels } => Request::LogLevel { levels },
             Command::Reload => Request::Reload {},
             Command::Drain => Request::Drain {},
-            Command::Unfinished(Unfinished::List { path }) => Request::Unfinished { below: path },
-            Command::Checkpoint(Checkpoint::List) => Request::Checkpoints {},
-            Command::Checkpoint(Checkpoint::Apply { path }) => {
-                Request::ResolveCheckpoint { path, undo: true }
-            }
-            Command::Checkpoint(Checkpoint::Discard { path }) => {
-                Request::ResolveCheckpoint { path, undo: false }
+            Command::Unfinished(Unfinished::List { path }) => {
+                Request::Unfinished { below: path.as_deref().map(escaped) }
             }
             Command::Unfinished(Unfinished::Clear { path, force }) => {
-                Request::ClearUnfinished { path, force }
+                Request::ClearUnfinished { path: escaped(&path), force }
+            }
+            Command::Checkpoint(Checkpoint::List) => Request::Checkpoints {},
+            Command::Checkpoint(Checkpoint::Apply { path, force }) => {
+                Request::ResolveCheckpoint { path: escaped(&path), undo: true, force }
+            }
+            Command::Checkpoint(Checkpoint::Discard { path }) => {
+                Request::ResolveCheckpoint { path: escaped(&path), undo: false, force: false }
             }
         };
         let answer = ask(&socket, &request)?;
@@ -115,6 +122,11 @@ impl Admin {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A path as it was typed, in the form that orders have. Names are typed as lists print them, or with their own bytes.
+fn escaped(path: &OsStr) -> String {
+    shown(path.as_encoded_bytes()).to_string()
 }
 
 impl Which {

@@ -63,9 +63,6 @@ pub(crate) fn remove_directory(shared: &Arc<Shared>, target: Target, reply: &Rep
             }
             _ => {
                 shared.events.gone(&path);
-                if removed.is_ok() {
-                    shared.persist.end_absent_below(&path);
-                }
                 Ok(Value::Nothing)
             }
         }
@@ -97,7 +94,7 @@ pub(crate) fn remove(shared: &Arc<Shared>, target: Target, reply: &ReplyTo) -> S
         shared.events.gone(&path);
         shared.locks.disturb(&path);
         shared.persist.forget(pending);
-        shared.persist.end_absent_below(&path);
+        shared.persist.end_absent_removed(&path);
         shared.checkpoints.removed(&path);
         Ok(Value::Nothing)
     })
@@ -143,7 +140,7 @@ pub(crate) fn rename(shared: &Arc<Shared>, from: Target, to: Target, reply: &Rep
         if renamed.is_ok() {
             shared.persist.forget(replaced);
             if old != new {
-                shared.persist.end_absent_below(&new);
+                shared.persist.end_absent_replaced(&new, shared.backend.as_ref());
                 shared.persist.move_absent(&old, &new);
             }
         }
@@ -177,7 +174,7 @@ pub(crate) fn set_mode(shared: &Arc<Shared>, target: Target, mode: u32, reply: &
         let mode = (mode | owner) & CLIENT_MODE_BITS;
         // The mark of a file that is not yet whole must survive a change of its mode.
         let pending = shared.wholeness.at(&path, &metadata) != Wholeness::Whole;
-        let kept = if pending { describe::MODE_PENDING } else { 0 };
+        let kept = if pending { metadata.mode & describe::MODE_PENDING } else { 0 };
         shared.backend.set_mode(&path, mode | kept).map_err(|e| Error::unable("change", &target.path, e))?;
         if pending {
             shared.persist.note_mode(&path, mode);
@@ -203,13 +200,18 @@ pub(crate) fn truncate(shared: &Arc<Shared>, target: Target, size: u64, reply: &
         if i64::try_from(size).is_err() {
             return Err(unable("trunc", &target.path, errno::INVALID));
         }
-        if shared.checkpoints.is_active_below(&path) {
+        if shared.checkpoints.is_active(FileKey::from(&metadata)) {
             return Err(unable("trunc", &target.path, errno::TEXT_BUSY));
         }
-        shared.checkpoints.check_open(&path, true).map_err(|e| Error::unable("trunc", &target.path, e))?;
+        let key = FileKey::from(&metadata);
+        let checkpoints = &shared.checkpoints;
+        let checked = checkpoints
+            .check_path(&path, true)
+            .and_then(|()| checkpoints.check_file(key, || shared.backend.identity(&path), true));
+        checked.map_err(|e| Error::unable("trunc", &target.path, e))?;
         // Counts as a writer meanwhile, so that no checksum is stored or believed.
         let _lock = shared.locks.acquire(&path, Use::Write, false)?;
-        let writer = shared.writers.add(FileKey::from(&metadata));
+        let writer = shared.writers.add(key);
         stored::drop_all_of_path(&shared.checksums.memory, shared.backend.as_ref(), &path, writer.key());
         shared.backend.truncate(&path, size).map_err(|e| Error::unable("trunc", &target.path, e))?;
         Ok(Value::Nothing)

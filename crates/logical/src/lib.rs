@@ -19,6 +19,7 @@
 //! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
 //! | `clone` | copies of ranges between files, and new files that begin as a copy |
 //! | `open_table` | the files that clients have open |
+//! | `claimed` | the name and file of an administrator's order |
 //! | `lock` | readers and writers of a path exclude each other |
 //! | `writers` | files that are open for writing, by device and inode |
 //! | `wholeness` | whether a file is whole or unfinished |
@@ -45,6 +46,7 @@ mod attribute;
 mod change;
 mod checkpoint;
 mod checksum;
+mod claimed;
 mod clone;
 mod describe;
 mod errno;
@@ -75,7 +77,7 @@ mod third_party;
 mod wholeness;
 mod writers;
 
-pub use checkpoint::{BlockedFile, CheckpointBlock};
+pub use checkpoint::{BlockedFile, CheckpointBlock, CheckpointEffect, CheckpointOrder};
 pub use config::Config;
 pub use describe::{NumberedUsers, Users};
 pub use events::Events;

@@ -294,7 +294,7 @@ impl Reading {
     }
 
     fn is_pending(&self, listings: &Listings, name: &[u8], metadata: &Metadata) -> bool {
-        if !describe::has_mark_bit(metadata) {
+        if !describe::has_mark_bit(metadata) && !listings.wholeness.has_absent_records() {
             return false;
         }
         let Ok(path) = self.wanted.path.join(name) else { return true };

@@ -21,6 +21,7 @@ use crate::wholeness::Wholeness;
 use crate::writers::{FileKey, WriterTicket};
 use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
 use pending::{create_pending, directories_to_make};
+use std::io;
 use std::sync::Arc;
 use storage::{CreateHow, Elsewhere, Metadata, Now, OpenHow, StoredFile};
 use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
@@ -217,8 +218,9 @@ fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
     if shared.persist.is_pending(&plan.plain) {
         return Some(pending::being_created(shared, plan));
     }
-    if let Err(error) = shared.checkpoints.check_open(&plan.plain, false) {
-        return Some(Answer::Error(plan.unable(error)));
+    if shared.checkpoints.check_path(&plan.plain, false).is_err() {
+        // The refusal looks at the disk.
+        return None;
     }
     match shared.backend.open_now(&plan.plain, &OpenHow::default()) {
         Now::WouldBlock => None,
@@ -243,7 +245,8 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
         Ok(lock) => lock,
         Err(error) => return Answer::Error(error),
     };
-    if let Err(error) = shared.checkpoints.check_open(&plan.plain, plan.write) {
+    if let Err(error) = shared.checkpoints.check_path(&plan.plain, plan.write) {
+        shared.checkpoints.note_file_at(&plan.plain, shared.backend.as_ref());
         return Answer::Error(plan.unable(error));
     }
     if !plan.write && shared.persist.is_pending(&plan.plain) {
@@ -253,7 +256,8 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
         // Without the lock of the export, two would write one file.
         return Answer::Error(unable(plan.verb(), &plan.path, errno::TEXT_BUSY));
     }
-    let must_be_there = plan.creates && !plan.request.force && shared.persist.blocks_creation(&plan.plain);
+    let must_be_there =
+        plan.creates && !plan.request.force && shared.persist.has_identified_record(&plan.plain);
     if must_be_there && shared.backend.stat(&plan.plain).is_err() {
         return Answer::Error(pending::absent(plan));
     }
@@ -277,22 +281,30 @@ pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
             plain(shared, plan, lock)
         };
     }
-    match found_at(shared, &plan.plain) {
+    let found = match found_at(shared, &plan.plain) {
+        Ok(found) => found,
+        Err(error) => return Answer::Error(plan.unable(error)),
+    };
+    match found {
         found @ Wholeness::Whole if persists => create_pending(shared, plan, lock, found),
         Wholeness::Whole => plain(shared, plan, lock),
         // Whoever asks for persist on close takes it over, as that of a creator that is known.
-        found @ (Wholeness::Marked | Wholeness::Left) if plan.asks_persist => {
+        found @ (Wholeness::Marked | Wholeness::Left | Wholeness::Unresolved) if plan.asks_persist => {
             create_pending(shared, plan, lock, found)
         }
-        found @ Wholeness::Left if plan.creates => create_pending(shared, plan, lock, found),
+        found @ (Wholeness::Left | Wholeness::Unresolved) if plan.creates => {
+            create_pending(shared, plan, lock, found)
+        }
         found => pending::unfinished(shared, plan, found),
     }
 }
 
-/// The wholeness of what lies at a path; nothing is whole too.
-fn found_at(shared: &Shared, path: &LogicalPath) -> Wholeness {
-    let found = shared.backend.stat(path);
-    found.map_or(Wholeness::Whole, |metadata| shared.wholeness.at(path, &metadata))
+/// The wholeness of what lies at a path and is to be written; nothing is whole too. Fails if a checkpoint blocks the file.
+fn found_at(shared: &Shared, path: &LogicalPath) -> io::Result<Wholeness> {
+    let Ok(metadata) = shared.backend.stat(path) else { return Ok(Wholeness::Whole) };
+    let identity = || shared.backend.identity(path);
+    shared.checkpoints.check_file(FileKey::from(&metadata), identity, true)?;
+    Ok(shared.wholeness.at(path, &metadata))
 }
 
 /// Opens a file for which persist on close plays no part.
@@ -313,6 +325,8 @@ fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
     };
     if plan.creates {
         shared.events.made_above(&above);
+        // It is new or was emptied, so it is not the unfinished file of an earlier run.
+        shared.persist.end_absent_at(&plan.plain);
     }
     let answer = finish(shared, plan, file, lock, Share::Plain { made: above });
     // One that is to be filled is told of when it is.
@@ -373,6 +387,10 @@ fn finish(
         Ok(metadata) => metadata,
         Err(error) => return Answer::Error(error),
     };
+    let key = FileKey::from(&metadata);
+    if let Err(error) = shared.checkpoints.check_file(key, || file.identity(), plan.write) {
+        return Answer::Error(plan.unable(error));
+    }
     if matches!(share, Share::Plain { .. }) {
         let found = shared.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
         if found != Wholeness::Whole {
@@ -420,6 +438,9 @@ fn finish_now(
     if let Err(error) = check_kind(plan, &metadata) {
         return Some(Answer::Error(error));
     }
+    if shared.checkpoints.may_block_file(FileKey::from(&metadata)) {
+        return None;
+    }
     let share = Share::Plain { made: Vec::new() };
     match shared.wholeness.now(&plan.plain, &metadata)? {
         Wholeness::Whole => {}
@@ -464,6 +485,7 @@ fn make_handle(
     }
     let new = NewFile {
         path: plan.plain.clone(),
+        key: FileKey::from(metadata),
         caller: plan.caller.clone(),
         owner: plan.owner,
         file: parts.file,

@@ -20,6 +20,7 @@ use vfs::{Answer, Caller, CheckpointWork, Piece, Spot, Value};
 /// What an open file is made of.
 pub(crate) struct NewFile {
     pub(crate) path: LogicalPath,
+    pub(crate) key: FileKey,
     pub(crate) caller: Arc<Caller>,
     pub(crate) owner: Owner,
     pub(crate) file: Arc<dyn StoredFile>,
@@ -50,8 +51,7 @@ pub(crate) struct Open {
     pub(crate) owner: Owner,
     pub(crate) file: Arc<dyn StoredFile>,
     pub(crate) writable: bool,
-    /// Identifies the file, if it may be written.
-    key: Option<FileKey>,
+    key: FileKey,
     read_only_export: bool,
     /// A write failed: what is there is not what the client sent.
     pub(crate) failed: AtomicBool,
@@ -109,7 +109,7 @@ impl Open {
             owner: new.owner,
             file: new.file,
             writable: new.writer.is_some(),
-            key: new.writer.as_ref().map(WriterTicket::key),
+            key: new.key,
             read_only_export: new.read_only_export,
             failed: AtomicBool::new(false),
             persist: new.persist,
@@ -202,8 +202,8 @@ impl Open {
     }
 
     fn drop_checksums(&self) {
-        if let Some(key) = self.key {
-            stored::drop_all(&self.shared.checksums.memory, self.file.as_ref(), &self.path, key);
+        if self.writable {
+            stored::drop_all(&self.shared.checksums.memory, self.file.as_ref(), &self.path, self.key);
         }
     }
 
@@ -212,19 +212,8 @@ impl Open {
         tickets.as_ref().is_none_or(Tickets::were_disturbed)
     }
 
-    /// A file that was written and closed is whole, whatever an earlier run left of its name.
-    fn end_absent_record(&self, parting: Parting) {
-        let good = parting == (Parting::Close { failed: false }) && !self.failed.load(Ordering::Acquire);
-        if good && self.changed.load(Ordering::Acquire) {
-            self.shared.persist.end_absent_at(&self.path);
-        }
-    }
-
     fn settle_persist(&self, parting: Parting) -> Result<(), Error> {
-        let Some(ticket) = self.persist else {
-            self.end_absent_record(parting);
-            return Ok(());
-        };
+        let Some(ticket) = self.persist else { return Ok(()) };
         let spoiled = self.failed.load(Ordering::Acquire);
         let persist = &self.shared.persist;
         let path = persist.path_of(ticket);
@@ -323,7 +312,8 @@ impl Open {
     /// May it be read, as far as a checkpoint that could not be undone is concerned?
     pub(crate) fn check_read(&self, offset: u64, length: usize) -> Result<(), Error> {
         self.check_range("read", offset, length)?;
-        let checked = self.shared.checkpoints.check_open(&self.path, false);
+        let opened = (self.key, self.file.as_ref());
+        let checked = self.shared.checkpoints.check_open(&self.path, opened, false);
         checked.map_err(|e| Error::unable("read", &self.path, e))
     }
 
@@ -342,7 +332,8 @@ impl Open {
             let text = format!("Unable to {verb} {}; it is copied from another server", self.path.text());
             return Err(Error::new(ErrorKind::InvalidRequest, text));
         }
-        let checked = self.shared.checkpoints.check_open(&self.path, true);
+        let opened = (self.key, self.file.as_ref());
+        let checked = self.shared.checkpoints.check_open(&self.path, opened, true);
         checked.map_err(|e| Error::unable(verb, &self.path, e))
     }
 

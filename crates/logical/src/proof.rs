@@ -27,6 +27,19 @@ pub(crate) enum Finding {
     Replaced,
     /// Nothing can be said, because this directory is not what it was: its file system may not be mounted.
     NotThere(LogicalPath),
+    /// Nothing can be said, because what is at this path cannot be looked at now.
+    Unreadable(LogicalPath),
+}
+
+/// What an identity and a number say of a file that lies where a record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Likeness {
+    /// It is the file of the record.
+    Same,
+    /// It is the file of the record by its inode, and somebody gave it another number since.
+    Renumbered,
+    /// It is another file.
+    Other,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -44,9 +57,16 @@ impl From<FileIdentity> for Place {
     }
 }
 
+impl From<Place> for FileIdentity {
+    fn from(place: Place) -> Self {
+        let Place { device, inode, born } = place;
+        Self { device, inode, born }
+    }
+}
+
 impl Place {
     fn is(self, found: &FileIdentity) -> bool {
-        FileIdentity { device: self.device, inode: self.inode, born: self.born }.is_same(found)
+        FileIdentity::from(self).is_same(found)
     }
 }
 
@@ -100,22 +120,54 @@ impl Proof {
         Self { above: above(backend, path).unwrap_or_default(), ..self }
     }
 
+    /// Returns the identity of the file without its number.
+    pub(crate) fn file(&self) -> FileIdentity {
+        FileIdentity::from(self.file)
+    }
+
+    fn compare(&self, found: &FileIdentity, number: Option<&[u8]>) -> Likeness {
+        let is_same = self.file.is(found);
+        match (&self.nonce, number) {
+            (Some(nonce), Some(number)) if nonce.as_bytes() == number => Likeness::Same,
+            (Some(_), Some(_)) if is_same => Likeness::Renumbered,
+            (_, None) if is_same => Likeness::Same,
+            _ => Likeness::Other,
+        }
+    }
+
+    /// Returns the number of a file if the record has one too; `None` also where the file system has no attributes.
+    fn number(&self, read: impl FnOnce() -> io::Result<Option<Vec<u8>>>) -> io::Result<Option<Vec<u8>>> {
+        if self.nonce.is_none() {
+            return Ok(None);
+        }
+        match read() {
+            Err(error) if error.raw_os_error() == Some(errno::UNSUPPORTED) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Reports whether an open file is certainly the one of the record.
+    pub(crate) fn is_proven_by(&self, file: &dyn StoredFile, attribute: &str) -> io::Result<bool> {
+        let number = self.number(|| file.attribute(attribute))?;
+        Ok(self.compare(&file.identity()?, number.as_deref()) == Likeness::Same)
+    }
+
     /// Looks for the file at a path. `attribute`: where its number is. A file that is the same by inode and has another number was
     /// taken over by another server if it is unfinished; with a checkpoint, nobody knows its state.
     pub(crate) fn find(&self, backend: &dyn Backend, path: &LogicalPath, attribute: &str) -> Finding {
         let found = match backend.identity(path) {
             Ok(found) => found,
             Err(error) if is_missing(&error) => return self.missing(backend, path),
-            Err(_) => return Finding::NotThere(path.clone()),
+            Err(_) => return Finding::Unreadable(path.clone()),
         };
-        let marked = self.nonce.as_ref().and_then(|_| backend.attribute(path, attribute).ok().flatten());
-        let is_same = self.file.is(&found);
-        match (&self.nonce, marked) {
-            (Some(nonce), Some(marked)) if nonce.as_bytes() == marked => Finding::Same,
-            (Some(_), Some(_)) if is_same && attribute == CHECKPOINT => Finding::NotThere(path.clone()),
-            (Some(_), Some(_)) if is_same => Finding::Replaced,
-            (_, None) if is_same => Finding::Same,
-            _ => self.missing(backend, path),
+        let Ok(number) = self.number(|| backend.attribute(path, attribute)) else {
+            return Finding::Unreadable(path.clone());
+        };
+        match self.compare(&found, number.as_deref()) {
+            Likeness::Same => Finding::Same,
+            Likeness::Renumbered if attribute == CHECKPOINT => Finding::NotThere(path.clone()),
+            Likeness::Renumbered => Finding::Replaced,
+            Likeness::Other => self.missing(backend, path),
         }
     }
 
@@ -128,7 +180,9 @@ impl Proof {
                 Err(error) if is_missing(&error) && backend.has_name(&directory).is_ok_and(|has| !has) => {
                     return Finding::Replaced;
                 }
-                _ => return Finding::NotThere(directory),
+                Ok(_) => return Finding::NotThere(directory),
+                Err(error) if is_missing(&error) => return Finding::NotThere(directory),
+                Err(_) => return Finding::Unreadable(directory),
             }
         }
         if self.above.is_empty() {

@@ -12,6 +12,9 @@
 //!
 //! On a file of another user the bit alone proves nothing, because an administrator or another program may have set it.
 //!
+//! A file without the bit is whole, unless a record names its path and the directories above it are not those of the record: a
+//! copy of the tree may have lost the bit and the number.
+//!
 //! Where the attribute cannot be read for another reason, the file counts as unfinished.
 
 use crate::config::PersistMode;
@@ -25,6 +28,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use storage::{Backend, Metadata, StoredFile};
+use vfs::FileKind;
 
 /// Whether a file is whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +41,8 @@ pub(crate) enum Wholeness {
     Marked,
     /// It bears the mark, and nobody has changed it for the hold time.
     Left,
+    /// It bears no mark, but a record names its path and not its identity: it may be an unfinished file whose mark a copy lost.
+    Unresolved,
 }
 
 /// Decides the wholeness of files.
@@ -86,10 +92,17 @@ impl WholenessRule {
         if is_marked { self.by_age(metadata) } else { Wholeness::Whole }
     }
 
+    /// Reports whether files without the bit may be unfinished. Never blocks.
+    pub(crate) fn has_absent_records(&self) -> bool {
+        self.persist.has_absent()
+    }
+
     /// Returns the wholeness if the number attribute is not needed for that. Never blocks.
     pub(crate) fn now(&self, path: &LogicalPath, metadata: &Metadata) -> Option<Wholeness> {
         if !describe::has_mark_bit(metadata) {
-            Some(Wholeness::Whole)
+            let is_unresolved =
+                describe::kind(metadata) == FileKind::File && self.persist.has_identified_record(path);
+            Some(if is_unresolved { Wholeness::Unresolved } else { Wholeness::Whole })
         } else if self.persist.is_known(metadata) {
             Some(Wholeness::Pending)
         } else if self.has_own_user(metadata)

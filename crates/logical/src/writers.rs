@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::Metadata;
+use storage::{FileIdentity, Metadata};
 
 /// Number of parts of the table. Each part has its own lock, so that threads rarely wait for each other.
 const SHARDS: usize = 64;
@@ -22,6 +22,12 @@ pub(crate) struct FileKey {
 impl From<&Metadata> for FileKey {
     fn from(metadata: &Metadata) -> Self {
         Self { device: metadata.device, inode: metadata.inode }
+    }
+}
+
+impl From<&FileIdentity> for FileKey {
+    fn from(identity: &FileIdentity) -> Self {
+        Self { device: identity.device, inode: identity.inode }
     }
 }
 

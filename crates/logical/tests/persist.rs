@@ -499,6 +499,12 @@ fn a_file_that_was_emptied_by_an_open_that_failed_does_not_look_whole() {
     server.memory.faults().fail("fstat", None);
     assert!(!is_whole(&server, "/data/old"));
     server.after(601);
+    assert!(
+        server.memory.content("/data/old").is_some(),
+        "its number cannot be read, so it may be another one's"
+    );
+    server.memory.faults().fail("attribute", None);
+    server.after(61);
     assert_eq!(server.memory.content("/data/old"), None);
 }
 

@@ -125,11 +125,11 @@ impl Client {
     }
 
     /// Sends an open and returns its reply.
-    pub(crate) fn try_open(&mut self, path: &str, options: u16) -> (u16, Vec<u8>) {
+    pub(crate) fn try_open(&mut self, path: impl AsRef<[u8]>, options: u16) -> (u16, Vec<u8>) {
         let mut body = [0; 16];
         body[0..2].copy_from_slice(&0o600u16.to_be_bytes());
         body[2..4].copy_from_slice(&options.to_be_bytes());
-        self.ask(OPEN, body, path.as_bytes())
+        self.ask(OPEN, body, path.as_ref())
     }
 
     /// Writes to an open file.

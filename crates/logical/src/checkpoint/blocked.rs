@@ -1,20 +1,17 @@
-//! Files whose uncommitted checkpoint could not be undone, and what an administrator does about them.
+//! Files whose uncommitted checkpoint could not be undone. They are blocked by name, and under every other name as soon as the
+//! server knows which file it is.
 
-use super::record::{Content, Reader};
-use super::{ASIDE_SUFFIX, Checkpoints, restore};
+use super::{ASIDE_SUFFIX, Checkpoints};
 use crate::config::CheckpointFailure;
-use crate::describe;
-use crate::errno::{self, os, unable};
-use crate::file_system::Logical;
-use crate::persist::Scope;
+use crate::errno::{self, os};
 use crate::proof;
-use base::{Error, ErrorKind, LogicalPath};
+use crate::writers::FileKey;
+use base::LogicalPath;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use storage::{Backend, OpenHow, StoredFile};
-use vfs::FileKind;
+use storage::{Backend, FileIdentity, StoredFile};
 
 /// Why a file is blocked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,19 +33,26 @@ pub struct BlockedFile {
     pub block: CheckpointBlock,
 }
 
-/// All blocked files, by path.
+/// All blocked files.
 #[derive(Default)]
 pub(super) struct BlockedFiles {
-    by_path: Mutex<HashMap<LogicalPath, (String, CheckpointBlock)>>,
+    table: Mutex<BlockedTable>,
     /// So that the many reads while there is none pass without the lock.
     count: AtomicUsize,
 }
 
+#[derive(Default)]
+struct BlockedTable {
+    by_path: HashMap<LogicalPath, BlockedFile>,
+    /// Files by device and inode. A path has two where another file lies there than the journal names.
+    by_file: HashMap<FileKey, (FileIdentity, LogicalPath)>,
+}
+
 impl BlockedFiles {
-    fn with<T>(&self, work: impl FnOnce(&mut HashMap<LogicalPath, (String, CheckpointBlock)>) -> T) -> T {
-        let mut by_path = self.by_path.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = work(&mut by_path);
-        self.count.store(by_path.len(), Ordering::Release);
+    fn with<T>(&self, work: impl FnOnce(&mut BlockedTable) -> T) -> T {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = work(&mut table);
+        self.count.store(table.by_path.len(), Ordering::Release);
         result
     }
 
@@ -56,30 +60,111 @@ impl BlockedFiles {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn at(&self, path: &LogicalPath) -> Option<(String, CheckpointBlock)> {
-        if self.is_empty() { None } else { self.with(|by_path| by_path.get(path).cloned()) }
+    pub(super) fn at(&self, path: &LogicalPath) -> Option<BlockedFile> {
+        if self.is_empty() { None } else { self.with(|table| table.by_path.get(path).cloned()) }
+    }
+
+    pub(super) fn all(&self) -> Vec<BlockedFile> {
+        let mut all: Vec<_> = self.with(|table| table.by_path.values().cloned().collect());
+        all.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
+        all
+    }
+
+    fn has_file(&self, key: FileKey) -> bool {
+        !self.is_empty() && self.with(|table| table.by_file.contains_key(&key))
+    }
+
+    /// Returns the entry of a file, if its identity is the one that was noted.
+    fn of_file(
+        &self,
+        key: FileKey,
+        identity: impl FnOnce() -> io::Result<FileIdentity>,
+    ) -> io::Result<Option<BlockedFile>> {
+        if !self.has_file(key) {
+            return Ok(None);
+        }
+        let found = identity()?;
+        Ok(self.with(|table| {
+            let (noted, path) = table.by_file.get(&key)?;
+            table.by_path.get(path).filter(|_| noted.is_same(&found)).cloned()
+        }))
     }
 }
 
 impl Checkpoints {
-    pub(super) fn block(&self, path: &LogicalPath, journal: &str, block: CheckpointBlock) {
-        self.blocked.with(|by_path| by_path.insert(path.clone(), (journal.to_owned(), block)));
+    /// Blocks a path, and these files under all their names.
+    pub(super) fn block(
+        &self,
+        path: &LogicalPath,
+        journal: &str,
+        block: CheckpointBlock,
+        files: impl IntoIterator<Item = FileIdentity>,
+    ) {
+        let entry = BlockedFile { path: path.clone(), journal: journal.to_owned(), block };
+        self.blocked.with(|table| {
+            table.by_path.insert(path.clone(), entry);
+            let files = files.into_iter().map(|file| (FileKey::from(&file), (file, path.clone())));
+            table.by_file.extend(files);
+        });
+    }
+
+    pub(super) fn unblock(&self, path: &LogicalPath) {
+        self.blocked.with(|table| {
+            table.by_path.remove(path);
+            table.by_file.retain(|_, (_, named)| named != path);
+        });
     }
 
     /// May a file be opened, as far as checkpoints are concerned that could not be undone?
-    pub(crate) fn check_open(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
-        // Each read asks, and hardly ever is a file blocked.
-        if self.blocked.is_empty() { Ok(()) } else { self.check_blocked(path, write) }
+    pub(crate) fn check_path(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
+        self.blocked.at(path).map_or(Ok(()), |blocked| self.check(&blocked, write))
     }
 
-    fn check_blocked(&self, path: &LogicalPath, write: bool) -> io::Result<()> {
-        let Some((_, block)) = self.blocked.at(path) else { return Ok(()) };
-        match (block, self.config.on_failure) {
+    /// The same for a file whose name may be another one than that of its checkpoint.
+    pub(crate) fn check_file(
+        &self,
+        key: FileKey,
+        identity: impl FnOnce() -> io::Result<FileIdentity>,
+        write: bool,
+    ) -> io::Result<()> {
+        self.blocked.of_file(key, identity)?.map_or(Ok(()), |blocked| self.check(&blocked, write))
+    }
+
+    /// Both for an open file. Waits for the disk only if the file seems to be a blocked one.
+    pub(crate) fn check_open(
+        &self,
+        path: &LogicalPath,
+        (key, file): (FileKey, &dyn StoredFile),
+        write: bool,
+    ) -> io::Result<()> {
+        // Each read asks, and hardly ever is a file blocked.
+        if self.blocked.is_empty() {
+            return Ok(());
+        }
+        self.check_path(path, write)?;
+        self.check_file(key, || file.identity(), write)
+    }
+
+    /// Reports whether a file seems to be a blocked one. Never blocks.
+    pub(crate) fn may_block_file(&self, key: FileKey) -> bool {
+        self.blocked.has_file(key)
+    }
+
+    /// A client asked for a blocked path: notes which file lies there, because its file system may have been mounted since.
+    pub(crate) fn note_file_at(&self, path: &LogicalPath, backend: &dyn Backend) {
+        let Some(BlockedFile { journal, block, .. }) = self.blocked.at(path) else { return };
+        if let Ok(found) = backend.identity(path) {
+            self.block(path, &journal, block, [found]);
+        }
+    }
+
+    fn check(&self, blocked: &BlockedFile, write: bool) -> io::Result<()> {
+        match (blocked.block, self.config.on_failure) {
             (CheckpointBlock::Unresolved, _) => Err(io::Error::other(format!(
                 "an uncommitted checkpoint of it must be resolved first: the administrator mounts its file system and restarts \
-                 the server, or runs 'scalla admin checkpoint apply {0}' (undo the changes) or 'scalla admin checkpoint \
-                 discard {0}' (keep the file as it is)",
-                path.text()
+                 the server, or undoes the changes (scalla admin checkpoint apply {0}) or keeps the file as it is (scalla \
+                 admin checkpoint discard {0})",
+                blocked.path.shell_word()
             ))),
             (CheckpointBlock::Failed, CheckpointFailure::StopIo) => Err(os(errno::INPUT_OUTPUT)),
             (CheckpointBlock::Failed, CheckpointFailure::MakeReadOnly) if write => Err(os(errno::READ_ONLY)),
@@ -91,22 +176,18 @@ impl Checkpoints {
     pub(crate) fn keeps_names_below(&self, path: &LogicalPath) -> bool {
         self.is_active_below(path)
             || !self.blocked.is_empty()
-                && self.blocked.with(|by_path| by_path.keys().any(|file| file.is_within(path)))
+                && self.blocked.with(|table| table.by_path.keys().any(|file| file.is_within(path)))
     }
 
     /// A blocked file was removed: its checkpoint is kept aside.
     pub(crate) fn removed(&self, path: &LogicalPath) {
-        let Some((journal, _)) = self.blocked.at(path) else { return };
+        let Some(BlockedFile { journal, .. }) = self.blocked.at(path) else { return };
         match self.set_aside(&journal, path) {
             Ok(()) => self.unblock(path),
             Err(error) => {
                 tracing::error!(path = %path.shown(), journal, %error, "a checkpoint cannot be kept aside");
             }
         }
-    }
-
-    fn unblock(&self, path: &LogicalPath) {
-        self.blocked.with(|by_path| by_path.remove(path));
     }
 
     /// Keeps a checkpoint where no start applies it.
@@ -116,23 +197,6 @@ impl Checkpoints {
         drop(self.folder.replace(&kept, &content)?);
         tracing::warn!(path = %path.shown(), kept, "a checkpoint is kept aside and not applied");
         self.folder.remove(name)
-    }
-
-    /// Writes back what was overwritten, to the file that lies at the path now.
-    fn apply(&self, path: &LogicalPath, journal: &str, backend: &dyn Backend) -> io::Result<()> {
-        let reader = Reader::new(self.folder.as_ref(), journal);
-        let Content::Entries(head, places) = reader.content()? else {
-            return Err(io::Error::other(format!("its journal {journal} cannot be read")));
-        };
-        let file = backend.open(path, &OpenHow { write: true, ..OpenHow::default() })?;
-        if describe::kind(&file.stat()?) != FileKind::File {
-            return Err(os(errno::INVALID));
-        }
-        restore(file.as_ref(), &reader, &head, &places)?;
-        // Nothing proves that it was the right file.
-        self.set_aside(journal, path)?;
-        forget_number(file.as_ref());
-        Ok(())
     }
 }
 
@@ -149,44 +213,4 @@ pub(super) fn set_number(file: &dyn StoredFile) -> io::Result<Option<String>> {
 /// The next checkpoint sets another number, so it does not matter if this one stays.
 pub(super) fn forget_number(file: &dyn StoredFile) {
     let _ = file.remove_attribute(proof::CHECKPOINT);
-}
-
-impl Logical {
-    /// Files whose checkpoint is neither committed nor undone, and which nobody may change.
-    pub fn blocked_files(&self) -> Vec<BlockedFile> {
-        let mut all: Vec<_> = self.shared.checkpoints.blocked.with(|by_path| {
-            let blocked = by_path.iter().map(|(path, (journal, block))| BlockedFile {
-                path: path.clone(),
-                journal: journal.clone(),
-                block: *block,
-            });
-            blocked.collect()
-        });
-        all.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
-        all
-    }
-
-    /// Resolves the checkpoint of a blocked file: with `undo` its changes are undone in the file that lies there now, otherwise
-    /// the file stays as it is and the checkpoint is kept aside. Blocks.
-    pub fn resolve_checkpoint(&self, path: &LogicalPath, undo: bool) -> Result<(), Error> {
-        let (shared, path) = (&self.shared, &path.without_slash());
-        let verb = if undo { "apply checkpoint to" } else { "discard checkpoint of" };
-        shared.export(path, "Resolving")?;
-        let claim = shared.persist.claim(&[path], Scope::Name);
-        let _claim = claim.ok_or_else(|| unable(verb, path, errno::TEXT_BUSY))?;
-        let checkpoints = &shared.checkpoints;
-        let Some((journal, _)) = checkpoints.blocked.at(path) else {
-            let text = format!("Unable to {verb} {}; no unresolved checkpoint blocks it", path.text());
-            return Err(Error::new(ErrorKind::NotFound, text));
-        };
-        let resolved = match undo {
-            true => checkpoints.apply(path, &journal, shared.backend.as_ref()),
-            false => checkpoints.set_aside(&journal, path),
-        };
-        resolved.map_err(|e| Error::unable(verb, path, e))?;
-        checkpoints.unblock(path);
-        let done = if undo { "undone" } else { "discarded" };
-        tracing::info!(path = %path.shown(), journal, "by order of the administrator a checkpoint was {done}");
-        Ok(())
-    }
 }

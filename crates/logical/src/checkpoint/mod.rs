@@ -7,20 +7,23 @@
 
 mod blocked;
 mod record;
+mod resolving;
 
 use crate::config::Checkpoints as Config;
 use crate::errno::{self, os};
 use crate::journal::{Journal, JournalFolder};
 use crate::proof::{self, Finding, Proof};
+use crate::writers::FileKey;
 use base::LogicalPath;
 pub use blocked::{BlockedFile, CheckpointBlock};
 use blocked::{BlockedFiles, forget_number, set_number};
 use record::{Content, Entry, Head, Reader, SAVED_BYTES_MAX};
+pub use resolving::{CheckpointEffect, CheckpointOrder};
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use storage::{Backend, OpenHow, StoredFile};
+use storage::{Backend, FileIdentity, OpenHow, StoredFile};
 
 /// How a journal's name ends.
 const SUFFIX: &str = ".checkpoint";
@@ -33,7 +36,7 @@ pub(crate) struct Checkpoints {
     folder: Arc<dyn JournalFolder>,
     next: AtomicU64,
     /// Files that have one, by device and inode.
-    active: Mutex<HashMap<(u64, u64), LogicalPath>>,
+    active: Mutex<HashMap<FileKey, LogicalPath>>,
     count: AtomicUsize,
     /// Files that could not be restored, which must not be used as if they had been.
     blocked: BlockedFiles,
@@ -88,7 +91,7 @@ impl Checkpoints {
                 Ok(())
             }
             Ok(Finding::Replaced) => self.set_aside(name, path),
-            Ok(Finding::NotThere(directory)) => {
+            Ok(Finding::NotThere(directory) | Finding::Unreadable(directory)) => {
                 tracing::error!(
                     path = %path.shown(), directory = %directory.shown(), name, folder = self.folder.location(),
                     "the file of an uncommitted checkpoint is not there, and its directory is not what it was: mount its file \
@@ -96,18 +99,18 @@ impl Checkpoints {
                      'scalla admin checkpoint apply PATH' or 'scalla admin checkpoint discard PATH'; until then the file is \
                      neither read nor written"
                 );
-                self.block(path, name, CheckpointBlock::Unresolved);
+                self.block(path, name, CheckpointBlock::Unresolved, files_of(&head, backend));
                 Ok(())
             }
             Err(error) => {
                 tracing::error!(path = %path.shown(), name, %error, "a checkpoint cannot be undone; its file is blocked");
-                self.block(path, name, CheckpointBlock::Failed);
+                self.block(path, name, CheckpointBlock::Failed, files_of(&head, backend));
                 Ok(())
             }
         }
     }
 
-    fn active(&self) -> MutexGuard<'_, HashMap<(u64, u64), LogicalPath>> {
+    fn active(&self) -> MutexGuard<'_, HashMap<FileKey, LogicalPath>> {
         self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,6 +124,11 @@ impl Checkpoints {
         self.count() > 0 && self.active().values().any(|file| file.is_within(path))
     }
 
+    /// Has this file one, under any name?
+    pub(crate) fn is_active(&self, key: FileKey) -> bool {
+        self.count() > 0 && self.active().contains_key(&key)
+    }
+
     /// Starts one. Blocks.
     pub(crate) fn begin(
         self: &Arc<Self>,
@@ -129,7 +137,9 @@ impl Checkpoints {
         backend: &dyn Backend,
     ) -> io::Result<Checkpoint> {
         let metadata = file.stat()?;
-        let key = (metadata.device, metadata.inode);
+        let key = FileKey::from(&metadata);
+        // Its number would replace that of the checkpoint that blocks the file.
+        self.check_open(path, (key, file.as_ref()), true)?;
         {
             let mut active = self.active();
             if active.contains_key(&key) {
@@ -142,12 +152,13 @@ impl Checkpoints {
         // From here on dropping it forgets it again.
         let place = Place { all: self.clone(), key, name };
         let proof = Proof::of(backend, path, file.as_ref(), set_number(file.as_ref())?)?;
-        let head =
-            Head { path: path.clone(), inode: metadata.inode, size: metadata.size, proof: Some(proof) };
+        let (inode, size) = (metadata.inode, metadata.size);
+        let head = Head { path: path.clone(), inode, size, proof: Some(proof.clone()) };
         let journal = self.start_journal(&place.name, &head)?;
         Ok(Checkpoint {
             place,
             path: path.clone(),
+            identity: proof.file(),
             file: file.clone(),
             journal,
             size: metadata.size,
@@ -170,7 +181,8 @@ impl Checkpoints {
             && let Err(error) = self.folder.remove(name)
         {
             tracing::error!(path = %head.path.shown(), name, %error, "remove this journal of a checkpoint by hand");
-            self.block(&head.path, name, CheckpointBlock::Failed);
+            let file = head.proof.as_ref().map(Proof::file);
+            self.block(&head.path, name, CheckpointBlock::Failed, file);
         }
         started
     }
@@ -179,7 +191,7 @@ impl Checkpoints {
 /// A file's place in the table, until dropped.
 struct Place {
     all: Arc<Checkpoints>,
-    key: (u64, u64),
+    key: FileKey,
     name: String,
 }
 
@@ -195,6 +207,7 @@ impl Drop for Place {
 pub(crate) struct Checkpoint {
     place: Place,
     path: LogicalPath,
+    identity: FileIdentity,
     file: Arc<dyn StoredFile>,
     journal: Box<dyn Journal>,
     /// Size before the first change.
@@ -215,7 +228,7 @@ impl Drop for Checkpoint {
         // Only a panic comes here unsettled. The journal would be applied at the next start, over whatever had been
         // written until then: so nothing may be.
         if !self.settled {
-            self.place.all.block(&self.path, &self.place.name, CheckpointBlock::Failed);
+            self.block();
         }
     }
 }
@@ -285,9 +298,14 @@ impl Checkpoint {
         self.settled = true;
         if let Err(error) = &undone {
             tracing::error!(path = %self.path.shown(), %error, "a checkpoint cannot be undone; its file is blocked");
-            self.place.all.block(&self.path, &self.place.name, CheckpointBlock::Failed);
+            self.block();
         }
         undone
+    }
+
+    fn block(&self) {
+        let Place { all, name, .. } = &self.place;
+        all.block(&self.path, name, CheckpointBlock::Failed, [self.identity]);
     }
 
     fn undo(&self) -> io::Result<()> {
@@ -302,6 +320,13 @@ impl Checkpoint {
         forget_number(self.file.as_ref());
         Ok(())
     }
+}
+
+/// The files that a checkpoint may be of: the one that its journal names, and the one that lies at its path.
+fn files_of(head: &Head, backend: &dyn Backend) -> impl Iterator<Item = FileIdentity> {
+    let named = head.proof.as_ref().map(Proof::file);
+    let found = backend.identity(&head.path).ok();
+    named.into_iter().chain(found)
 }
 
 /// Writes back what was overwritten, the last first, and restores the size.
@@ -323,8 +348,7 @@ fn restore_by_path(
 ) -> io::Result<Finding> {
     let finding = match &head.proof {
         Some(proof) => proof.find(backend, &head.path, proof::CHECKPOINT),
-        // Only the inode is known, and only that of the file itself proves anything.
-        None if backend.stat(&head.path).is_ok_and(|found| found.inode == head.inode) => Finding::Same,
+        // Only the inode is known, and a file of another file system may have the same one.
         None => Finding::NotThere(head.path.clone()),
     };
     if finding == Finding::Same {

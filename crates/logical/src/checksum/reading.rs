@@ -44,9 +44,10 @@ impl Reading {
         let services = &checksums.services;
         let fail = |error: io::Error| Error::unable("checksum", &job.path, error);
         let (path, algorithm) = &job.key;
-        services.checkpoints.check_open(path, false).map_err(fail)?;
         let file = services.backend.open(path, &OpenHow::default()).map_err(fail)?;
         let found = file.stat().map_err(fail)?;
+        let opened = (FileKey::from(&found), file.as_ref());
+        services.checkpoints.check_open(path, opened, false).map_err(fail)?;
         let known = self.position.take().filter(|known| known.is_of(&found));
         let mut position = match known {
             Some(position) => position,

@@ -193,8 +193,11 @@ fn prepare(
 /// The answer to an open of a marked file by one who has no share in it. If nothing here speaks for it, another server may
 /// be writing it, so it is neither served nor removed.
 pub(super) fn unfinished(shared: &Shared, plan: &Plan, found: Wholeness) -> Answer {
-    if found != Wholeness::Left {
-        return if plan.write { busy(plan) } else { being_created(shared, plan) };
+    match found {
+        Wholeness::Left => {}
+        Wholeness::Unresolved => return Answer::Error(unresolved(plan)),
+        _ if plan.write => return busy(plan),
+        _ => return being_created(shared, plan),
     }
     let text = format!(
         "Unable to {} {}; it is unfinished, and nobody has written it for a long time: upload it again or remove it",
@@ -206,12 +209,25 @@ pub(super) fn unfinished(shared: &Shared, plan: &Plan, found: Wholeness) -> Answ
 
 /// The error of a creator at a name whose unfinished file cannot be looked for.
 pub(super) fn absent(plan: &Plan) -> Error {
-    let path = plan.path.text();
     let text = format!(
-        "Unable to {} {path}; an unfinished upload of it lies on a file system that is not mounted, or was moved with its \
-         directory: mount it and restart the server, open with force (xrdcp --coerce), or have the administrator run \
-         'scalla admin unfinished clear {path}'",
-        plan.verb()
+        "Unable to {} {}; an unfinished upload of it lies on a file system that is not mounted, or was moved with its \
+         directory: mount it and restart the server, open with force (xrdcp --coerce), or have the administrator run: \
+         scalla admin unfinished clear {}",
+        plan.verb(),
+        plan.path.text(),
+        plan.plain.shell_word()
+    );
+    Error::new(ErrorKind::FsError, text)
+}
+
+/// The error of an open of a file that may be an unfinished one without its mark.
+fn unresolved(plan: &Plan) -> Error {
+    let text = format!(
+        "Unable to {} {}; it may be unfinished: an upload of it did not end, and its directory was moved since. Upload it again, \
+         or have the administrator compare it and run: scalla admin unfinished clear {}",
+        plan.verb(),
+        plan.path.text(),
+        plan.plain.shell_word()
     );
     Error::new(ErrorKind::FsError, text)
 }

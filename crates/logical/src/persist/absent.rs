@@ -8,7 +8,8 @@ use super::{Persist, Record, moved_path};
 use base::LogicalPath;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use storage::Backend;
 
 /// A record whose file cannot be looked for.
 #[derive(Clone)]
@@ -16,6 +17,13 @@ pub(super) struct AbsentRecord {
     pub(super) record: Record,
     /// The directory that is not the one it was.
     pub(super) directory: LogicalPath,
+}
+
+impl AbsentRecord {
+    /// Reports whether the record has an identity. Without one it proves too little to block anything.
+    fn is_identified(&self) -> bool {
+        self.record.proof.is_some()
+    }
 }
 
 /// All of them, by path.
@@ -28,15 +36,19 @@ pub(super) struct AbsentRecords {
 
 impl AbsentRecords {
     fn with<T>(&self, change: impl FnOnce(&mut HashMap<LogicalPath, AbsentRecord>) -> T) -> T {
-        let mut by_path: MutexGuard<'_, _> = self.by_path.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_path = self.by_path.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut by_path);
         self.count.store(by_path.len(), Ordering::Release);
         result
     }
 
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
     /// Calls `look` with the record of a path. Never blocks.
     pub(super) fn at<T>(&self, path: &LogicalPath, look: impl FnOnce(&AbsentRecord) -> T) -> Option<T> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return None;
         }
         self.with(|by_path| by_path.get(path).map(look))
@@ -50,7 +62,7 @@ impl AbsentRecords {
 
     /// Takes out those that `choose` names.
     pub(super) fn take(&self, choose: impl Fn(&AbsentRecord) -> bool) -> Vec<AbsentRecord> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.is_empty() {
             return Vec::new();
         }
         self.with(|by_path| {
@@ -58,11 +70,9 @@ impl AbsentRecords {
         })
     }
 
-    /// All, in the order of their paths.
+    /// All, in no order.
     pub(super) fn all(&self) -> Vec<AbsentRecord> {
-        let mut all: Vec<_> = self.with(|by_path| by_path.values().cloned().collect());
-        all.sort_by(|one, other| one.record.path.as_bytes().cmp(other.record.path.as_bytes()));
-        all
+        if self.is_empty() { Vec::new() } else { self.with(|by_path| by_path.values().cloned().collect()) }
     }
 }
 
@@ -72,21 +82,36 @@ impl Persist {
         self.absent.at(path, |_| ()).is_some()
     }
 
-    /// Reports whether a file must not be created here, because an unfinished one may turn up. A record without an identity
-    /// proves too little for that.
-    pub(crate) fn blocks_creation(&self, path: &LogicalPath) -> bool {
-        self.absent.at(path, |absent| absent.record.proof.is_some()) == Some(true)
+    /// Reports whether there are such records at all. Never blocks.
+    pub(crate) fn has_absent(&self) -> bool {
+        !self.absent.is_empty()
     }
 
-    /// A file was written here whole: a record of an absent one is over. One without an identity is kept for the next start,
+    /// Reports whether what is at a path may be an unfinished file although it bears no mark, and whether nothing must be created
+    /// there because the file may turn up. A record without an identity proves too little for either. Never blocks.
+    pub(crate) fn has_identified_record(&self, path: &LogicalPath) -> bool {
+        self.absent.at(path, AbsentRecord::is_identified) == Some(true)
+    }
+
+    /// A file was made or marked here: a record of an absent one is over. One without an identity is kept for the next start,
     /// because nothing else would show that the file it names is unfinished.
     pub(crate) fn end_absent_at(&self, path: &LogicalPath) {
-        self.end_absent(|absent| absent.record.path == *path && absent.record.proof.is_some());
+        self.end_absent(|absent| absent.record.path == *path && absent.is_identified());
     }
 
-    /// What lay at and below a path was removed or replaced here.
-    pub(crate) fn end_absent_below(&self, path: &LogicalPath) {
-        self.end_absent(|absent| absent.record.path.is_within(path));
+    /// What lay at a path was removed here. A directory had nothing in it, but it may have been the empty mount point of the one
+    /// that a record means, so records below it stay.
+    pub(crate) fn end_absent_removed(&self, path: &LogicalPath) {
+        self.end_absent(|absent| absent.record.path == *path);
+    }
+
+    /// Something was renamed to a path, so what lies there and below it now came along. May block.
+    pub(crate) fn end_absent_replaced(&self, path: &LogicalPath, backend: &dyn Backend) {
+        let below = self.absent.all().into_iter().map(|absent| absent.record.path);
+        // Looked up without the lock, which loops take.
+        for replaced in below.filter(|one| one.is_within(path) && backend.has_name(one).unwrap_or(false)) {
+            self.end_absent_removed(&replaced);
+        }
     }
 
     pub(super) fn end_absent(&self, choose: impl Fn(&AbsentRecord) -> bool) {
@@ -114,7 +139,7 @@ pub(super) fn warn_of_absent(record: &Record, directory: &LogicalPath, journal: 
     tracing::warn!(
         path = %record.path.shown(), directory = %directory.shown(), journal,
         "an unfinished file is not there, and its directory is not what it was: mount its file system and restart the server; \
-         until then the record is kept, and the file is created anew only by force (xrdcp --coerce); if the tree was moved, \
-         end the record with 'scalla admin unfinished clear PATH'"
+         until then the record is kept, what lies there without a mark is not served, and the file is created anew only by \
+         force (xrdcp --coerce); if the tree was moved, run: scalla admin unfinished clear {}", record.path.shell_word()
     );
 }

@@ -1,13 +1,16 @@
 //! Lists unfinished files for an administrator, and declares one whole.
 
-use super::{Persist, Scope, mark};
+use super::{Persist, mark};
+use crate::claimed::ClaimedName;
 use crate::describe;
-use crate::errno::{self, unable};
 use crate::file_system::Logical;
 use crate::shared::Shared;
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath};
-use storage::{Metadata, OpenHow, StoredFile};
+use storage::Metadata;
+
+/// In error texts.
+const VERB: &str = "clear";
 
 /// Names that are looked at for one list.
 const NAMES_MAX: usize = 100_000;
@@ -83,20 +86,19 @@ impl Persist {
         self.table().path_of_file(metadata)
     }
 
-    /// Ends the record of a path that is claimed, if nobody has the file open. Reports whether there was one.
-    fn end_record(&self, path: &LogicalPath) -> Result<bool, u32> {
-        let pending = {
-            let mut table = self.table();
-            match table.at(path) {
-                Some(pending) if pending.holders > 0 => return Err(pending.holders),
-                Some(pending) => Some(pending.record.number),
-                None => None,
-            }
-        };
+    /// Fails with the number of handles that write the file of a path.
+    fn check_unheld(&self, path: &LogicalPath) -> Result<(), u32> {
+        let holders = self.table().at(path).map_or(0, |pending| pending.holders);
+        if holders == 0 { Ok(()) } else { Err(holders) }
+    }
+
+    /// Ends the record of a path that is claimed, whose file nobody has open. Reports whether there was one.
+    fn end_record(&self, path: &LogicalPath) -> bool {
+        let pending = self.number_at(path);
         self.forget(pending);
         let was_absent = self.is_absent(path);
-        self.end_absent(|absent| absent.record.path == *path);
-        Ok(pending.is_some() || was_absent)
+        self.end_absent_removed(path);
+        pending.is_some() || was_absent
     }
 }
 
@@ -123,71 +125,54 @@ impl Logical {
     /// Declares an unfinished file whole, or ends the record of one that is not there. Without `force` a file that another server
     /// may be writing is refused. Blocks.
     pub fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
-        const VERB: &str = "clear";
-        let (shared, path) = (&self.shared, &path.without_slash());
-        shared.export(path, "Clearing")?;
-        let claim = shared.persist.claim(&[path], Scope::Name);
-        let _claim = claim.ok_or_else(|| unable(VERB, path, errno::TEXT_BUSY))?;
-        let fail = |error| Error::unable(VERB, path, error);
-        let marked = match shared.backend.stat(path) {
-            Ok(found) => match shared.wholeness.at(path, &found) {
-                Wholeness::Whole => None,
-                wholeness => {
-                    self.may_be_cleared(path, &found, wholeness == Wholeness::Left || force)?;
-                    Some(found.mode)
-                }
-            },
-            Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => None,
-            Err(error) => return Err(fail(error)),
-        };
-        let file = match marked {
-            Some(_) => Some(shared.backend.open(path, &OpenHow::default()).map_err(fail)?),
-            None => None,
-        };
-        let had_record = shared.persist.end_record(path).map_err(|handles| {
-            let text =
-                format!("Unable to {VERB} {}; clients are writing it ({handles} handles)", path.text());
-            Error::new(ErrorKind::InProgress, text)
+        let shared = &self.shared;
+        let claimed = ClaimedName::take(shared, path, VERB, false)?;
+        let path = &claimed.path;
+        let unfinished = claimed.file.as_ref().and_then(|target| {
+            let wholeness = shared.wholeness.of_open(path, &target.metadata, target.file.as_ref());
+            (wholeness != Wholeness::Whole).then_some((target, wholeness))
+        });
+        if let Some((target, wholeness)) = unfinished {
+            self.may_be_cleared(path, &target.metadata, wholeness == Wholeness::Left || force)?;
+        }
+        shared.persist.check_unheld(path).map_err(|handles| {
+            refusal(ErrorKind::InProgress, path, &format!("clients are writing it ({handles} handles)"))
         })?;
-        if let (Some(file), Some(mode)) = (file, marked) {
-            return self.declare_whole(path, file.as_ref(), mode).map(|()| Cleared::Whole);
+        if let Some((target, _)) = unfinished {
+            let mode = target.metadata.mode & describe::MODE_BITS;
+            mark::clear(target.file.as_ref(), mode).map_err(|e| Error::unable(VERB, path, e))?;
+            tracing::info!(path = %path.shown(), "by order of the administrator an unfinished file is whole");
+        }
+        let had_record = shared.persist.end_record(path);
+        if unfinished.is_some() {
+            shared.events.made(path, false);
+            return Ok(Cleared::Whole);
         }
         if had_record {
             return Ok(Cleared::Record);
         }
-        let text =
-            format!("Unable to {VERB} {}; it is not unfinished, and there is no record of it", path.text());
-        Err(Error::new(ErrorKind::NotFound, text))
+        Err(refusal(ErrorKind::NotFound, path, "it is not unfinished, and there is no record of it"))
     }
 
     /// Refuses to clear a file that somebody may be writing: a client under another name, or another server with the same tree.
     fn may_be_cleared(&self, path: &LogicalPath, found: &Metadata, is_left: bool) -> Result<(), Error> {
         let persist = &self.shared.persist;
-        let text = match (is_left, persist.recorded_path(found)) {
+        let why = match (is_left, persist.recorded_path(found)) {
             (_, Some(recorded)) if recorded != *path => {
-                format!(
-                    "Unable to clear {}; its record names it {}: clear that name",
-                    path.text(),
-                    recorded.text()
-                )
+                format!("its record names it {}: clear that name", recorded.escaped())
             }
             (false, None) if !persist.is_absent(path) => format!(
-                "Unable to clear {}; it was changed in the last {} s, so another server may be writing it: try again later, or use \
-                 --force if none is",
-                path.text(),
+                "it was changed in the last {} s, so another server may be writing it: try again later, or use --force if none is",
                 self.shared.config.persist.hold.as_secs()
             ),
             _ => return Ok(()),
         };
-        Err(Error::new(ErrorKind::InProgress, text))
+        Err(refusal(ErrorKind::InProgress, path, &why))
     }
+}
 
-    fn declare_whole(&self, path: &LogicalPath, file: &dyn StoredFile, mode: u32) -> Result<(), Error> {
-        mark::clear(file, mode & describe::MODE_BITS).map_err(|e| Error::unable("clear", path, e))?;
-        tracing::info!(path = %path.shown(), "by order of the administrator an unfinished file is whole");
-        self.shared.events.made(path, false);
-        Ok(())
-    }
+fn refusal(kind: ErrorKind, path: &LogicalPath, why: &str) -> Error {
+    Error::new(kind, format!("Unable to {VERB} {}; {why}", path.escaped()))
 }
 
 /// Calls `with` for files at and below a path that bear the mark; `false` if not all names were looked at.

@@ -11,6 +11,7 @@
 mod absent;
 mod administration;
 mod claim;
+mod closing;
 mod log;
 mod mark;
 mod recovery;
@@ -36,16 +37,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::{Backend, Metadata, StoredFile};
-use table::{Pending, Settled, Table};
+use table::{Pending, Table};
 
 /// Files that may be pending at once.
 pub(crate) const PENDING_MAX: usize = 100_000;
 
 /// How long to wait before removing is tried again.
 const RETRY: Duration = Duration::from_secs(60);
-
-/// How long a close waits for others who work on the name of its file.
-const CLOSE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A handle's share in a pending file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,7 +132,7 @@ impl Persist {
                         "an unfinished file of an earlier run was moved by a copy; it stays unfinished, and is not removed"
                     );
                 }
-                Recovered::Absent(directory) => {
+                Recovered::Absent(directory) | Recovered::Unreadable(directory) => {
                     warn_of_absent(record, &directory, &journal);
                     absent.insert(record.clone(), directory);
                 }
@@ -332,65 +330,6 @@ impl Persist {
         }
     }
 
-    /// A handle was closed. The one that speaks for the file makes it whole, unless a write of any handle failed; with
-    /// `failed` the file is doomed. Blocks until the file's data has reached stable storage.
-    pub(crate) fn close(
-        &self,
-        ticket: Ticket,
-        file: &dyn StoredFile,
-        backend: &dyn Backend,
-        failed: bool,
-    ) -> io::Result<Fate> {
-        let settled = self.table().settle(ticket, failed, self.clock.now() + self.config.hold);
-        match settled {
-            Settled::Kept => Ok(Fate::Kept),
-            Settled::Doomed => Ok(Fate::Doomed),
-            Settled::Orphan => Err(io::Error::other("the client that took this file over has vanished")),
-            Settled::Spoiled => Err(io::Error::other("another writer of this file met an error")),
-            Settled::Whole => self.make_whole(ticket, file, backend),
-        }
-    }
-
-    fn make_whole(&self, ticket: Ticket, file: &dyn StoredFile, backend: &dyn Backend) -> io::Result<Fate> {
-        let Some(path) = self.path_of(ticket) else { return Ok(Fate::Kept) };
-        let synced = Marked::assume(file, self.config.durability).sync(backend, &path);
-        let synced = synced.inspect_err(|_| {
-            // After an error the system may take the data for written, so no later sync would prove anything.
-            if let Some(pending) = self.table().files.get_mut(&ticket.number) {
-                pending.failed = true;
-            }
-            self.keep_until_hold_ends(ticket.number);
-        })?;
-        // From here on nobody else changes the name or mode, so that the mark is not set again.
-        let Some((path, _claim)) = self.claim_of(ticket, CLOSE_PATIENCE) else {
-            self.keep_until_hold_ends(ticket.number);
-            return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
-        };
-        let mode = self.table().files.get(&ticket.number).map(|pending| pending.record.mode);
-        let Some(mode) = mode else { return Ok(Fate::Kept) };
-        if let Err(error) = synced.make_whole(mode) {
-            tracing::debug!(path = %path.shown(), %error, "a file does not become whole");
-            self.keep_until_hold_ends(ticket.number);
-            return Err(error);
-        }
-        self.forget_number(ticket.number);
-        self.log().done(ticket.number);
-        Ok(Fate::Persisted)
-    }
-
-    /// Claims the name of a pending file, wherever it was renamed to; `None` if others do not let go of it, or if it is
-    /// no longer pending.
-    fn claim_of(&self, ticket: Ticket, patience: Duration) -> Option<(LogicalPath, Claim<'_>)> {
-        loop {
-            let path = self.path_of(ticket)?;
-            let claim = self.claims.claim_within(&[&path], Scope::Name, patience)?;
-            // It may have been renamed meanwhile.
-            if self.path_of(ticket)? == path {
-                return Some((path, claim));
-            }
-        }
-    }
-
     /// A client vanished with the file open.
     pub(crate) fn abandon(&self, ticket: Ticket, failed: bool) -> Fate {
         let mut table = self.table();
@@ -422,16 +361,6 @@ impl Persist {
     pub(crate) fn emptied(&self, ticket: Ticket) {
         if let Some(pending) = self.table().files.get_mut(&ticket.number) {
             pending.failed = false;
-        }
-    }
-
-    fn keep_until_hold_ends(&self, number: u64) {
-        let expires = self.clock.now() + self.config.hold;
-        if let Some(pending) = self.table().files.get_mut(&number) {
-            pending.leaving = false;
-            if pending.holders == 0 {
-                pending.expires = Some(expires);
-            }
         }
     }
 
@@ -468,6 +397,7 @@ impl Persist {
         let removed = match recover(backend, &record) {
             // What cannot be looked at now may be looked at later.
             _ if seen.as_ref().is_err_and(|error| !proof::is_missing(error)) => seen.map(drop),
+            Recovered::Unreadable(_) => Err(io::Error::from_raw_os_error(errno::INPUT_OUTPUT)),
             Recovered::Marked(_) => backend.remove_file(&path),
             Recovered::Over => {
                 tracing::info!(path = %path.shown(), "an unfinished file was removed or made whole by others");

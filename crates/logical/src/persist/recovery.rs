@@ -13,13 +13,15 @@ pub(super) enum Recovered {
     Marked(LogicalPath),
     /// Its file cannot be looked for, because this is not what it was.
     Absent(LogicalPath),
+    /// Nothing is known of its file, because what is at this path cannot be looked at now.
+    Unreadable(LogicalPath),
     /// It no longer applies.
     Over,
 }
 
 /// Finds out what a record means now.
 pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
-    let mut absent = None;
+    let (mut absent, mut unreadable) = (None, None);
     for path in [Some(&record.path), record.also.as_ref()].into_iter().flatten() {
         let finding = match &record.proof {
             Some(proof) => proof.find(backend, path, proof::NONCE),
@@ -29,9 +31,11 @@ pub(super) fn recover(backend: &dyn Backend, record: &Record) -> Recovered {
             Finding::Same if is_marked(backend, path) => return Recovered::Marked(path.clone()),
             Finding::Same | Finding::Replaced => {}
             Finding::NotThere(directory) => absent = absent.or(Some(directory)),
+            Finding::Unreadable(path) => unreadable = unreadable.or(Some(path)),
         }
     }
-    absent.map_or(Recovered::Over, Recovered::Absent)
+    let absent = absent.map(Recovered::Absent);
+    unreadable.map(Recovered::Unreadable).or(absent).unwrap_or(Recovered::Over)
 }
 
 /// Could a marked file lie there? One that cannot be looked at now may turn up later.
@@ -52,12 +56,12 @@ fn find_unproven(backend: &dyn Backend, path: &LogicalPath) -> Finding {
                 _ => Finding::NotThere(above),
             }
         }
-        Err(_) => Finding::NotThere(path.clone()),
+        Err(_) => Finding::Unreadable(path.clone()),
     }
 }
 
 /// Gives a number to a file with the bit of unfinished ones that lies where a record says, although its directory is not the
-/// one it was: the tree was moved by a copy without attributes. From then on the file itself proves that it is unfinished,
+/// one it was ([`Recovered::Absent`]): the tree was moved by a copy without attributes. From then on the file itself proves that it is unfinished,
 /// and the record is not needed. Reports whether the number has reached stable storage.
 pub(super) fn adopt(backend: &dyn Backend, record: &Record) -> bool {
     let adopt_at = |path: &LogicalPath| -> io::Result<bool> {

@@ -1,6 +1,7 @@
 //! The table of files that are not yet whole: whose each is, and how long it may stay.
 
 use super::{Record, Ticket};
+use crate::writers::FileKey;
 use base::LogicalPath;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use storage::Metadata;
 pub(super) struct Pending {
     pub(super) record: Record,
     /// Its device and inode, once it is there.
-    pub(super) file: Option<(u64, u64)>,
+    pub(super) file: Option<FileKey>,
     /// Handles that write it.
     pub(super) holders: u32,
     /// The handle that speaks for it: the last one that opened it.
@@ -34,7 +35,7 @@ pub(super) struct Table {
     pub(super) files: HashMap<u64, Pending>,
     pub(super) by_path: HashMap<LogicalPath, u64>,
     /// By device and inode.
-    by_file: HashMap<(u64, u64), u64>,
+    by_file: HashMap<FileKey, u64>,
     pub(super) next_number: u64,
     pub(super) next_ticket: u64,
 }
@@ -58,7 +59,7 @@ impl Table {
 
     /// Notes which file it is.
     pub(super) fn set_file(&mut self, number: u64, metadata: &Metadata) {
-        let file = (metadata.device, metadata.inode);
+        let file = FileKey::from(metadata);
         if let Some(pending) = self.files.get_mut(&number) {
             pending.file = Some(file);
             self.by_file.insert(file, number);
@@ -85,28 +86,31 @@ impl Table {
 
     /// Reports whether this file is pending.
     pub(super) fn has_file(&self, metadata: &Metadata) -> bool {
-        self.by_file.contains_key(&(metadata.device, metadata.inode))
+        self.by_file.contains_key(&FileKey::from(metadata))
     }
 
     /// Returns the path of the record whose file this is.
     pub(super) fn path_of_file(&self, metadata: &Metadata) -> Option<LogicalPath> {
-        let number = self.by_file.get(&(metadata.device, metadata.inode))?;
+        let number = self.by_file.get(&FileKey::from(metadata))?;
         self.files.get(number).map(|pending| pending.record.path.clone())
     }
 
-    /// Decides what the close of a handle means for the file. One that waits for its creator expires at `expires`.
+    /// Decides what the close of a handle means for the file. One that waits for its creator expires at `expires`. The handle no
+    /// longer holds the file then, unless the result is [`Settled::Whole`].
     pub(super) fn settle(&mut self, ticket: Ticket, failed: bool, expires: Duration) -> Settled {
         let Some(pending) = self.files.get_mut(&ticket.number) else { return Settled::Kept };
-        pending.holders = pending.holders.saturating_sub(1);
         let is_owner = pending.owner == ticket.ticket;
         let spoiled = pending.failed;
+        if is_owner && !failed && !spoiled {
+            return Settled::Whole;
+        }
+        pending.holders = pending.holders.saturating_sub(1);
         pending.failed |= failed;
         if failed && (is_owner || pending.holders == 0) {
             pending.leaving = true;
             return Settled::Doomed;
         }
         match (is_owner, pending.holders) {
-            (true, _) if !spoiled => return Settled::Whole,
             (false, 1..) => return Settled::Kept,
             (_, 0) => pending.expires = Some(expires),
             _ => {}
@@ -119,7 +123,7 @@ impl Table {
 pub(super) enum Settled {
     /// Others hold the file, or it is no longer pending.
     Kept,
-    /// It is to be made whole.
+    /// It is to be made whole. The handle holds the file until that has ended.
     Whole,
     /// It is to be removed.
     Doomed,

@@ -30,7 +30,7 @@ pub enum Request {
     },
     /// Declare an unfinished file whole, or end the record of one that is not there.
     ClearUnfinished {
-        /// Its logical path.
+        /// Its logical path, in the form of [`base::LogicalPath::escaped`].
         path: String,
         /// Also if it was changed within the hold time.
         #[serde(default)]
@@ -40,10 +40,13 @@ pub enum Request {
     Checkpoints {},
     /// Resolve the checkpoint of a blocked file.
     ResolveCheckpoint {
-        /// Its logical path.
+        /// Its logical path, in the form of [`base::LogicalPath::escaped`].
         path: String,
         /// Undo the changes in the file that lies there now; otherwise keep it as it is.
         undo: bool,
+        /// Undo them also if nothing proves that the file is the one of the checkpoint.
+        #[serde(default)]
+        force: bool,
     },
     /// How is the node of the cluster, and how are its children?
     ClusterStatus {},
@@ -142,7 +145,7 @@ pub struct OrderAnswer {
 /// A file and its state.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct FileState {
-    /// Its logical path.
+    /// Its logical path, in the form of [`base::LogicalPath::escaped`], which orders take.
     pub path: String,
     /// What is known of it, in words.
     pub state: String,

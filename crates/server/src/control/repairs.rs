@@ -4,7 +4,7 @@
 
 use crate::admin::{Call, FileList, FileState, Request, Response};
 use base::{LogicalPath, Owner};
-use logical::{BlockedFile, CheckpointBlock, Cleared, Logical, Unfinished, UnfinishedState};
+use logical::{BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, Logical, Unfinished, UnfinishedState};
 use std::sync::{Arc, LazyLock};
 
 /// Bytes of names in one answer, and files that it names.
@@ -44,7 +44,7 @@ enum FileOrder {
     ListUnfinished(Option<LogicalPath>),
     ClearUnfinished { path: LogicalPath, force: bool },
     ListCheckpoints,
-    ResolveCheckpoint { path: LogicalPath, undo: bool },
+    ResolveCheckpoint { path: LogicalPath, order: CheckpointOrder },
 }
 
 impl FileOrder {
@@ -67,8 +67,9 @@ fn order(request: Request) -> Result<FileOrder, String> {
             parse(&path).map(|path| FileOrder::ClearUnfinished { path, force })
         }
         Request::Checkpoints {} => Ok(FileOrder::ListCheckpoints),
-        Request::ResolveCheckpoint { path, undo } => {
-            parse(&path).map(|path| FileOrder::ResolveCheckpoint { path, undo })
+        Request::ResolveCheckpoint { path, undo, force } => {
+            let order = if undo { CheckpointOrder::Apply { force } } else { CheckpointOrder::Discard };
+            parse(&path).map(|path| FileOrder::ResolveCheckpoint { path, order })
         }
         _ => Err("not an order about files".to_owned()),
     }
@@ -83,9 +84,9 @@ fn run(logical: &Logical, order: &FileOrder) -> Response {
         FileOrder::ListCheckpoints => {
             Response::Files(list(logical.blocked_files().into_iter().map(blocked), true))
         }
-        FileOrder::ResolveCheckpoint { path, undo } => match logical.resolve_checkpoint(path, *undo) {
-            Ok(()) if *undo => resolved(path, "as it was before the checkpoint"),
-            Ok(()) => resolved(path, "as it is; the checkpoint is kept aside"),
+        FileOrder::ResolveCheckpoint { path, order } => match logical.resolve_checkpoint(path, *order) {
+            Ok(Some(effect)) => resolved(path, &format!("as it was before the checkpoint; {effect}")),
+            Ok(None) => resolved(path, "as it is; the checkpoint is kept aside"),
             Err(error) => Response::failed(error.text),
         },
         FileOrder::ClearUnfinished { path, force } => match logical.clear_unfinished(path, *force) {
@@ -97,11 +98,11 @@ fn run(logical: &Logical, order: &FileOrder) -> Response {
 }
 
 fn resolved(path: &LogicalPath, state: &str) -> Response {
-    Response::Resolved { path: path.text().into_owned(), state: state.to_owned() }
+    Response::Resolved { path: path.escaped(), state: state.to_owned() }
 }
 
 fn parse(text: &str) -> Result<LogicalPath, String> {
-    LogicalPath::parse(text.as_bytes()).map_err(|_| format!("{text} is not a path as clients name it"))
+    LogicalPath::from_escaped(text).map_err(|why| format!("{text} is not a path as clients name it: {why}"))
 }
 
 fn unfinished(one: Unfinished) -> FileState {
@@ -109,11 +110,11 @@ fn unfinished(one: Unfinished) -> FileState {
         UnfinishedState::Open { handles } => format!("open ({handles})"),
         UnfinishedState::Held { seconds } => format!("removed in {seconds} s"),
         UnfinishedState::Absent { directory } => {
-            format!("not there: {} is another directory", directory.text())
+            format!("not there: {} is another directory", directory.escaped())
         }
         UnfinishedState::Unknown => "marked, no record".to_owned(),
     };
-    FileState { path: one.path.text().into_owned(), state }
+    FileState { path: one.path.escaped(), state }
 }
 
 fn blocked(one: BlockedFile) -> FileState {
@@ -121,7 +122,7 @@ fn blocked(one: BlockedFile) -> FileState {
         CheckpointBlock::Failed => format!("undoing {} failed", one.journal),
         CheckpointBlock::Unresolved => format!("{} may be of another file", one.journal),
     };
-    FileState { path: one.path.text().into_owned(), state }
+    FileState { path: one.path.escaped(), state }
 }
 
 /// As many as an answer holds.

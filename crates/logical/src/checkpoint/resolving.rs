@@ -1,0 +1,175 @@
+//! Orders of an administrator about blocked files: to undo the changes of a checkpoint, or to keep them.
+
+use super::blocked::{BlockedFile, forget_number};
+use super::record::{Content, Head, Reader};
+use super::restore;
+use crate::checksum::stored;
+use crate::claimed::{ClaimedFile, ClaimedName};
+use crate::errno::{self, os};
+use crate::file_system::Logical;
+use crate::proof;
+use base::{Error, ErrorKind, LogicalPath};
+use std::fmt;
+use std::io;
+
+/// What is to become of a blocked file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CheckpointOrder {
+    /// The changes are undone in the file that lies there now.
+    Apply {
+        /// Also if nothing proves that it is the file of the checkpoint.
+        force: bool,
+    },
+    /// The file stays as it is.
+    Discard,
+}
+
+/// What undoing a checkpoint does to a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CheckpointEffect {
+    /// Ranges that are written back.
+    pub ranges: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Size of the file now.
+    pub size: u64,
+    /// Its size before the checkpoint, which it gets again.
+    pub size_before: u64,
+    /// The number of the file or its inode and time of birth prove that it is the one of the checkpoint.
+    pub is_proven: bool,
+}
+
+impl fmt::Display for CheckpointEffect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ranges, bytes, size, size_before, .. } = self;
+        write!(f, "{bytes} bytes in {ranges} ranges written back, size {size} -> {size_before} bytes")
+    }
+}
+
+/// A checkpoint's journal, and the file in which it may be undone.
+struct Undoing<'a> {
+    reader: Reader<'a>,
+    head: Head,
+    places: Vec<u64>,
+    effect: CheckpointEffect,
+}
+
+impl<'a> Undoing<'a> {
+    /// Finds out what undoing would do. Nothing is changed.
+    fn plan(reader: Reader<'a>, target: &ClaimedFile) -> io::Result<Self> {
+        let Content::Entries(head, places) = reader.content()? else {
+            return Err(io::Error::other("its journal cannot be read"));
+        };
+        let is_proven = match &head.proof {
+            Some(proof) => proof.is_proven_by(target.file.as_ref(), proof::CHECKPOINT)?,
+            // Journals of the first format name an inode only, and other files have it too.
+            None => false,
+        };
+        let mut effect = CheckpointEffect {
+            ranges: places.len(),
+            bytes: 0,
+            size: target.metadata.size,
+            size_before: head.size,
+            is_proven,
+        };
+        for place in &places {
+            let entry = reader.entry(*place)?.ok_or_else(|| os(errno::INPUT_OUTPUT))?;
+            effect.bytes += entry.bytes.len() as u64;
+        }
+        Ok(Self { reader, head, places, effect })
+    }
+}
+
+impl Logical {
+    /// Files whose checkpoint is neither committed nor undone, and which nobody may change.
+    pub fn blocked_files(&self) -> Vec<BlockedFile> {
+        self.shared.checkpoints.blocked.all()
+    }
+
+    /// Resolves the checkpoint of a blocked file, and says what was done to the file. The checkpoint is kept aside. Blocks.
+    pub fn resolve_checkpoint(
+        &self,
+        path: &LogicalPath,
+        order: CheckpointOrder,
+    ) -> Result<Option<CheckpointEffect>, Error> {
+        let (verb, write) = match order {
+            CheckpointOrder::Apply { .. } => ("apply checkpoint to", true),
+            CheckpointOrder::Discard => ("discard checkpoint of", false),
+        };
+        let checkpoints = &self.shared.checkpoints;
+        let refuse = |kind, path: &LogicalPath, why: &str| {
+            Error::new(kind, format!("Unable to {verb} {}; {why}", path.escaped()))
+        };
+        let claimed = ClaimedName::take(&self.shared, path, verb, write)?;
+        let path = &claimed.path;
+        let Some(blocked) = checkpoints.blocked.at(path) else {
+            return Err(refuse(ErrorKind::NotFound, path, "no unresolved checkpoint blocks it"));
+        };
+        let done = match (order, &claimed.file) {
+            (CheckpointOrder::Apply { force }, Some(target)) => {
+                let effect = self.undo_in(path, &blocked, target, force).map_err(|error| match error {
+                    UndoError::Unproven(effect) => refuse(ErrorKind::Conflict, path, &unproven(&effect)),
+                    UndoError::Failed(error) => Error::unable(verb, path, error),
+                })?;
+                Some(effect)
+            }
+            (CheckpointOrder::Apply { .. }, None) => {
+                return Err(refuse(ErrorKind::NotFound, path, "no file is there"));
+            }
+            (CheckpointOrder::Discard, _) => None,
+        };
+        checkpoints.set_aside(&blocked.journal, path).map_err(|e| Error::unable(verb, path, e))?;
+        if let Some(target) = &claimed.file {
+            forget_number(target.file.as_ref());
+        }
+        checkpoints.unblock(path);
+        let (journal, done_text) =
+            (blocked.journal, done.as_ref().map_or_else(|| "kept".to_owned(), ToString::to_string));
+        tracing::info!(path = %path.shown(), journal, done = done_text, "a checkpoint was resolved by order of the administrator");
+        Ok(done)
+    }
+
+    /// Writes back what was overwritten, to a file that is proven to be the right one or is meant by force.
+    fn undo_in(
+        &self,
+        path: &LogicalPath,
+        blocked: &BlockedFile,
+        target: &ClaimedFile,
+        force: bool,
+    ) -> Result<CheckpointEffect, UndoError> {
+        let checkpoints = &self.shared.checkpoints;
+        let reader = Reader::new(checkpoints.folder.as_ref(), &blocked.journal);
+        let Undoing { reader, head, places, effect } = Undoing::plan(reader, target)?;
+        if !effect.is_proven && !force {
+            return Err(UndoError::Unproven(effect));
+        }
+        if checkpoints.is_active(target.key()) {
+            // A client began another checkpoint of this file under another name.
+            return Err(os(errno::TEXT_BUSY).into());
+        }
+        stored::drop_all(&self.shared.checksums.memory, target.file.as_ref(), path, target.key());
+        restore(target.file.as_ref(), &reader, &head, &places)?;
+        Ok(effect)
+    }
+}
+
+/// Why changes were not undone.
+enum UndoError {
+    /// Nothing proves that the file is the one of the checkpoint.
+    Unproven(CheckpointEffect),
+    /// The disk or the journal failed.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for UndoError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn unproven(effect: &CheckpointEffect) -> String {
+    format!(
+        "nothing proves that this file is the one of the checkpoint. Undoing does: {effect}. Compare the file with a copy, and \
+         use --force if it is the right one; nothing was changed"
+    )
+}

@@ -1,0 +1,70 @@
+//! The name and the file that an order of the administrator concerns.
+//!
+//! An order looks at a file, decides, and changes it. All three must concern the same file, so the name is claimed first, and
+//! the file is opened once; nothing looks it up by name again.
+
+use crate::describe;
+use crate::errno::{self, os, unable};
+use crate::persist::{Claim, Scope};
+use crate::shared::Shared;
+use crate::writers::{FileKey, WriterTicket};
+use base::{Error, LogicalPath};
+use std::io;
+use std::sync::Arc;
+use storage::{Metadata, OpenHow, StoredFile};
+use vfs::FileKind;
+
+/// A name that nobody else changes as long as this lives, and what lay there.
+pub(crate) struct ClaimedName<'a> {
+    pub(crate) path: LogicalPath,
+    /// `None` if nothing lay there.
+    pub(crate) file: Option<ClaimedFile>,
+    _claim: Claim<'a>,
+}
+
+/// The regular file at a claimed name. It counts as open for writing, so nobody stores a checksum of it meanwhile.
+pub(crate) struct ClaimedFile {
+    pub(crate) file: Arc<dyn StoredFile>,
+    pub(crate) metadata: Metadata,
+    holder: WriterTicket,
+}
+
+impl ClaimedFile {
+    pub(crate) fn key(&self) -> FileKey {
+        self.holder.key()
+    }
+}
+
+impl<'a> ClaimedName<'a> {
+    /// Claims a name in an export and opens the file there. Blocks.
+    pub(crate) fn take(
+        shared: &'a Shared,
+        path: &LogicalPath,
+        verb: &str,
+        write: bool,
+    ) -> Result<Self, Error> {
+        let path = path.without_slash();
+        shared.export(&path, "Repairing")?;
+        let claim = shared.persist.claim(&[&path], Scope::Name);
+        let claim = claim.ok_or_else(|| unable(verb, &path, errno::TEXT_BUSY))?;
+        let file = match shared.backend.open(&path, &OpenHow { write, ..OpenHow::default() }) {
+            Ok(file) => Some(ClaimedFile::of(shared, file).map_err(|e| Error::unable(verb, &path, e))?),
+            Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => None,
+            Err(error) => return Err(Error::unable(verb, &path, error)),
+        };
+        Ok(Self { path, file, _claim: claim })
+    }
+}
+
+impl ClaimedFile {
+    fn of(shared: &Shared, file: Arc<dyn StoredFile>) -> io::Result<Self> {
+        let metadata = file.stat()?;
+        match describe::kind(&metadata) {
+            FileKind::File => {}
+            FileKind::Directory => return Err(os(errno::IS_A_DIRECTORY)),
+            FileKind::Other => return Err(os(errno::INVALID)),
+        }
+        let holder = shared.writers.add(FileKey::from(&metadata));
+        Ok(Self { file, metadata, holder })
+    }
+}

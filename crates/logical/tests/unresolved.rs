@@ -1,0 +1,219 @@
+//! Records of unfinished files that no longer lead to their file: the tree was copied without modes, cannot be read, or is not
+//! mounted. What lies there instead is served only when it is known to be whole.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use base::ErrorKind::*;
+use support::{Server, creating, is_whole, path, posc, reading, replacing, target, updating, waits};
+use vfs::{OpenRequest, Operation};
+
+const NUMBER: &str = "user.scalla.pending";
+
+/// A server that stopped while it wrote `/data/f` as an unfinished file.
+fn stopped() -> Server {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"part").done();
+    server.memory.faults().stop_after(0);
+    server.settle();
+    server
+}
+
+/// A server that starts on a copy of that tree without modes and attributes, as `cp -r` makes it.
+fn copied() -> Server {
+    let server = stopped();
+    let memory = server.memory.copied(false);
+    memory.put_with_mode("/data/f", b"part", 0o644);
+    server.restarted_on(&memory, None)
+}
+
+fn rename(from: &str, to: &str) -> Operation {
+    Operation::Rename { from: target(from), to: target(to) }
+}
+
+fn records(server: &Server) -> usize {
+    server.logical.unfinished(None).0.len()
+}
+
+#[test]
+fn a_file_whose_mark_a_copy_lost_is_not_served_until_it_is_cleared() {
+    for cold in [false, true] {
+        let server = copied();
+        server.memory.set_cold(cold);
+        assert!(!is_whole(&server, "/data/f"));
+        for request in [reading(), updating()] {
+            let (kind, text) = server.open("/data/f", request).refusal();
+            assert_eq!(kind, FsError);
+            assert!(text.ends_with("run: scalla admin unfinished clear /data/f"), "{text}");
+        }
+        server.open("/data/x", reading()).done();
+        // A change of its mode does not hide it, and a rename takes the record along.
+        server.call(Operation::ChangeMode { target: target("/data/f"), mode: 0o600 }).done();
+        server.call(rename("/data/f", "/data/g")).done();
+        assert_eq!(server.open("/data/g", reading()).error().kind, FsError);
+        let server = server.restarted();
+        assert_eq!(server.open("/data/g", reading()).error().kind, FsError);
+        server.logical.clear_unfinished(&path("/data/g"), false).unwrap();
+        server.open("/data/g", updating()).done();
+        assert_eq!(server.memory.mode("/data/g"), Some(0o600));
+        let server = server.restarted();
+        server.open("/data/g", reading()).done();
+        assert_eq!(server.memory.content("/data/g").as_deref(), Some(&b"part"[..]));
+    }
+}
+
+#[test]
+fn a_file_that_was_made_anew_here_is_served() {
+    let forced = OpenRequest { force: true, ..replacing() };
+    for request in [replacing(), posc(replacing()), forced, posc(updating())] {
+        let server = copied();
+        let file = server.open("/data/f", request).file();
+        server.write(&file, 0, b"whole").done();
+        server.close(&file).done();
+        assert_eq!(records(&server), 0);
+        let server = server.restarted();
+        assert!(is_whole(&server, "/data/f"));
+        server.open("/data/f", reading()).done();
+    }
+    for (removes, moves) in [(true, false), (false, true), (false, false)] {
+        let server = copied();
+        if removes {
+            server.call(Operation::Remove(target("/data/f"))).done();
+            server.open("/data/f", creating()).done();
+        } else if moves {
+            server.memory.put("/data/d/f", b"whole");
+            server.call(rename("/data/d/f", "/data/f")).done();
+        } else {
+            let file = server.open("/data/f", posc(replacing())).file();
+            server.abandon(&file).done();
+            assert_eq!(waits(&server, "/data/f", reading()).0, 60, "now it bears the mark");
+            continue;
+        }
+        server.open("/data/f", reading()).done();
+        server.restarted().open("/data/f", reading()).done();
+    }
+}
+
+#[test]
+fn a_file_that_was_closed_whole_is_served_after_a_copy() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"whole").done();
+    server.close(&file).done();
+    let memory = server.memory.copied(false);
+    let server = server.restarted_on(&memory, None);
+    server.open("/data/f", reading()).done();
+}
+
+/// A disk that could not be read for a moment is no copy of the tree.
+#[test]
+fn an_error_at_the_start_does_not_make_a_file_one_that_was_moved() {
+    let server = stopped();
+    let number = server.memory.attribute_of("/data/f", NUMBER).unwrap();
+    let memory = server.memory.survivor(None);
+    memory.faults().fail("attribute", Some(5));
+    let server = server.restarted_on(&memory, None);
+    assert_eq!(records(&server), 1, "the record is kept");
+    memory.faults().fail("attribute", None);
+    assert_eq!(waits(&server, "/data/f", reading()).0, 60);
+    let server = server.restarted();
+    assert_eq!(server.memory.attribute_of("/data/f", NUMBER), Some(number));
+    server.after(601);
+    assert_eq!(server.memory.content("/data/f"), None, "it is removed after the hold time");
+}
+
+/// A server that starts while the file system of `/data/d` is not mounted, with the file in `/mounted`.
+fn unmounted() -> Server {
+    let server = Server::new();
+    server.memory.put("/data/d/other", b"");
+    let file = server.open("/data/d/f", posc(creating())).file();
+    server.write(&file, 0, b"part").done();
+    server.memory.faults().stop_after(0);
+    server.settle();
+    let memory = server.memory.survivor(None);
+    memory.shift("/data/d", "/mounted");
+    memory.put("/data/d/x", b"");
+    memory.take("/data/d/x");
+    server.restarted_on(&memory, None)
+}
+
+#[test]
+fn removing_or_replacing_an_empty_mount_point_ends_no_record() {
+    type Change = fn(&Server);
+    let changes: [Change; 3] = [
+        |server| server.call(Operation::RemoveDirectory(target("/data/d"))).done(),
+        |server| server.call(Operation::Remove(target("/data/d"))).done(),
+        |server| {
+            server.memory.put("/data/e/whole", b"");
+            server.call(rename("/data/e", "/data/d")).done();
+        },
+    ];
+    for change in changes {
+        let server = unmounted();
+        change(&server);
+        assert_eq!(records(&server), 1);
+        server.memory.shift("/data/d", "/data/e");
+        server.memory.shift("/mounted", "/data/d");
+        let server = server.restarted();
+        assert_eq!(waits(&server, "/data/d/f", reading()).0, 60);
+        server.after(601);
+        assert_eq!(server.memory.content("/data/d/f"), None);
+    }
+}
+
+#[test]
+fn a_directory_that_takes_the_place_of_one_brings_whole_files() {
+    let server = unmounted();
+    server.memory.put("/data/e/f", b"whole");
+    server.call(rename("/data/e", "/data/d")).done();
+    server.open("/data/d/f", reading()).done();
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
+fn a_file_is_not_cleared_while_it_is_closed_and_the_close_succeeds() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"whole").done();
+    server.memory.faults().hold("sync");
+    let close = server.close(&file);
+    server.memory.faults().wait_for_held("sync", 1);
+    let error = server.logical.clear_unfinished(&path("/data/f"), true).unwrap_err();
+    assert!(error.kind == InProgress && error.text.contains("clients are writing it"), "{error:?}");
+    server.memory.faults().release("sync");
+    close.done();
+    assert!(is_whole(&server, "/data/f"));
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
+fn a_close_that_fails_leaves_the_file_to_its_creator_for_the_hold_time() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"whole").done();
+    server.memory.faults().fail("sync", Some(5));
+    assert_eq!(server.close(&file).error().kind, IoError);
+    server.memory.faults().fail("sync", None);
+    server.after(599);
+    assert!(server.memory.content("/data/f").is_some());
+    server.after(2);
+    assert_eq!(server.memory.content("/data/f"), None);
+}
+
+#[test]
+fn commands_for_the_administrator_are_quoted() {
+    let server = Server::new();
+    let name = "/data/it's a \u{1b}[31m name; rm -r";
+    let file = server.open(name, posc(creating())).file();
+    server.write(&file, 0, b"part").done();
+    server.memory.faults().stop_after(0);
+    server.settle();
+    let memory = server.memory.copied(false);
+    memory.put_with_mode(name, b"part", 0o644);
+    let server = server.restarted_on(&memory, None);
+    let (_, text) = server.open(name, reading()).refusal();
+    let command = "scalla admin unfinished clear '/data/it'\\''s a \\u001b[31m name; rm -r'";
+    assert!(text.ends_with(command), "{text}");
+}
