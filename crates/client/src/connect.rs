@@ -4,8 +4,10 @@
 //! earlier; the first that answers wins (RFC 8305, "happy eyeballs"). A server that takes the connection and then says
 //! nothing costs the rest of the window, and the next address is tried.
 
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +46,19 @@ pub(crate) struct LoggedIn {
 /// Decides which addresses a client connects to for an address of a host. It is asked after each look-up and each
 /// redirect, so a name cannot lead elsewhere in between.
 #[derive(Clone)]
-pub struct AddressFilter(Arc<Decide>);
+pub struct AddressFilter {
+    decide: Arc<Decide>,
+    resolver: Option<Arc<dyn Resolver>>,
+}
+
+/// Looks up the addresses of hosts.
+pub trait Resolver: Send + Sync {
+    /// Returns the addresses of a host with this port; the error says why there are none.
+    fn resolve(&self, host: &str, port: u16) -> Resolving;
+}
+
+/// A look-up in progress.
+pub type Resolving = Pin<Box<dyn Future<Output = Result<Vec<SocketAddr>, String>> + Send>>;
 
 /// Returns the addresses to connect to for one that was found for a host: as a rule that address itself. `Err` says why
 /// it is refused.
@@ -53,14 +67,20 @@ type Decide = dyn Fn(&str, IpAddr) -> Result<Vec<IpAddr>, String> + Send + Sync;
 impl AddressFilter {
     /// A filter that connects to what `decide` returns, and refuses the addresses for which it returns a reason.
     pub fn new(decide: impl Fn(&str, IpAddr) -> Result<Vec<IpAddr>, String> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(decide))
+        Self { decide: Arc::new(decide), resolver: None }
+    }
+
+    /// Returns this filter with another way to look up hosts than the system's.
+    #[must_use]
+    pub fn with_resolver(self, resolver: Arc<dyn Resolver>) -> Self {
+        Self { resolver: Some(resolver), ..self }
     }
 
     /// Returns the addresses to connect to; an error if all were refused.
     fn apply(&self, host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, Cause> {
         let (mut allowed, mut reasons) = (Vec::new(), Vec::new());
         for address in found {
-            match (self.0)(host, address.ip().to_canonical()) {
+            match (self.decide)(host, address.ip().to_canonical()) {
                 // The scope of a link-local address is not part of what is decided about.
                 Ok(to) if to == [address.ip().to_canonical()] => allowed.push(address),
                 Ok(to) => allowed.extend(to.into_iter().map(|to| SocketAddr::new(to, address.port()))),
@@ -94,7 +114,8 @@ pub(crate) async fn connect(
     filter: Option<&AddressFilter>,
     until: Instant,
 ) -> Result<LoggedIn, Cause> {
-    let mut found = resolve(host, port, settings, until).await?;
+    let resolver = filter.and_then(|filter| filter.resolver.as_deref());
+    let mut found = resolve(host, port, settings, resolver, until).await?;
     if let Some(filter) = filter {
         found = filter.apply(host, found)?;
     }
@@ -140,11 +161,21 @@ async fn resolve(
     host: &str,
     port: u16,
     settings: &Settings,
+    resolver: Option<&dyn Resolver>,
     until: Instant,
 ) -> Result<Vec<SocketAddr>, Cause> {
-    let found = match timeout_at(until, tokio::net::lookup_host((host, port))).await {
-        Ok(Ok(found)) => found.collect::<Vec<_>>(),
-        Ok(Err(error)) => return Err(Cause::Unresolved(error.to_string())),
+    let look_up = async {
+        match resolver {
+            Some(resolver) => resolver.resolve(host, port).await,
+            None => {
+                let found = tokio::net::lookup_host((host, port)).await;
+                found.map(Iterator::collect).map_err(|error| error.to_string())
+            }
+        }
+    };
+    let found = match timeout_at(until, look_up).await {
+        Ok(Ok(found)) => found,
+        Ok(Err(error)) => return Err(Cause::Unresolved(error)),
         Err(_) => return Err(Cause::Unresolved("the name service does not answer".to_owned())),
     };
     let seed = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), host);

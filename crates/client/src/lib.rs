@@ -98,7 +98,7 @@ pub use attributes::NamedValue;
 pub use blocks::{Block, Blocks};
 pub use channel::Channel;
 pub use client::Client;
-pub use connect::AddressFilter;
+pub use connect::{AddressFilter, Resolver, Resolving};
 pub use connection::{Connection, Event, Outcome, REQUESTS_IN_FLIGHT_MAX, ServerInfo};
 pub use encoded::Encoded;
 pub use error::{ConnectionError, Demand, SessionError, SubmitError, UrlError};

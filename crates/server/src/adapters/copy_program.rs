@@ -110,10 +110,12 @@ impl Fetcher for Runner {
 /// Checks every address of the source, because the program chooses one by itself, and returns the host and port for it:
 /// the name that the client gave, or the address to connect to instead.
 async fn check_source(source: &str, outbound: &ClientOutbound) -> Result<String, Error> {
-    let host = source.rsplit_once(':').map_or(source, |(host, _)| host);
-    let found = tokio::time::timeout(RESOLVING, tokio::net::lookup_host(source)).await;
-    let silent = || Error::new(ErrorKind::FsError, "the name service does not answer");
-    let found = found.map_err(|_| silent())?.map_err(|e| Error::unable_named("find", source, e))?;
+    let fail = |why: &str| Error::new(ErrorKind::FsError, format!("Unable to find {source}; {why}"));
+    let split = source.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = split.ok_or_else(|| fail("it has no port"))?;
+    let found = tokio::time::timeout(RESOLVING, outbound.resolver().resolve(host, port)).await;
+    let silent = || fail("the name service does not answer");
+    let found = found.map_err(|_| silent())?.map_err(|why| fail(&why))?;
     let mut instead = None;
     for address in found {
         let ip = address.ip().to_canonical();

@@ -122,7 +122,9 @@ async fn pull(
     writer: &Writer,
     sink: &dyn Sink,
 ) -> Result<Fetched, Error> {
+    let resolver = outbound.resolver();
     let filter = AddressFilter::new(move |host, address| outbound.choose(host, address));
+    let filter = filter.with_resolver(resolver);
     let client = Client::filtered(settings(fetch.streams), "scalla third-party copy", filter);
     let (url, file) = open(&client, fetch).await?;
     let bytes = file.stat().await.map_err(|e| failed(&e))?.size;

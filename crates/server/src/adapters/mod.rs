@@ -13,6 +13,7 @@
 //! | `fetcher` | files pulled from other servers with our client, for [`logical::Fetcher`] |
 //! | `copy_program` | the same with a program of the site |
 //! | `outbound` | which hosts this server connects to because a client asked for it |
+//! | `look_ups` | names of hosts looked up because a client asked for it, with limits |
 //! | `handoff` | third-party copies handed to another server, before any file system |
 //! | `hosts` | names and addresses of hosts, for [`logical::Names`] |
 //! | `host` | what this machine is called |
@@ -24,6 +25,7 @@ mod fetcher;
 mod handoff;
 mod host;
 mod hosts;
+mod look_ups;
 mod moving;
 mod outbound;
 mod redirector;

@@ -9,6 +9,8 @@
 //! another server of this host, so the connection goes to the address that other hosts would use: a client from elsewhere
 //! reaches no service in this way that listens on the loopback interface only.
 
+use super::look_ups::LookUps;
+use client::Resolver;
 use config::{CopySource, CopySources};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use std::sync::Arc;
 pub(crate) struct Outbound {
     rules: CopySources,
     own_name: OwnName,
+    look_ups: LookUps,
 }
 
 /// The names that this host has for itself.
@@ -87,7 +90,7 @@ fn network_v6(address: Ipv6Addr) -> Network {
 impl Outbound {
     /// The policy of a server on the host of that name.
     pub(crate) fn new(rules: CopySources, own_name: &str) -> Self {
-        Self { rules, own_name: OwnName(own_name.into()) }
+        Self { rules, own_name: OwnName(own_name.into()), look_ups: LookUps::default() }
     }
 
     /// The policy for one client, as this host is connected now.
@@ -107,6 +110,7 @@ fn address_of(interface: nix::ifaddrs::InterfaceAddress) -> Option<IpAddr> {
 /// The addresses to which one client may have this server connect.
 pub(crate) struct ClientOutbound {
     policy: Outbound,
+    client: Option<IpAddr>,
     /// Networks that are reached without this server's help, or that it belongs to.
     near: Vec<Network>,
     /// Addresses at which other hosts reach this one.
@@ -126,7 +130,12 @@ impl ClientOutbound {
             near.push(Network::Loopback);
             near.extend(local.into_iter().map(network));
         }
-        Self { policy, near, outside }
+        Self { policy, client, near, outside }
+    }
+
+    /// Returns the resolver for the hosts that this client names.
+    pub(crate) fn resolver(&self) -> Arc<dyn Resolver> {
+        self.policy.look_ups.for_client(self.client)
     }
 
     /// The addresses to connect to for `address`, which was found for `host`; the error says why there is none.
