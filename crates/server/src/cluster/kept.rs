@@ -95,7 +95,7 @@ impl Shared {
 /// What an earlier run kept in `file`; `None` if there is nothing. What another user could have written is not believed.
 pub(super) fn read(file: &Path) -> Option<String> {
     let (directory, name) = place(file);
-    match PrivateDirectory::open(directory).and_then(|directory| directory.read(name)) {
+    match PrivateDirectory::open(directory).and_then(|directory| directory.read_inherited(name)) {
         Ok(content) => String::from_utf8(content).ok(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => {
@@ -114,6 +114,27 @@ fn place(file: &Path) -> (&Path, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_an_earlier_version_kept_with_a_wide_umask_is_read() {
+        use std::fs::{self, Permissions};
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = std::env::temp_dir().join(format!("scalla-kept-earlier-{}", std::process::id()));
+        let file = folder.join("place");
+        drop(PrivateDirectory::create(&folder).unwrap());
+        let set_mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+        fs::write(&file, "m.example.org:1213").unwrap();
+        set_mode(&file, 0o664);
+        // Others could have reached it in this directory.
+        set_mode(&folder, 0o710);
+        assert_eq!((read(&file), mode()), (None, 0o664));
+        set_mode(&folder, 0o700);
+        assert_eq!((read(&file).as_deref(), mode()), (Some("m.example.org:1213"), 0o600));
+        fs::hard_link(&file, folder.join("other")).unwrap();
+        assert_eq!(read(&file), None);
+        fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn the_last_content_is_what_stays() {

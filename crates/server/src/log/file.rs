@@ -107,17 +107,18 @@ impl LogFile {
         left.unwrap_or(Duration::from_secs(3600)).max(Duration::from_millis(1))
     }
 
-    /// Begins a new file if a new day has begun.
-    pub(super) fn rotate_when_due(&mut self) {
+    /// Begins a new file if a new day has begun. If that fails, the lines of the new day go on in the old file, and
+    /// the next attempt is at the next midnight.
+    ///
+    /// # Errors
+    /// Why it failed: once for each attempt.
+    pub(super) fn rotate_when_due(&mut self) -> io::Result<()> {
         let today = Zoned::now().date();
         if today == self.day {
-            return;
+            return Ok(());
         }
-        if self.retention != Retention::External {
-            // A failure is no reason to stop logging: the day's lines go on in the old file.
-            self.rotate(self.day).ok();
-        }
-        self.day = today;
+        let ended = std::mem::replace(&mut self.day, today);
+        if self.retention == Retention::External { Ok(()) } else { self.rotate(ended) }
     }
 
     /// A file left from an earlier day, by a server that did not run at midnight, is rotated first.
@@ -140,7 +141,11 @@ impl LogFile {
         }
         let old = self.free_name(&day.strftime("%Y%m%d").to_string());
         self.directory.rename(&self.name, &old)?;
-        self.reopen()?;
+        if let Err(error) = self.reopen() {
+            // For lack of descriptors, for example. The file in use must keep its name, under which it is looked for.
+            self.directory.rename(&old, &self.name)?;
+            return Err(error);
+        }
         self.trim()
     }
 
@@ -319,6 +324,44 @@ mod tests {
         writeln!(log, "after").unwrap();
         assert_eq!(fs::read_to_string(folder.0.join("moved")).unwrap(), "before\n");
         assert_eq!(fs::read_to_string(path).unwrap(), "after\n");
+    }
+
+    /// Set in the process that runs [`a_rotation_without_descriptors_goes_on_in_the_old_file`] for lack of them.
+    const ALONE: &str = "SCALLA_TEST_NO_DESCRIPTORS";
+
+    #[test]
+    fn a_rotation_without_descriptors_goes_on_in_the_old_file() {
+        if std::env::var_os(ALONE).is_some() {
+            return rotate_without_descriptors();
+        }
+        let name = "log::file::tests::a_rotation_without_descriptors_goes_on_in_the_old_file";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = alone.args(["--exact", name]).env(ALONE, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
+    fn rotate_without_descriptors() {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let folder = Folder::new("descriptors");
+        let mut log = LogFile::open(folder.0.join("x.log"), Retention::All).unwrap();
+        let yesterday = || Zoned::now().checked_sub(1.days()).unwrap().date();
+        let stamped = format!("x.log.{}", yesterday().strftime("%Y%m%d"));
+        writeln!(log, "before").unwrap();
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
+        log.day = yesterday();
+        let failed = log.rotate_when_due().unwrap_err();
+        assert_eq!(failed.raw_os_error(), Some(libc::EMFILE), "{failed}");
+        assert!(log.rotate_when_due().is_ok(), "reported once a day");
+        writeln!(log, "meanwhile").unwrap();
+        setrlimit(Resource::Nofile, before).unwrap();
+        assert_eq!(folder.names(), ["x.log"]);
+        log.day = yesterday();
+        log.rotate_when_due().unwrap();
+        writeln!(log, "after").unwrap();
+        assert_eq!(folder.names(), ["x.log".to_owned(), stamped.clone()]);
+        assert_eq!(fs::read_to_string(folder.0.join(stamped)).unwrap(), "before\nmeanwhile\n");
+        assert_eq!(fs::read_to_string(folder.0.join("x.log")).unwrap(), "after\n");
     }
 
     #[test]

@@ -195,8 +195,9 @@ impl Sink {
         match self {
             Self::Stderr => drop(io::stderr().write_all(batch)),
             Self::File(file) => {
-                file.rotate_when_due();
+                let rotated = file.rotate_when_due();
                 drop(file.write_all(batch));
+                report_rotation(rotated);
             }
         }
         batch.clear();
@@ -211,7 +212,7 @@ impl Sink {
 
     fn rotate_when_due(&mut self) {
         if let Self::File(file) = self {
-            file.rotate_when_due();
+            report_rotation(file.rotate_when_due());
         }
     }
 
@@ -220,6 +221,15 @@ impl Sink {
             Self::Stderr => Duration::from_secs(24 * 3600),
             Self::File(file) => file.until_rotation(),
         }
+    }
+}
+
+/// Queues a line about a rotation that failed, which never waits for this thread.
+fn report_rotation(rotated: io::Result<()>) {
+    if let Err(error) = rotated {
+        tracing::error!(
+            "the log was not rotated and goes on in the same file: {error}; the next attempt is at midnight"
+        );
     }
 }
 

@@ -106,6 +106,22 @@ impl PrivateDirectory {
         Ok(content)
     }
 
+    /// The content of a file that an earlier version may have created with the umask of the process. If its mode lets
+    /// others write it, nobody but this user could reach it, and its mode becomes that of private files.
+    ///
+    /// # Errors
+    /// [`Untrusted`] within the error, or the error of the system.
+    pub fn read_inherited(&self, name: &str) -> io::Result<Vec<u8>> {
+        let (fd, how) = (self.fd.as_fd(), OFlags::RDONLY);
+        let mut file = open_proven(fd, &self.path, OsStr::new(name), how, PRIVATE_FILE, Rule::Inherited)?;
+        if proof::mode_of(&fs::fstat(&file)?) & 0o022 != 0 {
+            fs::fchmod(&file, PRIVATE_FILE)?;
+        }
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        Ok(content)
+    }
+
     /// Opens a file for reading and writing; creates an empty one where it is missing.
     ///
     /// # Errors

@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 pub(super) enum Rule {
     /// It belongs to this user, and nobody else may write it.
     Private,
+    /// As private, but an earlier version may have created the file with the umask of the process: others may write it by
+    /// its mode if its directory is for this user alone, so that they cannot reach it.
+    Inherited,
     /// It belongs to this user or root, or, as a directory, to the group of this process, which may write it. A file must
     /// not be writable for everybody; a directory may be with the sticky bit.
     Shared,
@@ -134,7 +137,10 @@ pub(super) fn is_for_everybody(stat: &Stat) -> bool {
 }
 
 fn check_owner(stat: &Stat, path: &Path, rule: Rule) -> Result<(), Untrusted> {
-    let owned = if rule == Rule::Private { stat.st_uid == user() } else { is_trusted(stat.st_uid) };
+    let owned = match rule {
+        Rule::Private | Rule::Inherited => stat.st_uid == user(),
+        Rule::Shared | Rule::Log => is_trusted(stat.st_uid),
+    };
     if owned { Ok(()) } else { Err(Untrusted::owner(path, stat.st_uid)) }
 }
 
@@ -154,6 +160,11 @@ fn keeps_others_out(directory: BorrowedFd<'_>) -> bool {
     fs::fstat(directory).is_ok_and(|stat| is_trusted(stat.st_uid) && mode_of(&stat) & 0o022 == 0)
 }
 
+/// Whether only this user and root can reach what lies in a directory, whatever the modes of the files in it.
+fn is_for_owner_alone(directory: BorrowedFd<'_>) -> bool {
+    fs::fstat(directory).is_ok_and(|stat| stat.st_uid == user() && mode_of(&stat) & 0o077 == 0)
+}
+
 pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) -> io::Result<()> {
     let stat = fs::fstat(directory)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
@@ -164,7 +175,7 @@ pub(super) fn prove_directory(directory: &impl AsFd, path: &Path, rule: Rule) ->
     }
     let mode = mode_of(&stat);
     let open = match rule {
-        Rule::Private => mode & 0o022 != 0,
+        Rule::Private | Rule::Inherited => mode & 0o022 != 0,
         Rule::Shared | Rule::Log => mode & 0o002 != 0 && mode & 0o1000 == 0,
     };
     if open { Err(Untrusted::new(path, Problem::Writable(mode)).into()) } else { Ok(()) }
@@ -194,6 +205,7 @@ pub(super) fn prove_file(
     let mode = mode_of(&stat);
     let open = match rule {
         Rule::Private => mode & 0o022 != 0,
+        Rule::Inherited => mode & 0o022 != 0 && !is_for_owner_alone(directory),
         Rule::Shared => mode & 0o002 != 0,
         Rule::Log => false,
     };
