@@ -9,6 +9,7 @@
 //! | `error` | [`Error`] and [`ErrorKind`]: what went wrong, and what a caller may act on |
 //! | `host` | [`written_ip`]: addresses as hosts are written with them |
 //! | `identity` | [`Identity`]: who is at the other end of a connection |
+//! | `client_host` | [`ClientHost`]: the key under which limits count what one host asks for |
 //! | `owner` | [`Owner`]: the key under which work is accounted to a session |
 //! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments, so machines stay pure |
 //! | `escaped_path` | [`EscapeError`]: paths as printable text that is read back |
@@ -20,6 +21,7 @@
 
 mod budget;
 mod cgi;
+mod client_host;
 mod clock;
 mod descriptors;
 mod error;
@@ -34,6 +36,7 @@ mod supervisor;
 
 pub use budget::{Account, Ceilings, Charge, GRANULE_BYTES, MemoryBudget, Purpose, Shortage, Ticket};
 pub use cgi::Cgi;
+pub use client_host::ClientHost;
 pub use clock::{Clock, Rng};
 pub use descriptors::{Descriptor, DescriptorBudget, SESSION_FILES_MIN};
 pub use error::{Error, ErrorKind, errno_text};

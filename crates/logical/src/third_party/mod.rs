@@ -34,10 +34,12 @@ pub(crate) use rendezvous::GrantNumber;
 pub(crate) use request::{Pull, Role, parse};
 pub(crate) use source::{Offer, check_path, collect, register};
 
-use base::{Clock, Error, ErrorKind, LogicalPath};
+use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};
 use jobs::Jobs;
 use rendezvous::Rendezvous;
 use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -72,6 +74,8 @@ pub(crate) struct ThirdParty {
     known: Mutex<HashMap<IpAddr, (Option<String>, Duration)>>,
     /// Asks for names of hosts. A slow name service holds up nothing else.
     pool: Arc<Pool>,
+    /// Gives each client host its key in that pool.
+    host_keys: RandomState,
     /// Starts copies, which asks for the name of the client.
     starts: Arc<Pool>,
     /// As many threads as copies may run: one that waits for a disk holds up no other.
@@ -92,6 +96,7 @@ impl ThirdParty {
             jobs: Mutex::new(jobs),
             known: Mutex::default(),
             pool: Pool::new("third-party-names", THREADS_MAX),
+            host_keys: RandomState::new(),
             starts,
             checks,
         }
@@ -99,6 +104,14 @@ impl ThirdParty {
 
     fn rendezvous(&self) -> MutexGuard<'_, Rendezvous<Reply>> {
         self.rendezvous.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a look-up of names that this client host caused. The pool shares its threads out by host and not by session,
+    /// because one host opens as many sessions as it likes. Dropped, a look-up that is refused answers.
+    fn look_up(&self, client: Option<IpAddr>, look_up: impl FnOnce() + Send + 'static) {
+        // The first bit tells it from the keys of sessions.
+        let key = self.host_keys.hash_one(ClientHost::from(client)) | 1 << 63;
+        drop(self.pool.run(Owner(key), Box::new(look_up)));
     }
 
     fn jobs(&self) -> MutexGuard<'_, Jobs<Arc<Copy>>> {

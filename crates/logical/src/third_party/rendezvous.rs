@@ -279,11 +279,6 @@ impl<W> Rendezvous<W> {
         self.waiting.get(&number).map(|waiting| waiting.asker.clone())
     }
 
-    /// A client that waits, if it still does.
-    pub(crate) fn waiting(&self, number: WaitNumber) -> Option<&W> {
-        self.waiting.get(&number).map(|waiting| &waiting.who)
-    }
-
     /// More is known of the hosts of one who waits: `asker` has them. If there is a grant for it now, it is to come again,
     /// and waits no more.
     pub(crate) fn clear_up(&mut self, number: WaitNumber, asker: &Asker, now: Duration) -> Option<W> {

@@ -40,7 +40,7 @@ pub(crate) fn register(
         return done(Err(error));
     }
     let (duty, owner) = (reply.defer(), reply.owner());
-    let (shared, inside) = (shared.clone(), third.clone());
+    let (shared, inside, client) = (shared.clone(), third.clone(), plan.caller.identity.address);
     let look_up = move || {
         let mut destination = Host::named(&offer.destination);
         // A name service asked for what is no name at all may take seconds to say so.
@@ -56,7 +56,7 @@ pub(crate) fn register(
         // A refused job is dropped, and with it the duty, which answers.
         job::at(&backend, owner, &path, None, open, || {});
     };
-    drop(third.pool.run(owner, Box::new(look_up)));
+    third.look_up(client, look_up);
     Started::Pending
 }
 
@@ -116,9 +116,9 @@ fn clear_up(third: &Arc<ThirdParty>, number: WaitNumber) {
             reply.send(COME_AGAIN);
         }
     };
-    let owner = third.rendezvous().waiting(number).map(Reply::owner).unwrap_or_default();
+    let asker = third.rendezvous().asker(number);
     // If there is no thread for it, the one who waits does so in vain, and is told.
-    drop(third.pool.run(owner, Box::new(look_up)));
+    third.look_up(asker.and_then(|asker| asker.host.addresses.first().copied()), look_up);
 }
 
 /// Opens for a destination which says that `origin` granted it the file.
@@ -213,7 +213,7 @@ impl ThirdParty {
             }
             duty.send(COME_AGAIN);
         };
-        drop(self.pool.run(reply.owner(), Box::new(look_up)));
+        self.look_up(caller.identity.address, look_up);
         later(caller)
     }
 

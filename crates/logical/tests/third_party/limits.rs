@@ -1,10 +1,12 @@
-//! The time that a copy may take, on a clock that the test turns.
+//! The time that a copy may take, on a clock that the test turns, and what one host may ask for.
 
-use super::support::{Server, creating};
-use super::{Work, begun, serving};
+use super::support::{Call, Client, Server, creating, reading};
+use super::{Hand, Work, at, begun, serving};
 use base::ErrorKind::FsError;
-use logical::ThirdPartySettings as Settings;
+use logical::{Names, ThirdPartyParts, ThirdPartySettings as Settings};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex};
 
 #[test]
 fn a_copy_that_does_not_move_ends() {
@@ -72,4 +74,45 @@ fn no_copy_takes_longer_than_two_days() {
     drop(work);
     server.close(&file).done();
     assert_eq!(server.memory.content("/data/new"), None);
+}
+
+/// Knows no names that begin with `slow` until it is opened.
+#[derive(Default)]
+struct SlowNames {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Names for SlowNames {
+    fn addresses(&self, name: &str) -> Vec<IpAddr> {
+        if name.starts_with("slow") {
+            drop(self.opened.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        }
+        Vec::new()
+    }
+
+    fn name(&self, _: IpAddr) -> Option<String> {
+        None
+    }
+}
+
+#[test]
+fn slow_names_in_many_sessions_of_one_host_keep_no_other_host_waiting() {
+    const SESSIONS: usize = 64;
+    let server = Server::new();
+    server.memory.put("/data/f", b"12345");
+    let names = Arc::new(SlowNames::default());
+    let (settings, fetcher) = (Settings::default(), Arc::new(Hand::default()));
+    server.logical.copy_for_others(ThirdPartyParts { settings, fetcher, names: names.clone() });
+    let grant = |address: &str, destination: &str, number: usize| {
+        // Each is a session of its own.
+        let client = Client::new(server.logical.clone(), at("alice", 7, address));
+        let name = format!("/data/f?tpc.dst={destination}&tpc.key=k{address}.{number}&tpc.stage=copy");
+        client.open(&name, reading())
+    };
+    let slow: Vec<_> = (0..SESSIONS).map(|number| grant("10.0.0.1", "slow", number)).collect();
+    grant("10.0.0.2", "fast", 0).done();
+    *names.is_open.lock().unwrap() = true;
+    names.opened.notify_all();
+    slow.into_iter().for_each(Call::done);
 }

@@ -4,11 +4,11 @@
 //! cancels its copy does not end the look-up. So the number of look-ups is limited for each client host and for all, and
 //! the thread itself holds the place until it is free again: cancelling gains nothing.
 
-use base::Owner;
+use base::{ClientHost, Owner};
 use client::{Resolver, Resolving};
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::Pool;
 use tokio::sync::oneshot;
@@ -36,27 +36,6 @@ struct Inner {
 struct Running {
     all: usize,
     by_host: HashMap<ClientHost, usize>,
-}
-
-/// A client host: its address, or the network of a host with IPv6, which chooses the rest of its address as it likes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum ClientHost {
-    Unknown,
-    Address(IpAddr),
-    /// The first 64 bits of an address.
-    Network(u64),
-}
-
-impl From<Option<IpAddr>> for ClientHost {
-    fn from(address: Option<IpAddr>) -> Self {
-        match address.map(|address| address.to_canonical()) {
-            None => Self::Unknown,
-            Some(IpAddr::V6(address)) if address != Ipv6Addr::LOCALHOST => {
-                Self::Network((address.to_bits() >> 64) as u64)
-            }
-            Some(address) => Self::Address(address),
-        }
-    }
 }
 
 impl Default for LookUps {
