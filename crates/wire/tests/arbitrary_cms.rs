@@ -11,8 +11,8 @@ use wire::cms::flags::{
 };
 use wire::cms::login::{Env, Export, Exports, NodeKind, SystemId};
 use wire::cms::message::{
-    Avail, CellBatch, CellPlaces, Gone, Have, Load, Locate, ModeChange, Mv, NotHere, PathBatch, Prepadd,
-    Prepdel, Removal, Select, SpaceSums, State, Statfs, Status, Trunc, TryHost, TryList,
+    Avail, CellBatch, CellPlaces, Gone, Have, Lease, Load, Locate, ModeChange, Mv, NotHere, PathBatch,
+    Prepadd, Prepdel, Removal, Select, SpaceSums, State, Statfs, Status, Trunc, TryHost, TryList,
 };
 use wire::cms::response::space_text::{SpaceText, TotalsText};
 use wire::cms::response::{MessageId, Redirect, Target};
@@ -128,7 +128,7 @@ impl Parts {
         let [cpu, net, runq, mem] = self.numbers.map(percent);
         let free_mb = options >> 1;
         let suspends = StatusModifier::SUSPEND | StatusModifier::NOSTAGE;
-        match self.kind / 2 % 14 {
+        match self.kind / 2 % 15 {
             0 => {
                 let sums = SpaceSums { total_mb: u64::from(n0) << 40, free_mb: u64::from(free_mb) };
                 let sums = (mem > 50).then_some(sums);
@@ -149,6 +149,7 @@ impl Parts {
             10 => Message::Xauth(path),
             11 => Message::NotHere(NotHere { path }),
             12 => Message::Occupancy(self.cells.message()),
+            13 => Message::Lease(Lease { milliseconds: n0.into(), path }),
             _ => self.login(),
         }
     }
@@ -321,7 +322,7 @@ proptest! {
     fn a_login_reply_survives(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
         let login = Login { version, ..Login::default() };
         let sid = format!("m-{instance} 1213man");
-        let env = format!("site={site}&scalla=7");
+        let env = format!("site={site}&scalla=f");
         let reply = LoginReply::to(&login, suspended, hold, sid.as_bytes(), env.as_bytes());
         let mut out = Vec::new();
         prop_assert_eq!(LoginAnswer::Accepted(reply).encode(&mut out), Ok(()));
@@ -423,6 +424,8 @@ fn our_own_messages_go_to_our_own_nodes() {
         (Message::NotHere(NotHere { path: b"/f" }), Extensions::NOT_HERE),
         (Message::Occupancy(cells.message()), Extensions::OCCUPANCY),
         (Message::Inventory(batch.message(InventoryModifier::LAST)), Extensions::INVENTORY),
+        (Message::Lease(Lease { milliseconds: 15_000, path: b"/f" }), Extensions::LEASES),
+        (Message::Have(Have { modifier: HaveModifier::LEASED, path: b"/f" }), Extensions::LEASES),
     ];
     for (message, needed) in cases {
         for peer in [Extensions::NONE, Extensions::ALL.without(needed)] {

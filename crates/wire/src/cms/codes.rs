@@ -39,6 +39,7 @@ codes! {
         NOT_HERE = 224 "nothere",
         OCCUPANCY = 225 "occupancy",
         INVENTORY = 226 "inventory",
+        LEASE = 227 "lease",
     }
 }
 

@@ -6,6 +6,7 @@
 //! The streamid is no part of a message but of `status`, where it is the data port. Those who answer echo it.
 
 pub mod inventory;
+pub mod lease;
 pub mod load;
 pub mod mode_change;
 pub mod mv;
@@ -21,6 +22,7 @@ pub mod trunc;
 pub mod try_hosts;
 
 pub use inventory::{Inventory, PathBatch};
+pub use lease::Lease;
 pub use load::{Avail, Load, SpaceSums};
 pub use mode_change::ModeChange;
 pub use mv::Mv;
@@ -110,6 +112,8 @@ pub enum Message<'a> {
     Occupancy(Occupancy<'a>),
     /// Paths the sender has. Own nodes only, node to parent.
     Inventory(Inventory<'a>),
+    /// A client is on its way to create a path. Own nodes only, parent to node.
+    Lease(Lease<'a>),
     /// No message of this version: to be skipped.
     Unknown {
         /// Its code.
@@ -167,6 +171,7 @@ impl<'a> Message<'a> {
             Code::NOT_HERE => Self::NotHere(NotHere::decode(raw, payload)?),
             Code::OCCUPANCY => Self::Occupancy(Occupancy::decode(payload)),
             Code::INVENTORY => Self::Inventory(Inventory::decode(modifier, payload)),
+            Code::LEASE => Self::Lease(Lease::decode(payload)?),
             code => Self::Unknown { code, modifier: header.modifier, payload },
         })
     }
@@ -220,6 +225,7 @@ impl<'a> Message<'a> {
                 Ok(())
             }
             Self::Inventory(message) => message.pack(packer),
+            Self::Lease(message) => message.pack(packer),
             Self::Stats(_)
             | Self::Disc
             | Self::Ping
@@ -239,8 +245,14 @@ impl<'a> Message<'a> {
             Self::NotHere(_) => ("nothere", peer.contains(Extensions::NOT_HERE)),
             Self::Occupancy(_) => ("occupancy", peer.contains(Extensions::OCCUPANCY)),
             Self::Inventory(_) => ("inventory", peer.contains(Extensions::INVENTORY)),
+            Self::Lease(_) => ("lease", peer.contains(Extensions::LEASES)),
             Self::Avail(avail) => ("avail", avail.sums.is_none() || peer.is_own()),
-            Self::Have(have) => ("have", !have.modifier.contains(HaveModifier::DRAINING) || peer.is_own()),
+            Self::Have(have) => {
+                let drains = have.modifier.contains(HaveModifier::DRAINING);
+                let leased = have.modifier.contains(HaveModifier::LEASED);
+                let takes_leases = peer.contains(Extensions::LEASES);
+                ("have", (!drains || peer.is_own()) && (!leased || takes_leases))
+            }
             Self::Status(status) => ("status", !status.is_extended() || peer.is_own()),
             _ => return Ok(()),
         };
@@ -282,6 +294,7 @@ impl<'a> Message<'a> {
             Self::NotHere(_) => Code::NOT_HERE,
             Self::Occupancy(_) => Code::OCCUPANCY,
             Self::Inventory(_) => Code::INVENTORY,
+            Self::Lease(_) => Code::LEASE,
             Self::Unknown { code, .. } => *code,
         }
     }
@@ -329,6 +342,7 @@ const fn needs_packing(code: Code) -> bool {
             | Code::TRUNC
             | Code::TRY
             | Code::OCCUPANCY
+            | Code::LEASE
     )
 }
 
