@@ -94,6 +94,8 @@ pub struct Operation {
     pub waited: Duration,
     /// When and how it ended.
     pub end: Option<(Duration, End)>,
+    /// How long it takes to reach the first place that a manager sends it to.
+    pub slow: Duration,
     managers: Vec<usize>,
     root: usize,
     tried: Vec<usize>,
@@ -120,6 +122,7 @@ impl Operation {
             restarts: 0,
             waited: Duration::ZERO,
             end: None,
+            slow: Duration::ZERO,
             managers,
             root: 0,
             tried: Vec::new(),
@@ -177,7 +180,9 @@ impl Operation {
                 if self.redirects > REDIRECTS_MAX {
                     return Step::End(End::Loop);
                 }
-                self.send(to, Duration::ZERO)
+                let arrives = !self.managers.contains(&to);
+                let after = if arrives { std::mem::take(&mut self.slow) } else { Duration::ZERO };
+                self.send(to, after)
             }
             Told::Wait(time) => {
                 // Real clients count from the first request; a wait does not make a loop.

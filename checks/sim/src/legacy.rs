@@ -440,15 +440,23 @@ impl Legacy {
                     disk.has(&path)
                 };
                 if here {
-                    out.push(Deed::Files(link, Files::Have { path, pending: false, draining: false }));
+                    out.push(Deed::Files(
+                        link,
+                        Files::Have { path, pending: false, draining: false, leased: false },
+                    ));
                 }
                 return;
             }
-            Files::Have { path, pending, .. } => {
-                self.hearsay.have(link, &path).then_some(Files::Have { path, pending, draining: false })
-            }
+            Files::Have { path, pending, .. } => self.hearsay.have(link, &path).then_some(Files::Have {
+                path,
+                pending,
+                draining: false,
+                leased: false,
+            }),
             Files::Gone { path } => self.hearsay.gone(link, &path).then_some(Files::Gone { path }),
-            Files::NotHere { .. } | Files::Inventory { .. } => panic!("a real node got a message of our own"),
+            Files::NotHere { .. } | Files::Inventory { .. } | Files::Lease { .. } => {
+                panic!("a real node got a message of our own")
+            }
         };
         if let Some(news) = news {
             out.extend(parents.into_iter().map(|link| Deed::Files(link, news.clone())));
@@ -477,7 +485,7 @@ impl Legacy {
             (Wish::Create, None) => {
                 disk.put(path, Some(request.operation), now);
                 out.push(Deed::Made(path.clone()));
-                tell(Files::Have { path: path.clone(), pending: false, draining: false }, out);
+                tell(Files::Have { path: path.clone(), pending: false, draining: false, leased: false }, out);
                 Told::Done
             }
             (_, None) => {
@@ -494,7 +502,7 @@ impl Legacy {
                 disk.files.remove(path);
                 disk.put(to, file.maker, now);
                 tell(Files::Gone { path: path.clone() }, out);
-                tell(Files::Have { path: to.clone(), pending: false, draining: false }, out);
+                tell(Files::Have { path: to.clone(), pending: false, draining: false, leased: false }, out);
                 Told::Done
             }
             _ => Told::Done,
@@ -504,8 +512,11 @@ impl Legacy {
     /// The disk got or lost a file without a client, and parents are told.
     pub(crate) fn changed(&self, path: &crate::talk::Name, here: bool, out: &mut Vec<Deed>) {
         let path = path.clone();
-        let message =
-            if here { Files::Have { path, pending: false, draining: false } } else { Files::Gone { path } };
+        let message = if here {
+            Files::Have { path, pending: false, draining: false, leased: false }
+        } else {
+            Files::Gone { path }
+        };
         out.extend(self.parent_links().into_iter().map(|link| Deed::Files(link, message.clone())));
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status};
 use cluster::{
-    Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, Interface, LocateOptions, Policy, Reader,
-    ResolveSettings, ResolveStats, Resolver, SelectOptions, StateAsk, StateReply, Token,
+    Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, Interface, LEASE, Leases, LocateOptions,
+    Outcome, Permit, Policy, Reader, ResolveSettings, ResolveStats, Resolver, SelectOptions, StateAsk,
+    StateReply, Token,
 };
 
 use crate::disk::Disk;
@@ -50,6 +51,10 @@ pub enum Sabotage {
     Swallows,
     /// A node that looks for no parent.
     Stays,
+    /// A server that creates files after their leases have ended.
+    Ignores,
+    /// A server that says nothing of the leases that it has.
+    Conceals,
 }
 
 /// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
@@ -81,6 +86,8 @@ pub struct Own {
     orders: Vec<cluster::Action>,
     /// What parents have asked of a disk that hangs.
     unanswered: Vec<(LinkId, Name)>,
+    /// Of a server: what clients are to create here.
+    leases: Leases,
 }
 
 impl Own {
@@ -108,6 +115,7 @@ impl Own {
             actions: Vec::new(),
             orders: Vec::new(),
             unanswered: Vec::new(),
+            leases: Leases::default(),
         }
     }
 
@@ -147,7 +155,7 @@ impl Own {
             return None;
         }
         let desk = self.desk.as_ref().and_then(|desk| desk.resolver.next_deadline());
-        [self.node.deadline(), desk].into_iter().flatten().min()
+        [self.node.deadline(), desk, self.leases.next_deadline()].into_iter().flatten().min()
     }
 
     /// Begins.
@@ -169,6 +177,10 @@ impl Own {
             (0..30).for_each(|_| out.extend(reports.iter().cloned().map(Deed::Tree)));
         }
         self.desk(now, out, |desk, orders| desk.resolver.tick(now, orders));
+        for path in self.leases.take_ended(now) {
+            let message = if disk.has(&path) { here(&path) } else { Files::Gone { path } };
+            self.tell_parents(&message, out);
+        }
     }
 
     /// Lets the node do something, and carries over to the desk what follows from it.
@@ -231,6 +243,10 @@ impl Own {
                 let links = to.iter().filter_map(|slot| members.member(slot)?.link);
                 out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
             }
+            cluster::Action::Lease { slot, path } => {
+                let link = self.node.members().and_then(|members| members.member(slot)?.link);
+                out.extend(link.map(|link| Deed::Files(link, Files::Lease { path })));
+            }
             // No node here sees what its servers share.
             cluster::Action::Look { path: _ } => {}
             cluster::Action::Answer { token, answer } => {
@@ -249,7 +265,8 @@ impl Own {
             }
             cluster::Action::Announce { path, pending } => {
                 let draining = self.drains(&path, now);
-                self.tell_parents(&Files::Have { path, pending, draining }, out);
+                let leased = pending && self.is_leased(&path, now);
+                self.tell_parents(&Files::Have { path, pending, draining, leased }, out);
             }
             cluster::Action::Retract { path } => self.tell_parents(&Files::Gone { path }, out),
         }
@@ -260,18 +277,58 @@ impl Own {
     }
 
     fn tell_parents(&self, message: &Files, out: &mut Vec<Deed>) {
-        out.extend(self.parents().map(|(link, _)| Deed::Files(link, message.clone())));
+        let for_peer = |(link, extensions): (LinkId, Extensions)| {
+            let mut message = message.clone();
+            if let Files::Have { leased, .. } = &mut message {
+                *leased &= extensions.contains(Extensions::LEASES);
+            }
+            Deed::Files(link, message)
+        };
+        out.extend(self.parents().map(for_peer));
     }
 
-    fn reply(&self, link: LinkId, path: Name, reply: StateReply, now: Duration, out: &mut Vec<Deed>) {
+    /// Whether a client is to create a path here or below, and it is not there.
+    fn is_leased(&mut self, path: &[u8], now: Duration) -> bool {
+        match &mut self.desk {
+            Some(desk) => desk.resolver.is_leased(path, now),
+            None => self.leases.is_running(path, now) && !self.does(Sabotage::Conceals),
+        }
+    }
+
+    /// A parent sends a client here to create a path.
+    fn lease(&mut self, link: LinkId, path: &Name, now: Duration, out: &mut Vec<Deed>) {
+        if self.desk.is_some() {
+            self.desk(now, out, |desk, _| desk.resolver.lease(path, LEASE, now));
+        } else {
+            self.leases.grant(path, now + LEASE, now);
+        }
+        if self.does(Sabotage::Conceals) {
+            return;
+        }
+        let other = |(parent, extensions): &(LinkId, Extensions)| {
+            *parent != link && extensions.contains(Extensions::LEASES)
+        };
+        let message = Files::Have { path: path.clone(), pending: true, draining: false, leased: true };
+        out.extend(self.parents().filter(other).map(|(parent, _)| Deed::Files(parent, message.clone())));
+    }
+
+    fn reply(&mut self, link: LinkId, path: Name, reply: StateReply, now: Duration, out: &mut Vec<Deed>) {
         let Some((_, extensions)) = self.parents().find(|(parent, _)| *parent == link) else { return };
         match reply {
             StateReply::Have { pending } => {
                 let draining = extensions.is_own() && self.drains(&path, now);
-                out.push(Deed::Files(link, Files::Have { path, pending, draining }));
+                let leased = pending && extensions.contains(Extensions::LEASES) && self.is_leased(&path, now);
+                out.push(Deed::Files(link, Files::Have { path, pending, draining, leased }));
             }
             // A real parent takes silence for it, and knows nothing else.
             StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
+                let ended = match &self.desk {
+                    Some(desk) => desk.resolver.has_lease_ended(&path),
+                    None => self.leases.has_ended(&path),
+                };
+                if ended {
+                    out.push(Deed::Files(link, Files::Gone { path: path.clone() }));
+                }
                 out.push(Deed::Files(link, Files::NotHere { path }));
             }
             StateReply::NotHere => {}
@@ -296,9 +353,9 @@ impl Own {
     }
 
     /// The disk that hung answers what parents have asked meanwhile. Clients have gone elsewhere.
-    pub fn revived(&mut self, disk: &Disk, out: &mut Vec<Deed>) {
+    pub fn revived(&mut self, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         for (link, path) in std::mem::take(&mut self.unanswered) {
-            self.look(link, path, disk, out);
+            self.look(link, path, disk, now, out);
         }
         self.greet(disk, out);
     }
@@ -325,12 +382,16 @@ impl Own {
     pub fn files(&mut self, link: LinkId, message: Files, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let state = matches!(message, Files::State { .. });
         self.handle(Event::Heard { link, state }, disk, now, out);
+        if let Files::Lease { path } = message {
+            return self.lease(link, &path, now, out);
+        }
         if let Files::State { path, ask } = message {
             self.asked(link, path, ask, disk, now, out);
             return;
         }
         let Some(slot) = self.node.slot(link) else { return };
         self.desk(now, out, |desk, orders| match message {
+            Files::Have { path, leased: true, .. } => desk.resolver.have_leased(slot, &path, now, orders),
             Files::Have { path, draining: true, .. } => desk.resolver.have_draining(slot, &path, now, orders),
             Files::Have { path, pending, .. } => desk.resolver.have(slot, &path, pending, now, orders),
             Files::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
@@ -343,7 +404,7 @@ impl Own {
                     desk.resolver.listed(slot);
                 }
             }
-            Files::State { .. } => {}
+            Files::State { .. } | Files::Lease { .. } => {}
         });
     }
 
@@ -361,7 +422,7 @@ impl Own {
             if disk.hangs {
                 self.unanswered.push((link, path));
             } else {
-                self.look(link, path, disk, out);
+                self.look(link, path, disk, now, out);
             }
             return;
         }
@@ -375,13 +436,14 @@ impl Own {
     }
 
     /// A server answers a parent.
-    fn look(&self, link: LinkId, path: Name, disk: &Disk, out: &mut Vec<Deed>) {
+    fn look(&mut self, link: LinkId, path: Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let has = disk.has(&path) && !self.does(Sabotage::Denies);
         let here = self.manner == Manner::Claims || has;
-        let reply = if here { StateReply::Have { pending: false } } else { StateReply::NotHere };
+        let pending = !here && self.is_leased(&path, now);
+        let reply = if here || pending { StateReply::Have { pending } } else { StateReply::NotHere };
         if self.manner != Manner::Mute {
             let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
-            (0..times).for_each(|_| self.reply(link, path.clone(), reply, Duration::ZERO, out));
+            (0..times).for_each(|_| self.reply(link, path.clone(), reply, now, out));
         }
     }
 
@@ -414,7 +476,7 @@ impl Own {
     }
 
     /// A request that reached the server itself.
-    fn perform(&self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
+    fn perform(&mut self, request: &Request, disk: &mut Disk, now: Duration, out: &mut Vec<Deed>) -> Told {
         if self.does(Sabotage::Circles) {
             return Told::Redirect(0);
         }
@@ -422,12 +484,23 @@ impl Own {
         let file = disk.files.get(path).copied();
         let Some(file) = file else {
             if request.wish == Wish::Create {
+                let permit = self.leases.begin(path, now);
+                if permit == Permit::Refused && !self.does(Sabotage::Ignores) {
+                    let door = self.node.door().and_then(|door| Host::index(door.host()));
+                    return door.map_or(Told::Failed(ErrorCode::SERVER_ERROR), Told::Redirect);
+                }
+                if permit == Permit::Leased {
+                    self.leases.end(path, Outcome::Created, now);
+                }
                 disk.put(path, Some(request.operation), now);
                 out.push(Deed::Made(path.clone()));
                 self.tell_parents(&here(path), out);
                 return Told::Done;
             }
-            // Whoever sent the client here shall know.
+            // Whoever sent the client here shall know, unless another client is to create it.
+            if self.is_leased(path, now) {
+                return Told::Missing;
+            }
             self.tell_parents(&Files::Gone { path: path.clone() }, out);
             return Told::Missing;
         };
@@ -449,7 +522,10 @@ impl Own {
     }
 
     /// The disk got or lost a file without a client, and parents are told.
-    pub fn changed(&self, path: &Name, is_here: bool, out: &mut Vec<Deed>) {
+    pub fn changed(&mut self, path: &Name, is_here: bool, out: &mut Vec<Deed>) {
+        if is_here {
+            self.leases.exists(path);
+        }
         let message = if is_here { here(path) } else { Files::Gone { path: path.clone() } };
         self.tell_parents(&message, out);
     }
@@ -485,7 +561,7 @@ impl Desk {
 
 /// News of a file that is here.
 fn here(path: &Name) -> Files {
-    Files::Have { path: path.clone(), pending: false, draining: false }
+    Files::Have { path: path.clone(), pending: false, draining: false, leased: false }
 }
 
 fn options(request: &Request) -> SelectOptions {

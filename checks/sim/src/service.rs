@@ -29,16 +29,29 @@ impl World {
         at: Duration,
         patience: Duration,
     ) -> u32 {
-        let number = self.operations.len() as u32;
         // The redirectors of replicated managers all ask the same one for a path.
         let first =
             path.iter().fold(0usize, |hash, byte| hash.wrapping_mul(31).wrapping_add(usize::from(*byte)));
         let mut managers = managers.to_vec();
         let first = first % managers.len().max(1);
         managers.rotate_left(first);
+        self.begin_slow(wish, path, managers, at, patience, Duration::ZERO)
+    }
+
+    /// A client begins this at the first of these managers, and takes `slow` to reach the server that it is sent to.
+    pub fn begin_slow(
+        &mut self,
+        wish: Wish,
+        path: &Name,
+        managers: Vec<usize>,
+        at: Duration,
+        patience: Duration,
+        slow: Duration,
+    ) -> u32 {
+        let number = self.operations.len() as u32;
         let near = self.lot.below(self.hosts.len() as u64) as usize;
         let mut operation = Operation::new(number, wish, path.clone(), managers, near);
-        (operation.began, operation.until) = (at, at.saturating_add(patience));
+        (operation.began, operation.until, operation.slow) = (at, at.saturating_add(patience), slow);
         let Step::Send { to, patience, .. } = operation.first() else { return number };
         operation.patience = at + patience;
         self.schedule(operation.patience, What::Patience { operation: number, attempt: 0 });

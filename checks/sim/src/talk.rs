@@ -37,6 +37,13 @@ pub enum Files {
         pending: bool,
         /// Below nodes alone whose clients are being moved away; among our own nodes only.
         draining: bool,
+        /// A client is to create it; among our own nodes only.
+        leased: bool,
+    },
+    /// A client is on its way to create it; from a parent, among our own nodes only.
+    Lease {
+        /// What.
+        path: Name,
     },
     /// It is here no more.
     Gone {
@@ -61,8 +68,10 @@ impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::State { ask, .. } => write!(f, "state{}", if ask.refresh { " (refresh)" } else { "" }),
-            Self::Have { pending, draining, .. } => {
+            Self::Lease { .. } => write!(f, "lease"),
+            Self::Have { pending, draining, leased, .. } => {
                 let how = if *draining { " (draining)" } else { "" };
+                let how = if *leased { " (leased)" } else { how };
                 write!(f, "have{}{how}", if *pending { " (pending)" } else { "" })
             }
             Self::Gone { .. } => write!(f, "gone"),
@@ -78,6 +87,7 @@ impl Files {
         match self {
             Self::State { path, .. }
             | Self::Have { path, .. }
+            | Self::Lease { path }
             | Self::Gone { path }
             | Self::NotHere { path } => **path == *wanted.as_bytes(),
             Self::Inventory { paths, .. } => paths.iter().any(|path| **path == *wanted.as_bytes()),

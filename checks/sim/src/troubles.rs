@@ -125,9 +125,9 @@ impl World {
         self.counts.hung += u64::from(hangs);
         self.hosts[index].disk.hangs = hangs;
         if !hangs {
-            self.with(index, |machine, disk, _, out| {
+            self.with(index, |machine, disk, now, out| {
                 if let Machine::Own(own) = machine {
-                    own.revived(disk, out);
+                    own.revived(disk, now, out);
                 }
             });
         }

@@ -121,6 +121,10 @@ pub struct Child {
     pub cid: Arc<str>,
     /// It says so when it does not have a file, instead of keeping silent.
     pub says_not_here: bool,
+    /// It creates a file only within its lease.
+    pub takes_leases: bool,
+    /// A number for the node that is the same at all its parents.
+    pub digest: u64,
     /// With less free space it gets no new files, in MB.
     pub min_free_mb: u32,
     /// The part of its share of clients it wants, in percent. (Managers below a meta manager.)
@@ -156,6 +160,7 @@ pub struct Cell {
     connected: SlotMask,
     expected: SlotMask,
     definite: SlotMask,
+    lessees: SlotMask,
     draining: SlotMask,
     servers: SlotMask,
     listed: SlotMask,
@@ -174,6 +179,7 @@ impl Cell {
             connected: SlotMask::EMPTY,
             expected: SlotMask::EMPTY,
             definite: SlotMask::EMPTY,
+            lessees: SlotMask::EMPTY,
             draining: SlotMask::EMPTY,
             servers: SlotMask::EMPTY,
             listed: SlotMask::EMPTY,
@@ -205,6 +211,11 @@ impl Cell {
     /// Children that say so when they do not have a file.
     pub const fn definite(&self) -> SlotMask {
         self.definite
+    }
+
+    /// Children that create a file only within its lease.
+    pub const fn lessees(&self) -> SlotMask {
+        self.lessees
     }
 
     /// Children whose clients are being moved away.
@@ -300,6 +311,7 @@ impl Cell {
         self.connected.remove(slot);
         self.expected.remove(slot);
         self.definite.remove(slot);
+        self.lessees.remove(slot);
         self.draining.remove(slot);
         self.servers.remove(slot);
         if let Some(child) = &child {
@@ -317,6 +329,9 @@ impl Cell {
             }
             if child.says_not_here {
                 self.definite.insert(slot);
+            }
+            if child.takes_leases {
+                self.lessees.insert(slot);
             }
         }
         if !self.connected.contains(slot) {

@@ -10,6 +10,7 @@
 //! | `cell` | [`Cell`]: the children as those see them who choose one |
 //! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: what clients ask and are told |
 //! | `avoid` | [`Avoided`]: children a client was sent to before |
+//! | `leases` | [`Leases`]: files that clients are on their way to create at this node |
 //! | `looks` | [`Looks`]: look-ups at a file system that all servers share, paced |
 //! | `selection` | [`Chooser`]: which of several children a client is sent to; [`Selection`] and its two kinds |
 //! | `resolve` | [`Resolver`]: a request to its answer, by what is known or by asking children; [`Reader`]: warm answers on any thread |
@@ -22,6 +23,7 @@ mod cache;
 mod cell;
 #[cfg(test)]
 mod fixtures;
+mod leases;
 mod looks;
 mod meters;
 mod paths;
@@ -36,6 +38,7 @@ pub use cache::{
     Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PLACEMENT_HOLD, WINDOW, WINDOW_TICKS,
 };
 pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
+pub use leases::{LEASE, Leases, Outcome, Permit};
 pub use looks::{Look, LookRules, Looks, folder};
 pub use meters::{Load, Meters, Use};
 pub use paths::{EXPORTS_MAX, Export, ExportError, PathTable, Rights};

@@ -16,7 +16,7 @@ impl Rng for Fixed {
 }
 
 const TICK: u64 = 450;
-const HOLD: u64 = 10;
+const HOLD: u64 = cluster::PLACEMENT_HOLD.as_secs();
 
 #[derive(Clone, Debug)]
 enum Step {

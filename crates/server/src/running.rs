@@ -3,7 +3,7 @@
 //! In-process tests start one with [`Running::listen`], on another storage with [`Running::listen_over`]; programs go through [`crate::daemon`].
 
 use crate::adapters::{
-    Doorkeeper, Handoff, Movable, Redirector, Redirects, SystemClock, SystemUsers, install_rings,
+    Doorkeeper, Handoff, Leased, Movable, Redirector, Redirects, SystemClock, SystemUsers, install_rings,
 };
 use crate::assembly;
 use crate::cluster::{self, Cluster};
@@ -148,7 +148,10 @@ impl Running {
                 Redirector::new(front.clone(), forwarding, Prepares::new(&name, &SystemClock::new()))
             }
             (Some(logical), None) => match &cluster {
-                Some(cluster) => Movable::before(logical.clone(), cluster.moving().clone()),
+                Some(cluster) => {
+                    let leased = Leased::before(logical.clone(), cluster.leases().clone());
+                    Movable::before(leased, cluster.moving().clone())
+                }
                 None => logical.clone(),
             },
             (None, None) => return Err(system("files")(std::io::Error::other("there is nothing to serve"))),

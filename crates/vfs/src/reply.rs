@@ -37,6 +37,11 @@ impl ReplyTo {
         Owner(self.token.owner)
     }
 
+    /// The same call, whose answer passes `mailbox` on its way.
+    pub fn through(&self, mailbox: Arc<dyn Mailbox>) -> Self {
+        Self { mailbox, token: self.token }
+    }
+
     /// The duty to answer, once.
     pub fn defer(&self) -> Reply {
         Reply(Some(self.clone()))

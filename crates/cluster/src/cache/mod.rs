@@ -44,8 +44,10 @@ pub const WINDOW: Duration = Duration::from_secs(8 * 3600);
 pub const WINDOW_TICKS: u32 = 64;
 /// Locations kept at most, unless configured: about 600 MB.
 pub const LOCATIONS_MAX: usize = 10_000_000;
-/// How long a child that was chosen to create a file counts as its holder without having said so itself.
-pub const PLACEMENT_HOLD: Duration = Duration::from_secs(10);
+/// How long a child that was chosen to create a file counts as its holder without having said so itself. It is as long as the
+/// clients of XRootD try to connect by default (`XRD_CONNECTIONWINDOW`), because a real daemon lets a client create the file
+/// however late it comes. A child that takes leases ends the placement itself, with its lease.
+pub const PLACEMENT_HOLD: Duration = Duration::from_secs(120);
 
 /// Shards at most: so many that the growth of one's index at [`LOCATIONS_MAX`] stays under a millisecond.
 const SHARDS_MAX: usize = 1024;

@@ -8,7 +8,7 @@ use crate::meters::Load;
 use crate::paths::Export;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::limits::STABLE;
-use crate::tree::{ChildChange, LinkId, Member};
+use crate::tree::{ChildChange, Extensions, LinkId, Member};
 
 /// For so long a child that was lost is expected back: no file is said to be nowhere, and none is made, that it may have.
 /// The slot itself is kept for longer.
@@ -235,7 +235,7 @@ impl Resolver {
 }
 
 fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
-    let not_here = wire::cms::Extensions::NOT_HERE.0;
+    let can = |extension| member.extensions.contains(extension);
     Child {
         kind: if member.is_leaf() { ChildKind::Server } else { ChildKind::Inner },
         state: ChildState {
@@ -248,7 +248,9 @@ fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
         interfaces,
         port: member.data.port(),
         cid: member.identity.id.cluster().into(),
-        says_not_here: member.extensions.0 & not_here != 0,
+        says_not_here: can(Extensions::NOT_HERE),
+        takes_leases: can(Extensions::LEASES),
+        digest: member.identity.digest(),
         min_free_mb: member.space.minimum_mb,
         share: Some(member.share).filter(|share| *share > 0),
     }

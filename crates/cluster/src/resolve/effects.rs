@@ -7,7 +7,7 @@ use super::held::HOLD;
 use super::queries::Token;
 use crate::cache::CacheStats;
 use crate::request::Answer;
-use crate::slots::SlotMask;
+use crate::slots::{Slot, SlotMask};
 
 /// How long silence of a real daemon is listened to, unless configured (`cms.delay qdl`, `lookup`).
 pub const SILENCE: Duration = Duration::from_secs(5);
@@ -78,6 +78,13 @@ pub enum Action {
     },
     /// Look whether it is there, at the file system that all servers see: [`super::Resolver::looked`].
     Look {
+        /// What.
+        path: Arc<[u8]>,
+    },
+    /// Send a child the lease of a path, before the client is answered: [`crate::LEASE`].
+    Lease {
+        /// Which child.
+        slot: Slot,
         /// What.
         path: Arc<[u8]>,
     },

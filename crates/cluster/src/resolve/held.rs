@@ -122,7 +122,7 @@ impl Resolver {
         }
         let deserted = self.deserted(now);
         let verdict = self.judge(&path, &waiter.wish, now);
-        if let Some(answer) = deserted.or_else(|| self.conclude(&path, verdict, waiter, now)) {
+        if let Some(answer) = deserted.or_else(|| self.conclude(&path, verdict, waiter, now, actions)) {
             actions.push(Action::Answer { token, answer });
         }
     }

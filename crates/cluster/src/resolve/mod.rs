@@ -25,6 +25,7 @@ mod held_requests;
 mod locate;
 mod looking;
 mod mute;
+mod placement;
 mod queries;
 mod reader;
 mod replaced;
@@ -59,8 +60,9 @@ use settle::Settle;
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::Cell;
+use crate::leases::Leases;
 use crate::paths::plain;
-use crate::request::{Answer, ErrorCode, LocateOptions, Reason, SelectOptions};
+use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
 use crate::selection::Chooser;
 use crate::slots::{Slot, SlotMask};
 use crate::tree::Address;
@@ -84,6 +86,8 @@ pub struct Resolver {
     queries: Queries,
     settings: ResolveSettings,
     rng: Box<dyn Rng>,
+    /// What clients are on their way to create here, as parents say.
+    leases: Leases,
     /// Until when lost children are expected back; of one that has been back for a moment only, as of when it was lost first.
     expected: Vec<(Duration, Slot)>,
     /// Whose turn it is to be asked for all.
@@ -127,6 +131,7 @@ impl Resolver {
             queries: Queries::default(),
             settings,
             rng,
+            leases: Leases::default(),
             expected: Vec::new(),
             turn: 0,
             links: HashMap::new(),
@@ -165,7 +170,13 @@ impl Resolver {
 
     /// When [`Self::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Duration> {
-        let known = [self.queries.next_deadline(), self.next_given_up(), self.next_held(), self.next_watch()];
+        let known = [
+            self.queries.next_deadline(),
+            self.next_given_up(),
+            self.next_held(),
+            self.next_watch(),
+            self.leases.next_deadline(),
+        ];
         known.into_iter().flatten().min()
     }
 
@@ -195,7 +206,7 @@ impl Resolver {
         if !matches!(verdict, Verdict::Answer(_)) {
             self.ask(path, refresh, false, now, actions);
         }
-        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now)
+        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now, actions)
     }
 
     /// A client wants to know who has it. The forms `*` and `*<path>` are answered at once. `None`: as with `select`.
@@ -221,7 +232,7 @@ impl Resolver {
         let wish = Wish::Locate(options);
         let verdict = self.judge(path, &wish, now);
         self.ask(path, refresh, false, now, actions);
-        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now)
+        self.conclude(path, verdict, Waiter::new(token, wish, self.replaced.changes()), now, actions)
     }
 
     /// A path was removed by order of a client: nothing is known of it.
@@ -246,6 +257,7 @@ impl Resolver {
     pub fn tick_for(&mut self, now: Duration, is_gone: &dyn Fn(Token) -> bool, actions: &mut Vec<Action>) {
         self.give_up_lost(now);
         self.watch_empty(now);
+        self.end_leases(now, actions);
         self.look_at_held(now, is_gone, actions);
         for _ in 0..QUERIES_AT_ONCE {
             let Some(id) = self.queries.due(now) else { break };
@@ -272,28 +284,6 @@ impl Resolver {
             self.shared.cache.enter(path, now, self.cell.bounces(), Location::reset);
         }
         again
-    }
-
-    /// A client came back from where it was sent: what is known of those places is asked again.
-    fn doubt(&mut self, path: &[u8], question: &Question, now: Duration) {
-        let tried = question.avoided.never;
-        if tried.is_empty() {
-            return;
-        }
-        let missing = question.options.reason == Reason::Missing;
-        let shared = self.shared.chooser.policy().shared.is_some();
-        self.shared.cache.update(path, now, self.cell.bounces(), |location| {
-            let placed = location.placed.map(Slot::mask).unwrap_or_default();
-            let doubted = match missing {
-                // Whoever told of it, it was for all.
-                true if shared => location.have,
-                true => tried & location.have,
-                false => tried & placed,
-            };
-            if !doubted.is_empty() {
-                location.doubt(doubted);
-            }
-        });
     }
 
     /// Asks whoever has to be asked.
@@ -373,24 +363,41 @@ impl Resolver {
     }
 
     /// Turns a verdict on a request just made into its answer, or lets it wait.
-    fn conclude(&mut self, path: &[u8], verdict: Verdict, waiter: Waiter, now: Duration) -> Option<Answer> {
+    fn conclude(
+        &mut self,
+        path: &[u8],
+        verdict: Verdict,
+        waiter: Waiter,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<Answer> {
         match verdict {
             Verdict::Await => {
                 let waits = self.queries.find(path).is_some_and(|id| self.queries.wait(id, waiter));
                 if waits { None } else { Some(self.come_again()) }
             }
             Verdict::Hold(answer) => self.hold(path, waiter, Some(answer), now),
-            verdict => self.answer(path, verdict, now),
+            verdict => self.answer(path, verdict, now, actions),
         }
     }
 
     /// The answer a verdict means, with what follows from it; `None` for one that is none yet.
-    fn answer(&mut self, path: &[u8], verdict: Verdict, now: Duration) -> Option<Answer> {
+    fn answer(
+        &mut self,
+        path: &[u8],
+        verdict: Verdict,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) -> Option<Answer> {
         match verdict {
             Verdict::Await => None,
             Verdict::Answer(answer) | Verdict::Hold(answer) => Some(answer),
             Verdict::Child { slot, kind, client, place } => {
                 if place {
+                    if let Some(refusal) = self.begin_placement(path, now) {
+                        return Some(refusal);
+                    }
+                    actions.extend(placement::lease(slot, self.cell.lessees(), path));
                     let place = |location: &mut Location| location.place(slot);
                     let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
                     if cache.update(path, now, bounces, place).is_none() {

@@ -189,7 +189,7 @@ impl Case<'_> {
                 let text = "Every server that could take a copy has one.";
                 return Verdict::Answer(Answer::error(ErrorCode::NO_REPLICAS, text));
             }
-            return self.take(free, false, rng);
+            return self.take(free, rng);
         }
         if self.have.is_empty() {
             return self.write_new(rng);
@@ -218,7 +218,7 @@ impl Case<'_> {
         if holders.is_empty() {
             return self.nobody_left();
         }
-        self.take(holders, false, rng)
+        self.take(holders, rng)
     }
 
     /// Nobody has it: it is made somewhere, or brought in.
@@ -231,15 +231,19 @@ impl Case<'_> {
             if staying.is_empty() {
                 return Verdict::Answer(Answer::wait(self.waits().suspend));
             }
-            return self.take(staying, true, rng);
+            let need = Need { place: true, ..self.need(Use::Write, false) };
+            return match self.first_fit(&[staying], need, rng) {
+                Ok(slot) => self.child(slot, Use::Write, true),
+                Err(excuses) => self.refused(&excuses),
+            };
         }
         self.stage(self.rights.stage & self.allowed, rng).unwrap_or_else(|| self.nobody_left())
     }
 
-    fn take(&self, among: SlotMask, place: bool, rng: &mut dyn Rng) -> Verdict {
+    fn take(&self, among: SlotMask, rng: &mut dyn Rng) -> Verdict {
         let need = self.need(Use::Write, false);
         match self.first_fit(&[among], need, rng) {
-            Ok(slot) => self.child(slot, Use::Write, place),
+            Ok(slot) => self.child(slot, Use::Write, false),
             Err(excuses) => self.refused(&excuses),
         }
     }
@@ -268,7 +272,7 @@ impl Case<'_> {
 
     fn need(&self, kind: Use, stage: bool) -> Need {
         let space = stage || kind == Use::Write && !self.question.options.name_only;
-        Need { kind, client: self.question.options.client, space, stage }
+        Need { kind, client: self.question.options.client, space, stage, place: false }
     }
 
     /// Whether a child is chosen only for want of a better one.

@@ -177,7 +177,7 @@ impl Resolver {
         let answer = match self.judge(path, &waiter.wish, now) {
             Verdict::Await => return false,
             Verdict::Hold(answer) => self.hold(path, waiter, Some(answer), now),
-            verdict => self.answer(path, verdict, now),
+            verdict => self.answer(path, verdict, now, actions),
         };
         if let Some(answer) = answer {
             actions.push(Action::Answer { token, answer });

@@ -28,6 +28,9 @@ impl Resolver {
             None if self.cell.quorum() => return reply(StateReply::NotHere),
             None => Rights::default(),
         };
+        if self.is_lease_running(path, now) {
+            return reply(StateReply::Have { pending: true });
+        }
         let refresh = self.recall(path, ask.refresh, now);
         let location = self.known(path, now);
         self.ask(path, refresh, ask.via_meta, now, actions);

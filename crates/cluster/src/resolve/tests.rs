@@ -7,6 +7,7 @@ mod holding;
 mod locating;
 mod model;
 mod parents;
+mod placement;
 mod queries;
 mod reading;
 mod sharing;
@@ -19,7 +20,7 @@ use crate::cache::CacheSettings;
 use crate::cell::Child;
 use crate::fixtures::{cell, server};
 use crate::paths::Export;
-use crate::request::Intent;
+use crate::request::{Intent, Reason};
 use crate::selection::Policy;
 use base::SplitMix64;
 
@@ -51,7 +52,7 @@ impl Stage {
     /// These children are real daemons: silent when they do not have a file.
     fn legacy(mut self, slots: &[u8]) -> Self {
         for slot in slots {
-            self.change(*slot, |child| child.says_not_here = false);
+            self.change(*slot, |child| (child.says_not_here, child.takes_leases) = (false, false));
         }
         self
     }
@@ -138,6 +139,23 @@ impl Stage {
             _ => true,
         });
         answers
+    }
+
+    /// Whom it gave leases since this was called last.
+    fn leased(&mut self) -> Vec<u8> {
+        let mut slots = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::Lease { slot, .. } => {
+                slots.push(slot.number());
+                false
+            }
+            _ => true,
+        });
+        slots
+    }
+
+    fn leased_by(&mut self, from: u8, path: &str) {
+        self.machine.have_leased(slot(from), path.as_bytes(), self.now, &mut self.actions);
     }
 
     /// The one answer since this was called last.

@@ -92,12 +92,17 @@ impl Resolver {
         let rights = self.cell.paths().rights(path).unwrap_or_default();
         let definite = self.cell.definite();
         let inner = !self.cell.servers().contains(slot);
+        if self.is_placement_kept(slot, path, now) {
+            return self.heard(self.queries.find(path), slot, Settle::Heard, now, actions);
+        }
         let shared = self.shared.chooser.policy().shared.is_some();
         let changed = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
             let whole = *location;
             let before = presence(location, rights);
             let had = location.have.contains(slot) && definite.contains(slot);
-            let again = inner && (had || location.unasked.contains(slot));
+            // A lease may have followed that the child did not know when it sent this.
+            let placed = location.placed == Some(slot);
+            let again = placed || inner && (had || location.unasked.contains(slot));
             let others = if shared { location.have } else { SlotMask::EMPTY };
             others.iter().for_each(|other| location.missed(other));
             location.missed(slot);
@@ -124,7 +129,12 @@ impl Resolver {
             }
         }
         let query = self.queries.find(path);
-        if !inner {
+        let was_placed = changed.is_some_and(|(before, _)| before.placed == Some(slot));
+        if let Some(id) = query.filter(|_| was_placed) {
+            // Those who wait to create it need the answers of all once more.
+            self.ask(path, false, false, now, actions);
+            self.settle(id, Settle::Heard, now, actions);
+        } else if !inner {
             self.heard(query, slot, Settle::Heard, now, actions);
         } else if let Some(id) = query {
             // If it was asked, its answer is still to come.

@@ -98,6 +98,16 @@ impl Selection for ByLoad {
         Some(self.sum(slot, meters))
     }
 
+    /// Only the least busy get new files, those within `fuzz` alike; drawn ones by their weight.
+    fn weight(&self, slot: Slot, among: SlotMask, meters: &Meters) -> u32 {
+        let mass = |slot| self.mass(slot, Use::Write, meters);
+        if self.randomized {
+            return (u32::from(self.fuzz) + 100u32.saturating_sub(mass(slot))).max(1);
+        }
+        let least = among.iter().map(mass).min().unwrap_or_default();
+        u32::from(mass(slot) <= least + u32::from(self.fuzz))
+    }
+
     fn wants_all(&self) -> bool {
         self.randomized
     }

@@ -1,10 +1,12 @@
 //! Which of the children that could serve a client does.
 //!
 //! [`Chooser`] first leaves out who is not fit (not reachable over the client's network, offline, suspended,
-//! overloaded, full) and remembers why; a [`Selection`] then picks one of the fit. Source: cms protocol 3, sections
+//! overloaded, full) and remembers why; a [`Selection`] then picks one of the fit. The child for a new file is found by
+//! `rendezvous` hashing instead, weighted by the selection. Source: cms protocol 3, sections
 //! "choice among candidates" and `cms.sched`, `cms.space`.
 
 mod by_load;
+mod rendezvous;
 mod round_robin;
 
 use std::sync::Arc;
@@ -31,6 +33,12 @@ pub trait Selection: Send + Sync {
     /// How busy a child is by this way of seeing it, 0 to 100 and more; `None` if it does not look at loads, so that
     /// nobody is ever overloaded.
     fn load(&self, slot: Slot, meters: &Meters) -> Option<u32>;
+
+    /// The part of all new files that a child gets, compared with the others of `among`; 0 for none.
+    fn weight(&self, slot: Slot, among: SlotMask, meters: &Meters) -> u32 {
+        let _ = (slot, among, meters);
+        1
+    }
 
     /// Whether it wants to know all who have a file before it picks.
     fn wants_all(&self) -> bool {
@@ -172,6 +180,8 @@ pub(crate) struct Need {
     pub(crate) space: bool,
     /// The ability to bring files in.
     pub(crate) stage: bool,
+    /// The file is new: all replicated managers have to choose the same child.
+    pub(crate) place: bool,
 }
 
 /// Who was left out, and why; a child stands in the first set that applies.
@@ -280,7 +290,9 @@ impl Chooser {
         if fit.is_empty() {
             return Err(excuses);
         }
-        let picked = if affinity == Affinity::None {
+        let picked = if need.place {
+            self.place(cell, fit, affinity, path)
+        } else if affinity == Affinity::None {
             self.selection.pick(fit, need.kind, cell.meters(), rng)
         } else {
             let position = self.policy.affinity_path.hash(path) as usize % fit.len();
@@ -288,6 +300,18 @@ impl Chooser {
         };
         // Whoever picks none or one that was not offered is corrected: a client is waiting.
         picked.filter(|slot| fit.contains(*slot)).or(fit.lowest()).ok_or(excuses)
+    }
+
+    /// The child for a new file: by rendezvous hashing, so that managers that know the same children agree on it.
+    fn place(&self, cell: &Cell, fit: SlotMask, affinity: Affinity, path: &[u8]) -> Option<Slot> {
+        let path = if affinity == Affinity::None { path } else { self.policy.affinity_path.part(path) };
+        let candidates = fit.iter().filter_map(|slot| {
+            let child = cell.child(slot)?;
+            let share = u32::from(child.share.or(self.policy.share).unwrap_or(100).clamp(1, 100));
+            let weight = self.selection.weight(slot, fit, cell.meters()) * share;
+            Some(rendezvous::Candidate { slot, digest: child.digest, weight })
+        });
+        rendezvous::choose(path, candidates.filter(|one| one.weight > 0))
     }
 
     /// The choice is used.

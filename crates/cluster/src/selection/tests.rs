@@ -7,6 +7,7 @@ use crate::paths::Export;
 use base::SplitMix64;
 
 const READ: Need = Need {
+    place: false,
     kind: Use::Read,
     client: Client { net: crate::Net::V4First, private: false, alone: false },
     space: false,

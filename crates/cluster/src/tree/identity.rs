@@ -63,6 +63,12 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// A number for the node, the same at all its parents. Addresses are left out: each parent may see another one.
+    pub fn digest(&self) -> u64 {
+        let port = if self.id.floats() { 0 } else { self.data_port };
+        mix(self.id.digest() ^ u64::from(port))
+    }
+
     /// Whether `other` is the same node at another time.
     pub fn same(&self, other: &Self) -> bool {
         self.id == other.id

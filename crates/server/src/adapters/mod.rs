@@ -6,6 +6,7 @@
 //! | `users` | names of users and groups, for [`logical::Users`] |
 //! | `admission` | may this host connect, for [`net::Listener`] |
 //! | `rings` | io_uring on each loop, for [`storage::ring`] |
+//! | `leased` | files that are created only within the lease of a manager |
 //! | `moving` | clients of a server that is to be emptied, sent where they began |
 //! | `scout` | whether somebody else has a file, asked as a client would |
 //! | `redirector` | the file system of a manager, for [`vfs::FileSystem`]: sends clients to nodes |
@@ -25,6 +26,7 @@ mod fetcher;
 mod handoff;
 mod host;
 mod hosts;
+mod leased;
 mod look_ups;
 mod moving;
 mod outbound;
@@ -41,6 +43,7 @@ pub(crate) use fetcher::Puller;
 pub(crate) use handoff::Handoff;
 pub use host::host_name;
 pub(crate) use hosts::SystemNames;
+pub(crate) use leased::Leased;
 pub(crate) use moving::{Movable, Moving};
 pub(crate) use outbound::Outbound;
 pub(crate) use redirector::Redirector;

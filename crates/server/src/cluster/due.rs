@@ -27,6 +27,9 @@ impl Engine {
         } else if self.resolver_is_due(now) {
             self.tick_resolver();
         }
+        if self.leases.next_deadline().is_some_and(|due| due <= now) {
+            self.end_leases();
+        }
         self.look_in_turn();
         self.askers.expire(now);
         self.answer_overdue();
@@ -68,6 +71,7 @@ impl Engine {
             self.askers.deadline(),
             self.place_due(),
             self.holdings.as_ref().and_then(Holdings::next_deadline),
+            self.leases.next_deadline(),
         ];
         let due = deadlines.into_iter().flatten().min().unwrap_or(now + SWEEP);
         self.wake_at = Some(due);
@@ -78,7 +82,8 @@ impl Engine {
     pub(super) fn check_alarm(&self) {
         let resolver = self.resolver.as_ref().and_then(Resolver::next_deadline);
         let looks = self.holdings.as_ref().and_then(Holdings::next_deadline);
-        let due = [self.node.deadline(), resolver, self.place_due(), looks, self.askers.deadline()];
+        let leases = self.leases.next_deadline();
+        let due = [self.node.deadline(), resolver, self.place_due(), looks, leases, self.askers.deadline()];
         let due = due.into_iter().flatten().min();
         if let (Some(due), Some(armed)) = (due, self.wake_at)
             && due < armed

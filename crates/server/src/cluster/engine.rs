@@ -14,6 +14,7 @@ use super::askers::Askers;
 use super::holdings::Holdings;
 use super::inbox::Job;
 use super::kept::Records;
+use super::leases::SharedLeases;
 use super::line::{Line, Stage};
 use super::operations::Executor;
 use super::settings::{Role, Settings};
@@ -60,6 +61,8 @@ pub struct Engine {
     pub(super) executor: Option<Executor>,
     /// Whether clients are to move elsewhere, for those who open files.
     pub(super) moving: Arc<Moving>,
+    /// Files that clients are on their way to create here; of a server.
+    pub(super) leases: Arc<SharedLeases>,
     pub(super) askers: Askers,
     pub(super) lines: HashMap<LinkId, Line>,
     pub(super) troubles: Troubles,
@@ -94,6 +97,8 @@ pub(super) struct Machines {
     pub(super) holdings: Option<Holdings>,
     pub(super) executor: Option<Executor>,
     pub(super) moving: Arc<Moving>,
+    /// Files that clients are on their way to create here; of a server.
+    pub(super) leases: Arc<SharedLeases>,
 }
 
 impl Engine {
@@ -109,6 +114,7 @@ impl Engine {
                 holdings: machines.holdings,
                 executor: machines.executor,
                 moving: machines.moving,
+                leases: machines.leases,
                 askers: Askers::default(),
                 lines: HashMap::new(),
                 troubles: Troubles::default(),

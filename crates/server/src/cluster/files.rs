@@ -23,6 +23,7 @@ impl Engine {
         if class == LoginClass::Parent {
             return match message {
                 Wire::State(state) => self.parent_asks(link, frame.header.streamid, state),
+                Wire::Lease(lease) => self.leased(link, lease),
                 Wire::Inventory(inventory) if inventory.modifier.contains(InventoryModifier::WANTED) => {
                     self.inventory_wanted(link);
                 }
@@ -32,6 +33,9 @@ impl Engine {
         // Nodes that have no place yet say nothing about files.
         let Some(slot) = self.node.slot(link) else { return };
         match message {
+            Wire::Have(have) if have.modifier.contains(HaveModifier::LEASED) => {
+                self.resolve(|resolver, now, out| resolver.have_leased(slot, have.path, now, out));
+            }
             Wire::Have(have) => {
                 if let Some(holdings) = &mut self.holdings {
                     holdings.appeared(have.path);
@@ -159,7 +163,10 @@ impl Engine {
                     have(&parent.path, modifier, peer).encode(parent.streamid, peer, out)
                 });
             }
-            StateReply::NotHere if parent.definite => Wire::NotHere(NotHere { path: &parent.path }),
+            StateReply::NotHere if parent.definite => {
+                self.tell_ended_lease(parent);
+                Wire::NotHere(NotHere { path: &parent.path })
+            }
             StateReply::NotHere => return,
         };
         self.put(parent.link, |peer, out| message.encode(parent.streamid, peer, out));
@@ -180,10 +187,15 @@ impl Engine {
     }
 
     /// How a path is here, as parents are told.
-    fn modifier(&self, path: &[u8], pending: bool) -> HaveModifier {
+    fn modifier(&mut self, path: &[u8], pending: bool) -> HaveModifier {
         let now = self.now();
+        let leased = match &mut self.resolver {
+            Some(resolver) => pending && resolver.is_leased(path, now),
+            None => pending && self.leases.is_running(path),
+        };
         let draining = self.resolver.as_ref().is_some_and(|resolver| resolver.is_draining(path, now));
         match (pending, draining) {
+            (true, _) if leased => HaveModifier::PENDING | HaveModifier::LEASED,
             (true, _) => HaveModifier::PENDING,
             (false, true) => HaveModifier::ONLINE | HaveModifier::DRAINING,
             (false, false) => HaveModifier::ONLINE,
@@ -206,6 +218,7 @@ impl Engine {
                     holdings.ask(path);
                 }
             }
+            Action::Lease { slot, path } => self.send_lease(slot, &path),
             Action::Answer { token, answer } => {
                 if let Some(asker) = self.askers.take(token) {
                     self.deliver(asker, answer);
@@ -281,5 +294,7 @@ impl Engine {
 /// What a real node would not understand is not told to it.
 fn have(path: &[u8], modifier: HaveModifier, peer: Extensions) -> Wire<'_> {
     let modifier = if peer.is_own() { modifier } else { modifier.without(HaveModifier::DRAINING) };
+    let leases = peer.contains(Extensions::LEASES);
+    let modifier = if leases { modifier } else { modifier.without(HaveModifier::LEASED) };
     Wire::Have(Have { modifier, path })
 }

@@ -115,6 +115,9 @@ impl Engine {
 
     /// A parent asks whether a path is here.
     pub(super) fn look(&mut self, parent: Parent) {
+        if self.has_lease(&parent.path) {
+            return self.answer_leased(&parent);
+        }
         match LogicalPath::parse(&parent.path) {
             Ok(path) => self.look_at(path.without_slash(), Wanted::Answer(parent)),
             Err(_) => self.answer_parent(&parent, StateReply::NotHere),
@@ -222,15 +225,19 @@ impl Engine {
             }
             (Wanted::Folder, _) => {}
             (Wanted::Answer(parent), Presence::Here { pending }) => {
+                self.leases.exists(path.as_bytes());
                 self.answer_parent(&parent, StateReply::Have { pending });
             }
             (Wanted::Answer(parent), Presence::NotHere) => self.answer_parent(&parent, StateReply::NotHere),
             (Wanted::News, Presence::Here { pending }) => {
+                self.leases.exists(path.as_bytes());
                 if let Some(holdings) = &mut self.holdings {
                     holdings.appeared(path.as_bytes());
                 }
                 self.announce(path.as_bytes(), pending);
             }
+            // The client that is to create it may be on its way.
+            (Wanted::News, Presence::NotHere) if self.has_lease(path.as_bytes()) => {}
             (Wanted::News, Presence::NotHere) => self.retract(path.as_bytes()),
             // A parent that hears nothing does not take that for an absence: a server of our own would have said so.
             (_, Presence::Unknown) => {}

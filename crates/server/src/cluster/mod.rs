@@ -17,6 +17,7 @@
 //! | `files` | messages about files: questions going down, answers going up |
 //! | `questions`, `askers` | questions of clients and redirectors, and who waits for which answer |
 //! | `holdings` | a server's answers: what is on its disks, what comes and goes |
+//! | `leases` | files that clients are on their way to create here |
 //! | `status`, `survey` | its state and that of its children; the whole tree, for a visitor |
 //! | `administration` | what the administrator orders for this node or one below it |
 //! | `troubles` | managers that do not take this node in, and logins that are refused: what is said of them, and how often |
@@ -38,6 +39,7 @@ mod holdings;
 mod identity;
 mod inbox;
 mod kept;
+mod leases;
 mod line;
 mod news;
 mod operations;
@@ -60,6 +62,7 @@ pub use figures::SpaceFor;
 pub(crate) use forward::Forward;
 pub(crate) use front::{Front, SystemLot};
 pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
+pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
 pub use operations::OperationProgram;
 pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::Permit;

@@ -8,6 +8,7 @@ use super::health::Health;
 use super::holdings::Holdings;
 use super::inbox::{Inbox, Job, Receiver, Request, StorageEvents, Turn};
 use super::kept::Records;
+use super::leases::SharedLeases;
 use super::operations::Executor;
 use super::settings::{Role, Settings};
 use super::sockets;
@@ -42,6 +43,7 @@ pub struct Cluster {
     front: Option<Arc<Front>>,
     suspended: Arc<AtomicBool>,
     moving: Arc<Moving>,
+    leases: Arc<SharedLeases>,
     thread: Option<std::thread::JoinHandle<()>>,
     /// Ends after the thread it reports to.
     _health: Health,
@@ -55,6 +57,7 @@ struct Parts {
     resolver: Option<Resolver>,
     logical: Option<Arc<Logical>>,
     moving: Arc<Moving>,
+    leases: Arc<SharedLeases>,
     inbox: Arc<Inbox>,
     supervisor: Supervisor,
 }
@@ -96,6 +99,7 @@ impl Cluster {
         });
         let health = Self::measure(&mut settings, logical.as_ref(), &inbox, supervisor)?;
         let moving = Arc::<Moving>::default();
+        let leases = SharedLeases::new(clock.clone(), inbox.clone());
         let moves = moving.clone();
         let watched = supervisor.clone();
         let parts = Parts {
@@ -105,6 +109,7 @@ impl Cluster {
             resolver,
             logical,
             moving: moves,
+            leases: leases.clone(),
             inbox: inbox.clone(),
             supervisor: watched,
         };
@@ -122,7 +127,7 @@ impl Cluster {
                 runtime.shutdown_background();
             })
             .map_err(system("the cluster's thread"))?;
-        Ok(Self { inbox, address, front, suspended, moving, thread: Some(thread), _health: health })
+        Ok(Self { inbox, address, front, suspended, moving, leases, thread: Some(thread), _health: health })
     }
 
     /// Starts to measure how this node feels. The first figures are there when this returns.
@@ -178,6 +183,11 @@ impl Cluster {
     /// Whether clients are to move elsewhere, for those who open files.
     pub(crate) fn moving(&self) -> &Arc<Moving> {
         &self.moving
+    }
+
+    /// Files that clients are on their way to create here.
+    pub(crate) fn leases(&self) -> &Arc<SharedLeases> {
+        &self.leases
     }
 
     /// Does what the administrator orders for the child in this slot, and keeps that over a restart. Whether there is one;
@@ -258,7 +268,7 @@ fn resolver(settings: &Settings) -> Resolver {
 
 /// The thread's life.
 async fn run(parts: Parts) -> Result<(), String> {
-    let Parts { mut settings, clock, listener, resolver, logical, moving, inbox, supervisor } = parts;
+    let Parts { mut settings, clock, listener, resolver, logical, moving, leases, inbox, supervisor } = parts;
     let _receiver = Receiver(inbox.clone());
     let admission = settings.admission.take();
     let children = std::mem::take(&mut settings.children);
@@ -277,7 +287,7 @@ async fn run(parts: Parts) -> Result<(), String> {
         logical.set_events(Arc::new(StorageEvents(inbox.clone())));
     }
     let holdings = logical.map(|logical| Holdings::new(logical, inbox.clone(), settings.looks));
-    let machines = Machines { node, resolver, holdings, executor, moving };
+    let machines = Machines { node, resolver, holdings, executor, moving, leases };
     let engine = Engine::new(settings, clock.clone(), machines);
     if let Some(listener) = listener {
         if admission.is_none() {

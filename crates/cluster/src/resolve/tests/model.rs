@@ -152,6 +152,7 @@ impl World {
         self.holds[at] = (0..PATHS).filter(|path| holds >> path & 1 == 1).collect();
         let mut server = server(child);
         server.says_not_here = !self.legacy[at];
+        server.takes_leases = !self.legacy[at];
         let exports = Export::parse_list(b"w /").unwrap();
         let Stage { machine, now, actions } = &mut self.stage;
         machine.join(slot(child), server, &exports, *now, actions);
@@ -173,6 +174,8 @@ impl World {
                     let (step, tried) = self.waiting.remove(&token.0).expect("answered twice");
                     self.judge(&step, &tried, &answer);
                 }
+                // The client makes it at once.
+                Action::Lease { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -17,7 +17,9 @@ fn a_creator_waits_until_all_were_heard() {
     // Others are sent there, and a second creator waits until it is made.
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), placed);
     assert_eq!(sent_to(&stage.intend(3, "/f", Intent::Truncate).unwrap()), placed);
-    assert_eq!(stage.intend(4, "/f", Intent::Create), Some(seconds(5)));
+    assert_eq!(stage.intend(4, "/f", Intent::Create), None);
+    stage.leased_by(placed, "/f");
+    assert_eq!(stage.answer(), seconds(5));
     stage.pending(placed, "/f");
     assert_eq!(code(&stage.intend(4, "/f", Intent::Create).unwrap()), 14);
 }
@@ -112,56 +114,12 @@ fn a_further_copy_goes_where_there_is_none() {
 }
 
 #[test]
-fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
-    let mut stage = Stage::new(3);
-    stage.learn("/f", &[]);
-    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
-    let again = SelectOptions { reason: Reason::Server, ..options(Intent::Create) };
-    let tried = format!("server{placed}");
-    assert_eq!(stage.select(1, "/f", again, &tried), None);
-    assert_eq!(stage.asked(), mask(&[placed]));
-    stage.not_here(&[placed], "/f");
-    assert_ne!(sent_to(&stage.answer()), placed);
-}
-
-#[test]
-fn a_choice_that_nobody_used_is_asked_about_after_a_while() {
-    let mut stage = Stage::new(3);
-    stage.learn("/f", &[]);
-    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
-    // Within its time not even the child itself can undo it: its client may be on the way.
-    stage.not_here(&[placed], "/f");
-    assert_eq!(stage.intend(2, "/f", Intent::Create), Some(seconds(5)));
-    stage.pass(11.0);
-    assert_eq!(stage.intend(3, "/f", Intent::Create), None);
-    assert_eq!(stage.asked(), mask(&[placed]));
-    stage.not_here(&[placed], "/f");
-    sent_to(&stage.answer());
-}
-
-#[test]
-fn a_creator_who_did_not_hear_where_to_go_may_ask_again() {
-    let mut stage = Stage::new(3);
-    stage.learn("/f", &[]);
-    // Its connection broke, or its redirector gave up, before the answer came.
-    let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
-    for _ in 0..2 {
-        assert_eq!(stage.intend(1, "/f", Intent::Create), Some(seconds(5)));
-        stage.pass(5.0);
-    }
-    stage.pass(1.0);
-    assert_eq!(stage.intend(1, "/f", Intent::Create), None);
-    stage.not_here(&[placed], "/f");
-    sent_to(&stage.answer());
-}
-
-#[test]
 fn a_choice_that_was_used_stays() {
     let mut stage = Stage::new(3);
     stage.learn("/f", &[]);
     let placed = sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
     stage.pending(placed, "/f");
-    stage.pass(11.0);
+    stage.pass(121.0);
     assert_eq!(sent_to(&stage.read(2, "/f").unwrap()), placed);
     assert_eq!(stage.asked(), SlotMask::EMPTY);
 }

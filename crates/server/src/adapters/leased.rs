@@ -1,0 +1,88 @@
+//! Files are created only within the lease that a manager has given, where it has given one: a client that comes too late is
+//! sent back, because the manager may have sent another client to another server meanwhile.
+
+use crate::cluster::{Creation, CreationPermit, SharedLeases};
+use base::ErrorKind;
+use cluster::Outcome;
+use cluster::tree::Address;
+use std::sync::{Arc, Mutex, PoisonError};
+use vfs::{Answer, Caller, FileSystem, Mailbox, Operation, Redirect, ReplyTo, Started, Target, Token};
+
+/// A file system whose new files need leases.
+pub(crate) struct Leased {
+    behind: Arc<dyn FileSystem>,
+    leases: Arc<SharedLeases>,
+}
+
+impl Leased {
+    pub(crate) fn before(behind: Arc<dyn FileSystem>, leases: Arc<SharedLeases>) -> Arc<dyn FileSystem> {
+        Arc::new(Self { behind, leases })
+    }
+}
+
+/// The name that an operation may create.
+fn created(operation: &Operation) -> Option<&Target> {
+    match operation {
+        Operation::Open(target, request) if request.new || request.delete => Some(target),
+        Operation::MakeDirectory { target, .. } => Some(target),
+        _ => None,
+    }
+}
+
+/// The outcome that an answer means.
+fn outcome(answer: &Answer) -> Outcome {
+    match answer {
+        Answer::Error(_) => Outcome::Failed,
+        Answer::Redirect(_) | Answer::Wait { .. } => Outcome::Retried,
+        Answer::Value(_) => Outcome::Created,
+    }
+}
+
+impl FileSystem for Leased {
+    fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
+        let permit = created(&operation).map(|target| self.leases.begin(&target.path));
+        let creation = match permit {
+            None | Some(CreationPermit::Free) => return self.behind.start(caller, operation, reply),
+            Some(CreationPermit::Refused(door)) => return Started::Done(too_late(door)),
+            Some(CreationPermit::Leased(creation)) => creation,
+        };
+        let passage = Arc::new(Passage { creation: Mutex::new(Some(creation)), to: reply.clone() });
+        let started = self.behind.start(caller, operation, &reply.through(passage.clone()));
+        if let Started::Done(answer) = &started {
+            passage.end(answer);
+        }
+        started
+    }
+}
+
+fn too_late(door: Option<Address>) -> Answer {
+    match door {
+        Some(door) => {
+            let host = door.written_host().into_owned();
+            Answer::Redirect(Redirect { host, port: door.port().into(), cgi: String::new() })
+        }
+        None => Answer::error(ErrorKind::ServerError, "the time to create the file here is over; ask again"),
+    }
+}
+
+/// Where the answer to a creation passes on its way to the client.
+struct Passage {
+    creation: Mutex<Option<Creation>>,
+    to: ReplyTo,
+}
+
+impl Passage {
+    fn end(&self, answer: &Answer) {
+        let creation = self.creation.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(creation) = creation {
+            creation.end(outcome(answer));
+        }
+    }
+}
+
+impl Mailbox for Passage {
+    fn deliver(&self, _: Token, answer: Answer) {
+        self.end(&answer);
+        self.to.defer().send(answer);
+    }
+}
