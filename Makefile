@@ -39,6 +39,8 @@ soak: peers
 	cargo build --release --package scalla --package abuse
 	$${CARGO_TARGET_DIR:-target}/release/abuse --server $${CARGO_TARGET_DIR:-target}/release/scalla --quick --times 5
 	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla .venv/bin/python checks/interop/soak.py $(SOAK_MINUTES)
+	SCALLA=$${CARGO_TARGET_DIR:-target}/release/scalla SCALLA_PLACEMENTS=200 \
+		.venv/bin/pytest -q checks/interop/test_cluster_placement.py
 
 differ: peers
 	cargo build --release --package scalla

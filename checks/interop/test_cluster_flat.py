@@ -120,10 +120,11 @@ def test_existing_file_is_kept_without_force(cluster, area, source):
 
 
 def test_creations_are_spread(cluster, area, source):
+    """By chance where the manager is ours: that one of the servers gets none of so many happens once in a million runs."""
     with ThreadPoolExecutor() as pool:
-        for done in pool.map(lambda number: xrdcp(source, area.url(f"file{number}")), range(6)):
+        for done in pool.map(lambda number: xrdcp(source, area.url(f"file{number}")), range(36)):
             done.ok()
-    used = {name for number in range(6) for name in area.holders(f"file{number}")}
+    used = {name for number in range(36) for name in area.holders(f"file{number}")}
     assert used == {"s1", "s2", "s3"}
 
 

@@ -15,6 +15,7 @@
 //! | `troubles` | what befalls one host: it stands still, its disk hangs, it does not hear one other, orders |
 //! | `faults`, `errands` | a bad minute, what clients do in it, and whether all find back and everything is found again |
 //! | `formation`, `location` | how fast a tree forms, how fast it finds files, and what that costs |
+//! | `placement` | creators and readers of new files at several managers: no file is ever created twice |
 //! | `lot` | chance that can be replayed |
 
 pub mod client;
@@ -32,6 +33,7 @@ pub mod lot;
 mod network;
 pub mod occurred;
 pub mod own;
+pub mod placement;
 pub mod service;
 pub mod shape;
 pub mod talk;

@@ -1,0 +1,94 @@
+"""New files at two managers that share their servers: creators that take their time, readers that come first, a second creator. No
+file is ever on two servers. `make soak` runs more of them."""
+
+import os
+import random
+import struct
+
+import pytest
+
+import clusters
+import raw
+from clusters import Plan
+
+PLAN = Plan("""
+    m1 manager
+    m2 manager
+    s1 server m1 m2
+    s2 server m1 m2
+    s3 server m1 m2
+""")
+MIXES = {"ours": dict(rest="ours")}
+FILES = int(os.environ.get("SCALLA_PLACEMENTS", "10"))
+CREATE = raw.O_NEW | raw.O_UPDT | raw.O_MKPATH
+
+
+@pytest.fixture(scope="module", params=clusters.parameters("placement", PLAN, MIXES))
+def cluster(request):
+    with clusters.Cluster(PLAN, request.param) as cluster:
+        yield cluster.answering()
+
+
+def opened(node, path, options):
+    """What a node answers to one open: the port that it redirects to, the code of an error, "wait" or "open"."""
+    with raw.Connection(node) as connection:
+        stream = connection.start(raw.OPEN, struct.pack(">HH", 0o644, options), path.encode())
+        frame = connection.answer()
+        while frame.status == raw.WAITRESP:
+            frame = connection.answer()
+        assert frame.stream == stream
+        if frame.status == raw.REDIRECT:
+            return "redirect", struct.unpack(">i", frame.body[:4])[0]
+        if frame.status == raw.ERROR:
+            return "error", struct.unpack(">i", frame.body[:4])[0]
+        return {raw.WAIT: "wait", raw.OK: "open"}[frame.status], 0
+
+
+def read_in_vain(cluster, manager, path):
+    """A reader asks a manager, and comes back from where it was sent."""
+    way, port = opened(manager, path, raw.O_READ)
+    if way == "redirect":
+        server = cluster.name_of(port)
+        opened(cluster[server], path, raw.O_READ)
+        host = cluster[server].bare_address
+        opened(manager, f"{path}?tried={host}:{port}&triedrc=enoent", raw.O_READ)
+
+
+def test_a_file_is_created_once(cluster):
+    """The first creator is redirected, and arrives after readers and a second creator have asked both managers."""
+    area, dice = clusters.Area(cluster), random.Random(14)
+    managers = [cluster.m1, cluster.m2]
+    for number in range(FILES):
+        path = area / f"file{number}"
+        # The managers have placed different numbers of other files.
+        opened(managers[0], area / f"other{number}", CREATE)
+        way, port = opened(dice.choice(managers), path, CREATE)
+        assert way == "redirect"
+        for _ in range(dice.randrange(3)):
+            read_in_vain(cluster, dice.choice(managers), path)
+        way, second = opened(dice.choice(managers), path, CREATE)
+        assert way == "wait" or (way, second) == ("redirect", port)
+        assert opened(cluster[cluster.name_of(port)], path, CREATE)[0] == "open"
+        assert area.holders(f"file{number}") == [cluster.name_of(port)]
+        for manager in managers:
+            assert opened(manager, path, raw.O_READ) == ("redirect", port)
+    area.remove()
+
+
+def test_a_creation_that_fails_frees_the_name(cluster):
+    """The creator's server refuses; the next creator does not wait for the end of the lease."""
+    area = clusters.Area(cluster)
+    path = area / "file"
+    way, port = opened(cluster.m1, path, CREATE)
+    assert way == "redirect"
+    name = cluster.name_of(port)
+    # A file stands where the folder should be.
+    blocker = cluster[name].tree / area.path[1:]
+    blocker.write_bytes(b"")
+    assert opened(cluster[name], path, CREATE)[0] == "error"
+    blocker.unlink()
+    way, port = opened(cluster.m2, path, CREATE)
+    assert way == "redirect"
+    assert opened(cluster[cluster.name_of(port)], path, CREATE)[0] == "open"
+    assert area.holders("file") == [cluster.name_of(port)]
+    area.remove()

@@ -1,0 +1,172 @@
+//! New files: creators that arrive late, readers in between, several managers. No file is ever created at two servers.
+
+use std::time::Duration;
+
+use crate::client::End;
+use crate::formation::Formation;
+use crate::host::Kind;
+use crate::lot::Lot;
+use crate::own::Sabotage;
+use crate::talk::{Name, Wish};
+use crate::world::{Weather, World};
+
+/// Histories, each of one file, that pass in one world.
+pub const FILES_PER_WORLD: usize = 10;
+
+/// Creators reach their server within this time, which is longer than a lease.
+const ARRIVAL_MAX: Duration = Duration::from_secs(45);
+
+/// All clients begin within this time.
+const WITHIN: Duration = Duration::from_secs(25);
+
+/// A client gives up after this time.
+const PATIENCE: Duration = Duration::from_secs(200);
+
+/// What happened in one world.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// Files that exist.
+    pub created: usize,
+    /// Creators that were sent back because they came too late, or had to wait for another.
+    pub repeated: usize,
+    /// Readers that found nothing.
+    pub missing: usize,
+}
+
+impl Outcome {
+    /// The sum of two worlds.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            created: self.created + other.created,
+            repeated: self.repeated + other.repeated,
+            missing: self.missing + other.missing,
+        }
+    }
+}
+
+/// A small tree of random shape, formed.
+fn formed(seed: u64, sabotage: Option<Sabotage>) -> World {
+    let mut lot = Lot::new(seed);
+    let mut between = |least: usize, most: usize| least + lot.below((most - least + 1) as u64) as usize;
+    let (managers, servers, supervisors) = (between(1, 3), between(2, 5), between(0, 3));
+    let weather = Weather { faulty_per_million: 0, ..Weather::default() };
+    let within = Duration::from_secs(2);
+    let formation = Formation { managers, within, weather, ..Formation::new(servers, supervisors) };
+    let mut world = formation.world(seed);
+    for host in &mut world.hosts {
+        if host.kind == Kind::Server {
+            host.sabotage = sabotage;
+        }
+    }
+    world.run(Duration::from_secs(60), |_| false);
+    world
+}
+
+/// Lets clients create and read one file. Creators have a name of their own for each file, as those of a batch system.
+fn clients(world: &mut World, path: &Name) {
+    let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();
+    let began = world.now;
+    let creators = 1 + world.lot.below(3);
+    for number in 0..creators + world.lot.below(8) {
+        let wish = if number < creators { Wish::Create } else { Wish::Read };
+        let mut order = managers.clone();
+        world.lot.shuffle(&mut order);
+        let slow = if wish == Wish::Create && world.lot.below(3) > 0 {
+            world.lot.time(ARRIVAL_MAX)
+        } else {
+            Duration::ZERO
+        };
+        let at = began + world.lot.time(WITHIN);
+        world.begin_slow(wish, path, order, at, PATIENCE, slow);
+    }
+}
+
+/// Takes one server after the other out of service for a moment, so that another one is chosen for a file that is not there yet.
+fn suspensions(world: &mut World, servers: &[usize]) {
+    let end = world.now + WITHIN + ARRIVAL_MAX;
+    while world.now < end {
+        let at = world.now + world.lot.time(Duration::from_secs(8));
+        world.run(at, |_| false);
+        let chosen = world.lot.below(servers.len() as u64) as usize;
+        let Some(server) = servers.get(chosen) else { return };
+        world.suspend(*server, true);
+        let at = world.now + world.lot.time(Duration::from_secs(8));
+        world.run(at, |_| false);
+        world.suspend(*server, false);
+    }
+}
+
+/// Runs the histories of one seed.
+///
+/// # Errors
+/// A file that was created twice, or a client that was not answered.
+pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+    let mut world = formed(seed, sabotage);
+    let paths: Vec<Name> =
+        (0..FILES_PER_WORLD).map(|number| format!("/store/{seed}/{number}").into_bytes().into()).collect();
+    for path in &paths {
+        clients(&mut world, path);
+    }
+    let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
+    suspensions(&mut world, &servers);
+    let end = world.now + WITHIN + PATIENCE + Duration::from_secs(60);
+    world.run(end, |world| world.unfinished().next().is_none());
+    if let Some(operation) = world.unfinished().next() {
+        return Err(format!("seed {seed}: no end: {operation:?}"));
+    }
+    let mut outcome = Outcome::default();
+    for path in &paths {
+        let holders: Vec<usize> = (0..world.len())
+            .filter(|host| world.hosts.get(*host).is_some_and(|host| host.disk.has(path)))
+            .collect();
+        if holders.len() > 1 {
+            let text = String::from_utf8_lossy(path).into_owned();
+            return Err(format!("seed {seed}: {text} was created at {holders:?}"));
+        }
+        outcome.created += holders.len();
+    }
+    for operation in &world.operations {
+        match operation.end.as_ref().map(|(_, end)| end) {
+            Some(End::Done | End::Exists) => {}
+            Some(End::Missing) if operation.wish == Wish::Read => outcome.missing += 1,
+            end => return Err(format!("seed {seed}: {end:?}: {operation:?}")),
+        }
+        outcome.repeated += usize::from(operation.wish == Wish::Create && operation.requests > 3);
+    }
+    if outcome.created != FILES_PER_WORLD {
+        return Err(format!("seed {seed}: only {} of {FILES_PER_WORLD} files exist", outcome.created));
+    }
+    Ok(outcome)
+}
+
+/// Runs the histories of these seeds, on all processors.
+///
+/// # Errors
+/// The first few that went wrong.
+pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let share = seeds.len().div_ceil(threads).max(1);
+    let results: Vec<Result<Outcome, String>> = std::thread::scope(|scope| {
+        let part = |seeds: &[u64]| {
+            let seeds = seeds.to_vec();
+            scope.spawn(move || seeds.into_iter().map(|seed| run(seed, None)).collect::<Vec<_>>())
+        };
+        let running: Vec<_> = seeds.chunks(share).map(part).collect();
+        running
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_else(|_| vec![Err("a panic".to_owned())]))
+            .collect()
+    });
+    let wrong: Vec<&str> =
+        results.iter().filter_map(|result| result.as_ref().err()).map(String::as_str).collect();
+    if !wrong.is_empty() {
+        return Err(format!(
+            "{} of {} seeds: {}",
+            wrong.len(),
+            seeds.len(),
+            wrong[..wrong.len().min(5)].join("\n")
+        ));
+    }
+    Ok(results.into_iter().flatten().fold(Outcome::default(), Outcome::plus))
+}
