@@ -9,9 +9,28 @@ use crate::cache::Location;
 use crate::slots::{Slot, SlotMask};
 
 impl Resolver {
-    /// A child says that it has a path, or that it is on its way there. Nobody having asked for it, it means nothing.
+    /// A child says that it has a path, or that it is on its way there. It is kept although nobody asked, where parents
+    /// are told: what they know may be older, and live longer, than what this node remembers.
     pub fn have(&mut self, slot: Slot, path: &[u8], pending: bool, now: Duration, actions: &mut Vec<Action>) {
+        if let Some(path) = self.unknown(slot, path, now) {
+            let bounces = self.cell.bounces();
+            self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
+            actions.push(Action::Announce { path: Arc::from(path), pending });
+            return self.look_at_path(path, now, actions);
+        }
         self.holders(Some(slot), path, |location| location.found(slot, pending), now, actions);
+    }
+
+    /// A path of this child that only parents may know.
+    fn unknown<'a>(&self, slot: Slot, path: &'a [u8], now: Duration) -> Option<&'a [u8]> {
+        if !self.settings.has_parents {
+            return None;
+        }
+        let path = checked(path).ok()?;
+        let is_known = self.queries.find(path).is_some()
+            || self.shared.cache.lookup(path, now, self.cell.bounces()).is_some();
+        let is_exported = || self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot));
+        (!is_known && is_exported()).then_some(path)
     }
 
     /// A child says that a path is below it, at nodes alone whose clients are being moved away.

@@ -137,11 +137,13 @@ fn pending_is_said_to_be_pending() {
 }
 
 #[test]
-fn what_is_made_unasked_goes_up_only_if_it_was_asked_for_before() {
+fn what_is_made_unasked_goes_up_and_so_does_its_end() {
     let mut stage = inner(2);
     stage.have(0, "/never");
-    assert_eq!(stage.actions, []);
-    assert_eq!(stage.machine.stats().cache.locations, 0);
+    assert_eq!(stage.actions, [Action::Announce { path: (*b"/never").into(), pending: false }]);
+    stage.actions.clear();
+    stage.gone(0, "/never");
+    assert_eq!(stage.actions, [Action::Retract { path: (*b"/never").into() }]);
     stage.learn("/f", &[]);
     stage.have(1, "/f");
     assert_eq!(stage.actions, [Action::Announce { path: (*b"/f").into(), pending: false }]);
@@ -201,4 +203,21 @@ fn what_a_child_lists_is_kept_although_nobody_asked() {
     let now = stage.now;
     stage.machine.inventory(slot(2), b"/h", false, now, &mut stage.actions);
     assert_eq!(sent_to(&stage.answer()), 2);
+}
+
+#[test]
+fn a_file_is_announced_whose_location_was_forgotten_here_before_a_parent_forgets_it() {
+    let mut stage = inner(2);
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
+    stage.not_here(&[0, 1], "/f");
+    announced(&mut stage);
+    // The parent asked again in between, and remembers that nobody has it until later.
+    stage.pass(crate::cache::WINDOW.as_secs_f64() + 1.0);
+    stage.have(1, "/f");
+    let news = Action::Announce { path: (*b"/f").into(), pending: false };
+    assert_eq!(announced(&mut stage), [news]);
+    // Without parents nobody is to be told.
+    let mut stage = Stage::new(2);
+    stage.have(1, "/f");
+    assert_eq!(stage.actions, []);
 }
