@@ -8,11 +8,12 @@
 use super::askers::Parent;
 use super::engine::{Engine, SharedEngine, aside};
 use super::inbox::{Inbox, Looked};
+use super::looking::{Looking, Waiting, Wanted};
 use base::LogicalPath;
 use cluster::tree::{Extensions, LinkId};
 use cluster::{Look, LookRules, Looks, Sight, StateReply};
 use logical::{Logical, Presence};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -30,7 +31,7 @@ const INVENTORY_PAUSE: Duration = Duration::from_millis(10);
 pub(super) struct Holdings {
     logical: Arc<Logical>,
     inbox: Arc<Inbox>,
-    looking: HashMap<LogicalPath, Waiting>,
+    looking: Looking,
     /// How many begin, and what need not be looked at.
     looks: Looks,
     /// What the location machine wants to know. It is told later: whoever asked is not noted yet.
@@ -41,50 +42,10 @@ pub(super) struct Holdings {
     later: Vec<(LogicalPath, u64)>,
 }
 
-/// A look that is awaited.
-struct Waiting {
-    /// Its number; none as long as it waits for its turn.
-    number: Option<u64>,
-    wanted: Vec<Wanted>,
-}
-
-impl Waiting {
-    /// One more waits. Who asks the same again is answered once, so that nothing grows as long as a disk hangs.
-    fn add(&mut self, wanted: Wanted) {
-        if !self.wanted.iter().any(|other| other.is_same(&wanted)) {
-            self.wanted.push(wanted);
-        }
-    }
-}
-
-/// Why the disk is looked at.
-enum Wanted {
-    /// A parent asked.
-    Answer(Parent),
-    /// The location machine asked.
-    Machine,
-    /// A name came or went: parents are told what is there.
-    News,
-    /// Nothing was there, and nothing else may be in the same folder.
-    Folder,
-}
-
-impl Wanted {
-    fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Answer(one), Self::Answer(other)) => {
-                (one.link, one.streamid, one.definite) == (other.link, other.streamid, other.definite)
-                    && one.path == other.path
-            }
-            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
-        }
-    }
-}
-
 impl Holdings {
     pub(super) fn new(logical: Arc<Logical>, inbox: Arc<Inbox>, rules: LookRules) -> Self {
         let looks = Looks::new(rules);
-        let (looking, asked) = (HashMap::new(), VecDeque::new());
+        let (looking, asked) = (Looking::default(), VecDeque::new());
         Self { logical, inbox, looking, looks, asked, last: 0, later: Vec::new() }
     }
 
@@ -148,10 +109,25 @@ impl Engine {
         }
     }
 
+    /// As many looks wait as may, because a disk hangs. Parents wait for an answer and ask again; what they know of names that
+    /// changed is void.
+    fn not_looked_at(&mut self, path: &LogicalPath, wanted: &Wanted) {
+        match wanted {
+            Wanted::Machine => self.sighted(path.as_bytes(), Sight::Refused),
+            Wanted::News => self.drive(|node, now, out| node.reset(now, out)),
+            Wanted::Answer(_) | Wanted::Folder => {
+                tracing::debug!("{} is not looked up: too many looks wait for a disk", path.shown());
+            }
+        }
+    }
+
     fn begin(&mut self, path: LogicalPath, wanted: Vec<Wanted>) {
         let Some(holdings) = &mut self.holdings else { return };
         if let Some(presence) = holdings.logical.look_now(&path) {
             return wanted.into_iter().for_each(|wanted| self.seen(&path, presence, wanted));
+        }
+        if !holdings.looking.has_room() {
+            return wanted.iter().for_each(|wanted| self.not_looked_at(&path, wanted));
         }
         holdings.last += 1;
         holdings.later.push((path.clone(), holdings.last));
@@ -264,9 +240,7 @@ impl Engine {
     pub(super) fn names_lost(&mut self) {
         self.drive(|node, now, out| node.reset(now, out));
         let Some(holdings) = &mut self.holdings else { return };
-        let begun = |_: &LogicalPath, waiting: &mut Waiting| waiting.number.is_some();
-        let again: Vec<(LogicalPath, Waiting)> = holdings.looking.extract_if(begun).collect();
-        for (path, waiting) in again {
+        for (path, waiting) in holdings.looking.take_begun() {
             self.begin(path, waiting.wanted);
         }
         self.end_broken();
@@ -350,25 +324,4 @@ fn collect(logical: &Logical, most: usize, give: &mpsc::Sender<(PathBatch, bool)
         whole
     });
     give.blocking_send((batch, whole)).ok();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked(link: u64, streamid: u8, definite: bool) -> Wanted {
-        let (link, streamid) = (LinkId::accepted(link), StreamId([streamid; 4]));
-        Wanted::Answer(Parent { link, streamid, path: Box::from(b"/f".as_slice()), definite })
-    }
-
-    #[test]
-    fn who_asks_again_and_again_waits_once() {
-        let mut waiting = Waiting { number: Some(1), wanted: vec![asked(1, 1, true)] };
-        for _ in 0..3 {
-            let all = [asked(1, 1, true), asked(1, 1, false), asked(1, 2, true), asked(2, 1, true)];
-            let others = [Wanted::Machine, Wanted::News, Wanted::Folder];
-            all.into_iter().chain(others).for_each(|wanted| waiting.add(wanted));
-        }
-        assert_eq!(waiting.wanted.len(), 7);
-    }
 }

@@ -41,6 +41,7 @@ mod inbox;
 mod kept;
 mod leases;
 mod line;
+mod looking;
 mod news;
 mod operations;
 mod orders;

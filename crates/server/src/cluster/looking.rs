@@ -1,0 +1,142 @@
+//! Looks at the disk that have not ended, by path. A disk that hangs ends none of them, so their number and the bytes of their
+//! paths are bounded.
+
+use super::askers::Parent;
+use base::LogicalPath;
+use std::collections::HashMap;
+
+/// Looks that wait at most.
+const LOOKING_MAX: usize = 1 << 16;
+
+/// Bytes of their paths at most.
+const LOOKING_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Requests of parents that wait for one look at most.
+const WANTED_MAX: usize = 256;
+
+/// The looks that have not ended.
+#[derive(Default)]
+pub(super) struct Looking {
+    paths: HashMap<LogicalPath, Waiting>,
+    bytes: usize,
+}
+
+impl Looking {
+    /// Reports whether one more look may wait.
+    pub(super) fn has_room(&self) -> bool {
+        self.paths.len() < LOOKING_MAX && self.bytes < LOOKING_BYTES_MAX
+    }
+
+    pub(super) fn get(&self, path: &LogicalPath) -> Option<&Waiting> {
+        self.paths.get(path)
+    }
+
+    pub(super) fn get_mut(&mut self, path: &LogicalPath) -> Option<&mut Waiting> {
+        self.paths.get_mut(path)
+    }
+
+    pub(super) fn insert(&mut self, path: LogicalPath, waiting: Waiting) {
+        let bytes = path.as_bytes().len();
+        if self.paths.insert(path, waiting).is_none() {
+            self.bytes += bytes;
+        }
+    }
+
+    pub(super) fn remove(&mut self, path: &LogicalPath) -> Option<Waiting> {
+        let waiting = self.paths.remove(path)?;
+        self.bytes -= path.as_bytes().len();
+        Some(waiting)
+    }
+
+    /// Removes the looks that have begun and returns them.
+    pub(super) fn take_begun(&mut self) -> Vec<(LogicalPath, Waiting)> {
+        let begun = |_: &LogicalPath, waiting: &mut Waiting| waiting.number.is_some();
+        let taken: Vec<(LogicalPath, Waiting)> = self.paths.extract_if(begun).collect();
+        self.bytes -= taken.iter().map(|(path, _)| path.as_bytes().len()).sum::<usize>();
+        taken
+    }
+}
+
+/// A look that is awaited.
+pub(super) struct Waiting {
+    /// Its number; none as long as it waits for its turn.
+    pub(super) number: Option<u64>,
+    pub(super) wanted: Vec<Wanted>,
+}
+
+impl Waiting {
+    /// One more waits. Who asks the same again is answered once, so that nothing grows as long as a disk hangs.
+    pub(super) fn add(&mut self, wanted: Wanted) {
+        let has_room = self.wanted.len() < WANTED_MAX || !matches!(wanted, Wanted::Answer(_));
+        if has_room && !self.wanted.iter().any(|other| other.is_same(&wanted)) {
+            self.wanted.push(wanted);
+        }
+    }
+}
+
+/// Why the disk is looked at.
+pub(super) enum Wanted {
+    /// A parent asked.
+    Answer(Parent),
+    /// The location machine asked.
+    Machine,
+    /// A name came or went: parents are told what is there.
+    News,
+    /// Nothing was there, and nothing else may be in the same folder.
+    Folder,
+}
+
+impl Wanted {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Answer(one), Self::Answer(other)) => {
+                (one.link, one.streamid, one.definite) == (other.link, other.streamid, other.definite)
+                    && one.path == other.path
+            }
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::tree::LinkId;
+    use wire::cms::StreamId;
+
+    fn asked(link: u64, streamid: u8, definite: bool) -> Wanted {
+        let (link, streamid) = (LinkId::accepted(link), StreamId([streamid; 4]));
+        Wanted::Answer(Parent { link, streamid, path: Box::from(b"/f".as_slice()), definite })
+    }
+
+    #[test]
+    fn who_asks_again_and_again_waits_once() {
+        let mut waiting = Waiting { number: Some(1), wanted: vec![asked(1, 1, true)] };
+        for _ in 0..3 {
+            let all = [asked(1, 1, true), asked(1, 1, false), asked(1, 2, true), asked(2, 1, true)];
+            let others = [Wanted::Machine, Wanted::News, Wanted::Folder];
+            all.into_iter().chain(others).for_each(|wanted| waiting.add(wanted));
+        }
+        assert_eq!(waiting.wanted.len(), 7);
+    }
+
+    #[test]
+    fn looks_at_a_disk_that_hangs_are_bounded_by_number_and_by_bytes() {
+        for name_bytes in [8, 3000] {
+            let mut looking = Looking::default();
+            let path =
+                |number: usize| LogicalPath::parse(format!("/{number:0name_bytes$}").as_bytes()).unwrap();
+            let mut count = 0;
+            while looking.has_room() {
+                looking.insert(path(count), Waiting { number: Some(1), wanted: vec![Wanted::News] });
+                count += 1;
+            }
+            assert!(count <= LOOKING_MAX && looking.bytes < LOOKING_BYTES_MAX + 3001);
+            looking.insert(path(0), Waiting { number: None, wanted: Vec::new() });
+            assert!(looking.remove(&path(1)).is_some() && looking.remove(&path(1)).is_none());
+            assert_eq!(looking.take_begun().len(), count - 2);
+            assert_eq!(looking.bytes, name_bytes + 1);
+            assert!(looking.remove(&path(0)).is_some() && looking.bytes == 0 && looking.has_room());
+        }
+    }
+}
