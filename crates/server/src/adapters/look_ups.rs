@@ -2,7 +2,8 @@
 //!
 //! A look-up occupies a thread until the name service has answered or given up, which may take a minute. A client that
 //! cancels its copy does not end the look-up. So the number of look-ups is limited for each client host and for all, and
-//! the thread itself holds the place until it is free again: cancelling gains nothing.
+//! the thread itself holds the place until it is free again: cancelling gains nothing. Look-ups beyond wait for a place
+//! without a thread, in the order of their arrival, because one host may order hundreds of copies at once.
 
 use base::{ClientHost, Owner};
 use client::{Resolver, Resolving};
@@ -10,13 +11,16 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use storage::Pool;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Look-ups for one client host that have not ended.
 pub(crate) const LOOK_UPS_PER_HOST_MAX: usize = 16;
 /// Look-ups for all clients that have not ended. Each has a thread, which begins when it is needed.
 pub(crate) const LOOK_UPS_MAX: usize = 128;
+/// How long a look-up waits for a place.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the addresses of a host with this port. May block.
 type Resolve = dyn Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync;
@@ -27,34 +31,37 @@ pub(crate) struct LookUps(Arc<Inner>);
 
 struct Inner {
     resolve: Box<Resolve>,
-    running: Mutex<Running>,
+    patience: Duration,
+    /// The places of all clients.
+    all: Arc<Semaphore>,
+    /// The places of each client host that has look-ups in progress or waiting.
+    by_host: Mutex<HashMap<ClientHost, Arc<Semaphore>>>,
     threads: Arc<Pool>,
-}
-
-/// Numbers of look-ups that have not ended.
-#[derive(Default)]
-struct Running {
-    all: usize,
-    by_host: HashMap<ClientHost, usize>,
 }
 
 impl Default for LookUps {
     /// Asks the system's name service.
     fn default() -> Self {
-        Self::new(|host, port| (host, port).to_socket_addrs().map(Iterator::collect))
+        Self::new(PATIENCE, |host, port| (host, port).to_socket_addrs().map(Iterator::collect))
     }
 }
 
 impl LookUps {
     pub(crate) fn new(
+        patience: Duration,
         resolve: impl Fn(&str, u16) -> io::Result<Vec<SocketAddr>> + Send + Sync + 'static,
     ) -> Self {
-        let threads = Pool::new("source-names", LOOK_UPS_MAX);
-        Self(Arc::new(Inner { resolve: Box::new(resolve), running: Mutex::default(), threads }))
+        Self(Arc::new(Inner {
+            resolve: Box::new(resolve),
+            patience,
+            all: Arc::new(Semaphore::new(LOOK_UPS_MAX)),
+            by_host: Mutex::default(),
+            threads: Pool::new("source-names", LOOK_UPS_MAX),
+        }))
     }
 
-    /// Returns the addresses of a host with this port. The error says why there are none, or that too many look-ups
-    /// for this client, or for all clients, have not ended.
+    /// Returns the addresses of a host with this port. The error says why there are none, or that no look-up for
+    /// this client, or for any client, has ended in time to begin this one.
     pub(crate) async fn resolve(
         &self,
         client: Option<IpAddr>,
@@ -65,40 +72,42 @@ impl LookUps {
         if let Ok(address) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(address, port)]);
         }
-        let place = self.take_place(client)?;
+        let place = self.wait_for_place(client).await?;
         let host = host.to_owned();
         let (answer, answered) = oneshot::channel();
         // The thread keeps the place, whether or not anybody still waits for the answer.
-        let look_up = move || drop(answer.send((place.look_ups.0.resolve)(&host, port)));
+        let look_up = move || drop(answer.send(place.resolve(&host, port)));
         // Every look-up is its own owner, because the shares are those of client hosts. Dropped, a job answers.
         drop(self.0.threads.run(Owner::unique(), Box::new(look_up)));
         let found = answered.await.map_err(|_| "the look-up broke off".to_owned())?;
         found.map_err(|error| error.to_string())
     }
 
-    fn take_place(&self, client: Option<IpAddr>) -> Result<Place, String> {
-        let host = ClientHost::from(client);
-        let refused = |max: usize, whose: &str| {
-            Err(format!(
-                "its name was not looked up, because {max} look-ups {whose} have not ended; try again later"
-            ))
-        };
-        let mut running = self.running();
-        let of_host = running.by_host.get(&host).copied().unwrap_or_default();
-        if of_host >= LOOK_UPS_PER_HOST_MAX {
-            return refused(LOOK_UPS_PER_HOST_MAX, "for this client");
-        }
-        if running.all >= LOOK_UPS_MAX {
-            return refused(LOOK_UPS_MAX, "for clients of this server");
-        }
-        running.all += 1;
-        running.by_host.insert(host, of_host + 1);
-        drop(running);
-        Ok(Place { look_ups: self.clone(), host })
+    /// Waits for a place of the client's host first: so few of its look-ups wait for one of the places of all clients.
+    async fn wait_for_place(&self, client: Option<IpAddr>) -> Result<Place, String> {
+        let host = HostPlaces::of(self, ClientHost::from(client));
+        let of_host = self.take(&host.places, LOOK_UPS_PER_HOST_MAX, "for this client").await?;
+        let of_all = self.take(&self.0.all, LOOK_UPS_MAX, "for clients of this server").await?;
+        Ok(Place { _of_all: of_all, _of_host: of_host, host })
     }
 
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn take(
+        &self,
+        places: &Arc<Semaphore>,
+        max: usize,
+        whose: &str,
+    ) -> Result<OwnedSemaphorePermit, String> {
+        let taken = tokio::time::timeout(self.0.patience, places.clone().acquire_owned()).await;
+        taken.ok().and_then(Result::ok).ok_or_else(|| {
+            let waited = self.0.patience.as_secs();
+            format!(
+                "its name was not looked up, because none of {max} look-ups {whose} ended within {waited} s; try again later"
+            )
+        })
+    }
+
+    fn by_host(&self) -> MutexGuard<'_, HashMap<ClientHost, Arc<Semaphore>>> {
+        self.0.by_host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the resolver for what this client asks for.
@@ -107,19 +116,45 @@ impl LookUps {
     }
 }
 
-/// The place of one look-up, until this is dropped.
+/// The place of one look-up, until this is dropped. The permits go before the places of the host.
 struct Place {
-    look_ups: LookUps,
-    host: ClientHost,
+    _of_all: OwnedSemaphorePermit,
+    _of_host: OwnedSemaphorePermit,
+    host: HostPlaces,
 }
 
-impl Drop for Place {
+impl Place {
+    /// Looks up a name, and gives the place back. May block.
+    fn resolve(self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        (self.host.look_ups.0.resolve)(host, port)
+    }
+}
+
+/// The places of one client host, remembered as long as anybody uses them.
+struct HostPlaces {
+    look_ups: LookUps,
+    host: ClientHost,
+    places: Arc<Semaphore>,
+}
+
+impl HostPlaces {
+    fn of(look_ups: &LookUps, host: ClientHost) -> Self {
+        let places = look_ups.by_host().entry(host).or_insert_with(new_host).clone();
+        Self { look_ups: look_ups.clone(), host, places }
+    }
+}
+
+fn new_host() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(LOOK_UPS_PER_HOST_MAX))
+}
+
+impl Drop for HostPlaces {
     fn drop(&mut self) {
-        let mut running = self.look_ups.running();
-        running.all = running.all.saturating_sub(1);
-        match running.by_host.get_mut(&self.host) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(running.by_host.remove(&self.host)),
+        /// The table and this value.
+        const LAST_USERS: usize = 2;
+        let mut by_host = self.look_ups.by_host();
+        if Arc::strong_count(&self.places) <= LAST_USERS {
+            by_host.remove(&self.host);
         }
     }
 }
@@ -170,35 +205,38 @@ mod tests {
     fn start() -> (Arc<Service>, LookUps, Runtime) {
         let service = Arc::new(Service::default());
         let inside = service.clone();
-        let look_ups = LookUps::new(move |host, port| inside.resolve(host, port));
-        (service, look_ups, Builder::new_current_thread().build().unwrap())
+        let look_ups = LookUps::new(Duration::from_millis(1), move |host, port| inside.resolve(host, port));
+        (service, look_ups, Builder::new_current_thread().enable_time().build().unwrap())
     }
 
     fn client(text: &str) -> Option<IpAddr> {
         Some(text.parse().unwrap())
     }
 
-    /// Begins a look-up of a slow name and cancels it at once. Returns the error of one that did not begin.
-    async fn cancelled(look_ups: &LookUps, from: &str) -> Option<String> {
+    /// Begins a look-up of a slow name, or its wait for a place, and cancels it at once.
+    async fn cancel_one(look_ups: &LookUps, from: &str) {
         tokio::select! {
             biased;
-            result = look_ups.resolve(client(from), "slow.example.org", 1094) => Some(result.unwrap_err()),
-            () = std::future::ready(()) => None,
+            _ = look_ups.resolve(client(from), "slow.example.org", 1094) => panic!("it is slow"),
+            () = std::future::ready(()) => {}
         }
+    }
+
+    /// The error of a look-up that finds no place.
+    async fn refusal(look_ups: &LookUps, from: &str) -> String {
+        look_ups.resolve(client(from), "slow.example.org", 1094).await.unwrap_err()
     }
 
     #[test]
     fn cancelled_look_ups_of_one_host_leave_those_of_others() {
         let (service, look_ups, runtime) = start();
         runtime.block_on(async {
-            let mut refused = Vec::new();
             for _ in 0..1000 {
-                refused.extend(cancelled(&look_ups, "198.51.100.1").await);
+                cancel_one(&look_ups, "198.51.100.1").await;
             }
-            assert_eq!(refused.len(), 1000 - LOOK_UPS_PER_HOST_MAX);
             assert_eq!(
-                refused[0],
-                "its name was not looked up, because 16 look-ups for this client have not ended; try again later"
+                refusal(&look_ups, "198.51.100.1").await,
+                "its name was not looked up, because none of 16 look-ups for this client ended within 0 s; try again later"
             );
             let found = look_ups.resolve(client("198.51.100.2"), "fast.example.org", 1094).await;
             assert_eq!(found.unwrap(), ["192.0.2.1:1094".parse().unwrap()]);
@@ -210,11 +248,10 @@ mod tests {
             service.open();
         });
         // The threads give their places back.
-        while look_ups.running().all > 0 {
+        while look_ups.0.all.available_permits() < LOOK_UPS_MAX || !look_ups.by_host().is_empty() {
             std::thread::yield_now();
         }
         assert_eq!(service.asked.load(Ordering::SeqCst), LOOK_UPS_PER_HOST_MAX);
-        assert!(look_ups.running().by_host.is_empty());
         let again = look_ups.resolve(client("198.51.100.1"), "slow.example.org", 1094);
         assert!(runtime.block_on(again).is_ok());
     }
@@ -225,11 +262,11 @@ mod tests {
         runtime.block_on(async {
             for host in 0..LOOK_UPS_MAX / LOOK_UPS_PER_HOST_MAX {
                 for _ in 0..LOOK_UPS_PER_HOST_MAX {
-                    assert_eq!(cancelled(&look_ups, &format!("198.51.100.{host}")).await, None);
+                    cancel_one(&look_ups, &format!("198.51.100.{host}")).await;
                 }
             }
-            let refused = cancelled(&look_ups, "203.0.113.1").await.unwrap();
-            assert!(refused.contains("128 look-ups for clients of this server"), "{refused}");
+            let refused = refusal(&look_ups, "203.0.113.1").await;
+            assert!(refused.contains("none of 128 look-ups for clients of this server"), "{refused}");
             service.open();
         });
     }
@@ -239,12 +276,36 @@ mod tests {
         let (service, look_ups, runtime) = start();
         runtime.block_on(async {
             for number in 0..LOOK_UPS_PER_HOST_MAX {
-                assert_eq!(cancelled(&look_ups, &format!("2001:db8::{number:x}")).await, None);
+                cancel_one(&look_ups, &format!("2001:db8::{number:x}")).await;
             }
-            assert!(cancelled(&look_ups, "2001:db8::ffff").await.is_some());
-            assert_eq!(cancelled(&look_ups, "2001:db8:0:1::1").await, None);
-            assert_eq!(cancelled(&look_ups, "::ffff:198.51.100.1").await, None);
+            assert!(refusal(&look_ups, "2001:db8::ffff").await.contains("for this client"));
+            let begun = look_ups.0.all.available_permits();
+            cancel_one(&look_ups, "2001:db8:0:1::1").await;
+            cancel_one(&look_ups, "::ffff:198.51.100.1").await;
+            assert_eq!(look_ups.0.all.available_permits(), begun - 2);
             service.open();
+        });
+    }
+
+    #[test]
+    fn look_ups_beyond_the_limit_wait_for_their_turn() {
+        let (service, _, runtime) = start();
+        let inside = service.clone();
+        let look_ups = LookUps::new(Duration::from_secs(600), move |host, port| inside.resolve(host, port));
+        runtime.block_on(async {
+            for _ in 0..LOOK_UPS_PER_HOST_MAX {
+                cancel_one(&look_ups, "198.51.100.1").await;
+            }
+            let mut many = tokio::task::JoinSet::new();
+            for _ in 0..100 {
+                let look_ups = look_ups.clone();
+                many.spawn(async move {
+                    look_ups.resolve(client("198.51.100.1"), "slow.example.org", 1094).await
+                });
+            }
+            tokio::task::yield_now().await;
+            service.open();
+            assert!(many.join_all().await.iter().all(Result::is_ok));
         });
     }
 }
