@@ -1,18 +1,35 @@
-//! The name and the file that an order of the administrator concerns.
+//! Orders of the administrator: the parts that they use, and the name and file that one concerns.
 //!
 //! An order looks at a file, decides, and changes it. All three must concern the same file, so the name is claimed first, and
 //! the file is opened once; nothing looks it up by name again.
 
+use crate::checkpoint::Checkpoints;
+use crate::checksum::Checksums;
 use crate::describe;
 use crate::errno::{self, os, unable};
-use crate::persist::{Claim, Scope};
-use crate::shared::Shared;
+use crate::events::Announcer;
+use crate::exports::Exports;
+use crate::open_table::OpenTable;
+use crate::persist::{Claim, Persist, Scope};
+use crate::wholeness::WholenessRule;
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, LogicalPath};
 use std::io;
 use std::sync::Arc;
-use storage::{Metadata, OpenHow, StoredFile};
+use storage::{Backend, Metadata, OpenHow, StoredFile};
 use vfs::FileKind;
+
+/// Carries out the orders of the administrator.
+pub(crate) struct AdminOrders {
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) open_table: Arc<OpenTable>,
+    pub(crate) persist: Arc<Persist>,
+    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) checksums: Arc<Checksums>,
+    pub(crate) wholeness: Arc<WholenessRule>,
+    pub(crate) events: Arc<Announcer>,
+}
 
 /// A name that nobody else changes as long as this lives, and what lay there.
 pub(crate) struct ClaimedName<'a> {
@@ -38,17 +55,17 @@ impl ClaimedFile {
 impl<'a> ClaimedName<'a> {
     /// Claims a name in an export and opens the file there. Blocks.
     pub(crate) fn take(
-        shared: &'a Shared,
+        orders: &'a AdminOrders,
         path: &LogicalPath,
         verb: &str,
         write: bool,
     ) -> Result<Self, Error> {
         let path = path.without_slash();
-        shared.export(&path, "Repairing")?;
-        let claim = shared.persist.claim(&[&path], Scope::Name);
+        orders.exports.find(&path, "Repairing")?;
+        let claim = orders.persist.claim(&[&path], Scope::Name);
         let claim = claim.ok_or_else(|| unable(verb, &path, errno::TEXT_BUSY))?;
-        let file = match shared.backend.open(&path, &OpenHow { write, ..OpenHow::default() }) {
-            Ok(file) => Some(ClaimedFile::of(shared, file).map_err(|e| Error::unable(verb, &path, e))?),
+        let file = match orders.backend.open(&path, &OpenHow { write, ..OpenHow::default() }) {
+            Ok(file) => Some(ClaimedFile::of(orders, file).map_err(|e| Error::unable(verb, &path, e))?),
             Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => None,
             Err(error) => return Err(Error::unable(verb, &path, error)),
         };
@@ -57,14 +74,14 @@ impl<'a> ClaimedName<'a> {
 }
 
 impl ClaimedFile {
-    fn of(shared: &Shared, file: Arc<dyn StoredFile>) -> io::Result<Self> {
+    fn of(orders: &AdminOrders, file: Arc<dyn StoredFile>) -> io::Result<Self> {
         let metadata = file.stat()?;
         match describe::kind(&metadata) {
             FileKind::File => {}
             FileKind::Directory => return Err(os(errno::IS_A_DIRECTORY)),
             FileKind::Other => return Err(os(errno::INVALID)),
         }
-        let holder = shared.writers.add(FileKey::from(&metadata));
+        let holder = orders.open_table.writers.add(FileKey::from(&metadata));
         Ok(Self { file, metadata, holder })
     }
 }

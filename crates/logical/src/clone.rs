@@ -223,7 +223,7 @@ impl Created {
             }
         }
         if !open.persists_on_close() {
-            open.shared.events.made(&open.path, false);
+            open.services.events.made(&open.path, false);
         }
         drop(flying);
         Answer::Value(Value::Opened(opened))
@@ -248,11 +248,11 @@ impl Created {
 
 /// Removes a file, unless another one has its name by now. May block.
 fn remove_same(open: &Open) -> io::Result<()> {
-    let shared = &open.shared;
-    let _claim = shared.persist.claim(&[&open.path], Scope::Name);
-    let (own, there) = (open.file.stat()?, shared.backend.stat(&open.path)?);
+    let services = &open.services;
+    let _claim = services.persist.claim(&[&open.path], Scope::Name);
+    let (own, there) = (open.file.stat()?, services.backend.stat(&open.path)?);
     if (own.device, own.inode) == (there.device, there.inode) {
-        shared.backend.remove_file(&open.path)?;
+        services.backend.remove_file(&open.path)?;
     }
     Ok(())
 }

@@ -1,21 +1,24 @@
 //! Each operation of the contract and who does it.
 
 use crate::attribute::Attributes;
-use crate::checkpoint::Checkpoints;
+use crate::change::NameChanges;
+use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, Checkpoints};
 use crate::checksum::{ChecksumServices, Checksums};
+use crate::claimed::AdminOrders;
 use crate::config::Config;
 use crate::describe::Users;
 use crate::events::{Announcer, Events};
 use crate::exports::Exports;
+use crate::file_services::FileServices;
 use crate::inquiry::{Inquiries, Locator};
 use crate::journal::{DiskFolder, JournalFolder};
 use crate::listing::Listings;
+use crate::open::Opener;
 use crate::open_table::OpenTable;
-use crate::persist::Persist;
+use crate::persist::{Cleared, Persist, Unfinished};
 use crate::prepare::{PrepareRequests, Prepares};
 use crate::presence::{Presence, Presences};
 use crate::scan::Scans;
-use crate::shared::Shared;
 use crate::stat::Stats;
 use crate::status::Status;
 use crate::third_party::{ThirdParty, ThirdPartyParts};
@@ -67,13 +70,66 @@ impl Journals {
 
 /// The logical file system of a data server.
 pub struct Logical {
-    pub(crate) shared: Arc<Shared>,
+    services: Arc<FileServices>,
+    exports: Arc<Exports>,
+    opener: Arc<Opener>,
+    changes: Arc<NameChanges>,
+    orders: AdminOrders,
     stats: Arc<Stats>,
     listings: Arc<Listings>,
     attributes: Arc<Attributes>,
     inquiries: Arc<Inquiries>,
     prepares: Arc<PrepareRequests>,
     presences: Arc<Presences>,
+}
+
+/// The parts that features are made of.
+struct Basis {
+    config: Config,
+    exports: Arc<Exports>,
+    wholeness: Arc<WholenessRule>,
+    services: Arc<FileServices>,
+}
+
+impl Basis {
+    fn opener(&self) -> Opener {
+        Opener {
+            creation_modes: self.config.creation_modes(),
+            delay_max: self.config.delay_max,
+            exports: self.exports.clone(),
+            wholeness: self.wholeness.clone(),
+            services: self.services.clone(),
+        }
+    }
+
+    fn name_changes(&self) -> NameChanges {
+        let services = &self.services;
+        NameChanges {
+            creation_modes: self.config.creation_modes(),
+            exports: self.exports.clone(),
+            backend: services.backend.clone(),
+            open_table: services.open_table.clone(),
+            persist: services.persist.clone(),
+            checkpoints: services.checkpoints.clone(),
+            checksums: services.checksums.clone(),
+            wholeness: self.wholeness.clone(),
+            events: services.events.clone(),
+        }
+    }
+
+    fn admin_orders(&self) -> AdminOrders {
+        let services = &self.services;
+        AdminOrders {
+            exports: self.exports.clone(),
+            backend: services.backend.clone(),
+            open_table: services.open_table.clone(),
+            persist: services.persist.clone(),
+            checkpoints: services.checkpoints.clone(),
+            checksums: services.checksums.clone(),
+            wholeness: self.wholeness.clone(),
+            events: services.events.clone(),
+        }
+    }
 }
 
 impl Logical {
@@ -102,27 +158,27 @@ impl Logical {
             checkpoints: checkpoints.clone(),
             wholeness: wholeness.clone(),
         }));
-        let shared = Arc::new(Shared {
-            config,
-            exports,
+        let services = Arc::new(FileServices {
+            attribute_limits: config.attributes,
+            checksum_type: config.checksums.default_type(),
             backend,
             clock,
             users,
-            locks: open_table.locks.clone(),
-            writers: open_table.writers.clone(),
             open_table,
             persist,
             checkpoints,
             checksums,
-            wholeness,
             events: Arc::new(Announcer::default()),
             third_party: OnceLock::new(),
         });
-        Ok(Arc::new(Self::with_features(shared, locator)))
+        let basis = Basis { config, exports, wholeness, services };
+        Ok(Arc::new(Self::with_features(basis, locator)))
     }
 
-    fn with_features(shared: Arc<Shared>, locator: Option<Arc<dyn Locator>>) -> Self {
-        let Shared { config, exports, backend, clock, users, open_table, persist, wholeness, .. } = &*shared;
+    fn with_features(basis: Basis, locator: Option<Arc<dyn Locator>>) -> Self {
+        let (opener, changes, orders) = (basis.opener(), basis.name_changes(), basis.admin_orders());
+        let Basis { config, exports, wholeness, services } = basis;
+        let FileServices { backend, clock, users, open_table, persist, .. } = &*services;
         let stats = Stats {
             exports: exports.clone(),
             backend: backend.clone(),
@@ -162,42 +218,46 @@ impl Logical {
             inquiries: Arc::new(inquiries),
             prepares: Arc::new(prepares),
             presences: Arc::new(presences),
-            shared,
+            opener: Arc::new(opener),
+            changes: Arc::new(changes),
+            orders,
+            exports,
+            services,
         }
     }
 
     /// Where the bytes are.
     pub fn backend(&self) -> &Arc<dyn Backend> {
-        &self.shared.backend
+        &self.services.backend
     }
 
     /// From now on `events` is told what becomes of names. To be set once, before anything is served; later ones are ignored.
     pub fn set_events(&self, events: Arc<dyn Events>) {
-        self.shared.events.set(events);
+        self.services.events.set(events);
     }
 
     /// From now on files are copied from and to other servers. To be called once, before anything is served; without it an
     /// open that belongs to such a copy is refused.
     pub fn copy_for_others(&self, parts: ThirdPartyParts) {
-        let third = ThirdParty::new(parts, self.shared.clock.clone());
-        let _ = self.shared.third_party.set(Arc::new(third));
+        let third = ThirdParty::new(parts, self.services.clock.clone());
+        let _ = self.services.third_party.set(Arc::new(third));
     }
 
     /// Removes unfinished files whose creators did not come back in time, ends third-party copies whose other side does not
     /// come, and lets listings begin that have waited too long for others. To be called about once a second; never blocks. [`Logical::start_timer`] does it.
     pub fn tick(&self) {
         scan::tick(&self.listings);
-        if let Some(third) = self.shared.third_party.get() {
+        if let Some(third) = self.services.third_party.get() {
             third.tick();
         }
-        for (ticket, path) in self.shared.persist.expired() {
-            let (shared, other) = (self.shared.clone(), self.shared.clone());
+        for (ticket, path) in self.services.persist.expired() {
+            let (services, other) = (self.services.clone(), self.services.clone());
             let job = move |_| {
-                if let Some(path) = shared.persist.remove(ticket, shared.backend.as_ref()) {
-                    shared.events.gone(&path);
+                if let Some(path) = services.persist.remove(ticket, services.backend.as_ref()) {
+                    services.events.gone(&path);
                 }
             };
-            job::at(&self.shared.backend, Owner::SERVER, &path, None, job, move || {
+            job::at(&self.services.backend, Owner::SERVER, &path, None, job, move || {
                 other.persist.postpone(ticket)
             });
         }
@@ -225,18 +285,47 @@ impl Logical {
 
     /// The present figures.
     pub fn status(&self) -> Status {
-        let shared = &self.shared;
-        let locks = shared.locks.counts();
+        let services = &self.services;
+        let locks = services.open_table.locks.counts();
         Status {
-            open_files: shared.open_table.handles(),
+            open_files: services.open_table.handles(),
             open_paths: locks.paths,
             readers: locks.readers,
             writers: locks.writers,
-            pending_files: shared.persist.count(),
-            checkpoints: shared.checkpoints.count(),
-            checksums: shared.checksums.count(),
+            pending_files: services.persist.count(),
+            checkpoints: services.checkpoints.count(),
+            checksums: services.checksums.count(),
             scans: self.listings.scans.count(),
         }
+    }
+}
+
+/// Orders of the administrator.
+impl Logical {
+    /// Unfinished files that this server has a record of; with a directory, those at and below it, and also those that bear the
+    /// mark without a record. `false`: there may be more. Blocks, for long with a directory.
+    pub fn unfinished(&self, below: Option<&LogicalPath>) -> (Vec<Unfinished>, bool) {
+        self.orders.unfinished(below)
+    }
+
+    /// Declares an unfinished file whole, or ends the record of one that is not there. Without `force` a file that another server
+    /// may be writing is refused. Blocks.
+    pub fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
+        self.orders.clear_unfinished(path, force)
+    }
+
+    /// Files whose checkpoint is neither committed nor undone, and which nobody may change.
+    pub fn blocked_files(&self) -> Vec<BlockedFile> {
+        self.orders.blocked_files()
+    }
+
+    /// Resolves the checkpoint of a blocked file, and says what was done to the file. The checkpoint is kept aside. Blocks.
+    pub fn resolve_checkpoint(
+        &self,
+        path: &LogicalPath,
+        order: CheckpointOrder,
+    ) -> Result<Option<CheckpointEffect>, Error> {
+        self.orders.resolve_checkpoint(path, order)
     }
 }
 
@@ -266,8 +355,8 @@ impl Logical {
 
     /// Sets the access time of a file to now, if it is here, because somebody wants it. Never blocks.
     pub fn freshen(&self, path: &LogicalPath) {
-        if self.shared.exports.find(path, "Preparing").is_ok() {
-            prepare::freshen(&self.shared.backend, path);
+        if self.exports.find(path, "Preparing").is_ok() {
+            prepare::freshen(&self.services.backend, path);
         }
     }
 
@@ -281,28 +370,27 @@ impl Logical {
 
 impl FileSystem for Logical {
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started {
-        let shared = &self.shared;
         match operation {
-            Operation::Open(target, request) => open::start(shared, caller, target, *request, reply),
+            Operation::Open(target, request) => open::start(&self.opener, caller, target, *request, reply),
             Operation::Stat(target) => stat::start(&self.stats, target, reply),
             Operation::StatMany(targets) => stat::stat_many(&self.stats, caller, &targets, reply),
             Operation::StatSpace(target) => inquiry::stat_space(&self.inquiries, target, reply),
             Operation::List(target, detail) => listing::start(&self.listings, caller, target, detail, reply),
             Operation::ListMore(rest) => listing::more(&self.listings, caller, rest, reply),
             Operation::MakeDirectory { target, mode, parents } => {
-                change::make_directory(shared, target, mode, parents, reply)
+                change::make_directory(&self.changes, target, mode, parents, reply)
             }
-            Operation::RemoveDirectory(target) => change::remove_directory(shared, target, reply),
-            Operation::Remove(target) => change::remove(shared, target, reply),
-            Operation::Rename { from, to } => change::rename(shared, from, to, reply),
-            Operation::ChangeMode { target, mode } => change::set_mode(shared, target, mode, reply),
-            Operation::Truncate { target, size } => change::truncate(shared, target, size, reply),
+            Operation::RemoveDirectory(target) => change::remove_directory(&self.changes, target, reply),
+            Operation::Remove(target) => change::remove(&self.changes, target, reply),
+            Operation::Rename { from, to } => change::rename(&self.changes, from, to, reply),
+            Operation::ChangeMode { target, mode } => change::set_mode(&self.changes, target, mode, reply),
+            Operation::Truncate { target, size } => change::truncate(&self.changes, target, size, reply),
             Operation::Attributes(target, work) => attribute::start(&self.attributes, target, work, reply),
             Operation::Locate(target, options) => {
                 inquiry::locate(&self.inquiries, caller, target, options, reply)
             }
-            Operation::Checksum(target) => checksum::start(&shared.checksums, caller, target, reply),
-            Operation::CancelChecksum(target) => checksum::cancel(&shared.checksums, &target),
+            Operation::Checksum(target) => checksum::start(&self.services.checksums, caller, target, reply),
+            Operation::CancelChecksum(target) => checksum::cancel(&self.services.checksums, &target),
             Operation::QueryAttributes(target) => inquiry::query_attributes(&self.inquiries, target, reply),
             Operation::QuerySpace(target) => inquiry::query_space(&self.inquiries, target, reply),
             Operation::Prepare(request, targets) => {

@@ -6,9 +6,9 @@
 use crate::attribute;
 use crate::clone;
 use crate::errno::{self, unable};
+use crate::file_services::FileServices;
 use crate::job;
 use crate::open_file::{NewFile, Open, Parting};
-use crate::shared::Shared;
 use crate::third_party::GrantNumber;
 use base::{Error, ErrorKind, LogicalPath};
 use std::any::Any;
@@ -35,8 +35,8 @@ pub(crate) struct Flight {
 }
 
 impl Handle {
-    pub(crate) fn open(shared: &Arc<Shared>, new: NewFile) -> Arc<Self> {
-        Arc::new(Self(Open::new(shared, new)))
+    pub(crate) fn open(services: &Arc<FileServices>, new: NewFile) -> Arc<Self> {
+        Arc::new(Self(Open::new(services, new)))
     }
 
     /// A grant of its client to a destination ends with this handle.
@@ -191,7 +191,7 @@ fn fail(error: Error) -> Started {
 
 /// Queries that only plug-ins answer, but for one: a third-party copy is cancelled so.
 fn query(open: &Open, code: u16, argument: &[u8]) -> Started {
-    if code != QUERY_OPAQUE_HANDLE || argument != CANCEL_COPY || open.shared.third_party.get().is_none() {
+    if code != QUERY_OPAQUE_HANDLE || argument != CANCEL_COPY || open.services.third_party.get().is_none() {
         return fail(Error::new(ErrorKind::Unsupported, "fctl operation not supported"));
     }
     match &open.copy {
@@ -320,7 +320,7 @@ impl OpenFile for Handle {
                 }
             }
             FileOperation::Attributes(work) => {
-                match attribute::check_handle(open.shared.config.attributes, open.writable, &work) {
+                match attribute::check_handle(open.services.attribute_limits, open.writable, &work) {
                     Ok(()) => self.on_pool(reply, move |open| {
                         attribute::on_file(open.file.as_ref(), &open.path, work).into()
                     }),

@@ -9,17 +9,17 @@
 //! | `exports` | the exported parts of the name space |
 //! | `errno` | error numbers, and errors made from them |
 //! | `lookup` | the metadata of a path, with errors as clients see them |
-//! | `shared` | what opening, open files and changes of names still take as one |
 //! | `file_system` | [`Logical`]: each operation of the contract and who does it |
 //! | `events` | [`Events`]: who is told what becomes of names |
 //! | `job` | work on a pool, and that its answer always comes |
 //! | `steps` | long work, done in steps on a pool |
 //! | `open` | from a name to an open file |
+//! | `file_services` | the parts of a server that open files use |
 //! | `handle` | a session's hold on an open file: the contract, and what is in flight |
 //! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
 //! | `clone` | copies of ranges between files, and new files that begin as a copy |
 //! | `open_table` | the files that clients have open |
-//! | `claimed` | the name and file of an administrator's order |
+//! | `claimed` | orders of the administrator: their parts, and the name and file of one |
 //! | `lock` | readers and writers of a path exclude each other |
 //! | `writers` | files that are open for writing, by device and inode |
 //! | `wholeness` | whether a file is whole or unfinished |
@@ -52,6 +52,7 @@ mod describe;
 mod errno;
 mod events;
 mod exports;
+mod file_services;
 mod file_system;
 mod handle;
 mod inquiry;
@@ -69,7 +70,6 @@ mod prepare;
 mod presence;
 mod proof;
 mod scan;
-mod shared;
 mod stat;
 mod status;
 mod steps;

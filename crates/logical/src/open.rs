@@ -7,22 +7,26 @@ mod pending;
 
 use crate::checksum::stored;
 use crate::clone;
+use crate::config::CreationModes;
 use crate::describe::{self, View};
 use crate::errno::{self, unable};
+use crate::exports::Exports;
+use crate::file_services::FileServices;
 use crate::handle::Handle;
 use crate::job;
 use crate::job::done;
 use crate::lock::{LockTicket, Use};
+use crate::lookup;
 use crate::open_file::NewFile;
 use crate::persist::{Admission, Scope, Ticket};
-use crate::shared::Shared;
 use crate::third_party::{self, Copy, Offer, Pull, Role};
-use crate::wholeness::Wholeness;
+use crate::wholeness::{Wholeness, WholenessRule};
 use crate::writers::{FileKey, WriterTicket};
 use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
 use pending::{create_pending, directories_to_make};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use storage::{CreateHow, Elsewhere, Metadata, Now, OpenHow, StoredFile};
 use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
 
@@ -30,6 +34,17 @@ use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Targe
 const NOT_A_FILE: i32 = 15;
 /// Mode of parents that are created on the way, before the configured range.
 const PARENT_MODE: u32 = 0o755;
+
+/// Opens files.
+pub(crate) struct Opener {
+    pub(crate) creation_modes: CreationModes,
+    /// The longest wait that is sent to a client.
+    pub(crate) delay_max: Duration,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) wholeness: Arc<WholenessRule>,
+    /// The parts that the files use once they are open, and that opening uses too.
+    pub(crate) services: Arc<FileServices>,
+}
 
 /// An open that was found permissible.
 pub(crate) struct Plan {
@@ -63,7 +78,7 @@ impl Plan {
     }
 
     /// How the file is created, if it is.
-    fn create(&self, shared: &Shared) -> Result<Option<CreateHow>, Error> {
+    fn create(&self, opener: &Opener) -> Result<Option<CreateHow>, Error> {
         let request = &self.request;
         let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
         let beside = match template.map(|file| file.as_any().downcast_ref::<Handle>()) {
@@ -73,8 +88,8 @@ impl Plan {
         };
         Ok(self.creates.then(|| CreateHow {
             exclusive: request.new,
-            mode: shared.config.creation_modes().of_file(request.mode),
-            parents: request.make_path.then(|| shared.config.creation_modes().of_directory(PARENT_MODE)),
+            mode: opener.creation_modes.of_file(request.mode),
+            parents: request.make_path.then(|| opener.creation_modes.of_directory(PARENT_MODE)),
             size_hint: self.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
             space: self.cgi.text("oss.cgroup").map(str::to_owned),
             beside,
@@ -85,38 +100,38 @@ impl Plan {
 
 /// Opens a file.
 pub(crate) fn start(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     caller: &Arc<Caller>,
     target: Target,
     request: OpenRequest,
     reply: &ReplyTo,
 ) -> Started {
-    let (plan, role) = match plan(shared, caller, &target, request, reply.owner()) {
+    let (plan, role) = match plan(opener, caller, &target, request, reply.owner()) {
         Ok(plan) => plan,
         Err(error) => return done(Err(error)),
     };
-    match (role, shared.third_party.get()) {
+    match (role, opener.services.third_party.get()) {
         (Role::Register { key, destination, ttl }, Some(third)) => {
             let offer = Offer { key, destination, ttl };
-            third_party::register(shared, third, plan, offer, reply)
+            third_party::register(opener, third, plan, offer, reply)
         }
         (Role::Collect { key, origin }, Some(third)) => {
-            third_party::collect(shared, third, plan, &key, &origin, reply)
+            third_party::collect(opener, third, plan, &key, &origin, reply)
         }
-        _ => proceed(shared, plan, reply),
+        _ => proceed(opener, plan, reply),
     }
 }
 
 /// Opens a file whose open was found permissible.
-pub(crate) fn proceed(shared: &Arc<Shared>, plan: Plan, reply: &ReplyTo) -> Started {
+pub(crate) fn proceed(opener: &Arc<Opener>, plan: Plan, reply: &ReplyTo) -> Started {
     if !plan.write
-        && let Some(answer) = open_now(shared, &plan)
+        && let Some(answer) = open_now(opener, &plan)
     {
         return Started::Done(answer);
     }
-    let (path, inside) = (plan.path.clone(), shared.clone());
-    let create = plan.create(shared).ok().flatten();
-    job::spawn_at(&shared.backend, &path, create, reply, move |place, reply| {
+    let (path, inside) = (plan.path.clone(), opener.clone());
+    let create = plan.create(opener).ok().flatten();
+    job::spawn_at(&opener.services.backend, &path, create, reply, move |place, reply| {
         let plan = Plan { place, ..plan };
         match (open(&inside, &plan), &plan.request.duplicate_of) {
             (Answer::Value(Value::Opened(opened)), Some(template)) => clone::fill(opened, template, reply),
@@ -127,14 +142,14 @@ pub(crate) fn proceed(shared: &Arc<Shared>, plan: Plan, reply: &ReplyTo) -> Star
 
 /// Is this open permissible at all?
 fn plan(
-    shared: &Shared,
+    opener: &Opener,
     caller: &Arc<Caller>,
     target: &Target,
     request: OpenRequest,
     owner: Owner,
 ) -> Result<(Plan, Role), Error> {
     let path = target.path.clone();
-    let export = shared.export(&path, "Opening")?;
+    let export = opener.exports.find(&path, "Opening")?;
     let creates = request.new || request.delete;
     let write = creates || (request.write && !export.force_read_only);
     let mut plan = Plan {
@@ -155,16 +170,16 @@ fn plan(
         return Err(unable(plan.verb(), &plan.path, errno::READ_ONLY));
     }
     check_templates(&plan)?;
-    let role = role(shared, &mut plan)?;
+    let role = role(opener, &mut plan)?;
     Ok((plan, role))
 }
 
 /// The part of this open in a copy between servers.
-fn role(shared: &Shared, plan: &mut Plan) -> Result<Role, Error> {
+fn role(opener: &Opener, plan: &mut Plan) -> Result<Role, Error> {
     if !plan.cgi.has_prefix("tpc.") {
         return Ok(Role::None);
     }
-    let Some(third) = shared.third_party.get() else {
+    let Some(third) = opener.services.third_party.get() else {
         // One that only looks is ordinary: the client finds out what is not offered by asking, and copies otherwise.
         if plan.cgi.get("tpc.key").is_none() && plan.cgi.get("tpc.src").is_none() {
             return Ok(Role::None);
@@ -197,157 +212,158 @@ fn check_templates(plan: &Plan) -> Result<(), Error> {
     Ok(())
 }
 
-fn lock(shared: &Shared, plan: &Plan) -> Result<LockTicket, Error> {
+fn lock(opener: &Opener, plan: &Plan) -> Result<LockTicket, Error> {
     let usage = match (plan.write, plan.request.counts_as_reader) {
         (false, _) => Use::Read,
         (true, true) => Use::WriteAsReader,
         (true, false) => Use::Write,
     };
-    shared.locks.acquire(&plan.plain, usage, plan.enforce_lock)
+    opener.services.open_table.locks.acquire(&plan.plain, usage, plan.enforce_lock)
 }
 
 /// Opens for reading what is in memory.
-fn open_now(shared: &Arc<Shared>, plan: &Plan) -> Option<Answer> {
+fn open_now(opener: &Arc<Opener>, plan: &Plan) -> Option<Answer> {
     if plan.path != plan.plain {
         return None;
     }
-    let lock = match lock(shared, plan) {
+    let lock = match lock(opener, plan) {
         Ok(lock) => lock,
         Err(error) => return Some(Answer::Error(error)),
     };
-    if shared.persist.is_pending(&plan.plain) {
-        return Some(pending::being_created(shared, plan));
+    if opener.services.persist.is_pending(&plan.plain) {
+        return Some(pending::being_created(opener, plan));
     }
-    if shared.checkpoints.check_path(&plan.plain, false).is_err() {
+    if opener.services.checkpoints.check_path(&plan.plain, false).is_err() {
         // The refusal looks at the disk.
         return None;
     }
-    match shared.backend.open_now(&plan.plain, &OpenHow::default()) {
+    match opener.services.backend.open_now(&plan.plain, &OpenHow::default()) {
         Now::WouldBlock => None,
         Now::Done(Err(error)) => {
-            shared.events.missing(&plan.plain, &error);
+            opener.services.events.missing(&plan.plain, &error);
             Some(Answer::Error(plan.unable(error)))
         }
-        Now::Done(Ok(file)) => finish_now(shared, plan, file, lock),
+        Now::Done(Ok(file)) => finish_now(opener, plan, file, lock),
     }
 }
 
 /// Opens where blocking is allowed.
-pub(crate) fn open(shared: &Arc<Shared>, plan: &Plan) -> Answer {
+pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
     if plan.path != plan.plain {
-        return Answer::Error(slash_error(shared, plan));
+        return Answer::Error(slash_error(opener, plan));
     }
-    let claim = if plan.write { shared.persist.claim(&[&plan.plain], Scope::Name) } else { None };
+    let claim = if plan.write { opener.services.persist.claim(&[&plan.plain], Scope::Name) } else { None };
     if plan.write && claim.is_none() {
         return Answer::Wait { seconds: 1, text: String::new() };
     }
-    let lock = match lock(shared, plan) {
+    let lock = match lock(opener, plan) {
         Ok(lock) => lock,
         Err(error) => return Answer::Error(error),
     };
-    if let Err(error) = shared.checkpoints.check_path(&plan.plain, plan.write) {
-        shared.checkpoints.note_file_at(&plan.plain, shared.backend.as_ref());
+    if let Err(error) = opener.services.checkpoints.check_path(&plan.plain, plan.write) {
+        opener.services.checkpoints.note_file_at(&plan.plain, opener.services.backend.as_ref());
         return Answer::Error(plan.unable(error));
     }
-    if !plan.write && shared.persist.is_pending(&plan.plain) {
-        return pending::being_created(shared, plan);
+    if !plan.write && opener.services.persist.is_pending(&plan.plain) {
+        return pending::being_created(opener, plan);
     }
     if plan.copy.is_some() && lock.was_disturbed() {
         // Without the lock of the export, two would write one file.
         return Answer::Error(unable(plan.verb(), &plan.path, errno::TEXT_BUSY));
     }
     let must_be_there =
-        plan.creates && !plan.request.force && shared.persist.has_identified_record(&plan.plain);
-    if must_be_there && shared.backend.stat(&plan.plain).is_err() {
+        plan.creates && !plan.request.force && opener.services.persist.has_identified_record(&plan.plain);
+    if must_be_there && opener.services.backend.stat(&plan.plain).is_err() {
         return Answer::Error(pending::absent(plan));
     }
     // What must not exist cannot be resumed.
     let admission = if plan.write && !plan.request.new {
-        shared.persist.admit(&plan.plain, &plan.caller.identity, plan.asks_persist)
+        opener.services.persist.admit(&plan.plain, &plan.caller.identity, plan.asks_persist)
     } else {
         Admission::Free
     };
     match admission {
         Admission::Leaving => return Answer::Wait { seconds: 1, text: String::new() },
         Admission::Busy => return pending::busy(plan),
-        Admission::Resume(ticket) => return pending::resume(shared, plan, lock, ticket),
+        Admission::Resume(ticket) => return pending::resume(opener, plan, lock, ticket),
         Admission::Free => {}
     }
-    let persists = plan.copy.is_some() || shared.persist.wants(plan.asks_persist, plan.creates);
+    let persists = plan.copy.is_some() || opener.services.persist.wants(plan.asks_persist, plan.creates);
     if !plan.write || plan.request.new {
         return if persists {
-            create_pending(shared, plan, lock, Wholeness::Whole)
+            create_pending(opener, plan, lock, Wholeness::Whole)
         } else {
-            plain(shared, plan, lock)
+            plain(opener, plan, lock)
         };
     }
-    let found = match found_at(shared, &plan.plain) {
+    let found = match found_at(opener, &plan.plain) {
         Ok(found) => found,
         Err(error) => return Answer::Error(plan.unable(error)),
     };
     match found {
-        found @ Wholeness::Whole if persists => create_pending(shared, plan, lock, found),
-        Wholeness::Whole => plain(shared, plan, lock),
+        found @ Wholeness::Whole if persists => create_pending(opener, plan, lock, found),
+        Wholeness::Whole => plain(opener, plan, lock),
         // Whoever asks for persist on close takes it over, as that of a creator that is known.
         found @ (Wholeness::Marked | Wholeness::Left | Wholeness::Unresolved) if plan.asks_persist => {
-            create_pending(shared, plan, lock, found)
+            create_pending(opener, plan, lock, found)
         }
         found @ (Wholeness::Left | Wholeness::Unresolved) if plan.creates => {
-            create_pending(shared, plan, lock, found)
+            create_pending(opener, plan, lock, found)
         }
-        found => pending::unfinished(shared, plan, found),
+        found => pending::unfinished(opener, plan, found),
     }
 }
 
 /// The wholeness of what lies at a path and is to be written; nothing is whole too. Fails if a checkpoint blocks the file.
-fn found_at(shared: &Shared, path: &LogicalPath) -> io::Result<Wholeness> {
-    let Ok(metadata) = shared.backend.stat(path) else { return Ok(Wholeness::Whole) };
-    let identity = || shared.backend.identity(path);
-    shared.checkpoints.check_file(FileKey::from(&metadata), identity, true)?;
-    Ok(shared.wholeness.at(path, &metadata))
+fn found_at(opener: &Opener, path: &LogicalPath) -> io::Result<Wholeness> {
+    let Ok(metadata) = opener.services.backend.stat(path) else { return Ok(Wholeness::Whole) };
+    let identity = || opener.services.backend.identity(path);
+    opener.services.checkpoints.check_file(FileKey::from(&metadata), identity, true)?;
+    Ok(opener.wholeness.at(path, &metadata))
 }
 
 /// Opens a file for which persist on close plays no part.
-fn plain(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket) -> Answer {
-    let how = match how(shared, plan, plan.request.delete && !plan.request.new, None) {
+fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
+    let how = match how(opener, plan, plan.request.delete && !plan.request.new, None) {
         Ok(how) => how,
         Err(error) => return Answer::Error(error),
     };
-    let above = directories_to_make(shared, plan);
-    let file = match shared.backend.open(&plan.plain, &how) {
+    let above = directories_to_make(opener, plan);
+    let file = match opener.services.backend.open(&plan.plain, &how) {
         Ok(file) => file,
         Err(error) => {
             if !plan.creates {
-                shared.events.missing(&plan.plain, &error);
+                opener.services.events.missing(&plan.plain, &error);
             }
             return Answer::Error(plan.unable(error));
         }
     };
     if plan.creates {
-        shared.events.made_above(&above);
+        opener.services.events.made_above(&above);
         // It is new or was emptied, so it is not the unfinished file of an earlier run.
-        shared.persist.end_absent_at(&plan.plain);
+        opener.services.persist.end_absent_at(&plan.plain);
     }
-    let answer = finish(shared, plan, file, lock, Share::Plain { made: above });
+    let answer = finish(opener, plan, file, lock, Share::Plain { made: above });
     // One that is to be filled is told of when it is.
     if plan.creates && plan.request.duplicate_of.is_none() && matches!(answer, Answer::Value(_)) {
-        shared.events.made(&plan.plain, false);
+        opener.services.events.made(&plan.plain, false);
     }
     answer
 }
 
 /// Removes what was created a moment ago by this very call, so that nobody else can have put anything into it.
-fn discard(shared: &Shared, plan: &Plan, file: Arc<dyn StoredFile>) {
+fn discard(opener: &Opener, plan: &Plan, file: Arc<dyn StoredFile>) {
     drop(file);
-    if let Err(error) = shared.backend.remove_file(&plan.plain) {
+    if let Err(error) = opener.services.backend.remove_file(&plan.plain) {
         tracing::warn!(path = %plan.path.shown(), %error, "a file that could not be created fully stays behind");
     }
 }
 
 /// What is wrong with a name that ends in `/`: it asks for a directory, and a directory cannot be opened.
-fn slash_error(shared: &Shared, plan: &Plan) -> Error {
-    let has_parent = || plan.plain.parent().is_none_or(|parent| shared.backend.stat(&parent).is_ok());
-    match shared.metadata(&plan.path, plan.verb()) {
+fn slash_error(opener: &Opener, plan: &Plan) -> Error {
+    let has_parent =
+        || plan.plain.parent().is_none_or(|parent| opener.services.backend.stat(&parent).is_ok());
+    match lookup::metadata(opener.services.backend.as_ref(), &plan.path, plan.verb()) {
         Ok(_) if plan.request.new => unable(plan.verb(), &plan.path, errno::EXISTS),
         Ok(_) => unable(plan.verb(), &plan.path, errno::IS_A_DIRECTORY),
         Err(error) if error.kind == ErrorKind::NotFound && plan.creates => {
@@ -361,8 +377,8 @@ fn slash_error(shared: &Shared, plan: &Plan) -> Error {
     }
 }
 
-fn how(shared: &Shared, plan: &Plan, truncate: bool, mode: Option<u32>) -> Result<OpenHow, Error> {
-    let create = plan.create(shared)?;
+fn how(opener: &Opener, plan: &Plan, truncate: bool, mode: Option<u32>) -> Result<OpenHow, Error> {
+    let create = plan.create(opener)?;
     let create = create.map(|create| CreateHow { mode: mode.unwrap_or(create.mode), ..create });
     Ok(OpenHow { write: plan.write, truncate, create })
 }
@@ -377,7 +393,7 @@ enum Share {
 
 /// Checks what was opened and makes the handle. A marked file is opened only by who has a share in it.
 fn finish(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     plan: &Plan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
@@ -388,20 +404,20 @@ fn finish(
         Err(error) => return Answer::Error(error),
     };
     let key = FileKey::from(&metadata);
-    if let Err(error) = shared.checkpoints.check_file(key, || file.identity(), plan.write) {
+    if let Err(error) = opener.services.checkpoints.check_file(key, || file.identity(), plan.write) {
         return Answer::Error(plan.unable(error));
     }
     if matches!(share, Share::Plain { .. }) {
-        let found = shared.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
+        let found = opener.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
         if found != Wholeness::Whole {
-            return pending::unfinished(shared, plan, found);
+            return pending::unfinished(opener, plan, found);
         }
     }
-    finish_whole(shared, plan, file, lock, (&metadata, share)).into()
+    finish_whole(opener, plan, file, lock, (&metadata, share)).into()
 }
 
 fn finish_whole(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     plan: &Plan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
@@ -409,23 +425,23 @@ fn finish_whole(
 ) -> Result<Value, Error> {
     check_kind(plan, metadata)?;
     let stat = match plan.request.stat {
-        true => Some(describe::stat(metadata, shared.users.as_ref(), view(shared, plan, &share)?)),
+        true => Some(describe::stat(metadata, opener.services.users.as_ref(), view(opener, plan, &share)?)),
         false => None,
     };
     // A new file has none, and one that was emptied at open has lost what it had.
     // From here on no checksum of it is stored by others.
-    let writer = plan.write.then(|| shared.writers.add(FileKey::from(metadata)));
+    let writer = plan.write.then(|| opener.services.open_table.writers.add(FileKey::from(metadata)));
     let mut has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
     if let Some(writer) = writer.as_ref().filter(|_| has_checksums && plan.request.delete) {
-        stored::drop_all(&shared.checksums.memory, file.as_ref(), &plan.plain, writer.key());
+        stored::drop_all(&opener.services.checksums.memory, file.as_ref(), &plan.plain, writer.key());
         has_checksums = false;
     }
-    make_handle(shared, plan, metadata, NewParts { file, lock, writer, share, has_checksums, stat })
+    make_handle(opener, plan, metadata, NewParts { file, lock, writer, share, has_checksums, stat })
 }
 
 /// The same for a file that was opened for reading on the spot; `None` if it would have to wait for names.
 fn finish_now(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     plan: &Plan,
     file: Arc<dyn StoredFile>,
     lock: LockTicket,
@@ -438,25 +454,25 @@ fn finish_now(
     if let Err(error) = check_kind(plan, &metadata) {
         return Some(Answer::Error(error));
     }
-    if shared.checkpoints.may_block_file(FileKey::from(&metadata)) {
+    if opener.services.checkpoints.may_block_file(FileKey::from(&metadata)) {
         return None;
     }
     let share = Share::Plain { made: Vec::new() };
-    match shared.wholeness.now(&plan.plain, &metadata)? {
+    match opener.wholeness.now(&plan.plain, &metadata)? {
         Wholeness::Whole => {}
-        found => return Some(pending::unfinished(shared, plan, found)),
+        found => return Some(pending::unfinished(opener, plan, found)),
     }
-    let stat = match (plan.request.stat, view(shared, plan, &share)) {
-        (true, Ok(view)) => Some(describe::stat_now(&metadata, shared.users.as_ref(), view)?),
+    let stat = match (plan.request.stat, view(opener, plan, &share)) {
+        (true, Ok(view)) => Some(describe::stat_now(&metadata, opener.services.users.as_ref(), view)?),
         (true, Err(error)) => return Some(Answer::Error(error)),
         (false, _) => None,
     };
     let parts = NewParts { file, lock, writer: None, share, has_checksums: false, stat };
-    Some(make_handle(shared, plan, &metadata, parts).into())
+    Some(make_handle(opener, plan, &metadata, parts).into())
 }
 
-fn view(shared: &Shared, plan: &Plan, share: &Share) -> Result<View, Error> {
-    let read_only = shared.export(&plan.path, "Opening")?.is_read_only();
+fn view(opener: &Opener, plan: &Plan, share: &Share) -> Result<View, Error> {
+    let read_only = opener.exports.find(&plan.path, "Opening")?.is_read_only();
     Ok(View { read_only, pending: matches!(share, Share::Pending(_)) })
 }
 
@@ -471,7 +487,7 @@ struct NewParts {
 }
 
 fn make_handle(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     plan: &Plan,
     metadata: &Metadata,
     parts: NewParts,
@@ -492,14 +508,14 @@ fn make_handle(
         writer: parts.writer,
         lock: parts.lock,
         persist,
-        read_only_export: shared.export(&plan.path, "Opening")?.is_read_only(),
+        read_only_export: opener.exports.find(&plan.path, "Opening")?.is_read_only(),
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
         new_names,
         copy: plan.copy.clone(),
         stays_here: plan.cgi.get("tpc.key").is_some(),
     };
-    Ok(Value::Opened(Opened { file: Handle::open(shared, new), stat: parts.stat }))
+    Ok(Value::Opened(Opened { file: Handle::open(&opener.services, new), stat: parts.stat }))
 }
 
 fn check_kind(plan: &Plan, metadata: &Metadata) -> Result<(), Error> {

@@ -4,10 +4,10 @@ use crate::checkpoint::Checkpoint;
 use crate::checksum::{Growing, stored};
 use crate::describe::{self, View};
 use crate::errno::{self, os, unable};
+use crate::file_services::FileServices;
 use crate::handle::Flight;
 use crate::lock::LockTicket;
 use crate::persist::{Fate, Ticket};
-use crate::shared::Shared;
 use crate::third_party::{Copy, GrantNumber};
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
@@ -43,7 +43,7 @@ pub(crate) struct NewFile {
 
 /// The open file itself, which lives until its last operation has ended.
 pub(crate) struct Open {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) services: Arc<FileServices>,
     pub(crate) path: LogicalPath,
     /// The client, which may have left.
     pub(crate) caller: Arc<Caller>,
@@ -99,11 +99,11 @@ pub(crate) enum Parting {
 }
 
 impl Open {
-    pub(crate) fn new(shared: &Arc<Shared>, new: NewFile) -> Arc<Self> {
-        shared.open_table.add_handle();
-        let growing = shared.config.checksums.default_type().filter(|_| new.writer.is_some() && new.empty);
+    pub(crate) fn new(services: &Arc<FileServices>, new: NewFile) -> Arc<Self> {
+        services.open_table.add_handle();
+        let growing = services.checksum_type.filter(|_| new.writer.is_some() && new.empty);
         Arc::new(Self {
-            shared: shared.clone(),
+            services: services.clone(),
             path: new.path,
             caller: new.caller,
             owner: new.owner,
@@ -139,7 +139,7 @@ impl Open {
     /// failed, and what is whole stays so without its client, unless that asked for more.
     fn settle_copy(&self, parting: Parting) -> Parting {
         let grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(grant), Some(third)) = (grant, self.shared.third_party.get()) {
+        if let (Some(grant), Some(third)) = (grant, self.services.third_party.get()) {
             third.withdraw(grant);
         }
         let Some(copy) = &self.copy else { return parting };
@@ -166,7 +166,7 @@ impl Open {
         self.settle_checksum(parting);
         let persisted = self.settle_persist(parting);
         drop(self.tickets.lock().unwrap_or_else(PoisonError::into_inner).take());
-        self.shared.open_table.remove_handle();
+        self.services.open_table.remove_handle();
         undone.and(persisted).map(|()| Value::Nothing).into()
     }
 
@@ -190,7 +190,7 @@ impl Open {
             && metadata.size == length
         {
             stored::store(
-                (&self.shared.checksums.memory, self.shared.clock.as_ref()),
+                (&self.services.checksums.memory, self.services.clock.as_ref()),
                 &self.path,
                 self.file.as_ref(),
                 &metadata,
@@ -203,7 +203,7 @@ impl Open {
 
     fn drop_checksums(&self) {
         if self.writable {
-            stored::drop_all(&self.shared.checksums.memory, self.file.as_ref(), &self.path, self.key);
+            stored::drop_all(&self.services.checksums.memory, self.file.as_ref(), &self.path, self.key);
         }
     }
 
@@ -215,20 +215,20 @@ impl Open {
     fn settle_persist(&self, parting: Parting) -> Result<(), Error> {
         let Some(ticket) = self.persist else { return Ok(()) };
         let spoiled = self.failed.load(Ordering::Acquire);
-        let persist = &self.shared.persist;
+        let persist = &self.services.persist;
         let path = persist.path_of(ticket);
         let fate = match parting {
             Parting::Close { failed } => persist
-                .close(ticket, self.file.as_ref(), self.shared.backend.as_ref(), failed || spoiled)
+                .close(ticket, self.file.as_ref(), self.services.backend.as_ref(), failed || spoiled)
                 .map_err(|e| Error::unable("close", &self.path, e))?,
             Parting::Abandon => persist.abandon(ticket, spoiled),
         };
         match fate {
             Fate::Kept => {}
-            Fate::Persisted => self.shared.events.made(path.as_ref().unwrap_or(&self.path), false),
+            Fate::Persisted => self.services.events.made(path.as_ref().unwrap_or(&self.path), false),
             Fate::Doomed => {
-                if let Some(path) = persist.remove(ticket, self.shared.backend.as_ref()) {
-                    self.shared.events.gone(&path);
+                if let Some(path) = persist.remove(ticket, self.services.backend.as_ref()) {
+                    self.services.events.gone(&path);
                 }
             }
         }
@@ -313,7 +313,7 @@ impl Open {
     pub(crate) fn check_read(&self, offset: u64, length: usize) -> Result<(), Error> {
         self.check_range("read", offset, length)?;
         let opened = (self.key, self.file.as_ref());
-        let checked = self.shared.checkpoints.check_open(&self.path, opened, false);
+        let checked = self.services.checkpoints.check_open(&self.path, opened, false);
         checked.map_err(|e| Error::unable("read", &self.path, e))
     }
 
@@ -333,7 +333,7 @@ impl Open {
             return Err(Error::new(ErrorKind::InvalidRequest, text));
         }
         let opened = (self.key, self.file.as_ref());
-        let checked = self.shared.checkpoints.check_open(&self.path, opened, true);
+        let checked = self.services.checkpoints.check_open(&self.path, opened, true);
         checked.map_err(|e| Error::unable(verb, &self.path, e))
     }
 
@@ -410,7 +410,7 @@ impl Open {
     fn sync_names(&self) -> Result<(), Error> {
         let mut names = self.new_names.lock().unwrap_or_else(PoisonError::into_inner);
         for name in names.iter() {
-            match self.shared.backend.sync_name(name) {
+            match self.services.backend.sync_name(name) {
                 // It was renamed or removed meanwhile.
                 Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {}
                 other => other.map_err(|e| Error::unable("sync", &self.path, e))?,
@@ -460,7 +460,7 @@ impl Open {
                 format!("Unable to create checkpoint for {what} {}; {reason}{context}", self.path.text());
             Error::new(ErrorKind::Conflict, text)
         };
-        if !self.shared.checkpoints.config.enabled {
+        if !self.services.checkpoints.config.enabled {
             return Err(unable("create checkpoint for", &self.path, errno::UNSUPPORTED));
         }
         if !self.writable {
@@ -482,9 +482,9 @@ impl Open {
                     return Err(fail(os(errno::EXISTS)));
                 }
                 *slot = Some(
-                    self.shared
+                    self.services
                         .checkpoints
-                        .begin(&self.path, &self.file, self.shared.backend.as_ref())
+                        .begin(&self.path, &self.file, self.services.backend.as_ref())
                         .map_err(fail)?,
                 );
                 self.has_checkpoint.store(true, Ordering::Release);
@@ -499,7 +499,7 @@ impl Open {
         let fail = |e| Error::unable(verb, &self.path, e);
         match work {
             CheckpointWork::Query => {
-                let max = self.shared.checkpoints.config.bytes_max;
+                let max = self.services.checkpoints.config.bytes_max;
                 return Ok(Value::CheckpointSize { max, used: active.used() });
             }
             CheckpointWork::Commit => active.commit().map_err(fail)?,
@@ -521,20 +521,20 @@ impl Open {
 
     pub(crate) fn stat(&self) -> Result<Value, Error> {
         let metadata = self.file.stat().map_err(|e| Error::unable("stat", &self.path, e))?;
-        Ok(Value::Stat(describe::stat(&metadata, self.shared.users.as_ref(), self.view(&metadata))))
+        Ok(Value::Stat(describe::stat(&metadata, self.services.users.as_ref(), self.view(&metadata))))
     }
 
     /// The same if it can be told without waiting.
     pub(crate) fn stat_now(&self) -> Option<Value> {
         let Now::Done(Ok(metadata)) = self.file.stat_now() else { return None };
-        describe::stat_now(&metadata, self.shared.users.as_ref(), self.view(&metadata)).map(Value::Stat)
+        describe::stat_now(&metadata, self.services.users.as_ref(), self.view(&metadata)).map(Value::Stat)
     }
 
     /// A marked file is pending if this server knows its name as such, or if this handle would have made it whole: it may have
     /// lost its name.
     fn view(&self, metadata: &Metadata) -> View {
         let pending = describe::has_mark_bit(metadata)
-            && (self.persist.is_some() || self.shared.persist.is_known(metadata));
+            && (self.persist.is_some() || self.services.persist.is_known(metadata));
         View { read_only: self.read_only_export, pending }
     }
 }

@@ -4,9 +4,8 @@ use super::blocked::{BlockedFile, forget_number};
 use super::record::{Content, Head, Reader};
 use super::restore;
 use crate::checksum::stored;
-use crate::claimed::{ClaimedFile, ClaimedName};
+use crate::claimed::{AdminOrders, ClaimedFile, ClaimedName};
 use crate::errno::{self, os};
-use crate::file_system::Logical;
 use crate::proof;
 use base::{Error, ErrorKind, LogicalPath};
 use std::fmt;
@@ -80,14 +79,14 @@ impl<'a> Undoing<'a> {
     }
 }
 
-impl Logical {
-    /// Files whose checkpoint is neither committed nor undone, and which nobody may change.
-    pub fn blocked_files(&self) -> Vec<BlockedFile> {
-        self.shared.checkpoints.blocked.all()
+impl AdminOrders {
+    /// Returns the files whose checkpoint is neither committed nor undone.
+    pub(crate) fn blocked_files(&self) -> Vec<BlockedFile> {
+        self.checkpoints.blocked.all()
     }
 
-    /// Resolves the checkpoint of a blocked file, and says what was done to the file. The checkpoint is kept aside. Blocks.
-    pub fn resolve_checkpoint(
+    /// Resolves the checkpoint of a blocked file, and returns what was done to the file. Blocks.
+    pub(crate) fn resolve_checkpoint(
         &self,
         path: &LogicalPath,
         order: CheckpointOrder,
@@ -96,11 +95,11 @@ impl Logical {
             CheckpointOrder::Apply { .. } => ("apply checkpoint to", true),
             CheckpointOrder::Discard => ("discard checkpoint of", false),
         };
-        let checkpoints = &self.shared.checkpoints;
+        let checkpoints = &self.checkpoints;
         let refuse = |kind, path: &LogicalPath, why: &str| {
             Error::new(kind, format!("Unable to {verb} {}; {why}", path.escaped()))
         };
-        let claimed = ClaimedName::take(&self.shared, path, verb, write)?;
+        let claimed = ClaimedName::take(self, path, verb, write)?;
         let path = &claimed.path;
         let Some(blocked) = checkpoints.blocked.at(path) else {
             return Err(refuse(ErrorKind::NotFound, path, "no unresolved checkpoint blocks it"));
@@ -137,7 +136,7 @@ impl Logical {
         target: &ClaimedFile,
         force: bool,
     ) -> Result<CheckpointEffect, UndoError> {
-        let checkpoints = &self.shared.checkpoints;
+        let checkpoints = &self.checkpoints;
         let reader = Reader::new(checkpoints.folder.as_ref(), &blocked.journal);
         let Undoing { reader, head, places, effect } = Undoing::plan(reader, target)?;
         if !effect.is_proven && !force {
@@ -147,7 +146,7 @@ impl Logical {
             // A client began another checkpoint of this file under another name.
             return Err(os(errno::TEXT_BUSY).into());
         }
-        stored::drop_all(&self.shared.checksums.memory, target.file.as_ref(), path, target.key());
+        stored::drop_all(&self.checksums.memory, target.file.as_ref(), path, target.key());
         restore(target.file.as_ref(), &reader, &head, &places)?;
         Ok(effect)
     }

@@ -1,13 +1,12 @@
 //! Opening files that persist only on successful close, and files that bear the mark of such.
 
-use super::{Plan, Share, check_kind, discard, finish, how};
+use super::{Opener, Plan, Share, check_kind, discard, finish, how};
 use crate::config::Durability;
 use crate::describe;
 use crate::errno::{self, unable};
 use crate::events;
 use crate::lock::LockTicket;
 use crate::persist::{self, Ticket};
-use crate::shared::Shared;
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath};
 use std::io;
@@ -19,34 +18,35 @@ use vfs::Answer;
 const CREATION_SECONDS: u64 = 60;
 
 /// Goes on with a file that is not yet whole.
-pub(super) fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket: Ticket) -> Answer {
+pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket: Ticket) -> Answer {
     let how = OpenHow { write: true, truncate: plan.request.delete, create: None };
-    match shared.backend.open(&plan.plain, &how) {
+    match opener.services.backend.open(&plan.plain, &how) {
         Ok(file) => {
-            let answer = finish(shared, plan, file, lock, Share::Pending(ticket));
+            let answer = finish(opener, plan, file, lock, Share::Pending(ticket));
             match &answer {
                 Answer::Value(_) if plan.request.delete => {
-                    shared.persist.emptied(ticket);
-                    shared
+                    opener.services.persist.emptied(ticket);
+                    opener
+                        .services
                         .persist
-                        .note_mode(&plan.plain, shared.config.creation_modes().of_file(plan.request.mode));
+                        .note_mode(&plan.plain, opener.creation_modes.of_file(plan.request.mode));
                 }
                 Answer::Value(_) => {}
-                _ => shared.persist.retract(ticket),
+                _ => opener.services.persist.retract(ticket),
             }
             answer
         }
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
             // Somebody removed it behind the server's back.
-            shared.persist.cancel(ticket);
+            opener.services.persist.cancel(ticket);
             if plan.creates {
-                create_pending(shared, plan, lock, Wholeness::Whole)
+                create_pending(opener, plan, lock, Wholeness::Whole)
             } else {
                 Answer::Error(plan.unable(error))
             }
         }
         Err(error) => {
-            shared.persist.retract(ticket);
+            opener.services.persist.retract(ticket);
             Answer::Error(plan.unable(error))
         }
     }
@@ -55,41 +55,41 @@ pub(super) fn resume(shared: &Arc<Shared>, plan: &Plan, lock: LockTicket, ticket
 /// Creates a file that persists only on successful close, or makes an existing one such. One that is to be replaced is
 /// emptied. `found`: the wholeness of what is there.
 pub(super) fn create_pending(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     plan: &Plan,
     lock: LockTicket,
     found: Wholeness,
 ) -> Answer {
-    let ticket = match reserve(shared, plan) {
+    let ticket = match reserve(opener, plan) {
         Ok(ticket) => ticket,
         Err(error) => return Answer::Error(error),
     };
-    let above = directories_to_make(shared, plan);
+    let above = directories_to_make(opener, plan);
     // Never truncated at open: it must bear the mark first.
-    let opened = how(shared, plan, false, Some(describe::MODE_CREATING))
-        .and_then(|how| shared.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e)));
+    let opened = how(opener, plan, false, Some(describe::MODE_CREATING))
+        .and_then(|how| opener.services.backend.open(&plan.plain, &how).map_err(|e| plan.unable(e)));
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            shared.persist.cancel(ticket);
+            opener.services.persist.cancel(ticket);
             return Answer::Error(error);
         }
     };
-    shared.events.made_above(&above);
+    opener.services.events.made_above(&above);
     let before = file.stat();
     let prepared = match &before {
-        Ok(before) => sync_directories(shared, plan, &above)
-            .and_then(|()| prepare(shared, plan, ticket, file.as_ref(), before)),
+        Ok(before) => sync_directories(opener, plan, &above)
+            .and_then(|()| prepare(opener, plan, ticket, file.as_ref(), before)),
         Err(error) => Err(plan.unable(errno_of(error))),
     };
     let answer = match prepared {
-        Ok(()) => finish(shared, plan, file.clone(), lock, Share::Pending(ticket)),
+        Ok(()) => finish(opener, plan, file.clone(), lock, Share::Pending(ticket)),
         Err(error) => Answer::Error(error),
     };
     if matches!(answer, Answer::Value(_)) {
-        shared.events.made(&plan.plain, true);
+        opener.services.events.made(&plan.plain, true);
     } else {
-        undo_create(shared, plan, ticket, file, (before.ok(), found));
+        undo_create(opener, plan, ticket, file, (before.ok(), found));
     }
     answer
 }
@@ -101,7 +101,7 @@ fn errno_of(error: &io::Error) -> io::Error {
 
 /// Undoes what an open that failed did to its file. `before`: what was known of it then; `found`: its wholeness.
 fn undo_create(
-    shared: &Shared,
+    opener: &Opener,
     plan: &Plan,
     ticket: Ticket,
     file: Arc<dyn StoredFile>,
@@ -110,54 +110,55 @@ fn undo_create(
     let Some(before) = before.filter(|_| found == Wholeness::Whole) else {
         // Nothing is known to have been changed, or it stays the unfinished file that it was.
         if plan.request.new {
-            discard(shared, plan, file);
+            discard(opener, plan, file);
         }
-        shared.persist.cancel(ticket);
+        opener.services.persist.cancel(ticket);
         return;
     };
     if plan.request.new || describe::is_being_created(&before) {
-        discard(shared, plan, file);
+        discard(opener, plan, file);
     } else if file.stat().is_ok_and(|now| now.size == before.size) {
         // It could not be emptied, so it is whole as it was.
-        if let Err(error) = persist::withdraw(file.as_ref(), &before, shared.persist.durability()) {
+        if let Err(error) = persist::withdraw(file.as_ref(), &before, opener.services.persist.durability()) {
             tracing::warn!(path = %plan.path.shown(), %error, "a file keeps the mark of an unfinished one");
         }
     } else {
         // It has lost its content, so it must not look whole.
-        shared.persist.abandon(ticket, false);
+        opener.services.persist.abandon(ticket, false);
         return;
     }
-    shared.persist.cancel(ticket);
+    opener.services.persist.cancel(ticket);
 }
 
 /// The directories that the creation of a pending file makes on the way.
-pub(super) fn directories_to_make(shared: &Shared, plan: &Plan) -> Vec<LogicalPath> {
+pub(super) fn directories_to_make(opener: &Opener, plan: &Plan) -> Vec<LogicalPath> {
     if !(plan.creates && plan.request.make_path) {
         return Vec::new();
     }
-    events::missing_above(shared.backend.as_ref(), &plan.plain)
+    events::missing_above(opener.services.backend.as_ref(), &plan.plain)
 }
 
 /// Waits until the names of directories that were made have reached stable storage: a file in them is to survive a loss of
 /// power once it is closed.
-fn sync_directories(shared: &Shared, plan: &Plan, made: &[LogicalPath]) -> Result<(), Error> {
-    if shared.persist.durability() == Durability::Relaxed {
+fn sync_directories(opener: &Opener, plan: &Plan, made: &[LogicalPath]) -> Result<(), Error> {
+    if opener.services.persist.durability() == Durability::Relaxed {
         return Ok(());
     }
-    made.iter().try_for_each(|path| shared.backend.sync_name(path)).map_err(|e| plan.unable(e))
+    made.iter().try_for_each(|path| opener.services.backend.sync_name(path)).map_err(|e| plan.unable(e))
 }
 
-fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
-    let mode = shared.config.creation_modes().of_file(plan.request.mode);
-    let attempt =
-        || shared.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e));
+fn reserve(opener: &Opener, plan: &Plan) -> Result<Ticket, Error> {
+    let mode = opener.creation_modes.of_file(plan.request.mode);
+    let attempt = || {
+        opener.services.persist.reserve(&plan.plain, &plan.caller.identity, mode).map_err(|e| plan.unable(e))
+    };
     if let Some(ticket) = attempt()? {
         return Ok(ticket);
     }
     // Something is pending there, unless it was removed behind the server's back.
-    match shared.backend.stat(&plan.plain) {
+    match opener.services.backend.stat(&plan.plain) {
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
-            shared.persist.forget_unheld(&plan.plain)
+            opener.services.persist.forget_unheld(&plan.plain)
         }
         _ => {}
     }
@@ -167,14 +168,18 @@ fn reserve(shared: &Shared, plan: &Plan) -> Result<Ticket, Error> {
 
 /// Marks, then empties what is to be replaced and gives it its mode.
 fn prepare(
-    shared: &Shared,
+    opener: &Opener,
     plan: &Plan,
     ticket: Ticket,
     file: &dyn StoredFile,
     before: &Metadata,
 ) -> Result<(), Error> {
     check_kind(plan, before)?;
-    shared.persist.mark(ticket, file, before, shared.backend.as_ref()).map_err(|e| plan.unable(e))?;
+    opener
+        .services
+        .persist
+        .mark(ticket, file, before, opener.services.backend.as_ref())
+        .map_err(|e| plan.unable(e))?;
     if !plan.creates {
         return Ok(());
     }
@@ -182,22 +187,22 @@ fn prepare(
         file.truncate(0).map_err(|e| plan.unable(e))?;
     }
     // A file that is replaced gets the mode that was asked for, as a new one has it already.
-    let mode = shared.config.creation_modes().of_file(plan.request.mode);
+    let mode = opener.creation_modes.of_file(plan.request.mode);
     if plan.request.delete && before.mode & describe::MODE_BITS & !describe::MODE_PENDING != mode {
         file.set_mode(mode | describe::MODE_PENDING).map_err(|e| plan.unable(e))?;
-        shared.persist.note_mode(&plan.plain, mode);
+        opener.services.persist.note_mode(&plan.plain, mode);
     }
     Ok(())
 }
 
 /// The answer to an open of a marked file by one who has no share in it. If nothing here speaks for it, another server may
 /// be writing it, so it is neither served nor removed.
-pub(super) fn unfinished(shared: &Shared, plan: &Plan, found: Wholeness) -> Answer {
+pub(super) fn unfinished(opener: &Opener, plan: &Plan, found: Wholeness) -> Answer {
     match found {
         Wholeness::Left => {}
         Wholeness::Unresolved => return Answer::Error(unresolved(plan)),
         _ if plan.write => return busy(plan),
-        _ => return being_created(shared, plan),
+        _ => return being_created(opener, plan),
     }
     let text = format!(
         "Unable to {} {}; it is unfinished, and nobody has written it for a long time: upload it again or remove it",
@@ -242,9 +247,9 @@ pub(super) fn busy(plan: &Plan) -> Answer {
 }
 
 /// The answer to a reader of a file that is not yet whole.
-pub(super) fn being_created(shared: &Shared, plan: &Plan) -> Answer {
+pub(super) fn being_created(opener: &Opener, plan: &Plan) -> Answer {
     let name = String::from_utf8_lossy(plan.plain.file_name().unwrap_or_default()).into_owned();
-    let seconds = CREATION_SECONDS.min(shared.config.delay_max.as_secs()) as u32;
+    let seconds = CREATION_SECONDS.min(opener.delay_max.as_secs()) as u32;
     let text = format!("File {name} is being created; estimated time to completion 1 minute");
     Answer::Wait { seconds, text }
 }

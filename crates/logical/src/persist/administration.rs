@@ -1,10 +1,8 @@
 //! Lists unfinished files for an administrator, and declares one whole.
 
 use super::{Persist, mark};
-use crate::claimed::ClaimedName;
+use crate::claimed::{AdminOrders, ClaimedName};
 use crate::describe;
-use crate::file_system::Logical;
-use crate::shared::Shared;
 use crate::wholeness::Wholeness;
 use base::{Error, ErrorKind, LogicalPath};
 use storage::Metadata;
@@ -102,17 +100,15 @@ impl Persist {
     }
 }
 
-impl Logical {
-    /// Unfinished files that this server has a record of; with a directory, those at and below it, and also those that bear the
-    /// mark without a record. `false`: there may be more. Blocks, for long with a directory.
-    pub fn unfinished(&self, below: Option<&LogicalPath>) -> (Vec<Unfinished>, bool) {
-        let shared = &self.shared;
-        let mut all = shared.persist.recorded();
+impl AdminOrders {
+    /// Returns unfinished files; `false`: there may be more. Blocks, for long with a directory.
+    pub(crate) fn unfinished(&self, below: Option<&LogicalPath>) -> (Vec<Unfinished>, bool) {
+        let mut all = self.persist.recorded();
         let mut is_complete = true;
         if let Some(top) = below.map(LogicalPath::without_slash) {
             all.retain(|one| one.path.is_within(&top));
             let mut names_left = NAMES_MAX;
-            is_complete = walk(shared, top, &mut names_left, &mut |path| {
+            is_complete = walk(self, top, &mut names_left, &mut |path| {
                 if !all.iter().any(|one| one.path == path) {
                     all.push(Unfinished { path, state: UnfinishedState::Unknown });
                 }
@@ -122,20 +118,18 @@ impl Logical {
         (all, is_complete)
     }
 
-    /// Declares an unfinished file whole, or ends the record of one that is not there. Without `force` a file that another server
-    /// may be writing is refused. Blocks.
-    pub fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
-        let shared = &self.shared;
-        let claimed = ClaimedName::take(shared, path, VERB, false)?;
+    /// Declares an unfinished file whole, or ends the record of one that is not there. Blocks.
+    pub(crate) fn clear_unfinished(&self, path: &LogicalPath, force: bool) -> Result<Cleared, Error> {
+        let claimed = ClaimedName::take(self, path, VERB, false)?;
         let path = &claimed.path;
         let unfinished = claimed.file.as_ref().and_then(|target| {
-            let wholeness = shared.wholeness.of_open(path, &target.metadata, target.file.as_ref());
+            let wholeness = self.wholeness.of_open(path, &target.metadata, target.file.as_ref());
             (wholeness != Wholeness::Whole).then_some((target, wholeness))
         });
         if let Some((target, wholeness)) = unfinished {
             self.may_be_cleared(path, &target.metadata, wholeness == Wholeness::Left || force)?;
         }
-        shared.persist.check_unheld(path).map_err(|handles| {
+        self.persist.check_unheld(path).map_err(|handles| {
             refusal(ErrorKind::InProgress, path, &format!("clients are writing it ({handles} handles)"))
         })?;
         if let Some((target, _)) = unfinished {
@@ -143,9 +137,9 @@ impl Logical {
             mark::clear(target.file.as_ref(), mode).map_err(|e| Error::unable(VERB, path, e))?;
             tracing::info!(path = %path.shown(), "by order of the administrator an unfinished file is whole");
         }
-        let had_record = shared.persist.end_record(path);
+        let had_record = self.persist.end_record(path);
         if unfinished.is_some() {
-            shared.events.made(path, false);
+            self.events.made(path, false);
             return Ok(Cleared::Whole);
         }
         if had_record {
@@ -156,14 +150,14 @@ impl Logical {
 
     /// Refuses to clear a file that somebody may be writing: a client under another name, or another server with the same tree.
     fn may_be_cleared(&self, path: &LogicalPath, found: &Metadata, is_left: bool) -> Result<(), Error> {
-        let persist = &self.shared.persist;
+        let persist = &self.persist;
         let why = match (is_left, persist.recorded_path(found)) {
             (_, Some(recorded)) if recorded != *path => {
                 format!("its record names it {}: clear that name", recorded.escaped())
             }
             (false, None) if !persist.is_absent(path) => format!(
                 "it was changed in the last {} s, so another server may be writing it: try again later, or use --force if none is",
-                self.shared.config.persist.hold.as_secs()
+                self.wholeness.hold.as_secs()
             ),
             _ => return Ok(()),
         };
@@ -177,14 +171,14 @@ fn refusal(kind: ErrorKind, path: &LogicalPath, why: &str) -> Error {
 
 /// Calls `with` for files at and below a path that bear the mark; `false` if not all names were looked at.
 fn walk(
-    shared: &Shared,
+    orders: &AdminOrders,
     top: LogicalPath,
     names_left: &mut usize,
     with: &mut dyn FnMut(LogicalPath),
 ) -> bool {
-    let Ok(found) = shared.backend.stat(&top) else { return true };
+    let Ok(found) = orders.backend.stat(&top) else { return true };
     if !describe::is_directory(&found) {
-        if shared.wholeness.at(&top, &found) != Wholeness::Whole {
+        if orders.wholeness.at(&top, &found) != Wholeness::Whole {
             with(top);
         }
         return true;
@@ -193,7 +187,7 @@ fn walk(
     let mut visited = std::collections::HashSet::from([(found.device, found.inode)]);
     let mut directories = vec![top];
     while let Some(directory) = directories.pop() {
-        let Ok(mut stream) = shared.backend.list(&directory) else { continue };
+        let Ok(mut stream) = orders.backend.list(&directory) else { continue };
         while let Ok(names) = stream.next(NAMES_AT_ONCE)
             && !names.is_empty()
         {
@@ -206,7 +200,7 @@ fn walk(
                     if visited.insert((found.device, found.inode)) {
                         directories.push(path);
                     }
-                } else if shared.wholeness.at(&path, &found) != Wholeness::Whole {
+                } else if orders.wholeness.at(&path, &found) != Wholeness::Whole {
                     with(path);
                 }
             }

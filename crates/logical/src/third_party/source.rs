@@ -5,8 +5,7 @@ use super::{LATER_SECONDS, Settings, ThirdParty, refused};
 use crate::handle::Handle;
 use crate::job;
 use crate::job::done;
-use crate::open::{self, Plan};
-use crate::shared::Shared;
+use crate::open::{self, Opener, Plan};
 use base::{Error, ErrorKind, Identity};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,7 +29,7 @@ pub(crate) struct Offer {
 
 /// Opens for the client, which holds the file as long as the grant is to be, and grants it.
 pub(crate) fn register(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     third: &Arc<ThirdParty>,
     plan: Plan,
     offer: Offer,
@@ -40,7 +39,7 @@ pub(crate) fn register(
         return done(Err(error));
     }
     let (duty, owner) = (reply.defer(), reply.owner());
-    let (shared, inside, client) = (shared.clone(), third.clone(), plan.caller.identity.address);
+    let (opener, inside, client) = (opener.clone(), third.clone(), plan.caller.identity.address);
     let look_up = move || {
         let mut destination = Host::named(&offer.destination);
         // A name service asked for what is no name at all may take seconds to say so.
@@ -48,9 +47,9 @@ pub(crate) fn register(
             let found = inside.names.addresses(&offer.destination);
             destination.addresses.extend(found.iter().map(IpAddr::to_canonical));
         }
-        let (backend, path) = (shared.backend.clone(), plan.path.clone());
+        let (backend, path) = (opener.services.backend.clone(), plan.path.clone());
         let open = move |_| {
-            let answer = open_granted(&shared, &inside, &plan, &offer, destination);
+            let answer = open_granted(&opener, &inside, &plan, &offer, destination);
             duty.send(answer);
         };
         // A refused job is dropped, and with it the duty, which answers.
@@ -61,13 +60,13 @@ pub(crate) fn register(
 }
 
 fn open_granted(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     third: &Arc<ThirdParty>,
     plan: &Plan,
     offer: &Offer,
     destination: Host,
 ) -> Answer {
-    let answer = open::open(shared, plan);
+    let answer = open::open(opener, plan);
     let Answer::Value(Value::Opened(opened)) = &answer else { return answer };
     let who = &plan.caller.identity;
     let now = third.clock.now();
@@ -123,7 +122,7 @@ fn clear_up(third: &Arc<ThirdParty>, number: WaitNumber) {
 
 /// Opens for a destination which says that `origin` granted it the file.
 pub(crate) fn collect(
-    shared: &Arc<Shared>,
+    opener: &Arc<Opener>,
     third: &Arc<ThirdParty>,
     plan: Plan,
     key: &str,
@@ -147,7 +146,7 @@ pub(crate) fn collect(
     let until = now + third.settings.ttl_max;
     let asked = third.rendezvous().ask(asker, || reply.defer(), now, until);
     match asked {
-        Asked::Granted => open::proceed(shared, plan, reply),
+        Asked::Granted => open::proceed(opener, plan, reply),
         Asked::Full => Started::Done(job::overloaded()),
         Asked::Waits { number, unclear } => {
             if unclear {
