@@ -4,7 +4,7 @@
 //! [`STEP_BYTES_MAX`] bytes.
 
 use crate::errno::{self, os, unable};
-use crate::handle::{Flying, Handle};
+use crate::flying::Flying;
 use crate::open_file::Open;
 use crate::persist::Scope;
 use crate::steps::{self, Step, Steps};
@@ -121,8 +121,8 @@ impl Steps for CloneRanges {
 
 /// What is to be overwritten by a range is saved before its first byte is, as a whole, if there is a checkpoint.
 fn begin_range(open: &Open, range: &CloneRange) -> Result<RangeCopy, Error> {
-    let source = range.source.as_any().downcast_ref::<Handle>();
-    let source = source.ok_or_else(|| unable_to_clone(open, os(errno::UNSUPPORTED)))?.stored().clone();
+    let source = Open::of(range.source.as_ref());
+    let source = source.ok_or_else(|| unable_to_clone(open, os(errno::UNSUPPORTED)))?.file.clone();
     open.check_clone(range.offset)?;
     open.before_clone(range.offset, range.length, || {
         RangeCopy::new(open.file.as_ref(), source, range.source_offset, range.length, range.offset)
@@ -143,12 +143,11 @@ fn unable_to_clone(open: &Open, error: io::Error) -> Error {
 /// Fills a file that was created a moment ago with the content of another, then answers with it. If that fails, or its client
 /// leaves meanwhile, the file is removed.
 pub(crate) fn fill(opened: Opened, template: &Arc<dyn OpenFile>, reply: Reply) {
-    let handle = opened.file.as_any().downcast_ref::<Handle>();
-    let source = template.as_any().downcast_ref::<Handle>();
-    let (Some(flying), Some(source)) = (handle.and_then(Handle::flying), source) else {
+    let (open, source) = (Open::of(opened.file.as_ref()), Open::of(template.as_ref()));
+    let (Some(flying), Some(source)) = (open.and_then(Flying::new), source) else {
         return reply.send(Answer::Error(unable("clone", opened.file.path(), errno::UNSUPPORTED)));
     };
-    let (open, source) = (flying.open().clone(), source.stored().clone());
+    let (open, source) = (flying.open().clone(), source.file.clone());
     let fill = Fill { created: Some(Created { opened, flying }), source, copy: None };
     steps::start_with(open.file.pool(), &open.caller, reply, fill);
 }
@@ -240,8 +239,8 @@ impl Created {
             tracing::warn!(path = %open.path.shown(), %error, "a file that could not be filled stays behind");
         }
         drop(flying);
-        if let Some(handle) = opened.file.as_any().downcast_ref::<Handle>() {
-            handle.release_here();
+        if let Some(open) = Open::of(opened.file.as_ref()) {
+            open.release_here();
         }
     }
 }

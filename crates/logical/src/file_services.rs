@@ -7,10 +7,9 @@ use crate::describe::Users;
 use crate::events::Announcer;
 use crate::open_table::OpenTable;
 use crate::persist::Persist;
-use crate::third_party::ThirdParty;
 use base::Clock;
 use digest::Algorithm;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use storage::Backend;
 
 /// The parts of a server that its open files use. Each open file has a reference to them.
@@ -26,6 +25,4 @@ pub(crate) struct FileServices {
     /// The type of the checksums that are computed while clients write new files.
     pub(crate) checksum_type: Option<Algorithm>,
     pub(crate) events: Arc<Announcer>,
-    /// Copies from and to other servers; empty without them.
-    pub(crate) third_party: OnceLock<Arc<ThirdParty>>,
 }

@@ -84,20 +84,21 @@ pub struct Logical {
 }
 
 /// The parts that features are made of.
-struct Basis {
+struct CommonParts {
     config: Config,
     exports: Arc<Exports>,
     wholeness: Arc<WholenessRule>,
     services: Arc<FileServices>,
 }
 
-impl Basis {
+impl CommonParts {
     fn opener(&self) -> Opener {
         Opener {
             creation_modes: self.config.creation_modes(),
             delay_max: self.config.delay_max,
             exports: self.exports.clone(),
             wholeness: self.wholeness.clone(),
+            third_party: OnceLock::new(),
             services: self.services.clone(),
         }
     }
@@ -169,15 +170,14 @@ impl Logical {
             checkpoints,
             checksums,
             events: Arc::new(Announcer::default()),
-            third_party: OnceLock::new(),
         });
-        let basis = Basis { config, exports, wholeness, services };
-        Ok(Arc::new(Self::with_features(basis, locator)))
+        let common = CommonParts { config, exports, wholeness, services };
+        Ok(Arc::new(Self::with_features(common, locator)))
     }
 
-    fn with_features(basis: Basis, locator: Option<Arc<dyn Locator>>) -> Self {
-        let (opener, changes, orders) = (basis.opener(), basis.name_changes(), basis.admin_orders());
-        let Basis { config, exports, wholeness, services } = basis;
+    fn with_features(common: CommonParts, locator: Option<Arc<dyn Locator>>) -> Self {
+        let (opener, changes, orders) = (common.opener(), common.name_changes(), common.admin_orders());
+        let CommonParts { config, exports, wholeness, services } = common;
         let FileServices { backend, clock, users, open_table, persist, .. } = &*services;
         let stats = Stats {
             exports: exports.clone(),
@@ -240,14 +240,14 @@ impl Logical {
     /// open that belongs to such a copy is refused.
     pub fn copy_for_others(&self, parts: ThirdPartyParts) {
         let third = ThirdParty::new(parts, self.services.clock.clone());
-        let _ = self.services.third_party.set(Arc::new(third));
+        let _ = self.opener.third_party.set(Arc::new(third));
     }
 
     /// Removes unfinished files whose creators did not come back in time, ends third-party copies whose other side does not
     /// come, and lets listings begin that have waited too long for others. To be called about once a second; never blocks. [`Logical::start_timer`] does it.
     pub fn tick(&self) {
         scan::tick(&self.listings);
-        if let Some(third) = self.services.third_party.get() {
+        if let Some(third) = self.opener.third_party.get() {
             third.tick();
         }
         for (ticket, path) in self.services.persist.expired() {

@@ -1,4 +1,4 @@
-//! A session's hold on an open file: the contract, and what is in flight.
+//! A session's hold on an open file: the contract.
 //!
 //! What is served on the spot takes no lock that another connection could hold. Operations on the pool are counted, so
 //! that a file whose client vanished is released only when the last of them has ended.
@@ -7,15 +7,16 @@ use crate::attribute;
 use crate::clone;
 use crate::errno::{self, unable};
 use crate::file_services::FileServices;
+use crate::flying::Flying;
 use crate::job;
 use crate::open_file::{NewFile, Open, Parting};
-use crate::third_party::GrantNumber;
+use crate::third_party::Copy;
 use base::{Error, ErrorKind, LogicalPath};
 use std::any::Any;
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use storage::{Job, Now, StoredFile};
+use storage::{Job, Now};
 use vfs::{Answer, CheckpointWork, FileOperation, OpenFile, Piece, ReplyTo, Spot, Started, Value};
 
 /// Code of a query with an argument on a handle. Source: xroot protocol 5.2.0, kXR_Qopaqug.
@@ -24,57 +25,29 @@ const QUERY_OPAQUE_HANDLE: u16 = 64;
 const CANCEL_COPY: &[u8] = b"ofs.tpc cancel";
 
 /// A session's hold on an open file. Dropped without a close, it counts as abandoned.
-pub(crate) struct Handle(Arc<Open>);
-
-/// Operations on the pool, and what to do when the last has ended.
-#[derive(Default)]
-pub(crate) struct Flight {
-    count: usize,
-    closing: bool,
-    then: Option<Box<dyn FnOnce() + Send>>,
+pub(crate) struct Handle {
+    open: Arc<Open>,
+    /// It is the destination of this copy.
+    copy: Option<Arc<Copy>>,
 }
 
 impl Handle {
-    pub(crate) fn open(services: &Arc<FileServices>, new: NewFile) -> Arc<Self> {
-        Arc::new(Self(Open::new(services, new)))
-    }
-
-    /// A grant of its client to a destination ends with this handle.
-    pub(crate) fn hold(&self, grant: GrantNumber) {
-        self.0.hold(grant);
-    }
-
-    pub(crate) fn stored(&self) -> &Arc<dyn StoredFile> {
-        &self.0.file
-    }
-
-    /// Keeps the file open for an operation; `None` if it is being let go.
-    pub(crate) fn flying(&self) -> Option<Flying> {
-        Flying::new(&self.0)
-    }
-
-    /// Releases a file that has not been announced, because its creation failed. May block.
-    pub(crate) fn release_here(&self) {
-        let mut flight = self.0.flight();
-        if !flight.closing && flight.count == 0 {
-            flight.closing = true;
-            drop(flight);
-            self.0.release(Parting::Close { failed: true });
-        }
+    pub(crate) fn open(services: &Arc<FileServices>, new: NewFile, copy: Option<Arc<Copy>>) -> Arc<Self> {
+        Arc::new(Self { open: Open::new(services, new), copy })
     }
 
     /// Lets the file go when nothing is in flight any more, and then answers.
     fn part(&self, parting: Parting, reply: Option<&ReplyTo>) -> Started {
-        let mut flight = self.0.flight();
+        let mut flight = self.open.flight();
         if flight.closing {
-            return fail(unable("close", &self.0.path, errno::BAD_DESCRIPTOR));
+            return fail(unable("close", &self.open.path, errno::BAD_DESCRIPTOR));
         }
         flight.closing = true;
-        if flight.count == 0 && self.0.is_quick_to_release() {
+        if flight.count == 0 && self.open.is_quick_to_release() {
             drop(flight);
-            return Started::Done(self.0.release(parting));
+            return Started::Done(self.open.release(parting));
         }
-        let open = self.0.clone();
+        let open = self.open.clone();
         let reply = reply.map(ReplyTo::defer);
         let release = move || {
             let answer = open.release(parting);
@@ -82,7 +55,7 @@ impl Handle {
                 reply.send(answer);
             }
         };
-        let (pool, owner) = (self.0.file.pool().clone(), self.0.owner);
+        let (pool, owner) = (self.open.file.pool().clone(), self.open.owner);
         // A full pool must not keep a lock for ever, nor this thread, which may be a loop.
         let on_pool = move || pool.run_surely(owner, Box::new(release));
         if flight.count > 0 {
@@ -100,7 +73,7 @@ impl Handle {
             .iter()
             .map(|p| storage::ReadPiece { offset: p.offset, length: p.length, at: p.at })
             .collect();
-        let open = &self.0;
+        let open = &self.open;
         if let Err(error) = open.check_pieces(buffer.len(), &pieces) {
             return fail(error);
         }
@@ -116,10 +89,10 @@ impl Handle {
                 });
             })
         };
-        match self.0.file.read_later(buffer, &ranges, &mut done) {
+        match self.open.file.read_later(buffer, &ranges, &mut done) {
             Ok(()) => Started::Pending,
             Err(buffer) => {
-                let run = |job| self.0.file.read_in_pool(reply.owner(), &ranges, job);
+                let run = |job| self.open.file.read_in_pool(reply.owner(), &ranges, job);
                 self.by(run, reply, move |open| open.read(buffer, &pieces).into())
             }
         }
@@ -127,7 +100,7 @@ impl Handle {
 
     /// Runs `work` on the file's pool.
     fn on_pool(&self, reply: &ReplyTo, work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static) -> Started {
-        self.by(|job| self.0.file.pool().run(reply.owner(), job), reply, work)
+        self.by(|job| self.open.file.pool().run(reply.owner(), job), reply, work)
     }
 
     /// The same where `run` gives it to the pool.
@@ -137,50 +110,18 @@ impl Handle {
         reply: &ReplyTo,
         work: impl FnOnce(&Arc<Open>) -> Answer + Send + 'static,
     ) -> Started {
-        let Some(flying) = Flying::new(&self.0) else {
-            return fail(unable("access", &self.0.path, errno::BAD_DESCRIPTOR));
+        let Some(flying) = Flying::new(&self.open) else {
+            return fail(unable("access", &self.open.path, errno::BAD_DESCRIPTOR));
         };
-        job::spawn_by(run, reply, move || work(&flying.0))
+        job::spawn_by(run, reply, move || work(flying.open()))
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if !self.0.flight().closing {
+        if !self.open.flight().closing {
             self.interrupt();
             self.part(Parting::Abandon, None);
-        }
-    }
-}
-
-/// One operation that the file is kept open for.
-pub(crate) struct Flying(Arc<Open>);
-
-impl Flying {
-    /// `None` if the file is being let go.
-    pub(crate) fn new(open: &Arc<Open>) -> Option<Self> {
-        let mut flight = open.flight();
-        if flight.closing {
-            return None;
-        }
-        flight.count += 1;
-        Some(Self(open.clone()))
-    }
-
-    pub(crate) fn open(&self) -> &Arc<Open> {
-        &self.0
-    }
-}
-
-impl Drop for Flying {
-    fn drop(&mut self) {
-        let mut flight = self.0.flight();
-        flight.count -= 1;
-        if flight.count == 0
-            && let Some(then) = flight.then.take()
-        {
-            drop(flight);
-            then();
         }
     }
 }
@@ -190,11 +131,11 @@ fn fail(error: Error) -> Started {
 }
 
 /// Queries that only plug-ins answer, but for one: a third-party copy is cancelled so.
-fn query(open: &Open, code: u16, argument: &[u8]) -> Started {
-    if code != QUERY_OPAQUE_HANDLE || argument != CANCEL_COPY || open.services.third_party.get().is_none() {
+fn query(handle: &Handle, code: u16, argument: &[u8]) -> Started {
+    if code != QUERY_OPAQUE_HANDLE || argument != CANCEL_COPY || !handle.open.offers_copies {
         return fail(Error::new(ErrorKind::Unsupported, "fctl operation not supported"));
     }
-    match &open.copy {
+    match &handle.copy {
         Some(copy) => {
             copy.cancel();
             Started::Done(Answer::DONE)
@@ -205,69 +146,69 @@ fn query(open: &Open, code: u16, argument: &[u8]) -> Started {
 
 impl OpenFile for Handle {
     fn path(&self) -> &LogicalPath {
-        &self.0.path
+        &self.open.path
     }
 
     fn is_writable(&self) -> bool {
-        self.0.writable
+        self.open.writable
     }
 
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize> {
-        if let Err(error) = self.0.check_read(offset, into.len()) {
+        if let Err(error) = self.open.check_read(offset, into.len()) {
             return Spot::Failed(error);
         }
-        self.0.read_spot(self.0.file.read_now(offset, into))
+        self.open.read_spot(self.open.file.read_now(offset, into))
     }
 
     fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Spot<usize> {
-        if let Err(error) = self.0.check_read(offset, length) {
+        if let Err(error) = self.open.check_read(offset, length) {
             return Spot::Failed(error);
         }
-        self.0.read_spot(self.0.file.append_now(offset, length, out))
+        self.open.read_spot(self.open.file.append_now(offset, length, out))
     }
 
     fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
         let length = into.iter().map(|place| place.len()).sum();
-        self.0.check_read(offset, length).ok()?;
-        self.0.file.read_scattered_now(offset, into)
+        self.open.check_read(offset, length).ok()?;
+        self.open.file.read_scattered_now(offset, into)
     }
 
     fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()> {
-        if let Err(error) = self.0.check_write(offset, from.len()) {
+        if let Err(error) = self.open.check_write(offset, from.len()) {
             return Spot::Failed(error);
         }
-        if !self.0.is_free_to_write() {
+        if !self.open.is_free_to_write() {
             return Spot::WouldBlock;
         }
-        match self.0.file.write_now(offset, from) {
+        match self.open.file.write_now(offset, from) {
             Now::Done(Ok(())) => {
-                self.0.written_now(offset, from);
+                self.open.written_now(offset, from);
                 Spot::Done(())
             }
-            Now::Done(Err(error)) => Spot::Failed(self.0.write_failed("write", error)),
+            Now::Done(Err(error)) => Spot::Failed(self.open.write_failed("write", error)),
             Now::WouldBlock => Spot::WouldBlock,
         }
     }
 
     fn lend(&self) -> Option<BorrowedFd<'_>> {
-        self.0.check_read(0, 0).ok()?;
-        self.0.file.descriptor()
+        self.open.check_read(0, 0).ok()?;
+        self.open.file.descriptor()
     }
 
     fn is_resident(&self, offset: u64, length: usize) -> bool {
-        self.0.file.is_resident(offset, length)
+        self.open.file.is_resident(offset, length)
     }
 
     fn size_now(&self) -> Option<u64> {
-        self.0.file.size_now()
+        self.open.file.size_now()
     }
 
     fn prefetch(&self, offset: u64, length: u64) {
-        self.0.file.prefetch(offset, length);
+        self.open.file.prefetch(offset, length);
     }
 
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started {
-        let open = &self.0;
+        let open = &self.open;
         match operation {
             FileOperation::Read { buffer, pieces } => self.read(buffer, pieces, reply),
             FileOperation::Write { buffer, offset, checkpoint } => {
@@ -279,7 +220,7 @@ impl OpenFile for Handle {
                     Err(error) => fail(error),
                 }
             }
-            FileOperation::Sync => match &open.copy {
+            FileOperation::Sync => match &self.copy {
                 Some(copy) => copy.sync(open, reply),
                 None => self.on_pool(reply, |open| open.sync().into()),
             },
@@ -314,7 +255,7 @@ impl OpenFile for Handle {
                     let text = "clone does not refer to an open dest file";
                     return fail(Error::new(ErrorKind::FileNotOpen, text));
                 }
-                match self.flying() {
+                match Flying::new(open) {
                     Some(flying) => clone::start(flying, ranges, reply),
                     None => fail(unable("access", &open.path, errno::BAD_DESCRIPTOR)),
                 }
@@ -327,21 +268,22 @@ impl OpenFile for Handle {
                     Err(error) => fail(error),
                 }
             }
-            FileOperation::Query { code, argument } => query(open, code, &argument),
+            FileOperation::Query { code, argument } => query(self, code, &argument),
         }
     }
 
     fn stays_here(&self) -> bool {
-        self.0.stays_here
+        self.open.stays_here
     }
 
     fn interrupt(&self) {
-        if let Some(copy) = &self.0.copy {
+        if let Some(copy) = &self.copy {
             copy.cancel();
         }
     }
 
+    /// See [`Open::of`].
     fn as_any(&self) -> &dyn Any {
-        self
+        &self.open
     }
 }

@@ -15,7 +15,8 @@
 //! | `steps` | long work, done in steps on a pool |
 //! | `open` | from a name to an open file |
 //! | `file_services` | the parts of a server that open files use |
-//! | `handle` | a session's hold on an open file: the contract, and what is in flight |
+//! | `handle` | a session's hold on an open file: the contract |
+//! | `flying` | operations in flight, which keep a file open |
 //! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
 //! | `clone` | copies of ranges between files, and new files that begin as a copy |
 //! | `open_table` | the files that clients have open |
@@ -54,6 +55,7 @@ mod events;
 mod exports;
 mod file_services;
 mod file_system;
+mod flying;
 mod handle;
 mod inquiry;
 mod job;

@@ -2,125 +2,40 @@
 //!
 //! Opening a file for reading is answered on the spot when its name is in memory. Everything that creates, truncates or
 //! writes goes to the pool.
+//!
+//! | file | content |
+//! |---|---|
+//! | `start` | starts an open, by way of the rendezvous if it belongs to a copy between servers |
+//! | `plan` | [`Opener`]; a permissible open |
+//! | `pending` | files that persist only on successful close |
+//! | `finish` | checks a file that was opened, and makes its handle |
+//! | `refusals` | answers to opens of files that are not whole |
 
+mod finish;
 mod pending;
+mod plan;
+mod refusals;
+mod start;
 
-use crate::checksum::stored;
+pub(crate) use plan::{Opener, Plan};
+pub(crate) use start::start;
+
 use crate::clone;
-use crate::config::CreationModes;
-use crate::describe::{self, View};
 use crate::errno::{self, unable};
-use crate::exports::Exports;
-use crate::file_services::FileServices;
-use crate::handle::Handle;
 use crate::job;
-use crate::job::done;
 use crate::lock::{LockTicket, Use};
 use crate::lookup;
-use crate::open_file::NewFile;
-use crate::persist::{Admission, Scope, Ticket};
-use crate::third_party::{self, Copy, Offer, Pull, Role};
-use crate::wholeness::{Wholeness, WholenessRule};
-use crate::writers::{FileKey, WriterTicket};
-use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
+use crate::persist::{Admission, Scope};
+use crate::wholeness::Wholeness;
+use crate::writers::FileKey;
+use base::{Error, ErrorKind, LogicalPath};
+use finish::{Share, finish, finish_now};
 use pending::{create_pending, directories_to_make};
+use plan::how;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
-use storage::{CreateHow, Elsewhere, Metadata, Now, OpenHow, StoredFile};
-use vfs::{Answer, Caller, FileKind, OpenRequest, Opened, ReplyTo, Started, Target, Value};
-
-/// ENOTBLK: what is neither a file nor a directory cannot be opened.
-const NOT_A_FILE: i32 = 15;
-/// Mode of parents that are created on the way, before the configured range.
-const PARENT_MODE: u32 = 0o755;
-
-/// Opens files.
-pub(crate) struct Opener {
-    pub(crate) creation_modes: CreationModes,
-    /// The longest wait that is sent to a client.
-    pub(crate) delay_max: Duration,
-    pub(crate) exports: Arc<Exports>,
-    pub(crate) wholeness: Arc<WholenessRule>,
-    /// The parts that the files use once they are open, and that opening uses too.
-    pub(crate) services: Arc<FileServices>,
-}
-
-/// An open that was found permissible.
-pub(crate) struct Plan {
-    /// As the client wrote it, for texts.
-    pub(crate) path: LogicalPath,
-    /// Without trailing `/`.
-    pub(crate) plain: LogicalPath,
-    pub(crate) request: OpenRequest,
-    pub(crate) caller: Arc<Caller>,
-    /// The session of the client.
-    owner: Owner,
-    pub(crate) write: bool,
-    pub(crate) creates: bool,
-    cgi: Cgi,
-    enforce_lock: bool,
-    /// Persist on successful close was asked for.
-    asks_persist: bool,
-    /// It is the destination of a copy from another server.
-    copy: Option<Arc<Copy>>,
-    /// Where it is done, if that is not the pool of the path.
-    pub(crate) place: Option<Elsewhere>,
-}
-
-impl Plan {
-    fn verb(&self) -> &'static str {
-        if self.creates { "create" } else { "open" }
-    }
-
-    fn unable(&self, error: std::io::Error) -> Error {
-        Error::unable(self.verb(), &self.path, error)
-    }
-
-    /// How the file is created, if it is.
-    fn create(&self, opener: &Opener) -> Result<Option<CreateHow>, Error> {
-        let request = &self.request;
-        let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
-        let beside = match template.map(|file| file.as_any().downcast_ref::<Handle>()) {
-            Some(None) => return Err(unable(self.verb(), &self.path, errno::UNSUPPORTED)),
-            Some(Some(handle)) => Some(handle.stored().clone()),
-            None => None,
-        };
-        Ok(self.creates.then(|| CreateHow {
-            exclusive: request.new,
-            mode: opener.creation_modes.of_file(request.mode),
-            parents: request.make_path.then(|| opener.creation_modes.of_directory(PARENT_MODE)),
-            size_hint: self.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
-            space: self.cgi.text("oss.cgroup").map(str::to_owned),
-            beside,
-            at: self.place.clone(),
-        }))
-    }
-}
-
-/// Opens a file.
-pub(crate) fn start(
-    opener: &Arc<Opener>,
-    caller: &Arc<Caller>,
-    target: Target,
-    request: OpenRequest,
-    reply: &ReplyTo,
-) -> Started {
-    let (plan, role) = match plan(opener, caller, &target, request, reply.owner()) {
-        Ok(plan) => plan,
-        Err(error) => return done(Err(error)),
-    };
-    match (role, opener.services.third_party.get()) {
-        (Role::Register { key, destination, ttl }, Some(third)) => {
-            let offer = Offer { key, destination, ttl };
-            third_party::register(opener, third, plan, offer, reply)
-        }
-        (Role::Collect { key, origin }, Some(third)) => {
-            third_party::collect(opener, third, plan, &key, &origin, reply)
-        }
-        _ => proceed(opener, plan, reply),
-    }
-}
+use storage::{Now, OpenHow};
+use vfs::{Answer, ReplyTo, Started, Value};
 
 /// Opens a file whose open was found permissible.
 pub(crate) fn proceed(opener: &Arc<Opener>, plan: Plan, reply: &ReplyTo) -> Started {
@@ -138,78 +53,6 @@ pub(crate) fn proceed(opener: &Arc<Opener>, plan: Plan, reply: &ReplyTo) -> Star
             (answer, _) => reply.send(answer),
         }
     })
-}
-
-/// Is this open permissible at all?
-fn plan(
-    opener: &Opener,
-    caller: &Arc<Caller>,
-    target: &Target,
-    request: OpenRequest,
-    owner: Owner,
-) -> Result<(Plan, Role), Error> {
-    let path = target.path.clone();
-    let export = opener.exports.find(&path, "Opening")?;
-    let creates = request.new || request.delete;
-    let write = creates || (request.write && !export.force_read_only);
-    let mut plan = Plan {
-        plain: path.without_slash(),
-        path,
-        write,
-        creates,
-        caller: caller.clone(),
-        owner,
-        cgi: target.cgi.clone(),
-        enforce_lock: export.lock && !request.force,
-        asks_persist: request.posc || target.cgi.text("ofs.posc") == Some("1"),
-        copy: None,
-        place: None,
-        request,
-    };
-    if write && export.is_read_only() {
-        return Err(unable(plan.verb(), &plan.path, errno::READ_ONLY));
-    }
-    check_templates(&plan)?;
-    let role = role(opener, &mut plan)?;
-    Ok((plan, role))
-}
-
-/// The part of this open in a copy between servers.
-fn role(opener: &Opener, plan: &mut Plan) -> Result<Role, Error> {
-    if !plan.cgi.has_prefix("tpc.") {
-        return Ok(Role::None);
-    }
-    let Some(third) = opener.services.third_party.get() else {
-        // One that only looks is ordinary: the client finds out what is not offered by asking, and copies otherwise.
-        if plan.cgi.get("tpc.key").is_none() && plan.cgi.get("tpc.src").is_none() {
-            return Ok(Role::None);
-        }
-        return Err(third_party::refused(&plan.path, ErrorKind::Unsupported, "tpc not supported"));
-    };
-    let writes = plan.write || plan.request.write;
-    let parsed = third_party::parse(&plan.path, &plan.cgi, writes, plan.creates, third.settings.object_ids);
-    let role = parsed.map_err(|(kind, why)| third_party::refused(&plan.path, kind, why))?;
-    third_party::check_path(&third.settings, plan)?;
-    if let Role::Pull(pull) = &role {
-        third.check_client(plan)?;
-        plan.copy = Some(Copy::new(third, Pull::clone(pull), &plan.caller, plan.asks_persist));
-        // What an earlier copy left unfinished is taken over.
-        plan.asks_persist = true;
-    }
-    Ok(role)
-}
-
-fn check_templates(plan: &Plan) -> Result<(), Error> {
-    let request = &plan.request;
-    let wanted = request.duplicate_of.is_some() || request.same_file_system_as.is_some();
-    if wanted && !request.new {
-        let text = "file must be opened as a new file in order to colocate";
-        return Err(Error::new(ErrorKind::ArgInvalid, text));
-    }
-    if request.duplicate_of.is_some() && !request.write {
-        return Err(Error::new(ErrorKind::ArgInvalid, "cloned file is not being opened R/W"));
-    }
-    Ok(())
 }
 
 fn lock(opener: &Opener, plan: &Plan) -> Result<LockTicket, Error> {
@@ -231,7 +74,7 @@ fn open_now(opener: &Arc<Opener>, plan: &Plan) -> Option<Answer> {
         Err(error) => return Some(Answer::Error(error)),
     };
     if opener.services.persist.is_pending(&plan.plain) {
-        return Some(pending::being_created(opener, plan));
+        return Some(refusals::being_created(opener, plan));
     }
     if opener.services.checkpoints.check_path(&plan.plain, false).is_err() {
         // The refusal looks at the disk.
@@ -265,7 +108,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
         return Answer::Error(plan.unable(error));
     }
     if !plan.write && opener.services.persist.is_pending(&plan.plain) {
-        return pending::being_created(opener, plan);
+        return refusals::being_created(opener, plan);
     }
     if plan.copy.is_some() && lock.was_disturbed() {
         // Without the lock of the export, two would write one file.
@@ -274,7 +117,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
     let must_be_there =
         plan.creates && !plan.request.force && opener.services.persist.has_identified_record(&plan.plain);
     if must_be_there && opener.services.backend.stat(&plan.plain).is_err() {
-        return Answer::Error(pending::absent(plan));
+        return Answer::Error(refusals::absent(plan));
     }
     // What must not exist cannot be resumed.
     let admission = if plan.write && !plan.request.new {
@@ -284,7 +127,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
     };
     match admission {
         Admission::Leaving => return Answer::Wait { seconds: 1, text: String::new() },
-        Admission::Busy => return pending::busy(plan),
+        Admission::Busy => return refusals::busy(plan),
         Admission::Resume(ticket) => return pending::resume(opener, plan, lock, ticket),
         Admission::Free => {}
     }
@@ -310,7 +153,7 @@ pub(crate) fn open(opener: &Arc<Opener>, plan: &Plan) -> Answer {
         found @ (Wholeness::Left | Wholeness::Unresolved) if plan.creates => {
             create_pending(opener, plan, lock, found)
         }
-        found => pending::unfinished(opener, plan, found),
+        found => refusals::unfinished(opener, plan, found),
     }
 }
 
@@ -351,14 +194,6 @@ fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
     answer
 }
 
-/// Removes what was created a moment ago by this very call, so that nobody else can have put anything into it.
-fn discard(opener: &Opener, plan: &Plan, file: Arc<dyn StoredFile>) {
-    drop(file);
-    if let Err(error) = opener.services.backend.remove_file(&plan.plain) {
-        tracing::warn!(path = %plan.path.shown(), %error, "a file that could not be created fully stays behind");
-    }
-}
-
 /// What is wrong with a name that ends in `/`: it asks for a directory, and a directory cannot be opened.
 fn slash_error(opener: &Opener, plan: &Plan) -> Error {
     let has_parent =
@@ -374,154 +209,5 @@ fn slash_error(opener: &Opener, plan: &Plan) -> Error {
             unable(plan.verb(), &plan.path, number)
         }
         Err(error) => error,
-    }
-}
-
-fn how(opener: &Opener, plan: &Plan, truncate: bool, mode: Option<u32>) -> Result<OpenHow, Error> {
-    let create = plan.create(opener)?;
-    let create = create.map(|create| CreateHow { mode: mode.unwrap_or(create.mode), ..create });
-    Ok(OpenHow { write: plan.write, truncate, create })
-}
-
-/// The part of a handle in persist on close.
-enum Share {
-    /// Nothing. The open made these directories, whose names may not have reached stable storage.
-    Plain { made: Vec<LogicalPath> },
-    /// A share in a pending file.
-    Pending(Ticket),
-}
-
-/// Checks what was opened and makes the handle. A marked file is opened only by who has a share in it.
-fn finish(
-    opener: &Arc<Opener>,
-    plan: &Plan,
-    file: Arc<dyn StoredFile>,
-    lock: LockTicket,
-    share: Share,
-) -> Answer {
-    let metadata = match file.stat().map_err(|e| plan.unable(e)) {
-        Ok(metadata) => metadata,
-        Err(error) => return Answer::Error(error),
-    };
-    let key = FileKey::from(&metadata);
-    if let Err(error) = opener.services.checkpoints.check_file(key, || file.identity(), plan.write) {
-        return Answer::Error(plan.unable(error));
-    }
-    if matches!(share, Share::Plain { .. }) {
-        let found = opener.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
-        if found != Wholeness::Whole {
-            return pending::unfinished(opener, plan, found);
-        }
-    }
-    finish_whole(opener, plan, file, lock, (&metadata, share)).into()
-}
-
-fn finish_whole(
-    opener: &Arc<Opener>,
-    plan: &Plan,
-    file: Arc<dyn StoredFile>,
-    lock: LockTicket,
-    (metadata, share): (&Metadata, Share),
-) -> Result<Value, Error> {
-    check_kind(plan, metadata)?;
-    let stat = match plan.request.stat {
-        true => Some(describe::stat(metadata, opener.services.users.as_ref(), view(opener, plan, &share)?)),
-        false => None,
-    };
-    // A new file has none, and one that was emptied at open has lost what it had.
-    // From here on no checksum of it is stored by others.
-    let writer = plan.write.then(|| opener.services.open_table.writers.add(FileKey::from(metadata)));
-    let mut has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
-    if let Some(writer) = writer.as_ref().filter(|_| has_checksums && plan.request.delete) {
-        stored::drop_all(&opener.services.checksums.memory, file.as_ref(), &plan.plain, writer.key());
-        has_checksums = false;
-    }
-    make_handle(opener, plan, metadata, NewParts { file, lock, writer, share, has_checksums, stat })
-}
-
-/// The same for a file that was opened for reading on the spot; `None` if it would have to wait for names.
-fn finish_now(
-    opener: &Arc<Opener>,
-    plan: &Plan,
-    file: Arc<dyn StoredFile>,
-    lock: LockTicket,
-) -> Option<Answer> {
-    let metadata = match file.stat_now() {
-        Now::WouldBlock => return None,
-        Now::Done(Ok(metadata)) => metadata,
-        Now::Done(Err(error)) => return Some(Answer::Error(plan.unable(error))),
-    };
-    if let Err(error) = check_kind(plan, &metadata) {
-        return Some(Answer::Error(error));
-    }
-    if opener.services.checkpoints.may_block_file(FileKey::from(&metadata)) {
-        return None;
-    }
-    let share = Share::Plain { made: Vec::new() };
-    match opener.wholeness.now(&plan.plain, &metadata)? {
-        Wholeness::Whole => {}
-        found => return Some(pending::unfinished(opener, plan, found)),
-    }
-    let stat = match (plan.request.stat, view(opener, plan, &share)) {
-        (true, Ok(view)) => Some(describe::stat_now(&metadata, opener.services.users.as_ref(), view)?),
-        (true, Err(error)) => return Some(Answer::Error(error)),
-        (false, _) => None,
-    };
-    let parts = NewParts { file, lock, writer: None, share, has_checksums: false, stat };
-    Some(make_handle(opener, plan, &metadata, parts).into())
-}
-
-fn view(opener: &Opener, plan: &Plan, share: &Share) -> Result<View, Error> {
-    let read_only = opener.exports.find(&plan.path, "Opening")?.is_read_only();
-    Ok(View { read_only, pending: matches!(share, Share::Pending(_)) })
-}
-
-/// What goes into a handle.
-struct NewParts {
-    file: Arc<dyn StoredFile>,
-    lock: LockTicket,
-    writer: Option<WriterTicket>,
-    share: Share,
-    has_checksums: bool,
-    stat: Option<vfs::Stat>,
-}
-
-fn make_handle(
-    opener: &Arc<Opener>,
-    plan: &Plan,
-    metadata: &Metadata,
-    parts: NewParts,
-) -> Result<Value, Error> {
-    let (persist, mut new_names) = match parts.share {
-        Share::Pending(ticket) => (Some(ticket), Vec::new()),
-        Share::Plain { made } => (None, made),
-    };
-    if plan.creates {
-        new_names.push(plan.plain.clone());
-    }
-    let new = NewFile {
-        path: plan.plain.clone(),
-        key: FileKey::from(metadata),
-        caller: plan.caller.clone(),
-        owner: plan.owner,
-        file: parts.file,
-        writer: parts.writer,
-        lock: parts.lock,
-        persist,
-        read_only_export: opener.exports.find(&plan.path, "Opening")?.is_read_only(),
-        empty: metadata.size == 0,
-        has_checksums: parts.has_checksums,
-        new_names,
-        copy: plan.copy.clone(),
-        stays_here: plan.cgi.get("tpc.key").is_some(),
-    };
-    Ok(Value::Opened(Opened { file: Handle::open(&opener.services, new), stat: parts.stat }))
-}
-
-fn check_kind(plan: &Plan, metadata: &Metadata) -> Result<(), Error> {
-    match describe::kind(metadata) {
-        FileKind::File => Ok(()),
-        FileKind::Directory => Err(unable(plan.verb(), &plan.path, errno::IS_A_DIRECTORY)),
-        FileKind::Other => Err(unable(plan.verb(), &plan.path, NOT_A_FILE)),
     }
 }

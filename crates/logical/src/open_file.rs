@@ -5,17 +5,16 @@ use crate::checksum::{Growing, stored};
 use crate::describe::{self, View};
 use crate::errno::{self, os, unable};
 use crate::file_services::FileServices;
-use crate::handle::Flight;
 use crate::lock::LockTicket;
 use crate::persist::{Fate, Ticket};
-use crate::third_party::{Copy, GrantNumber};
+use crate::third_party::{HeldGrant, PullState};
 use crate::writers::{FileKey, WriterTicket};
 use base::{Error, ErrorKind, LogicalPath, Owner, errno_text};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use storage::{Metadata, Now, StoredFile};
-use vfs::{Answer, Caller, CheckpointWork, Piece, Spot, Value};
+use vfs::{Answer, Caller, CheckpointWork, OpenFile, Piece, Spot, Value};
 
 /// What an open file is made of.
 pub(crate) struct NewFile {
@@ -35,10 +34,20 @@ pub(crate) struct NewFile {
     pub(crate) has_checksums: bool,
     /// Names that its open made, and that may not have reached stable storage.
     pub(crate) new_names: Vec<LogicalPath>,
-    /// It is the destination of this copy.
-    pub(crate) copy: Option<Arc<Copy>>,
+    /// It is the destination of a copy.
+    pub(crate) pull: Option<Arc<PullState>>,
     /// It was opened for a copy of which it is the source.
     pub(crate) stays_here: bool,
+    /// This server copies files from and to others.
+    pub(crate) offers_copies: bool,
+}
+
+/// Operations on the pool, and what to do when the last has ended.
+#[derive(Default)]
+pub(crate) struct Flight {
+    pub(crate) count: usize,
+    pub(crate) closing: bool,
+    pub(crate) then: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// The open file itself, which lives until its last operation has ended.
@@ -67,11 +76,12 @@ pub(crate) struct Open {
     /// It was changed by this handle.
     changed: AtomicBool,
     growing: Growing,
-    /// It is the destination of this copy, which alone writes it.
-    pub(crate) copy: Option<Arc<Copy>>,
+    /// It is the destination of a copy, which alone writes it.
+    pull: Option<Arc<PullState>>,
     pub(crate) stays_here: bool,
+    pub(crate) offers_copies: bool,
     /// It was opened to grant it to a destination.
-    grant: Mutex<Option<GrantNumber>>,
+    grant: Mutex<Option<HeldGrant>>,
     tickets: Mutex<Option<Tickets>>,
     flight: Mutex<Flight>,
 }
@@ -119,19 +129,36 @@ impl Open {
             new_names: Mutex::new(new.new_names),
             changed: AtomicBool::new(false),
             growing: Growing::new(growing),
-            copy: new.copy,
+            pull: new.pull,
             stays_here: new.stays_here,
+            offers_copies: new.offers_copies,
             grant: Mutex::default(),
             tickets: Mutex::new(Some(Tickets { lock: new.lock, writer: new.writer })),
             flight: Mutex::default(),
         })
     }
 
+    /// Returns the open file behind a handle of this crate.
+    pub(crate) fn of(file: &dyn OpenFile) -> Option<&Arc<Self>> {
+        file.as_any().downcast_ref()
+    }
+
+    /// Releases a file that has not been announced, because its creation failed. May block.
+    pub(crate) fn release_here(&self) {
+        let mut flight = self.flight();
+        if !flight.closing && flight.count == 0 {
+            flight.closing = true;
+            drop(flight);
+            self.release(Parting::Close { failed: true });
+        }
+    }
+
     pub(crate) fn flight(&self) -> MutexGuard<'_, Flight> {
         self.flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn hold(&self, grant: GrantNumber) {
+    /// A grant of its client to a destination ends with this file.
+    pub(crate) fn hold(&self, grant: HeldGrant) {
         *self.grant.lock().unwrap_or_else(PoisonError::into_inner) = Some(grant);
     }
 
@@ -139,16 +166,16 @@ impl Open {
     /// failed, and what is whole stays so without its client, unless that asked for more.
     fn settle_copy(&self, parting: Parting) -> Parting {
         let grant = self.grant.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let (Some(grant), Some(third)) = (grant, self.services.third_party.get()) {
-            third.withdraw(grant);
+        if let Some(grant) = grant {
+            grant.withdraw();
         }
-        let Some(copy) = &self.copy else { return parting };
-        if !copy.is_whole() {
+        let Some(pull) = &self.pull else { return parting };
+        if !pull.is_whole() {
             self.failed.store(true, Ordering::Release);
             return parting;
         }
         match parting {
-            Parting::Abandon if !copy.asks_persist => Parting::Close { failed: false },
+            Parting::Abandon if !pull.asks_persist => Parting::Close { failed: false },
             parting => parting,
         }
     }
@@ -328,7 +355,7 @@ impl Open {
 
     /// A file whose checkpoint could not be undone is not changed further, and a copy not by its client.
     fn check_blocked(&self, verb: &str) -> Result<(), Error> {
-        if self.copy.is_some() {
+        if self.pull.is_some() {
             let text = format!("Unable to {verb} {}; it is copied from another server", self.path.text());
             return Err(Error::new(ErrorKind::InvalidRequest, text));
         }

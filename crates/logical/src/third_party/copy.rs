@@ -5,16 +5,17 @@
 
 use super::fetcher::{Bytes, Fetch, Fetched, Finish, Running, Sink, Written};
 use super::jobs::{Entered, JobNumber};
+use super::pull_state::PullState;
 use super::request::Pull;
 use super::{LATER_SECONDS, ThirdParty};
 use crate::errno::{self, unable};
-use crate::handle::Flying;
+use crate::flying::Flying;
 use crate::job;
 use crate::open_file::Open;
 use base::{Error, ErrorKind, Owner};
 use digest::{Algorithm, Checksum, Running as RunningChecksum};
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use vfs::{Answer, Caller, Reply, ReplyTo, Started};
@@ -40,10 +41,9 @@ pub(crate) struct Copy {
     third: Arc<ThirdParty>,
     pull: Pull,
     caller: Arc<Caller>,
-    /// Its client asked for persist on successful close: the file is not whole before that, even when all of it came.
-    pub(crate) asks_persist: bool,
+    /// Known to the destination file.
+    pub(crate) pull_state: Arc<PullState>,
     state: Mutex<State>,
-    whole: AtomicBool,
     /// Milliseconds of the clock when bytes came last.
     moved: AtomicU64,
     /// Milliseconds of the clock when it was started.
@@ -85,9 +85,8 @@ impl Copy {
             third: third.clone(),
             pull,
             caller: caller.clone(),
-            asks_persist,
+            pull_state: Arc::new(PullState::new(asks_persist)),
             state: Mutex::new(State { stage: Stage::Idle, owner: Owner::SERVER, waiting: Vec::new() }),
-            whole: AtomicBool::new(false),
             moved: AtomicU64::new(0),
             started: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -100,11 +99,6 @@ impl Copy {
 
     fn owner(&self) -> Owner {
         self.state().owner
-    }
-
-    /// All of it came, and was checked.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole.load(Ordering::Acquire)
     }
 
     /// A sync of its client.
@@ -286,7 +280,7 @@ impl Copy {
         };
         self.log(flying.open(), &outcome);
         let outcome = outcome.map(|_| ());
-        self.whole.store(outcome.is_ok(), Ordering::Release);
+        self.pull_state.set_whole(outcome.is_ok());
         let waiting = std::mem::take(&mut state.waiting);
         state.stage = Stage::Over(outcome.clone());
         drop(state);

@@ -13,14 +13,20 @@
 //! | `settings` | what the server is told: limits and rules |
 //! | `request` | the cgi of an open, understood |
 //! | `rendezvous` | grants and who waits for one: pure, time is an argument |
+//! | `grant` | the grant of an open file |
 //! | `source` | opens at a source: registering, fetching |
+//! | `hosts` | names and rights of hosts |
 //! | `copy` | one copy at a destination, from the first sync to its result |
+//! | `pull_state` | the state of a copy that its destination file needs |
 //! | `jobs` | which copies run, and which wait for their turn: pure |
 //! | `fetcher` | the ports: who pulls the bytes, who knows names of hosts |
 
 mod copy;
 mod fetcher;
+mod grant;
+mod hosts;
 mod jobs;
+mod pull_state;
 mod rendezvous;
 mod request;
 mod settings;
@@ -30,13 +36,14 @@ pub use fetcher::{Bytes, Fetch, Fetched, Fetcher, Finish, Names, Running, Sink, 
 pub use settings::{HostRule, ProofRule, Settings};
 
 pub(crate) use copy::Copy;
-pub(crate) use rendezvous::GrantNumber;
+pub(crate) use grant::HeldGrant;
+pub(crate) use pull_state::PullState;
 pub(crate) use request::{Pull, Role, parse};
-pub(crate) use source::{Offer, check_path, collect, register};
+pub(crate) use source::{Offer, collect, register};
 
 use base::{ClientHost, Clock, Error, ErrorKind, LogicalPath, Owner};
 use jobs::Jobs;
-use rendezvous::Rendezvous;
+use rendezvous::{GrantNumber, Rendezvous};
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
@@ -68,7 +75,7 @@ pub(crate) struct ThirdParty {
     fetcher: Arc<dyn Fetcher>,
     names: Arc<dyn Names>,
     clock: Arc<dyn Clock>,
-    rendezvous: Mutex<Rendezvous<Reply>>,
+    rendezvous: Arc<Mutex<Rendezvous<Reply>>>,
     jobs: Mutex<Jobs<Arc<Copy>>>,
     /// Names of destinations that were asked for lately, and until when they are believed.
     known: Mutex<HashMap<IpAddr, (Option<String>, Duration)>>,
@@ -92,7 +99,7 @@ impl ThirdParty {
             fetcher: parts.fetcher,
             names: parts.names,
             clock,
-            rendezvous: Mutex::default(),
+            rendezvous: Arc::default(),
             jobs: Mutex::new(jobs),
             known: Mutex::default(),
             pool: Pool::new("third-party-names", THREADS_MAX),
@@ -118,9 +125,9 @@ impl ThirdParty {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client gave a grant up, or its file was closed.
-    pub(crate) fn withdraw(&self, grant: GrantNumber) {
-        self.rendezvous().withdraw(grant);
+    /// Returns what withdraws a grant when its file is let go.
+    fn held_grant(&self, number: GrantNumber) -> HeldGrant {
+        HeldGrant { rendezvous: self.rendezvous.clone(), number }
     }
 
     /// What is over by now: grants, waits for one, copies that do not move. To be called about once a second; never blocks.

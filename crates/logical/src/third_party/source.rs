@@ -1,24 +1,16 @@
 //! Opens at a source: a client grants a file to a destination, and the destination comes for it.
 
+use super::hosts::{COME_AGAIN, later};
 use super::rendezvous::{Asked, Asker, Grant, Granted, Host, NotGranted, WaitNumber};
-use super::{LATER_SECONDS, Settings, ThirdParty, refused};
-use crate::handle::Handle;
+use super::{Settings, ThirdParty, refused};
 use crate::job;
 use crate::job::done;
 use crate::open::{self, Opener, Plan};
-use base::{Error, ErrorKind, Identity};
-use std::collections::HashMap;
+use crate::open_file::Open;
+use base::ErrorKind;
 use std::net::IpAddr;
-use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
-use vfs::{Answer, Caller, Reply, ReplyTo, Started, Value};
-
-/// The answer to who is to ask once more, now.
-const COME_AGAIN: Answer = Answer::Wait { seconds: 0, text: String::new() };
-/// How long a name of a destination is believed.
-const NAME_BELIEVED: Duration = Duration::from_secs(60);
-/// Names of destinations that are remembered.
-const NAMES_MAX: usize = 4096;
+use std::sync::Arc;
+use vfs::{Answer, Reply, ReplyTo, Started, Value};
 
 /// What a client grants, from the cgi.
 pub(crate) struct Offer {
@@ -35,7 +27,7 @@ pub(crate) fn register(
     offer: Offer,
     reply: &ReplyTo,
 ) -> Started {
-    if let Err(error) = third.check_client(&plan) {
+    if let Err(error) = third.check_client(&plan.path, &plan.caller.identity) {
         return done(Err(error));
     }
     let (duty, owner) = (reply.defer(), reply.owner());
@@ -85,8 +77,8 @@ fn open_granted(
         }
         Err(NotGranted::Full) => return job::overloaded(),
     };
-    if let Some(handle) = opened.file.as_any().downcast_ref::<Handle>() {
-        handle.hold(granted.number);
+    if let Some(open) = Open::of(opened.file.as_ref()) {
+        open.hold(third.held_grant(granted.number));
     }
     announce(third, granted);
     answer
@@ -155,98 +147,4 @@ pub(crate) fn collect(
             later(&plan.caller)
         }
     }
-}
-
-/// A client that can be told to wait for an answer is told; another waits without a word.
-fn later(caller: &Caller) -> Started {
-    if caller.takes_later { Started::Later { seconds: LATER_SECONDS, text: "" } } else { Started::Pending }
-}
-
-impl ThirdParty {
-    /// Adds what can be found out about a host. Blocks.
-    fn find_out(&self, host: &mut Host) {
-        let names: Vec<String> =
-            host.addresses.iter().filter_map(|address| self.names.name(*address)).collect();
-        for name in host.names.clone() {
-            if name.parse::<IpAddr>().is_err() && !name.starts_with('[') && !name.is_empty() {
-                host.addresses.extend(self.names.addresses(&name).iter().map(IpAddr::to_canonical));
-            }
-        }
-        host.names.extend(names);
-    }
-
-    /// May this destination fetch from here? `None` if that takes its name, which is not known yet.
-    fn admits(&self, who: &Identity) -> Option<bool> {
-        let Some(address) = who.address.map(|address| address.to_canonical()) else {
-            return Some(self.settings.admits_host(&[who.host()]));
-        };
-        let text = address.to_string();
-        if self.settings.admits_host(&[&text]) {
-            return Some(true);
-        }
-        if self.settings.allow.iter().all(|rule| rule.host.is_none()) {
-            return Some(false);
-        }
-        let known = self.known_name(address)?;
-        Some(known.is_some_and(|name| self.settings.admits_host(&[&name, &text])))
-    }
-
-    /// The name of an address, as far as it was asked for lately.
-    fn known_name(&self, address: IpAddr) -> Option<Option<String>> {
-        let known = self.known();
-        let (name, until) = known.get(&address)?;
-        (*until > self.clock.now()).then(|| name.clone())
-    }
-
-    /// Asks for the name of a destination, which then comes again.
-    fn learn_name(self: &Arc<Self>, caller: &Arc<Caller>, reply: &ReplyTo) -> Started {
-        let (inside, duty, who) = (self.clone(), reply.defer(), caller.clone());
-        let look_up = move || {
-            if let Some(address) = who.identity.address.map(|address| address.to_canonical()) {
-                let name = inside.names.name(address);
-                let mut known = inside.known();
-                if known.len() >= NAMES_MAX {
-                    known.clear();
-                }
-                known.insert(address, (name, inside.clock.now() + NAME_BELIEVED));
-            }
-            duty.send(COME_AGAIN);
-        };
-        self.look_up(caller.identity.address, look_up);
-        later(caller)
-    }
-
-    /// What a copy's client is called by the source: in the forms in which servers write it. Blocks.
-    pub(crate) fn origins(&self, who: &Identity) -> Vec<String> {
-        let client = format!("{}.{}", who.user(), who.pid);
-        let Some(address) = who.address.map(|address| address.to_canonical()) else {
-            return vec![format!("{client}@{}", who.host())];
-        };
-        let written = match address {
-            IpAddr::V4(v4) => format!("[::ffff:{v4}]"),
-            IpAddr::V6(v6) => format!("[{v6}]"),
-        };
-        let hosts = self.names.name(address).into_iter().chain([written]);
-        hosts.map(|host| format!("{client}@{host}")).collect()
-    }
-}
-
-impl ThirdParty {
-    /// Has the client that opens a destination proven what it must?
-    pub(crate) fn check_client(&self, plan: &Plan) -> Result<(), Error> {
-        Settings::check_proof(&self.settings.require_client, &plan.caller.identity)
-            .map_err(|why| refused(&plan.path, ErrorKind::NotAuthorized, why))
-    }
-
-    fn known(&self) -> MutexGuard<'_, HashMap<IpAddr, (Option<String>, Duration)>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The error of an open whose path takes no part.
-pub(crate) fn check_path(settings: &Settings, plan: &Plan) -> Result<(), Error> {
-    if settings.admits_path(&plan.plain) {
-        return Ok(());
-    }
-    Err(refused(&plan.path, ErrorKind::NotAuthorized, "tpc not allowed for path"))
 }

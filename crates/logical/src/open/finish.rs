@@ -1,0 +1,167 @@
+//! Checks a file that was opened, and makes its handle.
+
+use super::plan::{Opener, Plan};
+use super::refusals;
+use crate::checksum::stored;
+use crate::describe::{self, View};
+use crate::errno::{self, unable};
+use crate::handle::Handle;
+use crate::lock::LockTicket;
+use crate::open_file::NewFile;
+use crate::persist::Ticket;
+use crate::wholeness::Wholeness;
+use crate::writers::{FileKey, WriterTicket};
+use base::{Error, LogicalPath};
+use std::sync::Arc;
+use storage::{Metadata, Now, StoredFile};
+use vfs::{Answer, FileKind, Opened, Value};
+
+/// ENOTBLK: what is neither a file nor a directory cannot be opened.
+const NOT_A_FILE: i32 = 15;
+
+/// The part of a handle in persist on close.
+pub(super) enum Share {
+    /// Nothing. The open made these directories, whose names may not have reached stable storage.
+    Plain { made: Vec<LogicalPath> },
+    /// A share in a pending file.
+    Pending(Ticket),
+}
+
+/// Checks what was opened and makes the handle. A marked file is opened only by who has a share in it.
+pub(super) fn finish(
+    opener: &Arc<Opener>,
+    plan: &Plan,
+    file: Arc<dyn StoredFile>,
+    lock: LockTicket,
+    share: Share,
+) -> Answer {
+    let metadata = match file.stat().map_err(|e| plan.unable(e)) {
+        Ok(metadata) => metadata,
+        Err(error) => return Answer::Error(error),
+    };
+    let key = FileKey::from(&metadata);
+    if let Err(error) = opener.services.checkpoints.check_file(key, || file.identity(), plan.write) {
+        return Answer::Error(plan.unable(error));
+    }
+    if matches!(share, Share::Plain { .. }) {
+        let found = opener.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
+        if found != Wholeness::Whole {
+            return refusals::unfinished(opener, plan, found);
+        }
+    }
+    finish_whole(opener, plan, file, lock, (&metadata, share)).into()
+}
+
+fn finish_whole(
+    opener: &Arc<Opener>,
+    plan: &Plan,
+    file: Arc<dyn StoredFile>,
+    lock: LockTicket,
+    (metadata, share): (&Metadata, Share),
+) -> Result<Value, Error> {
+    check_kind(plan, metadata)?;
+    let stat = match plan.request.stat {
+        true => Some(describe::stat(metadata, opener.services.users.as_ref(), view(opener, plan, &share)?)),
+        false => None,
+    };
+    // A new file has none, and one that was emptied at open has lost what it had.
+    // From here on no checksum of it is stored by others.
+    let writer = plan.write.then(|| opener.services.open_table.writers.add(FileKey::from(metadata)));
+    let mut has_checksums = plan.write && !plan.request.new && stored::has_any(file.as_ref());
+    if let Some(writer) = writer.as_ref().filter(|_| has_checksums && plan.request.delete) {
+        stored::drop_all(&opener.services.checksums.memory, file.as_ref(), &plan.plain, writer.key());
+        has_checksums = false;
+    }
+    make_handle(opener, plan, metadata, NewParts { file, lock, writer, share, has_checksums, stat })
+}
+
+/// The same for a file that was opened for reading on the spot; `None` if it would have to wait for names.
+pub(super) fn finish_now(
+    opener: &Arc<Opener>,
+    plan: &Plan,
+    file: Arc<dyn StoredFile>,
+    lock: LockTicket,
+) -> Option<Answer> {
+    let metadata = match file.stat_now() {
+        Now::WouldBlock => return None,
+        Now::Done(Ok(metadata)) => metadata,
+        Now::Done(Err(error)) => return Some(Answer::Error(plan.unable(error))),
+    };
+    if let Err(error) = check_kind(plan, &metadata) {
+        return Some(Answer::Error(error));
+    }
+    if opener.services.checkpoints.may_block_file(FileKey::from(&metadata)) {
+        return None;
+    }
+    let share = Share::Plain { made: Vec::new() };
+    match opener.wholeness.now(&plan.plain, &metadata)? {
+        Wholeness::Whole => {}
+        found => return Some(refusals::unfinished(opener, plan, found)),
+    }
+    let stat = match (plan.request.stat, view(opener, plan, &share)) {
+        (true, Ok(view)) => Some(describe::stat_now(&metadata, opener.services.users.as_ref(), view)?),
+        (true, Err(error)) => return Some(Answer::Error(error)),
+        (false, _) => None,
+    };
+    let parts = NewParts { file, lock, writer: None, share, has_checksums: false, stat };
+    Some(make_handle(opener, plan, &metadata, parts).into())
+}
+
+fn view(opener: &Opener, plan: &Plan, share: &Share) -> Result<View, Error> {
+    let read_only = opener.exports.find(&plan.path, "Opening")?.is_read_only();
+    Ok(View { read_only, pending: matches!(share, Share::Pending(_)) })
+}
+
+/// What goes into a handle.
+struct NewParts {
+    file: Arc<dyn StoredFile>,
+    lock: LockTicket,
+    writer: Option<WriterTicket>,
+    share: Share,
+    has_checksums: bool,
+    stat: Option<vfs::Stat>,
+}
+
+fn make_handle(
+    opener: &Arc<Opener>,
+    plan: &Plan,
+    metadata: &Metadata,
+    parts: NewParts,
+) -> Result<Value, Error> {
+    let (persist, mut new_names) = match parts.share {
+        Share::Pending(ticket) => (Some(ticket), Vec::new()),
+        Share::Plain { made } => (None, made),
+    };
+    if plan.creates {
+        new_names.push(plan.plain.clone());
+    }
+    let new = NewFile {
+        path: plan.plain.clone(),
+        key: FileKey::from(metadata),
+        caller: plan.caller.clone(),
+        owner: plan.owner,
+        file: parts.file,
+        writer: parts.writer,
+        lock: parts.lock,
+        persist,
+        read_only_export: opener.exports.find(&plan.path, "Opening")?.is_read_only(),
+        empty: metadata.size == 0,
+        has_checksums: parts.has_checksums,
+        new_names,
+        pull: plan.copy.as_ref().map(|copy| copy.pull_state.clone()),
+        stays_here: plan.cgi.get("tpc.key").is_some(),
+        offers_copies: opener.third_party.get().is_some(),
+    };
+    Ok(Value::Opened(Opened {
+        file: Handle::open(&opener.services, new, plan.copy.clone()),
+        stat: parts.stat,
+    }))
+}
+
+pub(super) fn check_kind(plan: &Plan, metadata: &Metadata) -> Result<(), Error> {
+    match describe::kind(metadata) {
+        FileKind::File => Ok(()),
+        FileKind::Directory => Err(unable(plan.verb(), &plan.path, errno::IS_A_DIRECTORY)),
+        FileKind::Other => Err(unable(plan.verb(), &plan.path, NOT_A_FILE)),
+    }
+}

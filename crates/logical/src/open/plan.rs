@@ -1,0 +1,163 @@
+//! A permissible open, and the parts of a server that opening uses.
+
+use crate::config::CreationModes;
+use crate::errno::{self, unable};
+use crate::exports::Exports;
+use crate::file_services::FileServices;
+use crate::open_file::Open;
+use crate::third_party::{self, Copy, Pull, Role, ThirdParty};
+use crate::wholeness::WholenessRule;
+use base::{Cgi, Error, ErrorKind, LogicalPath, Owner};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use storage::{CreateHow, Elsewhere, OpenHow};
+use vfs::{Caller, OpenRequest, Target};
+
+/// Mode of parents that are created on the way, before the configured range.
+const PARENT_MODE: u32 = 0o755;
+
+/// Opens files.
+pub(crate) struct Opener {
+    pub(crate) creation_modes: CreationModes,
+    /// The longest wait that is sent to a client.
+    pub(crate) delay_max: Duration,
+    pub(crate) exports: Arc<Exports>,
+    pub(crate) wholeness: Arc<WholenessRule>,
+    /// Copies from and to other servers; empty without them.
+    pub(crate) third_party: OnceLock<Arc<ThirdParty>>,
+    /// The parts that the files use once they are open, and that opening uses too.
+    pub(crate) services: Arc<FileServices>,
+}
+
+/// An open that was found permissible.
+pub(crate) struct Plan {
+    /// As the client wrote it, for texts.
+    pub(crate) path: LogicalPath,
+    /// Without trailing `/`.
+    pub(crate) plain: LogicalPath,
+    pub(crate) request: OpenRequest,
+    pub(crate) caller: Arc<Caller>,
+    /// The session of the client.
+    pub(super) owner: Owner,
+    pub(crate) write: bool,
+    pub(crate) creates: bool,
+    pub(super) cgi: Cgi,
+    pub(super) enforce_lock: bool,
+    /// Persist on successful close was asked for.
+    pub(super) asks_persist: bool,
+    /// It is the destination of a copy from another server.
+    pub(super) copy: Option<Arc<Copy>>,
+    /// Where it is done, if that is not the pool of the path.
+    pub(crate) place: Option<Elsewhere>,
+}
+
+impl Plan {
+    pub(super) fn verb(&self) -> &'static str {
+        if self.creates { "create" } else { "open" }
+    }
+
+    pub(super) fn unable(&self, error: std::io::Error) -> Error {
+        Error::unable(self.verb(), &self.path, error)
+    }
+
+    /// How the file is created, if it is.
+    pub(super) fn create(&self, opener: &Opener) -> Result<Option<CreateHow>, Error> {
+        let request = &self.request;
+        let template = request.same_file_system_as.as_ref().or(request.duplicate_of.as_ref());
+        let beside = match template.map(|file| Open::of(file.as_ref())) {
+            Some(None) => return Err(unable(self.verb(), &self.path, errno::UNSUPPORTED)),
+            Some(Some(open)) => Some(open.file.clone()),
+            None => None,
+        };
+        Ok(self.creates.then(|| CreateHow {
+            exclusive: request.new,
+            mode: opener.creation_modes.of_file(request.mode),
+            parents: request.make_path.then(|| opener.creation_modes.of_directory(PARENT_MODE)),
+            size_hint: self.cgi.text("oss.asize").and_then(|text| text.parse().ok()),
+            space: self.cgi.text("oss.cgroup").map(str::to_owned),
+            beside,
+            at: self.place.clone(),
+        }))
+    }
+}
+
+/// Checks whether an open is permissible, and finds its part in a copy between servers.
+pub(super) fn plan(
+    opener: &Opener,
+    caller: &Arc<Caller>,
+    target: &Target,
+    request: OpenRequest,
+    owner: Owner,
+) -> Result<(Plan, Role), Error> {
+    let path = target.path.clone();
+    let export = opener.exports.find(&path, "Opening")?;
+    let creates = request.new || request.delete;
+    let write = creates || (request.write && !export.force_read_only);
+    let mut plan = Plan {
+        plain: path.without_slash(),
+        path,
+        write,
+        creates,
+        caller: caller.clone(),
+        owner,
+        cgi: target.cgi.clone(),
+        enforce_lock: export.lock && !request.force,
+        asks_persist: request.posc || target.cgi.text("ofs.posc") == Some("1"),
+        copy: None,
+        place: None,
+        request,
+    };
+    if write && export.is_read_only() {
+        return Err(unable(plan.verb(), &plan.path, errno::READ_ONLY));
+    }
+    check_templates(&plan)?;
+    let role = role(opener, &mut plan)?;
+    Ok((plan, role))
+}
+
+/// The part of this open in a copy between servers.
+fn role(opener: &Opener, plan: &mut Plan) -> Result<Role, Error> {
+    if !plan.cgi.has_prefix("tpc.") {
+        return Ok(Role::None);
+    }
+    let Some(third) = opener.third_party.get() else {
+        // One that only looks is ordinary: the client finds out what is not offered by asking, and copies otherwise.
+        if plan.cgi.get("tpc.key").is_none() && plan.cgi.get("tpc.src").is_none() {
+            return Ok(Role::None);
+        }
+        return Err(third_party::refused(&plan.path, ErrorKind::Unsupported, "tpc not supported"));
+    };
+    let writes = plan.write || plan.request.write;
+    let parsed = third_party::parse(&plan.path, &plan.cgi, writes, plan.creates, third.settings.object_ids);
+    let role = parsed.map_err(|(kind, why)| third_party::refused(&plan.path, kind, why))?;
+    if !third.settings.admits_path(&plan.plain) {
+        return Err(third_party::refused(&plan.path, ErrorKind::NotAuthorized, "tpc not allowed for path"));
+    }
+    if let Role::Pull(pull) = &role {
+        third.check_client(&plan.path, &plan.caller.identity)?;
+        plan.copy = Some(Copy::new(third, Pull::clone(pull), &plan.caller, plan.asks_persist));
+        // What an earlier copy left unfinished is taken over.
+        plan.asks_persist = true;
+    }
+    Ok(role)
+}
+
+fn check_templates(plan: &Plan) -> Result<(), Error> {
+    let request = &plan.request;
+    let wanted = request.duplicate_of.is_some() || request.same_file_system_as.is_some();
+    if wanted && !request.new {
+        let text = "file must be opened as a new file in order to colocate";
+        return Err(Error::new(ErrorKind::ArgInvalid, text));
+    }
+    if request.duplicate_of.is_some() && !request.write {
+        return Err(Error::new(ErrorKind::ArgInvalid, "cloned file is not being opened R/W"));
+    }
+    Ok(())
+}
+
+/// Returns the options with which the storage opens the file.
+pub(super) fn how(opener: &Opener, plan: &Plan, truncate: bool, mode: Option<u32>) -> Result<OpenHow, Error> {
+    let create = plan.create(opener)?;
+    let create = create.map(|create| CreateHow { mode: mode.unwrap_or(create.mode), ..create });
+    Ok(OpenHow { write: plan.write, truncate, create })
+}

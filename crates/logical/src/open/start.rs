@@ -1,0 +1,32 @@
+//! Starts an open, by way of the rendezvous if it belongs to a copy between servers.
+
+use super::plan::{Opener, plan};
+use super::proceed;
+use crate::job::done;
+use crate::third_party::{self, Offer, Role};
+use std::sync::Arc;
+use vfs::{Caller, OpenRequest, ReplyTo, Started, Target};
+
+/// Opens a file.
+pub(crate) fn start(
+    opener: &Arc<Opener>,
+    caller: &Arc<Caller>,
+    target: Target,
+    request: OpenRequest,
+    reply: &ReplyTo,
+) -> Started {
+    let (plan, role) = match plan(opener, caller, &target, request, reply.owner()) {
+        Ok(plan) => plan,
+        Err(error) => return done(Err(error)),
+    };
+    match (role, opener.third_party.get()) {
+        (Role::Register { key, destination, ttl }, Some(third)) => {
+            let offer = Offer { key, destination, ttl };
+            third_party::register(opener, third, plan, offer, reply)
+        }
+        (Role::Collect { key, origin }, Some(third)) => {
+            third_party::collect(opener, third, plan, &key, &origin, reply)
+        }
+        _ => proceed(opener, plan, reply),
+    }
+}
