@@ -23,18 +23,24 @@ pub(super) fn read(
     let room = out.spare_capacity_mut();
     let iov_len = length.min(room.len());
     let place = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len };
-    // The function of the C library costs twice as much: it can be cancelled.
-    // SAFETY: there is one place, it belongs to `out`, and the kernel writes at most its length there.
-    let read = unsafe {
-        libc::syscall(
-            libc::SYS_preadv2,
-            fd.as_raw_fd(),
-            &raw const place,
-            1_usize,
-            offset,
-            HIGH_HALF_OF_OFFSET,
-            flags.bits(),
-        )
+    let read = if flags.is_empty() {
+        // Where `preadv2` is unknown or forbidden, this is not.
+        // SAFETY: the place belongs to `out`, and the kernel writes at most its length there.
+        unsafe { libc::syscall(libc::SYS_pread64, fd.as_raw_fd(), place.iov_base, place.iov_len, offset) }
+    } else {
+        // The function of the C library costs twice as much: it can be cancelled.
+        // SAFETY: there is one place, it belongs to `out`, and the kernel writes at most its length there.
+        unsafe {
+            libc::syscall(
+                libc::SYS_preadv2,
+                fd.as_raw_fd(),
+                &raw const place,
+                1_usize,
+                offset,
+                HIGH_HALF_OF_OFFSET,
+                flags.bits(),
+            )
+        }
     };
     let Ok(read) = usize::try_from(read) else {
         return Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO));

@@ -186,7 +186,13 @@ impl StoredFile for File {
         };
         self.read_no_wait((offset, into.len()), flags, |done, flags| {
             let rest = into.get_mut(done..).unwrap_or_default();
-            rustix::io::preadv2(&*self.fd, &mut [IoSliceMut::new(rest)], offset + done as u64, flags)
+            let at = offset + done as u64;
+            // Where `preadv2` is unknown or forbidden, `pread` is not.
+            if flags.is_empty() {
+                rustix::io::pread(&*self.fd, rest, at)
+            } else {
+                rustix::io::preadv2(&*self.fd, &mut [IoSliceMut::new(rest)], at, flags)
+            }
         })
     }
 
