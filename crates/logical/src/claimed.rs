@@ -34,8 +34,10 @@ pub(crate) struct AdminOrders {
 /// A name that nobody else changes as long as this lives, and what lay there.
 pub(crate) struct ClaimedName<'a> {
     pub(crate) path: LogicalPath,
-    /// `None` if nothing lay there.
+    /// `None` if no regular file lay there, or none that could be opened.
     pub(crate) file: Option<ClaimedFile>,
+    /// Why what lay there could not be used. An order that only ends a record does not need it.
+    pub(crate) obstacle: Option<Error>,
     _claim: Claim<'a>,
 }
 
@@ -64,12 +66,13 @@ impl<'a> ClaimedName<'a> {
         orders.exports.find(&path, "Repairing")?;
         let claim = orders.persist.claim(&[&path], Scope::Name);
         let claim = claim.ok_or_else(|| unable(verb, &path, errno::TEXT_BUSY))?;
-        let file = match orders.backend.open(&path, &OpenHow { write, ..OpenHow::default() }) {
-            Ok(file) => Some(ClaimedFile::of(orders, file).map_err(|e| Error::unable(verb, &path, e))?),
-            Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => None,
-            Err(error) => return Err(Error::unable(verb, &path, error)),
+        let opened = orders.backend.open(&path, &OpenHow { write, ..OpenHow::default() });
+        let (file, obstacle) = match opened.and_then(|file| ClaimedFile::of(orders, file)) {
+            Ok(file) => (Some(file), None),
+            Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => (None, None),
+            Err(error) => (None, Some(Error::unable(verb, &path, error))),
         };
-        Ok(Self { path, file, _claim: claim })
+        Ok(Self { path, file, obstacle, _claim: claim })
     }
 }
 

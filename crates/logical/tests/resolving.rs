@@ -154,6 +154,18 @@ fn a_blocked_file_that_is_mounted_later_is_blocked_under_all_its_names() {
 }
 
 #[test]
+fn a_checkpoint_is_discarded_whatever_lies_at_its_path() {
+    let (server, _file) = stopped();
+    let memory = server.memory.copied(false);
+    memory.take("/data/f");
+    memory.put("/data/f/below", b"");
+    let server = server.restarted_on(&memory, None);
+    assert_eq!(resolve(&server, "/data/f", FORCED).unwrap_err().kind, IsDirectory);
+    resolve(&server, "/data/f", CheckpointOrder::Discard).unwrap();
+    assert!(server.logical.blocked_files().is_empty());
+}
+
+#[test]
 fn undoing_by_order_ends_the_stored_checksums() {
     let server = copied(false);
     let name = format!("{}adler32", digest::ATTRIBUTE_PREFIX);

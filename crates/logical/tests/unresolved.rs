@@ -65,6 +65,30 @@ fn a_file_whose_mark_a_copy_lost_is_not_served_until_it_is_cleared() {
 }
 
 #[test]
+fn a_file_that_lost_its_mark_is_cleared_where_its_mode_cannot_be_changed() {
+    let server = copied();
+    server.memory.faults().fail("set_mode", Some(1));
+    server.logical.clear_unfinished(&path("/data/f"), false).unwrap();
+    server.memory.faults().fail("set_mode", None);
+    server.open("/data/f", reading()).done();
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
+fn a_record_is_ended_by_force_whatever_lies_at_its_path() {
+    let server = stopped();
+    let memory = server.memory.copied(false);
+    memory.take("/data/f");
+    memory.put("/data/f/below", b"");
+    let server = server.restarted_on(&memory, None);
+    assert_eq!(records(&server), 1);
+    let error = server.logical.clear_unfinished(&path("/data/f"), false).unwrap_err();
+    assert_eq!(error.kind, IsDirectory, "{error:?}");
+    server.logical.clear_unfinished(&path("/data/f"), true).unwrap();
+    assert_eq!(records(&server), 0);
+}
+
+#[test]
 fn a_file_that_was_made_anew_here_is_served() {
     let forced = OpenRequest { force: true, ..replacing() };
     for request in [replacing(), posc(replacing()), forced, posc(updating())] {
@@ -186,6 +210,27 @@ fn a_file_is_not_cleared_while_it_is_closed_and_the_close_succeeds() {
     close.done();
     assert!(is_whole(&server, "/data/f"));
     assert_eq!(records(&server), 0);
+}
+
+/// The new owner's part must not become whole by the close of the one before.
+#[test]
+fn a_file_that_is_taken_over_during_its_close_stays_unfinished() {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"whole").done();
+    server.memory.faults().hold("sync");
+    let close = server.close(&file);
+    server.memory.faults().wait_for_held("sync", 1);
+    let other = server.open("/data/f", posc(OpenRequest { force: true, ..replacing() })).file();
+    server.write(&other, 0, b"pa").done();
+    server.memory.faults().release("sync");
+    close.done();
+    assert!(!is_whole(&server, "/data/f"));
+    assert_eq!(records(&server), 1);
+    server.write(&other, 2, b"rt").done();
+    server.close(&other).done();
+    assert!(is_whole(&server, "/data/f"));
+    assert_eq!(server.memory.content("/data/f").as_deref(), Some(&b"part"[..]));
 }
 
 #[test]

@@ -152,10 +152,14 @@ impl Checkpoints {
 
     /// A client asked for a blocked path: notes which file lies there, because its file system may have been mounted since.
     pub(crate) fn note_file_at(&self, path: &LogicalPath, backend: &dyn Backend) {
-        let Some(BlockedFile { journal, block, .. }) = self.blocked.at(path) else { return };
-        if let Ok(found) = backend.identity(path) {
-            self.block(path, &journal, block, [found]);
-        }
+        let Some(asked) = self.blocked.at(path) else { return };
+        let Ok(found) = backend.identity(path) else { return };
+        self.blocked.with(|table| {
+            // While the disk was asked, an order may have resolved the checkpoint.
+            if table.by_path.get(path).is_some_and(|blocked| blocked.journal == asked.journal) {
+                table.by_file.insert(FileKey::from(&found), (found, path.clone()));
+            }
+        });
     }
 
     fn check(&self, blocked: &BlockedFile, write: bool) -> io::Result<()> {

@@ -113,7 +113,8 @@ impl AdminOrders {
                 Some(effect)
             }
             (CheckpointOrder::Apply { .. }, None) => {
-                return Err(refuse(ErrorKind::NotFound, path, "no file is there"));
+                let nothing = || refuse(ErrorKind::NotFound, path, "no file is there");
+                return Err(claimed.obstacle.unwrap_or_else(nothing));
             }
             (CheckpointOrder::Discard, _) => None,
         };

@@ -133,9 +133,11 @@ impl AdminOrders {
             refusal(ErrorKind::InProgress, path, &format!("clients are writing it ({handles} handles)"))
         })?;
         if let Some((target, _)) = unfinished {
-            let mode = target.metadata.mode & describe::MODE_BITS;
-            mark::clear(target.file.as_ref(), mode).map_err(|e| Error::unable(VERB, path, e))?;
+            mark::clear(target.file.as_ref(), &target.metadata).map_err(|e| Error::unable(VERB, path, e))?;
             tracing::info!(path = %path.shown(), "by order of the administrator an unfinished file is whole");
+        }
+        if let Some(error) = claimed.obstacle.filter(|_| !force) {
+            return Err(error);
         }
         let had_record = self.persist.end_record(path);
         if unfinished.is_some() {

@@ -27,7 +27,7 @@ impl Persist {
             Settled::Kept => Ok(Fate::Kept),
             Settled::Doomed => Ok(Fate::Doomed),
             Settled::Orphan => Err(io::Error::other("the client that took this file over has vanished")),
-            Settled::Spoiled => Err(io::Error::other("another writer of this file met an error")),
+            Settled::Spoiled => Err(spoiled()),
             Settled::Whole => self.make_whole(ticket, file, backend),
         }
     }
@@ -46,8 +46,13 @@ impl Persist {
         let Some((path, _claim)) = self.claim_of(ticket, CLOSE_PATIENCE) else {
             return Err(io::Error::from_raw_os_error(errno::TEXT_BUSY));
         };
-        let mode = self.table().files.get(&ticket.number).map(|pending| pending.record.mode);
-        let Some(mode) = mode else { return Ok(Fate::Kept) };
+        // During the sync nobody was kept from taking the file over, or from failing to write it.
+        let mode = match self.table().files.get(&ticket.number) {
+            Some(pending) if pending.owner != ticket.ticket => return Ok(Fate::Kept),
+            Some(pending) if pending.failed => return Err(spoiled()),
+            Some(pending) => pending.record.mode,
+            None => return Ok(Fate::Kept),
+        };
         if let Err(error) = synced.make_whole(mode) {
             tracing::debug!(path = %path.shown(), %error, "a file does not become whole");
             return Err(error);
@@ -69,6 +74,10 @@ impl Persist {
             }
         }
     }
+}
+
+fn spoiled() -> io::Error {
+    io::Error::other("another writer of this file met an error")
 }
 
 /// The handle whose close makes a file whole. It holds the file until the close has ended, so that nobody takes the record away

@@ -121,10 +121,14 @@ pub(crate) fn withdraw(file: &dyn StoredFile, before: &Metadata, durability: Dur
     Ok(())
 }
 
-/// Declares a file whole by order of an administrator.
-pub(super) fn clear(file: &dyn StoredFile, mode: u32) -> io::Result<()> {
-    file.set_mode(mode & !describe::MODE_PENDING)?;
-    file.sync_all()?;
+/// Declares a file whole by order of an administrator. One without the bit may belong to another user, who alone may change
+/// its mode.
+pub(super) fn clear(file: &dyn StoredFile, found: &Metadata) -> io::Result<()> {
+    let mode = found.mode & describe::MODE_BITS;
+    if mode & describe::MODE_PENDING != 0 {
+        file.set_mode(mode & !describe::MODE_PENDING)?;
+        file.sync_all()?;
+    }
     remove_number(file);
     Ok(())
 }
