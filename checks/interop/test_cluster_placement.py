@@ -44,14 +44,18 @@ def opened(node, path, options):
         return {raw.WAIT: "wait", raw.OK: "open"}[frame.status], 0
 
 
+def came_from(path, port, reason):
+    """A path as a client asks for it that comes back from a server."""
+    return f"{path}?tried=127.0.0.1:{port}&triedrc={reason}"
+
+
 def read_in_vain(cluster, manager, path):
     """A reader asks a manager, and comes back from where it was sent."""
     way, port = opened(manager, path, raw.O_READ)
     if way == "redirect":
         server = cluster.name_of(port)
         opened(cluster[server], path, raw.O_READ)
-        host = cluster[server].bare_address
-        opened(manager, f"{path}?tried={host}:{port}&triedrc=enoent", raw.O_READ)
+        opened(manager, came_from(path, port, "enoent"), raw.O_READ)
 
 
 def test_a_file_is_created_once(cluster):
@@ -72,6 +76,22 @@ def test_a_file_is_created_once(cluster):
         assert area.holders(f"file{number}") == [cluster.name_of(port)]
         for manager in managers:
             assert opened(manager, path, raw.O_READ) == ("redirect", port)
+    area.remove()
+
+
+@pytest.mark.parametrize("reason", ["srverr", "ioerr", "enoent"])
+@pytest.mark.parametrize("options", [CREATE, raw.O_DELETE | raw.O_UPDT | raw.O_MKPATH], ids=["new", "replace"])
+def test_a_creator_that_cannot_reach_the_server_gets_another(cluster, options, reason):
+    """The first server ends the lease, and creates nothing for whoever is late."""
+    area = clusters.Area(cluster)
+    path = area / "file"
+    way, first = opened(cluster.m1, path, options)
+    assert way == "redirect"
+    way, second = opened(cluster.m1, came_from(path, first, reason), options)
+    assert way == "redirect" and second != first
+    assert opened(cluster[cluster.name_of(first)], path, options)[0] == "redirect"
+    assert opened(cluster[cluster.name_of(second)], path, options)[0] == "open"
+    assert area.holders("file") == [cluster.name_of(second)]
     area.remove()
 
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status};
 use cluster::{
-    Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, Interface, LEASE, Leases, LocateOptions,
+    Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, Interface, Leases, LocateOptions,
     Outcome, Permit, Policy, Reader, ResolveSettings, ResolveStats, Resolver, SelectOptions, StateAsk,
     StateReply, Token,
 };
@@ -243,9 +243,9 @@ impl Own {
                 let links = to.iter().filter_map(|slot| members.member(slot)?.link);
                 out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
             }
-            cluster::Action::Lease { slot, path } => {
+            cluster::Action::Lease { slot, path, time } => {
                 let link = self.node.members().and_then(|members| members.member(slot)?.link);
-                out.extend(link.map(|link| Deed::Files(link, Files::Lease { path })));
+                out.extend(link.map(|link| Deed::Files(link, Files::Lease { path, time })));
             }
             // No node here sees what its servers share.
             cluster::Action::Look { path: _ } => {}
@@ -296,13 +296,13 @@ impl Own {
     }
 
     /// A parent sends a client here to create a path.
-    fn lease(&mut self, link: LinkId, path: &Name, now: Duration, out: &mut Vec<Deed>) {
+    fn lease(&mut self, link: LinkId, path: &Name, time: Duration, now: Duration, out: &mut Vec<Deed>) {
         if self.desk.is_some() {
-            self.desk(now, out, |desk, _| desk.resolver.lease(path, LEASE, now));
+            self.desk(now, out, |desk, _| desk.resolver.lease(path, time, now));
         } else {
-            self.leases.grant(path, now + LEASE, now);
+            self.leases.grant_for(path, time, now);
         }
-        if self.does(Sabotage::Conceals) {
+        if self.does(Sabotage::Conceals) || time.is_zero() {
             return;
         }
         let other = |(parent, extensions): &(LinkId, Extensions)| {
@@ -382,8 +382,8 @@ impl Own {
     pub fn files(&mut self, link: LinkId, message: Files, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let state = matches!(message, Files::State { .. });
         self.handle(Event::Heard { link, state }, disk, now, out);
-        if let Files::Lease { path } = message {
-            return self.lease(link, &path, now, out);
+        if let Files::Lease { path, time } = message {
+            return self.lease(link, &path, time, now, out);
         }
         if let Files::State { path, ask } = message {
             self.asked(link, path, ask, disk, now, out);

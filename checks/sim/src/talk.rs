@@ -44,6 +44,8 @@ pub enum Files {
     Lease {
         /// What.
         path: Name,
+        /// For how long; zero ends it.
+        time: Duration,
     },
     /// It is here no more.
     Gone {
@@ -87,7 +89,7 @@ impl Files {
         match self {
             Self::State { path, .. }
             | Self::Have { path, .. }
-            | Self::Lease { path }
+            | Self::Lease { path, .. }
             | Self::Gone { path }
             | Self::NotHere { path } => **path == *wanted.as_bytes(),
             Self::Inventory { paths, .. } => paths.iter().any(|path| **path == *wanted.as_bytes()),

@@ -109,6 +109,18 @@ impl Leases {
         }
     }
 
+    /// Grants a lease for this long, as a parent says; zero ends it, unless a creation has begun.
+    pub fn grant_for(&mut self, path: &[u8], time: Duration, now: Duration) {
+        if !time.is_zero() {
+            return self.grant(path, now.saturating_add(time.min(2 * LEASE)), now);
+        }
+        if self.running.get(path).is_none_or(|running| running.creations == 0) {
+            // It may have been forgotten in a restart: the parent is told of its end all the same.
+            self.grant(path, now, now);
+            self.lapse(path, now);
+        }
+    }
+
     /// Reports whether a client may still create this path. When the time is over, the lease ends by this call.
     pub fn is_running(&mut self, path: &[u8], now: Duration) -> bool {
         let Some(running) = self.running.get(path) else { return false };
@@ -263,6 +275,23 @@ mod tests {
         assert_eq!(leases.begin(b"/f", NOW), Permit::Refused);
         leases.exists(b"/f");
         assert_eq!(leases.begin(b"/f", NOW), Permit::Free, "it is truncated or refused as what exists");
+    }
+
+    #[test]
+    fn a_parent_ends_a_lease_unless_a_creation_has_begun() {
+        let mut leases = leased();
+        assert_eq!(leases.begin(b"/f", NOW), Permit::Leased);
+        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        assert!(leases.is_running(b"/f", NOW));
+        leases.end(b"/f", Outcome::Retried, NOW);
+        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        assert_eq!(leases.begin(b"/f", NOW), Permit::Refused);
+        assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
+        // Forgotten in a restart, for example.
+        let mut leases = Leases::default();
+        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
+        assert_eq!(leases.begin(b"/f", NOW), Permit::Refused);
     }
 
     #[test]

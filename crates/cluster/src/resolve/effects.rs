@@ -81,12 +81,14 @@ pub enum Action {
         /// What.
         path: Arc<[u8]>,
     },
-    /// Send a child the lease of a path, before the client is answered: [`crate::LEASE`].
+    /// Send a child the lease of a path, before the client is answered.
     Lease {
         /// Which child.
         slot: Slot,
         /// What.
         path: Arc<[u8]>,
+        /// For how long: [`crate::LEASE`], or zero to end it.
+        time: Duration,
     },
     /// Answer a client that waits.
     Answer {

@@ -60,7 +60,7 @@ use settle::Settle;
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::Cell;
-use crate::leases::Leases;
+use crate::leases::{LEASE, Leases};
 use crate::paths::plain;
 use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
 use crate::selection::Chooser;
@@ -200,7 +200,7 @@ impl Resolver {
             return Some(answer);
         }
         let refresh = self.recall(path, options.refresh, now);
-        self.doubt(path, &question, now);
+        self.doubt(path, &question, now, actions);
         let wish = Wish::Select(question);
         let verdict = self.judge(path, &wish, now);
         if !matches!(verdict, Verdict::Answer(_)) {
@@ -397,7 +397,7 @@ impl Resolver {
                     if let Some(refusal) = self.begin_placement(path, now) {
                         return Some(refusal);
                     }
-                    actions.extend(placement::lease(slot, self.cell.lessees(), path));
+                    actions.extend(placement::lease(slot, self.cell.lessees(), path, LEASE));
                     let place = |location: &mut Location| location.place(slot);
                     let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
                     if cache.update(path, now, bounces, place).is_none() {

@@ -8,7 +8,7 @@
 //! | `gone` | ends: the child has ended the lease | ignored: a reader may have come before the creator |
 //! | "not here" | ignored: it may have been sent before the lease | ignored |
 //! | a reader that was there in vain | the child is asked again | the child is asked again |
-//! | a creator that failed there | the child is asked again | ends |
+//! | a creator that failed there | the child is told to end the lease, and asked again | ends |
 //! | [`PLACEMENT_HOLD`](crate::PLACEMENT_HOLD) | ends | ends |
 
 use std::sync::Arc;
@@ -17,14 +17,20 @@ use std::time::Duration;
 use super::select::Question;
 use super::state::presence;
 use super::{Action, Resolver, checked};
-use crate::leases::{LEASE, Outcome, Permit};
+use crate::leases::{Outcome, Permit};
 use crate::request::{Answer, ErrorCode, Intent, Reason};
 use crate::slots::{Slot, SlotMask};
 
 impl Resolver {
     /// A client came back from where it was sent, or wants to create what another client is creating: what is known of those
     /// places is asked again.
-    pub(super) fn doubt(&mut self, path: &[u8], question: &Question, now: Duration) {
+    pub(super) fn doubt(
+        &mut self,
+        path: &[u8],
+        question: &Question,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
         let options = &question.options;
         let tried = question.avoided.never;
         let creates = options.intent == Intent::Create;
@@ -32,10 +38,10 @@ impl Resolver {
             return;
         }
         let missing = options.reason == Reason::Missing;
-        let failed = options.intent.writes() && !missing;
+        let failed = options.intent.writes() && (!missing || options.intent.creates() && !tried.is_empty());
         let shared = self.shared.chooser.policy().shared.is_some();
         let lessees = self.cell.lessees();
-        self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+        let left = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
             let placed = location.placed.map(Slot::mask).unwrap_or_default();
             let kept = if failed { placed & lessees } else { placed };
             let doubted = match missing {
@@ -50,7 +56,13 @@ impl Resolver {
             if !shared {
                 location.unasked |= if creates { kept } else { kept & tried };
             }
+            location.placed.filter(|slot| (kept & tried).contains(*slot))
         });
+        // The creator could not reach the child, or not create the file there. Another one may be chosen as soon as this one
+        // has ended the lease; it does not while it creates the file.
+        if let Some(slot) = left.flatten().filter(|_| options.intent.creates()) {
+            actions.extend(lease(slot, lessees, path, Duration::ZERO));
+        }
     }
 
     /// A child that was chosen for a new file says that it does not have the file. Reports whether that is no answer, because
@@ -64,10 +76,10 @@ impl Resolver {
         self.holders(Some(slot), path, |location| location.place(slot), now, actions);
     }
 
-    /// A parent sends a client here to create a path, and expects it within this time.
+    /// A parent sends a client here to create a path, and expects it within this time; zero: no longer.
     pub fn lease(&mut self, path: &[u8], time: Duration, now: Duration) {
         if let Ok(path) = checked(path) {
-            self.leases.grant(path, now.saturating_add(time.min(2 * LEASE)), now);
+            self.leases.grant_for(path, time, now);
         }
     }
 
@@ -130,6 +142,6 @@ impl Resolver {
 }
 
 /// The lease that a child gets for a path.
-pub(super) fn lease(slot: Slot, lessees: SlotMask, path: &[u8]) -> Option<Action> {
-    lessees.contains(slot).then(|| Action::Lease { slot, path: Arc::from(path) })
+pub(super) fn lease(slot: Slot, lessees: SlotMask, path: &[u8], time: Duration) -> Option<Action> {
+    lessees.contains(slot).then(|| Action::Lease { slot, path: Arc::from(path), time })
 }

@@ -218,7 +218,7 @@ impl Engine {
                     holdings.ask(path);
                 }
             }
-            Action::Lease { slot, path } => self.send_lease(slot, &path),
+            Action::Lease { slot, path, time } => self.send_lease(slot, &path, time),
             Action::Answer { token, answer } => {
                 if let Some(asker) = self.askers.take(token) {
                     self.deliver(asker, answer);

@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::inbox::Inbox;
 use base::{Clock, LogicalPath};
 use cluster::tree::{Address, Extensions, LinkId};
-use cluster::{LEASE, Outcome, Permit, Slot, StateReply};
+use cluster::{Outcome, Permit, Slot, StateReply};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -99,7 +99,7 @@ impl SharedLeases {
         let now = self.clock.now();
         let mut state = self.state();
         state.door = door;
-        state.leases.grant(path, now.saturating_add(time.min(2 * LEASE)), now);
+        state.leases.grant_for(path, time, now);
         self.is_known.store(true, Ordering::Release);
     }
 
@@ -142,6 +142,9 @@ impl Engine {
             self.leases.grant(path.as_bytes(), time, self.node.door());
             self.check_alarm();
         }
+        if time.is_zero() {
+            return self.end_broken();
+        }
         // The other parents may be asked for a place for the same file.
         for parent in self.parents().into_iter().filter(|parent| *parent != link) {
             let able = |line: &super::line::Line| line.extensions.contains(Extensions::LEASES);
@@ -155,9 +158,9 @@ impl Engine {
     }
 
     /// Sends a child the lease of a file.
-    pub(super) fn send_lease(&mut self, slot: Slot, path: &[u8]) {
+    pub(super) fn send_lease(&mut self, slot: Slot, path: &[u8], time: Duration) {
         let Some(link) = self.link_of(slot) else { return };
-        let milliseconds = u32::try_from(LEASE.as_millis()).unwrap_or(u32::MAX);
+        let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         let message = Wire::Lease(Lease { milliseconds, path });
         self.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));
     }

@@ -114,6 +114,17 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
     assert_eq!(came_back(&mut stage, Intent::Create, Reason::Server, at), None);
     stage.not_here(&[0, 1, 2], "/f");
     assert_ne!(sent_to(&stage.answer()), at);
+    // One that the client cannot reach is told to, whatever reason the client gives.
+    for reason in [Reason::Server, Reason::Missing] {
+        let (mut stage, at) = placed(Stage::new(3));
+        assert_eq!(came_back(&mut stage, Intent::Truncate, reason, at), None);
+        let ends = |action: &Action| matches!(action, Action::Lease { time: Duration::ZERO, .. });
+        assert!(stage.actions.iter().any(ends));
+        assert_eq!(stage.asked(), mask(&[at]));
+        stage.gone(at, "/f");
+        stage.not_here(&[0, 1, 2], "/f");
+        assert_ne!(sent_to(&stage.answer()), at);
+    }
     // From a real one the client itself is all that is heard.
     let (mut stage, at) = placed(Stage::new(3).legacy(&[0, 1, 2]));
     assert_eq!(came_back(&mut stage, Intent::Create, Reason::Server, at), None);
