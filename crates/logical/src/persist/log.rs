@@ -175,7 +175,8 @@ impl Log {
         written
     }
 
-    /// States that a file is whole or gone. Losing this line does no harm: the file's own mark decides.
+    /// States that a file is whole or gone. If this line is lost, the file's own mark decides; but a file that was copied since
+    /// is refused until the administrator clears it.
     pub(crate) fn done(&mut self, number: u64) {
         if self.live.remove(&number).is_none() {
             return; // it never came to be in the journal
