@@ -54,13 +54,15 @@ fn what_is_handed_over_takes_no_thread_from_others() {
     drop((closed, own_closed));
     assert_eq!(begins.iter().take(18).filter(|name| *name == "handed over").count(), 18);
     // Those that came back when others had taken their places are gone.
-    let settled = |pool: &Pool, most| {
-        while pool.shared.lock().threads > most {
-            std::thread::yield_now();
-        }
-    };
-    settled(&other, 0);
-    settled(&own, 2);
+    wait_for_threads(&other, 0);
+    wait_for_threads(&own, 2);
+}
+
+/// Waits until at most so many threads are with a pool.
+fn wait_for_threads(pool: &Pool, most: usize) {
+    while pool.shared.lock().threads > most {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -79,6 +81,8 @@ fn a_thread_with_another_pool_goes_no_further() {
     });
     assert!(a.run(ANYBODY, handing(&b, here)).is_ok());
     assert_eq!([told.recv().unwrap(), told.recv().unwrap()], ["a", "c"]);
+    // While the first one is there, it takes the next job as well.
+    wait_for_threads(&b, 0);
     // Nor does one that is of no pool.
     assert!(b.take_over(Box::new(move || name(&tell))).is_ok());
     assert_eq!(told.recv().unwrap(), "b");
