@@ -38,7 +38,7 @@ pub(crate) struct Input {
     at: u32,
     /// Bytes of payload that the next request is likely to bring, as the last one did; 0 if nothing is known.
     likely: u32,
-    /// For the buffer.
+    /// For the buffer, if bytes are left in it when a turn ends or it has grown.
     charge: Charge,
     /// The place of the argument that arrives among those that wait for memory.
     pub(crate) ticket: Option<Ticket>,
@@ -77,7 +77,21 @@ impl Input {
             self.buffer = take_small();
         }
         self.buffer.extend_from_slice(bytes);
-        self.charge.measure(account, self.buffer.capacity());
+        self.charge_growth(account);
+    }
+
+    /// Charges a buffer that has grown. A small one costs nothing within a turn: the next connection of the loop has the same.
+    fn charge_growth(&mut self, account: &Rc<Account>) {
+        if self.charge.bytes() > 0 || self.buffer.capacity() > 2 * SMALL_BYTES {
+            self.charge.measure(account, self.buffer.capacity());
+        }
+    }
+
+    /// Charges the buffer at the end of a turn that leaves bytes in it.
+    fn keep(&mut self, account: &Rc<Account>) {
+        if self.buffer.capacity() > 0 {
+            self.charge.measure(account, self.buffer.capacity());
+        }
     }
 
     pub(crate) fn consume(&mut self, bytes: usize) {
@@ -107,8 +121,9 @@ impl Input {
             self.buffer = take_small();
         }
         // The smallest buffer is there whatever is short.
-        self.charge.measure(account, self.buffer.capacity());
+        self.charge_growth(account);
         if self.buffer.len() == self.buffer.capacity() {
+            self.keep(account);
             let length = self.buffer.len();
             let announced = length.min(bytes.saturating_sub(length));
             let more = announced.max(SMALL_BYTES.saturating_sub(length)).max(1);
@@ -344,6 +359,7 @@ fn turn(
         let turn_over = matches!(flow, Flow::Turn) || flushed == Flushed::Turn || sent >= ROUND_BYTES;
         if turn_over {
             // Others first; then on.
+            input.keep(driver.links.account());
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -352,14 +368,21 @@ fn turn(
         }
         match arrive(driver, link, socket, input, &mut ahead, &flow, context) {
             Poll::Ready(Ok(true)) => {}
-            Poll::Ready(Ok(false)) | Poll::Pending => return pause(driver, link, socket, context),
+            Poll::Ready(Ok(false)) | Poll::Pending => return pause(driver, link, socket, input, context),
             Poll::Ready(Err(())) => return Poll::Ready(End::Closed),
         }
     }
 }
 
 /// Ends a turn after which the link waits for its client, an answer or memory.
-fn pause(driver: &mut SessionDriver, link: LinkId, socket: &Socket, context: &mut Context<'_>) -> Poll<End> {
+fn pause(
+    driver: &mut SessionDriver,
+    link: LinkId,
+    socket: &Socket,
+    input: &mut Input,
+    context: &mut Context<'_>,
+) -> Poll<End> {
+    input.keep(driver.links.account());
     // An idle connection owns no buffer.
     if let Some(state) = driver.links.get(link) {
         state.shrink();

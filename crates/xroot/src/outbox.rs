@@ -47,6 +47,14 @@ struct Replies {
 impl Replies {
     const NONE: Self = Self { bytes: Vec::new(), charge: Charge::NONE };
 
+    /// Charges a buffer that has grown. One of the usual size is charged when a turn leaves bytes in it ([`Outbox::flush`]):
+    /// nearly all replies leave in the turn that made them.
+    fn charge_growth(&mut self, account: &Rc<Account>) {
+        if self.charge.bytes() > 0 || self.bytes.capacity() > 2 * MEDIUM_BYTES {
+            self.measure(account);
+        }
+    }
+
     /// Charges the buffer as large as it is now.
     fn measure(&mut self, account: &Rc<Account>) {
         self.charge.measure(account, self.bytes.capacity());
@@ -94,7 +102,7 @@ impl Outbox {
         if self.tail.bytes.capacity() == 0 {
             self.tail.bytes = take_medium();
         }
-        self.tail.measure(account);
+        self.tail.charge_growth(account);
         &mut self.tail.bytes
     }
 
@@ -193,14 +201,12 @@ impl Outbox {
         together: bool,
         account: &Rc<Account>,
     ) -> io::Result<Flushed> {
-        let mut total = 0;
         if let Some((bytes, sent)) = socket.returned() {
             self.queued += bytes.len();
             self.sent = sent;
             let charge = account.charge(bytes.capacity());
             self.segments.push_front(Segment::Small(Replies { bytes, charge }));
         }
-        self.tail.measure(account);
         if together && self.segments.is_empty() && self.sent == 0 && !self.tail.bytes.is_empty() {
             match socket.send_together(std::mem::take(&mut self.tail.bytes)) {
                 // It leaves within this round; what does not leave comes back and is charged again.
@@ -211,6 +217,16 @@ impl Outbox {
                 Err(tail) => self.tail.bytes = tail,
             }
         }
+        let flushed = self.send(socket, most)?;
+        if flushed != Flushed::All {
+            self.tail.measure(account);
+        }
+        Ok(flushed)
+    }
+
+    /// Sends at most about `most` bytes by itself.
+    fn send(&mut self, socket: &Socket, most: usize) -> io::Result<Flushed> {
+        let mut total = 0;
         loop {
             if self.is_empty() {
                 return Ok(Flushed::All);
