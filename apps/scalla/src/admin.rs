@@ -190,10 +190,18 @@ fn files(answer: &serde_json::Value) -> Option<String> {
         // Writing to a text cannot fail.
         writeln!(text, "{state:width$}  {path}").ok();
     }
-    if answer.get("complete") == Some(&false.into()) {
-        text.push_str("... there may be more: name a directory further down\n");
-    } else if files.is_empty() {
+    if files.is_empty() {
         text.push_str("none\n");
+    }
+    if let Some(stopped) = answer.get("stopped").and_then(serde_json::Value::as_str) {
+        writeln!(text, "... stopped because {}; name a directory further down", shown(stopped)).ok();
+    }
+    let unreadable = answer.get("unreadable").and_then(serde_json::Value::as_array);
+    for one in unreadable.into_iter().flatten() {
+        writeln!(text, "... not looked at: {} ({})", field(one, "path"), field(one, "reason")).ok();
+    }
+    if let Some(more) = answer.get("more_unreadable").and_then(serde_json::Value::as_u64) {
+        writeln!(text, "... not looked at: {more} further directories or files").ok();
     }
     Some(text)
 }
@@ -235,6 +243,22 @@ mod tests {
             "config file  -\nexports      /a, /b (read-only)\nlog levels   info\nport         1094\n";
         assert_eq!(table(&answer), expected);
         assert_eq!(table(&serde_json::json!({ "ok": true })), "done\n");
+    }
+
+    #[test]
+    fn a_list_that_is_not_complete_says_why() {
+        let answer = serde_json::json!({
+            "ok": true, "files": [{ "path": "/a", "state": "open (1)" }], "complete": false,
+            "stopped": "1000 names were looked at",
+            "unreadable": [{ "path": "/b\\n", "reason": "Permission denied (os error 13)" }], "more_unreadable": 7,
+        });
+        let expected = "open (1)  /a\n\
+            ... stopped because 1000 names were looked at; name a directory further down\n\
+            ... not looked at: /b\\n (Permission denied (os error 13))\n\
+            ... not looked at: 7 further directories or files\n";
+        assert_eq!(files(&answer).unwrap(), expected);
+        let empty = serde_json::json!({ "ok": true, "files": [], "complete": true });
+        assert_eq!(files(&empty).unwrap(), "none\n");
     }
 
     #[test]

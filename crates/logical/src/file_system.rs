@@ -15,7 +15,7 @@ use crate::journal::{DiskFolder, JournalFolder};
 use crate::listing::Listings;
 use crate::open::Opener;
 use crate::open_table::OpenTable;
-use crate::persist::{Cleared, Persist, Unfinished};
+use crate::persist::{Cleared, ListReply, Persist, Unfinished, WalkLimits};
 use crate::prepare::{PrepareRequests, Prepares};
 use crate::presence::{Presence, Presences};
 use crate::scan::Scans;
@@ -302,10 +302,16 @@ impl Logical {
 
 /// Orders of the administrator.
 impl Logical {
-    /// Unfinished files that this server has a record of; with a directory, those at and below it, and also those that bear the
-    /// mark without a record. `false`: there may be more. Blocks, for long with a directory.
-    pub fn unfinished(&self, below: Option<&LogicalPath>) -> (Vec<Unfinished>, bool) {
-        self.orders.unfinished(below)
+    /// Returns the unfinished files that this server has a record of, ordered by path. Never blocks.
+    pub fn unfinished(&self) -> Vec<Unfinished> {
+        self.orders.unfinished()
+    }
+
+    /// Lists the unfinished files at and below a path in an export, also those that bear the mark without a record. It ends
+    /// early when nobody waits for the list. Never blocks: `reply` gets the list on a thread of a pool, or the reason why there is
+    /// none.
+    pub fn list_unfinished(&self, below: &LogicalPath, limits: WalkLimits, reply: impl ListReply) {
+        self.orders.list_unfinished(below, limits, reply);
     }
 
     /// Declares an unfinished file whole, or ends the record of one that is not there. Without `force` a file that another server

@@ -86,7 +86,9 @@ pub use events::Events;
 pub use file_system::{Journals, Logical, Parts};
 pub use inquiry::{Located, Locator};
 pub use journal::{DiskFolder, Journal, JournalFolder};
-pub use persist::{Cleared, Unfinished, UnfinishedState};
+pub use persist::{
+    Cleared, ListReply, Unfinished, UnfinishedList, UnfinishedState, UnreadableEntry, WalkLimit, WalkLimits,
+};
 pub use prepare::{Prepares, nothing_known};
 pub use presence::Presence;
 pub use status::Status;

@@ -6,7 +6,7 @@ mod support;
 
 use base::ErrorKind::*;
 use logical::config::PersistMode;
-use support::{Server, creating, is_whole, path, posc, reading, replacing, target, updating, waits};
+use support::{Server, creating, is_whole, listed, path, posc, reading, replacing, target, updating, waits};
 use vfs::{CheckpointWork, FileOperation, OpenRequest, Operation};
 
 /// What the number of an unfinished file is kept in.
@@ -322,7 +322,7 @@ fn without_attributes_a_copied_file_is_unfinished_by_its_record() {
     server.call(rename("/data/f", "/data/g")).done();
     assert!(!is_whole(&server, "/data/g"));
     server.call(Operation::Remove(target("/data/g"))).done();
-    assert!(server.logical.unfinished(None).0.is_empty());
+    assert!(server.logical.unfinished().is_empty());
     server.open("/data/f", posc(creating())).done();
 }
 
@@ -363,11 +363,11 @@ fn the_record_of_an_absent_file_is_over_when_its_name_is_used_again() {
         let (kind, text) = server.open("/data/f", posc(creating())).refusal();
         assert_eq!(kind, FsError);
         assert!(text.ends_with("scalla admin unfinished clear /data/f"), "{text}");
-        assert_eq!(server.logical.unfinished(None).0.len(), 1);
+        assert_eq!(server.logical.unfinished().len(), 1);
         use_name(&server);
-        assert!(server.logical.unfinished(None).0.is_empty(), "{what}");
+        assert!(server.logical.unfinished().is_empty(), "{what}");
         let server = server.restarted();
-        assert!(server.logical.unfinished(None).0.is_empty(), "{what}");
+        assert!(server.logical.unfinished().is_empty(), "{what}");
         server.memory.take("/data/f");
         server.open("/data/f", posc(creating())).done();
     }
@@ -376,7 +376,7 @@ fn the_record_of_an_absent_file_is_over_when_its_name_is_used_again() {
         let file = server.open("/data/f", force(request)).file();
         server.write(&file, 0, b"content").done();
         server.close(&file).done();
-        assert!(server.logical.unfinished(None).0.is_empty());
+        assert!(server.logical.unfinished().is_empty());
         assert!(is_whole(&server, "/data/f"));
     }
 }
@@ -404,7 +404,7 @@ fn a_record_of_the_first_format_does_not_block_its_name() {
         server.close(&file).done();
         let server = server.restarted();
         assert!(is_whole(&server, "/data/d/f"));
-        assert!(server.logical.unfinished(None).0.is_empty());
+        assert!(server.logical.unfinished().is_empty());
     }
 }
 
@@ -417,7 +417,7 @@ fn a_record_is_kept_when_the_file_system_is_unmounted_while_the_server_runs() {
     server.memory.shift("/data", "/elsewhere");
     server.memory.put("/data/x", b"");
     server.after(601);
-    assert_eq!(server.logical.unfinished(None).0.len(), 1);
+    assert_eq!(server.logical.unfinished().len(), 1);
     server.memory.shift("/data", "/mount-point");
     server.memory.shift("/elsewhere", "/data");
     let server = server.restarted();
@@ -453,8 +453,7 @@ fn an_administrator_lists_and_clears_unfinished_files() {
     server.write(&held, 0, b"enough").done();
     server.abandon(&held).done();
     let list = |below: Option<&str>| -> Vec<_> {
-        let (all, is_complete) = server.logical.unfinished(below.map(path).as_ref());
-        assert!(is_complete);
+        let all = below.map_or_else(|| server.logical.unfinished(), |below| listed(&server, below));
         all.into_iter().map(|one| (one.path.text().into_owned(), one.state)).collect()
     };
     let recorded =

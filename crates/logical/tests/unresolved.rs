@@ -34,7 +34,7 @@ fn rename(from: &str, to: &str) -> Operation {
 }
 
 fn records(server: &Server) -> usize {
-    server.logical.unfinished(None).0.len()
+    server.logical.unfinished().len()
 }
 
 #[test]

@@ -1,19 +1,14 @@
 //! Lists unfinished files for an administrator, and declares one whole.
 
+use super::walk::{ListReply, UnfinishedWalk, WalkLimits};
 use super::{Persist, mark};
 use crate::claimed::{AdminOrders, ClaimedName};
-use crate::describe;
 use crate::wholeness::Wholeness;
-use base::{Error, ErrorKind, LogicalPath};
+use base::{Error, ErrorKind, LogicalPath, Owner};
 use storage::Metadata;
 
 /// In error texts.
 const VERB: &str = "clear";
-
-/// Names that are looked at for one list.
-const NAMES_MAX: usize = 100_000;
-/// Names that are read at once.
-const NAMES_AT_ONCE: usize = 512;
 
 /// An unfinished file, or the record of one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,8 +51,8 @@ pub enum Cleared {
 }
 
 impl Persist {
-    /// Those with a record.
-    fn recorded(&self) -> Vec<Unfinished> {
+    /// Those with a record, in no order. Never blocks.
+    pub(super) fn recorded(&self) -> Vec<Unfinished> {
         let now = self.clock.now();
         let mut all: Vec<Unfinished> = self
             .table()
@@ -101,21 +96,28 @@ impl Persist {
 }
 
 impl AdminOrders {
-    /// Returns unfinished files; `false`: there may be more. Blocks, for long with a directory.
-    pub(crate) fn unfinished(&self, below: Option<&LogicalPath>) -> (Vec<Unfinished>, bool) {
+    /// Returns the unfinished files with a record, ordered by path. Never blocks.
+    pub(crate) fn unfinished(&self) -> Vec<Unfinished> {
         let mut all = self.persist.recorded();
-        let mut is_complete = true;
-        if let Some(top) = below.map(LogicalPath::without_slash) {
-            all.retain(|one| one.path.is_within(&top));
-            let mut names_left = NAMES_MAX;
-            is_complete = walk(self, top, &mut names_left, &mut |path| {
-                if !all.iter().any(|one| one.path == path) {
-                    all.push(Unfinished { path, state: UnfinishedState::Unknown });
-                }
-            });
-        }
         all.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
-        (all, is_complete)
+        all
+    }
+
+    /// Lists unfinished files at and below a path, also those without a record. Never blocks.
+    pub(crate) fn list_unfinished(&self, below: &LogicalPath, limits: WalkLimits, reply: impl ListReply) {
+        let top = below.without_slash();
+        if self.exports.find(&top, "Listing").is_err() {
+            let exports: Vec<_> = self.exports.all().iter().map(|export| export.prefix.escaped()).collect();
+            let text = format!(
+                "Unable to list {}; it lies in none of the exports of this server: {}",
+                top.escaped(),
+                exports.join(", ")
+            );
+            return reply.send(Err(Error::new(ErrorKind::NotAuthorized, text)));
+        }
+        let walk = UnfinishedWalk::new(top, limits, (&self.backend, &self.wholeness, &self.persist), reply);
+        let pool = walk.pool().clone();
+        pool.start(Owner::unique(), Box::new(walk));
     }
 
     /// Declares an unfinished file whole, or ends the record of one that is not there. Blocks.
@@ -169,44 +171,4 @@ impl AdminOrders {
 
 fn refusal(kind: ErrorKind, path: &LogicalPath, why: &str) -> Error {
     Error::new(kind, format!("Unable to {VERB} {}; {why}", path.escaped()))
-}
-
-/// Calls `with` for files at and below a path that bear the mark; `false` if not all names were looked at.
-fn walk(
-    orders: &AdminOrders,
-    top: LogicalPath,
-    names_left: &mut usize,
-    with: &mut dyn FnMut(LogicalPath),
-) -> bool {
-    let Ok(found) = orders.backend.stat(&top) else { return true };
-    if !describe::is_directory(&found) {
-        if orders.wholeness.at(&top, &found) != Wholeness::Whole {
-            with(top);
-        }
-        return true;
-    }
-    // Links to directories make many paths of one, without end where a link leads above itself.
-    let mut visited = std::collections::HashSet::from([(found.device, found.inode)]);
-    let mut directories = vec![top];
-    while let Some(directory) = directories.pop() {
-        let Ok(mut stream) = orders.backend.list(&directory) else { continue };
-        while let Ok(names) = stream.next(NAMES_AT_ONCE)
-            && !names.is_empty()
-        {
-            for entry in names {
-                let Some(left) = names_left.checked_sub(1) else { return false };
-                *names_left = left;
-                let Ok(path) = directory.join(&entry.name) else { continue };
-                let Ok(found) = stream.stat(&entry.name) else { continue };
-                if describe::is_directory(&found) {
-                    if visited.insert((found.device, found.inode)) {
-                        directories.push(path);
-                    }
-                } else if orders.wholeness.at(&path, &found) != Wholeness::Whole {
-                    with(path);
-                }
-            }
-        }
-    }
-    true
 }

@@ -16,6 +16,7 @@ mod log;
 mod mark;
 mod recovery;
 mod table;
+mod walk;
 
 use crate::config::{Durability, Persist as Config, PersistMode};
 use crate::describe;
@@ -38,6 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use storage::{Backend, Metadata, StoredFile};
 use table::{Pending, Table};
+pub use walk::{ListReply, UnfinishedList, UnreadableEntry, WalkLimit, WalkLimits};
 
 /// Files that may be pending at once.
 pub(crate) const PENDING_MAX: usize = 100_000;

@@ -9,11 +9,12 @@ pub mod time;
 
 use base::{Cgi, Error, ErrorKind, Identity, LogicalPath, Owner, Told};
 use logical::config::{Config, Export};
-use logical::{Journals, Logical, NumberedUsers, Parts};
+use logical::{Journals, ListReply, Logical, NumberedUsers, Parts, Unfinished, UnfinishedList, WalkLimits};
 use memory::Memory;
 use shelf::Shelf;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use storage::Backend;
@@ -172,6 +173,35 @@ pub fn posc(request: OpenRequest) -> OpenRequest {
 /// Is a file whole, as its status says?
 pub fn is_whole(server: &Server, name: &str) -> bool {
     !server.stat(name).stat().posc_pending
+}
+
+/// An administrator who waits for a list of unfinished files.
+pub struct ListAsker {
+    pub list: Sender<Result<UnfinishedList, Error>>,
+    pub has_left: Arc<AtomicBool>,
+}
+
+impl ListReply for ListAsker {
+    fn is_awaited(&self) -> bool {
+        !self.has_left.load(Ordering::SeqCst)
+    }
+    fn send(self, list: Result<UnfinishedList, Error>) {
+        self.list.send(list).unwrap();
+    }
+}
+
+/// The list that an administrator gets.
+pub fn list_within(server: &Server, below: &str, limits: WalkLimits) -> Result<UnfinishedList, Error> {
+    let (list, listed) = channel();
+    server.logical.list_unfinished(&path(below), limits, ListAsker { list, has_left: Arc::default() });
+    listed.recv().unwrap()
+}
+
+/// The unfinished files at and below a path, all of which can be read.
+pub fn listed(server: &Server, below: &str) -> Vec<Unfinished> {
+    let list = list_within(server, below, WalkLimits::default()).unwrap();
+    assert_eq!((list.unreadable, list.limit), (Vec::new(), None));
+    list.files
 }
 
 /// The wait that a reader of somebody else is told.

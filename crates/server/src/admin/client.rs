@@ -91,8 +91,13 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short)
 }
 
+/// A walk through a tree takes as long as it takes; the end of the server, or of this program, ends it.
+fn answer_timeout(request: &Request) -> Option<Duration> {
+    (!matches!(request, Request::Unfinished { below: Some(_) })).then_some(ANSWER_TIMEOUT)
+}
+
 fn exchange(stream: &UnixStream, request: &Request) -> io::Result<String> {
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_read_timeout(answer_timeout(request))?;
     let mut text = serde_json::to_string(request)?;
     text.push('\n');
     (&mut &*stream).write_all(text.as_bytes())?;

@@ -151,13 +151,35 @@ pub struct FileState {
     pub state: String,
 }
 
-/// Files and their states.
+/// A directory or file that could not be looked at.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnreadablePath {
+    /// Its logical path, in the form of [`base::LogicalPath::escaped`].
+    pub path: String,
+    /// The reason.
+    pub reason: String,
+}
+
+/// Files and their states.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct FileList {
     /// Each of them, ordered by path.
     pub files: Vec<FileState>,
     /// All are named.
     pub complete: bool,
+    /// The reason why the list stopped early, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
+    /// Directories and files that could not be looked at, so that there may be more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadablePath>,
+    /// The number of further ones.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_unreadable: usize,
+}
+
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// Why a request was not done.

@@ -20,5 +20,6 @@ mod socket;
 pub use client::{AdminError, LiveServer, ask, live_servers};
 pub use message::{
     Failure, FileList, FileState, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status,
+    UnreadablePath,
 };
 pub use socket::{AdminSocket, Call};

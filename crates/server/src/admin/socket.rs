@@ -1,6 +1,7 @@
 //! The server's end of the admin socket.
 
 use super::message::{LINE_BYTES_MAX, Request, Response};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,6 +20,9 @@ const CONNECTIONS_MAX: usize = 16;
 
 /// An admin connection that says nothing for so long is closed.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// How often it is checked whether the client that waits for an answer is still there.
+const HANG_UP_CHECK: Duration = Duration::from_millis(500);
 
 /// Longest path of a socket that the system takes (`sun_path` less its NUL).
 const SOCKET_PATH_MAX: usize = 107;
@@ -87,7 +91,11 @@ async fn converse(stream: UnixStream, calls: &mpsc::Sender<Call>) -> io::Result<
             return Ok(());
         }
         let response = match serde_json::from_slice(&line) {
-            Ok(request) => ask_server(request, calls).await,
+            Ok(request) => tokio::select! {
+                response = ask_server(request, calls) => response,
+                // Work for an answer that nobody waits for ends.
+                () = hung_up(write.as_ref()) => return Ok(()),
+            },
             Err(error) => Response::failed(format!("not a request: {error}")),
         };
         let mut text = response.to_json().to_string();
@@ -107,6 +115,20 @@ async fn ask_server(request: Request, calls: &mpsc::Sender<Call>) -> Response {
     answered.await.unwrap_or_else(|_| Response::failed("the server is ending"))
 }
 
+/// Waits until the other end has closed the connection. One that only sends nothing more still waits for its answer.
+async fn hung_up(stream: &UnixStream) {
+    let mut beat = tokio::time::interval(HANG_UP_CHECK);
+    loop {
+        beat.tick().await;
+        let mut polled = [PollFd::new(stream, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let count = rustix::event::poll(&mut polled, Some(&now)).unwrap_or(0);
+        if count > 0 && polled.iter().any(|one| one.revents().contains(PollFlags::HUP)) {
+            return;
+        }
+    }
+}
+
 /// A name for the socket that the system takes: a path that is too long is reached through its open folder, which must be
 /// kept until the call is made.
 pub(super) fn reachable(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
@@ -123,4 +145,46 @@ pub(super) fn reachable(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
 /// A path that leads to an open folder, whatever has become of its name.
 fn in_open_folder(folder: &impl AsFd) -> PathBuf {
     Path::new("/proc/self/fd").join(folder.as_fd().as_raw_fd().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream as Client;
+    use tokio::task::JoinHandle;
+
+    /// Sends a request over a connection that is served, and returns the call that came of it.
+    async fn begin(is_last: bool) -> (Client, Call, JoinHandle<()>) {
+        let (mut client, served) = Client::pair().unwrap();
+        let request = b"{\"command\":\"unfinished\",\"below\":\"/x\"}\n";
+        client.write_all(request).unwrap();
+        if is_last {
+            client.shutdown(Shutdown::Write).unwrap();
+        }
+        served.set_nonblocking(true).unwrap();
+        let (calls, mut called) = mpsc::channel(1);
+        let served = UnixStream::from_std(served).unwrap();
+        let conversation = tokio::spawn(async move { drop(converse(served, &calls).await) });
+        (client, called.recv().await.unwrap(), conversation)
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_for_the_answer_to_a_client_that_left() {
+        let (client, mut call, _) = begin(false).await;
+        drop(client);
+        call.answer.closed().await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_nothing_more_gets_its_answer() {
+        // The first check comes with the request.
+        let (mut client, call, conversation) = begin(true).await;
+        call.answer.send(Response::Draining).unwrap();
+        conversation.await.unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "{\"ok\":true}\n");
+    }
 }

@@ -2,13 +2,18 @@
 //!
 //! They wait for disks, so each runs in the pool of its file system and not where signals are handled.
 
-use crate::admin::{Call, FileList, FileState, Request, Response};
-use base::{LogicalPath, Owner};
-use logical::{BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, Logical, Unfinished, UnfinishedState};
+use crate::admin::{Call, FileList, FileState, Request, Response, UnreadablePath};
+use base::{Error, LogicalPath, Owner};
+use logical::{
+    BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, ListReply, Logical, Unfinished, UnfinishedList,
+    UnfinishedState, WalkLimits,
+};
 use std::sync::{Arc, LazyLock};
+use tokio::sync::oneshot;
 
-/// Bytes of names in one answer, and files that it names.
+/// Bytes of names of files in one answer, those of what could not be read, and files that it names.
 const ANSWER_BYTES_MAX: usize = 128 * 1024;
+const UNREADABLE_BYTES_MAX: usize = 32 * 1024;
 const ANSWER_FILES_MAX: usize = 1000;
 
 /// Told to an administrator of a server without files.
@@ -31,6 +36,9 @@ pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
     let started = order(request).and_then(|order| Ok((order, logical.cloned().ok_or(NO_FILES)?)));
     // Who asked may have gone.
     match started {
+        Ok((FileOrder::ListUnfinishedBelow(path), logical)) => {
+            logical.list_unfinished(&path, WalkLimits::default(), Asker(answer));
+        }
         Ok((order, logical)) => {
             let pool = logical.backend().pool(order.path()).clone();
             pool.run_surely(Owner::SERVER, Box::new(move || drop(answer.send(run(&logical, &order)))));
@@ -39,9 +47,25 @@ pub(super) fn answer(logical: Option<&Arc<Logical>>, call: Call) {
     }
 }
 
+/// An administrator who waits for a list of unfinished files.
+struct Asker(oneshot::Sender<Response>);
+
+impl ListReply for Asker {
+    fn is_awaited(&self) -> bool {
+        !self.0.is_closed()
+    }
+
+    fn send(self, list: Result<UnfinishedList, Error>) {
+        let response =
+            list.map_or_else(|error| Response::failed(error.text), |list| Response::Files(found(list)));
+        drop(self.0.send(response));
+    }
+}
+
 /// An order about files.
 enum FileOrder {
-    ListUnfinished(Option<LogicalPath>),
+    ListUnfinished,
+    ListUnfinishedBelow(LogicalPath),
     ClearUnfinished { path: LogicalPath, force: bool },
     ListCheckpoints,
     ResolveCheckpoint { path: LogicalPath, order: CheckpointOrder },
@@ -51,18 +75,18 @@ impl FileOrder {
     fn path(&self) -> &LogicalPath {
         static ROOT: LazyLock<LogicalPath> = LazyLock::new(LogicalPath::root);
         match self {
-            Self::ListUnfinished(below) => below.as_ref().unwrap_or(&ROOT),
-            Self::ClearUnfinished { path, .. } | Self::ResolveCheckpoint { path, .. } => path,
-            Self::ListCheckpoints => &ROOT,
+            Self::ListUnfinishedBelow(path)
+            | Self::ClearUnfinished { path, .. }
+            | Self::ResolveCheckpoint { path, .. } => path,
+            Self::ListUnfinished | Self::ListCheckpoints => &ROOT,
         }
     }
 }
 
 fn order(request: Request) -> Result<FileOrder, String> {
     match request {
-        Request::Unfinished { below } => {
-            Ok(FileOrder::ListUnfinished(below.as_deref().map(parse).transpose()?))
-        }
+        Request::Unfinished { below: None } => Ok(FileOrder::ListUnfinished),
+        Request::Unfinished { below: Some(below) } => parse(&below).map(FileOrder::ListUnfinishedBelow),
         Request::ClearUnfinished { path, force } => {
             parse(&path).map(|path| FileOrder::ClearUnfinished { path, force })
         }
@@ -77,13 +101,10 @@ fn order(request: Request) -> Result<FileOrder, String> {
 
 fn run(logical: &Logical, order: &FileOrder) -> Response {
     match order {
-        FileOrder::ListUnfinished(below) => {
-            let (all, complete) = logical.unfinished(below.as_ref());
-            Response::Files(list(all.into_iter().map(unfinished), complete))
-        }
-        FileOrder::ListCheckpoints => {
-            Response::Files(list(logical.blocked_files().into_iter().map(blocked), true))
-        }
+        FileOrder::ListUnfinished => Response::Files(list(logical.unfinished().into_iter().map(unfinished))),
+        // It takes long and is not run here.
+        FileOrder::ListUnfinishedBelow(_) => Response::failed("an order that is done in steps"),
+        FileOrder::ListCheckpoints => Response::Files(list(logical.blocked_files().into_iter().map(blocked))),
         FileOrder::ResolveCheckpoint { path, order } => match logical.resolve_checkpoint(path, *order) {
             Ok(Some(effect)) => resolved(path, &format!("as it was before the checkpoint; {effect}")),
             Ok(None) => resolved(path, "as it is; the checkpoint is kept aside"),
@@ -125,16 +146,40 @@ fn blocked(one: BlockedFile) -> FileState {
     FileState { path: one.path.escaped(), state }
 }
 
+/// Returns the result of a walk, as much of it as an answer holds.
+fn found(walked: UnfinishedList) -> FileList {
+    let mut answer = list(walked.files.into_iter().map(unfinished));
+    if let Some(limit) = walked.limit {
+        answer.complete = false;
+        answer.stopped = Some(limit.to_string());
+    }
+    answer.more_unreadable = walked.more_unreadable;
+    let mut bytes = 0;
+    for one in walked.unreadable {
+        let one = UnreadablePath { path: one.path.escaped(), reason: one.reason };
+        bytes += one.path.len() + one.reason.len();
+        if bytes > UNREADABLE_BYTES_MAX {
+            answer.more_unreadable += 1;
+        } else {
+            answer.unreadable.push(one);
+        }
+    }
+    answer.complete &= answer.unreadable.is_empty() && answer.more_unreadable == 0;
+    answer
+}
+
 /// As many as an answer holds.
-fn list(all: impl Iterator<Item = FileState>, mut complete: bool) -> FileList {
-    let (mut files, mut bytes) = (Vec::new(), 0);
+fn list(all: impl Iterator<Item = FileState>) -> FileList {
+    let mut answer = FileList { complete: true, ..FileList::default() };
+    let mut bytes = 0;
     for one in all {
         bytes += one.path.len() + one.state.len();
-        if bytes > ANSWER_BYTES_MAX || files.len() == ANSWER_FILES_MAX {
-            complete = false;
+        if bytes > ANSWER_BYTES_MAX || answer.files.len() == ANSWER_FILES_MAX {
+            answer.complete = false;
+            answer.stopped = Some(format!("an answer holds {} files", answer.files.len()));
             break;
         }
-        files.push(one);
+        answer.files.push(one);
     }
-    FileList { files, complete }
+    answer
 }

@@ -1,0 +1,366 @@
+//! Looks for unfinished files at and below a path, for an administrator.
+//!
+//! A tree may have any number of names and lie on disks that hang, so the walk is [`Work`] of a pool: it looks at a bounded number
+//! of names per step, goes to the pool of the file system that it waits for, ends when nobody waits for the list, and stops at
+//! limits that keep its memory bounded.
+
+use super::{Persist, Unfinished, UnfinishedState};
+use crate::describe;
+use crate::errno;
+use crate::job;
+use crate::proof;
+use crate::wholeness::{Wholeness, WholenessRule};
+use crate::writers::FileKey;
+use base::{Error, LogicalPath};
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use storage::{Backend, DirectoryStream, Pool, Progress, RawEntry, STEP_ITEMS_MAX, Work, WorkEnd};
+
+/// What a directory takes in memory beside its path.
+const DIRECTORY_BYTES: usize = 64;
+/// Names that are read at once.
+const NAMES_AT_ONCE: usize = 512;
+
+/// A receiver of a list of unfinished files.
+pub trait ListReply: Send + 'static {
+    /// Reports whether somebody still waits for the list.
+    fn is_awaited(&self) -> bool;
+    /// Receives the list, or the reason why there is none.
+    fn send(self, list: Result<UnfinishedList, Error>);
+}
+
+/// The limits of a walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WalkLimits {
+    /// Names that are looked at.
+    pub names: usize,
+    /// Bytes of memory for the directories.
+    pub directory_bytes: usize,
+    /// Files without a record that the list names.
+    pub files: usize,
+    /// Directories and entries that could not be read, and that the list names.
+    pub unreadable: usize,
+}
+
+impl Default for WalkLimits {
+    fn default() -> Self {
+        Self { names: 10_000_000, directory_bytes: 16 << 20, files: 1000, unreadable: 100 }
+    }
+}
+
+/// The unfinished files at and below a path.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UnfinishedList {
+    /// The files, ordered by path.
+    pub files: Vec<Unfinished>,
+    /// Directories and entries that could not be looked at, so that unfinished files may be there.
+    pub unreadable: Vec<UnreadableEntry>,
+    /// The number of further ones.
+    pub more_unreadable: usize,
+    /// The limit at which the walk stopped; `None` if it looked at all that it could read.
+    pub limit: Option<WalkLimit>,
+}
+
+/// A directory or an entry of one that could not be looked at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnreadableEntry {
+    /// Its name.
+    pub path: LogicalPath,
+    /// The reason.
+    pub reason: String,
+}
+
+/// The limit at which a walk stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WalkLimit {
+    /// [`WalkLimits::names`].
+    Names(usize),
+    /// [`WalkLimits::directory_bytes`].
+    DirectoryBytes(usize),
+    /// [`WalkLimits::files`].
+    Files(usize),
+}
+
+impl fmt::Display for WalkLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Names(names) => write!(f, "{names} names were looked at"),
+            Self::DirectoryBytes(bytes) => write!(f, "the names of directories take {bytes} bytes"),
+            Self::Files(files) => write!(f, "{files} unfinished files without a record were found"),
+        }
+    }
+}
+
+/// The walk.
+pub(crate) struct UnfinishedWalk<R> {
+    top: LogicalPath,
+    limits: WalkLimits,
+    backend: Arc<dyn Backend>,
+    wholeness: Arc<WholenessRule>,
+    persist: Arc<Persist>,
+    reply: Option<R>,
+    /// The pool that the present step runs in.
+    pool: Arc<Pool>,
+    /// The next item was followed to this pool.
+    followed: bool,
+    /// The directory that is read now.
+    reading: Option<Reading>,
+    /// Directories to be opened, the last first.
+    waiting: Vec<LogicalPath>,
+    /// Links to directories make many paths of one, without end where a link leads above itself.
+    visited: HashSet<FileKey>,
+    directory_bytes: usize,
+    names: usize,
+    found: Vec<LogicalPath>,
+    unreadable: Vec<UnreadableEntry>,
+    more_unreadable: usize,
+}
+
+/// A directory that is being read.
+struct Reading {
+    path: LogicalPath,
+    stream: Box<dyn DirectoryStream>,
+    /// Its pool.
+    home: Arc<Pool>,
+    page: VecDeque<RawEntry>,
+}
+
+/// The result of a look at one item.
+enum Next {
+    /// Another item.
+    Item,
+    /// The rest, in this pool.
+    MoveTo(Arc<Pool>),
+    /// Nothing.
+    End(Option<WalkLimit>),
+}
+
+impl<R: ListReply> UnfinishedWalk<R> {
+    /// A walk that begins at `top`, which lies in an export.
+    pub(crate) fn new(
+        top: LogicalPath,
+        limits: WalkLimits,
+        (backend, wholeness, persist): (&Arc<dyn Backend>, &Arc<WholenessRule>, &Arc<Persist>),
+        reply: R,
+    ) -> Self {
+        Self {
+            pool: backend.pool(&top).clone(),
+            waiting: vec![top.clone()],
+            top,
+            limits,
+            backend: backend.clone(),
+            wholeness: wholeness.clone(),
+            persist: persist.clone(),
+            reply: Some(reply),
+            followed: false,
+            reading: None,
+            visited: HashSet::new(),
+            directory_bytes: 0,
+            names: 0,
+            found: Vec::new(),
+            unreadable: Vec::new(),
+            more_unreadable: 0,
+        }
+    }
+
+    /// The pool to begin in.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    fn advance(&mut self) -> Next {
+        match self.reading.take() {
+            Some(reading) => self.read_on(reading),
+            None => self.open_next(),
+        }
+    }
+
+    /// Opens the next directory.
+    fn open_next(&mut self) -> Next {
+        let Some(path) = self.waiting.pop() else { return Next::End(None) };
+        if !std::mem::take(&mut self.followed) {
+            let own = self.backend.pool(&path);
+            let pool = if !Arc::ptr_eq(own, &self.pool) {
+                own.clone()
+            } else if let Some(place) = self.backend.elsewhere(&path, None) {
+                self.followed = true;
+                place.pool
+            } else {
+                return self.open(path);
+            };
+            self.waiting.push(path);
+            return self.move_to(pool);
+        }
+        self.open(path)
+    }
+
+    fn move_to(&mut self, pool: Arc<Pool>) -> Next {
+        self.pool = pool.clone();
+        Next::MoveTo(pool)
+    }
+
+    fn open(&mut self, path: LogicalPath) -> Next {
+        if self.visited.is_empty() {
+            match self.backend.stat(&path) {
+                Ok(found) if describe::is_directory(&found) => {
+                    self.visited.insert(FileKey::from(&found));
+                }
+                Ok(found) => {
+                    if self.wholeness.at(&path, &found) != Wholeness::Whole {
+                        self.found.push(path);
+                    }
+                    return Next::End(None);
+                }
+                Err(error) => {
+                    self.note_unreadable(path, &error);
+                    return Next::End(None);
+                }
+            }
+        }
+        match self.backend.list(&path) {
+            Ok(stream) => {
+                let (home, page) = (self.pool.clone(), VecDeque::new());
+                self.reading = Some(Reading { path, stream, home, page });
+            }
+            // It was removed meanwhile.
+            Err(error) if proof::is_missing(&error) => {}
+            Err(error) => self.note_unreadable(path, &error),
+        }
+        Next::Item
+    }
+
+    /// Looks at the next entry of a directory.
+    fn read_on(&mut self, mut reading: Reading) -> Next {
+        if !std::mem::take(&mut self.followed) {
+            let pool = if !Arc::ptr_eq(&reading.home, &self.pool) {
+                Some(reading.home.clone())
+            } else {
+                let pool = reading.page.front().and_then(|entry| reading.stream.elsewhere(entry));
+                self.followed = pool.is_some();
+                pool
+            };
+            if let Some(pool) = pool {
+                self.reading = Some(reading);
+                return self.move_to(pool);
+            }
+        }
+        let Some(entry) = reading.page.pop_front() else {
+            match reading.stream.next(NAMES_AT_ONCE) {
+                Ok(names) if names.is_empty() => {}
+                Ok(names) => {
+                    reading.page = names.into();
+                    self.reading = Some(reading);
+                }
+                Err(error) => self.note_unreadable(reading.path, &error),
+            }
+            return Next::Item;
+        };
+        let limit = if self.names == self.limits.names {
+            Some(WalkLimit::Names(self.names))
+        } else {
+            self.names += 1;
+            self.look_at(&entry, &reading)
+        };
+        self.reading = Some(reading);
+        if limit.is_some() { Next::End(limit) } else { Next::Item }
+    }
+
+    fn look_at(&mut self, entry: &RawEntry, reading: &Reading) -> Option<WalkLimit> {
+        // A name that makes its path too long is reached by nobody.
+        let path = reading.path.join(&entry.name).ok()?;
+        let metadata = match reading.stream.stat(&entry.name) {
+            Ok(metadata) => metadata,
+            Err(error) => {
+                if may_hide_files(entry, &error) {
+                    self.note_unreadable(path, &error);
+                }
+                return None;
+            }
+        };
+        if describe::is_directory(&metadata) {
+            return self.add_directory(path, FileKey::from(&metadata));
+        }
+        let number = || reading.stream.attribute(&entry.name, proof::NONCE);
+        if self.wholeness.decide(&path, &metadata, number) == Wholeness::Whole {
+            return None;
+        }
+        if self.found.len() == self.limits.files {
+            return Some(WalkLimit::Files(self.limits.files));
+        }
+        self.found.push(path);
+        None
+    }
+
+    fn add_directory(&mut self, path: LogicalPath, key: FileKey) -> Option<WalkLimit> {
+        if !self.visited.insert(key) {
+            return None;
+        }
+        self.directory_bytes += DIRECTORY_BYTES + path.as_bytes().len();
+        if self.directory_bytes > self.limits.directory_bytes {
+            return Some(WalkLimit::DirectoryBytes(self.limits.directory_bytes));
+        }
+        self.waiting.push(path);
+        None
+    }
+
+    fn note_unreadable(&mut self, path: LogicalPath, error: &io::Error) {
+        if self.unreadable.len() == self.limits.unreadable {
+            self.more_unreadable += 1;
+        } else {
+            self.unreadable.push(UnreadableEntry { path, reason: error.to_string() });
+        }
+    }
+
+    /// Returns the files that were found and those that have a record.
+    fn list(&mut self, limit: Option<WalkLimit>) -> UnfinishedList {
+        let mut files = self.persist.recorded();
+        files.retain(|one| one.path.is_within(&self.top));
+        let recorded: HashSet<LogicalPath> = files.iter().map(|one| one.path.clone()).collect();
+        let found = self.found.drain(..).filter(|path| !recorded.contains(path));
+        files.extend(found.map(|path| Unfinished { path, state: UnfinishedState::Unknown }));
+        files.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
+        let unreadable = std::mem::take(&mut self.unreadable);
+        UnfinishedList { files, unreadable, more_unreadable: self.more_unreadable, limit }
+    }
+}
+
+/// Reports whether an entry that cannot be looked at may be an unfinished file, or a directory with such files. What is gone is
+/// none, and what a link leads to outside of the tree is served to nobody.
+fn may_hide_files(entry: &RawEntry, error: &io::Error) -> bool {
+    let leads_nowhere =
+        matches!(error.raw_os_error(), Some(errno::ACCESS | errno::OTHER_DEVICE | errno::TOO_MANY_LINKS));
+    !(proof::is_missing(error) || entry.link && leads_nowhere)
+}
+
+impl<R: ListReply> Work for UnfinishedWalk<R> {
+    fn step(&mut self) -> Progress {
+        for _ in 0..STEP_ITEMS_MAX {
+            match self.advance() {
+                Next::Item => {}
+                Next::MoveTo(pool) => return Progress::MoveTo(pool),
+                Next::End(limit) => {
+                    let list = self.list(limit);
+                    if let Some(reply) = self.reply.take() {
+                        reply.send(Ok(list));
+                    }
+                    return Progress::Done;
+                }
+            }
+        }
+        Progress::More
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.reply.as_ref().is_none_or(|reply| !reply.is_awaited())
+    }
+
+    fn end(self: Box<Self>, reason: WorkEnd) {
+        if reason == WorkEnd::Refused
+            && let Some(reply) = self.reply
+        {
+            reply.send(Err(job::overload()));
+        }
+    }
+}
