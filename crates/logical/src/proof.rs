@@ -1,7 +1,7 @@
 //! Recognises a file again after a restart, and tells one that is gone from one whose file system is not there.
 //!
 //! A journal record names its file by identity and not by path alone: by a random number in an attribute of the file where
-//! the file system has attributes, otherwise by inode and time of birth. It also names the directories above the file. A
+//! the file system has attributes, otherwise by inode and time of birth, or by its handle on NFS. It also names the directories above the file. A
 //! missing file counts as removed only if the directory that would hold it is the one that held it; an empty mount point or
 //! a restored tree is another directory, and proves nothing.
 
@@ -48,19 +48,21 @@ struct Place {
     inode: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     born: Option<(i64, u32)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handle: Option<(u64, u64)>,
 }
 
 impl From<FileIdentity> for Place {
     fn from(identity: FileIdentity) -> Self {
-        let FileIdentity { device, inode, born } = identity;
-        Self { device, inode, born }
+        let FileIdentity { device, inode, born, handle } = identity;
+        Self { device, inode, born, handle }
     }
 }
 
 impl From<Place> for FileIdentity {
     fn from(place: Place) -> Self {
-        let Place { device, inode, born } = place;
-        Self { device, inode, born }
+        let Place { device, inode, born, handle } = place;
+        Self { device, inode, born, handle }
     }
 }
 

@@ -93,7 +93,8 @@ pub struct Metadata {
 /// Identifies a file or directory among all others, also after a restart of the machine.
 ///
 /// Device numbers can change when a file system is mounted again, and inode numbers are reused for new files. The time of
-/// birth is therefore part of the identity where the file system records it.
+/// birth is therefore part of the identity where the file system records it. On NFS, which does not, the file handle of its
+/// server is: it names one file of one file system for ever, whatever the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileIdentity {
     /// Device number of the file system.
@@ -102,16 +103,19 @@ pub struct FileIdentity {
     pub inode: u64,
     /// Time of birth in seconds and nanoseconds; `None` where the file system records none.
     pub born: Option<(i64, u32)>,
+    /// A digest of the NFS file handle; `None` on other file systems.
+    pub handle: Option<(u64, u64)>,
 }
 
 impl FileIdentity {
-    /// Reports whether both name one file. Without times of birth the device numbers must be the same too: inode numbers are
-    /// reused, and those of other file systems are alike. Device numbers may change at a restart, so a file without a time of
-    /// birth may then be taken for another one, but never another one for it.
+    /// Reports whether both name one file. Without times of birth and handles the device numbers must be the same too: inode
+    /// numbers are reused, and those of other file systems are alike. Device numbers may change at a restart, so such a file may
+    /// then be taken for another one, but never another one for it.
     pub fn is_same(&self, other: &Self) -> bool {
         self.inode == other.inode
-            && match (self.born, other.born) {
-                (Some(one), Some(two)) => one == two,
+            && match ((self.born, other.born), (self.handle, other.handle)) {
+                ((Some(one), Some(two)), _) => one == two,
+                (_, (Some(one), Some(two))) => one == two,
                 _ => self.device == other.device,
             }
     }
@@ -119,7 +123,7 @@ impl FileIdentity {
 
 impl From<&Metadata> for FileIdentity {
     fn from(metadata: &Metadata) -> Self {
-        Self { device: metadata.device, inode: metadata.inode, born: None }
+        Self { device: metadata.device, inode: metadata.inode, born: None, handle: None }
     }
 }
 
@@ -371,4 +375,34 @@ pub trait StoredFile: Send + Sync {
     fn pool(&self) -> &Arc<crate::Pool>;
     /// For backends that must know their own files again.
     fn as_any(&self) -> &dyn std::any::Any;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileIdentity;
+
+    #[test]
+    fn files_are_the_same_by_birth_or_handle_and_otherwise_by_device() {
+        let plain = FileIdentity { device: 1, inode: 2, born: None, handle: None };
+        let born = |second| FileIdentity { born: Some((second, 0)), ..plain };
+        let handle = |number| FileIdentity { handle: Some((number, 0)), ..plain };
+        let elsewhere = |identity| FileIdentity { device: 9, ..identity };
+        for (one, other, is_same) in [
+            (plain, plain, true),
+            (plain, elsewhere(plain), false),
+            (plain, FileIdentity { inode: 3, ..plain }, false),
+            (born(1), elsewhere(born(1)), true),
+            (born(1), born(2), false),
+            (handle(1), elsewhere(handle(1)), true),
+            // The inode was given to another file.
+            (handle(1), handle(2), false),
+            // A record of a version before handles.
+            (plain, handle(1), true),
+            (plain, elsewhere(handle(1)), false),
+            (handle(1), FileIdentity { inode: 3, ..handle(1) }, false),
+        ] {
+            assert_eq!(one.is_same(&other), is_same, "{one:?} {other:?}");
+            assert_eq!(other.is_same(&one), is_same, "{other:?} {one:?}");
+        }
+    }
 }

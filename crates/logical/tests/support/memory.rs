@@ -4,6 +4,8 @@
 //! of its work. What it held survives in [`Memory::survivor`], as a file system does; when the power is cut, only what was
 //! synced survives for certain ([`super::disk`]).
 
+mod stream;
+
 use super::disk::{DIRECTORY, Disk, FILE, Node, Tree};
 use super::faults::{Faults, Step};
 use super::time::ManualClock;
@@ -14,8 +16,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use storage::{
-    Backend, CreateHow, DirectoryStream, Metadata, Now, OpenHow, Pool, RawEntry, StoredFile, Usage,
+    Backend, CreateHow, DirectoryStream, FileIdentity, Metadata, Now, OpenHow, Pool, StoredFile, Usage,
 };
+use stream::Stream;
 
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
@@ -42,6 +45,8 @@ pub struct Memory {
     device: Arc<AtomicU64>,
     /// The user whom all files belong to.
     owner: Arc<AtomicU32>,
+    /// The server in whose handles files are named, as on NFS; 0: there are no handles.
+    nfs_server: Arc<AtomicU64>,
 }
 
 impl Memory {
@@ -58,6 +63,7 @@ impl Memory {
             cold: Arc::default(),
             device: Arc::new(AtomicU64::new(9)),
             owner: Arc::default(),
+            nfs_server: Arc::default(),
         }
     }
 
@@ -67,7 +73,8 @@ impl Memory {
             Some(seed) => Arc::new(self.disk.after_power_cut(seed)),
             None => self.disk.clone(),
         };
-        Self { cold: self.cold.clone(), owner: self.owner.clone(), ..Self::on(disk, &self.clock) }
+        let (cold, owner, nfs_server) = (self.cold.clone(), self.owner.clone(), self.nfs_server.clone());
+        Self { cold, owner, nfs_server, ..Self::on(disk, &self.clock) }
     }
 
     /// The disk for the next process, after its tree was copied file by file to another one.
@@ -82,6 +89,11 @@ impl Memory {
 
     pub fn set_device(&self, device: u64) {
         self.device.store(device, Ordering::SeqCst);
+    }
+
+    /// Names files by handles of this server.
+    pub fn set_nfs_server(&self, server: u64) {
+        self.nfs_server.store(server, Ordering::SeqCst);
     }
 
     pub fn faults(&self) -> &Arc<Faults> {
@@ -279,6 +291,12 @@ impl Memory {
         })
     }
 
+    fn identity_of(&self, node: &Node) -> FileIdentity {
+        let (device, server) = (self.device.load(Ordering::SeqCst), self.nfs_server.load(Ordering::SeqCst));
+        let handle = (server != 0).then_some((server, node.inode));
+        FileIdentity { device, inode: node.inode, born: None, handle }
+    }
+
     fn step(&self, kind: &'static str) -> io::Result<()> {
         match self.faults.step(kind)? {
             Step::Whole => Ok(()),
@@ -334,6 +352,15 @@ impl Backend for Memory {
     fn stat(&self, path: &LogicalPath) -> io::Result<Metadata> {
         self.faults.check("stat")?;
         Ok(self.metadata(self.find(path)?.as_ref()))
+    }
+    fn identity(&self, path: &LogicalPath) -> io::Result<FileIdentity> {
+        self.faults.check("stat")?;
+        let node = self.find(path)?;
+        // Directories can be looked at while files are held.
+        if !node.is_directory() {
+            self.faults.check("identity")?;
+        }
+        Ok(self.identity_of(&node))
     }
     fn stat_now(&self, path: &LogicalPath) -> Now<Metadata> {
         if self.cold.load(Ordering::SeqCst) { Now::WouldBlock } else { Now::Done(self.stat(path)) }
@@ -431,34 +458,6 @@ impl Backend for Memory {
     }
 }
 
-struct Stream {
-    memory: Memory,
-    path: LogicalPath,
-    names: Vec<Vec<u8>>,
-    at: usize,
-}
-
-impl DirectoryStream for Stream {
-    fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>> {
-        self.memory.faults.check("next")?;
-        let page = self
-            .names
-            .iter()
-            .skip(self.at)
-            .take(most)
-            .map(|name| RawEntry { name: name.clone(), link: false });
-        let page: Vec<_> = page.collect();
-        self.at += page.len();
-        Ok(page)
-    }
-    fn stat(&self, name: &[u8]) -> io::Result<Metadata> {
-        self.memory.stat(&self.path.join(name).unwrap())
-    }
-    fn attribute(&self, name: &[u8], attribute: &str) -> io::Result<Option<Vec<u8>>> {
-        self.memory.attribute(&self.path.join(name).unwrap(), attribute)
-    }
-}
-
 struct MemoryFile {
     memory: Memory,
     node: Arc<Node>,
@@ -520,6 +519,10 @@ impl StoredFile for MemoryFile {
     fn stat(&self) -> io::Result<Metadata> {
         self.memory.faults.check("fstat")?;
         Ok(self.memory.metadata(&self.node))
+    }
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.memory.faults.check("fstat")?;
+        Ok(self.memory.identity_of(&self.node))
     }
     fn set_mode(&self, mode: u32) -> io::Result<()> {
         self.memory.step("set_mode")?;
