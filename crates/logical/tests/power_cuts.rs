@@ -3,9 +3,9 @@
 
 mod support;
 
-use support::{Server, creating, is_whole, posc, updating};
+use support::{Server, creating, is_whole, posc, reading, target, updating};
 use vfs::CheckpointWork::{Begin, Commit};
-use vfs::FileOperation;
+use vfs::{FileOperation, Operation};
 
 /// Each chooses anew which unsynced effects survive.
 const SEEDS: u64 = 200;
@@ -45,5 +45,42 @@ fn an_unfinished_file_that_was_moved_by_a_copy_stays_unfinished() {
         server.memory.faults().stop_after(0);
         let server = server.after_stop(Some(seed));
         assert!(!is_whole(&server, "/data/f"), "seed {seed}");
+    }
+}
+
+/// The copy has no identities and no marks, so the journal alone tells that the file is whole.
+#[test]
+fn a_file_that_was_closed_before_a_loss_of_power_is_served_after_a_copy() {
+    for seed in 0..SEEDS {
+        let server = Server::new();
+        let file = server.open("/data/f", posc(creating())).file();
+        server.write(&file, 0, b"whole").done();
+        server.close(&file).done();
+        let file = server.open("/data/g", posc(creating())).file();
+        server.abandon(&file).done();
+        server.call(Operation::Remove(target("/data/g"))).done();
+        server.memory.put("/data/g", b"another file");
+        let copy = server.memory.survivor(Some(seed)).copied(false);
+        let server = server.restarted_on(&copy, Some(seed));
+        assert_eq!(server.logical.unfinished(), [], "seed {seed}");
+        for name in ["/data/f", "/data/g"] {
+            server.open(name, reading()).done();
+        }
+    }
+}
+
+/// Whoever leaves syncing to the system pays for no sync.
+#[test]
+fn a_close_syncs_the_journal_unless_that_is_left_to_the_system() {
+    for (adjust, syncs) in [
+        ((|_| {}) as fn(&mut logical::Config), 1),
+        (|config| config.persist.sync = 0, 0),
+        (|config| config.persist.durability = logical::config::Durability::Relaxed, 0),
+    ] {
+        let server = Server::with(adjust);
+        let file = server.open("/data/f", posc(creating())).file();
+        // The journal began with the line of the file, and what begins a journal is synced with its name.
+        server.close(&file).done();
+        assert_eq!(server.persist.syncs(), syncs);
     }
 }

@@ -117,7 +117,7 @@ impl Persist {
     pub(super) fn end_absent(&self, choose: impl Fn(&AbsentRecord) -> bool) {
         for absent in self.absent.take(choose) {
             tracing::info!(path = %absent.record.path.shown(), "the record of an absent unfinished file was ended");
-            self.log().done(absent.record.number);
+            self.end_in_journal(absent.record.number);
         }
     }
 

@@ -75,6 +75,9 @@ pub(crate) struct Log {
     /// Lines between two syncs; 0 leaves it to the system.
     sync_every: u32,
     unsynced: u32,
+    /// Lines so far, and how many of them survive a loss of power.
+    appended: u64,
+    synced: u64,
     /// An append failed in the middle: the next line must start on a line of its own.
     torn: bool,
 }
@@ -89,6 +92,8 @@ impl Log {
             lines: 0,
             sync_every,
             unsynced: 0,
+            appended: 0,
+            synced: 0,
             torn: false,
         };
         if log.folder.names()?.iter().any(|name| name == NAME) {
@@ -159,6 +164,9 @@ impl Log {
         self.journal = Some(self.folder.replace(NAME, &content)?);
         self.lines = self.live.len() + 1;
         (self.unsynced, self.torn) = (0, false);
+        // What is replaced has reached stable storage.
+        self.appended += 1;
+        self.synced = self.appended;
         Ok(())
     }
 
@@ -176,14 +184,32 @@ impl Log {
     }
 
     /// States that a file is whole or gone. If this line is lost, the file's own mark decides; but a file that was copied since
-    /// is refused until the administrator clears it.
-    pub(crate) fn done(&mut self, number: u64) {
-        if self.live.remove(&number).is_none() {
-            return; // it never came to be in the journal
-        }
+    /// would be refused, so see [`Log::sync_through`]. Returns which line that is, if one was written.
+    pub(crate) fn done(&mut self, number: u64) -> Option<u64> {
+        self.live.remove(&number)?; // without one it never came to be in the journal
         if let Err(error) = self.append(&Line::Done { number }) {
             tracing::warn!(%error, "the journal of pending files cannot be written");
+            return None;
         }
+        Some(self.appended)
+    }
+
+    /// Waits until a line has reached stable storage, unless syncing is left to the system. Those who wait for the lock meanwhile
+    /// mostly find their line synced too.
+    pub(crate) fn sync_through(&mut self, line: u64) -> io::Result<()> {
+        if self.sync_every == 0 || self.synced >= line {
+            return Ok(());
+        }
+        self.sync()
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        if let Some(journal) = &mut self.journal {
+            journal.sync()?;
+        }
+        self.synced = self.appended;
+        self.unsynced = 0;
+        Ok(())
     }
 
     fn append(&mut self, line: &Line) -> io::Result<()> {
@@ -200,11 +226,9 @@ impl Log {
         self.torn = false;
         self.lines += 1;
         self.unsynced += 1;
-        if self.sync_every > 0 && self.unsynced >= self.sync_every && matches!(line, Line::Pending { .. }) {
-            journal.sync()?;
-            self.unsynced = 0;
-        }
-        Ok(())
+        self.appended += 1;
+        let is_due = self.sync_every > 0 && self.unsynced >= self.sync_every;
+        if is_due && matches!(line, Line::Pending { .. }) { self.sync() } else { Ok(()) }
     }
 }
 

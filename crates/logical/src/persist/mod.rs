@@ -258,7 +258,22 @@ impl Persist {
     /// A reserved file did not come to be.
     pub(crate) fn cancel(&self, ticket: Ticket) {
         self.forget_number(ticket.number);
-        self.log().done(ticket.number);
+        self.end_in_journal(ticket.number);
+    }
+
+    /// States in the journal that a file is whole or gone, and waits until that survives a loss of power. Otherwise the record
+    /// would come back, and after a copy of the tree nothing would show that it is over.
+    fn end_in_journal(&self, number: u64) {
+        let line = self.log().done(number);
+        if self.config.durability == Durability::Relaxed {
+            return;
+        }
+        // Others may write to the journal in between, so that one sync serves many.
+        if let Some(line) = line
+            && let Err(error) = self.log().sync_through(line)
+        {
+            tracing::warn!(%error, "the journal of pending files cannot be synced");
+        }
     }
 
     fn forget_number(&self, number: u64) {
@@ -454,7 +469,7 @@ impl Persist {
     pub(crate) fn forget(&self, number: Option<u64>) {
         if let Some(number) = number {
             self.forget_number(number);
-            self.log().done(number);
+            self.end_in_journal(number);
         }
     }
 

@@ -5,6 +5,7 @@ use super::faults::{Faults, Step};
 use logical::{Journal, JournalFolder};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Clone, Default)]
@@ -19,11 +20,12 @@ struct Paper {
 pub struct Shelf {
     papers: Arc<Mutex<BTreeMap<String, Paper>>>,
     faults: Arc<Faults>,
+    syncs: Arc<AtomicUsize>,
 }
 
 impl Shelf {
     pub fn new(faults: &Arc<Faults>) -> Self {
-        Self { papers: Arc::default(), faults: faults.clone() }
+        Self { papers: Arc::default(), faults: faults.clone(), syncs: Arc::default() }
     }
 
     /// The same folder for the next process; with the seed of a loss of power, what was synced and perhaps more.
@@ -36,12 +38,17 @@ impl Shelf {
                 paper.bytes.truncate(paper.stable + kept);
             }
         }
-        Self { papers: Arc::new(Mutex::new(papers)), faults: faults.clone() }
+        Self { papers: Arc::new(Mutex::new(papers)), ..Self::new(faults) }
     }
 
     /// Puts a journal there, for good.
     pub fn put(&self, name: &str, content: &[u8]) {
         self.papers().insert(name.to_owned(), Paper { bytes: content.to_vec(), stable: content.len() });
+    }
+
+    /// Syncs of open journals so far.
+    pub fn syncs(&self) -> usize {
+        self.syncs.load(Ordering::SeqCst)
     }
 
     pub fn len(&self) -> usize {
@@ -105,6 +112,7 @@ impl Journal for Pen {
         Ok(())
     }
     fn sync(&mut self) -> io::Result<()> {
+        self.shelf.syncs.fetch_add(1, Ordering::SeqCst);
         if self.shelf.faults.step("journal")? == Step::Half {
             return Err(Faults::dead());
         }
