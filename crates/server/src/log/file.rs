@@ -65,6 +65,29 @@ impl std::str::FromStr for Retention {
     }
 }
 
+/// The part of a rotation that failed.
+#[derive(Debug)]
+pub(super) enum RotationError {
+    /// The lines of the new day go on in the old file.
+    Rotate(io::Error),
+    /// The new day has its file, and old files that are not to be kept are still there.
+    Trim(io::Error),
+}
+
+impl std::fmt::Display for RotationError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rotate(error) => {
+                write!(f, "the log was not rotated and goes on in the same file: {error}")?;
+            }
+            Self::Trim(error) => {
+                write!(f, "the log was rotated, but old log files were not removed: {error}")?;
+            }
+        }
+        f.write_str("; the next attempt is at midnight")
+    }
+}
+
 /// An open log file.
 pub struct LogFile {
     path: PathBuf,
@@ -111,8 +134,8 @@ impl LogFile {
     /// the next attempt is at the next midnight.
     ///
     /// # Errors
-    /// Why it failed: once for each attempt.
-    pub(super) fn rotate_when_due(&mut self) -> io::Result<()> {
+    /// What failed and why: once for each attempt.
+    pub(super) fn rotate_when_due(&mut self) -> Result<(), RotationError> {
         let today = Zoned::now().date();
         if today == self.day {
             return Ok(());
@@ -135,9 +158,15 @@ impl LogFile {
     }
 
     /// Moves the file away under the name of `day`, begins a new one, and removes what is not to be kept.
-    fn rotate(&mut self, day: jiff::civil::Date) -> io::Result<()> {
+    fn rotate(&mut self, day: jiff::civil::Date) -> Result<(), RotationError> {
+        let is_rotated = self.begin_anew(day).map_err(RotationError::Rotate)?;
+        if is_rotated { self.trim().map_err(RotationError::Trim) } else { Ok(()) }
+    }
+
+    /// Moves the file away under the name of `day` and begins a new one; returns `false` for what is no file.
+    fn begin_anew(&mut self, day: jiff::civil::Date) -> io::Result<bool> {
         if !self.file.metadata()?.is_file() {
-            return Ok(()); // a terminal or a pipe
+            return Ok(false); // a terminal or a pipe
         }
         let old = self.free_name(&day.strftime("%Y%m%d").to_string());
         self.directory.rename(&self.name, &old)?;
@@ -146,7 +175,7 @@ impl LogFile {
             self.directory.rename(&old, &self.name)?;
             return Err(error);
         }
-        self.trim()
+        Ok(true)
     }
 
     fn free_name(&self, stamp: &str) -> OsString {
@@ -163,7 +192,12 @@ impl LogFile {
         (1u32..).map(|n| named(&format!(".{stamp}.{n}"))).find(is_free).unwrap_or(first)
     }
 
+    /// Removes old files that are not to be kept. One that cannot be removed does not keep the others.
     fn trim(&self) -> io::Result<()> {
+        if matches!(self.retention, Retention::All | Retention::External) {
+            return Ok(());
+        }
+        let mut failed = Ok(());
         let mut old = self.old_files()?;
         old.sort_by_key(|(modified, name, _)| std::cmp::Reverse((*modified, name.clone())));
         let mut bytes = 0;
@@ -174,11 +208,12 @@ impl LogFile {
                 Retention::Files(most) => (index as u64) < most,
                 Retention::Bytes(most) => bytes <= most,
             };
-            if !keep {
-                self.directory.remove(name)?;
+            if !keep && let Err(error) = self.directory.remove(name) {
+                let text = format!("{}: {error}", base::shown(name.as_encoded_bytes()));
+                failed = failed.and(Err(io::Error::new(error.kind(), text)));
             }
         }
-        Ok(())
+        failed
     }
 
     /// The rotated files of this log: its name, a dot and eight digits, perhaps a number.
@@ -350,7 +385,7 @@ mod tests {
         let before = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..before }).unwrap();
         log.day = yesterday();
-        let failed = log.rotate_when_due().unwrap_err();
+        let RotationError::Rotate(failed) = log.rotate_when_due().unwrap_err() else { panic!() };
         assert_eq!(failed.raw_os_error(), Some(libc::EMFILE), "{failed}");
         assert!(log.rotate_when_due().is_ok(), "reported once a day");
         writeln!(log, "meanwhile").unwrap();
@@ -362,6 +397,38 @@ mod tests {
         assert_eq!(folder.names(), ["x.log".to_owned(), stamped.clone()]);
         assert_eq!(fs::read_to_string(folder.0.join(stamped)).unwrap(), "before\nmeanwhile\n");
         assert_eq!(fs::read_to_string(folder.0.join("x.log")).unwrap(), "after\n");
+    }
+
+    /// Runs `work` as a user for whom modes of files count, also if this process belongs to root.
+    fn without_overriding_modes<T>(work: impl FnOnce() -> T) -> T {
+        use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+        let before = capabilities(None).unwrap();
+        let mut limited = before;
+        limited.effective.remove(CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH);
+        set_capabilities(None, limited).unwrap();
+        let result = work();
+        set_capabilities(None, before).unwrap();
+        result
+    }
+
+    #[test]
+    fn a_rotation_that_leaves_old_files_says_so() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = Folder::new("trim");
+        let set_mode = |mode| fs::set_permissions(&folder.0, fs::Permissions::from_mode(mode)).unwrap();
+        let mut log = LogFile::open(folder.0.join("x.log"), Retention::Files(0)).unwrap();
+        writeln!(log, "before").unwrap();
+        log.day = Zoned::now().checked_sub(1.days()).unwrap().date();
+        // Its names can be changed and not be read.
+        set_mode(0o300);
+        let failed = without_overriding_modes(|| log.rotate_when_due()).unwrap_err();
+        set_mode(0o700);
+        let expected = "the log was rotated, but old log files were not removed: Permission denied (os error 13); the next \
+                        attempt is at midnight";
+        assert_eq!(failed.to_string(), expected);
+        writeln!(log, "after").unwrap();
+        assert_eq!(fs::read_to_string(folder.0.join("x.log")).unwrap(), "after\n");
+        assert_eq!(folder.names().len(), 2);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! When the queue is full lines are dropped and counted; the count is written as soon as there is room again.
 
 use super::LogFile;
+use super::file::RotationError;
 use base::Supervisor;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -225,11 +226,9 @@ impl Sink {
 }
 
 /// Queues a line about a rotation that failed, which never waits for this thread.
-fn report_rotation(rotated: io::Result<()>) {
+fn report_rotation(rotated: Result<(), RotationError>) {
     if let Err(error) = rotated {
-        tracing::error!(
-            "the log was not rotated and goes on in the same file: {error}; the next attempt is at midnight"
-        );
+        tracing::error!("{error}");
     }
 }
 
