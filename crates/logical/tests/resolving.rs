@@ -26,9 +26,14 @@ fn begin(server: &Server, file: &Arc<dyn OpenFile>) {
 /// A server that stopped with a checkpoint of `/data/f` half changed. Its handle must live until the disk was copied: letting it
 /// go undoes half a write.
 fn stopped() -> (Server, Arc<dyn OpenFile>) {
+    stopped_with("/data/f")
+}
+
+/// The same with a checkpoint of this file.
+fn stopped_with(name: &str) -> (Server, Arc<dyn OpenFile>) {
     let server = Server::with(|config| config.checksums.types = vec![digest::Algorithm::Adler32]);
-    server.memory.put("/data/f", OLD);
-    let file = server.open("/data/f", updating()).file();
+    server.memory.put(name, OLD);
+    let file = server.open(name, updating()).file();
     begin(&server, &file);
     server.memory.faults().stop_after(0);
     server.settle();
@@ -240,4 +245,29 @@ fn an_order_can_be_given_again_after_a_crash() {
             assert!(stop < 100);
         }
     }
+}
+
+/// The disk has found the file that was there, and the table of blocked files learns of it only when the name belongs to another one.
+#[test]
+fn a_file_that_was_replaced_while_it_was_looked_at_is_not_blocked_again() {
+    let (server, _file) = stopped_with("/nolock/f");
+    let memory = server.memory.copied(false);
+    let server = server.restarted_on(&memory, None);
+    server.memory.link("/nolock/f", "/nolock/g");
+    server.memory.faults().hold("identity");
+    let late = server.open("/nolock/f", reading());
+    server.memory.faults().wait_for_held("identity", 1);
+    server.call(Operation::Remove(target("/nolock/f"))).done();
+    let file = server.open("/nolock/f", creating()).file();
+    server.write(&file, 0, OLD).done();
+    begin(&server, &file);
+    server.memory.faults().fail("write", Some(5));
+    assert_eq!(server.on_file(&file, FileOperation::Checkpoint(RollBack)).error().kind, IoError);
+    server.memory.faults().fail("write", None);
+    server.close(&file).done();
+    assert_eq!(server.logical.blocked_files()[0].block, CheckpointBlock::Failed);
+    server.memory.faults().release("identity");
+    assert_eq!(late.error().kind, IoError);
+    server.open("/nolock/g", updating()).done();
+    assert_eq!(server.open("/nolock/f", updating()).error().kind, FsReadOnly);
 }
