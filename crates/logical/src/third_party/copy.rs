@@ -12,7 +12,7 @@ use crate::errno::{self, unable};
 use crate::flying::Flying;
 use crate::job;
 use crate::open_file::Open;
-use base::{Error, ErrorKind, Owner};
+use base::{ClientHost, Error, ErrorKind, Owner};
 use digest::{Algorithm, Checksum, Running as RunningChecksum};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -121,7 +121,7 @@ impl Copy {
                 let Some(flying) = Flying::new(open) else {
                     return Started::Done(Answer::Error(unable("sync", &open.path, errno::BAD_DESCRIPTOR)));
                 };
-                let client = self.caller.identity.address;
+                let client = ClientHost::from(self.caller.identity.address);
                 state.owner = reply.owner();
                 match self.third.jobs().enter(self.clone(), client) {
                     Entered::Full => return Started::Done(job::overloaded()),

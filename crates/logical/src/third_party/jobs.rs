@@ -1,12 +1,12 @@
 //! Which copies run, and which wait for their turn.
 
+use base::ClientHost;
 use std::collections::VecDeque;
-use std::net::IpAddr;
 
 /// Copies that may wait for their turn; more are refused.
 pub(crate) const WAITING_MAX: usize = 1_000;
 
-/// Of so many places one stays free of a single client: copies from slow sources that one host arranges leave room for others.
+/// Of so many places one stays free of a single client host: copies from slow sources that one host arranges leave room for others.
 const PLACES_PER_RESERVED: usize = 3;
 
 /// Running and waiting copies.
@@ -20,7 +20,7 @@ pub(crate) struct Jobs<J> {
 struct Entry<J> {
     number: u64,
     /// The host that arranged it.
-    client: Option<IpAddr>,
+    client: ClientHost,
     job: J,
 }
 
@@ -49,14 +49,14 @@ impl<J: Clone> Jobs<J> {
         }
     }
 
-    /// Whether one more copy of this client may run.
-    fn may_run(&self, client: Option<IpAddr>) -> bool {
+    /// Reports whether one more copy of this client host may run.
+    fn may_run(&self, client: ClientHost) -> bool {
         let own = self.running.iter().filter(|entry| entry.client == client).count();
         let share = self.running_max - self.running_max / PLACES_PER_RESERVED;
         self.running.len() < self.running_max && own < share
     }
 
-    pub(crate) fn enter(&mut self, job: J, client: Option<IpAddr>) -> Entered {
+    pub(crate) fn enter(&mut self, job: J, client: ClientHost) -> Entered {
         let number = self.next_number;
         let entry = Entry { number, client, job };
         if self.may_run(client) {
@@ -95,14 +95,19 @@ impl<J: Clone> Jobs<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::IpAddr;
+
+    fn host(address: &str) -> ClientHost {
+        ClientHost::from(Some(address.parse::<IpAddr>().unwrap()))
+    }
 
     #[test]
     fn turns_come_in_order_and_places_are_given_on() {
         let mut jobs = Jobs::new(2);
-        let Entered::Start(a) = jobs.enter('a', None) else { panic!() };
-        let Entered::Start(b) = jobs.enter('b', None) else { panic!() };
-        let Entered::Waits(c) = jobs.enter('c', None) else { panic!() };
-        let Entered::Waits(_) = jobs.enter('d', None) else { panic!() };
+        let Entered::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
+        let Entered::Start(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
+        let Entered::Waits(c) = jobs.enter('c', ClientHost::Unknown) else { panic!() };
+        let Entered::Waits(_) = jobs.enter('d', ClientHost::Unknown) else { panic!() };
         assert_eq!(jobs.leave(a), ['c']);
         assert!(jobs.leave(a).is_empty(), "a place is given on once");
         assert_eq!(jobs.leave(c), ['d']);
@@ -113,8 +118,8 @@ mod tests {
     #[test]
     fn one_that_stops_waiting_takes_no_turn() {
         let mut jobs = Jobs::new(1);
-        let Entered::Start(a) = jobs.enter('a', None) else { panic!() };
-        let Entered::Waits(b) = jobs.enter('b', None) else { panic!() };
+        let Entered::Start(a) = jobs.enter('a', ClientHost::Unknown) else { panic!() };
+        let Entered::Waits(b) = jobs.enter('b', ClientHost::Unknown) else { panic!() };
         assert!(jobs.leave(b).is_empty());
         assert!(jobs.leave(a).is_empty());
     }
@@ -123,19 +128,27 @@ mod tests {
     fn the_queue_has_an_end() {
         let mut jobs = Jobs::new(1);
         for number in 0..=WAITING_MAX {
-            assert_ne!(jobs.enter(number, None), Entered::Full);
+            assert_ne!(jobs.enter(number, ClientHost::Unknown), Entered::Full);
         }
-        assert_eq!(jobs.enter(0, None), Entered::Full);
+        assert_eq!(jobs.enter(0, ClientHost::Unknown), Entered::Full);
     }
 
     #[test]
     fn one_client_leaves_places_to_others() {
-        let (greedy, other) = (Some(IpAddr::from([10, 0, 0, 1])), Some(IpAddr::from([10, 0, 0, 2])));
+        let (greedy, other) = (host("10.0.0.1"), host("10.0.0.2"));
         let mut jobs = Jobs::new(9);
         let entered: Vec<_> = (0..20).map(|number| jobs.enter(number, greedy)).collect();
         assert_eq!(entered.iter().filter(|entered| matches!(entered, Entered::Start(_))).count(), 6);
         let Entered::Start(_) = jobs.enter(100, other) else { panic!("its place is free") };
         let Entered::Start(first) = entered[0] else { panic!() };
         assert_eq!(jobs.leave(first), [6]);
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_is_one_client() {
+        let mut jobs = Jobs::new(9);
+        let entered = (0..20).map(|number| jobs.enter(number, host(&format!("2001:db8::{number:x}"))));
+        assert_eq!(entered.filter(|entered| matches!(entered, Entered::Start(_))).count(), 6);
+        assert!(matches!(jobs.enter(100, host("2001:db8:0:1::1")), Entered::Start(_)));
     }
 }
