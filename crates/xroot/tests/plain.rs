@@ -3,8 +3,6 @@
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::duplicate_mod, reason = "they are the same tests, and each brings its helpers")]
 
-#[path = "bad_days.rs"]
-mod bad_days;
 #[path = "links.rs"]
 mod links;
 #[path = "ordering.rs"]
