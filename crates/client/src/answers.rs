@@ -6,6 +6,7 @@ use wire::xroot::reply::query::SpaceText;
 use wire::xroot::reply::{StatText, VfsText, dirlist};
 
 use crate::failure::Cause;
+use crate::path::EntryName;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -116,8 +117,8 @@ impl VfsInfo {
 /// An entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its name, without path.
-    pub name: String,
+    /// Its name, without path. Not every name can be part of a path again.
+    pub name: EntryName,
     /// Its status, if asked for.
     pub stat: Option<StatInfo>,
     /// Its checksum, if asked for and at hand.
@@ -160,7 +161,7 @@ pub(crate) fn listing(body: &[u8]) -> Result<(Vec<Entry>, bool), Cause> {
             .checksum
             .and_then(|checksum| Some(Checksum { kind: text(checksum.kind), value: text(checksum.value?) }));
         let stat = entry.stat.as_ref().map(StatInfo::of);
-        entries.push(Entry { name: text(entry.name), stat, checksum });
+        entries.push(Entry { name: EntryName::from_bytes(entry.name), stat, checksum });
     }
     Ok((entries, with_stat))
 }
@@ -237,7 +238,7 @@ mod tests {
     fn names_in_a_listing_stay_in_the_directory() {
         let names = |body: &[u8]| {
             let entries = listing(body).map(|(entries, _)| entries);
-            entries.map(|entries| entries.into_iter().map(|entry| entry.name).collect::<Vec<_>>())
+            entries.map(|entries| entries.into_iter().map(|entry| entry.name.to_string()).collect::<Vec<_>>())
         };
         assert_eq!(names(b".\na\n..\n...\0"), Ok(vec!["a".to_owned(), "...".to_owned()]));
         for bad in [&b"a\n../b\0"[..], b"/etc\0", b"a/b\0"] {

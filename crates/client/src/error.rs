@@ -5,6 +5,8 @@ use std::io;
 use wire::WireError;
 use wire::xroot::{ErrorCode, RequestCode, Status, StreamId};
 
+use crate::path::NameError;
+
 /// Why a text is no URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UrlError {
@@ -18,6 +20,8 @@ pub enum UrlError {
     BadAddress(String),
     /// What stands behind the colon of a host is no port (0 to 65535).
     BadPort(String),
+    /// The path holds what no request can carry.
+    BadPath(String, NameError),
 }
 
 impl fmt::Display for UrlError {
@@ -33,6 +37,7 @@ impl fmt::Display for UrlError {
             Self::NoHost => write!(f, "the URL has no host (root://HOST[:PORT]//PATH)"),
             Self::BadAddress(text) => write!(f, "`{text}` is no IPv6 address in brackets"),
             Self::BadPort(text) => write!(f, "`{text}` is no port (0 to 65535)"),
+            Self::BadPath(text, why) => write!(f, "{text:?} cannot be asked for: {why}"),
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::answers::Entry;
 use crate::copy::{has_wildcard, matches};
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
+use crate::path::RemotePath;
 
 /// Most requests of one call that are on their way at once.
 const AT_ONCE: usize = 64;
@@ -22,6 +23,15 @@ pub struct Merged {
     /// The servers that have the directory.
     pub servers: Vec<FileSystem>,
     /// Servers that could not be asked: what only they have is missing from the entries.
+    pub failed: Vec<Error>,
+}
+
+/// What a path with wildcards stands for.
+#[derive(Clone, Default, Debug)]
+pub struct Matches {
+    /// The paths, sorted.
+    pub paths: Vec<RemotePath>,
+    /// What may be missing from them: names that match and that no request can carry, servers that could not be asked.
     pub failed: Vec<Error>,
 }
 
@@ -188,75 +198,99 @@ impl FileSystem {
         list_merged(&self.servers(path).await?, path, with).await
     }
 
-    /// The paths that one with wildcards stands for (see [`copy::matches`](crate::copy::matches)), sorted; never none. A
-    /// path without wildcards stands for itself, whether it is there or not.
+    /// The paths that one with wildcards stands for (see [`copy::matches`](crate::copy::matches)). A path without wildcards
+    /// stands for itself, whether it is there or not.
     ///
     /// # Errors
     /// [`Error`]: also when nothing is found.
-    pub async fn matching(&self, path: &str) -> Result<Vec<String>, Error> {
-        if !has_wildcard(path) {
-            return Ok(vec![path.to_owned()]);
+    pub async fn matching(&self, path: &str) -> Result<Matches, Error> {
+        let pattern = self.url_of("list", path)?.path;
+        if !has_wildcard(&pattern) {
+            return Ok(Matches { paths: vec![pattern], failed: Vec::new() });
         }
         let servers = self.servers("/").await?;
-        let last = path.split('/').count() - 1;
-        let mut found = vec![String::new()];
+        let last = pattern.split('/').count() - 1;
+        let mut matches = Matches { paths: vec![RemotePath::default()], failed: Vec::new() };
         // Whether what was found is known to be there.
         let mut certain = true;
-        for (index, part) in path.split('/').enumerate() {
+        for (index, part) in pattern.split('/').enumerate() {
             if index == 0 && part.is_empty() {
                 continue;
             }
-            if !has_wildcard(part) {
-                found.iter_mut().for_each(|path| *path = format!("{path}/{part}"));
-                certain = false;
+            certain = has_wildcard(part);
+            if certain {
+                self.match_part(part, index == last, &servers, &mut matches).await?;
                 continue;
             }
-            certain = true;
-            let with = ListWith { stat: index < last, ..ListWith::default() };
-            let list = |folder: String| {
-                let (servers, with) = (servers.clone(), with.clone());
-                async move {
-                    let path = if folder.is_empty() { "/" } else { &folder };
-                    let listed = list_merged(&servers, path, &with).await;
-                    (folder, listed)
-                }
-            };
-            let mut next = Vec::new();
-            for (folder, listed) in together(found, list).await {
-                match listed {
-                    Ok(Merged { entries, .. }) => {
-                        let is_folder = |entry: &Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
-                        let fit = entries.iter().filter(|entry| {
-                            matches(part, &entry.name) && (index == last || is_folder(entry))
-                        });
-                        next.extend(fit.map(|entry| format!("{folder}/{}", entry.name)));
-                    }
-                    // What stands before the wildcard is not there, or is no directory.
-                    Err(error) if is_no_folder(&error) => {}
-                    Err(error) => return Err(error),
-                }
+            for path in &mut matches.paths {
+                // A part of the pattern, which is a path.
+                *path = path.map(|path| format!("{path}/{part}")).unwrap_or_default();
             }
-            next.sort();
-            found = next;
         }
         if !certain {
-            found = self.existing(found).await?;
+            matches.paths = self.existing(matches.paths).await?;
         }
-        if found.is_empty() {
+        if matches.paths.is_empty() {
             // A name may hold such signs.
-            if self.find(path).await.ok().flatten().is_some() {
-                return Ok(vec![path.to_owned()]);
+            if self.find(&pattern).await.ok().flatten().is_some() {
+                return Ok(Matches { paths: vec![pattern], failed: Vec::new() });
+            }
+            if !matches.failed.is_empty() {
+                return Ok(matches);
             }
             let text = "nothing matches the pattern".to_owned();
             let cause = Cause::Server { code: ErrorCode::NOT_FOUND, text };
-            return Err(Error::new("list", self.url().with_path(path), cause));
+            return Err(Error::new("list", self.url().at(pattern), cause));
         }
-        Ok(found)
+        Ok(matches)
+    }
+
+    /// Replaces the directories that were found by what matches a part of the pattern in them.
+    async fn match_part(
+        &self,
+        part: &str,
+        is_last: bool,
+        servers: &[Self],
+        found: &mut Matches,
+    ) -> Result<(), Error> {
+        let with = ListWith { stat: !is_last, ..ListWith::default() };
+        let list = |directory: RemotePath| {
+            let (servers, with) = (servers.to_vec(), with.clone());
+            async move {
+                let path = if directory.is_empty() { RemotePath::root() } else { directory };
+                let listed = list_merged(&servers, &path, &with).await;
+                (path, listed)
+            }
+        };
+        let mut next = Vec::new();
+        for (directory, listed) in together(std::mem::take(&mut found.paths), list).await {
+            let merged = match listed {
+                Ok(merged) => merged,
+                // What stands before the wildcard is not there, or is no directory.
+                Err(error) if is_no_folder(&error) => continue,
+                Err(error) => return Err(error),
+            };
+            found.failed.extend(merged.failed);
+            let is_folder = |entry: &Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
+            for entry in merged.entries.iter().filter(|entry| matches(part, &entry.name)) {
+                match entry.name.component() {
+                    Ok(name) if is_last || is_folder(entry) => next.push(directory.join(name)),
+                    Ok(_) => {}
+                    Err(_) => {
+                        let at = self.url().at(directory.clone());
+                        found.failed.push(Error::bad_name("list", at, &entry.name));
+                    }
+                }
+            }
+        }
+        next.sort();
+        found.paths = next;
+        Ok(())
     }
 
     /// Those of the paths that are there.
-    async fn existing(&self, paths: Vec<String>) -> Result<Vec<String>, Error> {
-        let look = |path: String| {
+    async fn existing(&self, paths: Vec<RemotePath>) -> Result<Vec<RemotePath>, Error> {
+        let look = |path: RemotePath| {
             let files = self.clone();
             async move {
                 let found = files.find(&path).await;

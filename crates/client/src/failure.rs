@@ -5,6 +5,7 @@ use wire::WireError;
 use wire::xroot::ErrorCode;
 
 use crate::error::{ConnectionError, UrlError};
+use crate::path::{EntryName, NameError};
 
 /// A failed operation. `Display` tells all of it in one line without secrets.
 #[derive(Clone)]
@@ -41,6 +42,20 @@ pub enum Cause {
     /// An argument that no server would take.
     #[error("{0}")]
     BadArgument(String),
+    /// A name or path that no request can carry. Nothing was sent.
+    #[error("{name:?} cannot be named to a server and is left alone: {why}")]
+    BadName {
+        /// The name, as it is shown.
+        name: String,
+        /// Why not.
+        why: NameError,
+    },
+    /// A directory or an entry of one that cannot be relied on, and is left alone.
+    #[error("{0}")]
+    NotEntered(String),
+    /// The file system of this machine said no.
+    #[error("{0}")]
+    System(String),
     /// The name of the host has no address.
     #[error("the host has no address ({0})")]
     Unresolved(String),
@@ -125,6 +140,7 @@ impl Cause {
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         Some(match self {
+            Self::BadName { .. } => "rename it on the disk of its server",
             Self::Unresolved(_) => "check the spelling of the host and the name service",
             Self::Unreachable(_) => "check that the server runs, its port, and firewalls on the way",
             Self::Lost(_) | Self::TimedOut(_) => {
@@ -184,6 +200,13 @@ impl Error {
             cause: cause.into(),
             uncertain: false,
         }))
+    }
+
+    /// Of an operation on an entry of a directory whose name no request can carry.
+    #[must_use]
+    pub fn bad_name(operation: &'static str, directory: impl fmt::Display, name: &EntryName) -> Self {
+        let why = name.component().err().unwrap_or(NameError::NotText);
+        Self::new(operation, directory, Cause::BadName { name: name.to_string(), why })
     }
 
     /// The same at a server, on a way there.

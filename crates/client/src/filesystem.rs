@@ -17,6 +17,7 @@ use crate::client::Client;
 use crate::connection::ServerInfo;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
+use crate::path::{NameError, RemotePath};
 use crate::route::{Arrived, Ask, Route};
 use crate::summing::AskedAt;
 use crate::url::Url;
@@ -24,7 +25,8 @@ use crate::url::Url;
 /// Most managers that a deep locate asks.
 const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
 
-/// The name space behind one URL. Paths are absolute and may bring cgi: `path[?key=value&…]`. Every method follows
+/// The name space behind one URL. Paths are absolute and without cgi, which is that of the URL (see [`FileSystem::at`]); one
+/// that holds a `?` is refused, because servers would take what follows for cgi. Every method follows
 /// redirects, obeys waits, tries other servers where the protocol has it so, and ends within the time for operations.
 #[derive(Clone, Debug)]
 pub struct FileSystem {
@@ -60,6 +62,31 @@ impl FileSystem {
         &self.client
     }
 
+    /// A path as users write it, `path[?cgi]`, and this name space with that cgi added to its own.
+    ///
+    /// # Errors
+    /// [`Error`]: the path cannot be carried.
+    pub fn at(&self, text: &str) -> Result<(Self, RemotePath), Error> {
+        let url = self.url.with_user_path(text).map_err(|why| Error::new("name", &self.url, why))?;
+        let path = url.path.clone();
+        Ok((Self { client: self.client.clone(), url: url.at(self.url.path.clone()) }, path))
+    }
+
+    /// This name space with elements of cgi added to its own: `key=value&…`.
+    fn with_cgi(&self, elements: &str) -> Self {
+        let mut fs = self.clone();
+        fs.url.merge_cgi(elements);
+        fs
+    }
+
+    /// The URL of a path, which is taken as it is.
+    pub(crate) fn url_of(&self, name: &'static str, path: &str) -> Result<Url, Error> {
+        match RemotePath::new(path) {
+            Ok(path) => Ok(self.url.at(path)),
+            Err(why) => Err(Error::new(name, &self.url, Cause::BadName { name: path.to_owned(), why })),
+        }
+    }
+
     pub(crate) async fn ask(
         &self,
         name: &'static str,
@@ -67,7 +94,7 @@ impl FileSystem {
         repeatable: bool,
         request: impl Fn(&Url, bool) -> Encoded + Sync,
     ) -> Result<Arrived, Error> {
-        let url = self.url.with_path(path);
+        let url = self.url_of(name, path)?;
         let mut route = Route::new(&self.client, &url, self.client.end());
         route.ask(&self.client, &Ask { name, repeatable, slow: false, request: &request }).await
     }
@@ -83,7 +110,7 @@ impl FileSystem {
             at.note(url);
             query(QueryType::CKSUM, &argument(url))
         };
-        let url = self.url.with_path(path);
+        let url = self.url_of("checksum", path)?;
         let mut route = Route::new(&self.client, &url, self.end_of_summing());
         let ask = Ask { name: "checksum", repeatable: true, slow: true, request: &request };
         self.summed(path, &at, Box::pin(route.ask(&self.client, &ask))).await
@@ -112,8 +139,11 @@ impl FileSystem {
         parse(&arrived.received.body).map_err(of)
     }
 
-    fn error(&self, name: &'static str, path: &str, cause: Cause) -> Error {
-        Error::new(name, self.url.with_path(path), cause)
+    pub(crate) fn error(&self, name: &'static str, path: &str, cause: Cause) -> Error {
+        match self.url_of(name, path) {
+            Ok(url) => Error::new(name, url, cause),
+            Err(error) => error,
+        }
     }
 
     /// Changes something.
@@ -161,6 +191,13 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn stat_many(&self, paths: &[&str]) -> Result<Vec<(bool, bool)>, Error> {
+        for path in paths {
+            self.url_of("stat", path)?;
+            if path.contains('\n') {
+                let cause = Cause::BadName { name: (*path).to_owned(), why: NameError::LineEnd };
+                return Err(Error::new("stat", &self.url, cause));
+            }
+        }
         let list = paths.join("\n");
         let request = |_: &str| {
             let (options, fhandle) = (StatOptions::NONE, FileHandle::default());
@@ -187,17 +224,17 @@ impl FileSystem {
             options |= DirlistOptions::ONLINE;
         }
         let kind = with.checksum.as_deref().filter(|kind| !kind.is_empty());
-        let named = match kind {
-            Some(kind) => join_cgi(path, &format!("cks.type={kind}")),
-            None => path.to_owned(),
-        };
+        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
         let request =
             |target: &str| Encoded::new(&Request::Dirlist(Dirlist { options, path: target.as_bytes() }));
-        let (mut entries, has_stat) = self.get("list", &named, request, answers::listing).await?;
+        let (mut entries, has_stat) = asked.get("list", path, request, answers::listing).await?;
         if with.stat && !has_stat {
-            let folder = path.split('?').next().unwrap_or_default().trim_end_matches('/');
+            let directory = self.url_of("list", path)?.path;
             for entry in &mut entries {
-                entry.stat = self.find(&format!("{folder}/{}", entry.name)).await?;
+                // A name that cannot be carried has no status.
+                if let Ok(name) = entry.name.component() {
+                    entry.stat = self.find(&directory.join(name)).await?;
+                }
             }
         }
         Ok(entries)
@@ -277,9 +314,10 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn mv(&self, old: &str, new: &str) -> Result<(), Error> {
+        let new = self.url_of("mv", new)?.path;
         let request = |url: &Url, _: bool| {
             // The cgi that servers on the way added belongs to both names.
-            let (old, new) = (url.target_of(old_path(old)), url.target_of(old_path(new)));
+            let (old, new) = (url.target(), url.target_of(&new));
             let arg1len = i16::try_from(old.len()).unwrap_or(0);
             let args = [old.as_bytes(), b" ", new.as_bytes()].concat();
             Encoded::new(&Request::Mv(Mv { arg1len, args: &args }))
@@ -356,7 +394,8 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn query(&self, infotype: QueryType, argument: &str) -> Result<Vec<u8>, Error> {
-        let path = if argument.starts_with('/') { argument } else { "/" };
+        let (path, _) = argument.split_once('?').unwrap_or((argument, ""));
+        let path = if path.starts_with('/') { path } else { "/" };
         if infotype == QueryType::CKSUM {
             return Ok(self.ask_checksum(path, |_| argument.to_owned()).await?.received.body);
         }
@@ -369,10 +408,9 @@ impl FileSystem {
     /// # Errors
     /// [`Error`].
     pub async fn checksum(&self, path: &str, kind: Option<&str>) -> Result<Checksum, Error> {
-        let named = kind.map(|kind| join_cgi(path, &format!("cks.type={kind}")));
-        let named = named.as_deref().unwrap_or(path);
-        let arrived = self.ask_checksum(named, Url::target).await?;
-        self.parsed("checksum", named, &arrived, Checksum::parse)
+        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
+        let arrived = asked.ask_checksum(path, Url::target).await?;
+        self.parsed("checksum", path, &arrived, Checksum::parse)
     }
 
     /// Space behind a path; cgi `oss.cgroup=NAME` chooses one by name.
@@ -449,6 +487,8 @@ impl FileSystem {
             Encoded::new(&Request::Prepare(Prepare { options, prty, port: 0, optionx, paths }))
         };
         let first = paths.lines().next().filter(|path| path.starts_with('/')).unwrap_or("/");
+        // Each may bring its own cgi; the request goes to where the first path is.
+        let first = first.split('?').next().unwrap_or_default();
         let arrived = self.ask(name, first, true, request).await?;
         Ok(line(&arrived.received.body))
     }
@@ -505,15 +545,4 @@ fn stat(target: &str, options: StatOptions) -> Encoded {
 fn query(infotype: QueryType, argument: &str) -> Encoded {
     let args = [argument.as_bytes(), b"\0"].concat();
     Encoded::new(&Request::Query(Query { infotype, fhandle: FileHandle::default(), args: &args }))
-}
-
-/// A path with one more element of cgi.
-fn join_cgi(path: &str, element: &str) -> String {
-    let separator = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{separator}{element}")
-}
-
-/// A path without its cgi, which is in the URL already.
-fn old_path(path: &str) -> &str {
-    path.split('?').next().unwrap_or_default()
 }

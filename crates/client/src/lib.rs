@@ -26,6 +26,7 @@
 //! | `copy` | [`copy::Copier`]: copies files between this machine and servers, and between servers |
 //! | `metalink` | [`metalink::Metalink`]: where the same file is, what it adds up to |
 //! | `zip` | [`zip::Archive`]: members of ZIP archives at servers |
+//! | `path` | [`RemotePath`], [`Name`]: paths and names that requests can carry, apart from cgi |
 //! | `url` | [`Url`]: `root://user@host:port//path?cgi`, several hosts too |
 //! | [`blocking`] | the same without a runtime, from any thread, also after `fork` |
 //!
@@ -71,6 +72,7 @@ mod link;
 mod login;
 pub mod metalink;
 mod outgoing;
+mod path;
 mod poller;
 mod pool;
 mod reader;
@@ -102,12 +104,13 @@ pub use connect::{AddressFilter, Resolver, Resolving};
 pub use connection::{Connection, Event, Outcome, REQUESTS_IN_FLIGHT_MAX, ServerInfo};
 pub use encoded::Encoded;
 pub use error::{ConnectionError, Demand, SessionError, SubmitError, UrlError};
-pub use everywhere::{Merged, list_each, list_merged, together};
+pub use everywhere::{Matches, Merged, list_each, list_merged, together};
 pub use failure::{Cause, Error, Failure};
 pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};
 pub use filesystem::{FileSystem, ListWith};
 pub use link::{Link, Received};
 pub use login::Login;
+pub use path::{EntryName, Name, NameError, RelativePath, RemotePath};
 pub use poller::{Interest, Poller, Readiness};
 pub use reader::{CacheStatistics, Caching, Reader};
 pub use session::Session;

@@ -5,6 +5,7 @@
 
 use digest::Algorithm;
 
+use crate::path::Name;
 use crate::url::{Scheme, Url};
 
 /// Largest metalink that is read.
@@ -36,8 +37,8 @@ pub enum MetalinkError {
 /// What a metalink says of its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Metalink {
-    /// The name of the file, without folders.
-    pub name: Option<String>,
+    /// The name of the file, without directories.
+    pub name: Option<Name>,
     /// Its bytes.
     pub size: Option<u64>,
     /// Its checksums, of types that are known and mean the same everywhere, in hexadecimal.
@@ -82,7 +83,7 @@ impl Metalink {
             });
         };
         let name = file.attribute("name").and_then(|name| name.rsplit('/').next());
-        let name = name.filter(|name| !matches!(*name, "" | "." | "..") && !name.contains('\0'));
+        let name = name.and_then(|name| Name::new(name).ok());
         let size = match elements(*file, "size").next().map(content) {
             None => None,
             Some(size) => Some(size.parse().map_err(|_| malformed("its size is no number"))?),
@@ -90,7 +91,7 @@ impl Metalink {
         let hashes = elements(*file, "hash")
             .chain(elements(*file, "verification").flat_map(|inner| elements(inner, "hash")));
         let checksums = hashes.filter_map(checksum).collect();
-        Ok(Self { name: name.map(str::to_owned), size, checksums, urls: urls(*file, redirector)? })
+        Ok(Self { name, size, checksums, urls: urls(*file, redirector)? })
     }
 }
 

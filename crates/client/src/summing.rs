@@ -132,7 +132,7 @@ impl FileSystem {
     async fn overdue(&self, path: &str, at: &AskedAt, summing: &Summing) -> Error {
         let begun = Instant::now();
         tokio::time::sleep(LOOK_TIME).await;
-        let fail = |cause| Error::new("checksum", self.url().with_path(path), cause);
+        let fail = |cause| self.error("checksum", path, cause);
         let stat = match self.stat(path).await {
             Ok(stat) if stat.is_dir() => {
                 let text = "it is a directory, which has no checksum".to_owned();

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use wire::xroot::limits::DEFAULT_PORT;
 
 use crate::error::UrlError;
+use crate::path::RemotePath;
 
 /// How a file is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -86,8 +87,10 @@ pub struct Url {
     pub port: u16,
     /// Further hosts with their ports that have the same, as in `root://host1,host2//path`.
     pub others: Vec<(String, u16)>,
-    /// The path. Absolute ones begin with `/`.
-    pub path: String,
+    /// The path at the server. Absolute ones begin with `/`.
+    pub path: RemotePath,
+    /// The path of a [`Scheme::File`], in which a `?` is an ordinary character; empty otherwise.
+    pub local: String,
     /// The elements behind the first `?`.
     pub cgi: BTreeMap<String, String>,
     /// What stands behind the second `?`: goes into the login.
@@ -113,7 +116,7 @@ impl Url {
         if scheme.is_local() {
             // `file://localhost/p` names this machine too.
             let path = rest.strip_prefix("localhost").filter(|path| path.starts_with('/')).unwrap_or(rest);
-            return Ok(Self::bare(scheme, path));
+            return Ok(Self { local: path.to_owned(), ..Self::bare(scheme, RemotePath::default()) });
         }
         // A `?` may stand right behind the host, and what follows it may hold any sign.
         let (place, cgi) = rest.split_once('?').map_or((rest, None), |(place, cgi)| (place, Some(cgi)));
@@ -123,6 +126,7 @@ impl Url {
         let mut places = host.split(',').map(host_and_port);
         let (host, port) = places.next().unwrap_or(Err(UrlError::NoHost))?;
         let port_or = |port: Option<u16>| port.unwrap_or(scheme.default_port());
+        let path = RemotePath::new(path).map_err(|why| UrlError::BadPath(path.to_owned(), why))?;
         let mut url = Self { port: port_or(port), host, ..Self::bare(scheme, path) };
         for place in places {
             let (host, port) = place?;
@@ -143,7 +147,7 @@ impl Url {
         Ok(url)
     }
 
-    fn bare(scheme: Scheme, path: &str) -> Self {
+    fn bare(scheme: Scheme, path: RemotePath) -> Self {
         Self {
             scheme,
             user: None,
@@ -151,7 +155,8 @@ impl Url {
             host: String::new(),
             port: scheme.default_port(),
             others: Vec::new(),
-            path: path.to_owned(),
+            path,
+            local: String::new(),
             cgi: BTreeMap::new(),
             token: None,
         }
@@ -177,13 +182,22 @@ impl Url {
         })
     }
 
-    /// The same server, another path, which may bring cgi of its own: `path[?cgi]`.
+    /// The same server and cgi, another path.
     #[must_use]
-    pub fn with_path(&self, path: &str) -> Self {
-        let (path, cgi) = path.split_once('?').map_or((path, ""), |(path, cgi)| (path, cgi));
-        let mut url = Self { path: path.to_owned(), ..self.clone() };
+    pub fn at(&self, path: RemotePath) -> Self {
+        Self { path, ..self.clone() }
+    }
+
+    /// The same server, and a path as users write it, which may bring cgi of its own: `path[?cgi]`. Names of entries are
+    /// not for this: a `?` in them would be taken for the beginning of cgi.
+    ///
+    /// # Errors
+    /// [`UrlError`].
+    pub fn with_user_path(&self, text: &str) -> Result<Self, UrlError> {
+        let (path, cgi) = RemotePath::split(text).map_err(|why| UrlError::BadPath(text.to_owned(), why))?;
+        let mut url = self.at(path);
         url.merge_cgi(cgi);
-        url
+        Ok(url)
     }
 
     /// Goes to another host, which may be an IPv6 address in brackets.
@@ -205,8 +219,8 @@ impl Url {
 
     /// The same for another path on the same server.
     #[must_use]
-    pub fn target_of(&self, path: &str) -> String {
-        let mut target = path.to_owned();
+    pub fn target_of(&self, path: &RemotePath) -> String {
+        let mut target = path.as_str().to_owned();
         let sent = self.cgi.iter().filter(|(key, _)| !key.starts_with("xrdcl."));
         for (index, (key, value)) in sent.enumerate() {
             target.push(if index == 0 { '?' } else { '&' });
@@ -280,7 +294,7 @@ fn host_and_port(text: &str) -> Result<(String, Option<u16>), UrlError> {
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scheme {
-            Scheme::File => write!(f, "file://{}", self.path),
+            Scheme::File => write!(f, "file://{}", self.local),
             Scheme::Stdio => f.write_str("-"),
             scheme => {
                 write!(f, "{}://{}", scheme.name(), self.authority())?;
@@ -303,6 +317,7 @@ impl fmt::Debug for Url {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::NameError;
 
     fn url(text: &str) -> Url {
         Url::parse(text).unwrap()
@@ -344,7 +359,7 @@ mod tests {
         let expected = ["root://h1:1094//a /a?x=1", "root://h2:7//a /a?x=1", "root://[::1]:8//a /a?x=1"];
         assert_eq!(each, expected);
         assert_eq!(Url::parse("root://h1,,h2//a"), Err(UrlError::NoHost));
-        assert_eq!(several.with_path("/b?x=2&xrdcl.intent=y").target(), "/b?x=2");
+        assert_eq!(several.with_user_path("/b?x=2&xrdcl.intent=y").unwrap().target(), "/b?x=2");
     }
 
     #[test]
@@ -365,15 +380,15 @@ mod tests {
         assert_eq!(url("root://h?a=/b").cgi.get("a").map(String::as_str), Some("/b"));
         let mut redirected = with;
         redirected.merge_cgi("z=3&tried=h");
-        assert_eq!(redirected.target_of("/b"), "/b?a=x=y&flag&tried=h&z=3");
+        assert_eq!(redirected.target_of(&RemotePath::new("/b").unwrap()), "/b?a=x=y&flag&tried=h&z=3");
     }
 
     #[test]
     fn local_files_and_standard_input() {
-        assert_eq!((url("/a/b").scheme, url("/a/b").path.as_str()), (Scheme::File, "/a/b"));
-        assert_eq!(url("file:///a").path, "/a");
-        assert_eq!(url("file://localhost/a").path, "/a");
-        assert_eq!(url("/a://b").path, "/a://b");
+        assert_eq!((url("/a/b").scheme, url("/a/b").local.as_str()), (Scheme::File, "/a/b"));
+        assert_eq!(url("file:///a").local, "/a");
+        assert_eq!(url("file://localhost/a").local, "/a");
+        assert_eq!(url("/a://b").local, "/a://b");
         assert_eq!(url("-").scheme, Scheme::Stdio);
     }
 
@@ -391,6 +406,7 @@ mod tests {
             ("root://[::1//a", UrlError::BadAddress("[::1".into())),
             ("root://[x]//a", UrlError::BadAddress("[x]".into())),
             ("root://[::1]x//a", UrlError::BadAddress("[::1]x".into())),
+            ("root://h//a\0b", UrlError::BadPath("/a\0b".into(), NameError::Nul)),
         ];
         for (text, error) in table {
             assert_eq!(Url::parse(text), Err(error), "{text}");

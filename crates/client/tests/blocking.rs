@@ -35,7 +35,7 @@ fn server() -> (Url, tokio::sync::oneshot::Sender<()>) {
 fn threads_share_a_client_and_a_file() {
     let (url, _until) = server();
     let client = blocking::Client::with(Settings::default(), "test");
-    let file = client.open(&url.with_path("/a"), &OpenWith::update()).unwrap();
+    let file = client.open(&url.with_user_path("/a").unwrap(), &OpenWith::update()).unwrap();
     assert_eq!(file.stat_at_open().unwrap().size, 4);
     std::thread::scope(|scope| {
         for _ in 0..4 {

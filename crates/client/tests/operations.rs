@@ -50,7 +50,8 @@ async fn a_redirect_is_followed_with_its_cgi_and_a_wait_obeyed() {
     })
     .await;
     let files = client(&[]).file_system(&manager.url("/"));
-    let stat = files.stat("/a?x=1&y=3").await.unwrap();
+    let (files, path) = files.at("/a?x=1&y=3").unwrap();
+    let stat = files.stat(&path).await.unwrap();
     assert_eq!((stat.size, stat.more.unwrap().owner.as_str()), (5, "me"));
     assert_eq!(server.texts(RequestCode::STAT), ["/a?from=m&x=2&y=3", "/a?from=m&x=2&y=3"]);
 }

@@ -1,7 +1,7 @@
 //! What a load does: the command line, checked.
 
 use anyhow::{Context, bail};
-use client::{Scheme, Url, pages};
+use client::{RemotePath, Scheme, Url, pages};
 use std::time::Duration;
 
 use super::options::{Check, Common, LoadKind};
@@ -212,15 +212,17 @@ impl Plan {
     }
 
     /// The path for a number.
-    pub(super) fn path(&self, number: usize) -> String {
+    pub(super) fn path(&self, number: usize) -> RemotePath {
         let text = number.to_string();
-        if self.url.path.contains("%d") {
+        let numbered = if self.url.path.contains("%d") {
             self.url.path.replace("%d", &text)
         } else if self.kind.writes() {
             format!("{}.{text}", self.url.path)
         } else {
-            self.url.path.clone()
-        }
+            return self.url.path.clone();
+        };
+        // Digits are all that was added.
+        RemotePath::new(numbered).unwrap_or_default()
     }
 
     /// Bytes that come for `length` bytes at `offset`.

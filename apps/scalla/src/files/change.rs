@@ -1,9 +1,9 @@
 //! `scalla mv` and `truncate`.
 
-use client::{Error, FileSystem, Url, together};
+use client::{Error, FileSystem, RemotePath, Url, together};
 
 use super::console::Console;
-use super::context::{Context, Usage, at, below, is_root, last};
+use super::context::{Context, Usage, is_root};
 use super::make::{exists, settle};
 use super::text;
 
@@ -49,10 +49,14 @@ impl Mv {
             return Err(Usage(format!("{target} is no directory that files could go to")).into());
         }
         for url in urls {
-            let new = if into { below(&target.path, last(&url.path)) } else { target.path.clone() };
+            let new = match url.path.name() {
+                Some(name) if into => target.path.join(&name),
+                None if into => return Err(Usage(format!("{url} names nothing that could be moved")).into()),
+                _ => target.path.clone(),
+            };
             let done = async {
                 if self.no_clobber && files.find(&new).await?.is_some() {
-                    return Err(exists("mv", &at(&target, new)));
+                    return Err(exists("mv", &target.at(new)));
                 }
                 rename(&context.files(&url), &url.path, &new).await
             };
@@ -65,9 +69,9 @@ impl Mv {
 }
 
 /// Renames at all servers that have it.
-async fn rename(files: &FileSystem, old: &str, new: &str) -> Result<(), Error> {
+async fn rename(files: &FileSystem, old: &RemotePath, new: &RemotePath) -> Result<(), Error> {
     at_holders(files, old, |server, old| {
-        let new = new.to_owned();
+        let new = new.clone();
         async move { server.mv(&old, &new).await }
     })
     .await
@@ -76,14 +80,14 @@ async fn rename(files: &FileSystem, old: &str, new: &str) -> Result<(), Error> {
 /// Does something with a path at all servers that have it.
 pub(super) async fn at_holders<F>(
     files: &FileSystem,
-    path: &str,
-    work: impl Fn(FileSystem, String) -> F,
+    path: &RemotePath,
+    work: impl Fn(FileSystem, RemotePath) -> F,
 ) -> Result<(), Error>
 where
     F: Future<Output = Result<(), Error>> + Send + 'static,
 {
     let holders = files.holders(path).await?;
-    settle(together(holders, |server| work(server, path.to_owned())).await)
+    settle(together(holders, |server| work(server, path.clone())).await)
 }
 
 /// Set the size of files.
@@ -106,7 +110,7 @@ impl Truncate {
             let files = context.files(&url);
             async move {
                 let cut =
-                    |server: FileSystem, path: String| async move { server.truncate(&path, size).await };
+                    |server: FileSystem, path: RemotePath| async move { server.truncate(&path, size).await };
                 let done = at_holders(&files, &url.path, cut).await;
                 (url, done)
             }

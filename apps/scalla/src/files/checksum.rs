@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use anyhow::Context as _;
 use client::digest::{Algorithm, Running};
 use client::xroot::ErrorCode;
-use client::{Checksum as Told, Error, Url, together};
+use client::{Checksum as Told, Error, RemotePath, Url, together};
 use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::console::Console;
 use super::content::{CHUNK, open};
-use super::context::{Context, Usage, below};
+use super::context::{Context, Usage};
 use super::text;
 
 /// Tell checksums of files, or compare files with a list of them.
@@ -163,7 +163,11 @@ impl Checksum {
         }
         let url = match (&within.base, name.contains("://")) {
             // Paths of a list are below its directory, even those that begin with a slash.
-            (Some(base), false) => super::context::at(base, below(&base.path, name.trim_start_matches("./"))),
+            (Some(base), false) => {
+                let below = name.trim_start_matches("./");
+                let path = RemotePath::new(format!("{}/{below}", base.path.trim_end_matches('/')));
+                base.at(path.map_err(|why| wrong(&why.to_string()))?)
+            }
             _ => within.url(name).map_err(|Usage(why)| wrong(&why))?,
         };
         Ok(Expected { url, kind, value: value.to_ascii_lowercase() })

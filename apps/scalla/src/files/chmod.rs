@@ -1,6 +1,6 @@
 //! `scalla chmod`.
 
-use client::{Cause, Error, FileSystem, StatInfo, Url, together};
+use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::change::at_holders;
 use super::console::Console;
@@ -156,7 +156,7 @@ async fn set(files: &FileSystem, url: &Url, stat: Option<StatInfo>, mode: &Mode)
         (mode, Some(stat)) => mode.for_stat(url, &stat)?,
         (mode, None) => mode.for_stat(url, &files.stat(&url.path).await?)?,
     };
-    let set = |server: FileSystem, path: String| async move { server.chmod(&path, mode).await };
+    let set = |server: FileSystem, path: RemotePath| async move { server.chmod(&path, mode).await };
     at_holders(files, &url.path, set).await
 }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use client::copy::has_wildcard;
-use client::{Client, FileSystem, Scheme, Url};
+use client::{Client, FileSystem, RemotePath, Scheme, Url};
 
 use super::console::Console;
 use super::walk::Walk;
@@ -134,7 +134,7 @@ impl Context {
                 return Err(local(text));
             }
             if url.path.is_empty() {
-                url.path = "/".to_owned();
+                url.path = RemotePath::root();
             }
             return Ok(url);
         }
@@ -142,19 +142,19 @@ impl Context {
         if text.is_empty() {
             return Err(Usage("a path is empty".to_owned()));
         }
-        if text.starts_with('/') {
-            return Ok(base.with_path(text));
+        let mut url = base.with_user_path(text).map_err(|error| Usage(error.to_string()))?;
+        if !text.starts_with('/') {
+            let path = RemotePath::new(joined(&base.path, &url.path));
+            url.path = path.map_err(|error| Usage(format!("{text:?}: {error}")))?;
         }
-        let (path, cgi) = text.split_once('?').map_or((text, None), |(path, cgi)| (path, Some(cgi)));
-        let joined = joined(&base.path, path);
-        Ok(base.with_path(&cgi.map_or(joined.clone(), |cgi| format!("{joined}?{cgi}"))))
+        Ok(url)
     }
 
     /// What arguments name; without any, the current folder.
     pub(crate) fn urls_or_base(&self, texts: &[String]) -> Result<Vec<String>, Usage> {
         match (texts.is_empty(), &self.base) {
             (false, _) => Ok(texts.to_vec()),
-            (true, Some(base)) => Ok(vec![base.path.clone()]),
+            (true, Some(base)) => Ok(vec![base.path.to_string()]),
             (true, None) => Err(Usage("name what: root://HOST[:PORT]//PATH".to_owned())),
         }
     }
@@ -169,7 +169,10 @@ impl Context {
                 continue;
             }
             match self.files(&url).matching(&url.path).await {
-                Ok(paths) => found.extend(paths.into_iter().map(|path| at(&url, path))),
+                Ok(matches) => {
+                    matches.failed.iter().for_each(|error| console.fail(&url, error));
+                    found.extend(matches.paths.into_iter().map(|path| url.at(path)));
+                }
                 Err(error) => console.fail(&url, &error),
             }
         }
@@ -195,7 +198,7 @@ impl Context {
     /// How a place is called in output: by its URL, or by its path where it is on the server that we are at.
     pub(crate) fn name(&self, url: &Url) -> String {
         match &self.base {
-            Some(base) if base.authority() == url.authority() => url.path.clone(),
+            Some(base) if base.authority() == url.authority() => url.path.to_string(),
             _ => url.to_string(),
         }
     }
@@ -205,16 +208,6 @@ fn local(text: &str) -> Usage {
     Usage(format!(
         "`{text}` names no server: write root://HOST[:PORT]//PATH; for files of this machine use the system's own commands"
     ))
-}
-
-/// The same server and cgi, another path, which is taken as it is.
-pub(super) fn at(url: &Url, path: String) -> Url {
-    Url { path, ..url.clone() }
-}
-
-/// A path below a folder.
-pub(super) fn below(folder: &str, name: &str) -> String {
-    format!("{}/{name}", folder.trim_end_matches('/'))
 }
 
 /// A relative path from an absolute folder on: `.` and `..` are resolved, and `..` at the root is the root.

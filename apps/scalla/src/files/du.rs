@@ -1,10 +1,10 @@
 //! `scalla du`.
 
-use client::{StatInfo, Url};
+use client::{RemotePath, StatInfo, Url};
 use serde_json::json;
 
 use super::console::Console;
-use super::context::{Context, at};
+use super::context::Context;
 use super::text;
 use super::walk::is_dir;
 
@@ -39,7 +39,7 @@ pub(crate) struct Du {
 
 /// A folder that is being added up.
 struct Sum {
-    path: String,
+    path: RemotePath,
     bytes: u64,
     files: u64,
     folders: u64,
@@ -108,7 +108,7 @@ impl Du {
             }
             let most = if self.summarize { 0 } else { self.max_depth.unwrap_or(usize::MAX) };
             if open.len() <= most {
-                self.tell(context, console, &at(url, sum.path.clone()), &sum);
+                self.tell(context, console, &url.at(sum.path.clone()), &sum);
             }
         }
     }

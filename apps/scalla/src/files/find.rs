@@ -3,11 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use client::copy::matches;
-use client::{Entry, Error, StatInfo, Url};
+use client::{Error, StatInfo, Url};
 
 use super::console::Console;
 use super::context::{Context, Usage, last};
 use super::text;
+use super::walk::Item;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
@@ -161,7 +162,7 @@ impl Find {
                 walk.enter(&folder, folder.folders());
             }
             for entry in &folder.entries {
-                let Entry { name, stat, .. } = entry;
+                let Item { name, stat } = entry;
                 asked.tell(context, console, &folder.child(entry), name, stat.as_ref(), depth);
             }
             console.pass().await?;
@@ -231,7 +232,7 @@ impl Asked<'_> {
             return;
         }
         if self.find.json {
-            console.put_json(&text::facts(url, stat).into());
+            console.put_json(&text::facts(&url.path, Some(url), stat).into());
         } else if self.find.zero {
             console.put(&format!("{}\0", context.name(url)));
         } else {

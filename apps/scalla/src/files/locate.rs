@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::columns::{self, Align};
 use super::console::Console;
-use super::context::{Context, at};
+use super::context::Context;
 use super::text;
 
 /// Tell which servers have files.
@@ -72,7 +72,7 @@ impl Locate {
             let (server, path, all) = (files.beside(&location), url.path.clone(), self.all);
             async move {
                 let there = if all { Some(server.find(&path).await?.is_some()) } else { None };
-                Ok((at(server.url(), path), location, there))
+                Ok((server.url().at(path), location, there))
             }
         };
         together(locations, look).await.into_iter().collect()

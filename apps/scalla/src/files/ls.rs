@@ -3,14 +3,14 @@
 use std::cmp::Reverse;
 
 use client::zip::ArchiveError;
-use client::{Entry, Error, ListWith, StatInfo, Url, together};
+use client::{Entry, Error, ListWith, RemotePath, StatInfo, Url, together};
 
 use super::archive;
 use super::columns::{self, Align};
 use super::console::Console;
-use super::context::{Context, at, below};
+use super::context::Context;
 use super::text;
-use super::walk::{Folder, Walk, is_dir};
+use super::walk::{self, Folder, Walk, is_dir};
 use crate::stock;
 
 /// List directories.
@@ -66,7 +66,8 @@ pub(crate) struct Ls {
 /// Something to show: the name to show it by, and where it is.
 struct Item {
     name: String,
-    url: Url,
+    /// `None` when no request can carry its name.
+    url: Option<Url>,
     stat: Option<StatInfo>,
 }
 
@@ -174,7 +175,7 @@ impl Ls {
                 Ok(members) => {
                     self.head(context, console, several.then_some(&url), &mut first);
                     let item = |(name, stat): (String, StatInfo)| Item {
-                        url: at(&url, below(&url.path, &name)),
+                        url: RemotePath::new(format!("{}/{name}", url.path)).ok().map(|path| url.at(path)),
                         name,
                         stat: Some(stat),
                     };
@@ -209,7 +210,12 @@ impl Ls {
             self.enter(&mut walk, &folder);
             self.head(context, console, Some(&folder.url), first);
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            self.show(console, items_of(&folder.url, folder.entries));
+            let item = |entry: &walk::Item| Item {
+                name: entry.name.to_string(),
+                url: Some(folder.child(entry)),
+                stat: entry.stat.clone(),
+            };
+            self.show(console, folder.entries.iter().map(item).collect());
             console.pass().await?;
         }
         Ok(())
@@ -217,10 +223,10 @@ impl Ls {
 
     /// Enters the folders of a folder, in the order in which they are shown.
     fn enter(&self, walk: &mut Walk, folder: &Folder) {
-        let mut below: Vec<&Entry> =
+        let mut below: Vec<&walk::Item> =
             folder.entries.iter().filter(|entry| is_dir(entry) && self.shows(&entry.name)).collect();
         below.sort_by(|a, b| self.order((&a.name, a.stat.as_ref()), (&b.name, b.stat.as_ref())));
-        walk.enter(folder, below.iter().map(|entry| entry.name.as_str()));
+        walk.enter(folder, below.iter().map(|entry| &entry.name));
     }
 
     fn shows(&self, name: &str) -> bool {
@@ -251,9 +257,9 @@ impl Ls {
         // What was named is shown, whatever its name.
         items.retain(|item| item.name.contains('/') || self.shows(&item.name));
         if self.json {
-            items
-                .iter()
-                .for_each(|item| console.put_json(&text::facts(&item.url, item.stat.as_ref()).into()));
+            for Item { name, url, stat } in &items {
+                console.put_json(&text::facts(name, url.as_ref(), stat.as_ref()).into());
+            }
             return;
         }
         let named: Vec<(String, String)> = items.iter().map(|item| shown(console, item)).collect();
@@ -286,13 +292,13 @@ impl Ls {
 }
 
 fn item(context: &Context, url: &Url, stat: StatInfo) -> Item {
-    Item { name: context.name(url), url: url.clone(), stat: Some(stat) }
+    Item { name: context.name(url), url: Some(url.clone()), stat: Some(stat) }
 }
 
 fn items_of(url: &Url, entries: Vec<Entry>) -> Vec<Item> {
     let item = |entry: Entry| {
-        let url = at(url, below(&url.path, &entry.name));
-        Item { name: entry.name, url, stat: entry.stat }
+        let url = entry.name.component().ok().map(|name| url.at(url.path.join(name)));
+        Item { name: entry.name.to_string(), url, stat: entry.stat }
     };
     entries.into_iter().map(item).collect()
 }

@@ -1,7 +1,7 @@
 //! `scalla mkdir` and `rmdir`.
 
 use client::xroot::ErrorCode;
-use client::{Cause, Error, FileSystem, Url, together};
+use client::{Cause, Error, FileSystem, RemotePath, Url, together};
 
 use super::console::Console;
 use super::context::{Context, is_root};
@@ -37,13 +37,13 @@ impl Mkdir {
 }
 
 impl Mkdir {
-    async fn make(&self, files: &FileSystem, path: &str) -> Result<(), Error> {
-        let path = if is_root(path) { "/" } else { path.trim_end_matches('/') };
+    async fn make(&self, files: &FileSystem, path: &RemotePath) -> Result<(), Error> {
+        let path = if is_root(path) { RemotePath::root() } else { path.without_slashes() };
         // Servers are content when there is one of the same permissions.
-        if !self.parents && files.find(path).await?.is_some() {
-            return Err(exists("mkdir", &files.url().with_path(path)));
+        if !self.parents && files.find(&path).await?.is_some() {
+            return Err(exists("mkdir", &files.url().at(path)));
         }
-        files.mkdir_everywhere(path, self.mode, self.parents).await
+        files.mkdir_everywhere(&path, self.mode, self.parents).await
     }
 }
 
@@ -84,7 +84,7 @@ async fn remove_folder(context: &Context, url: &Url) -> Result<(), Error> {
             // Some servers are content when there is none.
             if !server.stat(&path).await?.is_dir() {
                 let cause = Cause::BadArgument("it is no directory; remove it with scalla rm".to_owned());
-                return Err(Error::new("rmdir", server.url().with_path(&path), cause));
+                return Err(Error::new("rmdir", server.url().at(path.clone()), cause));
             }
             server.rmdir(&path).await
         }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
-use client::{Cause, Error, FileSystem, StatInfo, Url, together};
+use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
-use super::context::{Context, Usage, at, is_root};
+use super::context::{Context, Usage, is_root};
 use super::make::settle;
 use super::text;
 use super::walk::{Walk, is_dir};
@@ -52,7 +52,10 @@ impl Rm {
                 continue;
             }
             match context.files(&url).matching(&url.path).await {
-                Ok(paths) => urls.extend(paths.into_iter().map(|path| at(&url, path))),
+                Ok(matches) => {
+                    matches.failed.iter().for_each(|error| self.failed(console, &url, error));
+                    urls.extend(matches.paths.into_iter().map(|path| url.at(path)));
+                }
                 Err(error) => self.failed(console, &url, &error),
             }
         }
@@ -132,7 +135,7 @@ impl Rm {
                 Ok(stat) => {
                     present = true;
                     // The names that are shown are those at the server: what is removed where can be seen.
-                    let url = at(server.url(), url.path.clone());
+                    let url = server.url().at(url.path.clone());
                     self.at_server(context, console, &url, &stat, &mut removed).await?;
                 }
                 Err(error) if error.is_not_found() => missing = Some(error),
@@ -208,16 +211,16 @@ impl Rm {
 }
 
 /// Removes a file: at a manager, all copies of it.
-async fn remove_file(files: &FileSystem, path: &str) -> Result<(), Error> {
+async fn remove_file(files: &FileSystem, path: &RemotePath) -> Result<(), Error> {
     // Servers take a request to remove a file for one to remove an empty directory.
     if files.stat(path).await?.is_dir() {
         let cause =
             Cause::BadArgument("it is a directory; remove it with --recursive, or scalla rmdir".to_owned());
-        return Err(Error::new("rm", files.url().with_path(path), cause));
+        return Err(Error::new("rm", files.url().at(path.clone()), cause));
     }
     let holders = files.holders(path).await?;
     let remove = |server: FileSystem| {
-        let path = path.to_owned();
+        let path = path.clone();
         async move { server.rm(&path).await }
     };
     settle(together(holders, remove).await)

@@ -67,7 +67,7 @@ impl Stat {
     ) {
         let sum = sum.and_then(|sum| sum.map_err(|error| console.fail(url, &error)).ok());
         if self.json {
-            let mut facts = text::facts(url, Some(stat));
+            let mut facts = text::facts(&url.path, Some(url), Some(stat));
             facts.insert("id".to_owned(), stat.id.into());
             if let Some(Checksum { kind, value }) = sum {
                 facts.insert("checksum".to_owned(), json!({ "type": kind, "value": value }));

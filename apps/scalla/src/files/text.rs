@@ -93,12 +93,14 @@ pub(super) fn states(flags: StatFlags) -> Vec<&'static str> {
     STATES.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(name, _)| *name).collect()
 }
 
-/// All that is known of a file or folder. Times are seconds since the epoch.
-pub(super) fn facts(url: &Url, stat: Option<&StatInfo>) -> Map<String, Value> {
+/// All that is known of a file or folder. Times are seconds since the epoch. Without a URL no request can carry its name.
+pub(super) fn facts(name: &str, url: Option<&Url>, stat: Option<&StatInfo>) -> Map<String, Value> {
     let mut facts = Map::new();
     let mut set = |name: &str, value: Value| facts.insert(name.to_owned(), value);
-    set("url", url.to_string().into());
-    set("name", super::context::last(&url.path).into());
+    if let Some(url) = url {
+        set("url", url.to_string().into());
+    }
+    set("name", super::context::last(url.map_or(name, |url| &url.path)).into());
     let Some(stat) = stat else { return facts };
     set("type", kind(stat).into());
     set("size", stat.size.into());

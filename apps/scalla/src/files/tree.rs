@@ -1,11 +1,11 @@
 //! `scalla tree`.
 
-use client::{Entry, Url};
+use client::Url;
 
 use super::console::Console;
-use super::context::{Context, at};
+use super::context::Context;
 use super::text;
-use super::walk::{Walk, is_dir};
+use super::walk::{Item, Walk, is_dir};
 
 /// Draw directories with what is below them.
 #[derive(clap::Args, Debug)]
@@ -38,7 +38,7 @@ pub(crate) struct Tree {
 struct Level {
     /// Where it is.
     url: Url,
-    entries: std::vec::IntoIter<Entry>,
+    entries: std::vec::IntoIter<Item>,
     /// What stands in front of them.
     prefix: String,
 }
@@ -120,9 +120,8 @@ impl Tree {
     async fn next(&self, console: &Console, walk: &mut Walk, prefix: String, depth: usize) -> Option<Level> {
         let mut folder = walk.next().await?;
         folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-        let shows = |entry: &Entry| {
-            (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry))
-        };
+        let shows =
+            |entry: &Item| (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry));
         folder.entries.retain(shows);
         if self.enters(depth + 1) {
             walk.enter(&folder, folder.folders());
@@ -130,10 +129,10 @@ impl Tree {
         Some(Level { url: folder.url, entries: folder.entries.into_iter(), prefix })
     }
 
-    fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Entry) {
+    fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Item) {
         if self.json {
-            let url = at(folder, super::context::below(&folder.path, &entry.name));
-            console.put_json(&text::facts(&url, entry.stat.as_ref()).into());
+            let url = folder.at(folder.path.join(&entry.name));
+            console.put_json(&text::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
             return;
         }
         let branch = if more { "├── " } else { "└── " };

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use client::{Entry, Error, FileSystem, ListWith, Merged, StatInfo, Url, list_merged};
+use client::{Entry, Error, FileSystem, ListWith, Merged, Name, RemotePath, StatInfo, Url, list_merged};
 use tokio::task::JoinHandle;
-
-use super::context::{at, below};
 
 /// Listings that are on their way at once.
 const AHEAD: usize = 64;
@@ -20,7 +18,7 @@ pub(super) struct Walk {
 }
 
 struct Pending {
-    path: String,
+    path: RemotePath,
     depth: usize,
     servers: Arc<[FileSystem]>,
     listing: Option<Aborted>,
@@ -35,14 +33,21 @@ impl Drop for Aborted {
     }
 }
 
+/// An entry of a folder.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) name: Name,
+    pub(super) stat: Option<StatInfo>,
+}
+
 /// A folder that was listed.
 pub(super) struct Folder {
     pub(super) url: Url,
     /// 0 for the one where the walk began.
     pub(super) depth: usize,
     /// Its entries, sorted by name, with their status.
-    pub(super) entries: Vec<Entry>,
-    /// What failed: the listing as a whole, or servers that could not be asked.
+    pub(super) entries: Vec<Item>,
+    /// What failed: the listing as a whole, servers that could not be asked, names that no request can carry.
     pub(super) failed: Vec<Error>,
     servers: Arc<[FileSystem]>,
 }
@@ -70,21 +75,28 @@ impl Walk {
             Some(mut listing) => (&mut listing.0).await.ok(),
             None => None,
         };
-        let url = at(&self.root, path);
-        let (entries, failed, servers) = match listed {
+        let url = self.root.at(path);
+        let (listed, mut failed, servers) = match listed {
             Some(Ok(merged)) => (merged.entries, merged.failed, merged.servers.into()),
             Some(Err(error)) => (Vec::new(), vec![error], servers),
             // Its task panicked, which says so itself.
             None => (Vec::new(), Vec::new(), servers),
         };
+        let mut entries = Vec::with_capacity(listed.len());
+        for Entry { name, stat, .. } in listed {
+            match name.component() {
+                Ok(name) => entries.push(Item { name: name.clone(), stat }),
+                Err(_) => failed.push(Error::bad_name("list", &url, &name)),
+            }
+        }
         Some(Folder { url, depth, entries, failed, servers })
     }
 
     /// Enters folders of a folder: those come next, in this order.
-    pub(super) fn enter<'a>(&mut self, folder: &Folder, names: impl DoubleEndedIterator<Item = &'a str>) {
+    pub(super) fn enter<'a>(&mut self, folder: &Folder, names: impl DoubleEndedIterator<Item = &'a Name>) {
         let depth = folder.depth + 1;
         for name in names.rev() {
-            let (path, servers) = (below(&folder.url.path, name), folder.servers.clone());
+            let (path, servers) = (folder.url.path.join(name), folder.servers.clone());
             self.open.push(Pending { path, depth, servers, listing: None });
         }
     }
@@ -92,17 +104,17 @@ impl Walk {
 
 impl Folder {
     /// The URL of an entry.
-    pub(super) fn child(&self, entry: &Entry) -> Url {
-        at(&self.url, below(&self.url.path, &entry.name))
+    pub(super) fn child(&self, entry: &Item) -> Url {
+        self.url.at(self.url.path.join(&entry.name))
     }
 
     /// The names of the folders in it.
-    pub(super) fn folders(&self) -> impl DoubleEndedIterator<Item = &str> {
-        self.entries.iter().filter(|entry| is_dir(entry)).map(|entry| entry.name.as_str())
+    pub(super) fn folders(&self) -> impl DoubleEndedIterator<Item = &Name> {
+        self.entries.iter().filter(|entry| is_dir(entry)).map(|entry| &entry.name)
     }
 }
 
 /// Whether an entry is a folder.
-pub(super) fn is_dir(entry: &Entry) -> bool {
+pub(super) fn is_dir(entry: &Item) -> bool {
     entry.stat.as_ref().is_some_and(StatInfo::is_dir)
 }

@@ -1,6 +1,6 @@
 //! `scalla xattr`.
 
-use client::{Error, FileSystem, Url};
+use client::{Error, FileSystem, RemotePath, Url};
 use serde_json::{Value, json};
 
 use super::change::at_holders;
@@ -92,7 +92,7 @@ impl Xattr {
                     attributes.iter().map(|text| pair(text)).collect();
                 let pairs = pairs.ok_or_else(|| Usage("an attribute is set with NAME=VALUE".to_owned()))?;
                 let new = *new;
-                let set = |server: FileSystem, path: String| {
+                let set = |server: FileSystem, path: RemotePath| {
                     let pairs = pairs.clone();
                     async move {
                         let pairs: Vec<(&str, &[u8])> =
@@ -105,7 +105,7 @@ impl Xattr {
             }
             Task::Rm { url, names } => {
                 let url = context.url(url)?;
-                let remove = |server: FileSystem, path: String| {
+                let remove = |server: FileSystem, path: RemotePath| {
                     let names = names.clone();
                     async move {
                         let names: Vec<&str> = names.iter().map(String::as_str).collect();

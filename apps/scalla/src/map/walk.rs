@@ -1,7 +1,7 @@
 //! The tree of a cluster, walked from one of its nodes: asked are the managers, each for those below it.
 
 use client::xroot::flags::{LocateOptions, ServerFlags};
-use client::{Cause, Error, FileSystem, Location};
+use client::{Cause, Error, FileSystem, Location, RemotePath};
 use std::collections::HashSet;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -171,7 +171,8 @@ impl Walk {
         let Some(Probe { time, .. }) = self.probe else { return work.await };
         let late = |_| {
             let server = fs.url().authority();
-            Error::new(operation, fs.url().with_path(""), Cause::TimedOut(time.as_secs())).at(server, &[])
+            Error::new(operation, fs.url().at(RemotePath::default()), Cause::TimedOut(time.as_secs()))
+                .at(server, &[])
         };
         tokio::time::timeout(time, work).await.map_err(late)?
     }

@@ -73,9 +73,10 @@ impl Names {
                 return;
             };
             let is_folder = |entry: &client::Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
-            let names = merged.entries.into_iter().take(ENTRIES_MAX);
+            let named = merged.entries.into_iter().filter(|entry| entry.name.component().is_ok());
+            let names = named.take(ENTRIES_MAX);
             let names: Arc<Vec<Name>> =
-                Arc::new(names.map(|entry| (entry.name.clone(), is_folder(&entry))).collect());
+                Arc::new(names.map(|entry| (entry.name.to_string(), is_folder(&entry))).collect());
             // What was forgotten meanwhile may have changed since it was asked for.
             let mut known = locked(&known);
             if matches!(known.get(&key), Some(Known::Asked(when)) if *when == asked) {

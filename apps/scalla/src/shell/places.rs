@@ -1,8 +1,8 @@
 //! What places stand for in a shell, where paths begin at a server or on this machine.
 
 use crate::files::{Context, Quoted};
-use client::Url;
 use client::copy::{Place, has_wildcard, matches};
+use client::{RemotePath, Url};
 use std::path::{Path, PathBuf};
 
 /// Where a plain path is.
@@ -113,7 +113,8 @@ pub(super) fn tidy(url: &Url) -> Url {
             part => parts.push(part),
         }
     }
-    Url { path: format!("/{}", parts.join("/")), ..url.clone() }
+    // Parts of a path are a path.
+    url.at(RemotePath::new(format!("/{}", parts.join("/"))).unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -185,7 +186,9 @@ mod tests {
             std::fs::write(folder.join(name), "").unwrap();
         }
         let found = |pattern: &str| {
-            let names = |places: Vec<Place>| places.iter().filter_map(Place::name).collect::<Vec<_>>();
+            let names = |places: Vec<Place>| {
+                places.iter().filter_map(|place| place.name()?.into_string().ok()).collect::<Vec<_>>()
+            };
             expanded(&folder.join(pattern)).map(names)
         };
         assert_eq!(found("d?/*.root").as_deref(), Ok(&["a.root".to_owned(), "b.root".to_owned()][..]));
@@ -197,7 +200,7 @@ mod tests {
     #[test]
     fn folders_are_named_plainly() {
         for (path, expected) in [("/", "/"), ("/a/../b/.//c/", "/b/c"), ("/../..", "/"), ("//a", "/a")] {
-            let url = Url { path: path.to_owned(), ..Url::parse("root://h//").unwrap() };
+            let url = Url::parse("root://h//").unwrap().with_user_path(path).unwrap();
             assert_eq!(tidy(&url).path, expected);
         }
     }

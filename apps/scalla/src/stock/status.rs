@@ -214,6 +214,9 @@ impl From<Error> for Status {
             Cause::Url(_) | Cause::Unresolved(_) | Cause::NotAllowed(_) => Self::invalid_address(),
             Cause::Unsupported(_) => Self::error(code::NOT_SUPPORTED),
             Cause::BadArgument(_) => INVALID_ARGUMENTS,
+            cause @ (Cause::BadName { .. } | Cause::NotEntered(_) | Cause::System(_)) => {
+                Self::error(code::NOT_SUPPORTED).saying(cause.to_string())
+            }
             Cause::Unreachable(_) => Self::fatal(code::CONNECTION_ERROR),
             Cause::Connection(why) => of_connection(why),
             Cause::Lost(why) => Self::error(code::DISCONNECTED).saying(why),

@@ -190,6 +190,10 @@ async fn all(
     let mut running = JoinSet::new();
     let mut ended: Vec<_> = jobs.iter().map(|_| Err(Status::error(code::INTERRUPTED))).collect();
     for (index, job) in jobs.iter().enumerate() {
+        if let (Some(refused), Some(end)) = (&job.refused, ended.get_mut(index)) {
+            *end = Err(refused.clone());
+            continue;
+        }
         let Ok(place) = room.clone().acquire_owned().await else { break };
         if watch.is_cancelled() {
             break;
@@ -297,7 +301,7 @@ pub(crate) fn of_metalink(error: &CopyError) -> Status {
 /// A copy that failed, in the words of these programs.
 pub(crate) fn of_copy(error: &CopyError, job: CopyJob) -> Status {
     let CopyJob { source, target, size } = job;
-    status(error, &Job { source, target, size })
+    status(error, &Job { source, target, size, refused: None })
 }
 
 /// A failure in the words of these programs.
@@ -326,6 +330,7 @@ fn status(error: &CopyError, job: &Job) -> Status {
         CopyError::NotContinued { why, .. } => Status::error(code::INVALID_OPERATION).saying(why),
         CopyError::Checksum { .. } => Status::error(code::CHECKSUM_ERROR),
         CopyError::Usage(text) => Status::error(code::NOT_SUPPORTED).saying(text),
+        CopyError::Name { .. } => Status::error(code::NOT_SUPPORTED).saying(error.to_string()),
         CopyError::Archive { place, error } => Status::archive(error).at(side_of(place)),
         CopyError::Metalink { .. } => of_metalink(error).at(Side::Source),
         CopyError::NoMirror { last, .. } => Status::no_replicas(Some(&status(last, job))).at(Side::Source),

@@ -4,7 +4,7 @@ use super::options::Order;
 use super::{Refusal, of_metalink, refuse};
 use crate::stock::{self, Side, Status, code};
 use client::copy::{Copier, CopyOptions, Place};
-use client::{Client, ListWith, Scheme, Url};
+use client::{Client, Error, ListWith, Scheme, Url};
 use std::path::{Path, PathBuf};
 
 /// Exit status of local files that cannot be copied.
@@ -16,6 +16,8 @@ pub(super) struct Job {
     pub(super) source: Place,
     pub(super) target: Place,
     pub(super) size: Option<u64>,
+    /// Why it fails before it begins.
+    pub(super) refused: Option<Status>,
 }
 
 impl Job {
@@ -54,8 +56,10 @@ fn absolute(path: &Path) -> PathBuf {
 /// A source and its name below the target, which begins with the name of the folder that was named.
 struct Found {
     place: Place,
-    below: Option<String>,
+    below: Option<PathBuf>,
     size: Option<u64>,
+    /// Why it cannot be copied.
+    refused: Option<Status>,
 }
 
 /// What there is to do.
@@ -73,7 +77,9 @@ pub(super) async fn jobs(
         match &source {
             Place::Local(path) => local(word, path, order.recursive, &mut found)?,
             Place::Remote(url) => remote(url, order, client, &mut found).await?,
-            Place::Stream => found.push(Found { place: source, below: None, size: None }),
+            Place::Stream => {
+                found.push(Found { place: source, below: None, size: None, refused: None });
+            }
         }
     }
     for one in &mut found {
@@ -82,7 +88,7 @@ pub(super) async fn jobs(
         if let Some(metalink) = metalink {
             one.size = metalink.size;
             if options.member_of(&one.place).is_none() {
-                one.below = metalink.name.or(one.below.take());
+                one.below = metalink.name.map(|name| name.as_str().into()).or(one.below.take());
             }
         }
     }
@@ -108,10 +114,12 @@ pub(super) async fn jobs(
         }
         Place::Remote(url) => remote_target(url, several, order, client).await?,
     };
-    let job = |found: Found| Job {
-        target: if into { join(&target, &found) } else { target.clone() },
-        source: found.place,
-        size: found.size,
+    let job = |found: Found| {
+        let (to, refused) = match if into { join(&target, &found) } else { Ok(target.clone()) } {
+            Ok(to) => (to, found.refused),
+            Err(status) => (target.clone(), Some(status)),
+        };
+        Job { target: to, source: found.place, size: found.size, refused }
     };
     Ok(found.into_iter().map(job).collect())
 }
@@ -171,15 +179,14 @@ fn place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
 fn local(word: &str, path: &Path, recursive: bool, found: &mut Vec<Found>) -> Result<(), Refusal> {
     let there = std::fs::metadata(path).map_err(|error| processing(&error, word))?;
     if !there.is_dir() {
-        let below = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        found.push(Found { place: Place::Local(path.to_owned()), below, size: Some(there.len()) });
+        let (place, below) = (Place::Local(path.to_owned()), path.file_name().map(PathBuf::from));
+        found.push(Found { place, below, size: Some(there.len()), refused: None });
         return Ok(());
     }
     if !recursive {
         return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
     }
-    let name =
-        absolute(path).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let name = absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
     let mut folders = std::collections::VecDeque::from([(path.to_owned(), name)]);
     while let Some((folder, below)) = folders.pop_front() {
         let shown = folder.display().to_string();
@@ -187,15 +194,13 @@ fn local(word: &str, path: &Path, recursive: bool, found: &mut Vec<Found>) -> Re
         let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
         paths.sort();
         for path in paths {
-            let Some(name) = path.file_name().map(|name| name.to_string_lossy().into_owned()) else {
-                continue;
-            };
-            let below = format!("{below}/{name}");
+            let Some(name) = path.file_name() else { continue };
+            let below = below.join(name);
             match std::fs::metadata(&path) {
                 Ok(there) if there.is_dir() => folders.push_back((path, below)),
                 Ok(there) if there.is_file() => {
                     let (below, size) = (Some(below), Some(there.len()));
-                    found.push(Found { place: Place::Local(path), below, size });
+                    found.push(Found { place: Place::Local(path), below, size, refused: None });
                 }
                 // Links to nowhere, sockets and the like are nothing to copy.
                 _ => {}
@@ -208,17 +213,18 @@ fn local(word: &str, path: &Path, recursive: bool, found: &mut Vec<Found>) -> Re
 /// A file of a server, or with `-r` those below a folder.
 async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found>) -> Result<(), Refusal> {
     let url = url.clone();
-    let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
+    let named = url.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let named = PathBuf::from(named);
     let member = url.cgi.get("xrdcl.unzip").or(order.zip_member.as_ref());
     let member = member.and_then(|member| member.rsplit('/').next());
-    let below = member.unwrap_or(&named).to_owned();
+    let below = member.map_or_else(|| named.clone(), PathBuf::from);
     let fs = client.file_system(&url);
     let failed = |error: client::Error| Refusal::Status(Status::from(error));
     if !order.recursive || !fs.is_dir(&url.path).await.map_err(failed)? {
-        found.push(Found { place: Place::Remote(url), below: Some(below), size: None });
+        found.push(Found { place: Place::Remote(url), below: Some(below), size: None, refused: None });
         return Ok(());
     }
-    let mut folders = std::collections::VecDeque::from([(url.path.trim_end_matches('/').to_owned(), named)]);
+    let mut folders = std::collections::VecDeque::from([(url.path.without_slashes(), named)]);
     let with = ListWith { stat: true, ..ListWith::default() };
     let manager = client.channel(&url).await.map_err(failed)?.is_manager();
     while let Some((folder, below)) = folders.pop_front() {
@@ -226,12 +232,19 @@ async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found
         let mut entries = listed.map_err(failed)?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         for entry in entries {
-            let (path, below) = (format!("{folder}/{}", entry.name), format!("{below}/{}", entry.name));
+            let Ok(name) = entry.name.component() else {
+                let place = Place::Remote(url.at(folder.clone()));
+                let refused =
+                    Some(Status::from(Error::bad_name("copy", &place, &entry.name)).at(Side::Source));
+                found.push(Found { place, below: None, size: None, refused });
+                continue;
+            };
+            let (path, below) = (folder.join(name), below.join(name.as_str()));
             if entry.stat.as_ref().is_some_and(client::StatInfo::is_dir) {
                 folders.push_back((path, below));
             } else {
-                let place = Place::Remote(Url { path, ..url.clone() });
-                found.push(Found { place, below: Some(below), size: entry.stat.map(|stat| stat.size) });
+                let (place, size) = (Place::Remote(url.at(path)), entry.stat.map(|stat| stat.size));
+                found.push(Found { place, below: Some(below), size, refused: None });
             }
         }
     }
@@ -261,13 +274,14 @@ fn no_folder() -> Refusal {
     Refusal::Plain("Multiple sources were given but target is not a directory.\n".to_owned(), 50)
 }
 
-fn join(target: &Place, found: &Found) -> Place {
-    let below = found.below.as_deref().unwrap_or("-");
-    match target {
-        Place::Remote(url) => {
-            let path = format!("{}/{below}", url.path);
-            Place::Remote(Url { path, ..url.clone() })
-        }
-        target => target.join(below),
-    }
+/// The place of a source below the target.
+fn join(target: &Place, found: &Found) -> Result<Place, Status> {
+    let below = found.below.as_deref().unwrap_or(Path::new("-"));
+    let below = if found.refused.is_some() { Path::new("-") } else { below };
+    below.iter().try_fold(target.clone(), |place, name| {
+        place.join_os(name).map_err(|why| {
+            let text = format!("{:?} cannot be copied to {target}: {why}", name.to_string_lossy());
+            Status::error(code::NOT_SUPPORTED).saying(text).at(Side::Destination)
+        })
+    })
 }

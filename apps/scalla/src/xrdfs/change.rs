@@ -1,6 +1,6 @@
 //! What changes the name space, and `prepare`.
 
-use super::{Shell, flags};
+use super::{Shell, Target, flags};
 use crate::cli::print;
 use crate::stock::{INVALID_ARGUMENTS, Status, text};
 use client::xroot::flags::PrepareOptions;
@@ -21,14 +21,14 @@ pub(super) fn mkdir(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
             path = Some(word);
         }
     }
-    let path = shell.path(path.ok_or(INVALID_ARGUMENTS)?)?;
-    shell.wait(shell.fs.mkdir(&path, mode, parents))
+    let Target { fs, path, .. } = shell.target(path.ok_or(INVALID_ARGUMENTS)?)?;
+    shell.wait(fs.mkdir(&path, mode, parents))
 }
 
 pub(super) fn rmdir(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let path = shell.path(path)?;
-    shell.wait(shell.fs.rmdir(&path))
+    let Target { fs, path, .. } = shell.target(path)?;
+    shell.wait(fs.rmdir(&path))
 }
 
 /// Removes files, each whatever becomes of the others, and says what became of those that failed.
@@ -36,12 +36,12 @@ pub(super) fn rm(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     if arguments.is_empty() {
         return Err(INVALID_ARGUMENTS);
     }
-    let paths: Result<Vec<String>, Status> = arguments.iter().map(|path| shell.path(path)).collect();
+    let targets: Result<Vec<Target>, Status> = arguments.iter().map(|path| shell.target(path)).collect();
     let mut result = Ok(());
-    for path in paths? {
-        let removed = shell.wait(shell.fs.rm(&path));
+    for Target { fs, path, shown } in targets? {
+        let removed = shell.wait(fs.rm(&path));
         let told = removed.as_ref().map_or_else(Status::brief, |()| "[SUCCESS] ".to_owned());
-        print(&format!("rm {path} : {told}\n"));
+        print(&format!("rm {shown} : {told}\n"));
         if removed.is_err() {
             result = removed;
         }
@@ -51,23 +51,24 @@ pub(super) fn rm(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
 
 pub(super) fn mv(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[old, new] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let (old, new) = (shell.path(old)?, shell.path(new)?);
-    shell.wait(shell.fs.mv(&old, &new))
+    // The cgi of the first counts for both.
+    let (Target { fs, path, .. }, new) = (shell.target(old)?, shell.target(new)?);
+    shell.wait(fs.mv(&path, &new.path))
 }
 
 pub(super) fn chmod(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[path, mode] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let path = shell.path(path)?;
+    let Target { fs, path, .. } = shell.target(path)?;
     let mode = text::mode_bits(mode).ok_or(INVALID_ARGUMENTS)?;
-    shell.wait(shell.fs.chmod(&path, mode))
+    shell.wait(fs.chmod(&path, mode))
 }
 
 pub(super) fn truncate(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[path, size] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let path = shell.path(path)?;
+    let Target { fs, path, .. } = shell.target(path)?;
     let size = text::integer(size).ok_or(INVALID_ARGUMENTS)?;
     // The server refuses sizes that no file can have.
-    shell.wait(shell.fs.truncate(&path, size.cast_unsigned()))
+    shell.wait(fs.truncate(&path, size.cast_unsigned()))
 }
 
 pub(super) fn prepare(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {

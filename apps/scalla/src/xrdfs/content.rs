@@ -1,6 +1,6 @@
 //! `cat` and `tail`: what is in files, and in those that metalinks name.
 
-use super::Shell;
+use super::{Shell, Target};
 use crate::cli::complain;
 use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
 use crate::xrdcp::{of_copy, of_metalink};
@@ -34,7 +34,8 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     }
     let mut result = Ok(());
     for path in &paths {
-        let url = shell.fs.url().with_path(path);
+        let Target { fs, path, .. } = shell.target_of(path.clone())?;
+        let url = fs.url().at(path);
         let metalink = shell.runtime.wait(metalink(shell.fs.client(), &url));
         let done = metalink.map_err(|error| of_metalink(&error)).and_then(|metalink| {
             match (target, metalink.is_some()) {
@@ -168,7 +169,8 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
             word => path = Some(word),
         }
     }
-    let url = shell.fs.url().with_path(&shell.path(path.ok_or(INVALID_ARGUMENTS)?)?);
+    let Target { fs, path, .. } = shell.target(path.ok_or(INVALID_ARGUMENTS)?)?;
+    let url = fs.url().at(path);
     let show = async {
         let client = shell.fs.client();
         let file = match metalink(client, &url).await {

@@ -1,11 +1,11 @@
 //! `ls`: entries of a directory, of all servers of a cluster together.
 
-use super::{Shell, flags};
+use super::{Shell, Target, flags};
 use crate::cli::{complain, print};
 use crate::stock::{Status, text};
 use client::xroot::codes::QueryType;
 use client::zip::{Archive, ArchiveError, Member};
-use client::{Checksum, Entry, Error, FileSystem, ListWith, OpenWith, StatInfo, together};
+use client::{Checksum, Entry, Error, FileSystem, ListWith, Name, OpenWith, RemotePath, StatInfo, together};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use tokio::task::JoinSet;
@@ -18,6 +18,8 @@ struct Line {
     /// The server, where its name is printed.
     server: String,
     path: String,
+    /// The name of an entry, where requests can carry it.
+    name: Option<Name>,
     stat: Option<StatInfo>,
     /// Type and value, for the column of checksums.
     checksum: Option<String>,
@@ -45,7 +47,8 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
         Some(path) => shell.path(path)?,
         None => shell.cwd.clone().unwrap_or_else(|| "/".to_owned()),
     };
-    let stat = shell.wait(shell.fs.stat(&path))?;
+    let Target { fs, path, shown } = shell.target_of(path)?;
+    let stat = shell.wait(fs.stat(&path))?;
     let found = if stat.is_dir() {
         let with = ListWith {
             stat: has('l') || has('R') || has('C'),
@@ -53,12 +56,15 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
             online: false,
         };
         let how = How { with, apart: has('u') || has('D'), recursive: has('R') };
-        shell.wait(everything(shell.fs.clone(), path, how))?
+        shell.wait(everything(fs, path, how))?
     } else if has('Z') {
-        Found { lines: shell.runtime.wait(members(&shell.fs, &path, &stat))?, partial: false }
+        Found { lines: shell.runtime.wait(members(&fs, &path, &stat))?, partial: false }
     } else {
         let server = shell.fs.url().authority();
-        Found { lines: vec![Line { server, path, stat: Some(stat), checksum: None }], partial: false }
+        Found {
+            lines: vec![Line { server, path: shown, name: None, stat: Some(stat), checksum: None }],
+            partial: false,
+        }
     };
     print(&table(&found.lines, has('l') || has('C'), has('u')));
     if found.partial {
@@ -68,8 +74,8 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
 }
 
 /// The members of a ZIP archive, with its own status, but for the size.
-async fn members(fs: &FileSystem, path: &str, stat: &StatInfo) -> Result<Vec<Line>, Status> {
-    let file = fs.client().open(&fs.url().with_path(path), &OpenWith::read()).await?;
+async fn members(fs: &FileSystem, path: &RemotePath, stat: &StatInfo) -> Result<Vec<Line>, Status> {
+    let file = fs.client().open(&fs.url().at(path.clone()), &OpenWith::read()).await?;
     let archive = Archive::open(&file).await.map_err(|error| match error {
         ArchiveError::Read(error) => Status::from(error),
         ArchiveError::Zip(error) => Status::archive(&error),
@@ -78,29 +84,34 @@ async fn members(fs: &FileSystem, path: &str, stat: &StatInfo) -> Result<Vec<Lin
     let line = |member: &Member| Line {
         server: server.clone(),
         path: format!("{path}/{}", member.name()),
+        name: None,
         stat: Some(StatInfo { size: member.size, ..stat.clone() }),
         checksum: None,
     };
     Ok(archive.members().iter().map(line).collect())
 }
 
+/// A directory: how the paths in it begin in the output, and where it is.
+type Directory = (String, RemotePath);
+
 /// The entries of a directory, and if asked for of those below it, nearest first.
-async fn everything(fs: FileSystem, path: String, how: How) -> Result<Found, Error> {
-    let (shown, cgi) = path.split_once('?').map_or((path.as_str(), ""), |(path, cgi)| (path, cgi));
-    let cgi = if cgi.is_empty() { String::new() } else { format!("?{cgi}") };
+async fn everything(fs: FileSystem, path: RemotePath, how: How) -> Result<Found, Error> {
     let mut found = Found { lines: Vec::new(), partial: false };
-    let first = directory(&fs, shown, &cgi, &how).await?;
+    let first = directory(&fs, &path, &how).await?;
     // The real program writes names below the root of a server, but not of a cluster, without the slash when it lists everything.
-    let bare = how.recursive && shown == "/" && !fs.client().channel(fs.url()).await?.is_manager();
-    let base = if bare { String::new() } else { slashed(shown) };
-    let mut level = vec![(base, first)];
+    let bare = how.recursive && path == "/" && !fs.client().channel(fs.url()).await?.is_manager();
+    let base = if bare { String::new() } else { slashed(&path) };
+    let mut level = vec![((base, path), first)];
     while !level.is_empty() {
-        let mut folders = Vec::new();
-        for (base, (lines, partial)) in level {
+        let mut folders: Vec<Directory> = Vec::new();
+        for ((base, path), (lines, partial)) in level {
             found.partial |= partial;
             for mut line in lines {
                 if how.recursive && line.stat.as_ref().is_some_and(StatInfo::is_dir) {
-                    folders.push((slashed(shown), format!("{base}{}/", line.path)));
+                    match &line.name {
+                        Some(name) => folders.push((format!("{base}{name}/"), path.join(name))),
+                        None => found.partial = true,
+                    }
                 }
                 line.path.insert_str(0, &base);
                 found.lines.push(line);
@@ -108,7 +119,7 @@ async fn everything(fs: FileSystem, path: String, how: How) -> Result<Found, Err
         }
         level = Vec::new();
         for some in folders.chunks(AT_ONCE) {
-            level.extend(below(&fs, some, &cgi, &how, &mut found.partial).await);
+            level.extend(below(&fs, some, &how, &mut found.partial).await);
         }
     }
     Ok(found)
@@ -117,23 +128,22 @@ async fn everything(fs: FileSystem, path: String, how: How) -> Result<Found, Err
 /// The listings of several directories, in their order; those that fail are left out and told.
 async fn below(
     fs: &FileSystem,
-    folders: &[(String, String)],
-    cgi: &str,
+    folders: &[Directory],
     how: &How,
     partial: &mut bool,
-) -> Vec<(String, (Vec<Line>, bool))> {
+) -> Vec<(Directory, (Vec<Line>, bool))> {
     let mut tasks = JoinSet::new();
-    for (index, (root, base)) in folders.iter().enumerate() {
-        let (fs, base, cgi, how) = (fs.clone(), base.clone(), cgi.to_owned(), how.clone());
-        let path = if base.starts_with('/') { base.clone() } else { format!("{root}{base}") };
-        tasks.spawn(
-            async move { (index, base, directory(&fs, path.trim_end_matches('/'), &cgi, &how).await) },
-        );
+    for (index, place) in folders.iter().enumerate() {
+        let (fs, place, how) = (fs.clone(), place.clone(), how.clone());
+        tasks.spawn(async move {
+            let listed = directory(&fs, &place.1, &how).await;
+            (index, place, listed)
+        });
     }
     let mut done = BTreeMap::new();
     while let Some(task) = tasks.join_next().await {
         match task {
-            Ok((index, base, Ok(lines))) => drop(done.insert(index, (base, lines))),
+            Ok((index, place, Ok(lines))) => drop(done.insert(index, (place, lines))),
             _ => *partial = true,
         }
     }
@@ -146,14 +156,13 @@ fn slashed(path: &str) -> String {
 
 /// One directory. A manager lists nothing itself: all servers that have it are asked. The second value tells whether some of
 /// them failed.
-async fn directory(fs: &FileSystem, path: &str, cgi: &str, how: &How) -> Result<(Vec<Line>, bool), Error> {
-    let named = format!("{path}{cgi}");
+async fn directory(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<(Vec<Line>, bool), Error> {
     let list = |server: FileSystem| {
-        let (named, how) = (named.clone(), how.clone());
-        async move { of_server(&server, &named, &how).await }
+        let (path, how) = (path.clone(), how.clone());
+        async move { of_server(&server, &path, &how).await }
     };
     let (mut lines, mut failed) = (Vec::new(), None);
-    for listed in together(fs.servers(&named).await?, list).await {
+    for listed in together(fs.servers(path).await?, list).await {
         match listed {
             Ok(some) => lines.extend(some),
             Err(error) => failed = Some(error),
@@ -171,12 +180,12 @@ async fn directory(fs: &FileSystem, path: &str, cgi: &str, how: &How) -> Result<
 }
 
 /// The entries that one server has.
-async fn of_server(fs: &FileSystem, path: &str, how: &How) -> Result<Vec<Line>, Error> {
+async fn of_server(fs: &FileSystem, path: &RemotePath, how: &How) -> Result<Vec<Line>, Error> {
     let entries = fs.list(path, &how.with).await?;
     // A listing has no value where none is at hand; the column names the type all the same.
     let mut kind = String::new();
     if how.with.checksum.is_some() && entries.iter().any(|entry| entry.checksum.is_none()) {
-        kind = checksum_kind(fs, path).await;
+        kind = checksum_kind(fs).await;
     }
     let server = fs.url().authority();
     let column = |checksum: Option<Checksum>| {
@@ -188,7 +197,8 @@ async fn of_server(fs: &FileSystem, path: &str, how: &How) -> Result<Vec<Line>, 
     };
     let line = |entry: Entry| Line {
         server: server.clone(),
-        path: entry.name,
+        path: entry.name.to_string(),
+        name: entry.name.component().ok().cloned(),
         stat: entry.stat,
         checksum: column(entry.checksum),
     };
@@ -196,10 +206,9 @@ async fn of_server(fs: &FileSystem, path: &str, how: &How) -> Result<Vec<Line>, 
 }
 
 /// The type of the checksums in a listing: the one that was asked for, or the server's first.
-async fn checksum_kind(fs: &FileSystem, path: &str) -> String {
-    let asked = path.split(['?', '&']).find_map(|element| element.strip_prefix("cks.type="));
-    if let Some(kind) = asked {
-        return kind.to_owned();
+async fn checksum_kind(fs: &FileSystem) -> String {
+    if let Some(kind) = fs.url().cgi.get("cks.type") {
+        return kind.clone();
     }
     let answer = fs.query(QueryType::CONFIG, "chksum").await.unwrap_or_default();
     let answer = String::from_utf8_lossy(&answer).into_owned();
@@ -259,7 +268,7 @@ mod tests {
             group: "bin".to_owned(),
         });
         let stat = Some(StatInfo { id: 1, size, flags, mtime: 1_700_000_000, more });
-        Line { server: "h:1".into(), path: path.into(), stat, checksum: None }
+        Line { server: "h:1".into(), path: path.into(), name: None, stat, checksum: None }
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod status;
 use crate::cli::{complain, print};
 use crate::environment;
 use crate::stock::{self, INVALID_ARGUMENTS, Runtime, Status, code};
-use client::{Error, FileSystem, Url, UrlError};
+use client::{Error, FileSystem, RemotePath, Url, UrlError};
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::future::Future;
@@ -193,6 +193,16 @@ pub(crate) struct Shell {
     cwd: Option<String>,
 }
 
+/// What a word names.
+struct Target {
+    /// The file system, with the cgi of the word.
+    fs: FileSystem,
+    /// The path alone.
+    path: RemotePath,
+    /// The path as it is printed, with its cgi.
+    shown: String,
+}
+
 /// Runs it with what follows the name.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let words = stock::words(arguments);
@@ -276,6 +286,17 @@ impl Shell {
         self.runtime.wait(operation).map_err(Status::from)
     }
 
+    /// What a word names: a path, which may bring cgi.
+    fn target(&self, word: &str) -> Result<Target, Status> {
+        self.target_of(self.path(word)?)
+    }
+
+    /// What a path names, which may bring cgi.
+    fn target_of(&self, shown: String) -> Result<Target, Status> {
+        let (fs, path) = self.fs.at(&shown).map_err(Status::from)?;
+        Ok(Target { fs, path, shown })
+    }
+
     /// The path that is meant. A relative one is joined to the working directory, if there is one, without `.` and `..`.
     fn path(&self, path: &str) -> Result<String, Status> {
         let Some(cwd) = self.cwd.as_ref().filter(|_| !path.starts_with('/')) else {
@@ -297,11 +318,11 @@ impl Shell {
 
 fn cd(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let path = shell.path(path)?;
-    if !shell.wait(shell.fs.stat(&path))?.is_dir() {
+    let Target { fs, path, shown } = shell.target(path)?;
+    if !shell.wait(fs.stat(&path))?.is_dir() {
         return Err(INVALID_ARGUMENTS);
     }
-    shell.cwd = Some(path);
+    shell.cwd = Some(shown);
     Ok(())
 }
 

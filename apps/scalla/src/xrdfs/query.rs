@@ -1,6 +1,6 @@
 //! `query`, `xattr` and `cache`.
 
-use super::Shell;
+use super::{Shell, Target};
 use crate::cli::print;
 use crate::stock::{INVALID_ARGUMENTS, Status};
 use client::Error;
@@ -34,8 +34,7 @@ pub(super) fn query(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
 
 pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let Some((path, words)) = arguments.split_first() else { return Err(INVALID_ARGUMENTS) };
-    let path = shell.path(path)?;
-    let fs = &shell.fs;
+    let Target { fs, path, shown: named } = shell.target(path)?;
     match words {
         ["set", attribute] => {
             let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
@@ -45,14 +44,14 @@ pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
             let mut values = told(shell.runtime.wait(fs.attribute_values(&path, &[name])))?;
             let value = values.pop().and_then(|(_, value)| value);
             let missing = || Status::response(ErrorCode::ATTR_NOT_FOUND, "");
-            print(&shown(&path, [(*name, value.ok_or_else(missing)?.as_slice())]));
+            print(&shown(&named, [(*name, value.ok_or_else(missing)?.as_slice())]));
             Ok(())
         }
         ["del", name] => told(shell.runtime.wait(fs.remove_attributes(&path, &[name]))),
         ["list"] => {
             let attributes = shell.wait(fs.list_attributes(&path))?;
             let pairs = attributes.iter().map(|found| (found.name.as_str(), found.value.as_slice()));
-            print(&shown(&path, pairs));
+            print(&shown(&named, pairs));
             Ok(())
         }
         _ => Err(INVALID_ARGUMENTS),

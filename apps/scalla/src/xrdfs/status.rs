@@ -1,6 +1,6 @@
 //! `stat`, `statvfs`, `spaceinfo` and `locate`.
 
-use super::{Shell, flags};
+use super::{Shell, Target, flags};
 use crate::cli::print;
 use crate::stock::{INVALID_ARGUMENTS, Status, code, text};
 use client::xroot::flags::{LocateOptions, StatFlags};
@@ -15,7 +15,7 @@ pub(super) fn stat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
         if word == "-q" {
             query = words.next().ok_or(INVALID_ARGUMENTS)?;
         } else {
-            paths.push(shell.path(word)?);
+            paths.push(shell.target(word)?);
         }
     }
     if paths.is_empty() {
@@ -23,12 +23,12 @@ pub(super) fn stat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
     }
     let several = paths.len() > 1;
     let mut result = Ok(());
-    for path in &paths {
-        let asked = shell.wait(shell.fs.stat(path)).and_then(|stat| {
+    for Target { fs, path, shown } in &paths {
+        let asked = shell.wait(fs.stat(path)).and_then(|stat| {
             if several {
                 print("\n");
             }
-            print(&status(path, &stat));
+            print(&status(shown, &stat));
             if query.is_empty() {
                 return Ok(());
             }
@@ -69,10 +69,10 @@ fn holds(query: &str, flags: StatFlags) -> Result<bool, Status> {
 
 pub(super) fn statvfs(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
-    let path = shell.path(path)?;
-    let info = shell.wait(shell.fs.stat_vfs(&path))?;
+    let Target { fs, path, shown } = shell.target(path)?;
+    let info = shell.wait(fs.stat_vfs(&path))?;
     print(&format!(
-        "Path:                               {path}
+        "Path:                               {shown}
 Nodes with RW space:                {}
 Size of largest RW space (MB):      {}
 Utilization of RW space (%):        {}
@@ -92,11 +92,12 @@ Utilization of staging space (%):   {}
 
 pub(super) fn spaceinfo(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
+    let Target { fs, path, shown } = shell.target_of(path.to_owned())?;
     let sum = async {
         let options = LocateOptions::PREFNAME | LocateOptions::COMPRESS;
         let (mut total, mut free, mut used, mut largest) = (0, 0, 0, 0);
-        for location in shell.fs.locate_deep(path, options).await? {
-            let space = shell.fs.beside(&location).space(path).await?;
+        for location in fs.locate_deep(&path, options).await? {
+            let space = fs.beside(&location).space(&path).await?;
             total += space.total;
             free += space.free;
             used += space.used;
@@ -106,7 +107,7 @@ pub(super) fn spaceinfo(shell: &mut Shell, arguments: &[&str]) -> Result<(), Sta
     };
     let (total, free, used, largest) = shell.wait(sum)?;
     print(&format!(
-        "Path:               {path}
+        "Path:               {shown}
 Total:              {total}
 Free:               {free}
 Used:               {used}
@@ -123,6 +124,7 @@ pub(super) fn locate(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status
         return Err(INVALID_ARGUMENTS);
     }
     let path = if path.starts_with('*') { path.to_owned() } else { shell.path(path)? };
+    let Target { fs, path, .. } = shell.target_of(path)?;
     let mut options = LocateOptions::NONE;
     for letter in letters.chars() {
         options |= match letter {
@@ -134,9 +136,9 @@ pub(super) fn locate(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status
         };
     }
     let locations = if letters.contains('d') {
-        shell.wait(shell.fs.locate_deep(&path, options))?
+        shell.wait(fs.locate_deep(&path, options))?
     } else {
-        shell.wait(shell.fs.locate(&path, options))?
+        shell.wait(fs.locate(&path, options))?
     };
     print(&locations.iter().map(location).collect::<String>());
     Ok(())

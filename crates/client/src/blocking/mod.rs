@@ -23,7 +23,7 @@ use crate::file::{OpenWith, VectorLimits};
 use crate::filesystem::ListWith;
 use crate::settings::Settings;
 use crate::url::Url;
-use crate::{Bytes, ServerInfo};
+use crate::{Bytes, Matches, ServerInfo};
 use wire::xroot::codes::QueryType;
 use wire::xroot::flags::{LocateOptions, OpenOptions, PrepareOptions};
 use wire::xroot::reply::ChkpointSizes;
@@ -181,7 +181,7 @@ impl FileSystem {
         stat_many(paths: &[&str]) -> Vec<(bool, bool)>;
         list(path: &str, with: &ListWith) -> Vec<Entry>;
         list_all(path: &str, with: &ListWith) -> Vec<Entry>;
-        matching(path: &str) -> Vec<String>;
+        matching(path: &str) -> Matches;
         is_dir(path: &str) -> bool;
         mkdir(path: &str, mode: u16, parents: bool) -> ();
         mkdir_all(path: &str, mode: u16) -> ();

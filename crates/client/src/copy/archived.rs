@@ -96,7 +96,7 @@ fn name(source: &Source, options: &CopyOptions) -> Option<String> {
     let last = |member: String| member.trim_end_matches('/').rsplit('/').next().map(str::to_owned);
     member.and_then(last).or_else(|| match &source.place {
         Place::Stream => None,
-        place => place.name(),
+        place => place.name().map(|name| name.to_string_lossy().into_owned()),
     })
 }
 

@@ -16,13 +16,13 @@ type Work = Box<dyn FnOnce() + Send>;
 
 /// The threads. They end when the last clone is gone.
 #[derive(Clone)]
-pub(super) struct Disk {
+pub(crate) struct Disk {
     work: Sender<Work>,
 }
 
 impl Disk {
     /// How many there are: as many as `WorkerThreads` says where that is set.
-    pub(super) fn threads(settings: &Settings) -> usize {
+    pub(crate) fn threads(settings: &Settings) -> usize {
         if settings.is_set("WorkerThreads") {
             return usize::try_from(settings.worker_threads.clamp(1, THREADS_SET_MAX)).unwrap_or(1);
         }
@@ -30,7 +30,7 @@ impl Disk {
     }
 
     /// Starts so many.
-    pub(super) fn start(threads: usize) -> Self {
+    pub(crate) fn start(threads: usize) -> Self {
         let (work, queue) = mpsc::channel::<Work>();
         let queue = Arc::new(Mutex::new(queue));
         for number in 0..threads {
@@ -50,12 +50,12 @@ impl Disk {
     }
 
     /// Has something done. `false` when there is nobody to do it.
-    pub(super) fn post(&self, work: impl FnOnce() + Send + 'static) -> bool {
+    pub(crate) fn post(&self, work: impl FnOnce() + Send + 'static) -> bool {
         self.work.send(Box::new(work)).is_ok()
     }
 
     /// Has something done and waits for its result; `None` when there is nobody to do it.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {

@@ -4,6 +4,7 @@ use std::io;
 
 use crate::failure::Error;
 use crate::metalink::MetalinkError;
+use crate::path::NameError;
 use crate::zip::ZipError;
 
 /// Which end of a copy.
@@ -82,6 +83,16 @@ pub enum CopyError {
         found: String,
         /// What it should have.
         expected: String,
+    },
+    /// A name that no request can carry, or that no path here can hold. Nothing was done with it.
+    #[error("{name:?} in {place} is left out: {why}; rename it")]
+    Name {
+        /// The directory, or the archive.
+        place: String,
+        /// The name, as it is shown.
+        name: String,
+        /// Why not.
+        why: NameError,
     },
     /// What was asked for does not go together.
     #[error("{0}")]
@@ -170,6 +181,10 @@ impl CopyError {
             kind: error.kind(),
             text: format!("{error}{remedy}"),
         }
+    }
+
+    pub(super) fn name(place: impl std::fmt::Display, name: impl Into<String>, why: NameError) -> Self {
+        Self::Name { place: place.to_string(), name: name.into(), why }
     }
 
     pub(super) fn source(error: Error) -> Self {

@@ -141,7 +141,7 @@ impl Waiting {
     ) -> Result<Source, CopyError> {
         while let Some(url) = self.places.pop_front() {
             let at = match url.scheme {
-                Scheme::File => Place::Local(url.path.into()),
+                Scheme::File => Place::Local(url.local.into()),
                 _ => Place::Remote(url),
             };
             let opened = Source::open_whole(copier, &at, mirrors.to_vec(), options).await;

@@ -35,7 +35,7 @@ mod archived;
 mod attributes;
 mod checks;
 mod descriptors;
-mod disk;
+pub(crate) mod disk;
 mod failure;
 mod given;
 mod job;

@@ -1,9 +1,11 @@
 //! [`Place`]: where a copy comes from or goes to.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::UrlError;
+use crate::path::{Name, NameError, RelativePath};
 use crate::url::{Scheme, Url};
 
 /// A file, a folder, or a stream.
@@ -32,32 +34,51 @@ impl Place {
         }
         let url = Url::parse(text)?;
         Ok(match url.scheme {
-            Scheme::File => Self::Local(url.path.into()),
+            Scheme::File => Self::Local(url.local.into()),
             Scheme::Stdio => Self::Stream,
             _ => Self::Remote(url),
         })
     }
 
-    /// The last component of its path; `None` when it has none.
+    /// The last component of its path; `None` when it has none that names an entry.
     #[must_use]
-    pub fn name(&self) -> Option<String> {
-        let name = match self {
-            Self::Local(path) => path.file_name()?.to_string_lossy().into_owned(),
-            Self::Remote(url) => url.path.trim_end_matches('/').rsplit('/').next()?.to_owned(),
-            Self::Stream => return None,
-        };
-        Some(name).filter(|name| !matches!(name.as_str(), "" | "." | ".."))
+    pub fn name(&self) -> Option<OsString> {
+        match self {
+            Self::Local(path) => path.file_name().map(OsStr::to_owned),
+            Self::Remote(url) => url.path.name().map(|name| name.as_str().into()),
+            Self::Stream => None,
+        }
     }
 
-    /// A path below it; `name` may have several components.
+    /// The place of an entry of the directory that this is.
     #[must_use]
-    pub fn join(&self, name: &str) -> Self {
+    pub fn join(&self, name: &Name) -> Self {
         match self {
-            Self::Local(path) => Self::Local(path.join(name)),
-            Self::Remote(url) => {
-                let path = format!("{}/{name}", url.path.trim_end_matches('/'));
-                Self::Remote(Url { path, ..url.clone() })
-            }
+            Self::Local(path) => Self::Local(path.join(name.as_str())),
+            Self::Remote(url) => Self::Remote(url.at(url.path.join(name))),
+            Self::Stream => Self::Stream,
+        }
+    }
+
+    /// The place of an entry whose name on this machine this is: one component, of any bytes.
+    ///
+    /// # Errors
+    /// [`NameError`]: no request can carry it to the server where this is.
+    pub fn join_os(&self, name: &OsStr) -> Result<Self, NameError> {
+        match self {
+            Self::Local(path) => Ok(Self::Local(path.join(name))),
+            Self::Remote(_) => Name::from_os(name).map(|name| self.join(&name)),
+            Self::Stream => Ok(Self::Stream),
+        }
+    }
+
+    /// The place of what is below the directory that this is.
+    #[must_use]
+    pub fn below(&self, path: &RelativePath) -> Self {
+        match self {
+            _ if path.is_empty() => self.clone(),
+            Self::Local(above) => Self::Local(above.join(path.as_str())),
+            Self::Remote(url) => Self::Remote(url.at(url.path.below(path))),
             Self::Stream => Self::Stream,
         }
     }
@@ -123,11 +144,17 @@ mod tests {
     #[test]
     fn names_and_joins() {
         let place = |text: &str| Place::parse(text).unwrap();
-        assert_eq!(place("root://h//a/b/?x=1").name().as_deref(), Some("b"));
+        let name = |text: &str| Name::new(text).unwrap();
+        assert_eq!(place("root://h//a/b/?x=1").name(), Some("b".into()));
         assert_eq!(place("root://h").name(), None);
         assert_eq!(place("dir/..").name(), None);
-        assert_eq!(place("root://h//a/").join("b/c").to_string(), "root://h:1094//a/b/c");
-        assert_eq!(place("a").join("b"), Place::Local("a/b".into()));
+        let old = place("dir/data?old").name().unwrap();
+        assert_eq!(old, "data?old");
+        assert_eq!(place("root://h//a").join_os(&old), Err(NameError::QuestionMark));
+        assert_eq!(place("a").join_os(&old), Ok(Place::Local("a/data?old".into())));
+        let below = RelativePath::from(name("b")).join(&name("c"));
+        assert_eq!(place("root://h//a/?x=1").below(&below).to_string(), "root://h:1094//a/b/c");
+        assert_eq!(place("a").join(&name("b")), Place::Local("a/b".into()));
         assert!(place("a/").ends_with_slash() && !place("root://h//a").ends_with_slash());
     }
 }

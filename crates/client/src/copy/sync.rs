@@ -14,6 +14,7 @@ use super::place::Place;
 use super::target::unless_stopped;
 use super::tree::{Listener, Tally};
 use crate::filesystem::ListWith;
+use crate::path::{EntryName, RelativePath};
 
 /// When two files count as equal. Sizes are compared in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -66,8 +67,15 @@ struct Found {
     modified: i64,
 }
 
-type Tree = BTreeMap<String, Found>;
-type Named = (String, Found);
+/// What is below a directory.
+#[derive(Default)]
+struct Tree {
+    entries: BTreeMap<RelativePath, Found>,
+    /// Names that cannot be carried to the other side, or in any request.
+    refused: Vec<CopyError>,
+}
+
+type Named = (RelativePath, Found);
 
 impl Copier {
     /// Makes `sync.target` like `sync.source`. `tell` hears of each step before it is taken.
@@ -86,12 +94,20 @@ impl Copier {
             CopyError::Usage(format!("{} is no directory; scalla cp copies single files", sync.source))
         })?;
         let target = unless_stopped(watch, self.tree(&sync.target, Side::Target)).await?.unwrap_or_default();
-        let (copies, removals) = plan(&source, &target);
+        let mut tally = Tally::default();
+        for error in source.refused.iter().chain(&target.refused) {
+            listener.missed(error);
+            tally.failed += 1;
+        }
+        let (copies, mut removals) = plan(&source, &target);
+        if !source.refused.is_empty() {
+            // What stands for a name that cannot be compared must not be taken for surplus.
+            removals.clear();
+        }
         let jobs = unless_stopped(watch, self.unequal(sync, copies, &target)).await?;
         for job in &jobs {
             tell(&Step::Copy(job.target.clone(), job.size.unwrap_or(0)));
         }
-        let mut tally = Tally::default();
         if !sync.dry_run {
             // What is there is older or different: it is replaced when the new one is whole.
             let options = CopyOptions { force: true, preserve: true, ..sync.options.clone() };
@@ -127,11 +143,11 @@ impl Copier {
         let mut jobs = Vec::new();
         for (name, found) in copies {
             let job = CopyJob {
-                source: sync.source.join(&name),
-                target: sync.target.join(&name),
+                source: sync.source.below(&name),
+                target: sync.target.below(&name),
                 size: Some(found.size),
             };
-            if !self.is_equal(&job, found, target.get(&name).copied(), sync.equal).await? {
+            if !self.is_equal(&job, found, target.entries.get(&name).copied(), sync.equal).await? {
                 jobs.push(job);
             }
         }
@@ -148,8 +164,11 @@ impl Copier {
         listener: &Arc<dyn Listener>,
         tally: &mut Tally,
     ) {
-        let missing = source.iter().filter(|(name, found)| found.is_folder && !target.contains_key(*name));
-        let places = missing.map(|(name, _)| root.join(name));
+        let missing = source
+            .entries
+            .iter()
+            .filter(|(name, found)| found.is_folder && !target.entries.contains_key(*name));
+        let places = missing.map(|(name, _)| root.below(name));
         for place in std::iter::once(root.clone()).chain(places) {
             let made = match &place {
                 Place::Local(path) => {
@@ -176,14 +195,14 @@ impl Copier {
     async fn remove(
         &self,
         sync: &Sync,
-        removals: &[(String, Found)],
+        removals: &[Named],
         tell: &impl Fn(&Step),
         listener: &Arc<dyn Listener>,
         watch: &Watch,
         tally: &mut Tally,
     ) -> Result<(), CopyError> {
         for (name, found) in removals {
-            let place = sync.target.join(name);
+            let place = sync.target.below(name);
             let step =
                 if found.is_folder { Step::RemoveFolder(place.clone()) } else { Step::Remove(place.clone()) };
             tell(&step);
@@ -271,10 +290,10 @@ impl Copier {
 
     /// Everything below a folder by its path from there; `None` when there is no such folder.
     async fn tree(&self, root: &Place, side: Side) -> Result<Option<Tree>, CopyError> {
-        let mut tree = Tree::new();
-        let mut folders = vec![String::new()];
+        let mut tree = Tree::default();
+        let mut folders = vec![RelativePath::default()];
         while let Some(folder) = folders.pop() {
-            let place = if folder.is_empty() { root.clone() } else { root.join(&folder) };
+            let place = root.below(&folder);
             let Some(entries) = self.found(&place, side).await? else {
                 if folder.is_empty() {
                     return Ok(None);
@@ -282,17 +301,24 @@ impl Copier {
                 continue;
             };
             for (name, found) in entries {
-                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                let name = match name.component() {
+                    Ok(name) => name,
+                    Err(why) => {
+                        tree.refused.push(CopyError::name(&place, name.as_str(), why));
+                        continue;
+                    }
+                };
+                let path = folder.join(name);
                 if found.is_folder {
                     folders.push(path.clone());
                 }
-                tree.insert(path, found);
+                tree.entries.insert(path, found);
             }
         }
         Ok(Some(tree))
     }
 
-    async fn found(&self, place: &Place, side: Side) -> Result<Option<Vec<(String, Found)>>, CopyError> {
+    async fn found(&self, place: &Place, side: Side) -> Result<Option<Vec<(EntryName, Found)>>, CopyError> {
         match place {
             Place::Local(path) => {
                 let path = path.clone();
@@ -315,8 +341,15 @@ impl Copier {
                     return Ok(None);
                 }
                 let found = |entry: crate::answers::Entry| {
-                    let stat = entry.stat?;
-                    let found = Found { is_folder: stat.is_dir(), size: stat.size, modified: stat.mtime };
+                    // A name that cannot be carried has no status at servers that do not list it.
+                    let refused = entry.name.component().is_err();
+                    let found = match entry.stat {
+                        None if refused => Found { is_folder: false, size: 0, modified: 0 },
+                        stat => {
+                            let stat = stat?;
+                            Found { is_folder: stat.is_dir(), size: stat.size, modified: stat.mtime }
+                        }
+                    };
                     Some((entry.name, found))
                 };
                 Ok(Some(listed.entries.into_iter().filter_map(found).collect()))
@@ -329,14 +362,14 @@ impl Copier {
 /// Files of the source, in order; and what only the target has, contents before their folders. What is a folder on one
 /// side and a file on the other is left alone: the copy will say so.
 fn plan(source: &Tree, target: &Tree) -> (Vec<Named>, Vec<Named>) {
-    let files = source.iter().filter(|(_, found)| !found.is_folder);
+    let files = source.entries.iter().filter(|(_, found)| !found.is_folder);
     let copies = files.map(|(name, found)| (name.clone(), *found)).collect();
-    let surplus = target.iter().filter(|(name, _)| !source.contains_key(*name));
+    let surplus = target.entries.iter().filter(|(name, _)| !source.entries.contains_key(*name));
     let removals = surplus.rev().map(|(name, found)| (name.clone(), *found)).collect();
     (copies, removals)
 }
 
-fn local_found(path: &std::path::Path) -> Result<Option<Vec<(String, Found)>>, CopyError> {
+fn local_found(path: &std::path::Path) -> Result<Option<Vec<(EntryName, Found)>>, CopyError> {
     let fail = |error| CopyError::local("list", path, &error);
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
@@ -346,7 +379,7 @@ fn local_found(path: &std::path::Path) -> Result<Option<Vec<(String, Found)>>, C
     let mut found = Vec::new();
     for entry in entries {
         let entry = entry.map_err(fail)?;
-        let Ok(name) = entry.file_name().into_string() else { continue };
+        let name = EntryName::from_os(&entry.file_name());
         // Links to files count as these; folders behind links are not walked.
         let link = entry.file_type().map_err(fail)?.is_symlink();
         let Ok(meta) = std::fs::metadata(entry.path()) else { continue };
@@ -376,18 +409,24 @@ fn local_checksum(path: &std::path::Path, algorithm: Algorithm) -> Result<String
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::path::Name;
 
     #[test]
     fn files_are_copied_and_the_surplus_goes_from_the_leaves_on() {
         let file = Found { is_folder: false, size: 1, modified: 0 };
         let folder = Found { is_folder: true, ..file };
-        let tree = |entries: &[(&str, Found)]| -> Tree {
-            entries.iter().map(|(name, found)| ((*name).to_owned(), *found)).collect()
+        let path = |text: &str| {
+            let names = text.split('/').map(|name| Name::new(name).unwrap());
+            names.fold(RelativePath::default(), |path, name| path.join(&name))
+        };
+        let tree = |entries: &[(&str, Found)]| Tree {
+            entries: entries.iter().map(|(name, found)| (path(name), *found)).collect(),
+            refused: Vec::new(),
         };
         let source = tree(&[("a", file), ("d", folder), ("d/b", file)]);
         let target = tree(&[("d", folder), ("d/old", folder), ("d/old/x", file), ("z", file)]);
         let (copies, removals) = plan(&source, &target);
-        let names = |list: &[(String, Found)]| list.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        let names = |list: &[Named]| list.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
         assert_eq!(names(&copies), ["a", "d/b"]);
         assert_eq!(names(&removals), ["z", "d/old/x", "d/old"]);
     }

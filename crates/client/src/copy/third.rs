@@ -296,7 +296,7 @@ async fn clean(client: &Client, file: &File) {
         file.query(QueryType::OPAQUG, b"ofs.tpc cancel\0").await.ok();
         let at = file.location();
         file.close().await.ok();
-        client.file_system(&at.with_path(&at.path)).rm(&at.path).await.ok();
+        client.file_system(&at).rm(&at.path).await.ok();
     };
     tokio::time::timeout(REMOVE_TIME, work).await.ok();
 }

@@ -4,6 +4,7 @@
 //! number and in memory: many small ones, few large ones.
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use super::Copier;
 use super::failure::CopyError;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
 use super::place::Place;
+use crate::failure::Error;
 use crate::filesystem::ListWith;
-use crate::url::Url;
 
 /// Files on their way at once unless told otherwise.
 pub const PARALLEL: usize = 64;
@@ -250,10 +251,10 @@ impl Walk {
         if below && self.options.member_of(&source).is_none() {
             // A file that cannot be read is told when it is copied.
             let metalink = self.copier.metalink(&source, &self.options).await.ok().flatten();
-            name = metalink.and_then(|metalink| metalink.name).or(name);
+            name = metalink.and_then(|metalink| metalink.name).map(|name| name.as_str().into()).or(name);
         }
         let target = match name {
-            Some(name) if below && *target != Place::Stream => target.join(&name),
+            Some(name) if below && *target != Place::Stream => joined(target, &name)?,
             None if below => {
                 return Err(CopyError::Usage(format!(
                     "{source} has no name of its own; name the target file"
@@ -290,7 +291,14 @@ impl Walk {
                 continue;
             }
             for (name, kind) in entries {
-                let (source, target) = (source.join(&name), target.join(&name));
+                let joined = joined(&source, &name).and_then(|from| Ok((from, joined(&target, &name)?)));
+                let (source, target) = match joined {
+                    Ok(joined) => joined,
+                    Err(error) => {
+                        self.listener.missed(&error);
+                        continue;
+                    }
+                };
                 match kind {
                     Kind::Folder => folders.push_back((source, target)),
                     Kind::File(size) => self.file(CopyJob { source, target, size }).await,
@@ -302,7 +310,7 @@ impl Walk {
         }
     }
 
-    async fn entries(&self, folder: &Place) -> Result<Vec<(String, Kind)>, CopyError> {
+    async fn entries(&self, folder: &Place) -> Result<Vec<(OsString, Kind)>, CopyError> {
         match folder {
             Place::Local(path) => {
                 let path = path.clone();
@@ -316,11 +324,20 @@ impl Walk {
                 for error in listed.failed {
                     self.listener.missed(&CopyError::source(error));
                 }
-                let kind = |entry: crate::answers::Entry| match entry.stat {
-                    Some(stat) if stat.is_dir() => (entry.name, Kind::Folder),
-                    stat => (entry.name, Kind::File(stat.map(|stat| stat.size))),
-                };
-                Ok(listed.entries.into_iter().map(kind).collect())
+                let mut entries = Vec::new();
+                for entry in listed.entries {
+                    let Ok(name) = entry.name.component() else {
+                        let error = Error::bad_name("copy", url, &entry.name);
+                        self.listener.missed(&CopyError::source(error));
+                        continue;
+                    };
+                    let kind = match entry.stat {
+                        Some(stat) if stat.is_dir() => Kind::Folder,
+                        stat => Kind::File(stat.map(|stat| stat.size)),
+                    };
+                    entries.push((name.as_str().into(), kind));
+                }
+                Ok(entries)
             }
             Place::Stream => Ok(Vec::new()),
         }
@@ -383,21 +400,25 @@ impl Walk {
         let Place::Remote(url) = &place else { return Ok(vec![place]) };
         let found =
             self.copier.client.file_system(url).matching(&url.path).await.map_err(CopyError::source)?;
-        Ok(found.into_iter().map(|path| Place::Remote(Url { path, ..url.clone() })).collect())
+        for error in found.failed {
+            self.listener.missed(&CopyError::source(error));
+        }
+        Ok(found.paths.into_iter().map(|path| Place::Remote(url.at(path))).collect())
     }
 }
 
+/// The place of an entry.
+fn joined(directory: &Place, name: &OsStr) -> Result<Place, CopyError> {
+    directory.join_os(name).map_err(|why| CopyError::name(directory, name.to_string_lossy(), why))
+}
+
 /// Links are followed to files; folders behind links are not walked, which could go in circles.
-fn local_entries(path: &Path) -> Result<Vec<(String, Kind)>, CopyError> {
+fn local_entries(path: &Path) -> Result<Vec<(OsString, Kind)>, CopyError> {
     let fail = |error| CopyError::local("list", path, &error);
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(path).map_err(fail)? {
         let entry = entry.map_err(fail)?;
-        let name = entry.file_name().into_string().map_err(|name| {
-            let text =
-                format!("{} has a name that is no text: servers do not take it", Path::new(&name).display());
-            CopyError::Usage(text)
-        })?;
+        let name = entry.file_name();
         let kind = entry.file_type().map_err(fail)?;
         if kind.is_dir() {
             entries.push((name, Kind::Folder));

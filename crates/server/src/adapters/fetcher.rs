@@ -5,7 +5,7 @@
 
 use super::outbound::{ClientOutbound, Outbound};
 use base::{Error, ErrorKind};
-use client::{AddressFilter, Bytes, Cause, Client, File, OpenWith, Settings, Url};
+use client::{AddressFilter, Bytes, Cause, Client, File, OpenWith, RemotePath, Settings, Url};
 use digest::{Algorithm, Checksum};
 use logical::{Fetch, Fetched, Fetcher, Finish, Running, Sink};
 use std::collections::VecDeque;
@@ -149,7 +149,9 @@ fn settings(streams: u32) -> Settings {
 /// Opens the source under each name that it may know the client by.
 async fn open(client: &Client, fetch: &Fetch) -> Result<(Url, File), Error> {
     let bad = |error: client::UrlError| Error::new(ErrorKind::ArgInvalid, error.to_string());
-    let mut url = Url::parse(&format!("root://{}/{}", fetch.source, fetch.path)).map_err(bad)?;
+    let path = RemotePath::new(fetch.path.to_string());
+    let path = path.map_err(|error| Error::new(ErrorKind::ArgInvalid, error.to_string()))?;
+    let mut url = Url::parse(&format!("root://{}", fetch.source)).map_err(bad)?.at(path);
     url.merge_cgi(&fetch.cgi);
     let plain = url.clone();
     url.cgi.insert("tpc.key".to_owned(), fetch.key.clone());
@@ -188,7 +190,7 @@ fn failed(error: &client::Error) -> Error {
 }
 
 async fn ask_checksum(client: Client, url: Url, algorithm: Algorithm) -> Result<Checksum, Error> {
-    let told = client.file_system(&url).checksum(&url.target(), Some(algorithm.name())).await;
+    let told = client.file_system(&url).checksum(&url.path, Some(algorithm.name())).await;
     let told = told.map_err(|e| failed(&e))?;
     let parsed =
         told.kind.eq_ignore_ascii_case(algorithm.name()).then(|| Checksum::from_hex(algorithm, &told.value));
