@@ -140,7 +140,7 @@ impl Cause {
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
         Some(match self {
-            Self::BadName { .. } => "rename it on the disk of its server",
+            Self::BadName { .. } => "rename it where it lies",
             Self::Unresolved(_) => "check the spelling of the host and the name service",
             Self::Unreachable(_) => "check that the server runs, its port, and firewalls on the way",
             Self::Lost(_) | Self::TimedOut(_) => {

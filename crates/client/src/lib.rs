@@ -27,6 +27,7 @@
 //! | `metalink` | [`metalink::Metalink`]: where the same file is, what it adds up to |
 //! | `zip` | [`zip::Archive`]: members of ZIP archives at servers |
 //! | `path` | [`RemotePath`], [`Name`]: paths and names that requests can carry, apart from cgi |
+//! | [`walk`] | [`walk::Walk`]: the one way through directory trees, here and at servers; [`walk::Removal`] |
 //! | `url` | [`Url`]: `root://user@host:port//path?cgi`, several hosts too |
 //! | [`blocking`] | the same without a runtime, from any thread, also after `fork` |
 //!
@@ -82,6 +83,7 @@ mod settings;
 mod summing;
 mod sums;
 mod url;
+pub mod walk;
 pub mod zip;
 mod zone;
 

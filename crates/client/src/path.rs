@@ -214,6 +214,13 @@ impl RelativePath {
         Self(format!("{}{separator}{name}", self.0))
     }
 
+    /// The path of the directory in which it is; `None` for the directory that all paths begin with.
+    #[must_use]
+    pub fn parent(&self) -> Option<Self> {
+        let above = self.0.rsplit_once('/').map_or("", |(above, _)| above);
+        (!self.0.is_empty()).then(|| Self(above.to_owned()))
+    }
+
     /// Whether it is the directory itself.
     #[must_use]
     pub fn is_empty(&self) -> bool {

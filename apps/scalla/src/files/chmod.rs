@@ -122,11 +122,11 @@ impl Chmod {
                 continue;
             }
             let Some(mut walk) = context.walk(console, url).await else { continue };
-            while let Some(folder) = walk.next().await {
+            while let Some(mut folder) = walk.next().await {
+                walk.enter_all(&mut folder);
                 folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
                 let known =
                     folder.entries.iter().map(|entry| (folder.child(entry), entry.stat.clone())).collect();
-                walk.enter(&folder, folder.folders());
                 self.change(context, console, known).await;
                 console.pass().await?;
             }

@@ -70,9 +70,9 @@ impl Du {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         let mut open: Vec<Sum> = Vec::new();
         let mut seen = 0_u64;
-        while let Some(folder) = walk.next().await {
+        while let Some(mut folder) = walk.next().await {
+            walk.enter_all(&mut folder);
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            walk.enter(&folder, folder.folders());
             self.close(context, console, url, &mut open, folder.depth);
             let files: Vec<&StatInfo> = folder
                 .entries

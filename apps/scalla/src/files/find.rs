@@ -155,14 +155,14 @@ impl Find {
         asked: &Asked<'_>,
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
-        while let Some(folder) = walk.next().await {
-            folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
+        while let Some(mut folder) = walk.next().await {
             let depth = folder.depth + 1;
             if self.max_depth.is_none_or(|most| depth < most) {
-                walk.enter(&folder, folder.folders());
+                walk.enter_all(&mut folder);
             }
+            folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
             for entry in &folder.entries {
-                let Item { name, stat } = entry;
+                let Item { name, stat, .. } = entry;
                 asked.tell(context, console, &folder.child(entry), name, stat.as_ref(), depth);
             }
             console.pass().await?;

@@ -206,8 +206,8 @@ impl Ls {
         first: &mut bool,
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
-        while let Some(folder) = walk.next().await {
-            self.enter(&mut walk, &folder);
+        while let Some(mut folder) = walk.next().await {
+            self.enter(&mut walk, &mut folder);
             self.head(context, console, Some(&folder.url), first);
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
             let item = |entry: &walk::Item| Item {
@@ -222,11 +222,11 @@ impl Ls {
     }
 
     /// Enters the folders of a folder, in the order in which they are shown.
-    fn enter(&self, walk: &mut Walk, folder: &Folder) {
-        let mut below: Vec<&walk::Item> =
-            folder.entries.iter().filter(|entry| is_dir(entry) && self.shows(&entry.name)).collect();
+    fn enter(&self, walk: &mut Walk, folder: &mut Folder) {
+        let shown = folder.entries.iter().filter(|entry| is_dir(entry) && self.shows(&entry.name));
+        let mut below: Vec<walk::Item> = shown.cloned().collect();
         below.sort_by(|a, b| self.order((&a.name, a.stat.as_ref()), (&b.name, b.stat.as_ref())));
-        walk.enter(folder, below.iter().map(|entry| &entry.name));
+        walk.enter(folder, &below);
     }
 
     fn shows(&self, name: &str) -> bool {

@@ -1,15 +1,14 @@
 //! `scalla rm`.
 
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
 
+use client::walk::{Removal, Tree};
 use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
 use super::context::{Context, Usage, is_root};
 use super::make::settle;
 use super::text;
-use super::walk::{Walk, is_dir};
 
 /// Remove files, and directories with everything in them.
 ///
@@ -167,41 +166,20 @@ impl Rm {
         if !stat.is_dir() {
             return self.files(context, console, vec![url.clone()], true, removed).await;
         }
-        let mut walk = match Walk::begin(&context.files(url), url).await {
-            Ok(walk) => walk,
+        let tree = match Tree::at_server(&context.files(url), url).await {
+            Ok(tree) => tree,
             Err(error) => {
                 self.failed(console, url, &error);
                 return Ok(());
             }
         };
-        // Folders by depth: the deepest go first, when nothing is in them any more.
-        let mut folders: BTreeMap<usize, Vec<Url>> = BTreeMap::new();
-        while let Some(folder) = walk.next().await {
-            folder.failed.iter().for_each(|error| self.failed(console, &folder.url, error));
-            walk.enter(&folder, folder.folders());
-            let files: Vec<Url> = folder
-                .entries
-                .iter()
-                .filter(|entry| !is_dir(entry))
-                .map(|entry| folder.child(entry))
-                .collect();
-            for some in files.chunks(1024) {
-                self.files(context, console, some.to_vec(), true, removed).await?;
-            }
-            folders.entry(folder.depth).or_default().push(folder.url);
-        }
-        for (_, level) in folders.into_iter().rev() {
-            let remove = |url: Url| {
-                let files = context.files(&url);
-                async move {
-                    let done = files.rmdir(&url.path).await;
-                    (url, done)
-                }
-            };
-            for (url, done) in together(level, remove).await {
-                match done {
-                    Ok(()) => self.told(context, console, &url, removed),
-                    Err(error) => self.failed(console, &url, &error),
+        let mut removal = Removal::of(tree);
+        while let Some(some) = removal.next().await {
+            for one in some {
+                let Some(url) = one.place.url() else { continue };
+                match &one.result {
+                    Ok(()) => self.told(context, console, url, removed),
+                    Err(error) => self.failed(console, url, error),
                 }
             }
             console.pass().await?;

@@ -38,7 +38,7 @@ pub(crate) struct Tree {
 struct Level {
     /// Where it is.
     url: Url,
-    entries: std::vec::IntoIter<Item>,
+    entries: std::vec::IntoIter<(Item, bool)>,
     /// What stands in front of them.
     prefix: String,
 }
@@ -89,7 +89,7 @@ impl Tree {
             levels.push(level);
         }
         while let Some(level) = levels.last_mut() {
-            let Some(entry) = level.entries.next() else {
+            let Some((entry, is_entered)) = level.entries.next() else {
                 levels.pop();
                 continue;
             };
@@ -102,7 +102,7 @@ impl Tree {
             } else {
                 count.files += 1;
             }
-            if is_dir(&entry) && self.enters(deep) {
+            if is_entered {
                 let prefix = format!("{prefix}{}", if more { "│   " } else { "    " });
                 levels.extend(self.next(console, &mut walk, prefix, deep).await);
             }
@@ -119,14 +119,20 @@ impl Tree {
     /// The next folder of the walk, which is the one that was drawn last.
     async fn next(&self, console: &Console, walk: &mut Walk, prefix: String, depth: usize) -> Option<Level> {
         let mut folder = walk.next().await?;
-        folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
         let shows =
             |entry: &Item| (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry));
         folder.entries.retain(shows);
-        if self.enters(depth + 1) {
-            walk.enter(&folder, folder.folders());
-        }
-        Some(Level { url: folder.url, entries: folder.entries.into_iter(), prefix })
+        // Directories that lead back to where the walk came from are drawn, but not entered.
+        let directories: Vec<Item> = folder.entries.iter().filter(|entry| is_dir(entry)).cloned().collect();
+        let entered = if self.enters(depth + 1) { walk.enter(&mut folder, &directories) } else { Vec::new() };
+        folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
+        let mut entered = entered.into_iter();
+        let with_entered = |entry: Item| {
+            let is_entered = is_dir(&entry) && entered.next().unwrap_or(false);
+            (entry, is_entered)
+        };
+        let entries: Vec<(Item, bool)> = folder.entries.into_iter().map(with_entered).collect();
+        Some(Level { url: folder.url, entries: entries.into_iter(), prefix })
     }
 
     fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Item) {

@@ -61,7 +61,7 @@ pub(super) enum Command {
     /// Copy files at the server, to and from others: file:PATH is on this machine.
     Cp(Cp),
     /// Make a directory like another one: file:PATH is on this machine.
-    Sync(SyncCommand),
+    Sync(Box<SyncCommand>),
     Map(Map),
     /// End the shell.
     #[command(visible_alias = "quit")]

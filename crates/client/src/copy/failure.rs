@@ -49,6 +49,9 @@ pub enum CopyError {
     /// There is a file already where the copy should go.
     #[error("{0} exists; --force overwrites it, --continue completes it")]
     Exists(String),
+    /// A file on one side and a directory on the other; both stay.
+    #[error("{0} is a directory on one side and a file on the other; remove or rename one of them")]
+    OtherKind(String),
     /// A folder, where a file is needed.
     #[error("{0} is a directory; --recursive copies those")]
     IsDirectory(String),
@@ -185,6 +188,10 @@ impl CopyError {
 
     pub(super) fn name(place: impl std::fmt::Display, name: impl Into<String>, why: NameError) -> Self {
         Self::Name { place: place.to_string(), name: name.into(), why }
+    }
+
+    pub(super) fn on(side: Side, error: Error) -> Self {
+        Self::Remote { side, error }
     }
 
     pub(super) fn source(error: Error) -> Self {

@@ -43,6 +43,7 @@ mod local;
 mod many;
 mod member;
 mod mirrored;
+mod nested;
 mod opening;
 mod options;
 mod pattern;

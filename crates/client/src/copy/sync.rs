@@ -1,8 +1,11 @@
-//! Makes a folder like another one: copies what is missing or different, and removes what is too much when told to.
+//! Makes a directory like another one: copies what is missing or different, and removes what is too much when told to.
+//!
+//! Both trees are read side by side, a directory of each at a time, so memory does not grow with them. Copies begin while the
+//! trees are still being read. Removals are only planned meanwhile: they begin when both trees were read completely. What is
+//! unknown on one side protects what has its name on the other, with everything below it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use digest::{Algorithm, Running};
 use tokio::sync::mpsc;
@@ -12,9 +15,9 @@ use super::failure::{CopyError, Side};
 use super::options::{CopyJob, CopyOptions, Watch};
 use super::place::Place;
 use super::target::unless_stopped;
-use super::tree::{Listener, Tally};
-use crate::filesystem::ListWith;
-use crate::path::{EntryName, RelativePath};
+use super::tree::{KNOWN_MAX, Listener, Tally};
+use crate::path::RelativePath;
+use crate::walk::{Directory, Item, Pending, Removal, Tree, Unknown, Walk, is_own_directory};
 
 /// When two files count as equal. Sizes are compared in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -52,36 +55,42 @@ pub struct Sync {
 pub enum Step {
     /// It is copied, of so many bytes: it is missing, or not equal.
     Copy(Place, u64),
-    /// It is removed, as the source does not have it.
+    /// It is removed, or was just now, as the source does not have it.
     Remove(Place),
-    /// A folder is removed, which is empty by then.
+    /// A directory is removed, or was just now, after what is in it.
     RemoveFolder(Place),
 }
 
-/// A file or folder below one of the two.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Found {
-    is_folder: bool,
-    size: u64,
-    /// Seconds since the epoch.
-    modified: i64,
+/// Something that only the target has.
+struct Surplus {
+    path: RelativePath,
+    is_directory: bool,
+    /// At which servers of the target.
+    at: Vec<usize>,
 }
 
-/// What is below a directory.
-#[derive(Default)]
-struct Tree {
-    entries: BTreeMap<RelativePath, Found>,
-    /// Names that cannot be carried to the other side, or in any request.
-    refused: Vec<CopyError>,
-}
+/// A directory of the source, and the one of this path at the target if there is one.
+type Pair = (Pending, Option<Pending>);
 
-type Named = (RelativePath, Found);
+/// Two trees that are being compared.
+struct Comparison<'a, T> {
+    copier: &'a Copier,
+    sync: &'a Sync,
+    listener: &'a Arc<dyn Listener>,
+    tell: &'a T,
+    source: Tree,
+    target: Tree,
+    surplus: Vec<Surplus>,
+    /// Everything in both trees was seen.
+    is_complete: bool,
+    failed: u64,
+}
 
 impl Copier {
-    /// Makes `sync.target` like `sync.source`. `tell` hears of each step before it is taken.
+    /// Makes `sync.target` like `sync.source`. `tell` is called for each copy before it begins, and for each removal.
     ///
     /// # Errors
-    /// [`CopyError`] when one of the folders cannot be read, or it was stopped. Single failures are told to `listener`.
+    /// [`CopyError`] when one of the directories cannot be read, or it was stopped. Single failures are told to `listener`.
     pub async fn sync(
         &self,
         sync: &Sync,
@@ -89,154 +98,56 @@ impl Copier {
         listener: Arc<dyn Listener>,
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
-        let source = unless_stopped(watch, self.tree(&sync.source, Side::Source)).await?;
-        let source = source.ok_or_else(|| {
-            CopyError::Usage(format!("{} is no directory; scalla cp copies single files", sync.source))
-        })?;
-        let target = unless_stopped(watch, self.tree(&sync.target, Side::Target)).await?.unwrap_or_default();
-        let mut tally = Tally::default();
-        for error in source.refused.iter().chain(&target.refused) {
-            listener.missed(error);
-            tally.failed += 1;
-        }
-        let (copies, mut removals) = plan(&source, &target);
-        if !source.refused.is_empty() {
-            // What stands for a name that cannot be compared must not be taken for surplus.
-            removals.clear();
-        }
-        let jobs = unless_stopped(watch, self.unequal(sync, copies, &target)).await?;
-        for job in &jobs {
-            tell(&Step::Copy(job.target.clone(), job.size.unwrap_or(0)));
-        }
-        if !sync.dry_run {
-            // What is there is older or different: it is replaced when the new one is whole.
-            let options = CopyOptions { force: true, preserve: true, ..sync.options.clone() };
-            let (found, queue) = mpsc::channel(jobs.len().max(1));
-            for job in jobs {
-                listener.found(&job);
-                // There is room for all of them.
-                found.try_send(job).ok();
-            }
-            drop(found);
-            let made = async {
-                self.make_folders(&sync.target, &source, &target, &listener, &mut tally).await;
-                Ok(())
-            };
-            unless_stopped(watch, made).await?;
-            let copied = self.copy_found(queue, &options, sync.parallel, listener.clone(), watch).await?;
-            tally = Tally { failed: tally.failed + copied.failed, ..copied };
-        }
+        unless_stopped(watch, self.not_nested(&sync.source, &sync.target)).await?;
         if sync.delete {
-            self.remove(sync, &removals, &tell, &listener, watch, &mut tally).await?;
+            // The source would be removed as what the target has too much.
+            unless_stopped(watch, self.not_nested(&sync.target, &sync.source)).await?;
         }
+        let at = async |place: &Place, side: Side| {
+            let tree = Tree::at(&self.client, &self.disk, place).await;
+            tree.map_err(|error| CopyError::Remote { side, error })
+        };
+        let source = unless_stopped(watch, at(&sync.source, Side::Source)).await?;
+        let target = unless_stopped(watch, at(&sync.target, Side::Target)).await?;
+        let mut comparison = Comparison {
+            copier: self,
+            sync,
+            listener: &listener,
+            tell: &tell,
+            source,
+            target,
+            surplus: Vec::new(),
+            is_complete: true,
+            failed: 0,
+        };
+        let (found, queue) = mpsc::channel(KNOWN_MAX);
+        let compare = unless_stopped(watch, comparison.run(found));
+        // What is there is older or different: it is replaced when the new one is whole.
+        let options = CopyOptions { force: true, preserve: true, ..sync.options.clone() };
+        let (compared, copied) =
+            tokio::join!(compare, self.copy_found(queue, &options, sync.parallel, listener.clone(), watch));
+        compared?;
+        let mut tally = copied?;
+        if sync.delete {
+            unless_stopped(watch, comparison.remove()).await?;
+        }
+        tally.failed += comparison.failed;
         Ok(tally)
     }
 
-    /// Those that have to be copied, in their order. They are looked at one after the other: servers of release 5 fail when they
-    /// have to sum up several files at once.
-    async fn unequal(
-        &self,
-        sync: &Sync,
-        copies: Vec<Named>,
-        target: &Tree,
-    ) -> Result<Vec<CopyJob>, CopyError> {
-        let mut jobs = Vec::new();
-        for (name, found) in copies {
-            let job = CopyJob {
-                source: sync.source.below(&name),
-                target: sync.target.below(&name),
-                size: Some(found.size),
-            };
-            if !self.is_equal(&job, found, target.entries.get(&name).copied(), sync.equal).await? {
-                jobs.push(job);
-            }
-        }
-        Ok(jobs)
-    }
-
-    /// Folders that the target does not have, those above first: local ones are needed by the files in them, and those at
-    /// servers may be empty.
-    async fn make_folders(
-        &self,
-        root: &Place,
-        source: &Tree,
-        target: &Tree,
-        listener: &Arc<dyn Listener>,
-        tally: &mut Tally,
-    ) {
-        let missing = source
-            .entries
-            .iter()
-            .filter(|(name, found)| found.is_folder && !target.entries.contains_key(*name));
-        let places = missing.map(|(name, _)| root.below(name));
-        for place in std::iter::once(root.clone()).chain(places) {
-            let made = match &place {
-                Place::Local(path) => {
-                    let path = path.clone();
-                    let make = move || {
-                        let made = std::fs::create_dir_all(&path);
-                        made.map_err(|error| CopyError::local("mkdir", &path, &error))
-                    };
-                    self.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
-                }
-                Place::Remote(url) => {
-                    let made = self.client.file_system(url).mkdir_all(&url.path, 0o755).await;
-                    made.map_err(CopyError::target)
-                }
-                Place::Stream => Ok(()),
-            };
-            if let Err(error) = made {
-                listener.missed(&error);
-                tally.failed += 1;
-            }
-        }
-    }
-
-    async fn remove(
-        &self,
-        sync: &Sync,
-        removals: &[Named],
-        tell: &impl Fn(&Step),
-        listener: &Arc<dyn Listener>,
-        watch: &Watch,
-        tally: &mut Tally,
-    ) -> Result<(), CopyError> {
-        for (name, found) in removals {
-            let place = sync.target.below(name);
-            let step =
-                if found.is_folder { Step::RemoveFolder(place.clone()) } else { Step::Remove(place.clone()) };
-            tell(&step);
-            if sync.dry_run {
-                continue;
-            }
-            match unless_stopped(watch, self.remove_one(&place, found.is_folder)).await {
-                Ok(()) => {}
-                Err(CopyError::Cancelled) => return Err(CopyError::Cancelled),
-                Err(error) => {
-                    listener.missed(&error);
-                    tally.failed += 1;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn remove_one(&self, place: &Place, is_folder: bool) -> Result<(), CopyError> {
+    async fn make_directory(&self, place: &Place) -> Result<(), CopyError> {
         match place {
             Place::Local(path) => {
                 let path = path.clone();
-                let remove = move || {
-                    let removed =
-                        if is_folder { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
-                    removed.map_err(|error| CopyError::local("remove", &path, &error))
+                let make = move || {
+                    let made = std::fs::create_dir_all(&path);
+                    made.map_err(|error| CopyError::local("mkdir", &path, &error))
                 };
-                self.disk.run(remove).await.unwrap_or(Err(CopyError::Cancelled))
+                self.disk.run(make).await.unwrap_or(Err(CopyError::Cancelled))
             }
             Place::Remote(url) => {
-                let files = self.client.file_system(url);
-                let removed =
-                    if is_folder { files.rmdir(&url.path).await } else { files.rm(&url.path).await };
-                removed.map_err(CopyError::target)
+                let made = self.client.file_system(url).mkdir_all(&url.path, 0o755).await;
+                made.map_err(CopyError::target)
             }
             Place::Stream => Ok(()),
         }
@@ -245,11 +156,11 @@ impl Copier {
     async fn is_equal(
         &self,
         job: &CopyJob,
-        source: Found,
-        target: Option<Found>,
+        source: &Item,
+        target: Option<&Item>,
         equal: Equal,
     ) -> Result<bool, CopyError> {
-        let Some(target) = target.filter(|target| !target.is_folder && target.size == source.size) else {
+        let Some(target) = target.filter(|target| target.size == source.size) else {
             return Ok(false);
         };
         match equal {
@@ -287,110 +198,259 @@ impl Copier {
             Place::Stream => Ok(String::new()),
         }
     }
+}
 
-    /// Everything below a folder by its path from there; `None` when there is no such folder.
-    async fn tree(&self, root: &Place, side: Side) -> Result<Option<Tree>, CopyError> {
-        let mut tree = Tree::default();
-        let mut folders = vec![RelativePath::default()];
-        while let Some(folder) = folders.pop() {
-            let place = root.below(&folder);
-            let Some(entries) = self.found(&place, side).await? else {
-                if folder.is_empty() {
-                    return Ok(None);
+impl<T: Fn(&Step)> Comparison<'_, T> {
+    /// Compares the trees, and sends on what is to be copied.
+    async fn run(&mut self, found: mpsc::Sender<CopyJob>) -> Result<(), CopyError> {
+        let mut open: Vec<Pair> = vec![(self.source.root(), Some(self.target.root()))];
+        let mut is_root = true;
+        while let Some((source, target)) = open.pop() {
+            let read_target = async {
+                match target {
+                    Some(target) => Some(self.target.read(target).await),
+                    None => None,
                 }
-                continue;
             };
-            for (name, found) in entries {
-                let name = match name.component() {
-                    Ok(name) => name,
-                    Err(why) => {
-                        tree.refused.push(CopyError::name(&place, name.as_str(), why));
-                        continue;
-                    }
-                };
-                let path = folder.join(name);
-                if found.is_folder {
-                    folders.push(path.clone());
-                }
-                tree.entries.insert(path, found);
+            let (source, target) = tokio::join!(self.source.read(source), read_target);
+            let target = target.filter(|target| !target.is_missing);
+            if std::mem::take(&mut is_root) {
+                self.can_begin(&source, target.as_ref())?;
             }
+            self.directory(&source, target.as_ref(), &mut open, &found).await;
         }
-        Ok(Some(tree))
+        Ok(())
     }
 
-    async fn found(&self, place: &Place, side: Side) -> Result<Option<Vec<(EntryName, Found)>>, CopyError> {
-        match place {
-            Place::Local(path) => {
-                let path = path.clone();
-                let list = move || local_found(&path);
-                self.disk.run(list).await.unwrap_or(Err(CopyError::Cancelled))
+    /// Without the two directories themselves there is nothing to do.
+    fn can_begin(&self, source: &Directory, target: Option<&Directory>) -> Result<(), CopyError> {
+        if source.is_missing {
+            let text = format!("{} is no directory; scalla cp copies single files", self.sync.source);
+            return Err(CopyError::Usage(text));
+        }
+        for (directory, side) in [(Some(source), Side::Source), (target, Side::Target)] {
+            let Some(directory) = directory.filter(|directory| !directory.is_complete) else { continue };
+            if let Some(unknown) = directory.unknown.iter().find(|unknown| unknown.name.is_none()) {
+                return Err(CopyError::on(side, unknown.error.clone()));
             }
-            Place::Remote(url) => {
-                let with = ListWith { stat: true, ..ListWith::default() };
-                let listed = match self.client.file_system(url).list_everywhere(&url.path, &with).await {
-                    Ok(listed) => listed,
-                    Err(error) if error.is_not_found() => return Ok(None),
-                    Err(error) => return Err(CopyError::Remote { side, error }),
-                };
-                // What a server that cannot be asked has must not look as if it were not there: it might be removed.
-                if let Some(error) = listed.failed.into_iter().next() {
-                    return Err(CopyError::Remote { side, error });
-                }
-                // A cluster without servers says nothing about what is there.
-                if listed.servers.is_empty() {
-                    return Ok(None);
-                }
-                let found = |entry: crate::answers::Entry| {
-                    // A name that cannot be carried has no status at servers that do not list it.
-                    let refused = entry.name.component().is_err();
-                    let found = match entry.stat {
-                        None if refused => Found { is_folder: false, size: 0, modified: 0 },
-                        stat => {
-                            let stat = stat?;
-                            Found { is_folder: stat.is_dir(), size: stat.size, modified: stat.mtime }
-                        }
-                    };
-                    Some((entry.name, found))
-                };
-                Ok(Some(listed.entries.into_iter().filter_map(found).collect()))
+        }
+        Ok(())
+    }
+
+    /// Compares one directory.
+    async fn directory(
+        &mut self,
+        source: &Directory,
+        target: Option<&Directory>,
+        open: &mut Vec<Pair>,
+        found: &mpsc::Sender<CopyJob>,
+    ) {
+        let unknown_here = self.report(source, Side::Source, |_| true);
+        let names: BTreeSet<&str> = source.items.iter().map(|item| &*item.name).collect();
+        let delete = self.sync.delete;
+        let unknown_there = match target {
+            Some(target) => self.report(target, Side::Target, |name| delete || names.contains(name)),
+            None => BTreeSet::new(),
+        };
+        self.is_complete &= source.is_complete && target.is_none_or(|target| target.is_complete);
+        if target.is_some_and(|target| !target.is_complete)
+            || (!source.is_complete && source.items.is_empty())
+        {
+            return;
+        }
+        if target.is_none() && !self.sync.dry_run {
+            let place = self.sync.target.below(&source.path);
+            if let Err(error) = self.copier.make_directory(&place).await {
+                return self.miss(&error);
             }
-            Place::Stream => Ok(None),
+        }
+        let there: BTreeMap<&str, &Item> =
+            target.iter().flat_map(|target| &target.items).map(|item| (&*item.name, item)).collect();
+        let mut below = Vec::new();
+        for item in source.items.iter().filter(|item| !unknown_there.contains(&*item.name)) {
+            match there.get(&*item.name) {
+                Some(other) if other.is_directory != item.is_directory => {
+                    let place = self.sync.target.below(&source.path.join(&item.name));
+                    self.miss(&CopyError::OtherKind(place.to_string()));
+                }
+                other if item.is_directory => {
+                    below.extend(self.enter(source, item, target.zip(other.copied())));
+                }
+                other => self.file(source, item, other.copied(), found).await,
+            }
+        }
+        open.extend(below.into_iter().rev());
+        if delete && let Some(target) = target {
+            let surplus = target
+                .items
+                .iter()
+                .filter(|item| !names.contains(&*item.name) && !unknown_here.contains(&*item.name));
+            self.surplus.extend(surplus.map(|item| Surplus {
+                path: target.path.join(&item.name),
+                is_directory: item.is_directory,
+                at: item.servers(),
+            }));
         }
     }
-}
 
-/// Files of the source, in order; and what only the target has, contents before their folders. What is a folder on one
-/// side and a file on the other is left alone: the copy will say so.
-fn plan(source: &Tree, target: &Tree) -> (Vec<Named>, Vec<Named>) {
-    let files = source.entries.iter().filter(|(_, found)| !found.is_folder);
-    let copies = files.map(|(name, found)| (name.clone(), *found)).collect();
-    let surplus = target.entries.iter().filter(|(name, _)| !source.entries.contains_key(*name));
-    let removals = surplus.rev().map(|(name, found)| (name.clone(), *found)).collect();
-    (copies, removals)
-}
-
-fn local_found(path: &std::path::Path) -> Result<Option<Vec<(EntryName, Found)>>, CopyError> {
-    let fail = |error| CopyError::local("list", path, &error);
-    let entries = match std::fs::read_dir(path) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(fail(error)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(fail)?;
-        let name = EntryName::from_os(&entry.file_name());
-        // Links to files count as these; folders behind links are not walked.
-        let link = entry.file_type().map_err(fail)?.is_symlink();
-        let Ok(meta) = std::fs::metadata(entry.path()) else { continue };
-        if (link && meta.is_dir()) || !(meta.is_dir() || meta.is_file()) {
-            continue;
+    /// A directory of both, or of the source alone.
+    fn enter(
+        &mut self,
+        source: &Directory,
+        item: &Item,
+        target: Option<(&Directory, &Item)>,
+    ) -> Option<Pair> {
+        let entered = match (self.source.enter(source, item), target) {
+            (Ok(source), None) => Ok((source, None)),
+            (Ok(source), Some((directory, item))) => {
+                let target = self.target.enter(directory, item);
+                target.map(|target| (source, Some(target))).map_err(|unknown| (unknown, Side::Target))
+            }
+            (Err(unknown), _) => Err((unknown, Side::Source)),
+        };
+        match entered {
+            Ok(pair) => Some(pair),
+            Err((unknown, side)) => {
+                self.miss(&CopyError::on(side, unknown.error));
+                None
+            }
         }
-        let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let modified = modified.and_then(|time| i64::try_from(time.as_secs()).ok()).unwrap_or(0);
-        found.push((name, Found { is_folder: meta.is_dir(), size: meta.len(), modified }));
     }
-    Ok(Some(found))
+
+    /// Sends a file on, unless it is there already.
+    async fn file(
+        &mut self,
+        directory: &Directory,
+        item: &Item,
+        other: Option<&Item>,
+        found: &mpsc::Sender<CopyJob>,
+    ) {
+        let target = self.sync.target.below(&directory.path.join(&item.name));
+        let job = CopyJob { source: directory.child(item), target, size: Some(item.size) };
+        match self.copier.is_equal(&job, item, other, self.sync.equal).await {
+            Ok(true) => {}
+            Ok(false) => {
+                (self.tell)(&Step::Copy(job.target.clone(), item.size));
+                if !self.sync.dry_run {
+                    self.listener.found(&job);
+                    // Nobody takes it any more when the copies were stopped.
+                    found.send(job).await.ok();
+                }
+            }
+            Err(error) => self.miss(&error),
+        }
+    }
+
+    fn miss(&mut self, error: &CopyError) {
+        self.listener.missed(error);
+        self.failed += 1;
+    }
+
+    /// Tells what is unknown in a directory; the names of all of it.
+    fn report<'d>(
+        &mut self,
+        directory: &'d Directory,
+        side: Side,
+        matters: impl Fn(&str) -> bool,
+    ) -> BTreeSet<&'d str> {
+        for Unknown { name, error, .. } in &directory.unknown {
+            if name.as_deref().is_none_or(&matters) {
+                self.miss(&CopyError::on(side, error.clone()));
+            }
+        }
+        directory.unknown.iter().filter_map(|unknown| unknown.name.as_deref()).collect()
+    }
+
+    /// Removes what only the target has, if everything was seen.
+    async fn remove(&mut self) -> Result<(), CopyError> {
+        if !self.is_complete {
+            let text =
+                format!("nothing is removed from {}: not everything could be compared", self.sync.target);
+            self.miss(&CopyError::Usage(text));
+            return Ok(());
+        }
+        let mut own = BTreeMap::new();
+        for surplus in std::mem::take(&mut self.surplus) {
+            let place = self.sync.target.below(&surplus.path);
+            if !self.sync.dry_run
+                && let Err(error) = self.is_in_own_directory(&surplus, &mut own).await
+            {
+                self.miss(&error);
+                continue;
+            }
+            if surplus.is_directory {
+                self.remove_directory(&surplus).await;
+                continue;
+            }
+            (self.tell)(&Step::Remove(place.clone()));
+            if !self.sync.dry_run {
+                let servers = self.target.servers_at(&surplus.at);
+                if let Err(error) = self.target.remove(&place, &servers, false).await {
+                    self.miss(&CopyError::on(Side::Target, error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove_directory(&mut self, surplus: &Surplus) {
+        let tree = self.target.below(&surplus.path, &surplus.at);
+        if self.sync.dry_run {
+            return self.plan_removal(tree).await;
+        }
+        let mut removal = Removal::of(tree);
+        while let Some(removed) = removal.next().await {
+            for one in removed {
+                match one.result {
+                    Ok(()) if one.is_directory => (self.tell)(&Step::RemoveFolder(one.place)),
+                    Ok(()) => (self.tell)(&Step::Remove(one.place)),
+                    Err(error) => self.miss(&CopyError::on(Side::Target, error)),
+                }
+            }
+        }
+    }
+
+    /// Tells what would be removed, contents first.
+    async fn plan_removal(&mut self, tree: Tree) {
+        let mut walk = Walk::through(tree);
+        let mut directories = Vec::new();
+        while let Some(mut directory) = walk.next().await {
+            walk.enter_all(&mut directory);
+            self.report(&directory, Side::Target, |_| true);
+            for item in directory.items.iter().filter(|item| !item.is_directory) {
+                (self.tell)(&Step::Remove(directory.child(item)));
+            }
+            directories.push(directory.place);
+        }
+        directories.into_iter().rev().for_each(|place| (self.tell)(&Step::RemoveFolder(place)));
+    }
+
+    /// Servers follow links, so what is to be removed may be outside of the target: each directory on the way to it must be one.
+    async fn is_in_own_directory(
+        &self,
+        surplus: &Surplus,
+        own: &mut BTreeMap<(RelativePath, usize), Option<CopyError>>,
+    ) -> Result<(), CopyError> {
+        let mut above = surplus.path.parent();
+        while let Some(path) = above.filter(|path| !path.is_empty()) {
+            let Place::Remote(url) = self.sync.target.below(&path) else { return Ok(()) };
+            for server in &surplus.at {
+                let key = (path.clone(), *server);
+                if let Some(known) = own.get(&key) {
+                    known.clone().map_or(Ok(()), Err)?;
+                    continue;
+                }
+                let mut refused = None;
+                for files in self.target.servers_at(&[*server]) {
+                    refused = is_own_directory(&files, &url.path).await.err().map(CopyError::target);
+                }
+                own.insert(key, refused.clone());
+                refused.map_or(Ok(()), Err)?;
+            }
+            above = path.parent();
+        }
+        Ok(())
+    }
 }
 
 fn local_checksum(path: &std::path::Path, algorithm: Algorithm) -> Result<String, CopyError> {
@@ -403,31 +463,5 @@ fn local_checksum(path: &std::path::Path, algorithm: Algorithm) -> Result<String
             0 => return Ok(running.finish().hex()),
             count => running.update(buffer.get(..count).unwrap_or_default()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::path::Name;
-
-    #[test]
-    fn files_are_copied_and_the_surplus_goes_from_the_leaves_on() {
-        let file = Found { is_folder: false, size: 1, modified: 0 };
-        let folder = Found { is_folder: true, ..file };
-        let path = |text: &str| {
-            let names = text.split('/').map(|name| Name::new(name).unwrap());
-            names.fold(RelativePath::default(), |path, name| path.join(&name))
-        };
-        let tree = |entries: &[(&str, Found)]| Tree {
-            entries: entries.iter().map(|(name, found)| (path(name), *found)).collect(),
-            refused: Vec::new(),
-        };
-        let source = tree(&[("a", file), ("d", folder), ("d/b", file)]);
-        let target = tree(&[("d", folder), ("d/old", folder), ("d/old/x", file), ("z", file)]);
-        let (copies, removals) = plan(&source, &target);
-        let names = |list: &[Named]| list.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
-        assert_eq!(names(&copies), ["a", "d/b"]);
-        assert_eq!(names(&removals), ["z", "d/old/x", "d/old"]);
     }
 }

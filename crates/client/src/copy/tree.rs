@@ -3,9 +3,7 @@
 //! Folders are walked while the first files are copied already. How many files are on their way at once is bounded in
 //! number and in memory: many small ones, few large ones.
 
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::ffi::OsStr;
 use std::sync::Arc;
 
 use tokio::sync::{Semaphore, mpsc};
@@ -15,8 +13,7 @@ use super::Copier;
 use super::failure::CopyError;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
 use super::place::Place;
-use crate::failure::Error;
-use crate::filesystem::ListWith;
+use crate::walk::{Tree, Walk};
 
 /// Files on their way at once unless told otherwise.
 pub const PARALLEL: usize = 64;
@@ -25,7 +22,7 @@ const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 /// Its unit.
 const PERMIT_BYTES: usize = 64 * 1024;
 /// Files that are known and not begun.
-const KNOWN_MAX: usize = 4096;
+pub(super) const KNOWN_MAX: usize = 4096;
 
 /// What is copied.
 #[derive(Clone, Debug)]
@@ -85,7 +82,7 @@ impl Copier {
         watch: &Watch,
     ) -> Result<Tally, CopyError> {
         let (found, jobs) = mpsc::channel(KNOWN_MAX);
-        let walk = Walk {
+        let walk = Finder {
             copier: self.clone(),
             listener: listener.clone(),
             found,
@@ -186,7 +183,7 @@ impl Drop for Aborted {
 }
 
 /// Finds what there is to copy.
-struct Walk {
+struct Finder {
     copier: Copier,
     listener: Arc<dyn Listener>,
     found: mpsc::Sender<CopyJob>,
@@ -200,7 +197,7 @@ enum Kind {
     Folder,
 }
 
-impl Walk {
+impl Finder {
     /// How many sources were not there.
     async fn run(self, sources: Vec<Place>, target: Place) -> Result<u64, CopyError> {
         let mut failed = 0;
@@ -264,7 +261,7 @@ impl Walk {
         };
         match kind {
             Kind::File(size) => self.file(CopyJob { source, target, size }).await,
-            Kind::Folder => self.folder(source, target).await,
+            Kind::Folder => self.directory(source, target).await?,
         }
         Ok(())
     }
@@ -275,72 +272,37 @@ impl Walk {
         self.found.send(job).await.ok();
     }
 
-    /// All files below a folder, breadth first.
-    async fn folder(&self, source: Place, target: Place) {
-        let mut folders = VecDeque::from([(source, target)]);
-        while let Some((source, target)) = folders.pop_front() {
-            let entries = match self.entries(&source).await {
-                Ok(entries) => entries,
+    /// All files below a directory.
+    async fn directory(&self, source: Place, target: Place) -> Result<(), CopyError> {
+        self.copier.not_nested(&source, &target).await?;
+        let tree = Tree::at(&self.copier.client, &self.copier.disk, &source).await;
+        let mut walk = Walk::through(tree.map_err(CopyError::source)?);
+        while let Some(mut directory) = walk.next().await {
+            let to = target.below(&directory.path);
+            let is_empty = directory.items.is_empty();
+            let made = match directory.is_complete || !is_empty {
+                true => self.make_folder(&to, is_empty).await,
+                false => Ok(()),
+            };
+            match made {
+                Ok(()) => walk.enter_all(&mut directory),
                 Err(error) => {
                     self.listener.missed(&error);
                     continue;
                 }
-            };
-            if let Err(error) = self.make_folder(&target, entries.is_empty()).await {
-                self.listener.missed(&error);
-                continue;
             }
-            for (name, kind) in entries {
-                let joined = joined(&source, &name).and_then(|from| Ok((from, joined(&target, &name)?)));
-                let (source, target) = match joined {
-                    Ok(joined) => joined,
-                    Err(error) => {
-                        self.listener.missed(&error);
-                        continue;
-                    }
-                };
-                match kind {
-                    Kind::Folder => folders.push_back((source, target)),
-                    Kind::File(size) => self.file(CopyJob { source, target, size }).await,
-                }
+            for unknown in &directory.unknown {
+                self.listener.missed(&CopyError::source(unknown.error.clone()));
+            }
+            for item in directory.items.iter().filter(|item| !item.is_directory) {
+                let (source, target) = (directory.child(item), to.join(&item.name));
+                self.file(CopyJob { source, target, size: Some(item.size) }).await;
                 if self.found.is_closed() {
-                    return;
+                    return Ok(());
                 }
             }
         }
-    }
-
-    async fn entries(&self, folder: &Place) -> Result<Vec<(OsString, Kind)>, CopyError> {
-        match folder {
-            Place::Local(path) => {
-                let path = path.clone();
-                let listed = self.copier.disk.run(move || local_entries(&path)).await;
-                listed.unwrap_or(Err(CopyError::Cancelled))
-            }
-            Place::Remote(url) => {
-                let with = ListWith { stat: true, ..ListWith::default() };
-                let files = self.copier.client.file_system(url);
-                let listed = files.list_everywhere(&url.path, &with).await.map_err(CopyError::source)?;
-                for error in listed.failed {
-                    self.listener.missed(&CopyError::source(error));
-                }
-                let mut entries = Vec::new();
-                for entry in listed.entries {
-                    let Ok(name) = entry.name.component() else {
-                        let error = Error::bad_name("copy", url, &entry.name);
-                        self.listener.missed(&CopyError::source(error));
-                        continue;
-                    };
-                    let kind = match entry.stat {
-                        Some(stat) if stat.is_dir() => Kind::Folder,
-                        stat => Kind::File(stat.map(|stat| stat.size)),
-                    };
-                    entries.push((name.as_str().into(), kind));
-                }
-                Ok(entries)
-            }
-            Place::Stream => Ok(Vec::new()),
-        }
+        Ok(())
     }
 
     /// Servers make folders with the first file in them.
@@ -410,24 +372,4 @@ impl Walk {
 /// The place of an entry.
 fn joined(directory: &Place, name: &OsStr) -> Result<Place, CopyError> {
     directory.join_os(name).map_err(|why| CopyError::name(directory, name.to_string_lossy(), why))
-}
-
-/// Links are followed to files; folders behind links are not walked, which could go in circles.
-fn local_entries(path: &Path) -> Result<Vec<(OsString, Kind)>, CopyError> {
-    let fail = |error| CopyError::local("list", path, &error);
-    let mut entries = Vec::new();
-    for entry in std::fs::read_dir(path).map_err(fail)? {
-        let entry = entry.map_err(fail)?;
-        let name = entry.file_name();
-        let kind = entry.file_type().map_err(fail)?;
-        if kind.is_dir() {
-            entries.push((name, Kind::Folder));
-        } else if kind.is_file() {
-            let size = entry.metadata().map_err(fail)?.len();
-            entries.push((name, Kind::File(Some(size))));
-        } else if kind.is_symlink() && std::fs::metadata(entry.path()).is_ok_and(|meta| meta.is_file()) {
-            entries.push((name, Kind::File(None)));
-        }
-    }
-    Ok(entries)
 }

@@ -1,0 +1,148 @@
+"""Trees with links, circles and parts that cannot be compared: `rm -r`, `sync`, `cp -r` and the other commands that walk through
+directories change nothing outside of what they were asked for."""
+
+import os
+
+import pytest
+
+import peers
+import tools
+from tools import scalla
+
+
+@pytest.fixture
+def linked(area):
+    """`tmp` with a file, and a link in it to `precious` beside it."""
+    area.put("precious/p", b"p")
+    area.put("tmp/x", b"x")
+    area.put("tmp/deep/y", b"y")
+    os.symlink("../precious", area.local / "tmp" / "link")
+    return area
+
+
+def put(folder, **files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+        os.utime(folder / name, (tools.AGED, tools.AGED))
+
+
+def test_rm_does_not_follow_links(linked):
+    scalla("rm", "-r", linked.url("tmp")).fails(1, "link to a directory")
+    assert (linked.local / "precious" / "p").read_bytes() == b"p"
+    assert os.listdir(linked.local / "tmp") == ["link"]
+    scalla("rm", "-r", linked.url("tmp/link")).fails(1, "link to a directory")
+    assert os.listdir(linked.local / "precious") == ["p"]
+
+
+def test_rm_removes_everything_else(area):
+    for name in ("t/a", "t/b/c", "t/b/d/e", "t/f/g"):
+        area.put(name, b"x")
+    area.mkdir("t/empty")
+    area.mkdir("t/b/empty")
+    area.put("stays", b"x")
+    told = scalla("rm", "-r", "-v", area.url("t")).ok().out.splitlines()
+    assert sorted(line.rsplit("/t", 1)[1] for line in told) == sorted(
+        ["", "/a", "/b", "/b/c", "/b/d", "/b/d/e", "/b/empty", "/empty", "/f", "/f/g"])
+    assert os.listdir(area.local) == ["stays"]
+    scalla("rm", "-r", area.url("t")).fails(1, "kXR_NotFound")
+    scalla("rm", "-rf", area.url("t")).ok().silent()
+
+
+def test_sync_removes_nothing_behind_links_of_the_server(linked, tmp_path):
+    here = tmp_path / "here"
+    put(here, x=b"x")
+    scalla("sync", "--delete", here, linked.url("tmp")).fails(1, "link to a directory")
+    assert (linked.local / "precious" / "p").read_bytes() == b"p"
+    assert sorted(os.listdir(linked.local / "tmp")) == ["link", "x"]
+    # Where the source has a directory, the target has a link to one: what only that one has is not the target's.
+    put(here / "link", q=b"q")
+    scalla("sync", "--delete", here, linked.url("tmp")).fails(1, "link to a directory")
+    assert (linked.local / "precious" / "p").read_bytes() == b"p"
+
+
+def test_sync_protects_what_it_cannot_read_in_the_source(area, tmp_path):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    put(here, a=b"a")
+    put(elsewhere, z=b"z")
+    os.symlink("/not-mounted/x", here / "x")
+    os.symlink(elsewhere, here / "d")
+    for name in ("a", "x", "d/inside", "surplus"):
+        area.put(name, b"there")
+    scalla("sync", "--delete", "--size-only", here, area.url("")).fails(1, f"{here}/x", f"{here}/d")
+    assert sorted(os.listdir(area.local)) == ["a", "d", "x"]
+    assert (area.local / "d" / "inside").read_bytes() == b"there"
+
+
+def test_sync_removes_nothing_where_a_directory_of_the_source_cannot_be_listed(area, tmp_path):
+    for name in ("good/a", "bad/b"):
+        area.put(name, b"there")
+    target = tmp_path / "target"
+    scalla("sync", area.url(""), target).ok()
+    put(target, surplus=b"s")
+    (area.local / "bad").chmod(0)
+    if os.access(area.local / "bad", os.R_OK) and area.server.kind != "theirs":
+        (area.local / "bad").chmod(0o755)
+        pytest.skip("the server reads everything")
+    scalla("sync", "--delete", area.url(""), target).fails(1, "nothing is removed")
+    (area.local / "bad").chmod(0o755)
+    assert (target / "surplus").exists() and (target / "bad" / "b").exists()
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+def test_a_conflict_of_kinds_removes_nothing(area, tmp_path, way):
+    here = tmp_path / "here"
+    here.mkdir()
+    if way == "up":
+        put(here, x=b"file")
+        area.put("x/precious", b"p")
+        scalla("sync", "--delete", here, area.url("")).fails(1, "is a directory on one side")
+        assert (area.local / "x" / "precious").read_bytes() == b"p"
+    else:
+        area.put("x", b"file")
+        put(here / "x", precious=b"p")
+        scalla("sync", "--delete", area.url(""), here).fails(1, "is a directory on one side")
+        assert (here / "x" / "precious").read_bytes() == b"p"
+
+
+def test_sync_plans_what_it_then_removes(area, tmp_path):
+    here = tmp_path / "here"
+    put(here, a=b"a")
+    for name in ("a", "old/x", "old/deep/y", "z"):
+        area.put(name, b"a")
+    area.mkdir("old/empty")
+    planned = scalla("sync", "-n", "--delete", "--size-only", here, area.url("")).ok().out.splitlines()
+    assert sorted(os.listdir(area.local)) == ["a", "old", "z"]
+    done = scalla("sync", "-v", "--delete", "--size-only", here, area.url("")).ok().out.splitlines()
+    assert sorted(planned) == sorted(done) and len(done) == 6
+    assert os.listdir(area.local) == ["a"]
+
+
+def test_circles_end(area, tmp_path):
+    area.put("t/a", b"12345")
+    area.put("t/b/c", b"12345")
+    os.symlink("..", area.local / "t" / "b" / "up")
+    os.symlink(".", area.local / "t" / "self")
+    os.symlink("../b", area.local / "t" / "b" / "again")
+    for words in (["find"], ["du"], ["ls", "-R"], ["tree"], ["chmod", "-R", "755"]):
+        told = scalla(*words, area.url("t")).fails(1, "leads back to")
+        assert len(told.out) < 2000
+    scalla("cp", "-r", area.url("t"), tmp_path / "cp").fails(1, "leads back to")
+    scalla("sync", area.url("t"), tmp_path / "sync").fails(1, "leads back to")
+    for way in ("cp", "sync"):
+        found = sorted(str(path.relative_to(tmp_path / way)) for path in (tmp_path / way).rglob("*"))
+        assert found == ["a", "b", "b/c"]
+
+
+def test_nothing_is_copied_into_itself(area, tmp_path):
+    area.put("t/a", b"a")
+    put(tmp_path / "L", a=b"a")
+    os.symlink(tmp_path / "L", tmp_path / "alias")
+    for source, target in ((area.url("t"), area.url("t/sub/")), (tmp_path / "L", tmp_path / "L" / "sub"),
+                           (tmp_path / "L", tmp_path / "alias" / "sub")):
+        scalla("cp", "-r", source, target).fails(1, "is inside")
+        scalla("sync", source, target).fails(1, "is inside")
+    # The source is not what the target has too much.
+    scalla("sync", "--delete", tmp_path / "L", tmp_path).fails(1, "is inside")
+    scalla("sync", "--delete", area.url("t"), area.url("")).fails(1, "is inside")
+    assert (tmp_path / "L" / "a").exists() and (area.local / "t" / "a").exists()

@@ -1,0 +1,50 @@
+//! Whether a directory at a server is one, and not a link to one.
+
+use wire::xroot::ErrorCode;
+
+use crate::failure::{Cause, Error};
+use crate::filesystem::FileSystem;
+
+/// What came of asking a server to remove a directory as an empty one.
+pub(super) enum Probed {
+    /// It is one, with something in it.
+    Directory,
+    /// It was empty and is removed now, or it was not there.
+    Gone,
+    /// It is a link, or the server refuses for another reason.
+    Refused(Box<Error>),
+}
+
+pub(super) async fn probe(files: &FileSystem, path: &str) -> Probed {
+    let error = match files.rmdir(path).await {
+        Ok(()) => return Probed::Gone,
+        Err(error) if error.is_not_found() => return Probed::Gone,
+        Err(error) => error,
+    };
+    match error.cause() {
+        Cause::Server { code: ErrorCode::IT_EXISTS, .. } => Probed::Directory,
+        Cause::Server { text, .. } if text.to_ascii_lowercase().contains("not empty") => Probed::Directory,
+        Cause::Server { text, .. } if text.to_ascii_lowercase().contains("not a directory") => {
+            let text = "it is a link to a directory; what it leads to is left alone".to_owned();
+            Probed::Refused(Box::new(Error::new(
+                "rm",
+                error.failure().target.clone(),
+                Cause::NotEntered(text),
+            )))
+        }
+        _ => Probed::Refused(Box::new(error)),
+    }
+}
+
+/// Reports whether a directory with something in it is one at a server, and not a link to one.
+///
+/// # Errors
+/// [`Error`]: it is a link, or the server does not tell.
+pub(crate) async fn is_own_directory(files: &FileSystem, path: &str) -> Result<(), Error> {
+    match probe(files, path).await {
+        Probed::Directory => Ok(()),
+        // Somebody has emptied it meanwhile.
+        Probed::Gone => files.mkdir_all(path, 0o755).await,
+        Probed::Refused(error) => Err(*error),
+    }
+}

@@ -1,0 +1,72 @@
+//! Directories of this machine.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use super::{Identity, Item, Listed, Unknown, whole};
+use crate::failure::{Cause, Error};
+use crate::path::{EntryName, RelativePath};
+
+/// Links to files count as these. Links to directories are not followed: they could lead anywhere.
+pub(super) fn read_local(path: &Path, from: &RelativePath) -> Listed {
+    let mut listed = Listed::default();
+    let failed = |path: &Path, error: &std::io::Error| {
+        Error::new("list", path.display(), Cause::System(error.to_string()))
+    };
+    let entries = match std::fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) => {
+            listed.is_missing = error.kind() == std::io::ErrorKind::NotFound;
+            listed.unknown.push(whole(from, failed(path, &error)));
+            return listed;
+        }
+    };
+    if let Ok(meta) = std::fs::metadata(path) {
+        listed.ids.push(local_id(&meta));
+    }
+    for entry in entries {
+        match entry {
+            Ok(entry) => add_local(&entry, from, &mut listed),
+            Err(error) => listed.unknown.push(whole(from, failed(path, &error))),
+        }
+    }
+    listed.items.sort_by(|a, b| a.name.cmp(&b.name));
+    listed
+}
+
+fn add_local(entry: &std::fs::DirEntry, from: &RelativePath, listed: &mut Listed) {
+    let (path, name) = (entry.path(), EntryName::from_os(&entry.file_name()));
+    let mut unknown = |cause: Cause| {
+        let error = Error::new("read", path.display(), cause);
+        listed.unknown.push(Unknown { directory: from.clone(), name: Some(name.to_string()), error });
+    };
+    let good = match name.component() {
+        Ok(good) => good.clone(),
+        Err(why) => return unknown(Cause::BadName { name: name.to_string(), why }),
+    };
+    let read = entry.file_type().and_then(|kind| Ok((kind.is_symlink(), std::fs::metadata(entry.path())?)));
+    let (is_link, meta) = match read {
+        Ok(read) => read,
+        Err(error) => return unknown(Cause::System(error.to_string())),
+    };
+    if is_link && meta.is_dir() {
+        return unknown(Cause::NotEntered("it is a link to a directory, which is not followed".to_owned()));
+    }
+    if !meta.is_dir() && !meta.is_file() {
+        return unknown(Cause::NotEntered("it is neither a file nor a directory".to_owned()));
+    }
+    let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    listed.items.push(Item {
+        name: good,
+        is_directory: meta.is_dir(),
+        size: meta.len(),
+        modified: modified.and_then(|time| i64::try_from(time.as_secs()).ok()).unwrap_or(0),
+        stat: None,
+        ids: vec![local_id(&meta)],
+    });
+}
+
+fn local_id(meta: &std::fs::Metadata) -> Identity {
+    (0, (u128::from(meta.dev()) << 64) | u128::from(meta.ino()))
+}

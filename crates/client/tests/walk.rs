@@ -1,0 +1,144 @@
+//! Walks through trees of servers that mean no good, or whose trees lead back into themselves.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use client::copy::{Copier, Equal, Place, Step, Sync, Watch};
+use client::walk::{DEPTH_MAX, PATH_BYTES_MAX, Removal, Tree, Walk};
+use client::xroot::ErrorCode;
+use support::{Act, Asked, Fake, SERVER, client, ok, send, stat_text};
+use wire::xroot::RequestCode;
+use wire::xroot::reply;
+
+const DIRECTORY: &str = "51 99 98 97 0755 me us";
+const FILE: &str = "48 99 98 97 0644 me us";
+
+/// A listing with status: name, number, what it is.
+fn listing(entries: &[(&str, u64, &str)]) -> Vec<u8> {
+    let mut body = ".\n0 0 0 0\n".to_owned();
+    for (name, id, kind) in entries {
+        body += &format!("{name}\n{id} 5 {kind}\n");
+    }
+    body.pop();
+    body.push('\0');
+    body.into_bytes()
+}
+
+fn refuse(asked: &Asked, code: ErrorCode, text: &str) -> Act {
+    send(|out| reply::error(out, asked.header.streamid, code, text))
+}
+
+async fn walk(server: &Fake) -> (Vec<String>, Vec<String>) {
+    let url = server.url("/top");
+    let tree = Tree::at_server(&client(&[]).file_system(&url), &url).await.unwrap();
+    let mut walk = Walk::through(tree);
+    let (mut seen, mut unknown) = (Vec::new(), Vec::new());
+    while let Some(mut directory) = walk.next().await {
+        walk.enter_all(&mut directory);
+        seen.push(directory.path.to_string());
+        unknown.extend(directory.unknown.iter().map(|unknown| unknown.error.to_string()));
+    }
+    (seen, unknown)
+}
+
+#[tokio::test]
+async fn directories_without_end_have_one() {
+    for (name, most) in [("d".to_owned(), DEPTH_MAX + 1), ("d".repeat(200), PATH_BYTES_MAX / 201 + 1)] {
+        let next = AtomicU64::new(100);
+        let server = Fake::start(SERVER, move |asked| match asked.code() {
+            RequestCode::DIRLIST => {
+                let id = next.fetch_add(1, Ordering::SeqCst);
+                ok(asked, &listing(&[(&name, id, DIRECTORY)]))
+            }
+            _ => ok(asked, &stat_text(0)),
+        })
+        .await;
+        let (seen, unknown) = walk(&server).await;
+        assert_eq!(seen.len(), most);
+        assert_eq!(unknown.len(), 1, "{unknown:?}");
+        assert!(server.count(RequestCode::DIRLIST) <= most);
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_leads_back_is_not_entered() {
+    let server = Fake::start(SERVER, |asked| match asked.code() {
+        RequestCode::STAT => ok(asked, format!("1 0 {DIRECTORY}\0").as_bytes()),
+        RequestCode::DIRLIST if asked.text() == "/top" => {
+            ok(asked, &listing(&[("a", 2, DIRECTORY), ("b", 3, DIRECTORY), ("self", 1, DIRECTORY)]))
+        }
+        // The number 0 says nothing; the same directory twice is no circle.
+        RequestCode::DIRLIST if asked.text() == "/top/a" => {
+            let entries = [("again", 2), ("b", 3), ("up", 1), ("zero", 0)];
+            ok(asked, &listing(&entries.map(|(name, id)| (name, id, DIRECTORY))))
+        }
+        _ => ok(asked, &listing(&[("f", 9, FILE)])),
+    })
+    .await;
+    let (seen, unknown) = walk(&server).await;
+    assert_eq!(seen, ["", "a", "a/b", "a/zero", "b"]);
+    assert_eq!(unknown.len(), 3);
+    assert!(unknown.iter().all(|text| text.contains("leads back to root://")), "{unknown:?}");
+}
+
+/// What is asked of a server whose `/top/link` leads elsewhere, and whose `/top/full` holds a file.
+fn linked(asked: &Asked) -> Act {
+    match (asked.code(), asked.text().as_str()) {
+        (RequestCode::RMDIR, "/top/link") => refuse(asked, ErrorCode::FS_ERROR, "rmdir: Not a directory"),
+        (RequestCode::RMDIR, "/top/empty") => ok(asked, b""),
+        (RequestCode::RMDIR, "/top/odd") => refuse(asked, ErrorCode::NOT_AUTHORIZED, "no"),
+        (RequestCode::RMDIR, _) => refuse(asked, ErrorCode::IT_EXISTS, "directory not empty"),
+        (RequestCode::STAT, _) => ok(asked, format!("1 0 {DIRECTORY}\0").as_bytes()),
+        (RequestCode::DIRLIST, "/top") => {
+            let directories = ["empty", "full", "link", "odd"].map(|name| (name, 0, DIRECTORY));
+            ok(asked, &listing(&directories))
+        }
+        (RequestCode::DIRLIST, _) => ok(asked, &listing(&[("f", 0, FILE)])),
+        _ => ok(asked, b""),
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_directory_of_its_own_is_not_emptied() {
+    let server = Fake::start(SERVER, linked).await;
+    let url = server.url("/top");
+    let tree = Tree::at_server(&client(&[]).file_system(&url), &url).await.unwrap();
+    let mut removal = Removal::of(tree);
+    let mut failed = Vec::new();
+    while let Some(removed) = removal.next().await {
+        failed.extend(removed.into_iter().filter_map(|one| one.result.err()).map(|error| error.to_string()));
+    }
+    assert_eq!(server.texts(RequestCode::RM), ["/top/full/f"]);
+    assert!(!server.texts(RequestCode::DIRLIST).contains(&"/top/link".to_owned()));
+    assert!(!server.texts(RequestCode::DIRLIST).contains(&"/top/odd".to_owned()));
+    assert!(failed.iter().any(|text| text.contains("link to a directory")), "{failed:?}");
+    assert!(failed.iter().any(|text| text.contains("kXR_NotAuthorized")), "{failed:?}");
+}
+
+#[tokio::test]
+async fn a_plan_asks_for_no_change() {
+    let server = Fake::start(SERVER, linked).await;
+    let source = std::env::temp_dir().join(format!("scalla-walk-{}", std::process::id()));
+    std::fs::create_dir_all(&source).unwrap();
+    let copier = Copier::new(&client(&[]));
+    let sync = Sync {
+        source: Place::Local(source.clone()),
+        target: Place::Remote(server.url("/top")),
+        equal: Equal::Size,
+        delete: true,
+        dry_run: true,
+        parallel: 1,
+        options: client::copy::CopyOptions::of(copier.client().settings()),
+    };
+    let told = std::sync::Mutex::new(Vec::new());
+    let tell = |step: &Step| told.lock().unwrap().push(step.clone());
+    let tally = copier.sync(&sync, tell, std::sync::Arc::new(()), &Watch::default()).await.unwrap();
+    assert_eq!((tally.copied, tally.failed), (0, 0));
+    assert_eq!(told.lock().unwrap().len(), 8);
+    let asked: Vec<RequestCode> = server.asked.lock().unwrap().iter().map(Asked::code).collect();
+    assert!(asked.iter().all(|code| matches!(*code, RequestCode::STAT | RequestCode::DIRLIST)), "{asked:?}");
+    std::fs::remove_dir_all(&source).unwrap();
+}
