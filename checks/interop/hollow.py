@@ -87,6 +87,37 @@ class Debtor(Manager):
         return (raw.WAITRESP, struct.pack(">i", 600)) if self.later else None
 
 
+class Miser(Manager):
+    """A server with one file, `content`, that answers each read behind the first MiB with at most 1,000 bytes, and has nothing from
+    byte `end` on although it says another size."""
+
+    def __init__(self, content, end=None):
+        super().__init__(flags=IS_SERVER)
+        self.content = content
+        self.end = len(content) if end is None else end
+
+    def _serve(self, connection):
+        stat = f"7 {len(self.content)} 48 99 98 97 0644 me us".encode() + b"\0"
+        with connection, connection.makefile("rb") as requests:
+            requests.read(20)
+            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
+            while len(head := requests.read(24)) == 24:
+                stream, code, offset, count, length = struct.unpack(">HH4xqii", head)
+                requests.read(length)
+                if code == raw.OPEN:
+                    status, body = raw.OK, bytes(12) + stat
+                elif code == raw.READ:
+                    most = count if offset < 1 << 20 else 1000
+                    status, body = raw.OK, self.content[offset:min(offset + most, self.end)]
+                elif code == raw.STAT:
+                    status, body = raw.OK, stat
+                elif code == raw.CLOSE:
+                    status, body = raw.OK, b""
+                else:
+                    status, body = self._answer(code)
+                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+
+
 class Deaf(Manager):
     """A server that lets everybody in and then never answers anything."""
 

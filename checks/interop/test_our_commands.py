@@ -43,6 +43,26 @@ def below(area, *names):
     return [area.url(name) for name in names]
 
 
+def test_a_short_answer_is_not_the_end_of_a_file(tmp_path):
+    content = data(3 * MIB)
+    for end in (None, 2 * MIB + 5):
+        with hollow.Miser(content, end) as server:
+            url = f"root://{server.host}//f"
+            for words in (["cat", url], ["checksum", "-t", "md5", "--read", url]):
+                result = scalla(*words)
+                if end is not None:
+                    result.fails(1, "ended at byte")
+                elif result.status == 0:
+                    expected = content if words[0] == "cat" else hashlib.md5(content).hexdigest().encode()
+                    assert expected in result.raw
+            result = tools.xrdfs(server, "cat", "-o", tmp_path / f"out-{end}", "/f", program=peers.link("xrdfs"))
+            if end is None:
+                result.ok()
+                assert (tmp_path / "out-None").read_bytes() == content
+            else:
+                assert result.status != 0 and not (tmp_path / f"out-{end}").exists()
+
+
 # ls
 
 def test_ls(full):

@@ -146,3 +146,14 @@ def test_nothing_is_copied_into_itself(area, tmp_path):
     scalla("sync", "--delete", tmp_path / "L", tmp_path).fails(1, "is inside")
     scalla("sync", "--delete", area.url("t"), area.url("")).fails(1, "is inside")
     assert (tmp_path / "L" / "a").exists() and (area.local / "t" / "a").exists()
+
+
+def test_sync_gives_permission_bits_only_when_told_to(area, tmp_path):
+    area.put("open", b"o")
+    (area.local / "open").chmod(0o777)
+    words = ["sh", "-c", 'umask 077; exec "$@"', "sh", peers.program(), "sync"]
+    tools.run([*words, area.url(""), tmp_path / "plain"]).ok()
+    assert (tmp_path / "plain" / "open").stat().st_mode & 0o777 == 0o600
+    assert int((tmp_path / "plain" / "open").stat().st_mtime) == int((area.local / "open").stat().st_mtime)
+    tools.run([*words, "--preserve", area.url(""), tmp_path / "kept"]).ok()
+    assert (tmp_path / "kept" / "open").stat().st_mode & 0o777 == 0o777

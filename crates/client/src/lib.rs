@@ -19,6 +19,7 @@
 //! | `attributes` | extended attributes of paths and files |
 //! | `file` | [`File`], [`OpenWith`]: an open file; it outlives its connection and its server |
 //! | `reader` | [`Reader`], [`Caching`]: a file with memory: read-ahead, blocks, whole vectors; with statistics |
+//! | `whole` | [`WholeRead`]: where the end of a file is, which no short answer is taken for |
 //! | `sums` | [`PassingSums`]: checksums of data while it passes, in whatever order |
 //! | `answers` | what servers answer: [`StatInfo`], [`Entry`], [`Location`], … |
 //! | `failure` | [`Error`], [`Cause`]: what failed where, on which way there, and what helps |
@@ -84,6 +85,7 @@ mod summing;
 mod sums;
 mod url;
 pub mod walk;
+mod whole;
 pub mod zip;
 mod zone;
 
@@ -119,4 +121,5 @@ pub use session::Session;
 pub use settings::{SettingError, Settings, Source};
 pub use sums::PassingSums;
 pub use url::{Scheme, Url};
+pub use whole::WholeRead;
 pub use zone::local_zone;

@@ -35,6 +35,9 @@ pub(crate) struct SyncCommand {
     /// Remove what SOURCE does not have.
     #[arg(long)]
     delete: bool,
+    /// Keep permission bits too, not only times.
+    #[arg(long, short)]
+    preserve: bool,
     /// Only say what would be done.
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -84,6 +87,8 @@ impl SyncCommand {
             None if self.size_only => Equal::Size,
             None => Equal::Time,
         };
+        let mut options = CopyOptions::of(client.settings());
+        options.preserve = self.preserve;
         let sync = Sync {
             source: self.source,
             target: self.target,
@@ -91,7 +96,7 @@ impl SyncCommand {
             delete: self.delete,
             dry_run: self.dry_run,
             parallel: self.parallel,
-            options: CopyOptions::of(client.settings()),
+            options,
         };
         let show = Arc::new(Show::new(style, !self.no_progress && !self.dry_run));
         run(sync, &client, style, show, watch).await

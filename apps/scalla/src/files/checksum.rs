@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use anyhow::Context as _;
 use client::digest::{Algorithm, Running};
 use client::xroot::ErrorCode;
-use client::{Checksum as Told, Error, RemotePath, Url, together};
+use client::{Checksum as Told, Error, RemotePath, Url, WholeRead, together};
 use indicatif::HumanBytes;
 use serde_json::json;
 
@@ -238,15 +238,15 @@ async fn of(context: &Context, url: &Url, kind: Option<&str>, read: bool, far: &
 /// What the bytes give.
 async fn sum_up(context: &Context, url: &Url, algorithm: Algorithm, far: &Far) -> Result<Told, Error> {
     let reader = open(context, url).await?;
-    far.size.fetch_add(reader.file().known_stat().await?.size, Ordering::Relaxed);
+    let mut whole = WholeRead::of(reader.file()).await?;
+    far.size.fetch_add(whole.size(), Ordering::Relaxed);
     let mut running = Running::new(algorithm);
-    let mut offset = 0;
     loop {
-        let data = reader.read(offset, CHUNK).await?;
+        let data = reader.read(whole.offset(), CHUNK).await?;
         running.update(&data);
-        offset += data.len() as u64;
         far.read.fetch_add(data.len() as u64, Ordering::Relaxed);
-        if data.len() < CHUNK {
+        let is_over = whole.advance(data.len(), CHUNK);
+        if is_over.map_err(|cause| Error::new("read", url, cause))? {
             reader.file().close().await?;
             return Ok(Told { kind: algorithm.name().to_owned(), value: running.finish().hex() });
         }

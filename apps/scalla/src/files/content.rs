@@ -1,6 +1,6 @@
 //! `scalla cat`: what is in files.
 
-use client::{Caching, Error, OpenWith, Reader, Url};
+use client::{Caching, Error, OpenWith, Reader, Url, WholeRead};
 
 use super::console::Console;
 use super::context::Context;
@@ -33,17 +33,21 @@ async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result
         Ok(reader) => reader,
         Err(error) => return Ok(Err(error)),
     };
-    let mut offset = 0;
+    let mut whole = match WholeRead::of(reader.file()).await {
+        Ok(whole) => whole,
+        Err(error) => return Ok(Err(error)),
+    };
     loop {
-        let data = match reader.read(offset, CHUNK).await {
+        let data = match reader.read(whole.offset(), CHUNK).await {
             Ok(data) => data,
             Err(error) => return Ok(Err(error)),
         };
         console.put_bytes(&data);
         console.pass().await?;
-        offset += data.len() as u64;
-        if data.len() < CHUNK {
-            return Ok(reader.file().close().await);
+        match whole.advance(data.len(), CHUNK) {
+            Ok(false) => {}
+            Ok(true) => return Ok(reader.file().close().await),
+            Err(cause) => return Ok(Err(Error::new("read", url, cause))),
         }
     }
 }

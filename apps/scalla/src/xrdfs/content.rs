@@ -7,7 +7,7 @@ use crate::xrdcp::{of_copy, of_metalink};
 use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Place, Watch};
 use client::metalink::Metalink;
 use client::xroot::ErrorCode;
-use client::{Client, Error, File, OpenWith, Scheme, Url};
+use client::{Client, Error, File, OpenWith, Scheme, Url, WholeRead};
 use std::io::Write;
 use std::time::Duration;
 
@@ -112,16 +112,17 @@ fn create(target: &str) -> Result<std::fs::File, Status> {
 async fn pour(client: &Client, url: &Url, out: &mut impl Write, tell: impl Fn(u64)) -> Result<u64, Status> {
     let at_source = |error| Status::from(error).at(Side::Source);
     let file = client.open(url, &OpenWith::read()).await.map_err(at_source)?;
-    let mut offset = 0;
+    let mut whole = WholeRead::of(&file).await.map_err(at_source)?;
     loop {
-        let data = file.read_pages(offset, CHUNK).await.map_err(at_source)?;
+        let data = file.read_pages(whole.offset(), CHUNK).await.map_err(at_source)?;
         out.write_all(&data).map_err(|error| Status::local(&error).at(Side::Destination))?;
-        offset += data.len() as u64;
-        if data.len() < CHUNK {
+        let is_over = whole.advance(data.len(), CHUNK);
+        if is_over.map_err(|cause| at_source(Error::new("read", url, cause)))? {
             break;
         }
-        tell(offset);
+        tell(whole.offset());
     }
+    let offset = whole.offset();
     out.flush().map_err(|error| Status::local(&error).at(Side::Destination))?;
     if offset > 0 {
         tell(offset);

@@ -10,7 +10,7 @@ use super::Copier;
 use super::attributes;
 use super::checks::Checks;
 use super::failure::CopyError;
-use super::local::LocalTarget;
+use super::local::{Kept, LocalTarget};
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, ThirdParty, Watch};
 use super::place::Place;
 use super::pump::Pump;
@@ -21,6 +21,15 @@ use super::third::Refused;
 use crate::answers::Checksum;
 use crate::failure::{Cause, Error};
 use crate::url::Url;
+
+/// What of its source a target gets.
+fn kept(of_source: Option<Kept>, options: &CopyOptions) -> Option<Kept> {
+    match (options.preserve, options.times) {
+        (true, _) => of_source,
+        (false, true) => of_source.map(|kept| Kept { mode: None, ..kept }),
+        (false, false) => None,
+    }
+}
 
 impl Copier {
     /// Copies one file. `watch` is told how far it is, and can stop it.
@@ -196,7 +205,7 @@ impl Copier {
         watch: &Watch,
     ) -> Result<CopyDone, CopyError> {
         let size = data.len() as u64;
-        let kept = source.kept.filter(|_| options.preserve);
+        let kept = kept(source.kept, options);
         let options = options.clone();
         let write = move || {
             let (mut target, _) = LocalTarget::create(&path, &options)?;
@@ -219,7 +228,7 @@ impl Copier {
         from: u64,
         checks: &mut Checks,
     ) -> Result<(CopyDone, Option<Url>), CopyError> {
-        let (size, kept) = (source.size, source.kept.filter(|_| options.preserve));
+        let (size, kept) = (source.size, kept(source.kept, options));
         let ordered = options.resume || !matches!(source.from, From::Many(_));
         let flow = target.into_flow(self, from, checks.sums(), ordered, options);
         let (into, ending) = Box::pin(flow).await?;

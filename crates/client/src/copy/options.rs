@@ -65,6 +65,8 @@ pub struct CopyOptions {
     pub in_place: bool,
     /// The target gets the times and permission bits of the source, as far as its place has them.
     pub preserve: bool,
+    /// The target gets the times of the source, and not its permission bits.
+    pub times: bool,
     /// The target at a server stays only if it is closed successfully.
     pub persist_on_successful_close: bool,
     /// Locks of other readers and writers are ignored.
@@ -114,6 +116,7 @@ impl CopyOptions {
             resume: false,
             in_place: false,
             preserve: false,
+            times: false,
             persist_on_successful_close: false,
             coerce: false,
             pages: settings.cp_use_pg_wrt_rd != 0,

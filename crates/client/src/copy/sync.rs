@@ -123,7 +123,7 @@ impl Copier {
         let (found, queue) = mpsc::channel(KNOWN_MAX);
         let compare = unless_stopped(watch, comparison.run(found));
         // What is there is older or different: it is replaced when the new one is whole.
-        let options = CopyOptions { force: true, preserve: true, ..sync.options.clone() };
+        let options = CopyOptions { force: true, times: true, ..sync.options.clone() };
         let (compared, copied) =
             tokio::join!(compare, self.copy_found(queue, &options, sync.parallel, listener.clone(), watch));
         compared?;
