@@ -438,8 +438,9 @@ impl Open {
         let mut names = self.new_names.lock().unwrap_or_else(PoisonError::into_inner);
         for name in names.iter() {
             match self.services.backend.sync_name(name) {
-                // It was renamed or removed meanwhile.
-                Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {}
+                // It, or a directory above it, was renamed or removed meanwhile.
+                Err(error)
+                    if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {}
                 other => other.map_err(|e| Error::unable("sync", &self.path, e))?,
             }
         }

@@ -118,6 +118,20 @@ fn an_upload_that_is_lost_resumed_and_closed() {
 }
 
 #[test]
+fn a_file_whose_directory_was_renamed_can_be_synced() {
+    let folder = Folder::new("moved");
+    let process = Process::start(&folder.0, &Arc::new(ManualClock::default()));
+    let file = process.open("/d/x", OpenRequest { make_path: true, ..creating() }).file();
+    process.call(Operation::Rename { from: target("/d"), to: target("/c") }).done();
+    process.client.on_file(&file, FileOperation::Sync).done();
+    // The old name of the directory is now that of a file.
+    let file = process.open("/e/x", OpenRequest { make_path: true, ..creating() }).file();
+    process.call(Operation::Rename { from: target("/e"), to: target("/f") }).done();
+    process.open("/e", creating()).file();
+    process.client.on_file(&file, FileOperation::Sync).done();
+}
+
+#[test]
 fn a_checkpoint_that_a_restart_undoes() {
     let folder = Folder::new("checkpoint");
     let clock = Arc::new(ManualClock::default());
