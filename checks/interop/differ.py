@@ -284,7 +284,8 @@ class Run:
 
     def do_pgwrite(self, slot, offset, length, wrong, other):
         # The real server counts wrong pages of a request that it refuses, and keeps a file that persists on close with them.
-        wrong = wrong and offset >= 0 and self.slots[slot] not in self.pending
+        is_taken = offset >= 0 and other != 77 and self.slots[slot] in self.writable
+        wrong = wrong and is_taken and self.slots[slot] not in self.pending
         return self.send_data(raw.PGWRITE, slot, offset, pages(offset, length, wrong), other)
 
     def elements(self, elements, usable):
@@ -419,6 +420,10 @@ class Run:
     def do_checkpoint(self, slot, code):
         if self.renamed and code == 0:
             # Ours does not begin one of a file whose name it cannot find, because it could not recover it.
+            return self.left_out()
+        others = {self.names[handle] for handle in self.checkpoints if handle != self.slots[slot]}
+        if self.names.get(self.slots[slot]) in others and code == 0:
+            # Ours keeps one checkpoint of a file.
             return self.left_out()
         where, status, body = self.ask(raw.CHKPOINT, struct.pack(">4s11xB", self.slots[slot], code))
         if status == raw.OK and code == 0:
