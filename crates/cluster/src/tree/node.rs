@@ -350,6 +350,12 @@ impl Node {
         self.memberships.iter().find_map(|membership| membership.door().cloned())
     }
 
+    /// The nodes it is logged in to.
+    pub fn parent_addresses(&self) -> impl Iterator<Item = &Address> {
+        let memberships = self.memberships.iter();
+        memberships.flat_map(|membership| membership.inner().into_iter().chain(membership.attached_roots()))
+    }
+
     fn closed(&mut self, link: LinkId, now: Duration, out: &mut Vec<Action>) {
         if let Some(membership) = self.membership(link) {
             membership.closed(link, now, out);

@@ -1,10 +1,9 @@
 //! What an administrator orders over the admin socket: this node, or one below it, out of use and into it again.
 
-use super::engine::Engine;
-use super::status::ChildStatus;
+use super::status::{ChildStatus, NodeStatus};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use storage::PrivateDirectory;
 
 /// An order.
@@ -78,14 +77,13 @@ pub(crate) enum Whom {
     Child(u8, String),
 }
 
-impl Engine {
-    /// Finds the node an administrator means; without a name this one.
+impl NodeStatus {
+    /// Finds the node an administrator means: this one or one of its children.
     ///
     /// # Errors
     /// What to say when it is none, or several.
-    pub(crate) fn find(&self, name: Option<&str>) -> Result<Whom, String> {
-        let Some(name) = name else { return Ok(Whom::Own) };
-        let status = self.status();
+    pub(super) fn find(&self, name: &str) -> Result<Whom, String> {
+        let status = self;
         // The host's name alone is also that of others on it.
         let own = name == "self" || name == status.id || short(&status.id) == name;
         let exact: Vec<&ChildStatus> = status.children.iter().filter(|child| child.is_called(name)).collect();
@@ -115,16 +113,6 @@ impl Engine {
             }
         }
     }
-
-    /// Does what is ordered for a child; a parent has one way to keep clients off it.
-    pub(crate) fn order_child(&mut self, order: Order, slot: u8) -> bool {
-        let Some(slot) = cluster::Slot::new(slot) else { return false };
-        let mut done = false;
-        self.drive(|node, now, out| done = node.drain(slot, order.takes_out(), now, out));
-        let drained: String = self.node.drained().map(|id| format!("{id}\n")).collect();
-        self.records.out_of_use.keep(Some(drained));
-        done
-    }
 }
 
 impl ChildStatus {
@@ -136,17 +124,6 @@ impl ChildStatus {
             || self.cluster_address.as_deref() == Some(name)
             || name.strip_prefix('#').is_some_and(|slot| slot == self.slot.to_string())
     }
-}
-
-/// Where a node with this place file keeps the ids of nodes below that are out of use.
-pub(super) fn drained_file(place: &Path) -> PathBuf {
-    place.with_file_name("drained")
-}
-
-/// Ids of nodes that were out of use when the node with this place file ended.
-pub(super) fn drained(place: &Path) -> Vec<String> {
-    let text = super::kept::read(&drained_file(place)).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
 }
 
 /// The part of a system id that differs between nodes.

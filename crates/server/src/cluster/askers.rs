@@ -1,8 +1,8 @@
 //! Who waits for an answer of the location machine: clients of this process, redirectors, parents.
 
-use super::orders::Order;
+use super::pending_order::Order;
 use cluster::tree::LinkId;
-use cluster::{Answer, Token};
+use cluster::{Answer, LocateOptions, SelectOptions, Token};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +16,20 @@ const PARENT_PATIENCE: Duration = Duration::from_secs(60);
 /// Brings an answer to whoever asked; dropped without one it says so itself.
 pub(super) type Tell = Box<dyn FnOnce(Answer) + Send>;
 
+/// What is asked.
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// A node to go to.
+    Select {
+        /// For what.
+        options: SelectOptions,
+        /// Where the client was already.
+        tried: Box<[u8]>,
+    },
+    /// Who has it.
+    Locate(LocateOptions),
+}
+
 /// Who asked.
 pub(super) enum Asker {
     /// A client of this process.
@@ -28,7 +42,7 @@ pub(super) enum Asker {
         streamid: StreamId,
         /// The number of the answer, once it was promised for later.
         promised: Option<MessageId>,
-        /// Whether it may be: see `questions`.
+        /// Whether it may be: see `location_driver`.
         takes_later: bool,
     },
     /// An order that waits for the answer.

@@ -3,15 +3,12 @@
 
 use super::health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 use super::identity::Identity;
-use super::operations::OperationProgram;
-use super::settings::{Listen, Role, Settings};
+use super::settings::{Listen, OperationProgram, Role, Settings};
 use crate::adapters::Doorkeeper;
 use crate::error::StartError;
 use base::LogicalPath;
 use cluster::tree::limits::PING;
-use cluster::tree::{
-    Acceptor, Address, ChildSettings, Extensions, Login, Minimum, Mode, ParentSettings, SystemId,
-};
+use cluster::tree::{Acceptor, Address, ChildSettings, Extensions, Login, Minimum, Mode, ParentSettings};
 use cluster::{Affinity, AffinityPath, Elsewhere, LookRules, Policy, SharedFiles, Waits, Weights};
 use config::{
     AddressFamily, AffinityKind, AffinityPart, Cluster, Effective, HostPattern, ManagerAddress, Port, Quorum,
@@ -420,35 +417,6 @@ fn health(effective: &Effective) -> HealthSettings {
         space: leaf.then_some((rules, paths)),
         list,
     }
-}
-
-/// The id of a node that has `identity`, in a cluster of these managers.
-pub(super) fn system_id(effective: &Effective, floating: &str) -> SystemId {
-    let cluster = &effective.cluster;
-    let kind = match *cluster.role {
-        config::Role::Server => 's',
-        config::Role::Supervisor => 'u',
-        config::Role::Manager | config::Role::MetaManager => 'm',
-    };
-    let instance =
-        format!("{}@{}", effective.instance.as_deref().unwrap_or(config::ANONYMOUS), effective.host);
-    let hosts: Vec<(String, u16)> = cluster
-        .managers
-        .iter()
-        .map(|manager| match manager.host.parse::<IpAddr>() {
-            Ok(IpAddr::V4(address)) => (format!("[::ffff:{address}]"), manager.port),
-            Ok(IpAddr::V6(address)) => (format!("[{address}]"), manager.port),
-            Err(_) => (manager.host.clone(), manager.port),
-        })
-        .collect();
-    let managers = hosts.iter().map(|(host, port)| wire::cms::login::cluster_id::ManagerAddress {
-        host: host.as_bytes(),
-        port: *port,
-    });
-    let mut id = Vec::new();
-    let tag = cluster.tag.as_ref().map(String::as_bytes);
-    wire::cms::login::cluster_id::encode(&mut id, tag, managers, instance.as_bytes());
-    SystemId::compose(kind, &instance, Some(floating), &String::from_utf8_lossy(&id))
 }
 
 #[cfg(test)]

@@ -1,40 +1,44 @@
-//! What the cluster's thread does with everything that happens: feeds the pure machines and does what they say.
+//! What the cluster's thread does with everything that happens: hands it to the driver it concerns, and what a driver has
+//! for another one on to that.
 //!
 //! ```text
-//! sockets ---- frames, ends ----> engine ----> Node      (who belongs to the tree)
-//! loops ------ questions -------> engine ----> Resolver  (where files are), of a node with children
-//! storage ---- names, looks ----> engine ----> Holdings  (what is here), of a server
-//!                                   |
-//!                                   +--> outboxes, new connections, answers to clients
+//! sockets ---- frames, ends ----> TreeDriver      (who belongs to the tree; the connections)
+//! loops ------ requests --------> LocationDriver  (where files are), of a node with children
+//! storage ---- names, looks ----> ServerDriver    (what is here), of a server
 //! ```
 //!
-//! It decides nothing itself. One thread, so everything here is borrowed for a moment and never across a wait.
+//! The drivers send over the connections of the tree driver, so they depend on it and not on each other. It decides nothing
+//! itself. One thread, so everything here is borrowed for a moment and never across a wait.
 
-use super::askers::Askers;
-use super::holdings::Holdings;
-use super::inbox::Job;
-use super::kept::Records;
-use super::leases::SharedLeases;
+use super::alarm::Alarm;
+use super::askers::{Asker, Parent, Wish};
+use super::figures;
+use super::forward::Forward;
 use super::line::{Line, Stage};
-use super::operations::Executor;
-use super::settings::{Role, Settings};
-use super::sockets::{self, Buffer};
-use super::status::CachedText;
-use super::troubles::Troubles;
+use super::location_driver::{LocationDriver, refuse_request, respond_with};
+use super::pending_order::Client;
+use super::rights::{LoginClass, NameChange, PeerOrder, Permit};
+use super::server_driver::ServerDriver;
+use super::settings::Settings;
+use super::status::{CachedText, View};
+use super::tree_driver::{TreeDriver, TreeEffect};
+use super::{orders, parent_messages, prepares};
 use crate::adapters::Moving;
-use base::Clock;
-use cluster::tree::{
-    self, Action, ChildChange, Event, LinkId, Message, Node, Notice, Peer, from_answer, from_frame,
-};
-use cluster::{Interface, Resolver, Slot};
+use base::LogicalPath;
+use cluster::tree::{Address, Event, Extensions, LinkId, Node, from_frame};
+use cluster::{ErrorCode, LocateOptions, Resolver, SelectOptions};
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
-use wire::cms::{EncodeError, Frame, LoginAnswer, Message as Wire, Splitter};
+use wire::cms::flags::{InventoryModifier, StateModifier, StatsModifier};
+use wire::cms::message::{Lease, State};
+use wire::cms::response::Answer as WireAnswer;
+use wire::cms::{Frame, Message as Wire, Splitter, StreamId};
+
+/// How often expired locations are looked for while nothing else happens.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// The engine as the tasks of its thread share it.
 pub(super) type SharedEngine = Rc<RefCell<Engine>>;
@@ -50,210 +54,264 @@ pub(super) enum Frames {
     Ended,
 }
 
-/// Everything the thread knows.
+/// What takes time outside of the thread's own work. The engine is fed the outcome.
+pub(super) trait Outside {
+    /// Makes a connection to a parent.
+    fn connect(&self, link: LinkId, address: Address);
+    /// Looks up the addresses of a child.
+    fn look_up(&self, link: LinkId, host: String);
+}
+
+/// The drivers, and what is handed on between them.
 pub struct Engine {
-    pub(super) settings: Settings,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) node: Node,
-    pub(super) resolver: Option<Resolver>,
-    pub(super) holdings: Option<Holdings>,
-    /// Does what parents order; of a server.
-    pub(super) executor: Option<Executor>,
+    settings: Rc<Settings>,
+    pub(super) tree: TreeDriver,
+    /// Of a node with children.
+    pub(super) location: Option<LocationDriver>,
+    /// Of a server.
+    pub(super) server: Option<ServerDriver>,
+    outside: Box<dyn Outside>,
     /// Whether clients are to move elsewhere, for those who open files.
-    pub(super) moving: Arc<Moving>,
-    /// Files that clients are on their way to create here; of a server.
-    pub(super) leases: Arc<SharedLeases>,
-    pub(super) askers: Askers,
-    pub(super) lines: HashMap<LinkId, Line>,
-    pub(super) troubles: Troubles,
-    /// What all connections read into.
-    pub(super) buffer: Rc<RefCell<Buffer>>,
-    me: Weak<RefCell<Self>>,
-    accepted: u64,
-    /// Connections found broken while actions were done; the node hears of them afterwards.
-    broken: Vec<LinkId>,
-    actions: Vec<Action>,
-    pub(super) file_actions: Vec<cluster::Action>,
+    moving: Arc<Moving>,
     /// The administrator wants no clients here.
     pub(super) suspended: bool,
     /// He wants no new ones.
     pub(super) draining: bool,
     /// The clients here are to move elsewhere: he wants it, or a parent does.
-    pub(super) drained: bool,
-    /// What is kept for the next start.
-    pub(super) records: Records,
+    drained: bool,
     /// The text of the last answer to `stats`.
-    pub(super) status_text: CachedText,
-    pub(super) sweep_at: Duration,
-    pub(super) wake_at: Option<Duration>,
-    /// The time to wake up may be earlier than it was.
-    pub(super) rearm: Rc<Notify>,
+    status_text: CachedText,
+    alarm: Alarm,
+    sweep_at: Duration,
 }
 
-/// What an engine is made of.
-pub(super) struct Machines {
-    pub(super) node: Node,
-    pub(super) resolver: Option<Resolver>,
-    pub(super) holdings: Option<Holdings>,
-    pub(super) executor: Option<Executor>,
-    pub(super) moving: Arc<Moving>,
-    /// Files that clients are on their way to create here; of a server.
-    pub(super) leases: Arc<SharedLeases>,
+/// The drivers of an engine.
+pub(super) struct Drivers {
+    pub(super) tree: TreeDriver,
+    pub(super) location: Option<LocationDriver>,
+    pub(super) server: Option<ServerDriver>,
 }
 
 impl Engine {
-    pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>, machines: Machines) -> SharedEngine {
-        let sweep_at = clock.now();
-        let records = Records::new(settings.place_file.as_deref());
+    pub(super) fn new(
+        settings: Rc<Settings>,
+        drivers: Drivers,
+        moving: Arc<Moving>,
+        outside: impl FnOnce(Weak<RefCell<Self>>) -> Box<dyn Outside>,
+    ) -> SharedEngine {
+        let Drivers { tree, location, server } = drivers;
+        let sweep_at = tree.now();
         Rc::new_cyclic(|me| {
             RefCell::new(Self {
                 settings,
-                clock,
-                node: machines.node,
-                resolver: machines.resolver,
-                holdings: machines.holdings,
-                executor: machines.executor,
-                moving: machines.moving,
-                leases: machines.leases,
-                askers: Askers::default(),
-                lines: HashMap::new(),
-                troubles: Troubles::default(),
-                buffer: Rc::default(),
-                me: me.clone(),
-                accepted: 0,
-                broken: Vec::new(),
-                actions: Vec::new(),
-                file_actions: Vec::new(),
+                tree,
+                location,
+                server,
+                outside: outside(me.clone()),
+                moving,
                 suspended: false,
                 draining: false,
                 drained: false,
-                records,
                 status_text: CachedText::default(),
+                alarm: Alarm::default(),
                 sweep_at,
-                wake_at: None,
-                rearm: Rc::default(),
             })
         })
     }
 
-    pub(super) fn now(&self) -> Duration {
-        self.clock.now()
-    }
-
     /// The tree machine, for those who look at it.
     pub fn node(&self) -> &Node {
-        &self.node
+        self.tree.node()
     }
 
     /// The location machine, for those who look at it; `None` in a server.
     pub fn resolver(&self) -> Option<&Resolver> {
-        self.resolver.as_ref()
-    }
-
-    /// What the node is.
-    pub fn role(&self) -> Role {
-        self.settings.role
+        self.location.as_ref().map(LocationDriver::resolver)
     }
 
     /// The time on the clock of the machines.
     pub fn time(&self) -> Duration {
-        self.now()
+        self.tree.now()
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Begins to look for parents.
     pub(super) fn start(&mut self) {
-        self.drive(|node, now, out| node.start(now, out));
+        self.tree.drive(|node, now, out| node.start(now, out));
+        self.route();
+    }
+
+    /// Hands on what the drivers have for each other, until nothing is left.
+    pub(super) fn route(&mut self) {
+        loop {
+            while let Some(effect) = self.tree.next_effect() {
+                self.take_effect(effect);
+            }
+            if let Some(location) = &mut self.location
+                && let Some((order, answer)) = location.next_answered_order()
+            {
+                orders::go_on(location, &mut self.tree, order, answer);
+            } else if !self.tree.end_broken() && !self.settle() {
+                break;
+            }
+        }
+        self.alarm.check(self.next_deadline());
+    }
+
+    fn take_effect(&mut self, effect: TreeEffect) {
+        match effect {
+            TreeEffect::Connect(link, address) => self.outside.connect(link, address),
+            TreeEffect::LookUp(link, host) => self.outside.look_up(link, host),
+            TreeEffect::Child(slot, change) => {
+                if let Some(location) = &mut self.location {
+                    location.follow(&mut self.tree, slot, change);
+                }
+            }
+            TreeEffect::Ended(link) => {
+                if let Some(location) = &mut self.location {
+                    location.link_ended(link);
+                }
+            }
+            TreeEffect::Placed(link) => {
+                self.move_clients();
+                if let Some(server) = &self.server {
+                    server.tell_all(&mut self.tree, link);
+                }
+            }
+            TreeEffect::Drain(draining) => {
+                self.drained = draining;
+                self.move_clients();
+            }
+        }
+    }
+
+    /// What follows when the tree machine has worked. Returns whether it has.
+    fn settle(&mut self) -> bool {
+        if !self.tree.settle() {
+            return false;
+        }
+        if let (Some(location), Some(settled)) = (&mut self.location, self.tree.is_settled()) {
+            location.settle(&self.tree, settled);
+        }
+        true
+    }
+
+    /// What the status is made of.
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            settings: &self.settings,
+            tree: &self.tree,
+            resolver: self.resolver(),
+            suspended: self.suspended,
+            draining: self.draining,
+        }
+    }
+
+    /// Says to those who open and read files whether they are to do it elsewhere.
+    pub(super) fn move_clients(&self) {
+        self.moving.set(self.drained, self.suspended, self.tree.node().door());
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        let location = self.location.as_ref().and_then(LocationDriver::next_deadline);
+        let server = self.server.as_ref().and_then(ServerDriver::next_deadline);
+        [self.tree.next_deadline(), location, server].into_iter().flatten().min()
+    }
+
+    /// When [`Self::tick`] has something to do. The timer is set to that.
+    pub(super) fn deadline(&mut self) -> Duration {
+        let sweep = self.location.as_ref().map(|_| self.sweep_at);
+        let due = self.next_deadline().into_iter().chain(sweep).min();
+        let due = due.unwrap_or_else(|| self.tree.now() + SWEEP);
+        self.alarm.arm(due);
+        due
+    }
+
+    pub(super) const fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// Does what is due. Returns whether more is due at once, after others had their turn.
+    pub(super) fn tick(&mut self) -> bool {
+        self.alarm.disarm();
+        self.tree.tick();
+        self.route();
+        let now = self.tree.now();
+        let sweeps = self.sweep_at <= now;
+        if sweeps {
+            self.sweep_at = now + SWEEP;
+        }
+        let mut is_due = false;
+        if let Some(location) = &mut self.location {
+            is_due = location.tick(&mut self.tree, sweeps);
+        }
+        if let Some(server) = &mut self.server {
+            server.tick(&mut self.tree);
+        }
+        // Places that have lasted are logged.
+        self.tree.touch();
+        self.route();
+        is_due
     }
 
     /// Somebody connected.
     pub(super) fn accepted(&mut self, ip: IpAddr) -> LinkId {
-        let link = LinkId::accepted(self.accepted);
-        self.accepted += 1;
-        self.lines.insert(link, Line::new(Stage::first(link), Some(ip)));
-        let peer = Peer { ip, host: self.host_of(ip) };
-        self.event(Event::Accepted { link, peer });
+        let link = self.tree.accepted(ip);
+        self.route();
         link
     }
 
-    /// How others reach a node that connected from this address.
-    fn host_of(&self, ip: IpAddr) -> String {
-        match &self.settings.own_name {
-            Some(name) if ip.is_loopback() => name.to_string(),
-            _ => ip.to_string(),
-        }
+    /// A connection to a parent is made.
+    pub(super) fn connected(&mut self, link: LinkId) {
+        self.tree.event(Event::Connected { link });
+        self.route();
     }
 
-    /// The addresses clients are sent to: the one it came from, and one of the other kind. One that logged in over the
-    /// loopback is on this host, whose addresses others can use.
-    fn interfaces(&self, member: &tree::Member) -> Vec<Interface> {
-        let ip = member.identity.ip;
-        let host: Arc<str> = Arc::from(member.data.written_host());
-        let named = ip.is_loopback() && self.settings.own_name.is_some();
-        let own: Vec<IpAddr> = self.settings.own_addresses.iter().map(SocketAddr::ip).collect();
-        let told = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
-        let first = own.iter().copied().find(|own| named && !own.is_loopback()).unwrap_or(ip);
-        let others = if named { own.as_slice() } else { told.unwrap_or_default() };
-        let other =
-            others.iter().copied().find(|other| !other.is_loopback() && other.is_ipv4() != first.is_ipv4());
-        let other_host = |other: IpAddr| -> Arc<str> {
-            match other {
-                _ if named => host.clone(),
-                IpAddr::V4(ip) => ip.to_string().into(),
-                IpAddr::V6(ip) => format!("[{ip}]").into(),
-            }
-        };
-        let other = other.map(|ip| Interface { host: other_host(ip), ip, private: false });
-        [Interface { host: host.clone(), ip: first, private: false }].into_iter().chain(other).collect()
+    /// A connection to a parent could not be made.
+    pub(super) fn unreached(&mut self, link: LinkId, error: &std::io::Error) {
+        self.tree.unreached(link, error);
+        self.route();
     }
 
-    /// Addresses that the name of a child stands for were found: if that is its name, they are its own.
+    /// A connection ended.
+    pub(super) fn ended(&mut self, link: LinkId) {
+        self.tree.ended(link);
+        self.route();
+    }
+
+    /// Addresses that the name of a child stands for were found.
     pub(super) fn named(&mut self, link: LinkId, found: &[IpAddr]) {
-        let Some(line) = self.lines.get_mut(&link) else { return };
-        if !line.ip.is_some_and(|ip| found.contains(&ip)) || !line.others.is_empty() {
-            return;
-        }
-        line.others = found.to_vec();
-        if let Some(slot) = self.node.slot(link) {
-            self.follow(slot, ChildChange::Condition, self.now());
-        }
+        self.tree.named(link, found);
+        self.route();
     }
 
     pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
-        self.lines.get_mut(&link)
+        self.tree.line(link)
     }
 
-    /// The connection of the child in a slot; `None` when there is none, or it is away.
-    pub(super) fn link_of(&self, slot: Slot) -> Option<LinkId> {
-        self.node.members()?.member(slot)?.link
-    }
-
-    /// How far a connection is; `None` when it is none any more.
     pub(super) fn stage(&self, link: LinkId) -> Option<Stage> {
-        self.lines.get(&link).map(|line| line.stage)
-    }
-
-    /// A connection ended, or was not made.
-    pub(super) fn ended(&mut self, link: LinkId) {
-        if self.drop_line(link, true) {
-            self.event(Event::Closed { link });
-        }
-    }
-
-    /// Ends a connection, if it is one still. `by_peer`: it was the other end that wanted no more.
-    fn drop_line(&mut self, link: LinkId, by_peer: bool) -> bool {
-        let Some(mut line) = self.lines.remove(&link) else { return false };
-        self.parted(&mut line, by_peer);
-        line.close();
-        let asked = self.askers.forget(link);
-        self.abandon(asked);
-        true
+        self.tree.stage(link)
     }
 
     /// Bytes arrived: takes whole frames, a limited number at once.
     pub(super) fn arrived(&mut self, link: LinkId, splitter: &mut Splitter) -> Frames {
         let frames = self.take_frames(link, splitter);
-        self.look_later();
+        self.submit_looks();
         frames
+    }
+
+    /// Begins the looks at the disk that are due.
+    pub(super) fn submit_looks(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.submit_looks();
+        }
+        if let Some(location) = &mut self.location {
+            location.submit_looks(&mut self.tree);
+            self.route();
+        }
     }
 
     fn take_frames(&mut self, link: LinkId, splitter: &mut Splitter) -> Frames {
@@ -266,15 +324,17 @@ impl Engine {
             taken += 1;
             splitter.enter(stage.phase());
             match splitter.next_frame() {
-                Ok(Some(frame)) => self.frame(link, stage, &frame),
-                Ok(None) => return Frames::AllTaken,
-                Err(error) if stage == Stage::Asking => {
-                    self.fails(link, || format!("what it says is no answer to a login: {error}"));
-                    self.ended(link);
-                    return Frames::Ended;
+                Ok(Some(frame)) => {
+                    self.frame(link, stage, &frame);
+                    self.route();
                 }
+                Ok(None) => return Frames::AllTaken,
                 Err(error) => {
-                    tracing::warn!("{} breaks the protocol: {error}", self.name_of(link));
+                    if stage == Stage::Asking {
+                        self.tree.fails(link, || format!("what it says is no answer to a login: {error}"));
+                    } else {
+                        tracing::warn!("{} breaks the protocol: {error}", self.tree.name_of(link));
+                    }
                     self.ended(link);
                     return Frames::Ended;
                 }
@@ -284,286 +344,169 @@ impl Engine {
 
     fn frame(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>) {
         if stage == Stage::Asking {
-            return match LoginAnswer::decode(&frame.header, frame.payload) {
-                Ok(answer) => match from_answer(&answer) {
-                    Some(message) => {
-                        self.declined(link, &message);
-                        self.answered(link, message);
-                    }
-                    None => self.event(Event::Heard { link, state: false }),
-                },
-                Err(error) => {
-                    self.fails(link, || format!("it answers a login with nonsense: {error}"));
-                    self.ended(link);
-                }
-            };
+            return self.tree.login_answered(link, frame);
         }
         match Wire::decode(&frame.header, frame.payload) {
             Ok(message) => match from_frame(&message) {
-                Some(message) => self.said(link, stage, message),
-                None if stage == Stage::Anonymous => self.ended(link),
+                Some(message) => self.tree.message(link, stage, message),
+                None if stage == Stage::Anonymous => self.tree.ended(link),
                 None => {
                     let state = matches!(message, Wire::State(_));
-                    self.event(Event::Heard { link, state });
+                    self.tree.event(Event::Heard { link, state });
                     self.about_files(link, stage, frame, &message);
                 }
             },
             Err(error) => {
-                tracing::debug!("{} sent what cannot be read: {error}", self.name_of(link));
-                self.event(Event::Heard { link, state: false });
-                self.unreadable(link, stage, frame);
+                tracing::debug!("{} sent what cannot be read: {error}", self.tree.name_of(link));
+                self.tree.event(Event::Heard { link, state: false });
+                match stage {
+                    Stage::Anonymous => self.tree.ended(link),
+                    Stage::Redirector => refuse_request(&mut self.tree, link, frame.header.streamid),
+                    Stage::Asking | Stage::Node => {}
+                }
             }
         }
     }
 
-    /// A message about the tree, before a parent has answered our login.
-    fn answered(&mut self, link: LinkId, message: Message) {
-        let accepted = match &message {
-            Message::Reply(reply) => Some(reply.extensions),
-            _ => None,
+    /// A message that is not about the tree.
+    fn about_files(&mut self, link: LinkId, stage: Stage, frame: &Frame<'_>, message: &Wire<'_>) {
+        match LoginClass::of(link, stage) {
+            LoginClass::Redirector => self.redirector_asks(link, frame, message),
+            LoginClass::Parent => match message {
+                Wire::State(state) => self.parent_asks(link, frame.header.streamid, state),
+                Wire::Lease(lease) => self.leased(link, lease),
+                Wire::Inventory(inventory) if inventory.modifier.contains(InventoryModifier::WANTED) => {
+                    match (&self.location, &self.server) {
+                        (Some(location), _) => location.inventory_wanted(&mut self.tree),
+                        (None, Some(server)) => server.tell_all(&mut self.tree, link),
+                        (None, None) => {}
+                    }
+                }
+                message => self.order(link, LoginClass::Parent, frame.header.streamid, message),
+            },
+            LoginClass::Child | LoginClass::Visitor => {
+                if let Some(location) = &mut self.location {
+                    location.child_says(&mut self.tree, link, frame, message);
+                }
+            }
+        }
+    }
+
+    /// What a redirector asks.
+    fn redirector_asks(&mut self, link: LinkId, frame: &Frame<'_>, message: &Wire<'_>) {
+        let streamid = frame.header.streamid;
+        let (path, wish) = match message {
+            Wire::Select(select) => {
+                let tried = select.avoid.unwrap_or_default().into();
+                (select.path, Wish::Select { options: SelectOptions::from(select.options), tried })
+            }
+            Wire::Locate(locate) => (locate.path, Wish::Locate(LocateOptions::from(locate.options))),
+            Wire::Stats(modifier) if !modifier.contains(StatsModifier::SIZE) => {
+                let now = self.tree.now();
+                let mut cached = std::mem::take(&mut self.status_text);
+                let text = cached.text(now, || self.view().text());
+                self.status_text = cached;
+                let answer = WireAnswer::Data { value: 0, text: Some(text.as_bytes()) };
+                return respond_with(&mut self.tree, link, streamid, None, answer);
+            }
+            Wire::Statfs(statfs) => {
+                let location = self.location.as_ref();
+                let space = location.and_then(|one| figures::space_for(one, &self.tree, statfs.path));
+                let text = figures::space_text(space, statfs.modifier);
+                let answer = WireAnswer::Data { value: 0, text: Some(&text) };
+                return respond_with(&mut self.tree, link, streamid, None, answer);
+            }
+            message => return self.order(link, LoginClass::Redirector, streamid, message),
         };
-        if let (Some(extensions), Some(line)) = (accepted, self.lines.get_mut(&link)) {
-            line.stage = Stage::Node;
-            line.extensions = extensions;
-        }
-        self.event(Event::Message { link, message });
-        if accepted.is_some() {
-            self.move_clients();
-            self.new_parent(link);
+        let takes_later = match message {
+            Wire::Select(select) => select.options.contains(wire::cms::flags::SelectOptions::STAT),
+            _ => true,
+        };
+        if let Some(location) = &mut self.location {
+            let asker = Asker::Redirector { link, streamid, promised: None, takes_later };
+            location.ask(&mut self.tree, path, &wish, asker);
         }
     }
 
-    /// Says to those who open and read files whether they are to do it elsewhere.
-    pub(super) fn move_clients(&self) {
-        self.moving.set(self.drained, self.suspended, self.node.door());
+    /// A parent asks whether a path is here.
+    fn parent_asks(&mut self, link: LinkId, streamid: StreamId, state: &State<'_>) {
+        let definite = state.modifier.contains(StateModifier::DEFINITE)
+            && self.tree.extensions(link).contains(Extensions::NOT_HERE);
+        let parent = Parent { link, streamid, path: state.path.into(), definite };
+        match (&mut self.location, &mut self.server) {
+            (Some(location), _) => location.parent_asks(&mut self.tree, parent, state.modifier),
+            (None, Some(server)) => server.parent_asks(&mut self.tree, parent, state.modifier),
+            (None, None) => {}
+        }
     }
 
-    /// A message about the tree.
-    fn said(&mut self, link: LinkId, stage: Stage, message: Message) {
-        if let (Stage::Anonymous, Message::Login(login)) = (stage, &message)
-            && let Some(line) = self.lines.get_mut(&link)
-        {
-            line.logged_in(login.mode);
-            line.others.clone_from(&login.interfaces);
-            let elsewhere = line.ip.is_some_and(|ip| !ip.is_loopback());
-            if let (Some(host), Some(me)) = (&login.host, self.me.upgrade())
-                && elsewhere
-                && login.interfaces.is_empty()
-                && line.stage == Stage::Node
-            {
-                tokio::task::spawn_local(sockets::look_up(me, link, host.clone()));
+    /// A parent sends a client here to create a file.
+    fn leased(&mut self, link: LinkId, lease: &Lease<'_>) {
+        let Ok(path) = LogicalPath::parse(lease.path) else { return };
+        let path = path.without_slash();
+        let time = Duration::from_millis(lease.milliseconds.into());
+        match (&mut self.location, &self.server) {
+            (Some(location), _) => location.leased(&mut self.tree, &path, time),
+            (None, Some(server)) => server.leased(&self.tree, &path, time),
+            (None, None) => {}
+        }
+        if !time.is_zero() {
+            parent_messages::announce_lease(&mut self.tree, path.as_bytes(), link);
+        }
+    }
+
+    /// An order of a redirector, or of a parent.
+    fn order(&mut self, link: LinkId, class: LoginClass, streamid: StreamId, message: &Wire<'_>) {
+        let redirector = class == LoginClass::Redirector;
+        let Some(order) = PeerOrder::of(message) else {
+            if redirector {
+                return refuse_request(&mut self.tree, link, streamid);
             }
+            let name = self.tree.name_of(link);
+            return tracing::debug!("{name} orders what nobody here does: {}", message.code());
+        };
+        let Some(permit) = Permit::for_peer(class, self.settings.role, &self.settings.forwarding, message)
+        else {
+            return self.refuse_order(link, class, streamid, &order);
+        };
+        // Logged are changes of names that this node passes on or executes.
+        if let Some(change) = order.change.filter(|_| order.is_relayed || self.server.is_some()) {
+            let (path, ident) = (base::shown(order.path), base::shown(order.ident));
+            tracing::info!(
+                "cluster: {} orders {} {path} for {ident}",
+                self.tree.name_of(link),
+                change.name()
+            );
         }
-        self.event(Event::Message { link, message });
-    }
-
-    /// Feeds the tree machine.
-    pub(super) fn event(&mut self, event: Event) {
-        self.drive(|node, now, out| node.handle(event, now, out));
-    }
-
-    /// Lets the tree machine work, and does what it says, until nothing is left.
-    pub(super) fn drive(&mut self, work: impl FnOnce(&mut Node, Duration, &mut Vec<Action>)) {
-        let now = self.now();
-        let mut actions = std::mem::take(&mut self.actions);
-        work(&mut self.node, now, &mut actions);
-        loop {
-            for action in actions.drain(..) {
-                self.perform(action, now);
+        match (&mut self.location, &self.server, message) {
+            (Some(location), _, Wire::Prepadd(prepare)) => {
+                prepares::prepare(location, &mut self.tree, prepare, None);
             }
-            let Some(link) = self.broken.pop() else { break };
-            if self.drop_line(link, false) {
-                self.node.handle(Event::Closed { link }, now, &mut actions);
-            }
-        }
-        self.actions = actions;
-        self.settle();
-    }
-
-    /// Lets the location machine work, and does what it says.
-    pub(super) fn resolve<T>(
-        &mut self,
-        work: impl FnOnce(&mut Resolver, Duration, &mut Vec<cluster::Action>) -> T,
-    ) -> Option<T> {
-        let now = self.now();
-        let resolver = self.resolver.as_mut()?;
-        let mut actions = std::mem::take(&mut self.file_actions);
-        let result = work(resolver, now, &mut actions);
-        for action in actions.drain(..) {
-            self.perform_about_files(action);
-        }
-        self.file_actions = actions;
-        self.end_broken();
-        self.check_alarm();
-        Some(result)
-    }
-
-    /// What follows when anything may have changed.
-    pub(super) fn settle(&mut self) {
-        let now = self.now();
-        if let (Some(resolver), Some(members)) = (&mut self.resolver, self.node.members()) {
-            let settled = members.serves() && members.is_settled(now);
-            resolver.set_quorum(settled);
-            resolver.set_door(members.settings().door.as_ref());
-            if settled {
-                self.records.note_formed();
-            }
-        }
-        self.complain(now);
-        self.end_broken();
-        self.check_alarm();
-    }
-
-    /// Ends connections that were found broken.
-    pub(super) fn end_broken(&mut self) {
-        if !self.broken.is_empty() {
-            self.drive(|_, _, _| {});
-        }
-    }
-
-    /// Does a job of another thread.
-    pub(super) fn run(&mut self, job: Job) {
-        job(self);
-        self.end_broken();
-    }
-
-    /// The engine, to be shared with a task.
-    pub(super) fn shared(&self) -> Option<SharedEngine> {
-        self.me.upgrade()
-    }
-
-    fn perform(&mut self, action: Action, now: Duration) {
-        match action {
-            Action::Connect { link, address } => {
-                self.lines.insert(link, Line::to_parent(address.clone()));
-                if let Some(me) = self.shared() {
-                    // It sees by itself that the line is gone.
-                    tokio::task::spawn_local(sockets::connect(me, link, address));
+            (Some(location), _, message) => {
+                let client = if redirector { Client::Redirector(link, streamid) } else { Client::Nobody };
+                if let Some(forward) = Forward::of_message(message) {
+                    orders::change_names(location, &mut self.tree, permit, forward, client);
                 }
             }
-            Action::Send { link, mut message } => {
-                match (&mut message, self.lines.get_mut(&link)) {
-                    (Message::Reply(reply), Some(line)) => line.extensions = reply.extensions,
-                    (Message::Login(login), Some(line)) => login.interfaces.clone_from(&line.others),
-                    _ => {}
+            (None, Some(server), message) => {
+                if !server.execute(permit, message) {
+                    tracing::debug!("{} is not executed by servers", message.code());
                 }
-                self.put(link, |peer, out| tree::encode(&message, peer, out));
             }
-            Action::Close { link } => {
-                self.drop_line(link, false);
-            }
-            Action::Remember { cell } => self.remember(cell.as_ref()),
-            Action::Child { slot, change } => self.follow(slot, change, now),
-            Action::Service { serves } => {
-                let what =
-                    if serves { "enough nodes are here: serving" } else { "not enough nodes are here" };
-                tracing::info!("cluster: {what}");
-            }
-            Action::Attached { attached } => self.attached(attached, now),
-            Action::Drain { draining, door } => {
-                let what =
-                    if draining { "its clients are to move elsewhere" } else { "it takes clients as before" };
-                tracing::info!("cluster: {what}");
-                self.drained = draining;
-                self.moving.set(draining, self.suspended, door);
-            }
-            Action::Notice(Notice::Refused { host, reason }) => self.tell_refusal(&host, reason),
-            Action::Notice(Notice::Replaced { link, by }) => self.log_replaced(link, &by),
-            Action::Notice(Notice::Twins { id, host }) => self.tell_twins(&id, &host),
-            Action::Notice(notice) => tell(&notice),
+            (None, None, _) => {}
         }
     }
 
-    /// Puts frames into the outbox of a connection. One that does not take them, and one that cannot be told what it has
-    /// to hear, is ended.
-    pub(super) fn put(
-        &mut self,
-        link: LinkId,
-        write: impl FnOnce(tree::Extensions, &mut Vec<u8>) -> Result<(), EncodeError>,
-    ) {
-        let Some(line) = self.lines.get(&link) else { return };
-        let extensions = line.extensions;
-        match line.outbox.put(|out| write(extensions, out)) {
-            Ok(waiting) if waiting > self.settings.outbox_bytes_max => {
-                tracing::warn!("{} does not take what it is sent: closed", self.name_of(link));
-                self.broken.push(link);
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!("a message for {} is not sent: {error}", self.name_of(link)),
-        }
-    }
-
-    /// A peer's name for the log.
-    pub(super) fn name_of(&self, link: LinkId) -> String {
-        let child = self.node.slot(link).and_then(|slot| self.node.members()?.member(slot));
-        let line = self.lines.get(&link);
-        match (child, line.and_then(|line| line.ip), line.and_then(|line| line.goal.as_ref())) {
-            (Some(child), ..) => format!("{} {}", child.role, child.data),
-            (None, Some(ip), _) => ip.to_string(),
-            (None, None, Some(parent)) => format!("the parent {parent}"),
-            (None, None, None) => "a parent".to_owned(),
-        }
-    }
-
-    /// Keeps on disk where this node has its place.
-    fn remember(&self, cell: Option<&tree::Address>) {
-        self.records.place.keep(cell.map(|address| format!("{} {}\n", address.host(), address.port())));
-    }
-
-    fn follow(&mut self, slot: Slot, change: ChildChange, now: Duration) {
-        let member = self.node.members().and_then(|members| members.member(slot));
-        let interfaces: Vec<Interface> = member.map(|member| self.interfaces(member)).unwrap_or_default();
-        // What is below an inner node is told to it, not to parents that come later.
-        let unknown = member.filter(|member| {
-            let inner = member.role.has_children() && member.role != wire::cms::login::Role::Manager;
-            inner && member.extensions.contains(tree::Extensions::INVENTORY)
-        });
-        let wants = unknown.and_then(|member| member.link);
-        let wants = wants.filter(|_| matches!(change, ChildChange::Joined { fresh: true }));
-        let Some(resolver) = &mut self.resolver else { return };
-        let mut actions = std::mem::take(&mut self.file_actions);
-        resolver.follow(slot, change, member, interfaces, now, &mut actions);
-        if let (Some(member), ChildChange::Joined { .. } | ChildChange::Lost | ChildChange::Freed) =
-            (member, change)
-        {
-            let what = match change {
-                ChildChange::Joined { .. } => "joined",
-                ChildChange::Lost => "was lost",
-                _ => "left",
-            };
-            tracing::info!("cluster: {} {} {what}", member.role, member.data);
-        }
-        for action in actions.drain(..) {
-            self.perform_about_files(action);
-        }
-        self.file_actions = actions;
-        if let Some(link) = wants {
-            self.want_inventory(link);
-        }
-    }
-}
-
-/// Runs what waits for a disk on a thread of its own: it happens seldom.
-pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
-    if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
-        tracing::warn!("no thread for {name}: {error}");
-    }
-}
-
-/// Says in the log what an operator may want to know.
-fn tell(notice: &Notice) {
-    match notice {
-        // Said more seldom than it happens: see `troubles`.
-        Notice::Refused { .. } | Notice::Replaced { .. } | Notice::Twins { .. } => {}
-        Notice::Silent { address } => tracing::warn!("cluster: {address} was silent for too long: closed"),
-        Notice::ParentSilent { address } => {
-            tracing::warn!("cluster: the parent {address} was silent for too long: closed");
-        }
-        Notice::Clusters { ids } => {
-            tracing::warn!("cluster: the managers belong to different clusters: {ids:?}")
-        }
-        Notice::Full { waiting } => {
-            tracing::warn!("cluster: no cell has room and {waiting} nodes wait: add supervisors")
+    /// Refuses an order that the peer may not give. Only redirectors wait for an answer.
+    fn refuse_order(&mut self, link: LinkId, class: LoginClass, streamid: StreamId, order: &PeerOrder<'_>) {
+        let name = order.change.map_or("prepare", NameChange::name);
+        if class == LoginClass::Redirector {
+            self.tree.log_refused_order(link, name, order.path, order.ident);
+            let text = b"this node does not pass such changes of names on (ofs.forward)";
+            let answer = WireAnswer::Error { code: ErrorCode::NOT_PERMITTED, text };
+            respond_with(&mut self.tree, link, streamid, None, answer);
+        } else {
+            tracing::debug!("{} orders {name}, which is not done here", self.tree.name_of(link));
         }
     }
 }

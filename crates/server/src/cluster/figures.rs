@@ -1,13 +1,10 @@
-//! How this node and those below it feel: what is measured here goes into the tree, what the tree knows is added up.
+//! The space of the nodes below this one, added up.
 
-use super::engine::Engine;
-use super::health::Report;
+use super::location_driver::LocationDriver;
+use super::tree_driver::TreeDriver;
 use cluster::SlotMask;
-use cluster::tree::{LinkId, Members, Totals};
-use wire::cms::StreamId;
+use cluster::tree::{Members, Totals};
 use wire::cms::flags::StatfsModifier;
-use wire::cms::message::Statfs;
-use wire::cms::response::Answer as WireAnswer;
 use wire::cms::response::space_text::{SpaceGroup, SpaceText, TotalsText};
 
 /// Space for files of one path.
@@ -21,60 +18,45 @@ pub struct SpaceFor {
     pub all: Totals,
 }
 
-impl Engine {
-    /// Something about this node was measured.
-    pub(super) fn feels(&mut self, report: Report) {
-        match report {
-            Report::Load { load, tell } => self.drive(|node, _, out| node.set_load(load, tell, out)),
-            Report::Space { space, full: _, tell } => {
-                self.drive(|node, _, out| node.set_space(space, tell, out));
-            }
-            Report::List(list) => self.drive(|node, now, out| node.set_blacklist(list, now, out)),
-        }
-    }
+/// Returns the space for files of this path, added up over the tree; `None` when nobody exports it.
+pub(super) fn space_for(location: &LocationDriver, tree: &TreeDriver, path: &[u8]) -> Option<SpaceFor> {
+    let members = tree.node().members()?;
+    let rights = location.resolver().cell().paths().rights(path)?;
+    let stagers: SlotMask = rights
+        .stage
+        .iter()
+        .filter(|slot| members.member(*slot).is_some_and(|member| !member.condition.nostage))
+        .collect();
+    let shares = location.settings().policy.shared.is_some();
+    let of = |slots: SlotMask| total(members, slots, shares);
+    Some(SpaceFor { writable: of(rights.write), staging: of(stagers), all: of(rights.read) })
+}
 
-    /// Space for files of this path, added up over the tree; `None` when nobody exports it.
-    pub fn space_for(&self, path: &[u8]) -> Option<SpaceFor> {
-        let members = self.node.members()?;
-        let rights = self.resolver.as_ref()?.cell().paths().rights(path)?;
-        let stagers: SlotMask = rights
-            .stage
-            .iter()
-            .filter(|slot| members.member(*slot).is_some_and(|member| !member.condition.nostage))
-            .collect();
-        let of = |slots: SlotMask| self.once(members, slots);
-        Some(SpaceFor { writable: of(rights.write), staging: of(stagers), all: of(rights.read) })
+/// Adds up; servers that share their files have the same space, which counts once.
+fn total(members: &Members, slots: SlotMask, shares: bool) -> Totals {
+    let totals = members.totals_of(slots);
+    if !shares {
+        return totals;
     }
+    let each = slots.iter().map(|slot| members.totals_of(slot.mask()));
+    let most = each.max_by_key(|one| one.total_mb).unwrap_or_default();
+    Totals { total_mb: most.total_mb, free_mb: most.free_mb, ..totals }
+}
 
-    /// Servers that share their files have the same space, which counts once.
-    fn once(&self, members: &Members, slots: SlotMask) -> Totals {
-        let totals = members.totals_of(slots);
-        if self.settings.policy.shared.is_none() {
-            return totals;
-        }
-        let each = slots.iter().map(|slot| members.totals_of(slot.mask()));
-        let most = each.max_by_key(|one| one.total_mb).unwrap_or_default();
-        Totals { total_mb: most.total_mb, free_mb: most.free_mb, ..totals }
+/// Writes the answer to a redirector that asks how much space there is.
+pub(super) fn space_text(space: Option<SpaceFor>, modifier: StatfsModifier) -> Vec<u8> {
+    let mut text = Vec::new();
+    if modifier.contains(StatfsModifier::TOTALS) {
+        let Totals { total_mb, free_mb, best_free_mb, .. } = space.unwrap_or_default().all;
+        let number = |mb: u64| i64::try_from(mb).unwrap_or(i64::MAX);
+        let (total_mb, free_mb) = (number(total_mb), number(free_mb));
+        TotalsText { total_mb, free_mb, free_mb_max: best_free_mb.into() }.encode(&mut text);
+    } else {
+        let text_of =
+            |space: SpaceFor| SpaceText { writable: group(space.writable), staging: group(space.staging) };
+        space.map_or(SpaceText::NOBODY, text_of).encode(&mut text);
     }
-
-    /// Tells a redirector how much space there is.
-    pub(super) fn tell_space(&mut self, link: LinkId, streamid: StreamId, statfs: &Statfs<'_>) {
-        let space = self.space_for(statfs.path);
-        let mut text = Vec::new();
-        if statfs.modifier.contains(StatfsModifier::TOTALS) {
-            let Totals { total_mb, free_mb, best_free_mb, .. } = space.unwrap_or_default().all;
-            let number = |mb: u64| i64::try_from(mb).unwrap_or(i64::MAX);
-            let (total_mb, free_mb) = (number(total_mb), number(free_mb));
-            TotalsText { total_mb, free_mb, free_mb_max: best_free_mb.into() }.encode(&mut text);
-        } else {
-            let text_of = |space: SpaceFor| SpaceText {
-                writable: group(space.writable),
-                staging: group(space.staging),
-            };
-            space.map_or(SpaceText::NOBODY, text_of).encode(&mut text);
-        }
-        self.respond_with(link, streamid, None, WireAnswer::Data { value: 0, text: Some(&text) });
-    }
+    text
 }
 
 fn group(totals: Totals) -> SpaceGroup {

@@ -1,10 +1,9 @@
 //! Where the loops of connections ask: what is plainly known is answered on the spot, the rest by the cluster's thread.
 
-use super::askers::Tell;
+use super::askers::{Tell, Wish};
 use super::engine::Engine;
 use super::forward::Forward;
 use super::inbox::{Inbox, Request};
-use super::questions::Wish;
 use super::rights::Permit;
 use base::{Clock, Rng, SplitMix64};
 use cluster::{Answer, LocateOptions, Reader, SelectOptions, Shared};

@@ -3,12 +3,12 @@
 //! `<admin folder>/.cluster/id` holds one line; it is made at the first start and never changed. `.cluster/place` holds
 //! where the node had its place last. Neither is asked of a name server, so a container may come back at another address.
 
-use super::configured::system_id;
 use crate::error::StartError;
 use cluster::tree::SystemId;
 use config::Effective;
 use std::fs;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use storage::PrivateDirectory;
 
@@ -93,6 +93,35 @@ fn made(host: &str) -> io::Result<String> {
         name.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(NAME_MAX).collect();
     let name = if name.is_empty() { "node".to_owned() } else { name };
     Ok(random.iter().fold(format!("{name}-"), |text, byte| text + &format!("{byte:02x}")))
+}
+
+/// The id of a node that has `identity`, in a cluster of these managers.
+fn system_id(effective: &Effective, floating: &str) -> SystemId {
+    let cluster = &effective.cluster;
+    let kind = match *cluster.role {
+        config::Role::Server => 's',
+        config::Role::Supervisor => 'u',
+        config::Role::Manager | config::Role::MetaManager => 'm',
+    };
+    let instance =
+        format!("{}@{}", effective.instance.as_deref().unwrap_or(config::ANONYMOUS), effective.host);
+    let hosts: Vec<(String, u16)> = cluster
+        .managers
+        .iter()
+        .map(|manager| match manager.host.parse::<IpAddr>() {
+            Ok(IpAddr::V4(address)) => (format!("[::ffff:{address}]"), manager.port),
+            Ok(IpAddr::V6(address)) => (format!("[{address}]"), manager.port),
+            Err(_) => (manager.host.clone(), manager.port),
+        })
+        .collect();
+    let managers = hosts.iter().map(|(host, port)| wire::cms::login::cluster_id::ManagerAddress {
+        host: host.as_bytes(),
+        port: *port,
+    });
+    let mut id = Vec::new();
+    let tag = cluster.tag.as_ref().map(String::as_bytes);
+    wire::cms::login::cluster_id::encode(&mut id, tag, managers, instance.as_bytes());
+    SystemId::compose(kind, &instance, Some(floating), &String::from_utf8_lossy(&id))
 }
 
 #[cfg(test)]

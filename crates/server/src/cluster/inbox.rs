@@ -11,13 +11,13 @@
 //!
 //! The thread takes a limited number of each class at a time; in between the sockets have their turn.
 
-use super::askers::Tell;
+use super::askers::{Tell, Wish};
 use super::engine::Engine;
 use super::fair_queue::FairQueue;
+use super::holdings::Looked;
 use super::news::News;
-use super::questions::Wish;
 use base::LogicalPath;
-use logical::{Events, Presence};
+use logical::Events;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -71,9 +71,6 @@ impl Request {
         }
     }
 }
-
-/// A look at the disk and its result.
-pub(super) type Looked = (LogicalPath, u64, Presence);
 
 /// The work that the thread takes at once.
 #[derive(Default)]
@@ -257,6 +254,7 @@ impl Events for StorageEvents {
 mod tests {
     use super::*;
     use cluster::LocateOptions;
+    use logical::Presence;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn caller() -> Arc<Caller> {

@@ -3,8 +3,6 @@
 //! They are written beside the cluster's thread, which waits for no disk. Of contents that follow each other quickly the last
 //! one is what is on disk in the end, whichever thread writes it.
 
-use super::administration::drained_file;
-use super::engine::aside;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -69,6 +67,23 @@ impl Records {
     /// Whether an earlier run of the node with this place file had its children.
     pub(super) fn has_formed(place: &Path) -> bool {
         read(&formed_file(place)).is_some()
+    }
+}
+
+fn drained_file(place: &Path) -> PathBuf {
+    place.with_file_name("drained")
+}
+
+/// Ids of nodes that were out of use when the node with this place file ended.
+pub(super) fn drained(place: &Path) -> Vec<String> {
+    let text = read(&drained_file(place)).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Runs what waits for a disk on a thread of its own: it happens seldom.
+pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
+    if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
+        tracing::warn!("no thread for {name}: {error}");
     }
 }
 

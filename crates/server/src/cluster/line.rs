@@ -3,7 +3,7 @@
 //! What is to be sent is put into an [`Outbox`], which a task of the connection empties. It is bounded: a peer that does
 //! not take what it is sent loses its connection, not our memory.
 
-use cluster::tree::{Address, Extensions, Mode};
+use cluster::tree::{Address, Extensions, LinkId, Mode};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -26,6 +26,11 @@ pub(super) enum Stage {
 }
 
 impl Stage {
+    /// The stage of a connection that was just made or accepted.
+    pub(super) const fn first(link: LinkId) -> Self {
+        if link.is_outward() { Self::Asking } else { Self::Anonymous }
+    }
+
     /// Frames of one connection that are handled before others have their turn. Each request of a redirector has an answer;
     /// nodes send more, and what they send answers clients.
     pub(super) const fn frames_at_once(self) -> usize {
@@ -173,6 +178,10 @@ impl Outbox {
     pub(super) fn waiting(&self) -> usize {
         let content = self.content.borrow();
         content.bytes.len() + content.under_way
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.content.borrow().closed
     }
 
     fn close(&self) {

@@ -2,7 +2,6 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `figures` | load and space: what is measured here, and what is added up over the tree |
 //! | `forward` | operations on names on their way down |
 //! | `configured` | from the configuration to what it is told |
 //! | `identity` | who it is, over restarts |
@@ -12,47 +11,62 @@
 //! | `settings` | [`Settings`]: what it is told |
 //! | `thread` | [`Cluster`]: the thread it runs on, and how others reach it |
 //! | `front` | `Front`: where the loops of connections ask; what is plainly known is answered there |
-//! | `engine` | [`Engine`]: feeds the machines with what happens, and does what they say |
+//! | `engine` | [`Engine`]: hands everything that happens to the driver it concerns |
+//! | `jobs` | what other threads have the engine do |
+//! | `tree_driver` | drives the tree machine over the connections |
+//! | `location_driver` | drives the location machine of a node with children: requests going down, answers going up |
+//! | `server_driver` | a server's answers to its parents, and what it does for them |
+//! | `parent_messages` | what parents are told of files |
 //! | `line`, `sockets` | connections: how far one is, what waits to be sent; ports, bytes in and out |
-//! | `files` | messages about files: questions going down, answers going up |
-//! | `questions`, `askers` | questions of clients and redirectors, and who waits for which answer |
-//! | `holdings` | a server's answers: what is on its disks, what comes and goes |
+//! | `askers` | requests of clients, redirectors and parents, and who waits for which answer |
+//! | `holdings`, `looking` | looks at the disks of this node, and the list of all files |
 //! | `leases` | files that clients are on their way to create here |
+//! | `inbox`, `news`, `fair_queue` | work that other threads have for this one, bounded and in classes |
+//! | `rights` | which orders are carried out, by who gives them |
+//! | `orders`, `prepares` | changes of names, and files that are to be prepared, on their way down |
+//! | `pending_order` | orders that wait for an answer of the location machine |
 //! | `status`, `survey` | its state and that of its children; the whole tree, for a visitor |
+//! | `figures` | space, added up over the tree |
 //! | `administration` | what the administrator orders for this node or one below it |
 //! | `troubles` | managers that do not take this node in, and logins that are refused: what is said of them, and how often |
-//! | `prepares` | files that are to be prepared: each path to its server |
-//! | `orders` | what redirectors, parents and the administrator order |
+//! | `alarm` | when the timer rings |
+//!
+//! Files depend on each other in one direction: `thread`, `sockets`, `inbox` > `engine` > `orders`, `prepares`, `status` >
+//! `location_driver`, `server_driver` > `parent_messages` > `tree_driver` > the rest.
 
 mod administration;
+mod alarm;
 mod askers;
 mod configured;
-mod due;
 mod engine;
 mod fair_queue;
 mod figures;
-mod files;
 mod forward;
 mod front;
 mod health;
 mod holdings;
 mod identity;
 mod inbox;
+mod jobs;
 mod kept;
 mod leases;
 mod line;
+mod location_driver;
 mod looking;
 mod news;
 mod operations;
 mod orders;
+mod parent_messages;
+mod pending_order;
 mod prepares;
-mod questions;
 mod rights;
+mod server_driver;
 mod settings;
 mod sockets;
 mod status;
 mod survey;
 mod thread;
+mod tree_driver;
 mod troubles;
 
 pub(crate) use administration::Whom;
@@ -64,10 +78,9 @@ pub(crate) use forward::Forward;
 pub(crate) use front::{Front, SystemLot};
 pub use health::{HealthSettings, ListFile, LoadSource, SpaceRules};
 pub(crate) use leases::{Creation, CreationPermit, SharedLeases};
-pub use operations::OperationProgram;
 pub(crate) use prepares::PrepareBatch;
 pub(crate) use rights::Permit;
-pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, Role, Settings};
+pub use settings::{INVENTORY_MAX, Listen, OUTBOX_BYTES_MAX, OperationProgram, Role, Settings};
 pub use status::{CacheStatus, ChildStatus, LoadStatus, NodeStatus, SpaceStatus, show_age};
 pub use survey::{AskDoor, DoorStatus, Survey, ask as ask_node, survey};
 pub use thread::Cluster;

@@ -5,6 +5,7 @@
 //! there already, is nothing to tell.
 
 use super::rights::Permit;
+use super::settings::OperationProgram;
 use base::{Cgi, ErrorKind, Identity, LogicalPath, Owner, Told};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -20,16 +21,6 @@ use wire::cms::message::Message;
 const PROGRAMS_MAX: usize = 4;
 /// The operation that has no path.
 const CANCEL: &str = "cancel";
-
-/// A program that does operations in the server's place (`cms.fsxeq`). It is called with the operation, its mode or size
-/// where it has one, and the local paths: `program… chmod 644 /local/path`, `program… mv /local/old /local/new`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct OperationProgram {
-    /// Of `chmod mkdir mkpath mv rm rmdir trunc`.
-    pub operations: Vec<&'static str>,
-    /// Program and arguments.
-    pub program: Vec<String>,
-}
 
 /// Does what parents pass on.
 pub(crate) struct Executor {

@@ -4,7 +4,6 @@
 //! driver needs to reach other nodes and to answer clients.
 
 use super::health::HealthSettings;
-use super::operations::OperationProgram;
 use cluster::tree::{Acceptor, Blacklist, ChildSettings, ParentSettings};
 use cluster::{CacheSettings, LookRules, Policy, ResolveSettings};
 use std::net::{IpAddr, SocketAddr};
@@ -52,6 +51,16 @@ pub struct Listen {
     pub address: Option<IpAddr>,
     /// The port; 0: the kernel picks one.
     pub port: u16,
+}
+
+/// A program that does operations in the server's place (`cms.fsxeq`). It is called with the operation, its mode or size
+/// where it has one, and the local paths: `program… chmod 644 /local/path`, `program… mv /local/old /local/new`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OperationProgram {
+    /// Of `chmod mkdir mkpath mv rm rmdir trunc`.
+    pub operations: Vec<&'static str>,
+    /// Program and arguments.
+    pub program: Vec<String>,
 }
 
 /// What the cluster part of a server is told.

@@ -1,15 +1,16 @@
 //! The sockets of the cluster's thread: the open port, connections to parents, bytes in and bytes out.
 
-use super::engine::{Engine, Frames, SharedEngine};
-use super::line::{Outbox, Stage};
+use super::engine::{Engine, Frames, Outside, SharedEngine};
+use super::line::Outbox;
 use super::settings::Listen;
-use cluster::tree::{Address, Event, LinkId};
+use cluster::tree::{Address, LinkId};
 use net::Admission;
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
+use std::cell::RefCell;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -88,15 +89,33 @@ pub(super) async fn accept(
     }
 }
 
+/// Makes connections and looks up names for the engine.
+pub(super) struct Dialer(pub(super) Weak<RefCell<Engine>>);
+
+impl Outside for Dialer {
+    fn connect(&self, link: LinkId, address: Address) {
+        if let Some(engine) = self.0.upgrade() {
+            // It sees by itself that the line is gone.
+            spawn_local(connect(engine, link, address));
+        }
+    }
+
+    fn look_up(&self, link: LinkId, host: String) {
+        if let Some(engine) = self.0.upgrade() {
+            spawn_local(look_up(engine, link, host));
+        }
+    }
+}
+
 /// Makes a connection to a parent. The engine hears how it went.
-pub(super) async fn connect(engine: SharedEngine, link: LinkId, address: Address) {
+async fn connect(engine: SharedEngine, link: LinkId, address: Address) {
     match dial(&address).await {
         Ok((stream, own)) => {
             if let Some(line) = engine.borrow_mut().line(link) {
                 line.others = own;
             }
             if attach(&engine, link, stream) {
-                engine.borrow_mut().event(Event::Connected { link });
+                engine.borrow_mut().connected(link);
             }
         }
         Err(error) => {
@@ -144,7 +163,7 @@ fn facing(there: &[SocketAddr]) -> Vec<IpAddr> {
 }
 
 /// The addresses of a node beside the one it came from, of the other kind, if one of those its name stands for is that one.
-pub(super) async fn look_up(engine: SharedEngine, link: LinkId, host: String) {
+async fn look_up(engine: SharedEngine, link: LinkId, host: String) {
     let Ok(found) = tokio::net::lookup_host((host, 0)).await else { return };
     let found: Vec<IpAddr> = found.map(|address| address.ip().to_canonical()).collect();
     engine.borrow_mut().named(link, &found);
@@ -186,7 +205,7 @@ async fn receive(engine: SharedEngine, link: LinkId, from: OwnedReadHalf) {
         None => return,
     });
     while from.readable().await.is_ok() {
-        let count = engine.borrow().buffer.clone().borrow_mut().read(&from, &mut splitter);
+        let count = BUFFER.with_borrow_mut(|buffer| buffer.read(&from, &mut splitter));
         match count {
             Ok(0) => break,
             Ok(count) => {
@@ -212,8 +231,12 @@ async fn receive(engine: SharedEngine, link: LinkId, from: OwnedReadHalf) {
     engine.borrow_mut().ended(link);
 }
 
-/// What all connections read into: they live on one thread.
-pub(super) struct Buffer(Vec<u8>);
+thread_local! {
+    /// What all connections read into: they live on one thread.
+    static BUFFER: RefCell<Buffer> = RefCell::default();
+}
+
+struct Buffer(Vec<u8>);
 
 impl Default for Buffer {
     fn default() -> Self {
@@ -230,12 +253,7 @@ impl Buffer {
 }
 
 /// Sends what is put into an outbox until that is closed; then what is left, if the peer takes it soon.
-async fn send(
-    engine: std::rc::Weak<std::cell::RefCell<Engine>>,
-    link: LinkId,
-    outbox: Rc<Outbox>,
-    mut to: OwnedWriteHalf,
-) {
+async fn send(engine: Weak<RefCell<Engine>>, link: LinkId, outbox: Rc<Outbox>, mut to: OwnedWriteHalf) {
     let mut batch = Vec::new();
     let mut sending = std::pin::pin!(async {
         while outbox.take(&mut batch).await {
@@ -256,12 +274,5 @@ async fn send(
         && let Some(engine) = engine.upgrade()
     {
         engine.borrow_mut().ended(link);
-    }
-}
-
-impl Stage {
-    /// The stage of a connection that was just made or accepted.
-    pub(super) const fn first(link: LinkId) -> Self {
-        if link.is_outward() { Self::Asking } else { Self::Anonymous }
     }
 }

@@ -1,10 +1,11 @@
 //! The state of a node of a cluster and of its children, as people and programs are told: over the admin socket, and to
 //! whoever asks at the cluster port (`stats`), so that the whole tree can be walked from any node.
 
-use super::engine::Engine;
-use super::settings::Role;
+use super::settings::{Role, Settings};
+use super::tree_driver::TreeDriver;
 use crate::VERSION;
-use cluster::tree::{Address, Load, Member, Members, Membership, Space};
+use cluster::Resolver;
+use cluster::tree::{Load, Member, Members, Membership, Space};
 use serde::{Deserialize, Serialize};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +24,8 @@ pub(super) struct CachedText {
 }
 
 impl CachedText {
-    fn text(&mut self, now: Duration, write: impl FnOnce() -> String) -> Rc<str> {
+    /// Returns the text, which is at most [`TEXT_AGE_MAX`] old.
+    pub(super) fn text(&mut self, now: Duration, write: impl FnOnce() -> String) -> Rc<str> {
         match &self.written {
             Some((at, text)) if now < *at + TEXT_AGE_MAX => text.clone(),
             _ => {
@@ -180,10 +182,21 @@ pub struct CacheStatus {
     pub waiters: u64,
 }
 
-impl Engine {
-    /// The state of this node.
-    pub(crate) fn status(&self) -> NodeStatus {
-        let node = self.node();
+/// What the status of this node is made of.
+pub(super) struct View<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) tree: &'a TreeDriver,
+    pub(super) resolver: Option<&'a Resolver>,
+    /// The administrator wants no clients here.
+    pub(super) suspended: bool,
+    /// He wants no new ones.
+    pub(super) draining: bool,
+}
+
+impl View<'_> {
+    /// Returns the state of this node.
+    pub(super) fn status(&self) -> NodeStatus {
+        let node = self.tree.node();
         let members = node.members();
         let login = node.memberships().first().map(Membership::login);
         let data_port = login.map(|login| login.data_port).filter(|port| *port > 0);
@@ -191,7 +204,7 @@ impl Engine {
         let host = login.and_then(|login| login.host.clone());
         let parent = self.settings.parent.as_ref();
         NodeStatus {
-            role: name(self.role()).to_owned(),
+            role: name(self.settings.role).to_owned(),
             id: match (login, parent) {
                 (_, Some(parent)) => parent.id.as_str().to_owned(),
                 (login, None) => login.map(|login| login.id.clone()).unwrap_or_default(),
@@ -204,15 +217,15 @@ impl Engine {
             cluster_address: parent.map(|parent| parent.address.to_string()),
             data_port: data_port.or(own_port).unwrap_or(0),
             state: self.state().to_owned(),
-            uptime_seconds: Some(self.now().as_secs()),
-            parents: self.parent_addresses().map(ToString::to_string).collect(),
+            uptime_seconds: Some(self.tree.now().as_secs()),
+            parents: node.parent_addresses().map(ToString::to_string).collect(),
             managers: node
                 .memberships()
                 .iter()
                 .flat_map(Membership::managers)
                 .map(ToString::to_string)
                 .collect(),
-            sought: self.sought(),
+            sought: self.tree.sought(),
             space: match members {
                 Some(members) => total(members),
                 None => node.memberships().first().map(|m| m.space().into()).unwrap_or_default(),
@@ -220,7 +233,7 @@ impl Engine {
             children: members.map(|members| self.children(members)).unwrap_or_default(),
             waiting: members.map_or(0, |members| members.waiting() as u64),
             redirectors: node.redirectors().count() as u64,
-            cache: self.resolver().map(|resolver| {
+            cache: self.resolver.map(|resolver| {
                 let stats = resolver.stats();
                 let (hits, misses) = (stats.cache.hits, stats.cache.misses);
                 let asked = hits + misses;
@@ -236,19 +249,14 @@ impl Engine {
         }
     }
 
-    /// The nodes it is logged in to.
-    pub(super) fn parent_addresses(&self) -> impl Iterator<Item = &Address> {
-        let memberships = self.node.memberships().iter();
-        memberships.flat_map(|membership| membership.inner().into_iter().chain(membership.attached_roots()))
-    }
-
     fn state(&self) -> &'static str {
-        let attached = self.node.memberships().iter().any(Membership::is_attached);
-        match self.node.members() {
+        let node = self.tree.node();
+        let attached = node.memberships().iter().any(Membership::is_attached);
+        match node.members() {
             _ if self.suspended => "suspended",
             _ if self.draining => "draining",
             Some(members) if !members.serves() => "too few nodes",
-            Some(_) if self.node.memberships().is_empty() => "serving",
+            Some(_) if node.memberships().is_empty() => "serving",
             _ if attached => "serving",
             _ => "looking for a parent",
         }
@@ -278,7 +286,7 @@ impl Engine {
             address: member.data.to_string(),
             cluster_address: (!member.is_leaf()).then(|| member.address.to_string()),
             state: state.to_owned(),
-            age_seconds: Some(self.now().saturating_sub(member.since).as_secs()),
+            age_seconds: Some(self.tree.now().saturating_sub(member.since).as_secs()),
             load: member.load.into(),
             space: space_of(member),
             paths: member.paths.lines().map(str::to_owned).collect(),
@@ -286,18 +294,9 @@ impl Engine {
         }
     }
 
-    /// The answer to a redirector's `stats`, at most [`TEXT_AGE_MAX`] old.
-    pub(super) fn answer_to_stats(&mut self) -> Rc<str> {
-        let now = self.now();
-        let mut cached = std::mem::take(&mut self.status_text);
-        let text = cached.text(now, || self.status_text());
-        self.status_text = cached;
-        text
-    }
-
-    /// The answer to a redirector's `stats`: this node's state as JSON. Of a cell whose text would be too long the paths
+    /// Returns the answer to a redirector's `stats`: this node's state as JSON. Of a cell whose text would be too long the paths
     /// of the children are left out.
-    fn status_text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut status = self.status();
         let mut text = serde_json::to_string(&status).unwrap_or_default();
         if text.len() > TEXT_BYTES_MAX {

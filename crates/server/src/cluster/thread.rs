@@ -1,17 +1,19 @@
 //! The cluster's own thread: its start, its loop, its end.
 
-use super::administration::drained;
 use super::askers::Asker;
-use super::engine::{Engine, Machines, SharedEngine};
+use super::engine::{Drivers, Engine, SharedEngine};
 use super::front::{Front, SystemLot};
 use super::health::Health;
 use super::holdings::Holdings;
 use super::inbox::{Inbox, Job, Receiver, Request, StorageEvents, Turn};
-use super::kept::Records;
+use super::kept::{Records, drained};
 use super::leases::SharedLeases;
+use super::location_driver::LocationDriver;
 use super::operations::Executor;
+use super::server_driver::ServerDriver;
 use super::settings::{Role, Settings};
-use super::sockets;
+use super::sockets::{self, Dialer};
+use super::tree_driver::TreeDriver;
 use crate::adapters::Moving;
 use crate::error::StartError;
 use base::{Clock, Supervisor};
@@ -22,6 +24,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -99,7 +102,12 @@ impl Cluster {
         });
         let health = Self::measure(&mut settings, logical.as_ref(), &inbox, supervisor)?;
         let moving = Arc::<Moving>::default();
-        let leases = SharedLeases::new(clock.clone(), inbox.clone());
+        let jobs = inbox.clone();
+        let end_leases = move || {
+            // Refused, it is done with the next deadline.
+            jobs.job(Box::new(Engine::end_leases));
+        };
+        let leases = SharedLeases::new(clock.clone(), Box::new(end_leases));
         let moves = moving.clone();
         let watched = supervisor.clone();
         let parts = Parts {
@@ -130,7 +138,7 @@ impl Cluster {
         Ok(Self { inbox, address, front, suspended, moving, leases, thread: Some(thread), _health: health })
     }
 
-    /// Starts to measure how this node feels. The first figures are there when this returns.
+    /// Starts to measure load and space of this node. The first figures are there when this returns.
     fn measure(
         settings: &mut Settings,
         logical: Option<&Arc<Logical>>,
@@ -140,7 +148,7 @@ impl Cluster {
         let inbox = inbox.clone();
         let report = move |report| {
             // Refused, it is replaced by the next.
-            inbox.job(Box::new(move |engine: &mut Engine| engine.feels(report)));
+            inbox.job(Box::new(move |engine: &mut Engine| engine.apply_health_report(report)));
         };
         // What a redirector sees is not its own.
         let backend = logical.filter(|_| !settings.role.redirects()).map(|logical| logical.backend());
@@ -193,7 +201,7 @@ impl Cluster {
     /// Does what the administrator orders for the child in this slot, and keeps that over a restart. Whether there is one;
     /// `None` when the thread does not answer.
     pub fn order_child(&self, order: super::Order, slot: u8) -> Option<bool> {
-        self.look(move |engine| engine.order_child(order, slot))
+        self.look(move |engine| engine.drain_child(slot, order.takes_out()))
     }
 
     /// Does what the administrator orders for this node.
@@ -286,12 +294,26 @@ async fn run(parts: Parts) -> Result<(), String> {
     if let Some(logical) = own {
         logical.set_events(Arc::new(StorageEvents(inbox.clone())));
     }
-    let holdings = logical.map(|logical| Holdings::new(logical, inbox.clone(), settings.looks));
-    let machines = Machines { node, resolver, holdings, executor, moving, leases };
-    let engine = Engine::new(settings, clock.clone(), machines);
+    let inventory_max = settings.inventory_max;
+    let results = inbox.clone();
+    let holdings = logical
+        .map(|logical| Holdings::new(logical, Arc::new(move |found| results.looked(found)), settings.looks));
+    let settings = Rc::new(settings);
+    let tree = TreeDriver::new(node, settings.clone(), clock.clone());
+    let drivers = match resolver {
+        Some(resolver) => {
+            let location = Some(LocationDriver::new(resolver, holdings, settings.clone()));
+            Drivers { tree, location, server: None }
+        }
+        None => {
+            let server = Some(ServerDriver { holdings, executor, leases, inventory_max });
+            Drivers { tree, location: None, server }
+        }
+    };
+    let engine = Engine::new(settings, drivers, moving, |engine| Box::new(Dialer(engine)));
     if let Some(listener) = listener {
         if admission.is_none() {
-            warn_unrestricted(&engine.borrow().settings);
+            warn_unrestricted(engine.borrow().settings());
         }
         let listener = tokio::net::TcpListener::from_std(listener)
             .map_err(|error| format!("the cluster port cannot be served: {error}"))?;
@@ -384,13 +406,13 @@ fn work_off(engine: &SharedEngine, turn: &mut Turn) -> bool {
     for path in turn.missed.drain(..) {
         guarded(storage, || engine.name_changed(&path));
     }
-    guarded(storage, || engine.look_later());
+    guarded(storage, || engine.submit_looks());
     turn.is_stopped
 }
 
 /// Calls the engine when something is due.
 async fn keep_time(engine: SharedEngine, clock: Arc<dyn Clock>) -> Infallible {
-    let rearm = engine.borrow().rearm.clone();
+    let rearm = engine.borrow().alarm().bell();
     loop {
         let due = engine.borrow_mut().deadline();
         let pause = due.saturating_sub(clock.now());

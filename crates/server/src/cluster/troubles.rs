@@ -1,13 +1,10 @@
 //! What goes wrong again and again: managers that do not take this node in, logins that are refused, places that do not
 //! last. Each is said once, and while it goes on ever more seldom.
 
-use super::engine::Engine;
 use super::line::{Line, Stage};
-use super::rights::PeerOrder;
 use cluster::tree::limits::{REDIRECTORS_MAX, REDIRECTORS_PER_PEER_MAX};
-use cluster::tree::{Address, LinkId, Membership, Message, RefusalReason};
+use cluster::tree::{Address, Membership, Node, RefusalReason};
 use std::collections::HashMap;
-use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -90,45 +87,11 @@ impl<K: std::hash::Hash + Eq> Repeats<K> {
     }
 }
 
-impl Engine {
-    /// A connection to a parent could not be made.
-    pub(super) fn unreached(&mut self, link: LinkId, error: &io::Error) {
-        let why = match error.kind() {
-            io::ErrorKind::ConnectionRefused => {
-                "nothing listens there (connection refused): is it running, and is that its cluster port?"
-                    .to_owned()
-            }
-            _ => error.to_string(),
-        };
-        self.fails(link, || why);
-        self.ended(link);
-    }
-
-    /// Notes why a connection to a parent leads nowhere.
-    pub(super) fn fails(&mut self, link: LinkId, why: impl FnOnce() -> String) {
-        if let Some(line) = self.line(link) {
-            line.failure.get_or_insert_with(why);
-        }
-    }
-
-    /// What a parent says instead of taking this node in.
-    pub(super) fn declined(&mut self, link: LinkId, message: &Message) {
-        match message {
-            Message::Refusal(refusal) => self.fails(link, || format!("it refuses: {}", refusal.text)),
-            Message::Try { hosts, .. } if hosts.is_empty() => {
-                self.fails(link, || "it has no place, and names none".to_owned());
-            }
-            Message::Try { .. } => {
-                self.fails(link, || "it names other parents, and none of them takes the node in".to_owned());
-            }
-            _ => {}
-        }
-    }
-
+impl Troubles {
     /// A connection is none any more: remembers why a manager did not keep this node.
-    pub(super) fn parted(&mut self, line: &mut Line, by_peer: bool) {
+    pub(super) fn parted(&mut self, node: &Node, line: &mut Line, by_peer: bool) {
         let Some(manager) = line.goal.take() else { return };
-        let roots = self.node.memberships().iter().flat_map(Membership::managers);
+        let roots = node.memberships().iter().flat_map(Membership::managers);
         if !roots.into_iter().any(|root| *root == manager) {
             return;
         }
@@ -144,41 +107,41 @@ impl Engine {
             }
             .to_owned()
         });
-        self.troubles.reasons.insert(manager, why);
+        self.reasons.insert(manager, why);
     }
 
     /// The node has a place, or lost it.
     pub(super) fn attached(&mut self, attached: bool, now: Duration) {
         let place = if attached { Place::New(now) } else { Place::None };
-        if std::mem::replace(&mut self.troubles.place, place) == Place::Told && !attached {
+        if std::mem::replace(&mut self.place, place) == Place::Told && !attached {
             tracing::warn!("cluster: this node has no parent any more and looks for one");
         }
     }
 
-    /// When [`Engine::complain`] has something to say.
-    pub(super) fn place_due(&self) -> Option<Duration> {
-        match self.troubles.place {
+    /// When [`Self::complain`] has something to say about the place of this node.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        match self.place {
             Place::New(since) => Some(since + LASTING),
             Place::None | Place::Told => None,
         }
     }
 
     /// Says where this node has its place, and of which managers it is not, if it is time for that.
-    pub(super) fn complain(&mut self, now: Duration) {
-        if self.place_due().is_some_and(|due| due <= now) {
-            self.troubles.place = Place::Told;
-            let parents: Vec<String> = self.parent_addresses().map(ToString::to_string).collect();
+    pub(super) fn complain(&mut self, node: &Node, now: Duration) {
+        if self.next_deadline().is_some_and(|due| due <= now) {
+            self.place = Place::Told;
+            let parents: Vec<String> = node.parent_addresses().map(ToString::to_string).collect();
             tracing::info!("cluster: this node has a place below {}", parents.join(", "));
         }
-        for membership in self.node.memberships() {
+        for membership in node.memberships() {
             for manager in membership.attached_roots() {
-                if self.troubles.place == Place::Told && self.troubles.missed.over(manager) {
+                if self.place == Place::Told && self.missed.over(manager) {
                     tracing::info!("cluster: the manager {manager} has taken this node in");
                 }
             }
             for (manager, failures) in membership.managers_missed() {
-                let Some(why) = self.troubles.reasons.get(manager) else { continue };
-                if failures >= ATTEMPTS && self.troubles.missed.due(manager.clone(), now) {
+                let Some(why) = self.reasons.get(manager) else { continue };
+                if failures >= ATTEMPTS && self.missed.due(manager.clone(), now) {
                     tracing::warn!(
                         "cluster: the manager {manager} does not take this node in, trying on: {why}"
                     );
@@ -187,11 +150,11 @@ impl Engine {
         }
     }
 
-    /// The managers this node looks for, each with what was in the way.
-    pub(super) fn sought(&self) -> Vec<String> {
-        let missed = self.node.memberships().iter().flat_map(Membership::managers_missed);
+    /// The managers that a node looks for, each with what was in the way.
+    pub(super) fn sought(&self, node: &Node) -> Vec<String> {
+        let missed = node.memberships().iter().flat_map(Membership::managers_missed);
         missed
-            .map(|(manager, _)| match self.troubles.reasons.get(manager) {
+            .map(|(manager, _)| match self.reasons.get(manager) {
                 Some(why) => format!("{manager}: {why}"),
                 None => manager.to_string(),
             })
@@ -199,9 +162,8 @@ impl Engine {
     }
 
     /// Says that two nodes have one id, unless that was said a moment ago.
-    pub(super) fn tell_twins(&mut self, id: &str, host: &str) {
-        let now = self.now();
-        if self.troubles.refused.due(format!("{host} {id}"), now) {
+    pub(super) fn tell_twins(&mut self, id: &str, host: &str, now: Duration) {
+        if self.refused.due(format!("{host} {id}"), now) {
             tracing::error!(
                 "cluster: a login from {host} was refused: another node with its id is connected ({id}). If its admin folder is \
                  a copy, remove .cluster/id from that; or name one of them otherwise (-n, or cms.vnid)"
@@ -209,23 +171,19 @@ impl Engine {
         }
     }
 
-    /// Logs that an order of a redirector was refused, unless that was logged a moment ago.
-    pub(super) fn log_refused_order(&mut self, link: LinkId, name: &'static str, order: &PeerOrder<'_>) {
-        let (now, ip) = (self.now(), self.line(link).and_then(|line| line.ip));
-        if self.troubles.refused_orders.due((ip, name), now) {
-            let (path, ident) = (base::shown(order.path), base::shown(order.ident));
-            tracing::warn!(
-                "cluster: {} orders {name} {path} for {ident}: refused, because ofs.forward does not allow it here",
-                self.name_of(link)
-            );
-        }
+    /// Reports whether it is to be logged now that an order of a redirector at this address was refused.
+    pub(super) fn is_refused_order_due(
+        &mut self,
+        ip: Option<IpAddr>,
+        name: &'static str,
+        now: Duration,
+    ) -> bool {
+        self.refused_orders.due((ip, name), now)
     }
 
     /// Logs that a redirector lost its place to another one, unless that was logged a moment ago.
-    pub(super) fn log_replaced(&mut self, link: LinkId, by: &str) {
-        let now = self.now();
-        let name = self.name_of(link);
-        if self.troubles.refused.due(format!("replaced {name}"), now) {
+    pub(super) fn log_replaced(&mut self, name: &str, by: &str, now: Duration) {
+        if self.refused.due(format!("replaced {name}"), now) {
             tracing::warn!(
                 "cluster: a redirector of {name} is disconnected, because {by} logs in as one and there are \
                  {REDIRECTORS_MAX} already, or {REDIRECTORS_PER_PEER_MAX} from one host"
@@ -234,7 +192,7 @@ impl Engine {
     }
 
     /// Says that a login was refused, unless that was said a moment ago.
-    pub(super) fn tell_refusal(&mut self, host: &str, reason: RefusalReason) {
+    pub(super) fn tell_refusal(&mut self, host: &str, reason: RefusalReason, now: Duration) {
         let why = match reason {
             RefusalReason::Role(error) => error.to_string(),
             RefusalReason::NoId => "it tells no id".to_owned(),
@@ -245,8 +203,7 @@ impl Engine {
             RefusalReason::Full => "there is no place".to_owned(),
             RefusalReason::Orphaned => "this node has no parent itself".to_owned(),
         };
-        let now = self.now();
-        if self.troubles.refused.due(format!("{host}: {why}"), now) {
+        if self.refused.due(format!("{host}: {why}"), now) {
             tracing::warn!("cluster: a login from {host} was refused: {why}");
         }
     }

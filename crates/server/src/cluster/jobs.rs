@@ -1,0 +1,150 @@
+//! What other threads have the engine do: for clients, for the storage, for the administrator, and for threads that measure.
+
+use super::administration::Whom;
+use super::askers::{Asker, Wish};
+use super::engine::Engine;
+use super::figures::{self, SpaceFor};
+use super::forward::Forward;
+use super::health::Report;
+use super::holdings::Looked;
+use super::orders;
+use super::pending_order::Client;
+use super::prepares::{self, PrepareBatch};
+use super::rights::Permit;
+use super::status::NodeStatus;
+use base::LogicalPath;
+use cluster::{Answer, Slot};
+use vfs::Target;
+
+impl Engine {
+    /// A client asks where to go, or who has a file.
+    pub(super) fn ask(&mut self, path: &[u8], wish: &Wish, asker: Asker) {
+        if let Some(location) = &mut self.location {
+            location.ask(&mut self.tree, path, wish, asker);
+        }
+        self.route();
+    }
+
+    /// A client wants names changed everywhere.
+    pub(crate) fn client_orders(
+        &mut self,
+        permit: Permit,
+        forward: Forward,
+        tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
+    ) {
+        if let Some(location) = &mut self.location {
+            let client = Client::Here(Box::new(tell));
+            orders::change_names(location, &mut self.tree, permit, forward, client);
+        }
+    }
+
+    /// A client has these files prepared; `tell` hears whether any server does it.
+    pub(crate) fn client_prepares(
+        &mut self,
+        whole: &PrepareBatch,
+        targets: &[Target],
+        tell: impl FnOnce(Result<(), Answer>) + Send + 'static,
+    ) {
+        if let Some(location) = &mut self.location {
+            prepares::for_client(location, &mut self.tree, whole, targets, Box::new(tell));
+        }
+    }
+
+    /// Space for files of this path, added up over the tree; `None` when nobody exports it.
+    pub fn space_for(&self, path: &[u8]) -> Option<SpaceFor> {
+        figures::space_for(self.location.as_ref()?, &self.tree, path)
+    }
+
+    /// Something about this node was measured.
+    pub(super) fn apply_health_report(&mut self, report: Report) {
+        self.tree.drive(|node, now, out| match report {
+            Report::Load { load, tell } => node.set_load(load, tell, out),
+            Report::Space { space, full: _, tell } => node.set_space(space, tell, out),
+            Report::List(list) => node.set_blacklist(list, now, out),
+        });
+    }
+
+    /// Does a job of another thread.
+    pub(super) fn run(&mut self, job: impl FnOnce(&mut Self)) {
+        job(self);
+        self.route();
+    }
+
+    /// Looks at the disk have shown something.
+    pub(super) fn looked(&mut self, looked: impl Iterator<Item = Looked>) {
+        for (path, number, presence) in looked {
+            match (&mut self.location, &mut self.server) {
+                (Some(location), _) => location.looked_at(&mut self.tree, &path, number, presence),
+                (None, Some(server)) => server.looked_at(&mut self.tree, &path, number, presence),
+                (None, None) => {}
+            }
+        }
+        self.route();
+    }
+
+    /// A name came to exist or ceased to, or was sought in vain.
+    pub(super) fn name_changed(&mut self, path: &LogicalPath) {
+        if let Some(server) = &mut self.server {
+            server.name_changed(&mut self.tree, path);
+        }
+        self.route();
+    }
+
+    /// More names changed than are known, or a directory was renamed with all that is below it.
+    pub(super) fn names_lost(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.names_lost(&mut self.tree);
+        }
+        self.route();
+    }
+
+    /// Leases may be over.
+    pub(super) fn end_leases(&mut self) {
+        if let Some(server) = &mut self.server {
+            server.end_leases(&mut self.tree);
+        }
+    }
+
+    /// The state of this node.
+    pub(crate) fn status(&self) -> NodeStatus {
+        self.view().status()
+    }
+
+    /// Finds the node an administrator means; without a name this one.
+    ///
+    /// # Errors
+    /// What to say when it is none, or several.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Whom, String> {
+        name.map_or(Ok(Whom::Own), |name| self.status().find(name))
+    }
+
+    /// Takes no clients any more, or takes them again.
+    pub(super) fn suspend(&mut self, suspended: bool) {
+        self.suspended = suspended;
+        if let Some(location) = &mut self.location {
+            location.suspend(suspended);
+            self.tree.drive(|node, now, out| node.suspend(suspended, now, out));
+        } else {
+            self.move_clients();
+            if let Some(server) = &self.server {
+                server.suspend(&mut self.tree, suspended);
+            }
+        }
+    }
+
+    /// The clients of this node are to move elsewhere, while it still serves what nobody else has.
+    pub(super) fn drain(&mut self, draining: bool) {
+        self.draining = draining;
+        self.tree.drive(|node, _, out| node.set_draining(draining, out));
+    }
+
+    /// Takes a child out of use, or into it again. Returns whether there is one in this slot.
+    pub(super) fn drain_child(&mut self, slot: u8, out_of_use: bool) -> bool {
+        Slot::new(slot).is_some_and(|slot| self.tree.drain_child(slot, out_of_use))
+    }
+
+    /// Leaves the cluster.
+    pub(super) fn leave(&mut self) {
+        self.tree.leave();
+    }
+}

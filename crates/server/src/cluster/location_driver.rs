@@ -1,0 +1,530 @@
+//! Drives the location machine ([`Resolver`]) of a node with children: feeds it requests of clients, redirectors and parents
+//! and what children say, and does what it says. It talks over the connections of the tree driver.
+//!
+//! Clients of this process wait in silence. Redirectors do so for a moment; real ones would take more of it for a lost manager.
+//! Then they are promised an answer by number if it is for a status or a list of holders, and told to come again else: what
+//! is promised for other requests they wait for, but do not hand on to their client.
+
+use super::askers::{Asker, Askers, Parent, Wish};
+use super::holdings::Holdings;
+use super::line::{Line, Stage};
+use super::looking::Wanted;
+use super::parent_messages;
+use super::pending_order::Order;
+use super::settings::{Role, Settings};
+use super::tree_driver::TreeDriver;
+use base::LogicalPath;
+use cluster::tree::{ChildChange, Extensions, LinkId};
+use cluster::{Action, Answer, ErrorCode, Resolver, Sight, Slot, SlotMask, StateAsk, StateReply};
+use logical::Presence;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::cms::flags::{HaveModifier, InventoryModifier, StateModifier};
+use wire::cms::message::{Lease, PathBatch, State};
+use wire::cms::response::{Answer as WireAnswer, MessageId, Redirect, Response};
+use wire::cms::{Frame, Message as Wire, StreamId};
+
+/// After so long without an answer a real redirector would soon give up: it waits for 2 s. Source: cms protocol 3, section
+/// "redirector behaviour".
+const SILENCE_MAX: Duration = Duration::from_millis(1500);
+
+/// Requests that are checked for whether their clients have disconnected, at each sweep.
+const CHECKED_AT_ONCE: usize = 4096;
+
+/// The location machine, and who waits for its answers.
+pub(super) struct LocationDriver {
+    resolver: Resolver,
+    settings: Rc<Settings>,
+    askers: Askers,
+    /// The files that all servers share, of a redirector that looks itself.
+    shared_files: Option<Holdings>,
+    /// Paths that the machine wants to be looked up there. Whoever asked is noted before the look begins.
+    wanted_looks: VecDeque<Arc<[u8]>>,
+    /// Orders whose question is answered. The engine hands them on.
+    answered_orders: VecDeque<(Order, Answer)>,
+    actions: Vec<Action>,
+    /// The administrator wants no clients here.
+    suspended: bool,
+}
+
+impl LocationDriver {
+    pub(super) fn new(resolver: Resolver, shared_files: Option<Holdings>, settings: Rc<Settings>) -> Self {
+        Self {
+            resolver,
+            settings,
+            askers: Askers::default(),
+            shared_files,
+            wanted_looks: VecDeque::new(),
+            answered_orders: VecDeque::new(),
+            actions: Vec::new(),
+            suspended: false,
+        }
+    }
+
+    /// The location machine, for those who look at it.
+    pub(super) const fn resolver(&self) -> &Resolver {
+        &self.resolver
+    }
+
+    /// The settings of this node.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Takes no clients any more, or takes them again.
+    pub(super) const fn suspend(&mut self, suspended: bool) {
+        self.suspended = suspended;
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        let looks = self.shared_files.as_ref().and_then(Holdings::next_deadline);
+        [self.resolver.next_deadline(), looks, self.askers.deadline()].into_iter().flatten().min()
+    }
+
+    /// Does what is due; `sweeps`: expired locations are looked for, too. Returns whether more is due at once.
+    pub(super) fn tick(&mut self, tree: &mut TreeDriver, sweeps: bool) -> bool {
+        let now = tree.now();
+        if sweeps {
+            let gone = self.askers.take_gone(CHECKED_AT_ONCE);
+            self.resolver.abandon(gone);
+        }
+        if sweeps || self.is_due(now) {
+            // A file is not placed for a client that has disconnected.
+            let askers = &self.askers;
+            self.resolver.tick_for(now, &|token| askers.is_gone(token), &mut self.actions);
+            self.perform(tree);
+        }
+        if let Some(files) = &mut self.shared_files {
+            files.look_in_turn(now);
+            self.take_findings(tree);
+        }
+        self.submit_looks(tree);
+        self.askers.expire(now);
+        self.answer_overdue(tree);
+        self.is_due(tree.now())
+    }
+
+    fn is_due(&self, now: Duration) -> bool {
+        self.resolver.next_deadline().is_some_and(|due| due <= now)
+    }
+
+    /// A connection has ended: requests over it are void.
+    pub(super) fn link_ended(&mut self, link: LinkId) {
+        let asked = self.askers.forget(link);
+        self.resolver.abandon(asked);
+    }
+
+    /// Takes over what the tree machine says of a child.
+    pub(super) fn follow(&mut self, tree: &mut TreeDriver, slot: Slot, change: ChildChange) {
+        let member = tree.member(slot);
+        let interfaces = member.map(|member| tree.interfaces(member)).unwrap_or_default();
+        // What is below an inner node is told to it, not to parents that come later.
+        let unknown = member.filter(|member| {
+            let inner = member.role.has_children() && member.role != wire::cms::login::Role::Manager;
+            inner && member.extensions.contains(Extensions::INVENTORY)
+        });
+        let wants = unknown.and_then(|member| member.link);
+        let wants = wants.filter(|_| matches!(change, ChildChange::Joined { fresh: true }));
+        self.resolver.follow(slot, change, member, interfaces, tree.now(), &mut self.actions);
+        let what = match change {
+            ChildChange::Joined { .. } => Some("joined"),
+            ChildChange::Lost => Some("was lost"),
+            ChildChange::Freed => Some("left"),
+            _ => None,
+        };
+        if let (Some(member), Some(what)) = (member, what) {
+            tracing::info!("cluster: {} {} {what}", member.role, member.data);
+        }
+        self.perform(tree);
+        if let Some(link) = wants {
+            want_inventory(tree, link);
+        }
+    }
+
+    /// Anything may have changed in the tree; `settled`: the children that this node waits for are there.
+    pub(super) fn settle(&mut self, tree: &TreeDriver, settled: bool) {
+        self.resolver.set_quorum(settled);
+        self.resolver.set_door(tree.node().members().and_then(|members| members.settings().door.as_ref()));
+    }
+
+    /// Nothing is known of these paths any more.
+    pub(super) fn forget(&mut self, path: &[u8]) {
+        self.resolver.forget(path);
+    }
+
+    /// Lets the machine work, and does what it says.
+    fn resolve<T>(
+        &mut self,
+        tree: &mut TreeDriver,
+        work: impl FnOnce(&mut Resolver, Duration, &mut Vec<Action>) -> T,
+    ) -> T {
+        let result = work(&mut self.resolver, tree.now(), &mut self.actions);
+        self.perform(tree);
+        result
+    }
+
+    fn perform(&mut self, tree: &mut TreeDriver) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            self.perform_one(tree, action);
+        }
+        self.actions = actions;
+    }
+
+    fn perform_one(&mut self, tree: &mut TreeDriver, action: Action) {
+        match action {
+            Action::Ask { to, path, refresh, via_meta } => ask_children(tree, to, &path, refresh, via_meta),
+            Action::Look { path } => {
+                if self.shared_files.is_some() {
+                    self.wanted_looks.push_back(path);
+                }
+            }
+            Action::Lease { slot, path, time } => send_lease(tree, slot, &path, time),
+            Action::Answer { token, answer } => {
+                if let Some(asker) = self.askers.take(token) {
+                    self.deliver(tree, asker, answer);
+                }
+            }
+            Action::Reply { token, reply, path: _ } => {
+                if let Some(parent) = self.askers.take_above(token) {
+                    self.answer_parent(tree, &parent, reply);
+                }
+            }
+            Action::Announce { path, pending } => {
+                let modifier = self.modifier(&path, pending, tree.now());
+                parent_messages::announce(tree, &path, modifier);
+            }
+            Action::Retract { path } => parent_messages::retract(tree, &path),
+        }
+    }
+
+    /// Asks the machine.
+    pub(super) fn ask(&mut self, tree: &mut TreeDriver, path: &[u8], wish: &Wish, asker: Asker) {
+        if self.suspended {
+            let wait = self.settings.policy.waits.service;
+            return self.deliver(tree, asker, Answer::Wait(wait));
+        }
+        let token = self.askers.token();
+        let answer = self.resolve(tree, |resolver, now, out| match wish {
+            Wish::Select { options, tried } => resolver.select(token, path, *options, tried, now, out),
+            Wish::Locate(options) => resolver.locate(token, path, *options, now, out),
+        });
+        if let Some(answer) = answer {
+            return self.deliver(tree, asker, answer);
+        }
+        let gone = match &asker {
+            Asker::Redirector { .. } => {
+                self.askers.wait_with_deadline(token, asker, tree.now() + SILENCE_MAX)
+            }
+            _ => self.askers.wait(token, asker),
+        };
+        self.resolver.abandon(gone);
+    }
+
+    /// Redirectors whose answers are not known soon: they are promised one by number, or told to come again.
+    fn answer_overdue(&mut self, tree: &mut TreeDriver) {
+        let now = tree.now();
+        while let Some((token, asker)) = self.askers.next_overdue(now) {
+            let Asker::Redirector { link, streamid, takes_later, .. } = asker else { continue };
+            let id = match tree.line(link) {
+                Some(line) if takes_later && !streamid.is_none() => line.promises.one_more(),
+                _ => None,
+            };
+            if let Some(id) = id {
+                let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
+                tree.put(link, |_, out| promise.encode(streamid, out));
+                let asker = Asker::Redirector { link, streamid, takes_later, promised: Some(id) };
+                let gone = self.askers.wait(token, asker);
+                self.resolver.abandon(gone);
+            } else {
+                let wait = self.settings.policy.waits.lookup.saturating_sub(SILENCE_MAX);
+                respond_with(tree, link, streamid, None, WireAnswer::Wait { seconds: whole_seconds(wait) });
+            }
+        }
+    }
+
+    /// Brings an answer to whoever asked.
+    fn deliver(&mut self, tree: &mut TreeDriver, asker: Asker, answer: Answer) {
+        match asker {
+            Asker::Client(_, tell) => tell(answer),
+            Asker::Order(order) => self.answered_orders.push_back((*order, answer)),
+            Asker::Redirector { link, streamid, promised, .. } => {
+                respond(tree, link, streamid, promised, &answer);
+            }
+        }
+    }
+
+    /// Removes the next order whose question is answered.
+    pub(super) fn next_answered_order(&mut self) -> Option<(Order, Answer)> {
+        self.answered_orders.pop_front()
+    }
+
+    /// What a child says of files. Nodes that have no place yet say nothing.
+    pub(super) fn child_says(
+        &mut self,
+        tree: &mut TreeDriver,
+        link: LinkId,
+        frame: &Frame<'_>,
+        message: &Wire<'_>,
+    ) {
+        let Some(slot) = tree.node().slot(link) else { return };
+        match message {
+            Wire::Have(have) if have.modifier.contains(HaveModifier::LEASED) => {
+                self.resolve(tree, |resolver, now, out| resolver.have_leased(slot, have.path, now, out));
+            }
+            Wire::Have(have) => {
+                if let Some(files) = &mut self.shared_files {
+                    files.appeared(have.path);
+                }
+                let pending = have.modifier.contains(HaveModifier::PENDING);
+                let drains = tree.extensions(link).is_own() && have.modifier.contains(HaveModifier::DRAINING);
+                self.resolve(tree, |resolver, now, out| match drains {
+                    true => resolver.have_draining(slot, have.path, now, out),
+                    false => resolver.have(slot, have.path, pending, now, out),
+                });
+            }
+            Wire::Gone(gone) => {
+                self.resolve(tree, |resolver, now, out| resolver.gone(slot, gone.path, now, out));
+            }
+            Wire::NotHere(not_here) => {
+                self.resolve(tree, |resolver, now, out| resolver.not_here(slot, not_here.path, now, out));
+            }
+            Wire::Inventory(inventory) => {
+                let pending = inventory.modifier.contains(InventoryModifier::PENDING);
+                self.resolve(tree, |resolver, now, out| {
+                    inventory.paths().for_each(|path| resolver.inventory(slot, path, pending, now, out));
+                    if inventory.modifier.contains(InventoryModifier::LAST) {
+                        resolver.listed(slot);
+                    }
+                });
+                // Of one that is being emptied more is to be said than this can.
+                if !tree.member(slot).is_some_and(|member| member.condition.drains()) {
+                    self.pass_on_inventory(tree, frame);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A parent asks whether a path is here.
+    pub(super) fn parent_asks(&mut self, tree: &mut TreeDriver, parent: Parent, modifier: StateModifier) {
+        let quiet = modifier.contains(StateModifier::NO_REPLY);
+        if quiet {
+            renew_access_time(tree, self.resolver.cell().connected(), &parent.path);
+        }
+        let ask = StateAsk {
+            refresh: modifier.contains(StateModifier::REFRESH),
+            quiet,
+            // A manager's parents are meta managers.
+            via_meta: modifier.contains(StateModifier::META) || self.settings.role == Role::Manager,
+        };
+        let token = self.askers.token();
+        match self.resolve(tree, |resolver, now, out| resolver.state(token, &parent.path, ask, now, out)) {
+            Some(reply) => self.answer_parent(tree, &parent, reply),
+            None if quiet => {}
+            None => self.askers.wait_above(token, parent, tree.now()),
+        }
+    }
+
+    /// Tells a parent what it asked for.
+    fn answer_parent(&mut self, tree: &mut TreeDriver, parent: &Parent, reply: StateReply) {
+        match reply {
+            StateReply::Have { pending } => {
+                let modifier = self.modifier(&parent.path, pending, tree.now());
+                parent_messages::here(tree, parent, modifier);
+            }
+            StateReply::NotHere => {
+                parent_messages::not_here(tree, parent, self.resolver.has_lease_ended(&parent.path));
+            }
+        }
+    }
+
+    /// How a path is here, as parents are told.
+    fn modifier(&mut self, path: &[u8], pending: bool, now: Duration) -> HaveModifier {
+        let draining = self.resolver.is_draining(path, now);
+        match (pending, draining) {
+            (true, _) if self.resolver.is_leased(path, now) => HaveModifier::PENDING | HaveModifier::LEASED,
+            (true, _) => HaveModifier::PENDING,
+            (false, true) => HaveModifier::ONLINE | HaveModifier::DRAINING,
+            (false, false) => HaveModifier::ONLINE,
+        }
+    }
+
+    /// A parent sends a client below this node to create a file.
+    pub(super) fn leased(&mut self, tree: &mut TreeDriver, path: &LogicalPath, time: Duration) {
+        self.resolve(tree, |resolver, now, _| resolver.lease(path.as_bytes(), time, now));
+    }
+
+    /// A parent that did not know this node wants to know what is here: the children say it.
+    pub(super) fn inventory_wanted(&self, tree: &mut TreeDriver) {
+        for link in tree.children() {
+            if tree.extensions(link).contains(Extensions::INVENTORY) {
+                want_inventory(tree, link);
+            }
+        }
+    }
+
+    /// What a child has its parent's parents want to know too. It only saves questions: none waits for it.
+    fn pass_on_inventory(&self, tree: &mut TreeDriver, frame: &Frame<'_>) {
+        for link in tree.parents() {
+            let room = |line: &mut Line| {
+                line.extensions.contains(Extensions::INVENTORY)
+                    && line.outbox.waiting() < self.settings.outbox_bytes_max / 2
+            };
+            if tree.line(link).is_some_and(room) {
+                tree.put(link, |_, out| {
+                    frame.relay(frame.header, out);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// Begins the looks at the shared files that the machine wants.
+    pub(super) fn submit_looks(&mut self, tree: &mut TreeDriver) {
+        let now = tree.now();
+        while let (Some(path), Some(files)) = (self.wanted_looks.pop_front(), &mut self.shared_files) {
+            match LogicalPath::parse(&path) {
+                Ok(path) => files.look_at(path.without_slash(), Wanted::Machine, now),
+                Err(_) => self.looked_up(tree, &path, Sight::Unknown),
+            }
+            self.take_findings(tree);
+        }
+        if let Some(files) = &mut self.shared_files {
+            files.submit();
+        }
+    }
+
+    /// A look at the shared files has shown something.
+    pub(super) fn looked_at(
+        &mut self,
+        tree: &mut TreeDriver,
+        path: &LogicalPath,
+        number: u64,
+        presence: Presence,
+    ) {
+        if let Some(files) = &mut self.shared_files {
+            files.looked_at(path, number, presence, tree.now());
+            self.take_findings(tree);
+        }
+    }
+
+    fn take_findings(&mut self, tree: &mut TreeDriver) {
+        while let Some(finding) = self.shared_files.as_mut().and_then(Holdings::next_finding) {
+            let sight = match finding.presence {
+                Some(Presence::Here { pending }) => Sight::Here { pending },
+                Some(Presence::NotHere) => Sight::NotHere,
+                Some(Presence::Unknown) => Sight::Unknown,
+                None => Sight::Refused,
+            };
+            self.looked_up(tree, finding.path.as_bytes(), sight);
+        }
+    }
+
+    fn looked_up(&mut self, tree: &mut TreeDriver, path: &[u8], sight: Sight) {
+        self.resolve(tree, |resolver, now, out| resolver.looked(path, sight, now, out));
+    }
+}
+
+/// Sends an answer of the machine to a redirector.
+pub(super) fn respond(
+    tree: &mut TreeDriver,
+    link: LinkId,
+    streamid: StreamId,
+    promised: Option<MessageId>,
+    answer: &Answer,
+) {
+    if promised.is_some()
+        && let Some(line) = tree.line(link)
+    {
+        line.promises.kept();
+    }
+    let text;
+    let answer = match answer {
+        Answer::Redirect { host, port, .. } => {
+            WireAnswer::Redirect(Redirect { port: i32::from(*port), text: host.as_bytes() })
+        }
+        Answer::Wait(time) => WireAnswer::Wait { seconds: whole_seconds(*time) },
+        Answer::Located(list) => {
+            text = cluster::Located::text(list);
+            WireAnswer::Data { value: 0, text: Some(&text) }
+        }
+        Answer::Error(code, why) => WireAnswer::Error { code: *code, text: why.as_bytes() },
+    };
+    respond_with(tree, link, streamid, promised, answer);
+}
+
+/// Sends a response to a redirector, unless it wants none.
+pub(super) fn respond_with(
+    tree: &mut TreeDriver,
+    link: LinkId,
+    streamid: StreamId,
+    promised: Option<MessageId>,
+    answer: WireAnswer<'_>,
+) {
+    if streamid.is_none() || tree.stage(link) != Some(Stage::Redirector) {
+        return;
+    }
+    match promised {
+        Some(id) => tree.put(link, |_, out| Response::later(answer).encode(id.streamid(), out)),
+        None => tree.put(link, |_, out| Response::now(answer).encode(streamid, out)),
+    }
+}
+
+/// Tells a redirector that nobody here does what it asked for.
+pub(super) fn refuse_request(tree: &mut TreeDriver, link: LinkId, streamid: StreamId) {
+    let text = b"badly formed or unsupported request";
+    respond_with(tree, link, streamid, None, WireAnswer::Error { code: ErrorCode::INVALID, text });
+}
+
+/// Has children renew the access time of a file. It is a question that wants no answer, which real servers know too.
+pub(super) fn renew_access_time(tree: &mut TreeDriver, children: SlotMask, path: &[u8]) {
+    for slot in children {
+        let Some(link) = tree.link_of(slot) else { continue };
+        let state = Wire::State(State { modifier: StateModifier::NO_REPLY, path });
+        tree.put(link, |peer, out| state.encode(StreamId::NONE, peer, out));
+    }
+}
+
+fn ask_children(tree: &mut TreeDriver, to: SlotMask, path: &[u8], refresh: bool, via_meta: bool) {
+    let mut modifier = StateModifier::NONE;
+    if refresh {
+        modifier |= StateModifier::REFRESH;
+    }
+    if via_meta {
+        modifier |= StateModifier::META;
+    }
+    let streamid = StreamId::of_path(path);
+    for slot in to {
+        let Some(link) = tree.link_of(slot) else { continue };
+        tree.put(link, |peer, out| {
+            let definite = peer.contains(Extensions::NOT_HERE);
+            let modifier = if definite { modifier | StateModifier::DEFINITE } else { modifier };
+            Wire::State(State { modifier, path }).encode(streamid, peer, out)
+        });
+    }
+}
+
+/// Sends a child the lease of a file.
+fn send_lease(tree: &mut TreeDriver, slot: Slot, path: &[u8], time: Duration) {
+    let Some(link) = tree.link_of(slot) else { return };
+    let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
+    let message = Wire::Lease(Lease { milliseconds, path });
+    tree.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));
+}
+
+/// Has whoever is at the end of this connection tell what is there.
+fn want_inventory(tree: &mut TreeDriver, link: LinkId) {
+    let nothing = PathBatch::default();
+    let message = Wire::Inventory(nothing.message(InventoryModifier::WANTED));
+    tree.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));
+}
+
+/// At least one second: real redirectors take 0 for success.
+fn whole_seconds(time: Duration) -> u32 {
+    let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+    u32::try_from(seconds).unwrap_or(u32::MAX).clamp(1, i32::MAX as u32)
+}

@@ -1,0 +1,207 @@
+//! Drives the part of a data server in its cluster: answers the questions of its parents from its disks, reports names that
+//! come and go, keeps the leases that parents grant, and carries out what they order.
+
+use super::askers::Parent;
+use super::holdings::{Finding, Holdings};
+use super::leases::SharedLeases;
+use super::looking::Wanted;
+use super::operations::Executor;
+use super::parent_messages;
+use super::rights::Permit;
+use super::tree_driver::TreeDriver;
+use base::LogicalPath;
+use cluster::tree::{Extensions, LinkId, Mode};
+use logical::Presence;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::cms::Message;
+use wire::cms::flags::{HaveModifier, StateModifier};
+
+/// The files of a server, what is on its way to it, and what is done to them for parents.
+pub(super) struct ServerDriver {
+    /// `None`: the node is a member that has no files.
+    pub(super) holdings: Option<Holdings>,
+    pub(super) executor: Option<Executor>,
+    /// Files that clients are on their way to create here.
+    pub(super) leases: Arc<SharedLeases>,
+    /// Paths that a new parent is told at most; 0: none.
+    pub(super) inventory_max: usize,
+}
+
+impl ServerDriver {
+    /// When [`Self::tick`] has something to do.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        let looks = self.holdings.as_ref().and_then(Holdings::next_deadline);
+        looks.into_iter().chain(self.leases.next_deadline()).min()
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, tree: &mut TreeDriver) {
+        let now = tree.now();
+        if self.leases.next_deadline().is_some_and(|due| due <= now) {
+            self.end_leases(tree);
+        }
+        if let Some(holdings) = &mut self.holdings {
+            holdings.look_in_turn(now);
+            self.take_findings(tree);
+        }
+        self.submit_looks();
+    }
+
+    /// Begins the looks at the disk that are due.
+    pub(super) fn submit_looks(&mut self) {
+        if let Some(holdings) = &mut self.holdings {
+            holdings.submit();
+        }
+    }
+
+    /// A parent asks whether a path is here.
+    pub(super) fn parent_asks(&mut self, tree: &mut TreeDriver, parent: Parent, modifier: StateModifier) {
+        let parsed = LogicalPath::parse(&parent.path);
+        // What was asked without wanting an answer has none.
+        if modifier.contains(StateModifier::NO_REPLY) {
+            if let (Some(holdings), Ok(path)) = (&self.holdings, &parsed) {
+                holdings.renew(path);
+            }
+            return;
+        }
+        if self.leases.is_running(&parent.path) {
+            return self.answer_here(tree, &parent, true);
+        }
+        match parsed {
+            Ok(path) => self.look_at(tree, path.without_slash(), Wanted::Answer(parent)),
+            Err(_) => self.answer_not_here(tree, &parent),
+        }
+    }
+
+    fn look_at(&mut self, tree: &mut TreeDriver, path: LogicalPath, wanted: Wanted) {
+        if let Some(holdings) = &mut self.holdings {
+            holdings.look_at(path, wanted, tree.now());
+            self.take_findings(tree);
+        }
+    }
+
+    /// A look at the disk has shown something.
+    pub(super) fn looked_at(
+        &mut self,
+        tree: &mut TreeDriver,
+        path: &LogicalPath,
+        number: u64,
+        presence: Presence,
+    ) {
+        if let Some(holdings) = &mut self.holdings {
+            holdings.looked_at(path, number, presence, tree.now());
+            self.take_findings(tree);
+        }
+    }
+
+    fn take_findings(&mut self, tree: &mut TreeDriver) {
+        while let Some(finding) = self.holdings.as_mut().and_then(Holdings::next_finding) {
+            self.report(tree, &finding);
+        }
+    }
+
+    fn report(&mut self, tree: &mut TreeDriver, finding: &Finding) {
+        let path = finding.path.as_bytes();
+        match (&finding.wanted, finding.presence) {
+            (Wanted::Answer(parent), Some(Presence::Here { pending })) => {
+                self.leases.exists(path);
+                self.answer_here(tree, parent, pending);
+            }
+            (Wanted::Answer(parent), Some(Presence::NotHere)) => self.answer_not_here(tree, parent),
+            (Wanted::News, Some(Presence::Here { pending })) => {
+                self.leases.exists(path);
+                if let Some(holdings) = &mut self.holdings {
+                    holdings.appeared(path);
+                }
+                let modifier = self.modifier(path, pending);
+                parent_messages::announce(tree, path, modifier);
+            }
+            // The client that is to create it may be on its way.
+            (Wanted::News, Some(Presence::NotHere)) if self.leases.is_running(path) => {}
+            (Wanted::News, Some(Presence::NotHere)) => parent_messages::retract(tree, path),
+            // As many looks wait as may, because a disk hangs: what parents know of names that changed is void.
+            (Wanted::News, None) => tree.drive(|node, now, out| node.reset(now, out)),
+            // A parent that hears nothing does not take that for an absence: it asks again.
+            (Wanted::Answer(_) | Wanted::News, Some(Presence::Unknown)) | (Wanted::Answer(_), None) => {}
+            (Wanted::Machine | Wanted::Folder, _) => {}
+        }
+    }
+
+    fn answer_here(&self, tree: &mut TreeDriver, parent: &Parent, pending: bool) {
+        parent_messages::here(tree, parent, self.modifier(&parent.path, pending));
+    }
+
+    fn answer_not_here(&self, tree: &mut TreeDriver, parent: &Parent) {
+        parent_messages::not_here(tree, parent, self.leases.has_ended(&parent.path));
+    }
+
+    /// How a path is here, as parents are told.
+    fn modifier(&self, path: &[u8], pending: bool) -> HaveModifier {
+        match pending {
+            true if self.leases.is_running(path) => HaveModifier::PENDING | HaveModifier::LEASED,
+            true => HaveModifier::PENDING,
+            false => HaveModifier::ONLINE,
+        }
+    }
+
+    /// A parent sends a client here to create a file.
+    pub(super) fn leased(&self, tree: &TreeDriver, path: &LogicalPath, time: Duration) {
+        self.leases.grant(path.as_bytes(), time, tree.node().door());
+    }
+
+    /// Tells parents what is at the paths whose leases have ended.
+    pub(super) fn end_leases(&mut self, tree: &mut TreeDriver) {
+        for path in self.leases.take_ended() {
+            if let Ok(path) = LogicalPath::parse(&path) {
+                self.name_changed(tree, &path);
+            }
+        }
+    }
+
+    /// A name came to exist or ceased to, or was sought in vain.
+    pub(super) fn name_changed(&mut self, tree: &mut TreeDriver, path: &LogicalPath) {
+        let Some(holdings) = &mut self.holdings else { return };
+        let path = path.without_slash();
+        if tree.parents().is_empty() {
+            return holdings.forget(&path);
+        }
+        holdings.changed(&path, tree.now());
+        self.take_findings(tree);
+    }
+
+    /// More names changed than are known, or a directory was renamed with all that is below it: what parents know of this
+    /// server is void, and looks under way may have been before the change.
+    pub(super) fn names_lost(&mut self, tree: &mut TreeDriver) {
+        tree.drive(|node, now, out| node.reset(now, out));
+        if let Some(holdings) = &mut self.holdings {
+            holdings.begin_anew(tree.now());
+            self.take_findings(tree);
+        }
+    }
+
+    /// A parent has taken this node in, or asks for it: one that wants to know at once what is here is told.
+    pub(super) fn tell_all(&self, tree: &mut TreeDriver, link: LinkId) {
+        let (Some(holdings), true) = (&self.holdings, self.inventory_max > 0) else { return };
+        if let Some(line) = tree.line(link)
+            && line.extensions.contains(Extensions::INVENTORY)
+        {
+            holdings.tell_all(line.outbox.clone(), line.extensions, self.inventory_max);
+        }
+    }
+
+    /// Carries out what a parent orders. Returns whether servers do that.
+    pub(super) fn execute(&self, permit: Permit, message: &Message<'_>) -> bool {
+        self.executor.as_ref().is_some_and(|executor| executor.run(permit, message))
+    }
+
+    /// Takes no clients any more, or takes them again.
+    pub(super) fn suspend(&self, tree: &mut TreeDriver, suspended: bool) {
+        let login = tree.node().memberships().first().map(|membership| membership.login());
+        let Some((stages, port)) = login.map(|login| (!login.mode.contains(Mode::NOSTAGE), login.data_port))
+        else {
+            return;
+        };
+        tree.drive(|node, _, out| node.set_condition(!suspended, stages, port, out));
+    }
+}

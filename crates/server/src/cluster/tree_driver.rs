@@ -1,0 +1,472 @@
+//! Drives the tree machine ([`Node`]) over the connections of this node: feeds it frames, ends and time, and does what it
+//! says. What concerns the files of this node or of its children is an effect, which the engine hands on.
+
+use super::kept::Records;
+use super::line::{Line, Stage};
+use super::settings::Settings;
+use super::troubles::Troubles;
+use base::Clock;
+use cluster::tree::{
+    self, Action, Address, ChildChange, Event, Extensions, LinkId, Member, Members, Message, Node, Notice,
+    Peer,
+};
+use cluster::{Interface, Slot, SlotMask};
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::cms::{EncodeError, Frame, LoginAnswer};
+
+/// What follows for others from what the tree machine said, in order.
+pub(super) enum TreeEffect {
+    /// A connection to a parent is to be made.
+    Connect(LinkId, Address),
+    /// The addresses of a child that logged in are to be looked up by its name.
+    LookUp(LinkId, String),
+    /// A child joined, changed or left.
+    Child(Slot, ChildChange),
+    /// A connection has ended.
+    Ended(LinkId),
+    /// A parent has taken this node in.
+    Placed(LinkId),
+    /// The clients of this node are to move elsewhere, or not any more.
+    Drain(bool),
+}
+
+/// The tree machine and its connections.
+pub(super) struct TreeDriver {
+    node: Node,
+    settings: Rc<Settings>,
+    clock: Arc<dyn Clock>,
+    lines: HashMap<LinkId, Line>,
+    troubles: Troubles,
+    /// What is kept for the next start.
+    records: Records,
+    accepted: u64,
+    /// Connections found broken while frames were put into their outboxes; the machine is fed their ends afterwards.
+    broken: Vec<LinkId>,
+    actions: Vec<Action>,
+    effects: VecDeque<TreeEffect>,
+    has_worked: bool,
+}
+
+impl TreeDriver {
+    pub(super) fn new(node: Node, settings: Rc<Settings>, clock: Arc<dyn Clock>) -> Self {
+        let records = Records::new(settings.place_file.as_deref());
+        Self {
+            node,
+            settings,
+            clock,
+            lines: HashMap::new(),
+            troubles: Troubles::default(),
+            records,
+            accepted: 0,
+            broken: Vec::new(),
+            actions: Vec::new(),
+            effects: VecDeque::new(),
+            has_worked: false,
+        }
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    /// The tree machine, for those who look at it.
+    pub(super) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.node.deadline().into_iter().chain(self.troubles.next_deadline()).min()
+    }
+
+    /// Lets the machine do what is due.
+    pub(super) fn tick(&mut self) {
+        let now = self.now();
+        if self.node.deadline().is_some_and(|due| due <= now) {
+            self.drive(|node, now, out| node.tick(now, out));
+        }
+    }
+
+    /// Lets the machine work, and does what it says.
+    pub(super) fn drive(&mut self, work: impl FnOnce(&mut Node, Duration, &mut Vec<Action>)) {
+        let now = self.now();
+        let mut actions = std::mem::take(&mut self.actions);
+        work(&mut self.node, now, &mut actions);
+        for action in actions.drain(..) {
+            self.perform(action, now);
+        }
+        self.actions = actions;
+        self.has_worked = true;
+    }
+
+    /// Feeds the machine.
+    pub(super) fn event(&mut self, event: Event) {
+        self.drive(|node, now, out| node.handle(event, now, out));
+    }
+
+    /// Removes the next effect.
+    pub(super) fn next_effect(&mut self) -> Option<TreeEffect> {
+        self.effects.pop_front()
+    }
+
+    /// Ends one of the connections that were found broken. Returns whether there was one.
+    pub(super) fn end_broken(&mut self) -> bool {
+        let Some(link) = self.broken.pop() else { return false };
+        if self.drop_line(link, false) {
+            self.event(Event::Closed { link });
+        }
+        true
+    }
+
+    /// Has [`Self::settle`] look again.
+    pub(super) const fn touch(&mut self) {
+        self.has_worked = true;
+    }
+
+    /// Logs what follows when anything may have changed. Returns whether the machine has worked since the last call.
+    pub(super) fn settle(&mut self) -> bool {
+        if !std::mem::take(&mut self.has_worked) {
+            return false;
+        }
+        let now = self.now();
+        self.troubles.complain(&self.node, now);
+        true
+    }
+
+    /// Reports whether this node has the children that it waits for; `None` for a node without children.
+    pub(super) fn is_settled(&mut self) -> Option<bool> {
+        let now = self.now();
+        let settled = self.node.members().map(|members| members.serves() && members.is_settled(now))?;
+        if settled {
+            self.records.note_formed();
+        }
+        Some(settled)
+    }
+
+    /// Somebody connected.
+    pub(super) fn accepted(&mut self, ip: IpAddr) -> LinkId {
+        let link = LinkId::accepted(self.accepted);
+        self.accepted += 1;
+        self.lines.insert(link, Line::new(Stage::first(link), Some(ip)));
+        let host = match &self.settings.own_name {
+            Some(name) if ip.is_loopback() => name.to_string(),
+            _ => ip.to_string(),
+        };
+        self.event(Event::Accepted { link, peer: Peer { ip, host } });
+        link
+    }
+
+    /// A connection to a parent could not be made.
+    pub(super) fn unreached(&mut self, link: LinkId, error: &std::io::Error) {
+        let why = match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => {
+                "nothing listens there (connection refused): is it running, and is that its cluster port?"
+                    .to_owned()
+            }
+            _ => error.to_string(),
+        };
+        self.fails(link, || why);
+        self.ended(link);
+    }
+
+    /// Notes why a connection to a parent leads nowhere.
+    pub(super) fn fails(&mut self, link: LinkId, why: impl FnOnce() -> String) {
+        if let Some(line) = self.line(link) {
+            line.failure.get_or_insert_with(why);
+        }
+    }
+
+    /// A connection ended, or was not made.
+    pub(super) fn ended(&mut self, link: LinkId) {
+        if self.drop_line(link, true) {
+            self.event(Event::Closed { link });
+        }
+    }
+
+    /// Ends a connection, if it is one still. `by_peer`: it was the other end that wanted no more.
+    fn drop_line(&mut self, link: LinkId, by_peer: bool) -> bool {
+        let Some(mut line) = self.lines.remove(&link) else { return false };
+        self.troubles.parted(&self.node, &mut line, by_peer);
+        line.close();
+        self.effects.push_back(TreeEffect::Ended(link));
+        true
+    }
+
+    /// Ends all connections: parents need not wait for this node's silence to grow long.
+    pub(super) fn leave(&mut self) {
+        for link in self.parents() {
+            self.put(link, |peer, out| tree::encode(&Message::Disc, peer, out));
+        }
+        let now = self.now();
+        for (link, line) in std::mem::take(&mut self.lines) {
+            line.close();
+            self.node.handle(Event::Closed { link }, now, &mut Vec::new());
+        }
+    }
+
+    /// The answer to our login, or something else that a parent says before.
+    pub(super) fn login_answered(&mut self, link: LinkId, frame: &Frame<'_>) {
+        let message = match LoginAnswer::decode(&frame.header, frame.payload) {
+            Ok(answer) => tree::from_answer(&answer),
+            Err(error) => {
+                self.fails(link, || format!("it answers a login with nonsense: {error}"));
+                return self.ended(link);
+            }
+        };
+        let Some(message) = message else { return self.event(Event::Heard { link, state: false }) };
+        self.declined(link, &message);
+        let accepted = match &message {
+            Message::Reply(reply) => Some(reply.extensions),
+            _ => None,
+        };
+        if let (Some(extensions), Some(line)) = (accepted, self.lines.get_mut(&link)) {
+            line.stage = Stage::Node;
+            line.extensions = extensions;
+        }
+        self.event(Event::Message { link, message });
+        if accepted.is_some() {
+            self.effects.push_back(TreeEffect::Placed(link));
+        }
+    }
+
+    /// What a parent says instead of taking this node in.
+    fn declined(&mut self, link: LinkId, message: &Message) {
+        match message {
+            Message::Refusal(refusal) => self.fails(link, || format!("it refuses: {}", refusal.text)),
+            Message::Try { hosts, .. } if hosts.is_empty() => {
+                self.fails(link, || "it has no place, and names none".to_owned());
+            }
+            Message::Try { .. } => {
+                self.fails(link, || "it names other parents, and none of them takes the node in".to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    /// A message about the tree.
+    pub(super) fn message(&mut self, link: LinkId, stage: Stage, message: Message) {
+        if let (Stage::Anonymous, Message::Login(login)) = (stage, &message)
+            && let Some(line) = self.lines.get_mut(&link)
+        {
+            line.logged_in(login.mode);
+            line.others.clone_from(&login.interfaces);
+            let elsewhere = line.ip.is_some_and(|ip| !ip.is_loopback());
+            if let Some(host) = &login.host
+                && elsewhere
+                && login.interfaces.is_empty()
+                && line.stage == Stage::Node
+            {
+                self.effects.push_back(TreeEffect::LookUp(link, host.clone()));
+            }
+        }
+        self.event(Event::Message { link, message });
+    }
+
+    /// Addresses that the name of a child stands for were found: if that is its name, they are its own.
+    pub(super) fn named(&mut self, link: LinkId, found: &[IpAddr]) {
+        let Some(line) = self.lines.get_mut(&link) else { return };
+        if !line.ip.is_some_and(|ip| found.contains(&ip)) || !line.others.is_empty() {
+            return;
+        }
+        line.others = found.to_vec();
+        if let Some(slot) = self.node.slot(link) {
+            self.effects.push_back(TreeEffect::Child(slot, ChildChange::Condition));
+        }
+    }
+
+    /// The addresses clients are sent to: the one it came from, and one of the other kind. One that logged in over the
+    /// loopback is on this host, whose addresses others can use.
+    pub(super) fn interfaces(&self, member: &Member) -> Vec<Interface> {
+        let ip = member.identity.ip;
+        let host: Arc<str> = Arc::from(member.data.written_host());
+        let named = ip.is_loopback() && self.settings.own_name.is_some();
+        let own: Vec<IpAddr> = self.settings.own_addresses.iter().map(SocketAddr::ip).collect();
+        let told = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
+        let first = own.iter().copied().find(|own| named && !own.is_loopback()).unwrap_or(ip);
+        let others = if named { own.as_slice() } else { told.unwrap_or_default() };
+        let other =
+            others.iter().copied().find(|other| !other.is_loopback() && other.is_ipv4() != first.is_ipv4());
+        let other_host = |other: IpAddr| -> Arc<str> {
+            match other {
+                _ if named => host.clone(),
+                IpAddr::V4(ip) => ip.to_string().into(),
+                IpAddr::V6(ip) => format!("[{ip}]").into(),
+            }
+        };
+        let other = other.map(|ip| Interface { host: other_host(ip), ip, private: false });
+        [Interface { host: host.clone(), ip: first, private: false }].into_iter().chain(other).collect()
+    }
+
+    pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
+        self.lines.get_mut(&link)
+    }
+
+    /// How far a connection is; `None` when it is none any more.
+    pub(super) fn stage(&self, link: LinkId) -> Option<Stage> {
+        self.lines.get(&link).map(|line| line.stage)
+    }
+
+    /// What both ends of a connection can do beyond the protocol.
+    pub(super) fn extensions(&self, link: LinkId) -> Extensions {
+        self.lines.get(&link).map(|line| line.extensions).unwrap_or_default()
+    }
+
+    /// The connection of the child in a slot; `None` when there is none, or it is away.
+    pub(super) fn link_of(&self, slot: Slot) -> Option<LinkId> {
+        self.member(slot)?.link
+    }
+
+    /// The child in a slot.
+    pub(super) fn member(&self, slot: Slot) -> Option<&Member> {
+        self.node.members().and_then(|members| members.member(slot))
+    }
+
+    /// Connections to children.
+    pub(super) fn children(&self) -> Vec<LinkId> {
+        let members = self.node.members().into_iter().flat_map(Members::members);
+        members.filter_map(|(_, member)| member.link).collect()
+    }
+
+    /// Connections to parents.
+    pub(super) fn parents(&self) -> Vec<LinkId> {
+        let memberships = self.node.memberships().iter();
+        memberships.flat_map(|membership| membership.parents().map(|(link, _)| link)).collect()
+    }
+
+    /// The managers this node looks for, each with what was in the way.
+    pub(super) fn sought(&self) -> Vec<String> {
+        self.troubles.sought(&self.node)
+    }
+
+    /// Puts frames into the outbox of a connection. One that does not take them, and one that cannot be told what it has
+    /// to hear, is ended.
+    pub(super) fn put(
+        &mut self,
+        link: LinkId,
+        write: impl FnOnce(Extensions, &mut Vec<u8>) -> Result<(), EncodeError>,
+    ) {
+        let Some(line) = self.lines.get(&link) else { return };
+        let extensions = line.extensions;
+        match line.outbox.put(|out| write(extensions, out)) {
+            Ok(waiting) if waiting > self.settings.outbox_bytes_max => {
+                tracing::warn!("{} does not take what it is sent: closed", self.name_of(link));
+                self.broken.push(link);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!("a message for {} is not sent: {error}", self.name_of(link)),
+        }
+    }
+
+    /// Sends a frame to children; `own_only`: real ones do not know such a frame.
+    pub(super) fn send_down(&mut self, slots: SlotMask, frame: &[u8], own_only: bool) {
+        for slot in slots {
+            let Some(link) = self.link_of(slot) else { continue };
+            if !own_only || self.extensions(link).is_own() {
+                self.put(link, |_, out| {
+                    out.extend_from_slice(frame);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// A peer's name for the log.
+    pub(super) fn name_of(&self, link: LinkId) -> String {
+        let child = self.node.slot(link).and_then(|slot| self.member(slot));
+        let line = self.lines.get(&link);
+        match (child, line.and_then(|line| line.ip), line.and_then(|line| line.goal.as_ref())) {
+            (Some(child), ..) => format!("{} {}", child.role, child.data),
+            (None, Some(ip), _) => ip.to_string(),
+            (None, None, Some(parent)) => format!("the parent {parent}"),
+            (None, None, None) => "a parent".to_owned(),
+        }
+    }
+
+    /// Logs that an order of a redirector was refused, unless that was logged a moment ago.
+    pub(super) fn log_refused_order(&mut self, link: LinkId, name: &'static str, path: &[u8], ident: &[u8]) {
+        let (now, ip) = (self.now(), self.line(link).and_then(|line| line.ip));
+        if self.troubles.is_refused_order_due(ip, name, now) {
+            let (path, ident) = (base::shown(path), base::shown(ident));
+            tracing::warn!(
+                "cluster: {} orders {name} {path} for {ident}: refused, because ofs.forward does not allow it here",
+                self.name_of(link)
+            );
+        }
+    }
+
+    /// Does what is ordered for a child; a parent has one way to keep clients off it. Returns whether there is a child.
+    pub(super) fn drain_child(&mut self, slot: Slot, out_of_use: bool) -> bool {
+        let mut done = false;
+        self.drive(|node, now, out| done = node.drain(slot, out_of_use, now, out));
+        let drained: String = self.node.drained().map(|id| format!("{id}\n")).collect();
+        self.records.out_of_use.keep(Some(drained));
+        done
+    }
+
+    fn perform(&mut self, action: Action, now: Duration) {
+        match action {
+            Action::Connect { link, address } => {
+                self.lines.insert(link, Line::to_parent(address.clone()));
+                self.effects.push_back(TreeEffect::Connect(link, address));
+            }
+            Action::Send { link, mut message } => {
+                match (&mut message, self.lines.get_mut(&link)) {
+                    (Message::Reply(reply), Some(line)) => line.extensions = reply.extensions,
+                    (Message::Login(login), Some(line)) => login.interfaces.clone_from(&line.others),
+                    _ => {}
+                }
+                self.put(link, |peer, out| tree::encode(&message, peer, out));
+            }
+            Action::Close { link } => {
+                self.drop_line(link, false);
+            }
+            Action::Remember { cell } => {
+                let text = cell.map(|address| format!("{} {}\n", address.host(), address.port()));
+                self.records.place.keep(text);
+            }
+            Action::Child { slot, change } => self.effects.push_back(TreeEffect::Child(slot, change)),
+            Action::Service { serves } => {
+                let what =
+                    if serves { "enough nodes are here: serving" } else { "not enough nodes are here" };
+                tracing::info!("cluster: {what}");
+            }
+            Action::Attached { attached } => self.troubles.attached(attached, now),
+            Action::Drain { draining, door: _ } => {
+                let what =
+                    if draining { "its clients are to move elsewhere" } else { "it takes clients as before" };
+                tracing::info!("cluster: {what}");
+                self.effects.push_back(TreeEffect::Drain(draining));
+            }
+            Action::Notice(notice) => self.log(&notice, now),
+        }
+    }
+
+    /// Says in the log what an operator may want to know.
+    fn log(&mut self, notice: &Notice, now: Duration) {
+        match notice {
+            // Logged less often than they happen.
+            Notice::Refused { host, reason } => self.troubles.tell_refusal(host, *reason, now),
+            Notice::Replaced { link, by } => {
+                let name = self.name_of(*link);
+                self.troubles.log_replaced(&name, by, now);
+            }
+            Notice::Twins { id, host } => self.troubles.tell_twins(id, host, now),
+            Notice::Silent { address } => {
+                tracing::warn!("cluster: {address} was silent for too long: closed");
+            }
+            Notice::ParentSilent { address } => {
+                tracing::warn!("cluster: the parent {address} was silent for too long: closed");
+            }
+            Notice::Clusters { ids } => {
+                tracing::warn!("cluster: the managers belong to different clusters: {ids:?}");
+            }
+            Notice::Full { waiting } => {
+                tracing::warn!("cluster: no cell has room and {waiting} nodes wait: add supervisors");
+            }
+        }
+    }
+}
