@@ -454,7 +454,10 @@ impl Legacy {
                 leased: false,
             }),
             Files::Gone { path } => self.hearsay.gone(link, &path).then_some(Files::Gone { path }),
-            Files::NotHere { .. } | Files::Inventory { .. } | Files::Lease { .. } => {
+            Files::NotHere { .. }
+            | Files::InventoryWanted
+            | Files::Inventory { .. }
+            | Files::Lease { .. } => {
                 panic!("a real node got a message of our own")
             }
         };

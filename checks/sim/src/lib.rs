@@ -7,6 +7,7 @@
 //! | `counts`, `occurred` | what happened, counted; which faults really befell the worlds of many seeds |
 //! | `host` | what runs on a host, its clock, what it remembers |
 //! | `own` | a process of ours: the node and the resolver, tied together as the server ties them |
+//! | `desk` | what a parent of ours finds files with |
 //! | `legacy`, `hearsay` | a model of real nodes: their pauses and what ends them, and how they find files |
 //! | `flood` | somebody hostile |
 //! | `talk`, `disk` | messages about files, and files |
@@ -20,6 +21,7 @@
 
 pub mod client;
 pub mod counts;
+mod desk;
 pub mod disk;
 pub mod errands;
 pub mod faults;

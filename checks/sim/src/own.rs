@@ -1,23 +1,17 @@
 //! One of our own processes: the node, and what finds files for clients, tied together as the server's driver does it.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status};
-use cluster::{
-    Answer, Cache, CacheSettings, Cell, Chooser, ErrorCode, Intent, Interface, Leases, LocateOptions,
-    Outcome, Permit, Policy, Reader, ResolveSettings, ResolveStats, Resolver, SelectOptions, StateAsk,
-    StateReply, Token,
-};
+use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status, inventory};
+use cluster::{ErrorCode, Leases, Outcome, OwnHost, Permit, ResolveStats, StateAsk, StateReply, Token};
 
+use crate::desk::{Desk, told};
 use crate::disk::Disk;
 use crate::host::{DATA_PORT, Host};
 use crate::lot::Lot;
 use crate::talk::{Deed, Files, Name, Request, Told, Wish};
-
-/// Locations that a host remembers: few, so that what falls out of the cache is tried too.
-const LOCATIONS_MAX: usize = 8192;
 
 /// Paths in one message of an inventory.
 const PATHS_PER_MESSAGE: usize = 500;
@@ -63,14 +57,6 @@ const fn client_token(operation: u32, attempt: u32) -> Token {
     Token((operation as u64) << 32 | attempt as u64)
 }
 
-/// What a parent finds files with.
-struct Desk {
-    resolver: Resolver,
-    reader: Reader,
-    lot: Lot,
-    waiting: BTreeSet<Token>,
-}
-
 /// A process of our own.
 pub struct Own {
     /// Its place in the tree.
@@ -93,18 +79,7 @@ pub struct Own {
 impl Own {
     /// A node; one of them that has children, and perhaps parents (`above`), is reached by clients at `own`.
     pub fn new(node: Node, above: Option<bool>, own: SocketAddr, lot: &mut Lot) -> Self {
-        let desk = above.map(|has_parents| {
-            let mut lot = Lot::new(lot.draw());
-            let settings = CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() };
-            let cache = Cache::new(&settings, &mut lot);
-            let chooser = Chooser::new(Policy::default());
-            let settings =
-                ResolveSettings { has_parents, supervises: has_parents, ..ResolveSettings::default() };
-            let dice = Box::new(Lot::new(lot.draw()));
-            let resolver = Resolver::new(Cell::new(&[own]), cache, chooser, settings, dice);
-            let reader = resolver.shared().reader();
-            Box::new(Desk { resolver, reader, lot, waiting: BTreeSet::new() })
-        });
+        let desk = above.map(|has_parents| Box::new(Desk::new(has_parents, own, lot)));
         Self {
             node,
             desk,
@@ -199,10 +174,14 @@ impl Own {
         for action in actions.drain(..) {
             if let Action::Child { slot, change } = action {
                 let member = self.node.members().and_then(|members| members.member(slot)).cloned();
-                let interfaces = member.as_ref().map(interfaces).unwrap_or_default();
+                let interface_list = |member: &Member| OwnHost::default().interfaces(member, &[]);
+                let interfaces = member.as_ref().map(interface_list).unwrap_or_default();
                 self.desk(now, out, |desk, orders| {
                     desk.resolver.follow(slot, change, member.as_ref(), interfaces, now, orders);
                 });
+                let wants = member.filter(|member| inventory::is_wanted(member, change));
+                let link = wants.and_then(|member| member.link);
+                out.extend(link.map(|link| Deed::Files(link, Files::InventoryWanted)));
             }
             out.push(Deed::Tree(action));
         }
@@ -369,12 +348,30 @@ impl Own {
         self.greeted.retain(|link| parents.iter().any(|(parent, _)| parent == link));
         for (link, extensions) in parents {
             if self.greeted.insert(link) && extensions.contains(Extensions::INVENTORY) {
-                let paths: Vec<Name> = disk.files.keys().cloned().collect();
-                let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);
-                let say = |paths, last| Deed::Files(link, Files::Inventory { paths, last });
-                out.extend(parts.map(|paths| say(paths, false)));
-                out.push(say(Vec::new(), true));
+                list(link, disk, out);
             }
+        }
+    }
+
+    /// A parent wants to know of all files: a server lists its own, an inner node asks its children.
+    fn inventory_wanted(&self, link: LinkId, disk: &Disk, out: &mut Vec<Deed>) {
+        match self.node.members() {
+            Some(members) => {
+                out.extend(inventory::sources(members).map(|link| Deed::Files(link, Files::InventoryWanted)));
+            }
+            None if self.inventory && !disk.hangs => list(link, disk, out),
+            None => {}
+        }
+    }
+
+    /// Passes the list of a child on to the parents that take it.
+    fn pass_on_inventory(&self, link: LinkId, message: &Files, out: &mut Vec<Deed>) {
+        let Files::Inventory { .. } = message else { return };
+        let members = self.node.members();
+        let child = members.and_then(|members| members.member(self.node.slot(link)?));
+        if child.is_some_and(inventory::is_passed_on) {
+            let able = |(_, extensions): &(LinkId, Extensions)| extensions.contains(Extensions::INVENTORY);
+            out.extend(self.parents().filter(able).map(|(parent, _)| Deed::Files(parent, message.clone())));
         }
     }
 
@@ -389,7 +386,11 @@ impl Own {
             self.asked(link, path, ask, disk, now, out);
             return;
         }
+        if let Files::InventoryWanted = message {
+            return self.inventory_wanted(link, disk, out);
+        }
         let Some(slot) = self.node.slot(link) else { return };
+        self.pass_on_inventory(link, &message, out);
         self.desk(now, out, |desk, orders| match message {
             Files::Have { path, leased: true, .. } => desk.resolver.have_leased(slot, &path, now, orders),
             Files::Have { path, draining: true, .. } => desk.resolver.have_draining(slot, &path, now, orders),
@@ -404,7 +405,7 @@ impl Own {
                     desk.resolver.listed(slot);
                 }
             }
-            Files::State { .. } | Files::Lease { .. } => {}
+            Files::State { .. } | Files::Lease { .. } | Files::InventoryWanted => {}
         });
     }
 
@@ -531,69 +532,16 @@ impl Own {
     }
 }
 
-impl Desk {
-    /// What the loop of the client's connection answers by itself.
-    fn warm(&mut self, request: &Request, now: Duration) -> Option<Answer> {
-        match request.wish {
-            Wish::Locate => self.reader.locate(&request.path, LocateOptions::default(), now),
-            _ if request.tried.is_empty() => {
-                self.reader.select(&request.path, options(request), now, &mut self.lot)
-            }
-            _ => None,
-        }
-    }
-
-    /// What the machine answers, if it does so at once.
-    fn cold(
-        &mut self,
-        request: &Request,
-        token: Token,
-        now: Duration,
-        orders: &mut Vec<cluster::Action>,
-    ) -> Option<Answer> {
-        let (path, tried) = (&request.path, request.tried.as_bytes());
-        match request.wish {
-            Wish::Locate => self.resolver.locate(token, path, LocateOptions::default(), now, orders),
-            _ => self.resolver.select(token, path, options(request), tried, now, orders),
-        }
-    }
-}
-
 /// News of a file that is here.
 fn here(path: &Name) -> Files {
     Files::Have { path: path.clone(), pending: false, draining: false, leased: false }
 }
 
-fn options(request: &Request) -> SelectOptions {
-    let (intent, name_only) = match request.wish {
-        Wish::Read | Wish::Locate => (Intent::Read, false),
-        Wish::Create => (Intent::Create, false),
-        Wish::Remove | Wish::Rename(_) => (Intent::Update, true),
-    };
-    SelectOptions { intent, name_only, reason: request.reason, ..SelectOptions::default() }
-}
-
-/// The machine's answer as the client gets it.
-fn told(answer: Answer) -> Told {
-    match answer {
-        Answer::Redirect { host, .. } => Host::index(&host).map_or(Told::Lost, Told::Redirect),
-        Answer::Wait(time) => Told::Wait(time),
-        Answer::Located(list) => Told::Listed(list.iter().filter_map(|one| host_of(one.ip)).collect()),
-        Answer::Error(ErrorCode::NO_ENTRY, _) => Told::Missing,
-        Answer::Error(ErrorCode::RW_CONFLICT, _) => Told::Exists,
-        Answer::Error(code, _) => Told::Failed(code),
-    }
-}
-
-fn host_of(ip: IpAddr) -> Option<usize> {
-    match ip {
-        IpAddr::V4(ip) => Some(u32::from(ip) as usize & 0xff_ffff),
-        IpAddr::V6(_) => None,
-    }
-}
-
-fn interfaces(member: &Member) -> Vec<Interface> {
-    let host = member.data.host();
-    let ip = Host::index(host).map_or(IpAddr::from([0, 0, 0, 0]), Host::ip);
-    vec![Interface { host: host.into(), ip, private: false }]
+/// Lists all files to a parent.
+fn list(link: LinkId, disk: &Disk, out: &mut Vec<Deed>) {
+    let paths: Vec<Name> = disk.files.keys().cloned().collect();
+    let parts = paths.chunks(PATHS_PER_MESSAGE).map(<[Name]>::to_vec);
+    let say = |paths, last| Deed::Files(link, Files::Inventory { paths, last });
+    out.extend(parts.map(|paths| say(paths, false)));
+    out.push(say(Vec::new(), true));
 }

@@ -57,6 +57,8 @@ pub enum Files {
         /// What.
         path: Name,
     },
+    /// All that is here is to be listed; from a parent, among our own nodes only.
+    InventoryWanted,
     /// These are here; among our own nodes only.
     Inventory {
         /// Not more than a message holds.
@@ -78,6 +80,7 @@ impl fmt::Debug for Files {
             }
             Self::Gone { .. } => write!(f, "gone"),
             Self::NotHere { .. } => write!(f, "not here"),
+            Self::InventoryWanted => write!(f, "inventory wanted"),
             Self::Inventory { paths, .. } => write!(f, "inventory of {}", paths.len()),
         }
     }
@@ -92,6 +95,7 @@ impl Files {
             | Self::Lease { path, .. }
             | Self::Gone { path }
             | Self::NotHere { path } => **path == *wanted.as_bytes(),
+            Self::InventoryWanted => false,
             Self::Inventory { paths, .. } => paths.iter().any(|path| **path == *wanted.as_bytes()),
         }
     }

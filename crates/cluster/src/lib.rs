@@ -23,6 +23,8 @@ mod cache;
 mod cell;
 #[cfg(test)]
 mod fixtures;
+mod interfaces;
+mod late_answer;
 mod leases;
 mod looks;
 mod meters;
@@ -38,6 +40,8 @@ pub use cache::{
     Bounces, Cache, CacheSettings, CacheStats, LOCATIONS_MAX, Location, PLACEMENT_HOLD, WINDOW, WINDOW_TICKS,
 };
 pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
+pub use interfaces::OwnHost;
+pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
 pub use leases::{LEASE, Leases, Outcome, Permit};
 pub use looks::{Look, LookRules, Looks, folder};
 pub use meters::{Load, Meters, Use};

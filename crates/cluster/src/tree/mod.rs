@@ -26,6 +26,7 @@ mod connection_table;
 mod directory;
 mod frame;
 mod identity;
+pub mod inventory;
 pub mod limits;
 mod link;
 mod member;
@@ -38,7 +39,7 @@ mod parking;
 mod pause;
 mod role;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use action::{Action, ChildChange, Notice, RefusalReason};
 pub use address::Address;

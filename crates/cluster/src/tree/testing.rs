@@ -9,7 +9,7 @@ use wire::cms::Extensions;
 use wire::cms::login::Role;
 
 /// A connected child of this name, without a connection's name.
-pub(super) fn member(name: &str, role: Role) -> Member {
+pub(crate) fn member(name: &str, role: Role) -> Member {
     Member {
         identity: Identity {
             id: SystemId::compose(if role.has_children() { 'u' } else { 's' }, name, None, "cluster"),

@@ -1,9 +1,7 @@
 //! Drives the location machine ([`Resolver`]) of a node with children: feeds it requests of clients, redirectors and parents
 //! and what children say, and does what it says. It talks over the connections of the tree driver.
 //!
-//! Clients of this process wait in silence. Redirectors do so for a moment; real ones would take more of it for a lost manager.
-//! Then they are promised an answer by number if it is for a status or a list of holders, and told to come again else: what
-//! is promised for other requests they wait for, but do not hand on to their client.
+//! Clients of this process wait in silence, redirectors only for a moment: see [`cluster::late_answer`].
 
 use super::askers::{Asker, Askers, Parent, Wish};
 use super::holdings::Holdings;
@@ -14,8 +12,11 @@ use super::pending_order::Order;
 use super::settings::{Role, Settings};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
-use cluster::tree::{ChildChange, Extensions, LinkId};
-use cluster::{Action, Answer, ErrorCode, Resolver, Sight, Slot, SlotMask, StateAsk, StateReply};
+use cluster::tree::{ChildChange, Extensions, LinkId, inventory};
+use cluster::{
+    ANSWER_OVERDUE, Action, Answer, ErrorCode, LateAnswer, Resolver, Sight, Slot, SlotMask, StateAsk,
+    StateReply,
+};
 use logical::Presence;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -25,10 +26,6 @@ use wire::cms::flags::{HaveModifier, InventoryModifier, StateModifier};
 use wire::cms::message::{Lease, PathBatch, State};
 use wire::cms::response::{Answer as WireAnswer, MessageId, Redirect, Response};
 use wire::cms::{Frame, Message as Wire, StreamId};
-
-/// After so long without an answer a real redirector would soon give up: it waits for 2 s. Source: cms protocol 3, section
-/// "redirector behaviour".
-const SILENCE_MAX: Duration = Duration::from_millis(1500);
 
 /// Requests that are checked for whether their clients have disconnected, at each sweep.
 const CHECKED_AT_ONCE: usize = 4096;
@@ -121,13 +118,8 @@ impl LocationDriver {
     pub(super) fn follow(&mut self, tree: &mut TreeDriver, slot: Slot, change: ChildChange) {
         let member = tree.member(slot);
         let interfaces = member.map(|member| tree.interfaces(member)).unwrap_or_default();
-        // What is below an inner node is told to it, not to parents that come later.
-        let unknown = member.filter(|member| {
-            let inner = member.role.has_children() && member.role != wire::cms::login::Role::Manager;
-            inner && member.extensions.contains(Extensions::INVENTORY)
-        });
-        let wants = unknown.and_then(|member| member.link);
-        let wants = wants.filter(|_| matches!(change, ChildChange::Joined { fresh: true }));
+        let wants =
+            member.filter(|member| inventory::is_wanted(member, change)).and_then(|member| member.link);
         self.resolver.follow(slot, change, member, interfaces, tree.now(), &mut self.actions);
         let what = match change {
             ChildChange::Joined { .. } => Some("joined"),
@@ -217,7 +209,7 @@ impl LocationDriver {
         }
         let gone = match &asker {
             Asker::Redirector { .. } => {
-                self.askers.wait_with_deadline(token, asker, tree.now() + SILENCE_MAX)
+                self.askers.wait_with_deadline(token, asker, tree.now() + ANSWER_OVERDUE)
             }
             _ => self.askers.wait(token, asker),
         };
@@ -233,15 +225,18 @@ impl LocationDriver {
                 Some(line) if takes_later && !streamid.is_none() => line.promises.one_more(),
                 _ => None,
             };
-            if let Some(id) = id {
-                let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
-                tree.put(link, |_, out| promise.encode(streamid, out));
-                let asker = Asker::Redirector { link, streamid, takes_later, promised: Some(id) };
-                let gone = self.askers.wait(token, asker);
-                self.resolver.abandon(gone);
-            } else {
-                let wait = self.settings.policy.waits.lookup.saturating_sub(SILENCE_MAX);
-                respond_with(tree, link, streamid, None, WireAnswer::Wait { seconds: whole_seconds(wait) });
+            match cluster::late_answer(id, self.settings.policy.waits.lookup) {
+                LateAnswer::Promise(id) => {
+                    let promise = Response::now(WireAnswer::Waitresp { id: id.value() });
+                    tree.put(link, |_, out| promise.encode(streamid, out));
+                    let asker = Asker::Redirector { link, streamid, takes_later, promised: Some(id) };
+                    let gone = self.askers.wait(token, asker);
+                    self.resolver.abandon(gone);
+                }
+                LateAnswer::Wait(time) => {
+                    let answer = WireAnswer::Wait { seconds: whole_seconds(time) };
+                    respond_with(tree, link, streamid, None, answer);
+                }
             }
         }
     }
@@ -300,8 +295,7 @@ impl LocationDriver {
                         resolver.listed(slot);
                     }
                 });
-                // Of one that is being emptied more is to be said than this can.
-                if !tree.member(slot).is_some_and(|member| member.condition.drains()) {
+                if tree.member(slot).is_some_and(inventory::is_passed_on) {
                     self.pass_on_inventory(tree, frame);
                 }
             }
@@ -360,11 +354,8 @@ impl LocationDriver {
 
     /// A parent that did not know this node wants to know what is here: the children say it.
     pub(super) fn inventory_wanted(&self, tree: &mut TreeDriver) {
-        for link in tree.children() {
-            if tree.extensions(link).contains(Extensions::INVENTORY) {
-                want_inventory(tree, link);
-            }
-        }
+        let sources: Vec<LinkId> = tree.node().members().into_iter().flat_map(inventory::sources).collect();
+        sources.into_iter().for_each(|link| want_inventory(tree, link));
     }
 
     /// What a child has its parent's parents want to know too. It only saves questions: none waits for it.

@@ -7,10 +7,9 @@ use super::settings::Settings;
 use super::troubles::Troubles;
 use base::Clock;
 use cluster::tree::{
-    self, Action, Address, ChildChange, Event, Extensions, LinkId, Member, Members, Message, Node, Notice,
-    Peer,
+    self, Action, Address, ChildChange, Event, Extensions, LinkId, Member, Message, Node, Notice, Peer,
 };
-use cluster::{Interface, Slot, SlotMask};
+use cluster::{Interface, OwnHost, Slot, SlotMask};
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
@@ -38,6 +37,7 @@ pub(super) enum TreeEffect {
 pub(super) struct TreeDriver {
     node: Node,
     settings: Rc<Settings>,
+    own_host: OwnHost,
     clock: Arc<dyn Clock>,
     lines: HashMap<LinkId, Line>,
     troubles: Troubles,
@@ -54,9 +54,14 @@ pub(super) struct TreeDriver {
 impl TreeDriver {
     pub(super) fn new(node: Node, settings: Rc<Settings>, clock: Arc<dyn Clock>) -> Self {
         let records = Records::new(settings.place_file.as_deref());
+        let own_host = OwnHost {
+            name: settings.own_name.clone(),
+            addresses: settings.own_addresses.iter().map(SocketAddr::ip).collect(),
+        };
         Self {
             node,
             settings,
+            own_host,
             clock,
             lines: HashMap::new(),
             troubles: Troubles::default(),
@@ -152,10 +157,7 @@ impl TreeDriver {
         let link = LinkId::accepted(self.accepted);
         self.accepted += 1;
         self.lines.insert(link, Line::new(Stage::first(link), Some(ip)));
-        let host = match &self.settings.own_name {
-            Some(name) if ip.is_loopback() => name.to_string(),
-            _ => ip.to_string(),
-        };
+        let host = self.own_host.peer_name(ip);
         self.event(Event::Accepted { link, peer: Peer { ip, host } });
         link
     }
@@ -278,27 +280,10 @@ impl TreeDriver {
         }
     }
 
-    /// The addresses clients are sent to: the one it came from, and one of the other kind. One that logged in over the
-    /// loopback is on this host, whose addresses others can use.
+    /// The addresses that clients are sent to for a child.
     pub(super) fn interfaces(&self, member: &Member) -> Vec<Interface> {
-        let ip = member.identity.ip;
-        let host: Arc<str> = Arc::from(member.data.written_host());
-        let named = ip.is_loopback() && self.settings.own_name.is_some();
-        let own: Vec<IpAddr> = self.settings.own_addresses.iter().map(SocketAddr::ip).collect();
-        let told = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
-        let first = own.iter().copied().find(|own| named && !own.is_loopback()).unwrap_or(ip);
-        let others = if named { own.as_slice() } else { told.unwrap_or_default() };
-        let other =
-            others.iter().copied().find(|other| !other.is_loopback() && other.is_ipv4() != first.is_ipv4());
-        let other_host = |other: IpAddr| -> Arc<str> {
-            match other {
-                _ if named => host.clone(),
-                IpAddr::V4(ip) => ip.to_string().into(),
-                IpAddr::V6(ip) => format!("[{ip}]").into(),
-            }
-        };
-        let other = other.map(|ip| Interface { host: other_host(ip), ip, private: false });
-        [Interface { host: host.clone(), ip: first, private: false }].into_iter().chain(other).collect()
+        let others = member.link.and_then(|link| Some(self.lines.get(&link)?.others.as_slice()));
+        self.own_host.interfaces(member, others.unwrap_or_default())
     }
 
     pub(super) fn line(&mut self, link: LinkId) -> Option<&mut Line> {
@@ -323,12 +308,6 @@ impl TreeDriver {
     /// The child in a slot.
     pub(super) fn member(&self, slot: Slot) -> Option<&Member> {
         self.node.members().and_then(|members| members.member(slot))
-    }
-
-    /// Connections to children.
-    pub(super) fn children(&self) -> Vec<LinkId> {
-        let members = self.node.members().into_iter().flat_map(Members::members);
-        members.filter_map(|(_, member)| member.link).collect()
     }
 
     /// Connections to parents.
