@@ -12,7 +12,7 @@ use base::{LogicalPath, Owner};
 use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
-use storage::{Backend, Job, Metadata, Now};
+use storage::{Backend, Job, LookPermit, Metadata, Now, Pool};
 use vfs::FileKind;
 
 /// Names that one thread looks up for one question.
@@ -28,8 +28,10 @@ pub enum Presence {
     },
     /// Nothing of this name is here, or nothing that is exported.
     NotHere,
-    /// It cannot be told now: the storage failed or is overloaded.
+    /// It cannot be told now: the storage failed.
     Unknown,
+    /// It was not looked up: too much waits for the storage.
+    Overloaded,
 }
 
 /// Tells what is here.
@@ -75,7 +77,11 @@ impl Presences {
                 };
                 group.extend(paths.extract_if(.., same).take(LOOKS_TOGETHER_MAX - 1));
             }
-            let unknown = unknown(&group);
+            let refused = refused(&group);
+            let Some(permit) = admit(&pool, &group) else {
+                then(refused);
+                continue;
+            };
             let (inside, hears) = (self.clone(), then.clone());
             let job = move || {
                 let (mut here, mut elsewhere) = (Vec::new(), ByPool::new());
@@ -88,17 +94,19 @@ impl Presences {
                 if !here.is_empty() {
                     hears(inside.seen(here));
                 }
+                // What is looked up elsewhere waits there.
+                drop(permit);
                 let last = elsewhere.pop();
                 for (pool, group) in elsewhere {
-                    look_there(&inside, group, &hears, |job| pool.run(Owner::SERVER, job));
+                    look_there(&inside, &pool, group, &hears, |job| pool.run(Owner::SERVER, job));
                 }
                 // This thread may go along with the last ones only: it may not come back for long.
                 if let Some((pool, group)) = last {
-                    look_there(&inside, group, &hears, |job| pool.take_over(job));
+                    look_there(&inside, &pool, group, &hears, |job| pool.take_over(job));
                 }
             };
             if pool.run(Owner::SERVER, Box::new(job)).is_err() {
-                then(unknown);
+                then(refused);
             }
         }
     }
@@ -142,8 +150,8 @@ impl Presences {
 /// What is to be looked for, and what its asker knows it by.
 type Sought<T> = (LogicalPath, T);
 
-fn unknown<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, Presence)> {
-    group.iter().map(|(path, tag)| (path.clone(), *tag, Presence::Unknown)).collect()
+fn refused<T: Copy>(group: &[Sought<T>]) -> Vec<(LogicalPath, T, Presence)> {
+    group.iter().map(|(path, tag)| (path.clone(), *tag, Presence::Overloaded)).collect()
 }
 
 impl Presences {
@@ -186,9 +194,16 @@ impl Presences {
     }
 }
 
+/// Takes room for names that a pool is to look up; `None` when too many wait there.
+fn admit<T>(pool: &Pool, group: &[Sought<T>]) -> Option<LookPermit> {
+    let bytes = group.iter().map(|(path, _)| path.as_bytes().len()).sum();
+    pool.looks().take(group.len(), bytes)
+}
+
 /// Has another pool look.
 fn look_there<T, F>(
     presences: &Arc<Presences>,
+    pool: &Pool,
     group: Vec<Sought<T>>,
     then: &F,
     run: impl FnOnce(Job) -> Result<(), Job>,
@@ -196,9 +211,14 @@ fn look_there<T, F>(
     T: Copy + Send + 'static,
     F: Fn(Vec<(LogicalPath, T, Presence)>) + Clone + Send + 'static,
 {
-    let unknown = unknown(&group);
+    let refused = refused(&group);
+    let Some(permit) = admit(pool, &group) else { return then(refused) };
     let (inside, hears) = (presences.clone(), then.clone());
-    if run(Box::new(move || hears(inside.seen(group)))).is_err() {
-        then(unknown);
+    let job = move || {
+        hears(inside.seen(group));
+        drop(permit);
+    };
+    if run(Box::new(job)).is_err() {
+        then(refused);
     }
 }

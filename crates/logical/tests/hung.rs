@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use storage::faulty::{Call as Asked, Fault, Gate, Rule};
-use storage::{Backend, Faulty, Pool, QUEUED_JOBS_MAX};
+use storage::{Backend, Faulty, LOOKS_MAX, Pool, QUEUED_JOBS_MAX};
 use support::memory::POOL_THREADS;
 use support::{Call, Server, creating, path, reading, replacing, target, targets, updating};
 use vfs::{Answer, AttributeWork, ListDetail, LocateOptions, Operation, PrepareRequest, Value};
@@ -131,6 +131,43 @@ fn a_cluster_hears_of_what_is_elsewhere() {
     gate.open();
     let hung: HashSet<_> = told.iter().flatten().map(|(_, number, _)| number).collect();
     assert_eq!(hung, (0..MANY).collect());
+}
+
+#[test]
+fn looks_at_a_disk_that_hangs_leave_room_for_others() {
+    let (server, gate) = server(HUNG_THREADS);
+    let (tell, told) = mpsc::channel();
+    let look = |sought: Vec<_>| {
+        let tell = tell.clone();
+        server.logical.look(sought, &move |looked| tell.send(looked).unwrap());
+    };
+    let all = LOOKS_MAX + LOOKS_MAX / 2;
+    look((0..all).map(|number| (path(&name(number)), number)).collect());
+    // What does not fit is refused at once.
+    let mut refused = HashSet::new();
+    while refused.len() < all - LOOKS_MAX {
+        for (_, number, presence) in told.recv().unwrap() {
+            assert_eq!(presence, Presence::Overloaded);
+            assert!(refused.insert(number));
+        }
+    }
+    look(vec![(path("/data/well/x"), all)]);
+    let looked = loop {
+        let looked = told.recv().unwrap();
+        match looked.first() {
+            Some((_, number, presence)) if *number == all => break *presence,
+            _ => refused.extend(looked.into_iter().map(|(_, number, _)| number)),
+        }
+    };
+    assert_eq!(looked, Presence::Here { pending: false });
+    gate.open();
+    // The permits come back with the answers.
+    let mut rest = all - refused.len();
+    while rest > 0 {
+        rest -= told.recv().unwrap().len();
+    }
+    look(vec![(path(&name(0)), 0)]);
+    assert_eq!(told.recv().unwrap()[0].2, Presence::Here { pending: false });
 }
 
 /// Pages are 512 names.

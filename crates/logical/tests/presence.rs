@@ -41,12 +41,12 @@ fn many_names_are_looked_up_together_and_each_has_its_answer() {
 }
 
 #[test]
-fn what_a_full_pool_does_not_take_is_not_known() {
+fn what_a_full_pool_does_not_take_is_not_looked_up() {
     let server = Server::new();
     let names: Vec<String> = (0..40).map(|number| format!("/data/f{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let full = server.memory.fill_pool(POOL_THREADS);
-    assert_eq!(look_on_disk(&server, &names), [Presence::Unknown; 40]);
+    assert_eq!(look_on_disk(&server, &names), [Presence::Overloaded; 40]);
     drop(full);
     assert_eq!(look_on_disk(&server, &names), [Presence::NotHere; 40]);
 }

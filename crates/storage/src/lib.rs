@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `backend` | [`Backend`] and [`StoredFile`]: what every kind of storage does |
+//! | `look_limit` | [`LookLimit`]: names that wait to be looked up at one file system |
 //! | `pool` | [`Pool`]: threads for work that may wait, bounded for each file system |
 //! | `fair_queue` | a queue that serves the owners of its entries in turn |
 //! | `work` | [`Work`]: long work, which a pool does in bounded steps |
@@ -19,6 +20,7 @@
 mod backend;
 mod fair_queue;
 pub mod faulty;
+mod look_limit;
 mod names;
 mod pool;
 pub mod posix;
@@ -33,6 +35,7 @@ pub use backend::{
     RawEntry, ReadPiece, StoredFile, Usage,
 };
 pub use faulty::Faulty;
+pub use look_limit::{LOOK_BYTES_MAX, LOOKS_MAX, LookLimit, LookPermit};
 pub use names::{NAMES_BELIEVED, NAMES_MAX, Names};
 pub use pool::{Job, Pool, QUEUED_JOBS_MAX, QUEUED_JOBS_PER_OWNER_MAX};
 pub use posix::Posix;

@@ -13,6 +13,7 @@
 //! this one may have another in its place.
 
 use crate::fair_queue::FairQueue;
+use crate::look_limit::LookLimit;
 use crate::work::{Progress, Work, WorkEnd};
 use base::Owner;
 use std::cell::{Cell, RefCell};
@@ -31,6 +32,7 @@ pub const QUEUED_JOBS_PER_OWNER_MAX: usize = QUEUED_JOBS_MAX / 8;
 /// Threads that serve one file system. Threads start when needed and live as long as the pool.
 pub struct Pool {
     shared: Arc<Shared>,
+    looks: Arc<LookLimit>,
 }
 
 struct Shared {
@@ -256,7 +258,12 @@ impl Pool {
             state: Mutex::new(State::new(threads_max, steps_max)),
             work: Condvar::new(),
         };
-        Arc::new(Self { shared: Arc::new(shared) })
+        Arc::new(Self { shared: Arc::new(shared), looks: Arc::default() })
+    }
+
+    /// The names that wait to be looked up here.
+    pub fn looks(&self) -> &Arc<LookLimit> {
+        &self.looks
     }
 
     /// The owner of the job that this thread runs; outside of pools the server itself.

@@ -181,7 +181,7 @@ impl Holdings {
         {
             self.looks.missing(path.as_bytes(), now);
         }
-        self.found(path.clone(), Some(presence), wanted);
+        self.found(path.clone(), (presence != Presence::Overloaded).then_some(presence), wanted);
         if self.looks.remembers()
             && asked
             && presence == Presence::NotHere

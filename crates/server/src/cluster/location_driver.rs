@@ -408,7 +408,7 @@ impl LocationDriver {
             let sight = match finding.presence {
                 Some(Presence::Here { pending }) => Sight::Here { pending },
                 Some(Presence::NotHere) => Sight::NotHere,
-                Some(Presence::Unknown) => Sight::Unknown,
+                Some(Presence::Unknown | Presence::Overloaded) => Sight::Unknown,
                 None => Sight::Refused,
             };
             self.looked_up(tree, finding.path.as_bytes(), sight);

@@ -1,5 +1,5 @@
 //! Looks at the disk that have not ended, by path. A disk that hangs ends none of them, so their number and the bytes of their
-//! paths are bounded.
+//! paths are bounded. Each file system has a part of that ([`storage::LookLimit`]), so that three that hang leave room for others.
 
 use super::askers::Parent;
 use base::LogicalPath;
@@ -10,6 +10,9 @@ const LOOKING_MAX: usize = 1 << 16;
 
 /// Bytes of their paths at most.
 const LOOKING_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+const _: () =
+    assert!(3 * storage::LOOKS_MAX < LOOKING_MAX && 3 * storage::LOOK_BYTES_MAX < LOOKING_BYTES_MAX);
 
 /// Requests of parents that wait for one look at most.
 const WANTED_MAX: usize = 256;
