@@ -32,6 +32,8 @@ PYTHONS = [sys.executable, "/usr/bin/python3"]
 # An option of kXR_locate: nodes that the client cannot reach too.
 ALL_NETS = 4
 # Real daemons poll each other every 10 to 12 s and retry after 9 s: several of these may come together.
+# The code of an error: there is no such file.
+NOT_FOUND = 3011
 FORM_SECONDS = 90 * peers.SLOWNESS
 # How long a real manager, which lets clients wait for 1 s, is asked for the same name.
 NEW_PROBE_SECONDS = 10
@@ -559,6 +561,21 @@ def parameters(name, plan, mixes, plan_in=False):
             continue
         found.append(pytest.param((plan, chosen) if plan_in else chosen, id=f"{name}-{mix}", marks=pytest.mark.xdist_group(f"{name}-{mix}")))
     return found
+
+
+def opened(node, path, options=raw.O_READ):
+    """What a node answers to one open: the port that it redirects to, the code of an error, "wait" or "open"."""
+    with raw.Connection(node) as connection:
+        stream = connection.start(raw.OPEN, struct.pack(">HH", 0o644, options), path.encode())
+        frame = connection.answer()
+        while frame.status == raw.WAITRESP:
+            frame = connection.answer()
+        assert frame.stream == stream
+        if frame.status == raw.REDIRECT:
+            return "redirect", struct.unpack(">i", frame.body[:4])[0]
+        if frame.status == raw.ERROR:
+            return "error", struct.unpack(">i", frame.body[:4])[0]
+        return {raw.WAIT: "wait", raw.OK: "open"}[frame.status], 0
 
 
 def redirected(connection, stream, path, deferred=True):

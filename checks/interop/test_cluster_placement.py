@@ -3,13 +3,12 @@ file is ever on two servers. `make soak` runs more of them."""
 
 import os
 import random
-import struct
 
 import pytest
 
 import clusters
 import raw
-from clusters import Plan
+from clusters import Plan, opened
 
 PLAN = Plan("""
     m1 manager
@@ -27,21 +26,6 @@ CREATE = raw.O_NEW | raw.O_UPDT | raw.O_MKPATH
 def cluster(request):
     with clusters.Cluster(PLAN, request.param) as cluster:
         yield cluster.answering()
-
-
-def opened(node, path, options):
-    """What a node answers to one open: the port that it redirects to, the code of an error, "wait" or "open"."""
-    with raw.Connection(node) as connection:
-        stream = connection.start(raw.OPEN, struct.pack(">HH", 0o644, options), path.encode())
-        frame = connection.answer()
-        while frame.status == raw.WAITRESP:
-            frame = connection.answer()
-        assert frame.stream == stream
-        if frame.status == raw.REDIRECT:
-            return "redirect", struct.unpack(">i", frame.body[:4])[0]
-        if frame.status == raw.ERROR:
-            return "error", struct.unpack(">i", frame.body[:4])[0]
-        return {raw.WAIT: "wait", raw.OK: "open"}[frame.status], 0
 
 
 def came_from(path, port, reason):

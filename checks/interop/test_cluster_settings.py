@@ -51,7 +51,19 @@ def test_only_hosts_that_are_allowed_join(start, makers):
     assert addresses(cluster) == {cluster.s1.address}
     if cluster.man.maker == "ours":
         wait_until(lambda: f"{cluster.s2.address} is not allowed to join" in cluster.man.output())
+        assert "cms.allow is not set" not in cluster.man.output()
     cluster.s2.parents = parents
+
+
+@pytest.mark.parametrize("forward", ["", "ofs.forward 2way mv rm\n"], ids=["files", "orders"])
+def test_a_cluster_port_that_is_open_to_all_is_warned_of(forward):
+    """The log says what strangers may do; servers have no such port."""
+    makers = clusters.mixed(clusters.PAIR, rest="ours")
+    with clusters.Cluster(clusters.PAIR, makers, settings=forward) as cluster:
+        warnings = [line for line in cluster.man.output().splitlines() if "cms.allow is not set" in line]
+        assert len(warnings) == 1 and "may join as a data server" in warnings[0]
+        assert ("have all servers do mv, rm (ofs.forward)" in warnings[0]) == bool(forward)
+        assert all("cms.allow" not in server.output() for server in cluster.servers)
 
 
 @pytest.mark.parametrize("makers", clusters.parameters("shared", clusters.PAIR, clusters.SIDES))

@@ -110,7 +110,10 @@ impl Resolver {
             let rights = self.cell.paths().rights(&path).unwrap_or_default();
             let location = self.known(&path, now);
             match self.judge_state(&location, rights, now) {
-                Heard::Say(reply) => actions.push(Action::Reply { token, path, reply }),
+                Heard::Say(reply) => {
+                    self.note_reply(&path, reply, now);
+                    actions.push(Action::Reply { token, path, reply });
+                }
                 Heard::Await => {
                     if let Some(id) = self.queries.find(&path) {
                         self.queries.wait(id, waiter);

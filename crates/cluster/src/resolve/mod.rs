@@ -28,6 +28,7 @@ mod mute;
 mod placement;
 mod queries;
 mod reader;
+mod reliance;
 mod replaced;
 mod seen;
 mod select;
@@ -53,6 +54,7 @@ use children::Attached;
 use held_requests::HeldRequests;
 use mute::Mute;
 use queries::{Queries, Query, Waiter, Wish};
+use reliance::Reliance;
 use replaced::ReplacedSlots;
 use select::{Question, Verdict};
 use settle::Settle;
@@ -100,6 +102,8 @@ pub struct Resolver {
     version: u64,
     /// Slots that another child has taken.
     replaced: ReplacedSlots,
+    /// What parents were told.
+    reliance: Reliance,
     /// Children that do not keep their promise to say "not here".
     mute: Mute,
     /// Whether enough children are there, as the driver says.
@@ -138,6 +142,7 @@ impl Resolver {
             held: HeldRequests::default(),
             version: 0,
             replaced: ReplacedSlots::default(),
+            reliance: Reliance::default(),
             mute: Mute::default(),
             enough,
             missed_until: None,

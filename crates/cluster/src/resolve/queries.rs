@@ -64,6 +64,8 @@ pub(super) struct Query {
     pub(super) looking: bool,
     /// That showed nothing.
     pub(super) blind: bool,
+    /// Parents that rely on the path are told if no child has it.
+    pub(super) retracts: bool,
     waiters: Vec<Waiter>,
     /// Waiters that were abandoned and are still in the list.
     abandoned: HashSet<Token>,
@@ -165,6 +167,7 @@ impl Queries {
             refresh: false,
             looking: false,
             blind: false,
+            retracts: false,
             waiters: Vec::new(),
             abandoned: HashSet::new(),
             judged: 0,

@@ -146,6 +146,7 @@ impl Resolver {
             }
         }
         if complete {
+            self.retract_unknown(id, now, actions);
             self.queries.end(id);
         } else {
             self.set_deadline(id, now);
@@ -170,7 +171,10 @@ impl Resolver {
                 Heard::Await => return false,
                 Heard::Hold => drop(self.hold(path, waiter, None, now)),
                 Heard::Say(StateReply::Have { .. }) if why == Settle::Announced => {}
-                Heard::Say(reply) => actions.push(Action::Reply { token, path: path.clone(), reply }),
+                Heard::Say(reply) => {
+                    self.note_reply(path, reply, now);
+                    actions.push(Action::Reply { token, path: path.clone(), reply });
+                }
             }
             return true;
         }

@@ -35,7 +35,10 @@ impl Resolver {
         let location = self.known(path, now);
         self.ask(path, refresh, ask.via_meta, now, actions);
         match self.judge_state(&location, rights, now) {
-            Heard::Say(said) => reply(said),
+            Heard::Say(said) => {
+                self.note_reply(path, said, now);
+                reply(said)
+            }
             _ if ask.quiet => None,
             Heard::Hold => {
                 self.hold(path, self.state_waiter(token), None, now);
@@ -47,6 +50,13 @@ impl Resolver {
                 }
                 None
             }
+        }
+    }
+
+    /// A parent is told what it asked for.
+    pub(super) fn note_reply(&mut self, path: &[u8], reply: StateReply, now: Duration) {
+        if matches!(reply, StateReply::Have { .. }) {
+            self.reliance.note(path, now);
         }
     }
 

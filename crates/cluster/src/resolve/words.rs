@@ -15,6 +15,7 @@ impl Resolver {
         if let Some(path) = self.unknown(slot, path, now) {
             let bounces = self.cell.bounces();
             self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
+            self.reliance.note(path, now);
             actions.push(Action::Announce { path: Arc::from(path), pending });
             return self.look_at_path(path, now, actions);
         }
@@ -67,6 +68,7 @@ impl Resolver {
             && self.only_draining(&after, rights) == self.only_draining(&before, rights);
         let news = self.settings.has_parents && !same;
         if let Some(pending) = said.filter(|_| news) {
+            self.reliance.note(path, now);
             actions.push(Action::Announce { path: Arc::from(path), pending });
         }
         let why = if news { Settle::Announced } else { Settle::Heard };
@@ -94,6 +96,10 @@ impl Resolver {
             self.have(slot, path, pending, now, actions);
         } else if self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot)) {
             self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
+            if self.settings.has_parents {
+                // The list goes on to them.
+                self.reliance.note(path, now);
+            }
             self.look_at_path(path, now, actions);
         }
     }
@@ -135,6 +141,9 @@ impl Resolver {
             }
             (whole, *location)
         });
+        if changed.is_none() && self.may_be_relied_on(slot, path, now) {
+            return self.gone_unknown(slot, path, now, actions);
+        }
         if let Some((before, after)) = changed.filter(|_| self.settings.has_parents) {
             match presence(&after, rights) {
                 None => actions.push(Action::Retract { path: Arc::from(path) }),
@@ -158,6 +167,42 @@ impl Resolver {
         } else if let Some(id) = query {
             // If it was asked, its answer is still to come.
             self.settle(id, Settle::Heard, now, actions);
+        }
+    }
+
+    /// Reports whether parents may have been told of a path of this child which this node has forgotten.
+    fn may_be_relied_on(&mut self, slot: Slot, path: &[u8], now: Duration) -> bool {
+        let is_exported = || self.cell.paths().rights(path).is_some_and(|rights| rights.read.contains(slot));
+        self.settings.has_parents && is_exported() && self.reliance.contains(path, now)
+    }
+
+    /// A child no longer has a path that this node has forgotten and parents rely on. A real parent would take "gone" for all that
+    /// is below this node, so the other children are asked first.
+    fn gone_unknown(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+        let is_server = self.cell.servers().contains(slot);
+        self.shared.cache.enter(path, now, self.cell.bounces(), |location| {
+            if is_server {
+                location.missed(slot);
+            }
+        });
+        self.ask(path, false, false, now, actions);
+        let query = self.queries.find(path);
+        match query.and_then(|id| self.queries.get_mut(id)) {
+            Some(query) => query.retracts = true,
+            None => actions.push(Action::Retract { path: Arc::from(path) }),
+        }
+        if is_server {
+            self.heard(query, slot, Settle::Heard, now, actions);
+        }
+    }
+
+    /// A query is over that was begun for parents: they are told if no child has the path.
+    pub(super) fn retract_unknown(&mut self, id: usize, now: Duration, actions: &mut Vec<Action>) {
+        let Some(query) = self.queries.get(id).filter(|query| query.retracts) else { return };
+        let path = query.path.clone();
+        let rights = self.cell.paths().rights(&path).unwrap_or_default();
+        if presence(&self.known(&path, now), rights).is_none() {
+            actions.push(Action::Retract { path });
         }
     }
 

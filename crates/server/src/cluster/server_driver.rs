@@ -123,7 +123,8 @@ impl ServerDriver {
             // As many looks wait as may, because a disk hangs: what parents know of names that changed is void.
             (Wanted::News, None) => tree.drive(|node, now, out| node.reset(now, out)),
             // A parent that hears nothing does not take that for an absence: it asks again.
-            (Wanted::Answer(_) | Wanted::News, Some(Presence::Unknown | Presence::Overloaded)) | (Wanted::Answer(_), None) => {}
+            (Wanted::Answer(_) | Wanted::News, Some(Presence::Unknown | Presence::Overloaded))
+            | (Wanted::Answer(_), None) => {}
             (Wanted::Machine | Wanted::Folder, _) => {}
         }
     }

@@ -221,3 +221,57 @@ fn a_file_is_announced_whose_location_was_forgotten_here_before_a_parent_forgets
     stage.have(1, "/f");
     assert_eq!(stage.actions, []);
 }
+
+/// An inner node whose parent relies on `/f` of child 0, which this node has forgotten.
+fn forgotten() -> Stage {
+    let mut stage = inner(3);
+    assert_eq!(state(&mut stage, 1, "/f", PLAIN), None);
+    stage.have(0, "/f");
+    stage.not_here(&[1, 2], "/f");
+    stage.pass(crate::cache::WINDOW.as_secs_f64() + 1.0);
+    announced(&mut stage);
+    stage.asked();
+    stage
+}
+
+#[test]
+fn a_file_that_goes_after_this_node_has_forgotten_it_is_retracted_if_no_other_child_has_it() {
+    let retract = [Action::Retract { path: (*b"/f").into() }];
+    let mut stage = forgotten();
+    stage.gone(0, "/f");
+    assert_eq!(stage.asked(), mask(&[1, 2]), "a real parent would take it for all of them");
+    stage.not_here(&[1], "/f");
+    assert_eq!(stage.actions, []);
+    stage.not_here(&[2], "/f");
+    assert_eq!(stage.actions, retract);
+    assert_eq!(stage.machine.stats().queries, 0);
+    // Another one has it, or got it meanwhile.
+    let mut stage = forgotten();
+    stage.gone(0, "/f");
+    stage.asked();
+    stage.have(2, "/f");
+    stage.not_here(&[1], "/f");
+    assert!(announced(&mut stage).iter().all(|action| matches!(action, Action::Announce { .. })));
+    // A child that says nothing does not serve it either.
+    let mut stage = forgotten();
+    stage.gone(0, "/f");
+    stage.asked();
+    stage.pass(60.0);
+    assert_eq!(announced(&mut stage), retract);
+    // No other child can be asked.
+    let mut stage = forgotten();
+    (1..3).for_each(|other| stage.change(other, |child| child.state.connected = false));
+    stage.gone(0, "/f");
+    assert_eq!(stage.actions, retract);
+}
+
+#[test]
+fn what_parents_were_never_told_costs_no_query_when_it_goes() {
+    let mut stage = forgotten();
+    stage.gone(0, "/other");
+    let mut root = Stage::new(2);
+    root.learn("/f", &[0]);
+    root.pass(crate::cache::WINDOW.as_secs_f64() + 1.0);
+    root.gone(0, "/f");
+    assert_eq!((stage.actions, root.actions), (vec![], vec![]));
+}

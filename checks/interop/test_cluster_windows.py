@@ -1,0 +1,41 @@
+"""A supervisor forgets a path before its manager does (`cms.fxhold`, each counts from its own last question). What happens below it then
+is known at the manager at once."""
+
+import time
+
+import clusters
+import raw
+from clusters import NOT_FOUND, opened
+from tools import wait_until, xrdfs
+
+PLAN = clusters.Plan("""
+    man manager
+    sup supervisor man
+    s1 server sup
+""")
+# The shortest window that counts in whole seconds.
+WINDOW_SECONDS = 64
+# The manager asks so late that it remembers for longer than the supervisor.
+LATER_SECONDS = 45
+
+
+def test_what_a_supervisor_has_forgotten_is_known_above_at_once():
+    makers = clusters.mixed(PLAN, rest="ours")
+    with clusters.Cluster(PLAN, makers, settings=f"cms.fxhold {WINDOW_SECONDS}\n") as cluster:
+        area = clusters.Area(cluster.answering())
+        made, removed = area / "made", area.put("removed", b"below", "s1")
+        began = time.monotonic()
+        for node, seconds in (cluster.sup, 0), (cluster.man, LATER_SECONDS):
+            wait_until(lambda: time.monotonic() >= began + seconds, LATER_SECONDS + 5)
+            assert opened(node, made) == ("error", NOT_FOUND)
+            assert opened(node, removed)[0] == "redirect"
+        wait_until(lambda: time.monotonic() > began + WINDOW_SECONDS + 1, WINDOW_SECONDS)
+        assert opened(cluster.s1, made, raw.O_NEW | raw.O_UPDT | raw.O_MKPATH)[0] == "open"
+        since = time.monotonic()
+        # The manager itself would ask again in half a minute.
+        wait_until(lambda: opened(cluster.man, made) == ("redirect", cluster.sup.port), 10)
+        print(f"found after {1000 * (time.monotonic() - since):.0f} ms")
+        xrdfs(cluster.s1, "rm", removed).ok()
+        since = time.monotonic()
+        wait_until(lambda: opened(cluster.man, removed) == ("error", NOT_FOUND), 10)
+        print(f"missing after {1000 * (time.monotonic() - since):.0f} ms")

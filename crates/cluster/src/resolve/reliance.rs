@@ -1,0 +1,104 @@
+//! Paths of which parents were told that they are here, so that they are told when that is over, even if this node has forgotten
+//! the path meanwhile: the windows of a parent begin later than its own, and what is much asked for displaces the rest.
+//!
+//! Two Bloom filters take turns: what was told is known for one to two windows, in 2 MiB whatever its number. A path that is
+//! taken for another costs one query.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use crate::cache::WINDOW;
+
+/// Bits of one filter. With a million paths one in forty others is taken for one of them.
+const BITS: u64 = 1 << 23;
+
+/// Bits for each path.
+const BITS_PER_PATH: u64 = 4;
+
+/// What parents rely on.
+#[derive(Default)]
+pub(super) struct Reliance {
+    /// Of the window that runs, and of the one before; empty until something is told.
+    filters: [Vec<u64>; 2],
+    /// When the window is over.
+    until: Duration,
+    keys: RandomState,
+}
+
+impl Reliance {
+    /// Parents are told that a path is here.
+    pub(super) fn note(&mut self, path: &[u8], now: Duration) {
+        self.turn(now);
+        let bits = self.bits(path);
+        let filter = &mut self.filters[0];
+        if filter.is_empty() {
+            filter.resize((BITS / 64) as usize, 0);
+        }
+        for bit in bits {
+            if let Some(word) = filter.get_mut((bit / 64) as usize) {
+                *word |= 1 << (bit % 64);
+            }
+        }
+    }
+
+    /// Reports whether parents may rely on a path; those who were never told of it seldom do.
+    pub(super) fn contains(&mut self, path: &[u8], now: Duration) -> bool {
+        self.turn(now);
+        let bits = self.bits(path);
+        let is_set = |filter: &Vec<u64>, bit: u64| {
+            filter.get((bit / 64) as usize).is_some_and(|word| word & (1 << (bit % 64)) != 0)
+        };
+        self.filters.iter().any(|filter| bits.iter().all(|bit| is_set(filter, *bit)))
+    }
+
+    fn turn(&mut self, now: Duration) {
+        if now < self.until {
+            return;
+        }
+        let is_recent = now < self.until.saturating_add(WINDOW);
+        let current = std::mem::take(&mut self.filters[0]);
+        self.filters[1] = if is_recent { current } else { Vec::new() };
+        self.until = now.saturating_add(WINDOW);
+    }
+
+    fn bits(&self, path: &[u8]) -> [u64; BITS_PER_PATH as usize] {
+        let hash = self.keys.hash_one(path);
+        let (first, step) = (hash >> 32, (hash & 0xffff_ffff) | 1);
+        std::array::from_fn(|number| first.wrapping_add(step.wrapping_mul(number as u64)) % BITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_is_known_for_a_window_at_least_and_not_for_ever() {
+        let mut reliance = Reliance::default();
+        let begin = Duration::from_secs(7);
+        assert!(!reliance.contains(b"/f", begin) && reliance.filters.iter().all(Vec::is_empty));
+        reliance.note(b"/f", begin);
+        let late = begin + WINDOW - Duration::from_secs(1);
+        reliance.note(b"/g", late);
+        for (time, known) in [(late, [true, true]), (late + WINDOW, [true, true])] {
+            assert_eq!([reliance.contains(b"/f", time), reliance.contains(b"/g", time)], known);
+        }
+        reliance.note(b"/h", late + WINDOW);
+        let next = late + 2 * WINDOW;
+        assert_eq!([b"/f", b"/g", b"/h"].map(|path| reliance.contains(path, next)), [false, false, true]);
+        assert!(!reliance.contains(b"/h", next + 3 * WINDOW));
+    }
+
+    #[test]
+    fn its_size_does_not_depend_on_what_is_told_and_few_paths_are_mistaken() {
+        let mut reliance = Reliance::default();
+        let path = |number: u32| format!("/store/file{number}");
+        (0..1_000_000).for_each(|number| reliance.note(path(number).as_bytes(), Duration::ZERO));
+        assert_eq!(reliance.filters.iter().map(Vec::len).sum::<usize>() as u64 * 64, BITS);
+        let mistaken = (2_000_000..2_010_000)
+            .filter(|number| reliance.contains(path(*number).as_bytes(), Duration::ZERO))
+            .count();
+        assert!(mistaken < 500, "{mistaken} of 10,000");
+        assert!((0..10_000).all(|number| reliance.contains(path(number).as_bytes(), Duration::ZERO)));
+    }
+}
