@@ -127,6 +127,9 @@ impl Resolver {
             let had = location.have.contains(slot) && definite.contains(slot);
             // A lease may have followed that the child did not know when it sent this.
             let placed = location.placed == Some(slot);
+            if placed {
+                location.failed = Some(slot);
+            }
             let again = placed || inner && (had || location.unasked.contains(slot));
             let others = if shared { location.have } else { SlotMask::EMPTY };
             others.iter().for_each(|other| location.missed(other));

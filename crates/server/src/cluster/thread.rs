@@ -107,7 +107,7 @@ impl Cluster {
             // Refused, it is done with the next deadline.
             jobs.job(Box::new(Engine::end_leases));
         };
-        let leases = SharedLeases::new(clock.clone(), Box::new(end_leases));
+        let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
         let moves = moving.clone();
         let watched = supervisor.clone();
         let parts = Parts {
@@ -274,6 +274,14 @@ fn resolver(settings: &Settings) -> Resolver {
     Resolver::new(cell, cache, chooser, settings.resolve, Box::new(SystemLot))
 }
 
+/// The location machine with what an earlier run has left. That of a supervisor places only files that were placed at it from
+/// above.
+fn recovered(mut resolver: Resolver, settings: &Settings, now: Duration) -> Resolver {
+    let place = settings.place_file.as_deref().filter(|_| settings.role != Role::Supervisor);
+    resolver.await_lessees(place.map(Records::lessees).unwrap_or_default(), now);
+    resolver
+}
+
 /// The thread's life.
 async fn run(parts: Parts) -> Result<(), String> {
     let Parts { mut settings, clock, listener, resolver, logical, moving, leases, inbox, supervisor } = parts;
@@ -286,6 +294,7 @@ async fn run(parts: Parts) -> Result<(), String> {
     let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
+    let resolver = resolver.map(|resolver| recovered(resolver, &settings, clock.now()));
     let own = logical.clone().filter(|_| resolver.is_none());
     let executor = own.clone().map(|logical| {
         let (programs, root) = (std::mem::take(&mut settings.programs), settings.local_root.clone());
