@@ -11,7 +11,7 @@ import pytest
 
 import clusters
 import raw
-from clusters import Plan, opened
+from clusters import NOT_FOUND, Plan, opened
 from tools import wait_until
 
 PLAN = Plan("""
@@ -23,7 +23,6 @@ PLAN = Plan("""
 """)
 MIXES = {"ours": dict(rest="ours")}
 FILES = int(os.environ.get("SCALLA_PLACEMENTS", "10"))
-NOT_FOUND = 3011
 CREATE = raw.O_NEW | raw.O_UPDT | raw.O_MKPATH
 
 
