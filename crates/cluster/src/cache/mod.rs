@@ -130,6 +130,9 @@ impl Location {
         if self.placed == Some(slot) {
             self.placed = None;
         }
+        if self.failed == Some(slot) {
+            self.failed = None;
+        }
     }
 
     /// A child said that nodes below it have it, and that clients are being moved away from all of them.

@@ -212,15 +212,24 @@ impl Resolver {
     /// A child that was asked says that it does not have a path.
     pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
-        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
-            let before = (location.have, location.pending);
-            location.absent(slot);
-            before == (location.have, location.pending)
-        });
         // However late: it says so only when it was asked.
         self.mute.heard(slot, path);
+        // A server that has ended a lease says so each time before it says this. Without it, this was sent before the last lease came.
+        let is_doubtful = |location: &Location| location.failed == Some(slot);
+        let is_server = self.cell.servers().contains(slot);
+        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+            if is_server && is_doubtful(location) {
+                return None;
+            }
+            let before = (location.have, location.pending);
+            location.absent(slot);
+            Some(before == (location.have, location.pending))
+        });
+        if known == Some(None) {
+            return;
+        }
         let query = self.queries.find(path);
-        if known == Some(true) {
+        if known.flatten() == Some(true) {
             self.heard_absence(query, slot, now, actions);
         } else {
             self.heard(query, slot, Settle::Heard, now, actions);

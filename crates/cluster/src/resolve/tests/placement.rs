@@ -196,12 +196,25 @@ fn a_lost_child_with_another_fitness_keeps_the_files_that_were_placed_at_it() {
 #[test]
 fn a_lost_child_that_ended_a_lease_before_the_next_one_came_keeps_that_one() {
     let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
-    // Sent before the lease, it came after it; then the connection ended.
+    // Sent before the lease, this came after it; then the connection ended.
     stage.gone(at, "/f");
+    stage.machine.not_here(slot(at), b"/f", stage.now, &mut stage.actions);
     lose(&mut stage, at);
     assert_eq!(create(&mut stage, "/f"), None);
     stage.pass(25.0);
     assert!(create(&mut stage, "/f").is_some());
+}
+
+#[test]
+fn an_answer_that_is_older_than_the_lease_does_not_end_it_behind_gone() {
+    let (mut stage, at) = placed(Stage::new(3));
+    stage.gone(at, "/f");
+    stage.machine.not_here(slot(at), b"/f", stage.now, &mut stage.actions);
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    assert!(stage.asked().contains(slot(at)));
+    stage.leased_by(at, "/f");
+    stage.not_here(&(0..3).filter(|other| *other != at).collect::<Vec<u8>>(), "/f");
+    assert_eq!(stage.answer(), seconds(5));
 }
 
 #[test]
