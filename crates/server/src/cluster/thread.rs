@@ -94,7 +94,7 @@ impl Cluster {
         complete(&mut settings, data_port, address.map(|address| address.port()));
         let inbox = Arc::<Inbox>::default();
         let suspended = Arc::new(AtomicBool::new(false));
-        let resolver = redirects.then(|| resolver(&settings));
+        let resolver = redirects.then(|| recovered(resolver(&settings), &settings, clock.now()));
         let front = resolver.as_ref().map(|resolver| {
             let busy = settings.policy.waits.lookup;
             let shared = resolver.shared().clone();
@@ -294,7 +294,6 @@ async fn run(parts: Parts) -> Result<(), String> {
     let mut node = Node::new(settings.parent.clone(), children, &mut SystemLot, clock.now());
     node.set_drained(settings.place_file.as_deref().map(drained).unwrap_or_default());
     node.set_blacklist(std::mem::take(&mut settings.blacklist), clock.now(), &mut Vec::new());
-    let resolver = resolver.map(|resolver| recovered(resolver, &settings, clock.now()));
     let own = logical.clone().filter(|_| resolver.is_none());
     let executor = own.clone().map(|logical| {
         let (programs, root) = (std::mem::take(&mut settings.programs), settings.local_root.clone());
