@@ -34,6 +34,7 @@ ACCESS = (
     raw.O_DELETE | raw.O_UPDT, raw.O_NEW | raw.O_WRTO, raw.O_DELETE | raw.O_WRTO, raw.O_READ | raw.O_UPDT, raw.O_NEW | raw.O_READ,
     raw.O_DELETE | raw.O_READ | raw.O_UPDT, raw.O_NEW | raw.O_DELETE, raw.O_UPDT | raw.O_WRTO,
 )
+WRITING = raw.O_UPDT | raw.O_WRTO | raw.O_APND | raw.O_NEW | raw.O_DELETE
 OFFSETS = (0, 0, 2, 3, 100, 4095, 4096, 5000, -1)
 LENGTHS = (0, 1, 10, 100, 4096, 8192)
 KEYS = ("chksum", "readv_ior_max readv_iov_max", "bind_max", "tpc", "role", "nix", "pio_max", "csname", "fattr", "tpcdlg")
@@ -234,6 +235,9 @@ class Run:
         if options & raw.O_DELETE and name in self.names.values():
             # The real server does not persist on close what another handle writes.
             options &= ~raw.O_POSC
+        if options & WRITING and name in {self.names[handle] for handle in self.pending}:
+            # Nor does it wait for that handle.
+            return self.left_out()
         where, status, body = self.ask(raw.OPEN, struct.pack(">HH12x", mode, options), self.path(name))
         if status == raw.OK:
             self.names[body[:4]] = name
