@@ -22,7 +22,7 @@ pub(crate) fn read(base: &str, count: usize) -> anyhow::Result<()> {
         let all_open = Arc::new(Barrier::new(count));
         let mut running = JoinSet::new();
         for number in 0..count {
-            let url = base.with_path(&format!("{}/f{number}", base.path));
+            let url = base.with_user_path(&format!("{}/f{number}", base.path))?;
             running.spawn(one(client.clone(), url, all_open.clone()));
         }
         let mut bytes = 0;
