@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::door::Shared;
 use crate::driver::{Flow, SessionDriver};
 use crate::hub::Hub;
-use crate::links::Closing;
+use crate::links::{Closing, LinkState};
 use crate::outbox::Flushed;
 use crate::registry::Entry;
 use crate::stats::Attendee;
@@ -360,6 +360,7 @@ fn turn(
         if turn_over {
             // Others first; then on.
             input.keep(driver.links.account());
+            driver.links.rest(link);
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -384,9 +385,8 @@ fn pause(
 ) -> Poll<End> {
     input.keep(driver.links.account());
     // An idle connection owns no buffer.
-    if let Some(state) = driver.links.get(link) {
-        state.shrink();
-    }
+    driver.links.get(link).into_iter().for_each(LinkState::shrink);
+    driver.links.rest(link);
     // A connection that waits for memory is not read: its end must be seen all the same, because it has a place
     // in the queue and may hold a part of an argument.
     if driver.is_short && socket.poll_ended(context).is_ready() {

@@ -192,6 +192,15 @@ impl Links {
         place.map(|state| (state, account))
     }
 
+    /// Has a link that waits pay for the memory of its output, or give it back.
+    pub(crate) fn rest(&mut self, link: LinkId) {
+        if let Some((state, account)) = self.get_with_account(link)
+            && let Some(traffic) = &mut state.traffic
+        {
+            traffic.out.rest(account);
+        }
+    }
+
     /// Where a link is kept; `None` for a path id that cannot be.
     fn place(&mut self, link: LinkId) -> Option<&mut Option<LinkState>> {
         match usize::from(link.0).checked_sub(1) {

@@ -47,7 +47,7 @@ struct Replies {
 impl Replies {
     const NONE: Self = Self { bytes: Vec::new(), charge: Charge::NONE };
 
-    /// Charges a buffer that has grown. One of the usual size is charged when a turn leaves bytes in it ([`Outbox::flush`]):
+    /// Charges a buffer that has grown. One of the usual size is charged when a turn leaves bytes in it ([`Outbox::rest`]):
     /// nearly all replies leave in the turn that made them.
     fn charge_growth(&mut self, account: &Rc<Account>) {
         if self.charge.bytes() > 0 || self.bytes.capacity() > 2 * MEDIUM_BYTES {
@@ -217,11 +217,16 @@ impl Outbox {
                 Err(tail) => self.tail.bytes = tail,
             }
         }
-        let flushed = self.send(socket, most)?;
-        if flushed != Flushed::All {
+        self.send(socket, most)
+    }
+
+    /// Ends a turn: a buffer that is kept is charged, an empty one goes back to the pool.
+    pub(crate) fn rest(&mut self, account: &Rc<Account>) {
+        if self.tail.bytes.is_empty() {
+            self.tail = Replies::NONE;
+        } else {
             self.tail.measure(account);
         }
-        Ok(flushed)
     }
 
     /// Sends at most about `most` bytes by itself.
@@ -325,5 +330,29 @@ fn send_range(socket: &Socket, file: &dyn OpenFile, offset: &u64, left: &usize) 
     match file.lend() {
         Some(descriptor) => socket.send_file(descriptor, *offset, *left),
         None => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Ceilings, MemoryBudget};
+
+    #[test]
+    fn what_outlives_a_turn_is_charged() {
+        let ceilings = Ceilings::shares_of(1 << 30);
+        let account = Account::new(&MemoryBudget::new(ceilings, ceilings, 0));
+        let mut out = Outbox::default();
+        out.tail(&account).extend_from_slice(b"reply");
+        out.rest(&account);
+        assert_eq!(account.used(), out.tail.bytes.capacity());
+        assert!(account.used() >= MEDIUM_BYTES);
+        // All of it has left; the connection has something else on its way.
+        out.advance(5);
+        out.rest(&account);
+        assert_eq!((out.tail.bytes.capacity(), account.used()), (0, 0));
+        out.tail(&account);
+        out.rest(&account);
+        assert_eq!((out.tail.bytes.capacity(), account.used()), (0, 0));
     }
 }
