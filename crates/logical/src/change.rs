@@ -111,8 +111,8 @@ pub(crate) fn remove(changes: &Arc<NameChanges>, target: Target, reply: &ReplyTo
         }
         changes.events.gone(&path);
         changes.open_table.locks.disturb(&path);
-        changes.persist.forget(pending);
-        changes.persist.end_absent_removed(&path);
+        changes.persist.forget(pending, &path, changes.backend.as_ref());
+        changes.persist.end_absent_removed(&path, changes.backend.as_ref());
         changes.checkpoints.removed(&path);
         Ok(Value::Nothing)
     })
@@ -156,10 +156,10 @@ pub(crate) fn rename(changes: &Arc<NameChanges>, from: Target, to: Target, reply
         let replaced = changes.persist.number_at(&new).filter(|_| old != new);
         let renamed = changes.backend.rename(&old, &new, parents).map_err(fail);
         if renamed.is_ok() {
-            changes.persist.forget(replaced);
+            changes.persist.forget(replaced, &new, changes.backend.as_ref());
             if old != new {
                 changes.persist.end_absent_replaced(&new, changes.backend.as_ref());
-                changes.persist.move_absent(&old, &new);
+                changes.persist.move_absent(&old, &new, changes.backend.as_ref());
             }
         }
         changes.persist.moved(moving, renamed.is_ok(), changes.backend.as_ref());

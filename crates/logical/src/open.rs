@@ -184,7 +184,7 @@ fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
     if plan.creates {
         opener.services.events.made_above(&above);
         // It is new or was emptied, so it is not the unfinished file of an earlier run.
-        opener.services.persist.end_absent_at(&plan.plain);
+        opener.services.persist.end_absent_created(&plan.plain, opener.services.backend.as_ref());
     }
     let answer = finish(opener, plan, file, lock, Share::Plain { made: above });
     // One that is to be filled is told of when it is.

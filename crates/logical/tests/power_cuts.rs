@@ -3,7 +3,7 @@
 
 mod support;
 
-use support::{Server, creating, is_whole, posc, reading, target, updating};
+use support::{Server, creating, is_whole, posc, reading, replacing, target, updating};
 use vfs::CheckpointWork::{Begin, Commit};
 use vfs::{FileOperation, Operation};
 
@@ -82,5 +82,80 @@ fn a_close_syncs_the_journal_unless_that_is_left_to_the_system() {
         // The journal began with the line of the file, and what begins a journal is synced with its name.
         server.close(&file).done();
         assert_eq!(server.persist.syncs(), syncs);
+    }
+}
+
+/// A server with a partial file that was copied without its mark, so that the journal alone tells that it is unfinished.
+fn with_unmarked_part() -> Server {
+    let server = Server::new();
+    let file = server.open("/data/f", posc(creating())).file();
+    server.write(&file, 0, b"part").done();
+    server.memory.faults().stop_after(0);
+    server.settle();
+    let memory = server.memory.copied(false);
+    memory.put_with_mode("/data/f", b"part", 0o644);
+    memory.put("/data/new", b"whole");
+    let server = server.restarted_on(&memory, None);
+    assert!(!is_whole(&server, "/data/f"));
+    server
+}
+
+/// Cuts the power after `end` ended the record of a partial file, which may come back but must not look whole.
+fn check_not_taken_for_whole(end: impl Fn(&Server)) {
+    for seed in 0..SEEDS {
+        let server = with_unmarked_part();
+        end(&server);
+        server.memory.faults().stop_after(0);
+        let server = server.after_stop(Some(seed));
+        if server.memory.content("/data/f").as_deref() == Some(b"part") {
+            assert!(!is_whole(&server, "/data/f"), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_removed_partial_file_does_not_come_back_as_a_whole_one() {
+    let remove = |server: &Server| server.call(Operation::Remove(target("/data/f"))).done();
+    check_not_taken_for_whole(remove);
+    // Without the sync its record must stay.
+    check_not_taken_for_whole(|server| {
+        server.memory.faults().fail("sync_name", Some(5));
+        remove(server);
+    });
+}
+
+#[test]
+fn a_replaced_partial_file_does_not_come_back_as_a_whole_one() {
+    check_not_taken_for_whole(|server| {
+        server.call(Operation::Rename { from: target("/data/new"), to: target("/data/f") }).done();
+    });
+}
+
+#[test]
+fn a_renamed_partial_file_does_not_come_back_as_a_whole_one() {
+    check_not_taken_for_whole(|server| {
+        server.call(Operation::Rename { from: target("/data/f"), to: target("/data/g") }).done();
+    });
+}
+
+#[test]
+fn an_emptied_partial_file_does_not_come_back_as_a_whole_one() {
+    check_not_taken_for_whole(|server| drop(server.open("/data/f", replacing()).file()));
+}
+
+#[test]
+fn a_file_removed_after_its_hold_time_is_removed_again_if_it_comes_back() {
+    for seed in 0..SEEDS {
+        let server = Server::new();
+        let file = server.open("/data/f", posc(creating())).file();
+        server.write(&file, 0, b"part").done();
+        server.abandon(&file).done();
+        server.memory.take("/nothing"); // makes everything stable
+        server.after(601);
+        assert_eq!(server.memory.content("/data/f"), None);
+        server.memory.faults().stop_after(0);
+        let server = server.after_stop(Some(seed));
+        server.after(100_000);
+        assert_eq!(server.memory.content("/data/f"), None, "seed {seed}");
     }
 }

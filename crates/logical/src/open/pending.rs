@@ -36,7 +36,7 @@ pub(super) fn resume(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket, ticket
         }
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
             // Somebody removed it behind the server's back.
-            opener.services.persist.cancel(ticket);
+            cancel(opener, plan, ticket);
             if plan.creates {
                 create_pending(opener, plan, lock, Wholeness::Whole)
             } else {
@@ -69,7 +69,7 @@ pub(super) fn create_pending(
     let file = match opened {
         Ok(file) => file,
         Err(error) => {
-            opener.services.persist.cancel(ticket);
+            cancel(opener, plan, ticket);
             return Answer::Error(error);
         }
     };
@@ -90,6 +90,10 @@ pub(super) fn create_pending(
         undo_create(opener, plan, ticket, file, (before.ok(), found));
     }
     answer
+}
+
+fn cancel(opener: &Opener, plan: &Plan, ticket: Ticket) {
+    opener.services.persist.cancel(ticket, &plan.plain, opener.services.backend.as_ref());
 }
 
 /// The same error once more.
@@ -118,7 +122,7 @@ fn undo_create(
         if plan.request.new {
             discard(opener, plan, file);
         }
-        opener.services.persist.cancel(ticket);
+        cancel(opener, plan, ticket);
         return;
     };
     if plan.request.new || describe::is_being_created(&before) {
@@ -133,7 +137,7 @@ fn undo_create(
         opener.services.persist.abandon(ticket, false);
         return;
     }
-    opener.services.persist.cancel(ticket);
+    cancel(opener, plan, ticket);
 }
 
 /// The directories that the creation of a pending file makes on the way.
@@ -164,7 +168,7 @@ fn reserve(opener: &Opener, plan: &Plan) -> Result<Ticket, Error> {
     // Something is pending there, unless it was removed behind the server's back.
     match opener.services.backend.stat(&plan.plain) {
         Err(error) if error.raw_os_error() == Some(errno::NOT_FOUND) => {
-            opener.services.persist.forget_unheld(&plan.plain)
+            opener.services.persist.forget_unheld(&plan.plain, opener.services.backend.as_ref())
         }
         _ => {}
     }

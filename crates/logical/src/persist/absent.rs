@@ -4,9 +4,12 @@
 //! Such a record is kept until the file turns up at a later start, or until it no longer matters: its name was written whole,
 //! removed or replaced here, or an administrator ended it.
 
+use super::ending::sync_removal;
 use super::{Persist, Record, moved_path};
+use crate::config::Durability;
 use base::LogicalPath;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use storage::Backend;
@@ -93,37 +96,64 @@ impl Persist {
         self.absent.at(path, AbsentRecord::is_identified) == Some(true)
     }
 
-    /// A file was made or marked here: a record of an absent one is over. One without an identity is kept for the next start,
-    /// because nothing else would show that the file it names is unfinished.
-    pub(crate) fn end_absent_at(&self, path: &LogicalPath) {
-        self.end_absent(|absent| absent.record.path == *path && absent.is_identified());
+    /// A file was made or marked here: a record of an absent one is over, once `make_durable` has made that stable. One without an
+    /// identity is kept for the next start, because nothing else would show that the file it names is unfinished.
+    pub(super) fn end_absent_at(&self, path: &LogicalPath, make_durable: impl FnOnce() -> io::Result<()>) {
+        let choose = |absent: &AbsentRecord| absent.record.path == *path && absent.is_identified();
+        self.end_absent(path, choose, make_durable);
+    }
+
+    /// A file was made here without a mark, so it is not the unfinished one of an earlier run. May wait for a disk.
+    pub(crate) fn end_absent_created(&self, path: &LogicalPath, backend: &dyn Backend) {
+        self.end_absent_at(path, || sync_removal(backend, path));
     }
 
     /// What lay at a path was removed here. A directory had nothing in it, but it may have been the empty mount point of the one
-    /// that a record means, so records below it stay.
-    pub(crate) fn end_absent_removed(&self, path: &LogicalPath) {
-        self.end_absent(|absent| absent.record.path == *path);
+    /// that a record means, so records below it stay. May wait for a disk.
+    pub(crate) fn end_absent_removed(&self, path: &LogicalPath, backend: &dyn Backend) {
+        self.end_absent_of(path, || sync_removal(backend, path));
     }
 
-    /// Something was renamed to a path, so what lies there and below it now came along. May block.
+    /// Something was renamed to a path, so what lies there and below it now came along. May wait for a disk.
     pub(crate) fn end_absent_replaced(&self, path: &LogicalPath, backend: &dyn Backend) {
         let below = self.absent.all().into_iter().map(|absent| absent.record.path);
         // Looked up without the lock, which loops take.
-        for replaced in below.filter(|one| one.is_within(path) && backend.has_name(one).unwrap_or(false)) {
-            self.end_absent_removed(&replaced);
-        }
+        let replaced: HashSet<LogicalPath> =
+            below.filter(|one| one.is_within(path) && backend.has_name(one).unwrap_or(false)).collect();
+        let choose = |absent: &AbsentRecord| replaced.contains(&absent.record.path);
+        self.end_absent(path, choose, || sync_removal(backend, path));
     }
 
-    pub(super) fn end_absent(&self, choose: impl Fn(&AbsentRecord) -> bool) {
+    /// Ends the record of a path once `make_durable` has made stable what ended it.
+    pub(super) fn end_absent_of(&self, path: &LogicalPath, make_durable: impl FnOnce() -> io::Result<()>) {
+        self.end_absent(path, |absent| absent.record.path == *path, make_durable);
+    }
+
+    fn end_absent(
+        &self,
+        path: &LogicalPath,
+        choose: impl Fn(&AbsentRecord) -> bool,
+        make_durable: impl FnOnce() -> io::Result<()>,
+    ) {
+        let mut numbers = Vec::new();
         for absent in self.absent.take(choose) {
             tracing::info!(path = %absent.record.path.shown(), "the record of an absent unfinished file was ended");
-            self.end_in_journal(absent.record.number);
+            numbers.push(absent.record.number);
         }
+        self.end_once_durable(path, &numbers, make_durable);
     }
 
-    /// Names below `from` lead to what is below `to` now, so records of absent files go along.
-    pub(crate) fn move_absent(&self, from: &LogicalPath, to: &LogicalPath) {
-        for absent in self.absent.take(|absent| absent.record.path.is_within(from)) {
+    /// Names below `from` lead to what is below `to` now, so records of absent files go along. May wait for a disk.
+    pub(crate) fn move_absent(&self, from: &LogicalPath, to: &LogicalPath, backend: &dyn Backend) {
+        let moved = self.absent.take(|absent| absent.record.path.is_within(from));
+        // A loss of power must not leave a file under its old name, and its record under the new one.
+        if !moved.is_empty()
+            && self.config.durability != Durability::Relaxed
+            && let Err(error) = sync_removal(backend, to)
+        {
+            tracing::warn!(path = %to.shown(), %error, "a rename cannot be synced");
+        }
+        for absent in moved {
             let Some(path) = moved_path(&absent.record.path, from, to) else { continue };
             let record = Record { path, also: None, ..absent.record };
             if let Err(error) = self.log().pending(&record) {

@@ -88,9 +88,13 @@ impl Persist {
     /// Ends the record of a path that is claimed, whose file nobody has open. Reports whether there was one.
     fn end_record(&self, path: &LogicalPath) -> bool {
         let pending = self.number_at(path);
-        self.forget(pending);
+        if let Some(number) = pending {
+            self.forget_number(number);
+            self.end_in_journal([number]);
+        }
         let was_absent = self.is_absent(path);
-        self.end_absent_removed(path);
+        // The order ends it whatever lies there, so nothing has to be durable before.
+        self.end_absent_of(path, || Ok(()));
         pending.is_some() || was_absent
     }
 }

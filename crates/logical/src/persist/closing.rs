@@ -58,7 +58,7 @@ impl Persist {
             return Err(error);
         }
         self.forget_number(ticket.number);
-        self.end_in_journal(ticket.number);
+        self.end_in_journal([ticket.number]);
         Ok(Fate::Persisted)
     }
 

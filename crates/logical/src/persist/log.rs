@@ -141,6 +141,11 @@ impl Log {
         Ok(())
     }
 
+    /// Reports whether a record is in force.
+    pub(crate) fn has(&self, number: u64) -> bool {
+        self.live.contains_key(&number)
+    }
+
     /// Those in force.
     pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
         self.live.values()

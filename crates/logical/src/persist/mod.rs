@@ -12,6 +12,7 @@ mod absent;
 mod administration;
 mod claim;
 mod closing;
+mod ending;
 mod log;
 mod mark;
 mod recovery;
@@ -255,25 +256,9 @@ impl Persist {
         Ok(Some(ticket))
     }
 
-    /// A reserved file did not come to be.
-    pub(crate) fn cancel(&self, ticket: Ticket) {
-        self.forget_number(ticket.number);
-        self.end_in_journal(ticket.number);
-    }
-
-    /// States in the journal that a file is whole or gone, and waits until that survives a loss of power. Otherwise the record
-    /// would come back, and after a copy of the tree nothing would show that it is over.
-    fn end_in_journal(&self, number: u64) {
-        let line = self.log().done(number);
-        if self.config.durability == Durability::Relaxed {
-            return;
-        }
-        // Others may write to the journal in between, so that one sync serves many.
-        if let Some(line) = line
-            && let Err(error) = self.log().sync_through(line)
-        {
-            tracing::warn!(%error, "the journal of pending files cannot be synced");
-        }
+    /// A reserved file did not come to be at its path, or it is not there any more.
+    pub(crate) fn cancel(&self, ticket: Ticket, path: &LogicalPath, backend: &dyn Backend) {
+        self.forget(Some(ticket.number), path, backend);
     }
 
     fn forget_number(&self, number: u64) {
@@ -317,7 +302,7 @@ impl Persist {
             Marked::set_created(file, record.mode, self.config.durability)?;
         }
         // From here on this record speaks for the name.
-        self.end_absent_at(&path);
+        self.end_absent_at(&path, || Ok(()));
         Ok(())
     }
 
@@ -418,7 +403,7 @@ impl Persist {
             Recovered::Marked(_) => backend.remove_file(&path),
             Recovered::Over => {
                 tracing::info!(path = %path.shown(), "an unfinished file was removed or made whole by others");
-                self.forget(Some(ticket.number));
+                self.forget(Some(ticket.number), &path, backend);
                 return backend.has_name(&path).is_ok_and(|has| !has).then_some(path);
             }
             Recovered::Absent(directory) => {
@@ -437,7 +422,7 @@ impl Persist {
             }
             _ => {
                 tracing::info!(path = %path.shown(), "an unfinished file was removed");
-                self.forget(Some(ticket.number));
+                self.forget(Some(ticket.number), &path, backend);
                 Some(path)
             }
         }
@@ -465,21 +450,13 @@ impl Persist {
         self.table().by_path.get(path).copied()
     }
 
-    /// A client removed or replaced what was pending. Another file may be pending there by now, so it goes by number.
-    pub(crate) fn forget(&self, number: Option<u64>) {
-        if let Some(number) = number {
-            self.forget_number(number);
-            self.end_in_journal(number);
-        }
-    }
-
-    /// What lay there is gone, unless somebody holds it still.
-    pub(crate) fn forget_unheld(&self, path: &LogicalPath) {
+    /// What lay there is gone, unless somebody holds it still. May wait for a disk.
+    pub(crate) fn forget_unheld(&self, path: &LogicalPath, backend: &dyn Backend) {
         let unheld = self
             .table()
             .at(path)
             .and_then(|pending| (pending.holders == 0 && !pending.leaving).then_some(pending.record.number));
-        self.forget(unheld);
+        self.forget(unheld, path, backend);
     }
 
     /// Pending files at or below `path`, if any.
