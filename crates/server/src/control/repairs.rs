@@ -8,10 +8,11 @@ use logical::{
     BlockedFile, CheckpointBlock, CheckpointOrder, Cleared, ListReply, Logical, Unfinished, UnfinishedList,
     UnfinishedState, WalkLimits,
 };
+use serde::Serialize;
 use std::sync::{Arc, LazyLock};
 use tokio::sync::oneshot;
 
-/// Bytes of names of files in one answer, those of what could not be read, and files that it names.
+/// Bytes of files in one answer and of what could not be read, both as JSON, and files that it names. The client reads 256 KiB.
 const ANSWER_BYTES_MAX: usize = 128 * 1024;
 const UNREADABLE_BYTES_MAX: usize = 32 * 1024;
 const ANSWER_FILES_MAX: usize = 1000;
@@ -157,7 +158,7 @@ fn found(walked: UnfinishedList) -> FileList {
     let mut bytes = 0;
     for one in walked.unreadable {
         let one = UnreadablePath { path: one.path.escaped(), reason: one.reason };
-        bytes += one.path.len() + one.reason.len();
+        bytes += json_bytes(&one);
         if bytes > UNREADABLE_BYTES_MAX {
             answer.more_unreadable += 1;
         } else {
@@ -168,12 +169,17 @@ fn found(walked: UnfinishedList) -> FileList {
     answer
 }
 
+/// Returns the bytes of an entry and its comma in an answer, where a name may take twice its own length.
+fn json_bytes(entry: &impl Serialize) -> usize {
+    serde_json::to_vec(entry).map_or(0, |json| json.len() + 1)
+}
+
 /// As many as an answer holds.
 fn list(all: impl Iterator<Item = FileState>) -> FileList {
     let mut answer = FileList { complete: true, ..FileList::default() };
     let mut bytes = 0;
     for one in all {
-        bytes += one.path.len() + one.state.len();
+        bytes += json_bytes(&one);
         if bytes > ANSWER_BYTES_MAX || answer.files.len() == ANSWER_FILES_MAX {
             answer.complete = false;
             answer.stopped = Some(format!("an answer holds {} files", answer.files.len()));
@@ -182,4 +188,19 @@ fn list(all: impl Iterator<Item = FileState>) -> FileList {
         answer.files.push(one);
     }
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_bounded_by_its_bytes_as_json() {
+        let path = "\\".repeat(500);
+        let state = FileState { path, state: "open (1)".to_owned() };
+        let answer = list(std::iter::repeat_n(state, ANSWER_FILES_MAX));
+        assert!(!answer.complete && !answer.files.is_empty());
+        let json = serde_json::to_string(&answer).unwrap_or_default();
+        assert!(json.len() <= ANSWER_BYTES_MAX + 1024, "{} bytes", json.len());
+    }
 }
