@@ -157,3 +157,15 @@ def test_sync_gives_permission_bits_only_when_told_to(area, tmp_path):
     assert int((tmp_path / "plain" / "open").stat().st_mtime) == int((area.local / "open").stat().st_mtime)
     tools.run([*words, "--preserve", area.url(""), tmp_path / "kept"]).ok()
     assert (tmp_path / "kept" / "open").stat().st_mode & 0o777 == 0o777
+
+
+def test_every_name_is_copied_between_directories_of_this_machine(tmp_path):
+    here = tmp_path / "here"
+    put(here, **{"data?old": b"old", "data": b"new", "new\nline": b"n"})
+    put(here / "dir?x", f=b"f")
+    for words in (["cp", "-r"], ["sync", "--delete"]):
+        target = tmp_path / words[0]
+        put(target if words[0] == "sync" else tmp_path / "other", **{"gone?": b"g"})
+        scalla(*words, here, target).ok()
+        found = {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        assert found == {"data?old": b"old", "data": b"new", "new\nline": b"n", "dir?x/f": b"f"}

@@ -75,6 +75,16 @@ impl StatInfo {
         !self.flags.intersects(StatFlags(StatFlags::IS_DIR.0 | StatFlags::OTHER.0))
     }
 
+    /// Whether it and another one are of the same directory of one server, as far as they tell. The number alone does not
+    /// suffice: it has 32 bits of the inode. What a walk changes itself (access time, mode) does not count.
+    pub(crate) fn is_same_directory(&self, other: &Self) -> bool {
+        let owner = |stat: &Self| stat.more.as_ref().map(|more| (more.owner.clone(), more.group.clone()));
+        let is_same_owner = owner(self).zip(owner(other)).is_none_or(|(one, other)| one == other);
+        // A server without numbers says 0.
+        let is_same = self.id != 0 && (self.id, self.size, self.mtime) == (other.id, other.size, other.mtime);
+        is_same && is_same_owner && self.is_dir() && other.is_dir()
+    }
+
     /// Whether it has to be staged before it can be read.
     #[must_use]
     pub const fn is_offline(&self) -> bool {

@@ -81,6 +81,17 @@ impl Name {
         Self::from_bytes(name.as_encoded_bytes())
     }
 
+    /// Checks a name that never becomes part of a path at a server: it may hold a `?` or a line end.
+    pub(crate) fn on_this_machine(name: &OsStr) -> Result<Self, NameError> {
+        match Self::from_os(name) {
+            Err(NameError::QuestionMark | NameError::LineEnd) => {
+                let text = name.to_str().filter(|text| !text.contains(['/', '\0']));
+                text.map(|text| Self(text.into())).ok_or(NameError::Slash)
+            }
+            checked => checked,
+        }
+    }
+
     /// Its text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -284,12 +295,14 @@ impl RemotePath {
     /// The path of an entry of the directory that this is.
     #[must_use]
     pub fn join(&self, name: &Name) -> Self {
+        debug_assert!(Name::new(name).is_ok(), "a name of this machine alone");
         Self(format!("{}/{name}", self.0.trim_end_matches('/')))
     }
 
     /// The path of what is below the directory that this is.
     #[must_use]
     pub fn below(&self, path: &RelativePath) -> Self {
+        debug_assert!(!path.0.contains(['?', '\n']), "a path of this machine alone");
         if path.is_empty() { self.clone() } else { Self(format!("{}/{path}", self.0.trim_end_matches('/'))) }
     }
 
@@ -375,6 +388,16 @@ mod tests {
             let listed = EntryName::from_bytes(bytes);
             assert_eq!(listed.component(), Err(why), "{bytes:?}");
             assert_eq!(listed.as_str(), String::from_utf8_lossy(bytes));
+        }
+    }
+
+    #[test]
+    fn a_name_that_stays_on_this_machine_may_hold_more() {
+        for good in ["a", "data?old", "new\nline", "?"] {
+            assert_eq!(Name::on_this_machine(good.as_ref()).as_deref(), Ok(good));
+        }
+        for bad in ["", ".", "..", "a/b", "a?b/c"] {
+            assert!(Name::on_this_machine(bad.as_ref()).is_err(), "{bad}");
         }
     }
 

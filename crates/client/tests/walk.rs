@@ -66,7 +66,7 @@ async fn directories_without_end_have_one() {
 #[tokio::test]
 async fn a_directory_that_leads_back_is_not_entered() {
     let server = Fake::start(SERVER, |asked| match asked.code() {
-        RequestCode::STAT => ok(asked, format!("1 0 {DIRECTORY}\0").as_bytes()),
+        RequestCode::STAT => ok(asked, format!("1 5 {DIRECTORY}\0").as_bytes()),
         RequestCode::DIRLIST if asked.text() == "/top" => {
             ok(asked, &listing(&[("a", 2, DIRECTORY), ("b", 3, DIRECTORY), ("self", 1, DIRECTORY)]))
         }
@@ -82,6 +82,21 @@ async fn a_directory_that_leads_back_is_not_entered() {
     assert_eq!(seen, ["", "a", "a/b", "a/zero", "b"]);
     assert_eq!(unknown.len(), 3);
     assert!(unknown.iter().all(|text| text.contains("leads back to root://")), "{unknown:?}");
+}
+
+#[tokio::test]
+async fn directories_whose_numbers_are_cut_alike_are_both_entered() {
+    let server = Fake::start(SERVER, |asked| match (asked.code(), asked.text().as_str()) {
+        // Another size, and another time.
+        (RequestCode::STAT, _) => ok(asked, format!("1 6 {DIRECTORY}\0").as_bytes()),
+        (RequestCode::DIRLIST, "/top") => ok(asked, &listing(&[("a", 1, DIRECTORY)])),
+        (RequestCode::DIRLIST, "/top/a") => ok(asked, &listing(&[("b", 1, "51 97 98 97 0755 me us")])),
+        _ => ok(asked, &listing(&[("f", 9, FILE)])),
+    })
+    .await;
+    let (seen, unknown) = walk(&server).await;
+    assert_eq!(seen, ["", "a", "a/b"]);
+    assert_eq!(unknown, [""; 0]);
 }
 
 /// What is asked of a server whose `/top/link` leads elsewhere, and whose `/top/full` holds a file.

@@ -103,12 +103,12 @@ impl Copier {
             // The source would be removed as what the target has too much.
             unless_stopped(watch, self.not_nested(&sync.target, &sync.source)).await?;
         }
-        let at = async |place: &Place, side: Side| {
-            let tree = Tree::at(&self.client, &self.disk, place).await;
+        let at = async |place: &Place, other: &Place, side: Side| {
+            let tree = Tree::at(&self.client, &self.disk, place, other).await;
             tree.map_err(|error| CopyError::Remote { side, error })
         };
-        let source = unless_stopped(watch, at(&sync.source, Side::Source)).await?;
-        let target = unless_stopped(watch, at(&sync.target, Side::Target)).await?;
+        let source = unless_stopped(watch, at(&sync.source, &sync.target, Side::Source)).await?;
+        let target = unless_stopped(watch, at(&sync.target, &sync.source, Side::Target)).await?;
         let mut comparison = Comparison {
             copier: self,
             sync,

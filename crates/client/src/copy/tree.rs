@@ -275,7 +275,7 @@ impl Finder {
     /// All files below a directory.
     async fn directory(&self, source: Place, target: Place) -> Result<(), CopyError> {
         self.copier.not_nested(&source, &target).await?;
-        let tree = Tree::at(&self.copier.client, &self.copier.disk, &source).await;
+        let tree = Tree::at(&self.copier.client, &self.copier.disk, &source, &target).await;
         let mut walk = Walk::through(tree.map_err(CopyError::source)?);
         while let Some(mut directory) = walk.next().await {
             let to = target.below(&directory.path);

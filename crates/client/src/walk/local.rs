@@ -4,12 +4,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-use super::{Identity, Item, Listed, Unknown, whole};
+use super::{Identity, Item, Listed, Mark, Unknown, whole};
 use crate::failure::{Cause, Error};
-use crate::path::{EntryName, RelativePath};
+use crate::path::{EntryName, Name, RelativePath};
 
 /// Links to files count as these. Links to directories are not followed: they could lead anywhere.
-pub(super) fn read_local(path: &Path, from: &RelativePath) -> Listed {
+pub(super) fn read_local(path: &Path, from: &RelativePath, stays_here: bool) -> Listed {
     let mut listed = Listed::default();
     let failed = |path: &Path, error: &std::io::Error| {
         Error::new("list", path.display(), Cause::System(error.to_string()))
@@ -27,7 +27,7 @@ pub(super) fn read_local(path: &Path, from: &RelativePath) -> Listed {
     }
     for entry in entries {
         match entry {
-            Ok(entry) => add_local(&entry, from, &mut listed),
+            Ok(entry) => add_local(&entry, from, stays_here, &mut listed),
             Err(error) => listed.unknown.push(whole(from, failed(path, &error))),
         }
     }
@@ -35,14 +35,16 @@ pub(super) fn read_local(path: &Path, from: &RelativePath) -> Listed {
     listed
 }
 
-fn add_local(entry: &std::fs::DirEntry, from: &RelativePath, listed: &mut Listed) {
-    let (path, name) = (entry.path(), EntryName::from_os(&entry.file_name()));
+fn add_local(entry: &std::fs::DirEntry, from: &RelativePath, stays_here: bool, listed: &mut Listed) {
+    let (path, raw) = (entry.path(), entry.file_name());
+    let name = EntryName::from_os(&raw);
     let mut unknown = |cause: Cause| {
         let error = Error::new("read", path.display(), cause);
         listed.unknown.push(Unknown { directory: from.clone(), name: Some(name.to_string()), error });
     };
-    let good = match name.component() {
-        Ok(good) => good.clone(),
+    let checked = if stays_here { Name::on_this_machine(&raw) } else { Name::from_os(&raw) };
+    let good = match checked {
+        Ok(good) => good,
         Err(why) => return unknown(Cause::BadName { name: name.to_string(), why }),
     };
     let read = entry.file_type().and_then(|kind| Ok((kind.is_symlink(), std::fs::metadata(entry.path())?)));
@@ -68,5 +70,5 @@ fn add_local(entry: &std::fs::DirEntry, from: &RelativePath, listed: &mut Listed
 }
 
 fn local_id(meta: &std::fs::Metadata) -> Identity {
-    (0, (u128::from(meta.dev()) << 64) | u128::from(meta.ino()))
+    (0, Mark::Local(meta.dev(), meta.ino()))
 }

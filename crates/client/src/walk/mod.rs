@@ -43,8 +43,35 @@ pub const DIRECTORIES_MAX: u64 = 100_000_000;
 /// Listings that are on their way at once.
 const AHEAD: usize = 64;
 
-/// A directory at one server or on this machine: which of the walk's servers, and its number there.
-type Identity = (usize, u128);
+/// A directory at one server or on this machine: which of the walk's servers, and its mark there.
+type Identity = (usize, Mark);
+
+/// What tells directories of one machine apart.
+#[derive(Clone, Debug)]
+enum Mark {
+    /// Nothing is known of it.
+    Unknown,
+    /// Device and inode.
+    Local(u64, u64),
+    /// Its status. The number in it has only 32 bits of the inode, so it does not suffice.
+    Remote(Arc<StatInfo>),
+}
+
+impl Mark {
+    fn of(stat: Option<&StatInfo>) -> Self {
+        stat.map_or(Self::Unknown, |stat| Self::Remote(Arc::new(stat.clone())))
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Local(device, inode), Self::Local(other_device, other_inode)) => {
+                (device, inode) == (other_device, other_inode)
+            }
+            (Self::Remote(one), Self::Remote(other)) => one.is_same_directory(other),
+            _ => false,
+        }
+    }
+}
 
 /// An entry that is known.
 #[derive(Clone, Debug)]
@@ -98,6 +125,8 @@ pub struct Tree {
     servers: Arc<[FileSystem]>,
     /// What is entered is removed, so no link is to be entered.
     removes: bool,
+    /// Nothing in it becomes part of a path at a server, so names that no request can carry are known too.
+    stays_here: bool,
 }
 
 impl std::fmt::Debug for Tree {
@@ -165,11 +194,11 @@ impl Tree {
     /// [`Error`].
     pub async fn at_server(files: &FileSystem, url: &Url) -> Result<Self, Error> {
         let servers = files.servers(&url.path).await?.into();
-        Ok(Self { root: Place::Remote(url.clone()), disk: None, servers, removes: false })
+        Ok(Self { root: Place::Remote(url.clone()), disk: None, servers, removes: false, stays_here: false })
     }
 
-    /// A directory here or at a server; local ones are read by `disk`.
-    pub(crate) async fn at(client: &Client, disk: &Disk, root: &Place) -> Result<Self, Error> {
+    /// A directory here or at a server that is copied to `other`, or from there; local ones are read by `disk`.
+    pub(crate) async fn at(client: &Client, disk: &Disk, root: &Place, other: &Place) -> Result<Self, Error> {
         match root {
             Place::Remote(url) => Self::at_server(&client.file_system(url), url).await,
             _ => Ok(Self {
@@ -177,6 +206,7 @@ impl Tree {
                 disk: Some(disk.clone()),
                 servers: Arc::new([]),
                 removes: false,
+                stays_here: matches!(other, Place::Local(_)),
             }),
         }
     }
@@ -191,7 +221,7 @@ impl Tree {
     /// Its root, to be read.
     #[must_use]
     pub fn root(&self) -> Pending {
-        let ids = (0..self.servers.len()).map(|server| (server, 0)).collect();
+        let ids = (0..self.servers.len()).map(|server| (server, Mark::Unknown)).collect();
         Pending { path: RelativePath::default(), depth: 0, ids, above: None }
     }
 
@@ -219,8 +249,9 @@ impl Tree {
         };
         let mut above = Some(&directory.chain);
         while let Some(one) = above {
-            // A server without numbers says 0.
-            if item.ids.iter().any(|id| id.1 != 0 && one.ids.contains(id)) {
+            let is_above =
+                |id: &Identity| one.ids.iter().any(|other| id.0 == other.0 && id.1.is_same(&other.1));
+            if item.ids.iter().any(is_above) {
                 return refuse(format!("it leads back to {}", self.root.below(&one.path)));
             }
             above = one.next.as_ref();
@@ -242,7 +273,8 @@ impl Tree {
             Place::Remote(url) => self.read_remote(url.clone(), pending).await,
             Place::Local(path) => {
                 let (path, from) = (path.clone(), pending.path.clone());
-                let read = move || read_local(&path, &from);
+                let stays_here = self.stays_here;
+                let read = move || read_local(&path, &from, stays_here);
                 let listed = match &self.disk {
                     Some(disk) => disk.run(read).await,
                     None => None,
@@ -349,7 +381,7 @@ impl Tree {
             let (files, path) = (self.servers.get(server).cloned(), url.path.clone());
             async move {
                 let stat = files?.stat(&path).await.ok()?;
-                Some((server, u128::from(stat.id)))
+                Some((server, Mark::of(Some(&stat))))
             }
         };
         together(at.to_vec(), stat).await.into_iter().flatten().collect()
@@ -377,14 +409,14 @@ struct Merge(BTreeMap<EntryName, (Option<StatInfo>, Vec<Identity>, bool)>);
 
 impl Merge {
     fn add(&mut self, server: usize, entry: Entry) {
-        let id = entry.stat.as_ref().map_or(0, |stat| stat.id.into());
+        let mark = Mark::of(entry.stat.as_ref().filter(|stat| stat.is_dir()));
         let is_directory = |stat: &Option<StatInfo>| stat.as_ref().map(StatInfo::is_dir);
         let Some((stat, ids, is_same)) = self.0.get_mut(&entry.name) else {
-            self.0.insert(entry.name, (entry.stat, vec![(server, id)], true));
+            self.0.insert(entry.name, (entry.stat, vec![(server, mark)], true));
             return;
         };
         *is_same &= is_directory(stat) == is_directory(&entry.stat);
-        ids.push((server, id));
+        ids.push((server, mark));
         if stat.is_none() {
             *stat = entry.stat;
         }
