@@ -295,6 +295,16 @@ impl Reader {
     }
 
     async fn gather(&self, pieces: &[Arc<Fetch>], offset: u64, end: u64) -> Result<Bytes, Error> {
+        let held = self.held(pieces, offset, end).await?;
+        if held.is_empty() && offset < end {
+            // A piece may be short in the middle of the file. It answers for nothing beyond what it holds.
+            return self.source.read(offset, usize::try_from(end - offset).unwrap_or(usize::MAX)).await;
+        }
+        Ok(held)
+    }
+
+    /// What pieces hold of `offset..end`, from its begin on without a gap.
+    async fn held(&self, pieces: &[Arc<Fetch>], offset: u64, end: u64) -> Result<Bytes, Error> {
         if let [piece] = pieces {
             return piece.part(&self.source, offset, end).await;
         }
