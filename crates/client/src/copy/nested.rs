@@ -26,14 +26,12 @@ impl Copier {
         Ok(())
     }
 
-    /// By name where the host has the same name; otherwise by what the server says of the directories above `inner`.
+    /// By name where the host has the same name; otherwise by what the server says of the directories above `inner`. Links and
+    /// other names of a server lead to the same directories, so names alone cannot tell that they are apart.
     async fn is_remote_nested(&self, outer: &Url, inner: &Url) -> bool {
         let (above, path) = (components(&outer.path), components(&inner.path));
-        if outer.authority() == inner.authority() {
-            return path.starts_with(&above);
-        }
-        if outer.port != inner.port {
-            return false;
+        if outer.authority() == inner.authority() && path.starts_with(&above) {
+            return true;
         }
         let Ok(root) = self.client.file_system(outer).stat(&outer.path).await else { return false };
         let files = self.client.file_system(inner);
@@ -43,10 +41,9 @@ impl Copier {
             else {
                 return false;
             };
-            // Numbers of directories are those of their server; with all times and owners they are those of one directory.
-            match files.stat(&part).await {
-                Ok(stat) if root.id != 0 && stat == root => return true,
-                _ => {}
+            // Numbers of directories are those of their server; with time and owner they are those of one directory.
+            if files.stat(&part).await.is_ok_and(|stat| stat.is_same_directory(&root)) {
+                return true;
             }
         }
         false
