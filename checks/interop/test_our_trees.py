@@ -89,6 +89,18 @@ def test_sync_removes_nothing_where_a_directory_of_the_source_cannot_be_listed(a
     assert (target / "surplus").exists() and (target / "bad" / "b").exists()
 
 
+def test_what_the_server_leaves_out_of_a_listing_is_not_taken_for_missing(area, tmp_path):
+    target = tmp_path / "target"
+    put(target, x=b"x", loop=b"l", surplus=b"s")
+    area.put("a", b"a")
+    os.symlink("/not-mounted/x", area.local / "x")
+    os.symlink("loop", area.local / "loop")
+    scalla("cp", "-r", area.url(""), tmp_path / "cp").fails(1, "/x: ", "does not tell what it is")
+    assert os.listdir(tmp_path / "cp") == ["a"]
+    scalla("sync", "--delete", area.url(""), target).fails(1, "/loop: ", "does not tell what it is")
+    assert sorted(os.listdir(target)) == ["a", "loop", "x"]
+
+
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_a_conflict_of_kinds_removes_nothing(area, tmp_path, way):
     here = tmp_path / "here"
@@ -142,6 +154,12 @@ def test_nothing_is_copied_into_itself(area, tmp_path):
                            (tmp_path / "L", tmp_path / "alias" / "sub")):
         scalla("cp", "-r", source, target).fails(1, "is inside")
         scalla("sync", source, target).fails(1, "is inside")
+    # A link of the server leads to what is above the source.
+    area.put("t/below/b", b"b")
+    os.symlink("t", area.local / "alias")
+    scalla("sync", "--delete", area.url("t/below"), area.url("alias")).fails(1, "is inside")
+    scalla("cp", "-r", area.url("t"), area.url("alias/below/new/")).fails(1, "is inside")
+    assert sorted(os.listdir(area.local / "t")) == ["a", "below"] and os.listdir(area.local / "t" / "below") == ["b"]
     # The source is not what the target has too much.
     scalla("sync", "--delete", tmp_path / "L", tmp_path).fails(1, "is inside")
     scalla("sync", "--delete", area.url("t"), area.url("")).fails(1, "is inside")

@@ -104,7 +104,10 @@ impl Copier {
             unless_stopped(watch, self.not_nested(&sync.target, &sync.source)).await?;
         }
         let at = async |place: &Place, other: &Place, side: Side| {
-            let tree = Tree::at(&self.client, &self.disk, place, other).await;
+            let tree = Tree::at(&self.client, &self.disk, place, other).await.map(|tree| {
+                // What is missing in the source counts, and in the target what is to be removed.
+                if matches!(side, Side::Source) || sync.delete { tree.exact() } else { tree }
+            });
             tree.map_err(|error| CopyError::Remote { side, error })
         };
         let source = unless_stopped(watch, at(&sync.source, &sync.target, Side::Source)).await?;

@@ -276,7 +276,7 @@ impl Finder {
     async fn directory(&self, source: Place, target: Place) -> Result<(), CopyError> {
         self.copier.not_nested(&source, &target).await?;
         let tree = Tree::at(&self.copier.client, &self.copier.disk, &source, &target).await;
-        let mut walk = Walk::through(tree.map_err(CopyError::source)?);
+        let mut walk = Walk::through(tree.map_err(CopyError::source)?.exact());
         while let Some(mut directory) = walk.next().await {
             let to = target.below(&directory.path);
             let is_empty = directory.items.is_empty();

@@ -10,6 +10,7 @@
 //! removes asks so before it enters a directory.
 
 mod links;
+mod listing;
 mod local;
 mod removal;
 
@@ -22,13 +23,14 @@ use crate::answers::{Entry, StatInfo};
 use crate::client::Client;
 use crate::copy::Place;
 use crate::copy::disk::Disk;
-use crate::everywhere::{list_each, together};
+use crate::everywhere::together;
 use crate::failure::{Cause, Error};
-use crate::filesystem::{FileSystem, ListWith};
+use crate::filesystem::FileSystem;
 use crate::path::{EntryName, Name, RelativePath};
 use crate::url::Url;
 
 use links::{Probed, probe};
+use listing::{list_exactly, list_status};
 use local::read_local;
 
 pub(crate) use links::is_own_directory;
@@ -125,6 +127,8 @@ pub struct Tree {
     servers: Arc<[FileSystem]>,
     /// What is entered is removed, so no link is to be entered.
     removes: bool,
+    /// What is missing in a listing with status is looked for in a plain one.
+    is_exact: bool,
     /// Nothing in it becomes part of a path at a server, so names that no request can carry are known too.
     stays_here: bool,
 }
@@ -188,13 +192,18 @@ impl Directory {
 }
 
 impl Tree {
+    fn empty() -> Self {
+        let servers = Arc::new([]);
+        Self { root: Place::Stream, disk: None, servers, removes: false, is_exact: false, stays_here: false }
+    }
+
     /// A directory of a server, or of all servers of its cluster if it is a manager.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn at_server(files: &FileSystem, url: &Url) -> Result<Self, Error> {
         let servers = files.servers(&url.path).await?.into();
-        Ok(Self { root: Place::Remote(url.clone()), disk: None, servers, removes: false, stays_here: false })
+        Ok(Self { root: Place::Remote(url.clone()), servers, ..Self::empty() })
     }
 
     /// A directory here or at a server that is copied to `other`, or from there; local ones are read by `disk`.
@@ -204,9 +213,8 @@ impl Tree {
             _ => Ok(Self {
                 root: root.clone(),
                 disk: Some(disk.clone()),
-                servers: Arc::new([]),
-                removes: false,
                 stays_here: matches!(other, Place::Local(_)),
+                ..Self::empty()
             }),
         }
     }
@@ -215,6 +223,15 @@ impl Tree {
     #[must_use]
     pub fn to_remove(mut self) -> Self {
         self.removes = true;
+        self
+    }
+
+    /// The same for a caller to which a missing entry means something. Servers leave entries out of a listing with status
+    /// when they cannot look at them: links that lead nowhere, files in a directory without search permission. These become
+    /// unknown.
+    #[must_use]
+    pub(crate) fn exact(mut self) -> Self {
+        self.is_exact = true;
         self
     }
 
@@ -320,10 +337,9 @@ impl Tree {
             Some(_) => pending.ids.clone(),
         };
         let servers: Vec<FileSystem> = at.iter().filter_map(|at| self.servers.get(*at).cloned()).collect();
-        let with = ListWith { stat: true, ..ListWith::default() };
         let mut merge = Merge::default();
         let (mut missing, mut answered) = (None, listed.unknown.len());
-        for (server, (_, result)) in at.iter().zip(list_each(&servers, &url.path, &with).await) {
+        for (server, result) in at.iter().zip(self.list(servers, &url).await) {
             match result {
                 Ok(entries) => {
                     answered += 1;
@@ -345,6 +361,21 @@ impl Tree {
             }
         }
         Self::directory(Place::Remote(url), pending, listed)
+    }
+
+    /// The entries of a directory at each of these servers.
+    async fn list(&self, servers: Vec<FileSystem>, url: &Url) -> Vec<Result<Vec<Entry>, Error>> {
+        let (path, is_exact) = (url.path.clone(), self.is_exact);
+        let list = |server: FileSystem| {
+            let path = path.clone();
+            async move {
+                if is_exact { list_exactly(&server, &path).await } else { list_status(&server, &path).await }
+            }
+        };
+        match servers.as_slice() {
+            [server] => vec![list(server.clone()).await],
+            _ => together(servers, list).await,
+        }
     }
 
     /// Those of the servers at which a directory is one, and neither a link nor empty: an empty one is removed by this.
