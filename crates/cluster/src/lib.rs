@@ -26,6 +26,7 @@ mod cell;
 #[cfg(test)]
 mod fixtures;
 mod interfaces;
+mod inventories;
 mod late_answer;
 mod leases;
 mod looks;

@@ -298,6 +298,9 @@ impl LocationDriver {
                     if inventory.modifier.contains(InventoryModifier::LAST) {
                         resolver.listed(slot);
                     }
+                    if inventory.modifier.contains(InventoryModifier::LAST | InventoryModifier::COMPLETE) {
+                        resolver.listed_completely(slot);
+                    }
                 });
                 if tree.member(slot).is_some_and(inventory::is_passed_on) {
                     self.pass_on_inventory(tree, frame);
