@@ -168,6 +168,8 @@ pub struct Cell {
     draining: SlotMask,
     servers: SlotMask,
     listed: SlotMask,
+    /// Children whose list began since they came or reset.
+    listing: SlotMask,
     complete: SlotMask,
     own: Arc<[SocketAddr]>,
     quorum: bool,
@@ -189,6 +191,7 @@ impl Cell {
             draining: SlotMask::EMPTY,
             servers: SlotMask::EMPTY,
             listed: SlotMask::EMPTY,
+            listing: SlotMask::EMPTY,
             complete: SlotMask::EMPTY,
             own: Arc::from(own),
             quorum: true,
@@ -321,9 +324,15 @@ impl Cell {
         }
     }
 
+    /// The child in `slot` begins its list. What a node sends before it has a slot is lost, so that may be the end of a list only.
+    pub fn begin_list(&mut self, slot: Slot) {
+        self.listing.insert(slot);
+    }
+
     /// The child in `slot`, which has told of all its files, has told of all other names, too.
     pub fn list_completely(&mut self, slot: Slot) {
-        if self.listed.contains(slot) && self.child(slot).is_some_and(|child| child.lists_all) {
+        let listed = self.listed.contains(slot) && self.listing.contains(slot);
+        if listed && self.child(slot).is_some_and(|child| child.lists_all) {
             self.complete.insert(slot);
         }
     }
@@ -356,6 +365,7 @@ impl Cell {
 
     fn unlist(&mut self, slot: Slot) {
         self.listed.remove(slot);
+        self.listing.remove(slot);
         self.complete.remove(slot);
     }
 

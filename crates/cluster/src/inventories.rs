@@ -5,7 +5,7 @@ use crate::slots::{CELL_SLOTS, Slot, SlotMask};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::hash::Hasher;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Rows of the table: a power of two. It has 32 MiB, and room for 400,000 names of each child; with more names children are
 /// asked in vain now and then, with a million every sixth.
@@ -37,8 +37,11 @@ impl Inventories {
     pub(crate) fn add(&self, slot: Slot, path: &[u8]) {
         self.add_one(slot, path);
         let mut directory = folder(path);
-        while let Some(path) = directory.filter(|path| !self.candidates(path).contains(slot)) {
-            self.add_one(slot, path);
+        while let Some(path) = directory {
+            // One that seems to be there by chance says nothing of those above it.
+            if !self.candidates(path).contains(slot) {
+                self.add_one(slot, path);
+            }
             directory = folder(path);
         }
     }
@@ -57,8 +60,10 @@ impl Inventories {
         SlotMask(rows.fold(u64::MAX, |mask, row| mask & row.load(Ordering::Relaxed)))
     }
 
-    /// Removes all names of a child. It takes milliseconds.
+    /// Removes all names of a child. It takes milliseconds. A reader that misses a name for that reason sees all that this
+    /// thread wrote before, if it has a fence of its own after its look-ups.
     pub(crate) fn clear(&self, slot: Slot) {
+        fence(Ordering::Release);
         for row in self.rows.get().into_iter().flatten() {
             let slots = row.load(Ordering::Relaxed);
             if slots & slot.mask().0 != 0 {

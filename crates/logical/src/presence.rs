@@ -203,7 +203,8 @@ impl Presences {
                         directories.push(path)
                     }
                     Ok(_) => tell(&path)?,
-                    Err(error) => is_whole &= is_missing(&error),
+                    // What a link leads to may come to exist by its own name, and the link's is not reported then.
+                    Err(error) => is_whole &= is_missing(&error) && !entry.link,
                 }
             }
         }

@@ -4,7 +4,7 @@
 //! the cell that was published last; whether there is a newer one costs an atomic load. Whatever is not plainly known
 //! (a path nobody asked for, children yet to be heard, a file that would come to exist) it leaves to the machine.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -176,7 +176,10 @@ impl Reader {
         // Those that are being asked no longer stand among the unasked.
         let unasked = if known.querying { SlotMask::ALL } else { known.unasked } - silent;
         let is_absent = known.have.is_empty() && !(unasked & rights.read).meets(self.cell.connected());
-        is_absent.then_some(Location { unasked, querying: false, ..known })
+        // A child that took the slot of another meanwhile has emptied its rows, and the copy of the cell is of the other.
+        fence(Ordering::Acquire);
+        let is_current = self.shared.version.load(Ordering::Relaxed) == self.version;
+        (is_absent && is_current).then_some(Location { unasked, querying: false, ..known })
     }
 
     /// Where a path is, and who could have it and is still to be asked.

@@ -115,6 +115,11 @@ impl Resolver {
         }
     }
 
+    /// A child begins to list what it has.
+    pub fn begin_list(&mut self, slot: Slot) {
+        self.cell.begin_list(slot);
+    }
+
     /// A child that logged in has listed all that it has.
     pub fn listed(&mut self, slot: Slot) {
         self.cell.list(slot);

@@ -229,6 +229,7 @@ async fn tell_all(
     before: u64,
 ) {
     let mut begin = InventoryModifier::FIRST;
+    let mut is_sent = true;
     while let Some((batch, mut end)) = given.recv().await {
         while outbox.waiting() >= INVENTORY_WAITING_MAX && !outbox.is_closed() {
             tokio::time::sleep(INVENTORY_PAUSE).await;
@@ -236,12 +237,13 @@ async fn tell_all(
         if outbox.is_closed() {
             return;
         }
-        if voided.get() != before {
+        if voided.get() != before || !is_sent {
             end = end.without(InventoryModifier::COMPLETE);
         }
         let message = Wire::Inventory(batch.message(begin | end));
         if let Err(error) = outbox.put(|out| message.encode(StreamId::NONE, peer, out)) {
             tracing::warn!("a part of the inventory is not sent: {error}");
+            is_sent = false;
         }
         begin = InventoryModifier::NONE;
     }

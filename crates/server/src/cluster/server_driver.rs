@@ -226,7 +226,9 @@ impl ServerDriver {
         if let Some(line) = tree.line(link)
             && line.extensions.contains(Extensions::INVENTORY)
         {
-            holdings.tell_all(line.outbox.clone(), line.extensions, self.inventory_max, self.complete);
+            // Until the next list names may go unreported that could not be looked at.
+            let complete = self.complete && self.list_at.is_none();
+            holdings.tell_all(line.outbox.clone(), line.extensions, self.inventory_max, complete);
         }
     }
 

@@ -115,6 +115,7 @@ fn complete() -> Stage {
     let mut stage = Stage::new(3);
     stage.machine.inventory(slot(0), b"/d/f", false, stage.now, &mut stage.actions);
     for number in 0..3 {
+        stage.machine.begin_list(slot(number));
         stage.machine.listed(slot(number));
         stage.machine.listed_completely(slot(number));
     }
@@ -164,8 +165,14 @@ fn a_location_that_was_forgotten_is_not_taken_for_nowhere() {
 #[test]
 fn one_child_without_a_complete_list_is_enough_to_ask() {
     type Change = fn(&mut Stage);
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("what it said is void", |stage| stage.machine.bounce(slot(1))),
+        ("another in its place, whose list began before", |stage| {
+            let exports = Export::parse_list(b"w /").unwrap();
+            stage.machine.join(slot(1), server(1), &exports, stage.now, &mut stage.actions);
+            stage.machine.listed(slot(1));
+            stage.machine.listed_completely(slot(1));
+        }),
         ("it was lost", |stage| {
             stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
         }),
@@ -182,6 +189,7 @@ fn one_child_without_a_complete_list_is_enough_to_ask() {
             let exports = Export::parse_list(b"w /").unwrap();
             let child = Child { lists_all: false, ..server(1) };
             stage.machine.join(slot(1), child, &exports, stage.now, &mut stage.actions);
+            stage.machine.begin_list(slot(1));
             stage.machine.listed(slot(1));
             stage.machine.listed_completely(slot(1));
             assert_eq!(stage.read(1, "/none"), None);
@@ -199,6 +207,7 @@ fn one_child_without_a_complete_list_is_enough_to_ask() {
 #[test]
 fn where_parents_know_of_leases_children_are_asked() {
     let mut stage = Stage::with(cell(1), Policy::default(), true);
+    stage.machine.begin_list(slot(0));
     stage.machine.listed(slot(0));
     stage.machine.listed_completely(slot(0));
     let mut reader = stage.machine.shared().reader();
