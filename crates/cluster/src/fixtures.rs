@@ -19,7 +19,6 @@ pub(crate) fn server(number: u8) -> Child {
         port: 1094,
         cid: "site".into(),
         says_not_here: true,
-        lists_all: true,
         takes_leases: true,
         digest: u64::from(number),
         min_free_mb: 100,

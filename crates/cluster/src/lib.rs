@@ -26,7 +26,6 @@ mod cell;
 #[cfg(test)]
 mod fixtures;
 mod interfaces;
-mod inventories;
 mod late_answer;
 mod leases;
 mod looks;

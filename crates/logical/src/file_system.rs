@@ -372,13 +372,6 @@ impl Logical {
     pub fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
         self.presences.walk(with);
     }
-
-    /// Calls `with` for everything that has a name below the exports, directories and files that are not yet whole included,
-    /// until it returns `false`. Returns whether all names were found: a name is missed where the storage fails, and where
-    /// links lead to a directory that has another path, too. Blocks for long: for a thread of its own.
-    pub fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> bool {
-        self.presences.walk_names(with)
-    }
 }
 
 impl FileSystem for Logical {

@@ -9,7 +9,7 @@ use crate::persist::Persist;
 use crate::proof;
 use crate::wholeness::{Wholeness, WholenessRule};
 use base::{LogicalPath, Owner};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use storage::{Backend, Job, LookPermit, Metadata, Now, Pool};
@@ -17,9 +17,6 @@ use vfs::FileKind;
 
 /// Names that one thread looks up for one question.
 const LOOKS_TOGETHER_MAX: usize = 16;
-
-/// Names of a directory that a walk reads at once.
-const NAMES_AT_ONCE: usize = 512;
 
 /// Whether a path is here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +113,7 @@ impl Presences {
 
     /// See [`crate::Logical::walk`].
     pub(crate) fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
+        const NAMES_AT_ONCE: usize = 512;
         let backend = &self.backend;
         let mut directories: Vec<LogicalPath> =
             self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();
@@ -147,76 +145,6 @@ impl Presences {
             }
         }
     }
-}
-
-impl Presences {
-    /// See [`crate::Logical::walk_names`].
-    pub(crate) fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> bool {
-        let backend = &self.backend;
-        let mut directories: Vec<LogicalPath> =
-            self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();
-        let mut visited: HashMap<(u64, u64), LogicalPath> = HashMap::new();
-        let mut is_complete = true;
-        while let Some(directory) = directories.pop() {
-            let found = match backend.stat(&directory) {
-                Ok(found) => found,
-                Err(error) => {
-                    is_complete &= is_missing(&error);
-                    continue;
-                }
-            };
-            match visited.insert((found.device, found.inode), directory.clone()) {
-                None => {}
-                // One export lies in another, or links make a second path of this one.
-                Some(before) => {
-                    is_complete &= before == directory;
-                    continue;
-                }
-            }
-            let Ok(is_whole) = self.names_in(&directory, &mut directories, with) else { return false };
-            is_complete &= is_whole;
-        }
-        is_complete
-    }
-
-    /// Calls `with` for a directory and all names in it, and adds the directories among them. Returns whether all names were
-    /// found, or an error when `with` wants no more.
-    fn names_in(
-        &self,
-        directory: &LogicalPath,
-        directories: &mut Vec<LogicalPath>,
-        with: &mut dyn FnMut(&LogicalPath) -> bool,
-    ) -> Result<bool, Stopped> {
-        let mut tell = |path: &LogicalPath| if with(path) { Ok(()) } else { Err(Stopped) };
-        tell(directory)?;
-        let Ok(mut stream) = self.backend.list(directory) else { return Ok(false) };
-        let mut is_whole = true;
-        while let Ok(names) = stream.next(NAMES_AT_ONCE) {
-            if names.is_empty() {
-                return Ok(is_whole);
-            }
-            for entry in names {
-                // Names that no client can say need not be told.
-                let Ok(path) = directory.join(&entry.name) else { continue };
-                match stream.stat(&entry.name) {
-                    Ok(metadata) if describe::kind(&metadata) == FileKind::Directory => {
-                        directories.push(path)
-                    }
-                    Ok(_) => tell(&path)?,
-                    // What a link leads to may come to exist by its own name, and the link's is not reported then.
-                    Err(error) => is_whole &= is_missing(&error) && !entry.link,
-                }
-            }
-        }
-        Ok(false)
-    }
-}
-
-/// Whoever walks wants no more names.
-struct Stopped;
-
-fn is_missing(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY))
 }
 
 /// What is to be looked for, and what its asker knows it by.
@@ -258,7 +186,9 @@ impl Presences {
                 let pending = self.persist.is_pending(path) || wholeness(&metadata)? != Wholeness::Whole;
                 Presence::Here { pending }
             }
-            Err(error) if is_missing(&error) => Presence::NotHere,
+            Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
+                Presence::NotHere
+            }
             Err(_) => Presence::Unknown,
         })
     }

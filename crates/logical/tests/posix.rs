@@ -233,29 +233,6 @@ fn a_walk_visits_a_directory_once_however_many_links_lead_to_it() {
 }
 
 #[test]
-fn a_list_of_names_with_a_link_to_nothing_is_not_complete() {
-    let folder = Folder::new("names");
-    fs::create_dir_all(folder.file("d")).unwrap();
-    fs::write(folder.file("d/f"), "").unwrap();
-    std::os::unix::fs::symlink("f", folder.file("d/link")).unwrap();
-    let process = Process::start(&folder.0, &Arc::new(ManualClock::default()));
-    let names = || {
-        let mut names = Vec::new();
-        let is_complete = process.logical.walk_names(&mut |path| {
-            names.push(path.text().into_owned());
-            true
-        });
-        names.sort();
-        (names, is_complete)
-    };
-    let all = ["/", "/d", "/d/f", "/d/link"].map(str::to_owned).to_vec();
-    assert_eq!(names(), (all.clone(), true));
-    // A client may make the file, and with it what the link leads to, but only the file is reported.
-    std::os::unix::fs::symlink("later", folder.file("d/dangling")).unwrap();
-    assert_eq!(names(), (all, false));
-}
-
-#[test]
 fn a_start_on_an_empty_folder_forgets_nothing() {
     let folder = Folder::new("unmounted");
     let clock = Arc::new(ManualClock::default());

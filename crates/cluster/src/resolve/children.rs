@@ -118,7 +118,6 @@ impl Resolver {
         }
         self.cell.join(slot, child, exports);
         self.shared.publish(&self.cell);
-        self.shared.inventories.clear(slot);
         self.mute.left(slot);
         self.note_idle(slot, now);
         // What its predecessor was asked nobody will answer.
@@ -274,7 +273,6 @@ fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
         port: member.data.port(),
         cid: member.identity.id.cluster().into(),
         says_not_here: can(Extensions::NOT_HERE),
-        lists_all: can(Extensions::COMPLETE),
         takes_leases: can(Extensions::LEASES),
         digest: member.identity.digest(),
         min_free_mb: member.space.minimum_mb,

@@ -62,7 +62,6 @@ use settle::Settle;
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::Cell;
-use crate::inventories::Inventories;
 use crate::leases::{LEASE, Leases};
 use crate::paths::plain;
 use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
@@ -128,9 +127,7 @@ impl Resolver {
         settings: ResolveSettings,
         rng: Box<dyn Rng>,
     ) -> Self {
-        let inventories = Inventories::new(cache.key());
-        let shared = Shared::new(cache, chooser, cell.clone(), inventories, !settings.has_parents);
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared::new(cache, chooser, cell.clone()));
         let enough = cell.quorum();
         Self {
             cell,

@@ -74,7 +74,6 @@ impl Resolver {
 
     /// A child says that a client is on its way to create a path there.
     pub fn have_leased(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
-        self.note_name(slot, path);
         self.holders(Some(slot), path, |location| location.place(slot), now, actions);
     }
 

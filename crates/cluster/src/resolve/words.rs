@@ -12,7 +12,6 @@ impl Resolver {
     /// A child says that it has a path, or that it is on its way there. It is kept although nobody asked, where parents
     /// are told: what they know may be older, and live longer, than what this node remembers.
     pub fn have(&mut self, slot: Slot, path: &[u8], pending: bool, now: Duration, actions: &mut Vec<Action>) {
-        self.note_name(slot, path);
         if let Some(path) = self.unknown(slot, path, now) {
             let bounces = self.cell.bounces();
             self.shared.cache.enter(path, now, bounces, |location| location.found(slot, pending));
@@ -37,16 +36,7 @@ impl Resolver {
 
     /// A child says that a path is below it, at nodes alone whose clients are being moved away.
     pub fn have_draining(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
-        self.note_name(slot, path);
         self.holders(Some(slot), path, |location| location.found_draining(slot), now, actions);
-    }
-
-    /// Notes that a child has a path, or is about to, however long the location is kept.
-    pub(super) fn note_name(&self, slot: Slot, path: &[u8]) {
-        let lists_all = self.cell.child(slot).is_some_and(|child| child.lists_all);
-        if let (true, Ok(path)) = (lists_all, checked(path)) {
-            self.shared.inventories.add(slot, path);
-        }
     }
 
     /// Who has it became known, by the word of a child or by an own look.
@@ -100,7 +90,6 @@ impl Resolver {
         actions: &mut Vec<Action>,
     ) {
         let Ok(path) = checked(path) else { return };
-        self.note_name(slot, path);
         let bounces = self.cell.bounces();
         if self.shared.cache.update(path, now, bounces, |_| ()).is_some() || self.queries.find(path).is_some()
         {
@@ -115,20 +104,9 @@ impl Resolver {
         }
     }
 
-    /// A child begins to list what it has.
-    pub fn begin_list(&mut self, slot: Slot) {
-        self.cell.begin_list(slot);
-    }
-
     /// A child that logged in has listed all that it has.
     pub fn listed(&mut self, slot: Slot) {
         self.cell.list(slot);
-        self.shared.publish(&self.cell);
-    }
-
-    /// A child that has listed all its files has listed everything else that has a name there, too, and reports all that comes.
-    pub fn listed_completely(&mut self, slot: Slot) {
-        self.cell.list_completely(slot);
         self.shared.publish(&self.cell);
     }
 

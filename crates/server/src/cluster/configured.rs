@@ -41,7 +41,6 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
     settings.listen = listen(effective, own)?;
     settings.parent = parent(effective, &identity, own, settings.listen);
     settings.children = children(effective, &identity)?;
-    settings.complete_inventory = *effective.process.complete_inventory;
     settings.policy = policy(cluster);
     settings.resolve.silence = cluster.delay.silence.unwrap_or(*cluster.delay.lookup);
     settings.looks = looks(cluster, settings.resolve.silence);
@@ -243,10 +242,7 @@ fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Log
         host: Some(effective.host.clone()).filter(|host| !host.is_empty()),
         site: site(effective),
         software: Some(format!("scalla {}", crate::VERSION)),
-        extensions: match *effective.process.complete_inventory {
-            true => Extensions::ALL,
-            false => Extensions::ALL.without(Extensions::COMPLETE),
-        },
+        extensions: Extensions::ALL,
         ..Login::default()
     })
 }

@@ -302,6 +302,7 @@ async fn run(parts: Parts) -> Result<(), String> {
     if let Some(logical) = own {
         logical.set_events(Arc::new(StorageEvents(inbox.clone())));
     }
+    let inventory_max = settings.inventory_max;
     let results = inbox.clone();
     let holdings = logical
         .map(|logical| Holdings::new(logical, Arc::new(move |found| results.looked(found)), settings.looks));
@@ -313,7 +314,7 @@ async fn run(parts: Parts) -> Result<(), String> {
             Drivers { tree, location, server: None }
         }
         None => {
-            let server = Some(ServerDriver::new(holdings, executor, leases, &settings));
+            let server = Some(ServerDriver { holdings, executor, leases, inventory_max });
             Drivers { tree, location: None, server }
         }
     };

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub)] // a test fails where it is
 
-mod complete;
 mod health;
 mod peers;
 mod prepares;

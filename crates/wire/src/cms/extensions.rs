@@ -24,7 +24,6 @@ flags! {
         NOT_HERE = 0x1 "nothere", "answers `state` with `nothere` when asked to, and takes that answer";
         OCCUPANCY = 0x2 "occupancy", "reports free slots";
         INVENTORY = 0x4 "inventory", "tells at login what it has";
-        COMPLETE = 0x10 "complete", "reports each name that comes to exist, and may list all of them";
         LEASES = 0x8 "leases", "creates a file only within its lease, and reports leases in `have`";
     }
 }
@@ -34,7 +33,7 @@ pub const KEY: &str = "scalla";
 
 impl Extensions {
     /// All that this version can do.
-    pub const ALL: Self = Self(0x1f);
+    pub const ALL: Self = Self(0xf);
 
     /// What the text of a login offers, or that of a reply grants.
     #[must_use]
@@ -63,10 +62,10 @@ mod tests {
     #[test]
     fn extensions_are_in_the_login_text() {
         let in_env = |text: &'static [u8]| Extensions::in_env(Cgi::new(text));
-        assert_eq!(in_env(b"myHN=vm&scalla=1f&site=a"), Extensions::ALL);
+        assert_eq!(in_env(b"myHN=vm&scalla=f&site=a"), Extensions::ALL);
         assert_eq!(in_env(b"myHN=vm&site=a"), Extensions::NONE);
         assert_eq!(in_env(b"scalla=x"), Extensions::NONE);
-        assert_eq!(in_env(b"scalla=ffffffe1").common(Extensions::ALL), Extensions::NOT_HERE);
+        assert_eq!(in_env(b"scalla=fffffff1").common(Extensions::ALL), Extensions::NOT_HERE);
         assert!(Extensions::NOT_HERE.is_own() && !Extensions::NONE.is_own());
     }
 }
