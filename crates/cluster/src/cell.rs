@@ -7,9 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::absent::{AbsentLessee, AbsentLessees, Seat};
 use crate::cache::Bounces;
 use crate::meters::Meters;
 use crate::paths::{Export, PathTable};
@@ -168,7 +166,6 @@ pub struct Cell {
     listed: SlotMask,
     own: Arc<[SocketAddr]>,
     quorum: bool,
-    absent: AbsentLessees,
 }
 
 impl Cell {
@@ -188,7 +185,6 @@ impl Cell {
             listed: SlotMask::EMPTY,
             own: Arc::from(own),
             quorum: true,
-            absent: AbsentLessees::default(),
         }
     }
 
@@ -258,32 +254,6 @@ impl Cell {
         self.quorum
     }
 
-    /// Children that are not here and may have leases.
-    pub(crate) const fn absent(&self) -> &AbsentLessees {
-        &self.absent
-    }
-
-    /// The connection of the child in `slot` has ended: its leases are over at `until`.
-    pub(crate) fn miss_lessee(&mut self, slot: Slot, until: Duration) {
-        if let Some(child) = self.child(slot).filter(|child| child.takes_leases) {
-            let (digest, seat) = (child.digest, Some(Seat::of(slot, child, &self.paths)));
-            self.absent.add(AbsentLessee { digest, until, seat });
-        }
-    }
-
-    /// A child of an earlier run of this node may have leases until then.
-    pub(crate) fn await_lessee(&mut self, digest: u64, until: Duration) {
-        let is_here = |(_, child): (Slot, &Child)| child.digest == digest && child.state.connected;
-        if !self.children().any(is_here) {
-            self.absent.add(AbsentLessee { digest, until, seat: None });
-        }
-    }
-
-    /// Forgets absent children whose leases are over. Reports whether there were any.
-    pub(crate) fn forget_absent(&mut self, now: Duration) -> bool {
-        self.absent.forget_old(now)
-    }
-
     /// Sending a client to this child would bring it back to us.
     pub(crate) fn is_self(&self, child: &Child) -> bool {
         child.interfaces.iter().any(|one| self.own.contains(&SocketAddr::new(one.ip, child.port)))
@@ -350,7 +320,6 @@ impl Cell {
             }
             if child.state.connected {
                 self.connected.insert(slot);
-                self.absent.remove(child.digest);
             }
             if child.state.expected && !child.state.connected {
                 self.expected.insert(slot);

@@ -1,11 +1,9 @@
 //! What the tree says of children: who joined, changed, was lost, left.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Action, Resolver, Settle};
 use crate::cell::{Child, ChildKind, ChildState, Interface};
-use crate::leases::LEASE;
 use crate::meters::Load;
 use crate::paths::Export;
 use crate::slots::{Slot, SlotMask};
@@ -42,7 +40,6 @@ impl Resolver {
         match (change, member) {
             (ChildChange::Freed, _) | (_, None) => {
                 if change == ChildChange::Lost {
-                    self.cell.miss_lessee(slot, now.saturating_add(LEASE));
                     self.miss(slot, now);
                 }
                 self.links.remove(&slot);
@@ -52,7 +49,6 @@ impl Resolver {
             (ChildChange::Reset, _) => self.bounce(slot),
             (ChildChange::Figures, Some(member)) => self.measure(slot, member),
             (ChildChange::Lost, _) => {
-                self.cell.miss_lessee(slot, now.saturating_add(LEASE));
                 let expected = self.expect(slot, now);
                 let away = |child: &mut Child| {
                     child.state.connected = false;
@@ -183,21 +179,6 @@ impl Resolver {
         self.set_quorum(self.enough);
     }
 
-    /// Children of an earlier run of this node, by the numbers that [`Self::lessees`] returned there. They may have leases of which
-    /// this run knows nothing: new files wait until all are here, or until the leases are over.
-    pub fn await_lessees(&mut self, digests: impl IntoIterator<Item = u64>, now: Duration) {
-        let until = now.saturating_add(LEASE);
-        digests.into_iter().for_each(|digest| self.cell.await_lessee(digest, until));
-        self.shared.publish(&self.cell);
-    }
-
-    /// The numbers of all nodes that may have leases of this one, for its next start.
-    pub fn lessees(&self) -> BTreeSet<u64> {
-        let lessees = self.cell.lessees() & self.cell.connected();
-        let here = self.cell.children().filter(|(slot, _)| lessees.contains(*slot));
-        here.map(|(_, child)| child.digest).chain(self.cell.absent().iter().map(|one| one.digest)).collect()
-    }
-
     /// Whether a child that was just lost is expected back: for a while after it was first lost, however often it came for a
     /// moment since.
     fn expect(&mut self, slot: Slot, now: Duration) -> bool {
@@ -234,18 +215,13 @@ impl Resolver {
     /// When a lost child is not expected back any longer.
     pub(super) fn next_given_up(&self) -> Option<Duration> {
         let expected = self.expected.iter().filter(|(_, slot)| self.cell.expected().contains(*slot));
-        let absent = self.cell.absent().next_deadline();
-        expected.map(|(until, _)| *until).chain(self.missed_until).chain(absent).min()
+        expected.map(|(until, _)| *until).chain(self.missed_until).min()
     }
 
     /// Stops to expect children that were lost for long.
     pub(super) fn give_up_lost(&mut self, now: Duration) {
         if self.missed_until.take_if(|until| *until <= now).is_some() {
             self.set_quorum(self.enough);
-        }
-        if self.cell.forget_absent(now) {
-            self.review_held();
-            self.shared.publish(&self.cell);
         }
         let expected = self.cell.expected();
         let over = self.expected.iter().filter(|(until, slot)| *until <= now && expected.contains(*slot));

@@ -360,10 +360,6 @@ impl Resolver {
                 // Whoever does not even say what it has gets clients only for want of others.
                 let mut question = *question;
                 question.avoided.last |= self.mute.about(path);
-                if question.options.intent.creates() {
-                    // The same creation would fail there once more.
-                    question.avoided.last |= location.failed.map(Slot::mask).unwrap_or_default();
-                }
                 select::judge(&self.cell, chooser, &location, path, &question, self.rng.as_mut())
             }
             Wish::Locate(options) => locate::judge(&self.cell, chooser.policy(), &location, path, options),

@@ -127,9 +127,6 @@ impl Resolver {
             let had = location.have.contains(slot) && definite.contains(slot);
             // A lease may have followed that the child did not know when it sent this.
             let placed = location.placed == Some(slot);
-            if placed {
-                location.failed = Some(slot);
-            }
             let again = placed || inner && (had || location.unasked.contains(slot));
             let others = if shared { location.have } else { SlotMask::EMPTY };
             others.iter().for_each(|other| location.missed(other));
@@ -212,24 +209,15 @@ impl Resolver {
     /// A child that was asked says that it does not have a path.
     pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
-        // However late: it says so only when it was asked.
-        self.mute.heard(slot, path);
-        // A server that has ended a lease says so each time before it says this. Without it, this was sent before the last lease came.
-        let is_doubtful = |location: &Location| location.failed == Some(slot);
-        let is_server = self.cell.servers().contains(slot);
         let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
-            if is_server && is_doubtful(location) {
-                return None;
-            }
             let before = (location.have, location.pending);
             location.absent(slot);
-            Some(before == (location.have, location.pending))
+            before == (location.have, location.pending)
         });
-        if known == Some(None) {
-            return;
-        }
+        // However late: it says so only when it was asked.
+        self.mute.heard(slot, path);
         let query = self.queries.find(path);
-        if known.flatten() == Some(true) {
+        if known == Some(true) {
             self.heard_absence(query, slot, now, actions);
         } else {
             self.heard(query, slot, Settle::Heard, now, actions);

@@ -15,8 +15,6 @@ use std::time::Duration;
 
 use base::Rng;
 
-use rendezvous::Winner;
-
 pub use by_load::{ByLoad, Weights};
 pub use round_robin::RoundRobin;
 
@@ -194,27 +192,12 @@ pub(crate) struct Excuses {
     suspended: SlotMask,
     overloaded: SlotMask,
     full: SlotMask,
-    /// A child that is not here may have the lease of the file.
-    absent: bool,
 }
 
 impl Excuses {
-    /// The excuses of one who does not know whether an absent child has the lease of a file.
-    pub(crate) fn absent() -> Self {
-        Self { absent: true, ..Self::default() }
-    }
-
-    /// Reports whether an absent child may have the lease of the file, so that no other one is good enough.
-    pub(crate) const fn is_absent(&self) -> bool {
-        self.absent
-    }
-
     /// Whether what is told for it is to wait for children that are away or suspended.
     pub(crate) fn is_passing(&self) -> bool {
-        self.absent
-            || self.full.is_empty()
-                && self.overloaded.is_empty()
-                && !(self.suspended | self.offline).is_empty()
+        self.full.is_empty() && self.overloaded.is_empty() && !(self.suspended | self.offline).is_empty()
     }
 
     /// What the client is told when nobody is left; `None` when nobody had to be left out.
@@ -222,9 +205,6 @@ impl Excuses {
         let or_error = |wait: Option<Duration>, code, text| {
             Some(wait.filter(|wait| !wait.is_zero()).map_or(Answer::error(code, text), Answer::wait))
         };
-        if self.absent {
-            return Some(Answer::wait(waits.service));
-        }
         if !self.full.is_empty() {
             return or_error(waits.full, ErrorCode::NO_SPACE, "No server has enough free space.");
         }
@@ -311,11 +291,7 @@ impl Chooser {
             return Err(excuses);
         }
         let picked = if need.place {
-            let winner = self.place(cell, fit, affinity, path);
-            if winner == Some(Winner::Absent) {
-                return Err(Excuses::absent());
-            }
-            winner.and_then(Winner::slot)
+            self.place(cell, fit, affinity, path)
         } else if affinity == Affinity::None {
             self.selection.pick(fit, need.kind, cell.meters(), rng)
         } else {
@@ -326,24 +302,16 @@ impl Chooser {
         picked.filter(|slot| fit.contains(*slot)).or(fit.lowest()).ok_or(excuses)
     }
 
-    /// The child for a new file: by rendezvous hashing, so that managers that know the same children agree on it. A child that
-    /// was lost with its leases takes part as if none were fitter.
-    fn place(&self, cell: &Cell, fit: SlotMask, affinity: Affinity, path: &[u8]) -> Option<Winner> {
-        let key = if affinity == Affinity::None { path } else { self.policy.affinity_path.part(path) };
-        let share = |own: Option<u8>| u32::from(own.or(self.policy.share).unwrap_or(100).clamp(1, 100));
-        let weight = |slot| self.selection.weight(slot, fit, cell.meters());
-        let here = fit.iter().filter_map(|slot| {
+    /// The child for a new file: by rendezvous hashing, so that managers that know the same children agree on it.
+    fn place(&self, cell: &Cell, fit: SlotMask, affinity: Affinity, path: &[u8]) -> Option<Slot> {
+        let path = if affinity == Affinity::None { path } else { self.policy.affinity_path.part(path) };
+        let candidates = fit.iter().filter_map(|slot| {
             let child = cell.child(slot)?;
-            let weight = weight(slot) * share(child.share);
-            Some(rendezvous::Candidate { winner: Winner::Here(slot), digest: child.digest, weight })
+            let share = u32::from(child.share.or(self.policy.share).unwrap_or(100).clamp(1, 100));
+            let weight = self.selection.weight(slot, fit, cell.meters()) * share;
+            Some(rendezvous::Candidate { slot, digest: child.digest, weight })
         });
-        let best = if cell.absent().is_empty() { 0 } else { fit.iter().map(weight).max().unwrap_or(1) };
-        let absent = cell.absent().iter().filter_map(|absent| {
-            let seat = absent.seat.as_ref().filter(|seat| seat.takes(path))?;
-            let weight = best * share(seat.share);
-            Some(rendezvous::Candidate { winner: Winner::Absent, digest: absent.digest, weight })
-        });
-        rendezvous::choose(key, here.chain(absent).filter(|one| one.weight > 0))
+        rendezvous::choose(path, candidates.filter(|one| one.weight > 0))
     }
 
     /// The choice is used.

@@ -7,28 +7,10 @@ use siphasher::sip::SipHasher13;
 
 use crate::slots::Slot;
 
-/// Who wins a new file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Winner {
-    /// The child in this slot.
-    Here(Slot),
-    /// A child that is not here and may have the lease of the file.
-    Absent,
-}
-
-impl Winner {
-    pub(super) const fn slot(self) -> Option<Slot> {
-        match self {
-            Self::Here(slot) => Some(slot),
-            Self::Absent => None,
-        }
-    }
-}
-
 /// A child that could take a new file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Candidate {
-    pub(super) winner: Winner,
+    pub(super) slot: Slot,
     /// A number for the node that is the same at all its parents.
     pub(super) digest: u64,
     /// Its share of all files, compared with others.
@@ -47,8 +29,8 @@ impl Candidate {
 }
 
 /// The winner for a path.
-pub(super) fn choose(path: &[u8], candidates: impl Iterator<Item = Candidate>) -> Option<Winner> {
-    let ranked = candidates.map(|one| (one.arrival(path), one.digest, one.winner));
+pub(super) fn choose(path: &[u8], candidates: impl Iterator<Item = Candidate>) -> Option<Slot> {
+    let ranked = candidates.map(|one| (one.arrival(path), one.digest, one.slot));
     let first = ranked.min_by(|(time, digest, _), (other_time, other_digest, _)| {
         time.total_cmp(other_time).then(digest.cmp(other_digest))
     });
@@ -61,19 +43,13 @@ mod tests {
 
     fn candidates(weights: &[u32]) -> Vec<Candidate> {
         let all = Slot::all().zip(weights).enumerate();
-        let candidate = |(at, (slot, weight)): (usize, (Slot, &u32))| Candidate {
-            winner: Winner::Here(slot),
-            digest: at as u64 * 77,
-            weight: *weight,
-        };
-        all.map(candidate).collect()
+        all.map(|(at, (slot, weight))| Candidate { slot, digest: at as u64 * 77, weight: *weight }).collect()
     }
 
     fn choices(candidates: &[Candidate]) -> Vec<u64> {
         let winner = |number: u32| {
-            let winner =
-                choose(format!("/store/file{number}").as_bytes(), candidates.iter().copied()).unwrap();
-            candidates.iter().find(|one| one.winner == winner).unwrap().digest
+            let slot = choose(format!("/store/file{number}").as_bytes(), candidates.iter().copied()).unwrap();
+            candidates.iter().find(|one| one.slot == slot).unwrap().digest
         };
         (0..4000).map(winner).collect()
     }
@@ -83,7 +59,7 @@ mod tests {
         let here = candidates(&[1; 5]);
         let mut there = here.clone();
         there.reverse();
-        there.iter_mut().zip(Slot::all().skip(20)).for_each(|(one, slot)| one.winner = Winner::Here(slot));
+        there.iter_mut().zip(Slot::all().skip(20)).for_each(|(one, slot)| one.slot = slot);
         assert_eq!(choices(&here), choices(&there));
     }
 

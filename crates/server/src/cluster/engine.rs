@@ -212,11 +212,7 @@ impl Engine {
 
     /// Says to those who open and read files whether they are to do it elsewhere.
     pub(super) fn move_clients(&self) {
-        let door = self.tree.node().door();
-        if let Some(server) = &self.server {
-            server.set_door(door.clone());
-        }
-        self.moving.set(self.drained, self.suspended, door);
+        self.moving.set(self.drained, self.suspended, self.tree.node().door());
     }
 
     fn next_deadline(&self) -> Option<Duration> {

@@ -121,7 +121,6 @@ impl LocationDriver {
         let wants =
             member.filter(|member| inventory::is_wanted(member, change)).and_then(|member| member.link);
         self.resolver.follow(slot, change, member, interfaces, tree.now(), &mut self.actions);
-        let lessees = (change != ChildChange::Figures).then(|| self.resolver.lessees());
         let what = match change {
             ChildChange::Joined { .. } => Some("joined"),
             ChildChange::Lost => Some("was lost"),
@@ -130,9 +129,6 @@ impl LocationDriver {
         };
         if let (Some(member), Some(what)) = (member, what) {
             tracing::info!("cluster: {} {} {what}", member.role, member.data);
-        }
-        if let Some(lessees) = lessees {
-            tree.note_lessees(lessees);
         }
         self.perform(tree);
         if let Some(link) = wants {
@@ -335,8 +331,7 @@ impl LocationDriver {
                 parent_messages::here(tree, parent, modifier);
             }
             StateReply::NotHere => {
-                let has_ended = self.resolver.has_lease_ended(&parent.path, tree.now());
-                parent_messages::not_here(tree, parent, has_ended);
+                parent_messages::not_here(tree, parent, self.resolver.has_lease_ended(&parent.path));
             }
         }
     }

@@ -3,14 +3,14 @@
 
 use super::kept::Records;
 use super::line::{Line, Stage};
-use super::settings::{Role, Settings};
+use super::settings::Settings;
 use super::troubles::Troubles;
 use base::Clock;
 use cluster::tree::{
     self, Action, Address, ChildChange, Event, Extensions, LinkId, Member, Message, Node, Notice, Peer,
 };
 use cluster::{Interface, OwnHost, Slot, SlotMask};
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -140,13 +140,6 @@ impl TreeDriver {
         let now = self.now();
         self.troubles.complain(&self.node, now);
         true
-    }
-
-    /// Records which nodes below may have leases of this one. A supervisor places only what was placed at it from above.
-    pub(super) fn note_lessees(&mut self, lessees: BTreeSet<u64>) {
-        if self.settings.role != Role::Supervisor {
-            self.records.note_lessees(lessees);
-        }
     }
 
     /// Reports whether this node has the children that it waits for; `None` for a node without children.
