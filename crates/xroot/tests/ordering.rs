@@ -109,9 +109,10 @@ fn writes_to_different_places_do_not_wait_for_each_other() {
     send_together(&mut client, &[write(handle, 0, b"slow"), write(handle, 5, b"fast"), read(handle, 9, 2)]);
     let mut done = [client.reply().stream, client.reply().stream];
     done.sort_unstable();
-    assert_eq!(done, [2, 3]);
+    // Either write may reach the disk first and be the slow one.
+    assert!(done == [2, 3] || done == [1, 3], "{done:?}");
     gate.open();
-    assert_eq!(client.reply().stream, 1);
+    assert_eq!(done[0] + client.reply().stream, 3);
     assert_eq!(server.content("/f"), b"slowcfastnt");
 }
 
