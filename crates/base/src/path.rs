@@ -120,6 +120,14 @@ impl LogicalPath {
         }
     }
 
+    /// The path that something at or below `from` has after a rename of `from` to `to`; `None` if it would be too long, or if
+    /// this path is not within `from`.
+    pub fn moved(&self, from: &LogicalPath, to: &LogicalPath) -> Option<Self> {
+        let from = from.0.strip_suffix(b"/").unwrap_or(&from.0);
+        let rest = self.0.strip_prefix(from).filter(|rest| rest.is_empty() || rest.first() == Some(&b'/'))?;
+        Self::parse(&[to.as_bytes(), rest].concat()).ok()
+    }
+
     /// This path with `name` below it. `name` must be one component as a directory listing gives it.
     pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
         let mut raw = self.0.to_vec();
@@ -141,6 +149,18 @@ mod tests {
 
     fn parsed(raw: &str) -> Result<String, PathError> {
         LogicalPath::parse(raw.as_bytes()).map(|p| p.text().into_owned())
+    }
+
+    #[test]
+    fn a_rename_moves_what_is_within() {
+        let moved = |path: &str, from: &str, to: &str| {
+            let [path, from, to] = [path, from, to].map(|raw| LogicalPath::parse(raw.as_bytes()).unwrap());
+            path.moved(&from, &to).map(|path| path.text().into_owned())
+        };
+        assert_eq!(moved("/a/b/c", "/a", "/x/y").as_deref(), Some("/x/y/b/c"));
+        assert_eq!(moved("/a", "/a/", "/x").as_deref(), Some("/x"));
+        assert_eq!(moved("/ab", "/a", "/x"), None);
+        assert_eq!(moved("/a/b", "/a", &format!("/{}", "x".repeat(PATH_BYTES_MAX - 2))), None);
     }
 
     #[test]

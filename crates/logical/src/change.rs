@@ -154,8 +154,10 @@ pub(crate) fn rename(changes: &Arc<NameChanges>, from: Target, to: Target, reply
         let moving = changes.persist.moving(&old, &new).map_err(fail)?;
         let above = changes.events.missing_above(changes.backend.as_ref(), &new);
         let replaced = changes.persist.number_at(&new).filter(|_| old != new);
+        let renaming = changes.open_table.names.renaming(&old, &new);
         let renamed = changes.backend.rename(&old, &new, parents).map_err(fail);
         if renamed.is_ok() {
+            renaming.done();
             changes.persist.forget(replaced, &new, changes.backend.as_ref());
             if old != new {
                 changes.persist.end_absent_replaced(&new, changes.backend.as_ref());

@@ -7,6 +7,7 @@ pub(crate) const NOT_FOUND: i32 = 2;
 pub(crate) const INPUT_OUTPUT: i32 = 5;
 pub(crate) const BAD_DESCRIPTOR: i32 = 9;
 pub(crate) const ACCESS: i32 = 13;
+pub(crate) const BUSY: i32 = 16;
 pub(crate) const EXISTS: i32 = 17;
 pub(crate) const OTHER_DEVICE: i32 = 18;
 pub(crate) const NOT_A_DIRECTORY: i32 = 20;

@@ -6,6 +6,7 @@ use crate::errno::{self, unable};
 use crate::exports::Exports;
 use crate::job::{done, on_pool};
 use crate::lookup::{metadata, metadata_now};
+use crate::proof;
 use base::{Cgi, Error, ErrorKind, LogicalPath};
 use std::sync::Arc;
 use storage::{Backend, Usage};
@@ -97,12 +98,10 @@ fn usage(inquiries: &Inquiries, path: &LogicalPath, space: Option<&str>) -> Resu
         match inquiries.backend.usage(&at, space) {
             Ok(usage) => return Ok(usage),
             // What does not exist yet would come to where its parent is.
-            Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
-                match at.parent() {
-                    Some(parent) => at = parent,
-                    None => return Err(Error::unable("statfs", path, error)),
-                }
-            }
+            Err(error) if proof::is_missing(&error) => match at.parent() {
+                Some(parent) => at = parent,
+                None => return Err(Error::unable("statfs", path, error)),
+            },
             Err(error) => return Err(Error::unable("statfs", path, error)),
         }
     }

@@ -20,6 +20,7 @@
 //! | `open_file` | the open file itself: reads, writes, checkpoints, letting go |
 //! | `clone` | copies of ranges between files, and new files that begin as a copy |
 //! | `open_table` | the files that clients have open |
+//! | `names` | the names of files open for writing, which a sync makes stable |
 //! | `claimed` | orders of the administrator: their parts, and the name and file of one |
 //! | `lock` | readers and writers of a path exclude each other |
 //! | `writers` | files that are open for writing, by device and inode |
@@ -64,6 +65,7 @@ mod listing;
 mod lists;
 mod lock;
 mod lookup;
+mod names;
 mod open;
 mod open_file;
 mod open_table;

@@ -186,7 +186,7 @@ fn plain(opener: &Arc<Opener>, plan: &Plan, lock: LockTicket) -> Answer {
         // It is new or was emptied, so it is not the unfinished file of an earlier run.
         opener.services.persist.end_absent_created(&plan.plain, opener.services.backend.as_ref());
     }
-    let answer = finish(opener, plan, file, lock, Share::Plain { made: above });
+    let answer = finish(opener, plan, file, lock, Share::Plain);
     // One that is to be filled is told of when it is.
     if plan.creates && plan.request.duplicate_of.is_none() && matches!(answer, Answer::Value(_)) {
         opener.services.events.made(&plan.plain, false);

@@ -6,6 +6,7 @@ use crate::describe::{self, View};
 use crate::errno::{self, os, unable};
 use crate::file_services::FileServices;
 use crate::lock::LockTicket;
+use crate::names::FileName;
 use crate::persist::{Fate, Ticket};
 use crate::third_party::{HeldGrant, PullState};
 use crate::writers::{FileKey, WriterTicket};
@@ -32,8 +33,6 @@ pub(crate) struct NewFile {
     pub(crate) empty: bool,
     /// Checksums may be stored with it.
     pub(crate) has_checksums: bool,
-    /// Names that its open made, and that may not have reached stable storage.
-    pub(crate) new_names: Vec<LogicalPath>,
     /// It is the destination of a copy.
     pub(crate) pull: Option<Arc<PullState>>,
     /// It was opened for a copy of which it is the source.
@@ -71,8 +70,8 @@ pub(crate) struct Open {
     checkpoint: Mutex<Option<Checkpoint>>,
     /// No checksum is stored with it any more.
     bare: AtomicBool,
-    /// Names that its open made, and that may not have reached stable storage.
-    new_names: Mutex<Vec<LogicalPath>>,
+    /// Its name, which a sync makes stable, if it may be written.
+    name: Option<FileName>,
     /// It was changed by this handle.
     changed: AtomicBool,
     growing: Growing,
@@ -111,6 +110,7 @@ pub(crate) enum Parting {
 impl Open {
     pub(crate) fn new(services: &Arc<FileServices>, new: NewFile) -> Arc<Self> {
         services.open_table.add_handle();
+        let name = new.writer.is_some().then(|| services.open_table.names.enter(&new.path));
         let growing = services.checksum_type.filter(|_| new.writer.is_some() && new.empty);
         Arc::new(Self {
             services: services.clone(),
@@ -126,7 +126,7 @@ impl Open {
             has_checkpoint: AtomicBool::new(false),
             checkpoint: Mutex::default(),
             bare: AtomicBool::new(!new.has_checksums),
-            new_names: Mutex::new(new.new_names),
+            name,
             changed: AtomicBool::new(false),
             growing: Growing::new(growing),
             pull: new.pull,
@@ -429,23 +429,10 @@ impl Open {
 
     pub(crate) fn sync(&self) -> Result<Value, Error> {
         self.file.sync().map_err(|e| self.write_failed("sync", e))?;
-        self.sync_names()?;
+        // Data that was synced must be found by its name after a loss of power.
+        let synced = self.name.as_ref().map(|name| name.sync(self.services.backend.as_ref()));
+        synced.transpose().map_err(|e| Error::unable("sync", &self.path, e))?;
         Ok(Value::Nothing)
-    }
-
-    /// Data that was synced must be found by its name after a loss of power.
-    fn sync_names(&self) -> Result<(), Error> {
-        let mut names = self.new_names.lock().unwrap_or_else(PoisonError::into_inner);
-        for name in names.iter() {
-            match self.services.backend.sync_name(name) {
-                // It, or a directory above it, was renamed or removed meanwhile.
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {}
-                other => other.map_err(|e| Error::unable("sync", &self.path, e))?,
-            }
-        }
-        names.clear();
-        Ok(())
     }
 
     /// May a range be cloned to here?

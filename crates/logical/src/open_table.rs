@@ -1,6 +1,7 @@
 //! The files that clients have open, by path and by identity.
 
 use crate::lock::Locks;
+use crate::names::NameTable;
 use crate::writers::{FileKey, Writers};
 use base::LogicalPath;
 use std::sync::Arc;
@@ -12,13 +13,20 @@ pub(crate) struct OpenTable {
     pub(crate) locks: Arc<Locks>,
     /// Files that are open for writing, whatever their names.
     pub(crate) writers: Arc<Writers>,
+    /// Their names.
+    pub(crate) names: Arc<NameTable>,
     /// Open handles, for the administrator.
     handles: AtomicUsize,
 }
 
 impl OpenTable {
     pub(crate) fn new() -> Self {
-        Self { locks: Locks::new(), writers: Writers::new(), handles: AtomicUsize::new(0) }
+        Self {
+            locks: Locks::new(),
+            writers: Writers::new(),
+            names: Arc::default(),
+            handles: AtomicUsize::new(0),
+        }
     }
 
     /// Reports whether a file is open for writing, under this name or another.

@@ -2,7 +2,6 @@
 //! hears through [`crate::Events`].
 
 use crate::describe;
-use crate::errno;
 use crate::exports::Exports;
 use crate::job::{ByPool, sort_in};
 use crate::persist::Persist;
@@ -186,9 +185,7 @@ impl Presences {
                 let pending = self.persist.is_pending(path) || wholeness(&metadata)? != Wholeness::Whole;
                 Presence::Here { pending }
             }
-            Err(error) if matches!(error.raw_os_error(), Some(errno::NOT_FOUND | errno::NOT_A_DIRECTORY)) => {
-                Presence::NotHere
-            }
+            Err(error) if proof::is_missing(&error) => Presence::NotHere,
             Err(_) => Presence::Unknown,
         })
     }

@@ -7,7 +7,7 @@ mod support;
 use base::ErrorKind;
 use std::sync::Arc;
 use storage::faulty::{Call as Asked, Fault, Gate, Rule};
-use storage::{Backend, Faulty, STEP_BYTES_MAX, STEP_ITEMS_MAX};
+use storage::{STEP_BYTES_MAX, STEP_ITEMS_MAX};
 use support::{Client, Server, caller, creating, path, reading, updating};
 use vfs::{
     CloneRange, FileKind, FileOperation, OpenFile, OpenRequest, Operation, PrepareRequest, TargetList, Value,
@@ -18,20 +18,6 @@ const RANGE_BYTES: u64 = 16 << 20;
 const RANGES: usize = 1024;
 const CLONES: usize = 32;
 
-/// A server whose storage does what the rules say.
-fn server() -> (Server, Arc<storage::faulty::Rules>) {
-    let mut rules = None;
-    let server = Server::over(
-        |_| {},
-        |memory| {
-            let faulty = Faulty::new(memory);
-            rules = Some(faulty.rules().clone());
-            Arc::new(faulty) as Arc<dyn Backend>
-        },
-    );
-    (server, rules.unwrap())
-}
-
 fn ranges(source: &Arc<dyn OpenFile>) -> FileOperation {
     let range = || CloneRange { source: source.clone(), source_offset: 0, length: RANGE_BYTES, offset: 0 };
     FileOperation::CloneFrom((0..RANGES).map(|_| range()).collect())
@@ -39,7 +25,7 @@ fn ranges(source: &Arc<dyn OpenFile>) -> FileOperation {
 
 #[test]
 fn clones_of_a_client_that_left_end_and_others_are_served_meanwhile() {
-    let (server, rules) = server();
+    let (server, rules) = Server::with_rules();
     server.memory.put("/data/source", &vec![7; RANGE_BYTES as usize]);
     let greedy = caller("greedy", 2);
     let client = Client::new(server.logical.clone(), greedy.clone());
@@ -66,7 +52,7 @@ fn clones_of_a_client_that_left_end_and_others_are_served_meanwhile() {
 
 #[test]
 fn a_range_that_is_longer_than_a_step_is_copied_whole() {
-    let (server, rules) = server();
+    let (server, rules) = Server::with_rules();
     let length = STEP_BYTES_MAX as usize + 4321;
     let content: Vec<u8> = (0..length).map(|at| (at / 4099) as u8).collect();
     server.memory.put("/data/source", &content);
@@ -95,7 +81,7 @@ fn a_range_that_is_longer_than_a_step_is_copied_whole() {
 
 #[test]
 fn a_new_file_that_is_a_copy_is_filled_in_steps_or_goes() {
-    let (server, rules) = server();
+    let (server, rules) = Server::with_rules();
     let content = vec![9; STEP_BYTES_MAX as usize + 5];
     server.memory.put("/data/source", &content);
     let source = server.open("/data/source", reading()).file();
@@ -135,7 +121,7 @@ fn million(line: &str) -> TargetList {
 /// found later.
 #[test]
 fn no_loop_walks_a_list() {
-    let (server, _) = server();
+    let (server, _) = Server::with_rules();
     let thousands = "/data/x\n".repeat(4000) + "relative";
     let list = || TargetList::parse(thousands.as_bytes(), "Preparing").unwrap().unwrap();
     let prepare = |request| server.call(Operation::Prepare(request, list()));
@@ -149,7 +135,7 @@ fn no_loop_walks_a_list() {
 
 #[test]
 fn a_million_paths_are_told_with_a_byte_each() {
-    let (server, _) = server();
+    let (server, _) = Server::with_rules();
     let Value::BriefStats(stats) = server.call(Operation::StatMany(million("/data"))).value() else {
         panic!()
     };
@@ -159,7 +145,7 @@ fn a_million_paths_are_told_with_a_byte_each() {
 
 #[test]
 fn lists_of_a_client_that_left_end_and_others_are_served_meanwhile() {
-    let (server, rules) = server();
+    let (server, rules) = Server::with_rules();
     let greedy = caller("greedy", 2);
     let client = Client::new(server.logical.clone(), greedy.clone());
     server.memory.put("/data/f", b"1");
@@ -181,7 +167,7 @@ fn lists_of_a_client_that_left_end_and_others_are_served_meanwhile() {
 /// To renew access times is a hint: a client may leave at once, and the server goes on with it, in steps.
 #[test]
 fn access_times_are_renewed_although_the_client_left() {
-    let (server, _) = server();
+    let (server, _) = Server::with_rules();
     server.memory.put("/data/f", b"1");
     let before = server.stat("/data/f").stat().accessed;
     server.after(100);

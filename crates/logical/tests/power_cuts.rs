@@ -3,9 +3,11 @@
 
 mod support;
 
-use support::{Server, creating, is_whole, posc, reading, replacing, target, updating};
+use std::sync::Arc;
+use storage::{Faulty, Pool};
+use support::{Server, creating, is_whole, path, posc, reading, replacing, target, updating};
 use vfs::CheckpointWork::{Begin, Commit};
-use vfs::{FileOperation, Operation};
+use vfs::{FileOperation, OpenFile, OpenRequest, Operation};
 
 /// Each chooses anew which unsynced effects survive.
 const SEEDS: u64 = 200;
@@ -158,4 +160,102 @@ fn a_file_removed_after_its_hold_time_is_removed_again_if_it_comes_back() {
         server.after(100_000);
         assert_eq!(server.memory.content("/data/f"), None, "seed {seed}");
     }
+}
+
+fn rename(server: &Server, from: &str, to: &str) {
+    server.call(Operation::Rename { from: target(from), to: target(to) }).done();
+}
+
+/// Cuts the power after `history` has synced a file: it must be found at `name` with this content.
+fn check_is_found(name: &str, content: &[u8], history: impl Fn(&Server)) {
+    for seed in 0..SEEDS {
+        let server = Server::new();
+        server.memory.put("/data/here", b"");
+        history(&server);
+        server.memory.faults().stop_after(0);
+        server.settle();
+        let server = server.after_stop(Some(seed));
+        assert_eq!(server.memory.content(name).as_deref(), Some(content), "{name}, seed {seed}");
+    }
+}
+
+fn created(server: &Server, name: &str) -> Arc<dyn OpenFile> {
+    let file = server.open(name, OpenRequest { make_path: true, ..creating() }).file();
+    server.write(&file, 0, b"synced").done();
+    file
+}
+
+fn sync(server: &Server, file: &Arc<dyn OpenFile>) {
+    server.on_file(file, FileOperation::Sync).done();
+}
+
+#[test]
+fn synced_data_is_found_by_the_name_that_it_had_then() {
+    let histories: [&[(&str, &str)]; 6] = [
+        &[("/data/a/b/f", "/data/a/b/f")],
+        &[("/data/a/b/f", "/data/g")],
+        &[("/data/a", "/data/b"), ("/data/b", "/data/c")],
+        &[("/data/a", "/data/new/a"), ("/data/new/a/b/f", "/data/c/f")],
+        &[("/data/a/b", "/data/new/b"), ("/data/new", "/data/c")],
+        // A name that begins alike is another one.
+        &[("/data/a", "/data/new/a"), ("/data/new/a/b", "/data/a!"), ("/data/new", "/data/a")],
+    ];
+    let last = ["/data/a/b/f", "/data/g", "/data/c/b/f", "/data/c/f", "/data/c/b/f", "/data/a!/f"];
+    for (renames, last) in histories.iter().zip(last) {
+        let history = |server: &Server| {
+            let file = created(server, "/data/a/b/f");
+            renames.iter().for_each(|(from, to)| rename(server, from, to));
+            sync(server, &file);
+        };
+        check_is_found(last, b"synced", history);
+        // Again after a first sync, with which nothing is left to do but for what was renamed since.
+        check_is_found(last, b"Synced", |server| {
+            let file = created(server, "/data/a/b/f");
+            sync(server, &file);
+            renames.iter().for_each(|(from, to)| rename(server, from, to));
+            server.write(&file, 0, b"S").done();
+            sync(server, &file);
+        });
+    }
+}
+
+#[test]
+fn synced_data_is_found_in_directories_that_others_made() {
+    check_is_found("/data/new/g", b"synced", |server| {
+        created(server, "/data/new/f");
+        let file = created(server, "/data/new/g");
+        sync(server, &file);
+    });
+    check_is_found("/data/d/f", b"synced", |server| {
+        server
+            .call(Operation::MakeDirectory { target: target("/data/d"), mode: 0o755, parents: false })
+            .done();
+        let file = created(server, "/data/d/f");
+        sync(server, &file);
+    });
+    check_is_found("/data/new/b/f", b"synced", |server| {
+        created(server, "/data/a/x");
+        rename(server, "/data/a", "/data/new/b");
+        let file = created(server, "/data/new/b/f");
+        sync(server, &file);
+    });
+    // Closed, a file that persists on close is whole and there.
+    check_is_found("/data/new/f", b"whole", |server| {
+        let file = server.open("/data/f", posc(creating())).file();
+        server.write(&file, 0, b"whole").done();
+        rename(server, "/data/f", "/data/new/f");
+        server.close(&file).done();
+    });
+}
+
+#[test]
+fn a_sync_does_not_touch_the_disk_above_a_mount() {
+    let pool = Pool::new("mounted", 1);
+    let mounted = path("/data/mounted");
+    let server = Server::over(|_| {}, |memory| Arc::new(Faulty::new(memory).with_pool(&mounted, pool)));
+    let file = created(&server, "/data/mounted/d/f");
+    let before = server.memory.faults().calls("sync_name");
+    sync(&server, &file);
+    // The file in its directory, and that on the mounted disk.
+    assert_eq!(server.memory.faults().calls("sync_name"), before + 2);
 }

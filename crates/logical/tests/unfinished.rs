@@ -5,31 +5,18 @@
 
 mod support;
 
-use base::{ErrorKind, Owner};
+use base::{ErrorKind, LogicalPath, Owner};
 use logical::{UnfinishedState, WalkLimit, WalkLimits};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use storage::faulty::{Call as Asked, Fault, Gate, Rule, Rules};
+use storage::faulty::{Call as Asked, Fault, Gate, Rule};
 use storage::{Backend, Faulty, Pool, STEP_ITEMS_MAX};
 use support::{ListAsker, Server, creating, list_within, listed, path, posc};
 
 const DENIED: i32 = 13;
 const BROKEN: i32 = 5;
-
-/// A server whose storage goes wrong by rules.
-fn with_rules() -> (Server, Arc<Rules>) {
-    let mut rules = None;
-    let server = Server::over(
-        |_| {},
-        |memory| {
-            let faulty = Faulty::new(memory);
-            rules = Some(faulty.rules().clone());
-            Arc::new(faulty) as Arc<dyn Backend>
-        },
-    );
-    (server, rules.unwrap())
-}
+const MISSING: i32 = 2;
 
 fn put_marked(server: &Server, name: &str) {
     server.memory.put_with_mode(name, b"part", 0o1644);
@@ -41,7 +28,7 @@ fn names(list: &logical::UnfinishedList) -> Vec<String> {
 
 #[test]
 fn what_cannot_be_read_is_named_with_the_reason() {
-    let (server, rules) = with_rules();
+    let (server, rules) = Server::with_rules();
     for name in ["/data/a/f", "/data/closed/f", "/data/broken/f", "/data/odd/f", "/data/z/f"] {
         put_marked(&server, name);
     }
@@ -49,6 +36,9 @@ fn what_cannot_be_read_is_named_with_the_reason() {
     error(Asked::List, DENIED, "/data/closed");
     error(Asked::ListNext, BROKEN, "/data/broken");
     error(Asked::Stat, BROKEN, "/data/odd");
+    // Removed meanwhile: nothing is hidden there.
+    put_marked(&server, "/data/gone/f");
+    error(Asked::ListNext, MISSING, "/data/gone");
     let list = list_within(&server, "/data", WalkLimits::default()).unwrap();
     assert_eq!(names(&list), ["/data/a/f", "/data/z/f"]);
     let mut unreadable: Vec<_> =
@@ -133,7 +123,7 @@ fn files_with_and_without_a_record_are_named_once_in_order() {
 
 #[test]
 fn a_walk_for_nobody_ends_after_a_step() {
-    let (server, rules) = with_rules();
+    let (server, rules) = Server::with_rules();
     for number in 0..4 * STEP_ITEMS_MAX {
         server.memory.put(&format!("/data/many/{number:05}"), b"");
     }
@@ -155,13 +145,13 @@ fn a_walk_for_nobody_ends_after_a_step() {
 }
 
 /// A disk that hangs behind a link holds up its own threads only.
-#[test]
-fn a_walk_waits_for_a_disk_in_the_pool_of_that_disk() {
+/// Walks over a disk that hangs, which `add` adds to the storage.
+fn check_walks_over_a_hung_disk(add: impl FnOnce(Faulty, &LogicalPath, Arc<Pool>) -> Faulty) {
     let (gate, pool, hung) = (Gate::new(), Pool::new("hung", 1), path("/data/hung"));
     let server = Server::over(
         |_| {},
         |memory| {
-            let faulty = Faulty::new(memory).with_link(&hung, pool.clone());
+            let faulty = add(Faulty::new(memory), &hung, pool.clone());
             faulty.rules().add(Rule::new(&[Asked::Stat], Fault::Hang(gate.clone())).below(&hung));
             Arc::new(faulty) as Arc<dyn Backend>
         },
@@ -187,4 +177,10 @@ fn a_walk_waits_for_a_disk_in_the_pool_of_that_disk() {
     for listed in lists {
         assert_eq!(names(&listed.recv().unwrap().unwrap()), ["/data/a", "/data/hung/f", "/data/z"]);
     }
+}
+
+#[test]
+fn a_walk_waits_for_a_disk_in_the_pool_of_that_disk() {
+    check_walks_over_a_hung_disk(Faulty::with_link);
+    check_walks_over_a_hung_disk(Faulty::with_pool);
 }

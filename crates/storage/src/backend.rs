@@ -142,7 +142,7 @@ pub trait DirectoryStream: Send {
     fn next(&mut self, most: usize) -> io::Result<Vec<RawEntry>>;
 
     /// The pool in which the next two are to be called for this entry, if it is not the one that the directory is read in: a
-    /// link leads to another file system.
+    /// link leads to another file system, or one is mounted there.
     fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<crate::Pool>> {
         let _ = entry;
         None

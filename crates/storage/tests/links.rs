@@ -192,3 +192,26 @@ fn another_partition_is_taken_when_the_one_that_was_found_fails() {
         assert!(std::fs::read_link(site.names.path().join(name)).unwrap().exists());
     }
 }
+
+/// What is mounted on a name of a directory is asked in its own pool, by whatever way the directory was reached.
+#[test]
+fn entries_that_are_mounts_are_told() {
+    let (site, without) = (Site::new(), Without::default());
+    site.link("devices", "/dev");
+    let devices = site.names.path().join("devices");
+    let served = vec![path("/dev"), path(devices.to_str().unwrap())];
+    let storage = Posix::new(&Config { root: "/".into(), served, without, ..site.config() }).unwrap();
+    let memory = storage.pool(&path("/dev/shm/x"));
+    for folder in ["/dev", devices.to_str().unwrap()] {
+        let mut stream = storage.list(&path(folder)).unwrap();
+        let entries = stream.next(1000).unwrap();
+        let pool = |name: &str| {
+            let entry = entries.iter().find(|entry| entry.name == name.as_bytes()).unwrap();
+            stream.elsewhere(entry)
+        };
+        assert!(pool("shm").is_some_and(|pool| Arc::ptr_eq(&pool, memory)), "{folder}");
+        assert!(pool("null").is_none());
+    }
+    let mut stream = storage.list(&path("/dev/shm")).unwrap();
+    assert!(stream.next(1).unwrap().iter().all(|entry| entry.link || stream.elsewhere(entry).is_none()));
+}

@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::door::Shared;
 use crate::driver::{Flow, SessionDriver};
 use crate::hub::Hub;
-use crate::links::{Closing, LinkState};
+use crate::links::Closing;
 use crate::outbox::Flushed;
 use crate::registry::Entry;
 use crate::stats::Attendee;
@@ -384,8 +384,6 @@ fn pause(
     context: &mut Context<'_>,
 ) -> Poll<End> {
     input.keep(driver.links.account());
-    // An idle connection owns no buffer.
-    driver.links.get(link).into_iter().for_each(LinkState::shrink);
     driver.links.rest(link);
     // A connection that waits for memory is not read: its end must be seen all the same, because it has a place
     // in the queue and may hold a part of an argument.

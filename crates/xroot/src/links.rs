@@ -192,11 +192,11 @@ impl Links {
         place.map(|state| (state, account))
     }
 
-    /// Has a link that waits pay for the memory of its output, or give it back.
+    /// Has a link that waits pay for the memory of its output, or give it back: an idle one owns no buffer.
     pub(crate) fn rest(&mut self, link: LinkId) {
-        if let Some((state, account)) = self.get_with_account(link)
-            && let Some(traffic) = &mut state.traffic
-        {
+        let Some((state, account)) = self.get_with_account(link) else { return };
+        state.shrink();
+        if let Some(traffic) = &mut state.traffic {
             traffic.out.rest(account);
         }
     }

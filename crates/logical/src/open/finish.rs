@@ -11,7 +11,7 @@ use crate::open_file::NewFile;
 use crate::persist::Ticket;
 use crate::wholeness::Wholeness;
 use crate::writers::{FileKey, WriterTicket};
-use base::{Error, LogicalPath};
+use base::Error;
 use std::sync::Arc;
 use storage::{Metadata, Now, StoredFile};
 use vfs::{Answer, FileKind, Opened, Value};
@@ -21,8 +21,8 @@ const NOT_A_FILE: i32 = 15;
 
 /// The part of a handle in persist on close.
 pub(super) enum Share {
-    /// Nothing. The open made these directories, whose names may not have reached stable storage.
-    Plain { made: Vec<LogicalPath> },
+    /// Nothing.
+    Plain,
     /// A share in a pending file.
     Pending(Ticket),
 }
@@ -43,7 +43,7 @@ pub(super) fn finish(
     if let Err(error) = opener.services.checkpoints.check_file(key, || file.identity(), plan.write) {
         return Answer::Error(plan.unable(error));
     }
-    if matches!(share, Share::Plain { .. }) {
+    if matches!(share, Share::Plain) {
         let found = opener.wholeness.of_open(&plan.plain, &metadata, file.as_ref());
         if found != Wholeness::Whole {
             return refusals::unfinished(opener, plan, found);
@@ -93,7 +93,7 @@ pub(super) fn finish_now(
     if opener.services.checkpoints.may_block_file(FileKey::from(&metadata)) {
         return None;
     }
-    let share = Share::Plain { made: Vec::new() };
+    let share = Share::Plain;
     match opener.wholeness.now(&plan.plain, &metadata)? {
         Wholeness::Whole => {}
         found => return Some(refusals::unfinished(opener, plan, found)),
@@ -128,13 +128,10 @@ fn make_handle(
     metadata: &Metadata,
     parts: NewParts,
 ) -> Result<Value, Error> {
-    let (persist, mut new_names) = match parts.share {
-        Share::Pending(ticket) => (Some(ticket), Vec::new()),
-        Share::Plain { made } => (None, made),
+    let persist = match parts.share {
+        Share::Pending(ticket) => Some(ticket),
+        Share::Plain => None,
     };
-    if plan.creates {
-        new_names.push(plan.plain.clone());
-    }
     let new = NewFile {
         path: plan.plain.clone(),
         key: FileKey::from(metadata),
@@ -147,7 +144,6 @@ fn make_handle(
         read_only_export: opener.exports.find(&plan.path, "Opening")?.is_read_only(),
         empty: metadata.size == 0,
         has_checksums: parts.has_checksums,
-        new_names,
         pull: plan.copy.as_ref().map(|copy| copy.pull_state.clone()),
         stays_here: plan.cgi.get("tpc.key").is_some(),
         offers_copies: opener.third_party.get().is_some(),

@@ -5,7 +5,7 @@
 //! removed or replaced here, or an administrator ended it.
 
 use super::ending::sync_removal;
-use super::{Persist, Record, moved_path};
+use super::{Persist, Record};
 use crate::config::Durability;
 use base::LogicalPath;
 use std::collections::{HashMap, HashSet};
@@ -154,7 +154,7 @@ impl Persist {
             tracing::warn!(path = %to.shown(), %error, "a rename cannot be synced");
         }
         for absent in moved {
-            let Some(path) = moved_path(&absent.record.path, from, to) else { continue };
+            let Some(path) = absent.record.path.moved(from, to) else { continue };
             let record = Record { path, also: None, ..absent.record };
             if let Err(error) = self.log().pending(&record) {
                 tracing::warn!(path = %record.path.shown(), %error, "a rename is not in the journal");

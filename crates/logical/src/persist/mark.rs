@@ -9,6 +9,7 @@
 use crate::config::Durability;
 use crate::describe;
 use crate::errno;
+use crate::names;
 use crate::proof;
 use base::LogicalPath;
 use std::io;
@@ -76,7 +77,9 @@ impl<'a> Marked<'a> {
     pub(super) fn sync(self, backend: &dyn Backend, path: &LogicalPath) -> io::Result<Synced<'a>> {
         if self.durability == Durability::Synced {
             self.file.sync()?;
-            backend.sync_name(path)?;
+            if !names::sync_above(backend, path)? {
+                return Err(io::Error::from_raw_os_error(errno::NOT_FOUND));
+            }
         }
         Ok(Synced(self))
     }

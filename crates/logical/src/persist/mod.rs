@@ -473,7 +473,7 @@ impl Persist {
     pub(crate) fn moving(&self, from: &LogicalPath, to: &LogicalPath) -> io::Result<Vec<Record>> {
         let mut moving = Vec::new();
         for record in self.below(from) {
-            let new = moved_path(&record.path, from, to);
+            let new = record.path.moved(from, to);
             let new = new.ok_or_else(|| io::Error::from_raw_os_error(errno::INVALID))?;
             let record = Record { also: Some(new), ..record };
             self.log().pending(&record)?;
@@ -508,10 +508,4 @@ impl Persist {
             tracing::warn!(path = %now.path.shown(), %error, "a rename is not in the journal");
         }
     }
-}
-
-/// The name of what was below `from` when that is called `to`; `None` if it would be too long.
-fn moved_path(path: &LogicalPath, from: &LogicalPath, to: &LogicalPath) -> Option<LogicalPath> {
-    let rest = path.as_bytes().get(from.as_bytes().len()..)?;
-    LogicalPath::parse(&[to.as_bytes(), rest].concat()).ok()
 }

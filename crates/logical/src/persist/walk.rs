@@ -253,6 +253,8 @@ impl<R: ListReply> UnfinishedWalk<R> {
                     reading.page = names.into();
                     self.reading = Some(reading);
                 }
+                // It was removed meanwhile.
+                Err(error) if proof::is_missing(&error) => {}
                 Err(error) => self.note_unreadable(reading.path, &error),
             }
             return Next::Item;

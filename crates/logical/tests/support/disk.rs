@@ -149,11 +149,17 @@ impl Node {
 /// Names and the nodes that they lead to.
 pub type Tree = BTreeMap<Vec<u8>, Arc<Node>>;
 
+/// A name in the directory with this inode number: what is below a directory that is renamed stays where it is.
+type Entry = (u64, Vec<u8>);
+type Entries = BTreeMap<Entry, Arc<Node>>;
+
+const ROOT: u64 = 1;
+
 /// A change of names that may not have reached stable storage.
 enum NameEffect {
-    Add(Vec<u8>, Arc<Node>),
-    Remove(Vec<u8>),
-    Rename(Vec<u8>, Vec<u8>),
+    Add(Entry, Arc<Node>),
+    Remove(Entry),
+    Rename { from: Entry, to: Entry, node: Arc<Node> },
 }
 
 fn parent(path: &[u8]) -> &[u8] {
@@ -163,34 +169,39 @@ fn parent(path: &[u8]) -> &[u8] {
     }
 }
 
-fn is_within(path: &[u8], above: &[u8]) -> bool {
-    path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-}
-
 impl NameEffect {
-    fn concerns(&self, directory: &[u8]) -> bool {
+    fn concerns(&self, directory: u64) -> bool {
         match self {
-            Self::Add(path, _) | Self::Remove(path) => parent(path) == directory,
-            Self::Rename(from, to) => parent(from) == directory || parent(to) == directory,
+            Self::Add(entry, _) | Self::Remove(entry) => entry.0 == directory,
+            Self::Rename { from, to, .. } => from.0 == directory || to.0 == directory,
         }
     }
 
-    fn apply(&self, tree: &mut Tree) {
+    fn apply(&self, entries: &mut Entries) {
         match self {
-            Self::Add(path, node) => {
-                tree.insert(path.clone(), node.clone());
+            Self::Add(entry, node) => {
+                entries.insert(entry.clone(), node.clone());
             }
-            Self::Remove(path) => {
-                tree.remove(path);
+            Self::Remove(entry) => {
+                entries.remove(entry);
             }
-            Self::Rename(from, to) => {
-                let moved: Vec<_> = tree.keys().filter(|key| is_within(key, from)).cloned().collect();
-                for key in moved {
-                    let node = tree.remove(&key).unwrap();
-                    tree.insert([to.as_slice(), &key[from.len()..]].concat(), node);
-                }
+            Self::Rename { from, to, node } => {
+                entries.remove(from);
+                entries.insert(to.clone(), node.clone());
             }
         }
+    }
+}
+
+/// Adds all that can be reached from a directory to the tree.
+fn add_reachable(entries: &Entries, at: &[u8], directory: &Arc<Node>, tree: &mut Tree) {
+    tree.insert(at.to_vec(), directory.clone());
+    let first = (directory.inode, Vec::new());
+    for ((inode, name), node) in entries.range(first..) {
+        if *inode != directory.inode {
+            break;
+        }
+        add_reachable(entries, &[at.strip_suffix(b"/").unwrap_or(at), b"/", name].concat(), node, tree);
     }
 }
 
@@ -209,9 +220,37 @@ impl Chance {
 }
 
 struct Names {
-    now: Tree,
-    stable: Tree,
+    root: Arc<Node>,
+    now: Entries,
+    /// The present names by path.
+    tree: Tree,
+    stable: Entries,
     unsynced: Vec<NameEffect>,
+}
+
+impl Names {
+    fn new(root: Arc<Node>, stable: Entries) -> Self {
+        let mut names = Self { root, now: stable.clone(), tree: Tree::new(), stable, unsynced: Vec::new() };
+        names.grow_tree();
+        names
+    }
+
+    fn grow_tree(&mut self) {
+        self.tree.clear();
+        add_reachable(&self.now, b"/", &self.root, &mut self.tree);
+    }
+
+    /// The entry of a path; `None` without its parent.
+    fn entry(&self, path: &[u8]) -> Option<Entry> {
+        let folder = self.tree.get(parent(path))?;
+        Some((folder.inode, path.rsplit(|&byte| byte == b'/').next()?.to_vec()))
+    }
+
+    fn change(&mut self, effect: NameEffect) {
+        effect.apply(&mut self.now);
+        self.unsynced.push(effect);
+        self.grow_tree();
+    }
 }
 
 /// A disk with a tree of names.
@@ -223,10 +262,8 @@ pub struct Disk {
 impl Disk {
     /// A disk with a root directory only.
     pub fn new(now: u64) -> Self {
-        let root = Node::new(1, Self::inner(DIRECTORY | 0o755, Vec::new(), now));
-        let tree = Tree::from([(b"/".to_vec(), root)]);
-        let names = Names { now: tree.clone(), stable: tree, unsynced: Vec::new() };
-        Self { names: Mutex::new(names), next_inode: Mutex::new(2) }
+        let root = Node::new(ROOT, Self::inner(DIRECTORY | 0o755, Vec::new(), now));
+        Self { names: Mutex::new(Names::new(root, Entries::new())), next_inode: Mutex::new(ROOT + 1) }
     }
 
     fn inner(mode: u32, bytes: Vec<u8>, now: u64) -> Inner {
@@ -246,32 +283,35 @@ impl Disk {
 
     /// The state that the running process sees.
     pub fn see<T>(&self, look: impl FnOnce(&Tree) -> T) -> T {
-        look(&self.names().now)
-    }
-
-    fn change(&self, effect: NameEffect) {
-        let mut names = self.names();
-        effect.apply(&mut names.now);
-        names.unsynced.push(effect);
+        look(&self.names().tree)
     }
 
     pub fn add(&self, path: &[u8], node: Arc<Node>) {
-        self.change(NameEffect::Add(path.to_vec(), node));
+        let mut names = self.names();
+        let entry = names.entry(path).expect("its parent is there");
+        names.change(NameEffect::Add(entry, node));
     }
 
     pub fn remove(&self, path: &[u8]) {
-        self.change(NameEffect::Remove(path.to_vec()));
+        let mut names = self.names();
+        if let Some(entry) = names.entry(path) {
+            names.change(NameEffect::Remove(entry));
+        }
     }
 
     pub fn rename(&self, from: &[u8], to: &[u8]) {
-        self.change(NameEffect::Rename(from.to_vec(), to.to_vec()));
+        let mut names = self.names();
+        let Some(node) = names.tree.get(from).cloned() else { return };
+        let [from, to] = [from, to].map(|path| names.entry(path).expect("its parent is there"));
+        names.change(NameEffect::Rename { from, to, node });
     }
 
     /// Makes all names in the directory of `path` stable.
     pub fn sync_name(&self, path: &[u8]) -> io::Result<()> {
-        let Names { stable, unsynced, .. } = &mut *self.names();
+        let Names { tree, stable, unsynced, .. } = &mut *self.names();
+        let Some(folder) = tree.get(parent(path)) else { return Err(io::Error::from_raw_os_error(2)) };
         unsynced.retain(|effect| {
-            let synced = effect.concerns(parent(path));
+            let synced = effect.concerns(folder.inode);
             if synced {
                 effect.apply(stable);
             }
@@ -285,50 +325,46 @@ impl Disk {
         let names = &mut *self.names();
         names.unsynced.clear();
         names.stable = names.now.clone();
-        names.now.values().for_each(|node| node.sync(true));
+        names.tree.values().for_each(|node| node.sync(true));
     }
 
     /// A copy of the tree, in which everything has another inode number.
     pub fn copied(&self, keep_attributes: bool) -> Self {
         let mut next = *self.next_inode.lock().unwrap();
-        let copy = |node: &Arc<Node>| {
+        let names = self.names();
+        let mut copies: BTreeMap<Vec<u8>, Arc<Node>> = BTreeMap::new();
+        let mut entries = Entries::new();
+        // A directory comes before what is below it.
+        for (path, node) in &names.tree {
             next += 1;
+            let inode = if path == b"/" { ROOT } else { next };
             let mut inner = node.see(Inner::clone);
             inner.attributes.retain(|_, _| keep_attributes);
-            Node::new(next, inner)
-        };
-        let tree: Tree = self.see(|tree| tree.keys().cloned().zip(tree.values().map(copy)).collect());
-        let names = Names { now: tree.clone(), stable: tree, unsynced: Vec::new() };
-        Self { names: Mutex::new(names), next_inode: Mutex::new(next) }
+            let copy = Node::new(inode, inner);
+            if let Some(folder) = copies.get(parent(path)) {
+                let (_, name) = names.entry(path).expect("its parent is there");
+                entries.insert((folder.inode, name), copy.clone());
+            }
+            copies.insert(path.clone(), copy);
+        }
+        let root = copies.remove(b"/".as_slice()).expect("there is a root");
+        Self { names: Mutex::new(Names::new(root, entries)), next_inode: Mutex::new(next) }
     }
 
     /// What is left after a loss of power.
     pub fn after_power_cut(&self, seed: u64) -> Self {
         let mut chance = Chance(seed);
         let names = self.names();
-        let mut tree = names.stable.clone();
-        names.unsynced.iter().filter(|_| chance.toss()).for_each(|effect| effect.apply(&mut tree));
-        // What was in a directory that is lost has no name any more.
-        let is_reachable = |path: &[u8]| {
-            let mut at = parent(path);
-            while at != b"/" {
-                if !tree.contains_key(at) {
-                    return false;
-                }
-                at = parent(at);
-            }
-            true
-        };
+        let mut entries = names.stable.clone();
+        names.unsynced.iter().filter(|_| chance.toss()).for_each(|effect| effect.apply(&mut entries));
         // A file with two names stays one file.
         let mut survivors: BTreeMap<u64, Arc<Node>> = BTreeMap::new();
-        let mut left = Tree::new();
-        for (path, node) in tree.iter().filter(|(path, _)| is_reachable(path)) {
-            let survivor =
-                survivors.entry(node.inode).or_insert_with(|| node.after_power_cut(&mut chance)).clone();
-            left.insert(path.clone(), survivor);
-        }
+        let mut survivor = |node: &Arc<Node>| {
+            survivors.entry(node.inode).or_insert_with(|| node.after_power_cut(&mut chance)).clone()
+        };
+        let root = survivor(&names.root);
+        entries.values_mut().for_each(|node| *node = survivor(node));
         let next = *self.next_inode.lock().unwrap();
-        let names = Names { now: left.clone(), stable: left, unsynced: Vec::new() };
-        Self { names: Mutex::new(names), next_inode: Mutex::new(next) }
+        Self { names: Mutex::new(Names::new(root, entries)), next_inode: Mutex::new(next) }
     }
 }

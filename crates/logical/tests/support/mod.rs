@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-use storage::Backend;
+use storage::faulty::Rules;
+use storage::{Backend, Faulty};
 use time::ManualClock;
 use vfs::{
     Answer, Caller, FileOperation, FileSystem, Mailbox, OpenFile, OpenRequest, Operation, ReplyTo, Started,
@@ -321,6 +322,18 @@ impl Server {
         let shelf = || Shelf::new(memory.faults());
         let backend = wrap(Arc::new(memory.clone()));
         Self::on(&memory, backend, &clock, config, shelf(), shelf()).unwrap()
+    }
+
+    /// One whose storage goes wrong by rules.
+    pub fn with_rules() -> (Self, Arc<Rules>) {
+        let mut rules = None;
+        let wrap = |memory| {
+            let faulty = Faulty::new(memory);
+            rules = Some(faulty.rules().clone());
+            Arc::new(faulty) as Arc<dyn Backend>
+        };
+        let server = Self::over(|_| {}, wrap);
+        (server, rules.unwrap())
     }
 
     fn on(

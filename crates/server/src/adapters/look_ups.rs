@@ -4,7 +4,8 @@
 //! cancels its copy does not end the look-up. So the number of look-ups is limited for each client host and for all, and
 //! the thread itself holds the place until it is free again: cancelling gains nothing. Look-ups beyond wait for a place
 //! without a thread, in the order of their arrival, because one host may order hundreds of copies at once. Copies of one
-//! client host from one source share a look-up, so a source whose name service does not answer takes one place.
+//! client host from one source share a look-up, so a source whose name service does not answer takes one place. A
+//! failure counts for all who wait for that look-up; nobody who comes after its end gets it.
 
 use base::{ClientHost, Owner};
 use client::{Resolver, Resolving};
@@ -286,9 +287,13 @@ mod tests {
     }
 
     fn start() -> (Arc<Service>, LookUps, Runtime) {
+        start_with(Duration::from_millis(1))
+    }
+
+    fn start_with(patience: Duration) -> (Arc<Service>, LookUps, Runtime) {
         let service = Arc::new(Service::default());
         let inside = service.clone();
-        let look_ups = LookUps::new(Duration::from_millis(1), move |host, port| inside.resolve(host, port));
+        let look_ups = LookUps::new(patience, move |host, port| inside.resolve(host, port));
         (service, look_ups, Builder::new_current_thread().enable_time().build().unwrap())
     }
 
@@ -373,9 +378,7 @@ mod tests {
 
     #[test]
     fn look_ups_beyond_the_limit_wait_for_their_turn() {
-        let (service, _, runtime) = start();
-        let inside = service.clone();
-        let look_ups = LookUps::new(Duration::from_secs(600), move |host, port| inside.resolve(host, port));
+        let (service, look_ups, runtime) = start_with(Duration::from_secs(600));
         runtime.block_on(async {
             for _ in 0..LOOK_UPS_PER_HOST_MAX {
                 cancel_one(&look_ups, "198.51.100.1").await;
@@ -430,9 +433,7 @@ mod tests {
 
     #[test]
     fn a_look_up_that_is_cancelled_before_it_begins_is_begun_by_another_copy() {
-        let (service, _, runtime) = start();
-        let inside = service.clone();
-        let look_ups = LookUps::new(Duration::from_secs(600), move |host, port| inside.resolve(host, port));
+        let (service, look_ups, runtime) = start_with(Duration::from_secs(600));
         runtime.block_on(async {
             for _ in 0..LOOK_UPS_PER_HOST_MAX {
                 cancel_one(&look_ups, "198.51.100.1").await;

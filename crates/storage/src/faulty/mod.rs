@@ -138,7 +138,9 @@ impl Backend for Faulty {
     fn list(&self, path: &LogicalPath) -> io::Result<Box<dyn DirectoryStream>> {
         self.rules.meet(Call::List, path)?;
         let (inner, rules, links) = (self.inner.list(path)?, self.rules.clone(), self.links.clone());
-        Ok(Box::new(FaultyDirectory { inner, rules, links, path: path.clone() }))
+        let home = pool_of(&self.links, path).or_else(|| pool_of(&self.pools, path)).cloned();
+        let mounted = self.pools.clone();
+        Ok(Box::new(FaultyDirectory { inner, rules, links, mounted, home, path: path.clone() }))
     }
 
     fn make_directory(&self, path: &LogicalPath, mode: u32, parents: bool) -> io::Result<()> {
@@ -237,13 +239,22 @@ struct FaultyDirectory {
     inner: Box<dyn DirectoryStream>,
     rules: Arc<Rules>,
     links: Arc<Pools>,
+    mounted: Pools,
+    /// Its own pool, if it was given one.
+    home: Option<Arc<Pool>>,
     path: LogicalPath,
 }
 
 impl FaultyDirectory {
-    /// An entry that is a link has rules of its own.
+    /// The pool of an entry that is, or is in, another file system than the directory.
+    fn pool_elsewhere(&self, entry: &LogicalPath) -> Option<&Arc<Pool>> {
+        let pool = pool_of(&self.links, entry).or_else(|| pool_of(&self.mounted, entry))?;
+        self.home.as_ref().is_none_or(|home| !Arc::ptr_eq(home, pool)).then_some(pool)
+    }
+
+    /// An entry that is a link or a mount has rules of its own.
     fn meet(&self, call: Call, name: &[u8]) -> io::Result<()> {
-        let entry = self.path.join(name).ok().filter(|entry| pool_of(&self.links, entry).is_some());
+        let entry = self.path.join(name).ok().filter(|entry| self.pool_elsewhere(entry).is_some());
         self.rules.meet(call, entry.as_ref().unwrap_or(&self.path)).map(drop)
     }
 }
@@ -256,8 +267,7 @@ impl DirectoryStream for FaultyDirectory {
 
     fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
         let path = self.path.join(&entry.name).ok()?;
-        let own = pool_of(&self.links, &path).filter(|_| pool_of(&self.links, &self.path).is_none());
-        own.cloned().or_else(|| self.inner.elsewhere(entry))
+        self.pool_elsewhere(&path).cloned().or_else(|| self.inner.elsewhere(entry))
     }
 
     fn stat(&self, name: &[u8]) -> io::Result<Metadata> {

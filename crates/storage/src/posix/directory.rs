@@ -3,14 +3,17 @@
 use super::attribute::{self, Bearer};
 use super::file::metadata;
 use super::link::{Leads, Links, leads};
-use super::tree::{Reach, Tree, proc_name};
+use super::tree::{Reach, Tree, proc_name, relative};
 use super::volume::{Volume, Volumes};
 use crate::{DirectoryStream, Metadata, Pool, RawEntry};
 use base::LogicalPath;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 pub(super) struct Directory {
@@ -20,6 +23,8 @@ pub(super) struct Directory {
     names: Dir,
     /// What it is on; found out when it matters.
     here: OnceLock<Arc<Volume>>,
+    /// What is mounted on its names, ordered by them; found out when it matters.
+    mounted: OnceLock<Vec<(Vec<u8>, Arc<Volume>)>>,
 }
 
 impl Directory {
@@ -27,7 +32,7 @@ impl Directory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK;
         let names = Dir::new(tree.open(path, flags, 0)?)?;
         let (tree, volumes, path) = (tree.clone(), volumes.clone(), path.clone());
-        Ok(Self { tree, volumes, path, names, here: OnceLock::new() })
+        Ok(Self { tree, volumes, path, names, here: OnceLock::new(), mounted: OnceLock::new() })
     }
 
     /// The file system that the directory is on.
@@ -36,6 +41,22 @@ impl Directory {
             Leads::There(volume) => volume.clone(),
             Leads::Here | Leads::Nowhere => self.volumes.of_path(&self.path).clone(),
         })
+    }
+
+    /// The file system that is mounted on a name of this directory.
+    fn mounted(&self, name: &[u8]) -> Option<&Arc<Volume>> {
+        let all = self.mounted.get_or_init(|| self.volumes.mounted_in(&self.local_path()));
+        let at = all.binary_search_by(|(point, _)| point.as_slice().cmp(name)).ok()?;
+        all.get(at).map(|(_, volume)| volume)
+    }
+
+    /// Its local path without links, where the kernel tells it.
+    fn local_path(&self) -> PathBuf {
+        let fd = self.names.fd().ok().filter(|_| self.tree.has_proc());
+        match fd.map(|fd| rustix::fs::readlinkat(CWD, proc_name(fd), Vec::new())) {
+            Some(Ok(place)) => PathBuf::from(OsString::from_vec(place.into_bytes())),
+            _ => self.volumes.root().join(OsStr::from_bytes(relative(&self.path))),
+        }
     }
 
     fn through_link(&self, name: &[u8]) -> io::Result<Reach> {
@@ -69,6 +90,9 @@ impl DirectoryStream for Directory {
     }
 
     fn elsewhere(&self, entry: &RawEntry) -> Option<Arc<Pool>> {
+        if let Some(volume) = self.mounted(&entry.name) {
+            return Some(volume.pool.clone());
+        }
         if !entry.link || !self.tree.leads_out() && !self.volumes.are_several() {
             return None;
         }

@@ -7,6 +7,7 @@ use crate::Pool;
 use crate::refusal::Facility;
 use base::{LogicalPath, Owner};
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -345,6 +346,22 @@ impl Volumes {
         let known = self.known(device);
         let volume = known.or_else(|| self.add(None, Some(point.clone()), device));
         (volume.unwrap_or(&self.first.volume), point)
+    }
+
+    /// The file systems mounted on names of a local directory (path without links), ordered by name.
+    pub(super) fn mounted_in(&self, folder: &Path) -> Vec<(Vec<u8>, Arc<Volume>)> {
+        self.read_mounts();
+        let found: BTreeMap<PathBuf, u64> = {
+            let mounts = self.mounts.read().unwrap_or_else(PoisonError::into_inner);
+            // Later ones cover earlier ones.
+            mounts.iter().filter(|(point, _)| point.parent() == Some(folder)).cloned().collect()
+        };
+        let volume = |(point, device): (PathBuf, u64)| {
+            let name = point.file_name()?.as_bytes().to_vec();
+            let volume = self.known(device).or_else(|| self.add(None, Some(point), device));
+            Some((name, volume.unwrap_or(&self.first.volume).clone()))
+        };
+        found.into_iter().filter_map(volume).collect()
     }
 
     /// The local root, without links.
