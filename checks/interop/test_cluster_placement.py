@@ -3,12 +3,16 @@ file is ever on two servers. `make soak` runs more of them."""
 
 import os
 import random
+import select
+import signal
+import struct
 
 import pytest
 
 import clusters
 import raw
-from clusters import Plan, opened
+from clusters import NOT_FOUND, Plan, opened
+from tools import wait_until
 
 PLAN = Plan("""
     m1 manager
@@ -26,6 +30,16 @@ CREATE = raw.O_NEW | raw.O_UPDT | raw.O_MKPATH
 def cluster(request):
     with clusters.Cluster(PLAN, request.param) as cluster:
         yield cluster.answering()
+
+
+def creates(node, path, options=CREATE):
+    """A client may come before its lease, and is then told to ask once more."""
+    return opened(node, path, options)[0] == "open" or opened(node, path, options)[0] == "open"
+
+
+def refuses(node, path):
+    """A client that comes without a lease is told to ask once more, because its lease may follow, and then sent back."""
+    return [opened(node, path, CREATE)[0] for _ in range(2)] == ["wait", "redirect"]
 
 
 def came_from(path, port, reason):
@@ -73,8 +87,8 @@ def test_a_creator_that_cannot_reach_the_server_gets_another(cluster, options, r
     assert way == "redirect"
     way, second = opened(cluster.m1, came_from(path, first, reason), options)
     assert way == "redirect" and second != first
-    assert opened(cluster[cluster.name_of(first)], path, options)[0] == "redirect"
-    assert opened(cluster[cluster.name_of(second)], path, options)[0] == "open"
+    assert refuses(cluster[cluster.name_of(first)], path)
+    assert creates(cluster[cluster.name_of(second)], path, options)
     assert area.holders("file") == [cluster.name_of(second)]
     area.remove()
 
@@ -93,6 +107,63 @@ def test_a_creation_that_fails_frees_the_name(cluster):
     blocker.unlink()
     way, port = opened(cluster.m2, path, CREATE)
     assert way == "redirect"
-    assert opened(cluster[cluster.name_of(port)], path, CREATE)[0] == "open"
+    assert creates(cluster[cluster.name_of(port)], path)
     assert area.holders("file") == [cluster.name_of(port)]
+    area.remove()
+
+
+def test_a_server_that_was_killed_tells_that_it_forgot_its_leases(cluster):
+    """Other creators do not wait for a client that may be on its way, and that client creates nothing when it comes."""
+    area = clusters.Area(cluster)
+    path = area / "file"
+    way, first = opened(cluster.m1, path, CREATE)
+    assert way == "redirect"
+    server = cluster[cluster.name_of(first)]
+    record = next(cluster.work.glob(f"admin/{server.name}/**/leases"))
+    wait_until(lambda: record.exists() and record.read_text().strip().isdigit())
+    server.restart()
+    cluster.formed().answering()
+    # Whatever is created there now needs a lease of this run.
+    assert refuses(server, path)
+    way, second = opened(cluster.m1, path, CREATE)
+    while way == "wait":
+        way, second = opened(cluster.m1, path, CREATE)
+    assert way == "redirect"
+    assert creates(cluster[cluster.name_of(second)], path)
+    if second != first:
+        assert refuses(server, path)
+    assert area.holders("file") == [cluster.name_of(second)]
+    area.remove()
+
+
+def test_a_manager_that_begins_anew_waits_for_a_server_that_may_have_a_lease(cluster):
+    """One server is enough for service (`cms.delay servers 1`), and the one with the lease does not answer."""
+    area = clusters.Area(cluster)
+    path = area / "file"
+    way, first = opened(cluster.m1, path, CREATE)
+    assert way == "redirect"
+    server = cluster[cluster.name_of(first)]
+    server.signal(signal.SIGSTOP)
+    try:
+        cluster.m1.restart()
+        others = {node.port for node in cluster.servers if node is not server}
+        wait_until(lambda: others <= cluster.m1.children())
+        # From now on the manager knows what is nowhere.
+        wait_until(lambda: opened(cluster.m1, area / "nowhere", raw.O_READ) == ("error", NOT_FOUND))
+        with raw.Connection(cluster.m1) as connection:
+            connection.start(raw.OPEN, struct.pack(">HH", 0o644, CREATE), path.encode())
+            # A later question has its answer.
+            wait_until(lambda: opened(cluster.m1, area / "nowhere either", raw.O_READ) == ("error", NOT_FOUND))
+            assert not select.select([connection.socket], [], [], 0)[0]
+            server.signal(signal.SIGCONT)
+            frame = connection.answer()
+            while frame.status == raw.WAITRESP:
+                frame = connection.answer()
+            # Not a redirect to another server.
+            assert frame.status == raw.WAIT
+    finally:
+        server.signal(signal.SIGCONT)
+    cluster.formed()
+    assert opened(server, path, CREATE)[0] == "open"
+    assert area.holders("file") == [server.name]
     area.remove()

@@ -1,6 +1,6 @@
-//! The files of a host: they outlast its crashes.
+//! The files of a host and what its processes write down: they outlast its crashes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::talk::Name;
@@ -12,6 +12,15 @@ pub struct File {
     pub maker: Option<u32>,
     /// Since when it is there, by the host's clock.
     pub since: Duration,
+}
+
+/// What a process keeps for the next one on its host.
+#[derive(Clone, Default, Debug)]
+pub struct Record {
+    /// Of a parent: children that may have leases.
+    pub lessees: BTreeSet<u64>,
+    /// Of a server: how long clients with leases may come. A process writes down until when.
+    pub leases: Option<Duration>,
 }
 
 /// The files of one host.

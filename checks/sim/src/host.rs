@@ -1,5 +1,6 @@
 //! One host: what runs on it, its clock, and what its disk keeps while it is down.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use cluster::tree::{
     SystemId,
 };
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Record};
 use crate::flood::Flood;
 use crate::legacy::Legacy;
 use crate::lot::Lot;
@@ -162,6 +163,8 @@ pub struct Host {
     pub inventory: bool,
     /// A manager has no record of an earlier run.
     pub first_start: bool,
+    /// What its process keeps for the next one.
+    pub(crate) record: Record,
     /// From when and until when nothing on it moves.
     still: (Duration, Duration),
     /// How long its clock has stood still.
@@ -194,6 +197,7 @@ impl Host {
             sabotage: None,
             inventory: false,
             first_start: false,
+            record: Record::default(),
             still: (Duration::ZERO, Duration::ZERO),
             slept: Duration::ZERO,
             suspended: false,
@@ -218,6 +222,14 @@ impl Host {
     /// Where a host listens.
     pub fn address(index: usize) -> Address {
         Address::new(&Self::name(index), PORT)
+    }
+
+    /// Notes what its process has to remember after a crash.
+    pub(crate) fn note_record(&mut self) {
+        if let Some(Machine::Own(own)) = &self.machine {
+            let record = own.record();
+            self.record = Record { leases: self.record.leases.max(record.leases), ..record };
+        }
     }
 
     /// Speed of its clock.
@@ -387,6 +399,12 @@ impl Host {
         let node = Node::new(parent, children, lot, now);
         let own = SocketAddr::new(Self::ip(self.index), DATA_PORT);
         let own = Own::new(node, inner.then_some(has_parents), own, lot);
-        Machine::Own(Box::new(own.with(self.manner, self.inventory, self.sabotage)))
+        let record = Record {
+            leases: self.record.leases.map(|until| until.saturating_sub(now)).filter(|time| !time.is_zero()),
+            // A supervisor that begins anew gets its creators from above, where their files are placed.
+            lessees: if has_parents { BTreeSet::new() } else { self.record.lessees.clone() },
+        };
+        let own = own.with(self.manner, self.inventory, self.sabotage).after(&record, now);
+        Machine::Own(Box::new(own))
     }
 }

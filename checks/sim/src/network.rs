@@ -94,6 +94,26 @@ impl World {
         self.split[a as usize] != self.split[b as usize] || self.apart.iter().any(apart)
     }
 
+    /// Cuts the connections between two hosts, and those that they would make until then.
+    pub fn keep_apart(&mut self, a: usize, b: usize, until: Duration) {
+        let pair = (a as u32, b as u32);
+        self.apart.push(pair);
+        self.schedule(until, What::Together { pair });
+        for link in 0..self.links.len() {
+            let ends = self.links[link].ends.map(|end| end.host);
+            if ends == [pair.0, pair.1] || ends == [pair.1, pair.0] {
+                self.fault(&What::Break { link: link as u32 });
+            }
+        }
+    }
+
+    /// Two hosts hear each other again.
+    pub(crate) fn bring_together(&mut self, pair: (u32, u32)) {
+        if let Some(at) = self.apart.iter().position(|other| *other == pair) {
+            self.apart.swap_remove(at);
+        }
+    }
+
     /// A fault befalls a connection.
     pub(crate) fn fault(&mut self, what: &What) {
         self.counts.faults += 1;

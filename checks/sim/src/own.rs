@@ -5,10 +5,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status, inventory};
-use cluster::{ErrorCode, Leases, Outcome, OwnHost, Permit, ResolveStats, StateAsk, StateReply, Token};
+use cluster::{
+    EXPECTED_FOR, ErrorCode, Leases, OVERTAKEN, Outcome, OwnHost, Permit, ResolveStats, StateAsk, StateReply,
+    Token,
+};
 
 use crate::desk::{Desk, told};
-use crate::disk::Disk;
+use crate::disk::{Disk, Record};
 use crate::host::{DATA_PORT, Host};
 use crate::lot::Lot;
 use crate::talk::{Deed, Files, Name, Request, Told, Wish};
@@ -49,6 +52,8 @@ pub enum Sabotage {
     Ignores,
     /// A server that says nothing of the leases that it has.
     Conceals,
+    /// A node that remembers nothing of its earlier runs.
+    Forgets,
 }
 
 /// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
@@ -74,6 +79,8 @@ pub struct Own {
     unanswered: Vec<(LinkId, Name)>,
     /// Of a server: what clients are to create here.
     leases: Leases,
+    /// Until when clients may come that have leases.
+    granted: Option<Duration>,
 }
 
 impl Own {
@@ -91,6 +98,7 @@ impl Own {
             orders: Vec::new(),
             unanswered: Vec::new(),
             leases: Leases::default(),
+            granted: None,
         }
     }
 
@@ -103,6 +111,28 @@ impl Own {
 
     fn does(&self, sabotage: Sabotage) -> bool {
         self.sabotage == Some(sabotage)
+    }
+
+    /// The same after an earlier run: of a parent that had these lessees, or of a server that expects clients with leases
+    /// for some time.
+    #[must_use]
+    pub fn after(mut self, record: &Record, now: Duration) -> Self {
+        if self.does(Sabotage::Forgets) {
+            return self;
+        }
+        if let Some(desk) = &mut self.desk {
+            desk.resolver.await_lessees(record.lessees.iter().copied(), now);
+        }
+        if let Some(time) = record.leases {
+            self.leases.recover(time, now);
+        }
+        self
+    }
+
+    /// What is to be kept for the next run.
+    pub fn record(&self) -> Record {
+        let lessees = self.desk.as_ref().map(|desk| desk.resolver.lessees()).unwrap_or_default();
+        Record { lessees, leases: self.granted }
     }
 
     /// What is under way, of a parent.
@@ -182,6 +212,11 @@ impl Own {
                 let wants = member.filter(|member| inventory::is_wanted(member, change));
                 let link = wants.and_then(|member| member.link);
                 out.extend(link.map(|link| Deed::Files(link, Files::InventoryWanted)));
+            }
+            if let Action::JoinedBelow { nodes } = &action {
+                self.desk(now, out, |desk, _| {
+                    desk.resolver.found_below(nodes);
+                });
             }
             out.push(Deed::Tree(action));
         }
@@ -280,6 +315,7 @@ impl Own {
             self.desk(now, out, |desk, _| desk.resolver.lease(path, time, now));
         } else {
             self.leases.grant_for(path, time, now);
+            self.granted = self.granted.max(Some(now + EXPECTED_FOR));
         }
         if self.does(Sabotage::Conceals) || time.is_zero() {
             return;
@@ -301,9 +337,9 @@ impl Own {
             }
             // A real parent takes silence for it, and knows nothing else.
             StateReply::NotHere if extensions.contains(Extensions::NOT_HERE) => {
-                let ended = match &self.desk {
-                    Some(desk) => desk.resolver.has_lease_ended(&path),
-                    None => self.leases.has_ended(&path),
+                let ended = match &mut self.desk {
+                    Some(desk) => desk.resolver.has_lease_ended(&path, now),
+                    None => self.leases.has_ended(&path, now),
                 };
                 if ended {
                     out.push(Deed::Files(link, Files::Gone { path: path.clone() }));
@@ -486,6 +522,9 @@ impl Own {
         let Some(file) = file else {
             if request.wish == Wish::Create {
                 let permit = self.leases.begin(path, now);
+                if permit == Permit::Later && !self.does(Sabotage::Ignores) {
+                    return Told::Wait(OVERTAKEN);
+                }
                 if permit == Permit::Refused && !self.does(Sabotage::Ignores) {
                     let door = self.node.door().and_then(|door| Host::index(door.host()));
                     return door.map_or(Told::Failed(ErrorCode::SERVER_ERROR), Told::Redirect);

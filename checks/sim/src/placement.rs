@@ -19,6 +19,20 @@ const ARRIVAL_MAX: Duration = Duration::from_secs(45);
 /// All clients begin within this time.
 const WITHIN: Duration = Duration::from_secs(25);
 
+/// The connections of a server are cut for so long at most, so that it is back while it is expected back: a file that it has is
+/// taken for lost afterwards.
+const CUT_MAX: Duration = Duration::from_secs(16);
+
+/// A server that was back for less is left alone: its parents expect it back as of when it was lost first.
+const STAYED: Duration = Duration::from_secs(10);
+
+/// The connection to one of several parents is cut for so long at most. Beyond the time of a lease, parents of which one reaches a
+/// server and the other does not choose apart.
+const PARTIAL_CUT_MAX: Duration = Duration::from_secs(12);
+
+/// A process is back within this time after it has ended.
+const DOWN_MAX: Duration = Duration::from_secs(8);
+
 /// A client gives up after this time.
 const PATIENCE: Duration = Duration::from_secs(200);
 
@@ -31,6 +45,8 @@ pub struct Outcome {
     pub repeated: usize,
     /// Readers that found nothing.
     pub missing: usize,
+    /// Clients that gave up.
+    pub failed: usize,
 }
 
 impl Outcome {
@@ -41,8 +57,18 @@ impl Outcome {
             created: self.created + other.created,
             repeated: self.repeated + other.repeated,
             missing: self.missing + other.missing,
+            failed: self.failed + other.failed,
         }
     }
+}
+
+/// What befalls the nodes while clients create files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// Servers go out of service for moments.
+    Suspensions,
+    /// Connections between nodes are cut while clients reach all of them, and processes end and begin again.
+    Outages,
 }
 
 /// A small tree of random shape, formed.
@@ -55,7 +81,7 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> World {
     let formation = Formation { managers, within, weather, ..Formation::new(servers, supervisors) };
     let mut world = formation.world(seed);
     for host in &mut world.hosts {
-        if host.kind == Kind::Server {
+        if host.kind == Kind::Server || sabotage == Some(Sabotage::Forgets) {
             host.sabotage = sabotage;
         }
     }
@@ -97,11 +123,55 @@ fn suspensions(world: &mut World, servers: &[usize]) {
     }
 }
 
+/// Cuts the connections of one server after the other for a while, and ends processes that come back soon.
+fn outages(world: &mut World, servers: &[usize]) {
+    let end = world.now + WITHIN + ARRIVAL_MAX;
+    while world.now < end {
+        let at = world.now + world.lot.time(Duration::from_secs(8));
+        world.run(at, |_| false);
+        let Some(server) = servers.get(world.lot.below(servers.len() as u64) as usize).copied() else {
+            return;
+        };
+        if world.hosts.get(server).is_some_and(|host| host.seated + STAYED > world.now) {
+            continue;
+        }
+        let parents = world.parents_of(server, world.now);
+        let parent = parents.get(world.lot.below(parents.len().max(1) as u64) as usize).copied();
+        match world.lot.below(4) {
+            0 => restart(world, server),
+            1 => {
+                // The parent comes back without the server.
+                if let Some(parent) = parent {
+                    cut(world, server, &[parent], PARTIAL_CUT_MAX);
+                    restart(world, parent);
+                }
+            }
+            _ => cut(world, server, &parents, CUT_MAX),
+        }
+    }
+    world.heal();
+}
+
+/// Lets a node hear nothing from these parents for a while. Clients reach all of them.
+fn cut(world: &mut World, node: usize, parents: &[usize], longest: Duration) {
+    let until = world.now + world.lot.time(longest);
+    for parent in parents {
+        world.keep_apart(node, *parent, until);
+    }
+}
+
+/// Ends a process, which begins again soon.
+fn restart(world: &mut World, host: usize) {
+    world.crash(host, false);
+    let at = world.now + world.lot.time(DOWN_MAX);
+    world.begin_again(host, at);
+}
+
 /// Runs the histories of one seed.
 ///
 /// # Errors
 /// A file that was created twice, or a client that was not answered.
-pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
+pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
     let mut world = formed(seed, sabotage);
     let paths: Vec<Name> =
         (0..FILES_PER_WORLD).map(|number| format!("/store/{seed}/{number}").into_bytes().into()).collect();
@@ -109,7 +179,10 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
         clients(&mut world, path);
     }
     let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
-    suspensions(&mut world, &servers);
+    match trouble {
+        Trouble::Suspensions => suspensions(&mut world, &servers),
+        Trouble::Outages => outages(&mut world, &servers),
+    }
     let end = world.now + WITHIN + PATIENCE + Duration::from_secs(60);
     world.run(end, |world| world.unfinished().next().is_none());
     if let Some(operation) = world.unfinished().next() {
@@ -130,11 +203,13 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
         match operation.end.as_ref().map(|(_, end)| end) {
             Some(End::Done | End::Exists) => {}
             Some(End::Missing) if operation.wish == Wish::Read => outcome.missing += 1,
+            // A client may have been where nobody could serve it.
+            Some(_) if trouble == Trouble::Outages => outcome.failed += 1,
             end => return Err(format!("seed {seed}: {end:?}: {operation:?}")),
         }
         outcome.repeated += usize::from(operation.wish == Wish::Create && operation.requests > 3);
     }
-    if outcome.created != FILES_PER_WORLD {
+    if trouble == Trouble::Suspensions && outcome.created != FILES_PER_WORLD {
         return Err(format!("seed {seed}: only {} of {FILES_PER_WORLD} files exist", outcome.created));
     }
     Ok(outcome)
@@ -144,13 +219,13 @@ pub fn run(seed: u64, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
 ///
 /// # Errors
 /// The first few that went wrong.
-pub fn run_all(seeds: &[u64]) -> Result<Outcome, String> {
+pub fn run_all(seeds: &[u64], trouble: Trouble) -> Result<Outcome, String> {
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let share = seeds.len().div_ceil(threads).max(1);
     let results: Vec<Result<Outcome, String>> = std::thread::scope(|scope| {
         let part = |seeds: &[u64]| {
             let seeds = seeds.to_vec();
-            scope.spawn(move || seeds.into_iter().map(|seed| run(seed, None)).collect::<Vec<_>>())
+            scope.spawn(move || seeds.into_iter().map(|seed| run(seed, trouble, None)).collect::<Vec<_>>())
         };
         let running: Vec<_> = seeds.chunks(share).map(part).collect();
         running

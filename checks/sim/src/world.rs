@@ -69,6 +69,10 @@ pub(crate) enum What {
     Stall {
         link: u32,
     },
+    /// Two hosts that were kept apart hear each other again.
+    Together {
+        pair: (u32, u32),
+    },
     Timer {
         host: u32,
         epoch: u32,
@@ -231,6 +235,7 @@ impl World {
             What::Message { link, to, sent, message } => self.receive(link, to, sent, *message),
             What::Ended { link, to } => self.end(link, to),
             What::Break { .. } | What::Silence { .. } | What::Stall { .. } => self.fault(&what),
+            What::Together { pair } => self.bring_together(pair),
             What::Timer { host, epoch } => self.timer(host as usize, epoch),
             What::Ask { operation, attempt, host, lost } => self.ask(operation, attempt, host as usize, lost),
             What::Told { operation, attempt, told } => self.told(operation, attempt, told),
@@ -256,6 +261,11 @@ impl World {
         if self.hosts[index].draining {
             self.drain(index, true);
         }
+    }
+
+    /// Lets a host begin again at that time.
+    pub fn begin_again(&mut self, index: usize, at: Duration) {
+        self.schedule(at, What::Start(index as u32));
     }
 
     /// Ends a host's process. `quietly`: its host is gone too, and nobody is told.
@@ -341,11 +351,15 @@ impl World {
         let local = host.local(self.now);
         let Some(machine) = &mut host.machine else { return };
         let before = host.placed;
+        let mut is_noted = matches!(host.kind, Kind::Server);
         let mut deeds = std::mem::take(&mut self.deeds);
         act(machine, &mut host.disk, local, &mut deeds);
         for deed in deeds.drain(..) {
             match deed {
-                Deed::Tree(action) => self.act(index, action),
+                Deed::Tree(action) => {
+                    is_noted |= matches!(action, Action::Child { .. } | Action::JoinedBelow { .. });
+                    self.act(index, action);
+                }
                 Deed::Files(link, message) => self.send(index, link, Talk::Files(message)),
                 Deed::Tell { operation, attempt, told } => self.tell(index, operation, attempt, told),
                 Deed::Made(path) => self.made(index, &path),
@@ -354,6 +368,9 @@ impl World {
         self.deeds = deeds;
         let host = &mut self.hosts[index];
         host.check_places();
+        if is_noted {
+            host.note_record();
+        }
         if host.dies() {
             self.killed += 1;
             self.crash(index, false);
@@ -384,6 +401,7 @@ impl World {
             Action::Child { slot, change: ChildChange::Joined { .. } } => self.seated(index, slot),
             Action::Notice(Notice::Full { .. }) => self.counts.full += 1,
             Action::Child { .. }
+            | Action::JoinedBelow { .. }
             | Action::Service { .. }
             | Action::Attached { .. }
             | Action::Drain { .. }

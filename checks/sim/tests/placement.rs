@@ -1,7 +1,7 @@
 //! No file is ever created at two servers, and the checks notice when a node breaks the rules for that.
 
 use sim::own::Sabotage;
-use sim::placement;
+use sim::placement::{self, Trouble};
 
 /// Each has ten histories.
 const SEEDS: u64 = 1000;
@@ -9,26 +9,45 @@ const SEEDS: u64 = 1000;
 /// Seeds in which it may show that a node breaks the rules.
 const SPOILED_SEEDS: u64 = 40;
 
+/// Those that `SIM_SEEDS` asks for, or all.
+fn seeds() -> Vec<u64> {
+    let chosen = sim::faults::chosen();
+    if chosen.is_empty() { (1..=SEEDS).collect() } else { chosen }
+}
+
 #[test]
 fn a_file_is_created_once_whoever_comes_late_and_whoever_asks_in_between() {
-    let seeds: Vec<u64> = (1..=SEEDS).collect();
-    let outcome = placement::run_all(&seeds).unwrap();
+    let seeds = seeds();
+    let outcome = placement::run_all(&seeds, Trouble::Suspensions).unwrap();
     println!("{outcome:?}");
     assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
 }
 
-fn noticed(sabotage: Sabotage) {
-    let noticed =
-        |seed| placement::run(seed, Some(sabotage)).is_err_and(|error| error.contains("was created at"));
+#[test]
+fn a_file_is_created_once_whoever_loses_a_connection_or_is_restarted_in_between() {
+    let seeds = seeds();
+    let outcome = placement::run_all(&seeds, Trouble::Outages).unwrap();
+    println!("{outcome:?}");
+    assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
+}
+
+fn noticed(trouble: Trouble, sabotage: Sabotage) {
+    let is_second = |error: String| error.contains("was created at");
+    let noticed = |seed| placement::run(seed, trouble, Some(sabotage)).is_err_and(is_second);
     assert!((1..=SPOILED_SEEDS).any(noticed), "{sabotage:?} went unnoticed");
 }
 
 #[test]
 fn a_server_that_ignores_the_end_of_its_lease_is_noticed() {
-    noticed(Sabotage::Ignores);
+    noticed(Trouble::Suspensions, Sabotage::Ignores);
 }
 
 #[test]
 fn a_server_that_conceals_its_leases_is_noticed() {
-    noticed(Sabotage::Conceals);
+    noticed(Trouble::Suspensions, Sabotage::Conceals);
+}
+
+#[test]
+fn a_node_that_forgets_what_an_earlier_run_knew_is_noticed() {
+    noticed(Trouble::Outages, Sabotage::Forgets);
 }

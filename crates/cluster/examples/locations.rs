@@ -79,6 +79,7 @@ fn cell() -> Cell {
             says_not_here: true,
             takes_leases: true,
             digest: number.into(),
+            id: number.into(),
             min_free_mb: 0,
             share: None,
         };

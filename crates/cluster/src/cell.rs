@@ -7,7 +7,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::absent::{AbsentLessee, AbsentLessees, Seat};
 use crate::cache::Bounces;
 use crate::meters::Meters;
 use crate::paths::{Export, PathTable};
@@ -125,6 +127,8 @@ pub struct Child {
     pub takes_leases: bool,
     /// A number for the node that is the same at all its parents.
     pub digest: u64,
+    /// The number of its system id, by which supervisors report it.
+    pub id: u64,
     /// With less free space it gets no new files, in MB.
     pub min_free_mb: u32,
     /// The part of its share of clients it wants, in percent. (Managers below a meta manager.)
@@ -166,6 +170,7 @@ pub struct Cell {
     listed: SlotMask,
     own: Arc<[SocketAddr]>,
     quorum: bool,
+    absent: AbsentLessees,
 }
 
 impl Cell {
@@ -185,6 +190,7 @@ impl Cell {
             listed: SlotMask::EMPTY,
             own: Arc::from(own),
             quorum: true,
+            absent: AbsentLessees::default(),
         }
     }
 
@@ -254,6 +260,38 @@ impl Cell {
         self.quorum
     }
 
+    /// Children that are not here and may have leases.
+    pub(crate) const fn absent(&self) -> &AbsentLessees {
+        &self.absent
+    }
+
+    /// The connection of the child in `slot` has ended: its leases are over at `until`.
+    pub(crate) fn miss_lessee(&mut self, slot: Slot, until: Duration) {
+        if let Some(child) = self.child(slot).filter(|child| child.takes_leases) {
+            let rivals = self.connected - slot.mask();
+            let (id, seat) = (child.id, Some(Seat::of(slot, child, rivals, &self.paths)));
+            self.absent.add(AbsentLessee { id, until, seat });
+        }
+    }
+
+    /// A child of an earlier run of this node may have leases until then.
+    pub(crate) fn await_lessee(&mut self, id: u64, until: Duration) {
+        let is_here = |(_, child): (Slot, &Child)| child.id == id && child.state.connected;
+        if !self.children().any(is_here) {
+            self.absent.add(AbsentLessee { id, until, seat: None });
+        }
+    }
+
+    /// A cell below has taken a node in, so that its leases are found there. Reports whether it was absent.
+    pub(crate) fn found_below(&mut self, id: u64) -> bool {
+        self.absent.remove(id)
+    }
+
+    /// Forgets absent children whose leases are over. Reports whether there were any.
+    pub(crate) fn forget_absent(&mut self, now: Duration) -> bool {
+        self.absent.forget_old(now)
+    }
+
     /// Sending a client to this child would bring it back to us.
     pub(crate) fn is_self(&self, child: &Child) -> bool {
         child.interfaces.iter().any(|one| self.own.contains(&SocketAddr::new(one.ip, child.port)))
@@ -265,6 +303,7 @@ impl Cell {
         self.bounces.bounce(slot);
         self.meters.reset_counts(self.paths.sharing(slot));
         self.listed.remove(slot);
+        self.absent.note_newcomer(slot);
         self.set(slot, Some(child));
     }
 
@@ -320,6 +359,7 @@ impl Cell {
             }
             if child.state.connected {
                 self.connected.insert(slot);
+                self.absent.remove(child.id);
             }
             if child.state.expected && !child.state.connected {
                 self.expected.insert(slot);

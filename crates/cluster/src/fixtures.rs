@@ -21,6 +21,7 @@ pub(crate) fn server(number: u8) -> Child {
         says_not_here: true,
         takes_leases: true,
         digest: u64::from(number),
+        id: 1000 + u64::from(number),
         min_free_mb: 100,
         share: None,
     }

@@ -21,15 +21,21 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cache::PLACEMENT_HOLD;
+
 /// How long a client has to reach the node that is to create its file. A client that needs longer asks again. Another creator
 /// of the same file waits for so long when the first one never comes.
 pub const LEASE: Duration = Duration::from_secs(30);
+/// How long clients come that were given a lease: as long as a parent counts on a node that says nothing more.
+pub const EXPECTED_FOR: Duration = PLACEMENT_HOLD;
 /// Leases that run at most; beyond, the oldest ends.
 const RUNNING_MAX: usize = 16_384;
 /// Ended leases that are remembered at most; beyond, the oldest is forgotten.
 const ENDED_MAX: usize = 65_536;
 /// How long an ended lease is remembered: no client is redirected for longer.
 const ENDED_KEPT: Duration = Duration::from_secs(3600);
+/// After this time a client asks again that may have come before its lease: at the manager it would wait until that has ended.
+pub const OVERTAKEN: Duration = Duration::from_secs(1);
 /// How often one ended lease refuses a creation, so that no client is sent in circles.
 const REFUSALS_MAX: u8 = 16;
 
@@ -42,6 +48,8 @@ pub enum Permit {
     Leased,
     /// The lease has ended: another node may be creating the file.
     Refused,
+    /// The same, but a new lease may be on its way, which the client has overtaken: it asks again after [`OVERTAKEN`].
+    Later,
 }
 
 /// How a creation ended.
@@ -58,7 +66,7 @@ pub enum Outcome {
 #[derive(Debug)]
 struct Running {
     until: Duration,
-    /// Creations that have begun and not ended.
+    /// Creations that have begun and not ended. As long as there are any, the lease has no deadline.
     creations: usize,
 }
 
@@ -72,6 +80,7 @@ struct Ended {
 #[derive(Default, Debug)]
 pub struct Leases {
     running: HashMap<Arc<[u8]>, Running>,
+    /// Deadlines of the leases for which no creation has begun.
     deadlines: BTreeSet<(Duration, Arc<[u8]>)>,
     /// By a hash of the path: a wrong match costs a client one more request.
     ended: HashMap<u64, Ended>,
@@ -79,12 +88,20 @@ pub struct Leases {
     /// Leases that ended since [`Self::take_ended`].
     news: Vec<Arc<[u8]>>,
     hasher: RandomState,
+    /// Until then clients may be on their way that have leases of an earlier run, which this one does not know.
+    earlier_until: Option<Duration>,
 }
 
 impl Leases {
-    /// Reports whether nothing is known of any path.
+    /// Reports whether every path is free.
     pub fn is_empty(&self) -> bool {
-        self.running.is_empty() && self.ended.is_empty()
+        self.running.is_empty() && self.ended.is_empty() && self.earlier_until.is_none()
+    }
+
+    /// Clients with leases of an earlier run of this node may come for `time`: [`EXPECTED_FOR`] from the last such lease. Until
+    /// then only files with a lease of this run are created, because a parent may choose another node that is told of no lease.
+    pub fn recover(&mut self, time: Duration, now: Duration) {
+        self.earlier_until = Some(now.saturating_add(time));
     }
 
     /// Grants a lease, or prolongs it.
@@ -98,14 +115,15 @@ impl Leases {
             }
             None => Arc::from(path),
         };
-        self.deadlines.insert((until, path.clone()));
-        self.running.entry(path).or_insert(Running { until, creations: 0 }).until = until;
-        if self.running.len() > RUNNING_MAX {
-            let idle = |(_, path): &&(Duration, Arc<[u8]>)| {
-                self.running.get(path).is_some_and(|running| running.creations == 0)
-            };
-            let oldest = self.deadlines.iter().take(RUNNING_MAX).find(idle).map(|(_, path)| path.clone());
-            oldest.into_iter().for_each(|path| self.lapse(&path, now));
+        let running = self.running.entry(path.clone()).or_insert(Running { until, creations: 0 });
+        running.until = until;
+        if running.creations == 0 {
+            self.deadlines.insert((until, path));
+        }
+        if self.running.len() > RUNNING_MAX
+            && let Some((_, oldest)) = self.deadlines.first().cloned()
+        {
+            self.lapse(&oldest, now);
         }
     }
 
@@ -131,37 +149,61 @@ impl Leases {
         runs
     }
 
-    /// Reports whether the lease of this path has ended without a file.
-    pub fn has_ended(&self, path: &[u8]) -> bool {
-        self.ended.contains_key(&self.hasher.hash_one(path))
+    /// Reports whether a parent that asks for this path, which is not here, has to be told that its lease has ended. After a
+    /// restart that is so for every path: the lease may be one of the earlier run.
+    pub fn has_ended(&mut self, path: &[u8], now: Duration) -> bool {
+        if self.ended.contains_key(&self.hasher.hash_one(path)) {
+            return true;
+        }
+        self.expects_earlier(now)
     }
 
     /// A client wants to create this path.
     pub fn begin(&mut self, path: &[u8], now: Duration) -> Permit {
         if self.is_running(path, now) {
+            if let Some((path, running)) = self.running.get_key_value(path)
+                && running.creations == 0
+            {
+                self.deadlines.remove(&(running.until, path.clone()));
+            }
             if let Some(running) = self.running.get_mut(path) {
                 running.creations += 1;
             }
             return Permit::Leased;
         }
         let key = self.hasher.hash_one(path);
+        let is_earlier = self.expects_earlier(now);
+        if is_earlier && !self.ended.contains_key(&key) {
+            self.note_ended(key, now);
+        }
         let Some(ended) = self.ended.get_mut(&key) else { return Permit::Free };
-        ended.refusals = ended.refusals.saturating_add(1);
-        let is_current = now < ended.at.saturating_add(ENDED_KEPT);
-        if !is_current || ended.refusals >= REFUSALS_MAX {
+        ended.refusals = ended.refusals.wrapping_add(1);
+        let (is_first, is_last) = (ended.refusals % 2 == 1, ended.refusals >= REFUSALS_MAX);
+        let is_current = is_earlier || now < ended.at.saturating_add(ENDED_KEPT);
+        if !is_current || is_last && !is_earlier {
             self.ended.remove(&key);
         }
-        if is_current { Permit::Refused } else { Permit::Free }
+        match (is_current, is_first) {
+            (false, _) => Permit::Free,
+            (true, true) => Permit::Later,
+            (true, false) => Permit::Refused,
+        }
     }
 
     /// A creation that was [`Permit::Leased`] has ended.
     pub fn end(&mut self, path: &[u8], outcome: Outcome, now: Duration) {
         let Some(running) = self.running.get_mut(path) else { return };
         running.creations = running.creations.saturating_sub(1);
+        // Another client that is creating it may succeed.
+        let is_idle = running.creations == 0;
+        let until = running.until;
         match outcome {
             Outcome::Created => self.exists(path),
-            // Another client that is creating it may succeed.
-            Outcome::Failed if running.creations == 0 => self.lapse(path, now),
+            Outcome::Failed if is_idle => self.lapse(path, now),
+            Outcome::Retried if is_idle => {
+                let known = self.running.get_key_value(path).map(|(path, _)| path.clone());
+                self.deadlines.extend(known.map(|path| (until, path)));
+            }
             Outcome::Failed | Outcome::Retried => {}
         }
     }
@@ -187,14 +229,29 @@ impl Leases {
         while let Some((until, path)) = self.deadlines.first().cloned()
             && until <= now
         {
-            if self.is_running(&path, now) {
-                // A slow disk is creating it.
-                self.deadlines.remove(&(until, path.clone()));
-                let later = now.saturating_add(LEASE);
-                self.deadlines.insert((later, path.clone()));
-                self.running.entry(path).and_modify(|running| running.until = later);
-            }
+            self.lapse(&path, now);
         }
+        self.forget_old(now);
+        self.expects_earlier(now);
+        std::mem::take(&mut self.news)
+    }
+
+    fn lapse(&mut self, path: &[u8], now: Duration) {
+        let Some((path, running)) = self.running.remove_entry(path) else { return };
+        self.deadlines.remove(&(running.until, path.clone()));
+        let key = self.hasher.hash_one(&*path);
+        self.note_ended(key, now);
+        self.news.push(path);
+    }
+
+    fn note_ended(&mut self, key: u64, now: Duration) {
+        self.ended.insert(key, Ended { at: now, refusals: 0 });
+        self.ended_order.push_back((now, key));
+        self.forget_old(now);
+    }
+
+    /// Forgets leases that ended long ago, and the oldest of too many.
+    fn forget_old(&mut self, now: Duration) {
         while let Some((at, key)) = self.ended_order.front().copied()
             && (self.ended_order.len() > ENDED_MAX || at.saturating_add(ENDED_KEPT) <= now)
         {
@@ -203,16 +260,12 @@ impl Leases {
                 self.ended.remove(&key);
             }
         }
-        std::mem::take(&mut self.news)
     }
 
-    fn lapse(&mut self, path: &[u8], now: Duration) {
-        let Some((path, running)) = self.running.remove_entry(path) else { return };
-        self.deadlines.remove(&(running.until, path.clone()));
-        let key = self.hasher.hash_one(&*path);
-        self.ended.insert(key, Ended { at: now, refusals: 0 });
-        self.ended_order.push_back((now, key));
-        self.news.push(path);
+    /// Whether clients may come with leases of an earlier run.
+    fn expects_earlier(&mut self, now: Duration) -> bool {
+        self.earlier_until = self.earlier_until.filter(|until| now < *until);
+        self.earlier_until.is_some()
     }
 
     fn forget_ended(&mut self, path: &[u8]) {
@@ -236,6 +289,11 @@ mod tests {
         leases
     }
 
+    /// What the next two clients are told.
+    fn refusals(leases: &mut Leases, path: &[u8], now: Duration) -> [Permit; 2] {
+        [(); 2].map(|()| leases.begin(path, now))
+    }
+
     #[test]
     fn a_creation_is_refused_once_a_parent_was_told_that_the_lease_has_ended() {
         let mut leases = leased();
@@ -243,8 +301,8 @@ mod tests {
         assert!(leases.is_running(b"/f", NOW));
         assert!(!leases.is_running(b"/f", LATER));
         // Even by a clock that is behind.
-        assert_eq!(leases.begin(b"/f", NOW), Permit::Refused);
-        assert!(leases.has_ended(b"/f"));
+        assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
+        assert!(leases.has_ended(b"/f", NOW));
         assert_eq!(leases.take_ended(LATER), [Arc::from(&b"/f"[..])]);
         leases.grant(b"/f", LATER + LEASE, LATER);
         assert_eq!(leases.begin(b"/f", LATER), Permit::Leased);
@@ -256,7 +314,7 @@ mod tests {
         assert_eq!(leases.begin(b"/f", NOW), Permit::Leased);
         assert_eq!(leases.take_ended(LATER), []);
         assert!(leases.is_running(b"/f", LATER));
-        assert!(leases.next_deadline() > Some(LATER));
+        assert_eq!(leases.next_deadline(), None);
         leases.end(b"/f", Outcome::Created, LATER);
         assert!(leases.is_empty() && leases.next_deadline().is_none());
         assert_eq!(leases.begin(b"/f", LATER), Permit::Free);
@@ -272,7 +330,7 @@ mod tests {
         }
         assert_eq!(leases.next_deadline(), Some(Duration::ZERO));
         assert_eq!(leases.take_ended(NOW).len(), 1);
-        assert_eq!(leases.begin(b"/f", NOW), Permit::Refused);
+        assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         leases.exists(b"/f");
         assert_eq!(leases.begin(b"/f", NOW), Permit::Free, "it is truncated or refused as what exists");
     }
@@ -285,13 +343,22 @@ mod tests {
         assert!(leases.is_running(b"/f", NOW));
         leases.end(b"/f", Outcome::Retried, NOW);
         leases.grant_for(b"/f", Duration::ZERO, NOW);
-        assert_eq!(leases.begin(b"/f", NOW), Permit::Refused);
+        assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
         // Forgotten in a restart, for example.
         let mut leases = Leases::default();
         leases.grant_for(b"/f", Duration::ZERO, NOW);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
-        assert_eq!(leases.begin(b"/f", NOW), Permit::Refused);
+        assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
+    }
+
+    #[test]
+    fn a_client_that_has_overtaken_its_lease_asks_again() {
+        let mut leases = leased();
+        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        assert_eq!(leases.begin(b"/f", NOW), Permit::Later);
+        leases.grant(b"/f", UNTIL, NOW);
+        assert_eq!(leases.begin(b"/f", NOW + OVERTAKEN), Permit::Leased);
     }
 
     #[test]
@@ -304,9 +371,44 @@ mod tests {
         leases.take_ended(LATER);
         assert!(leases.running.is_empty() && leases.deadlines.is_empty());
         assert_eq!(leases.ended_order.len(), 3 * RUNNING_MAX);
-        let refused = (0..100).filter(|_| leases.begin(b"/1", LATER) == Permit::Refused).count();
+        assert_eq!(leases.begin(b"/0", NOW), Permit::Later, "the oldest ended, and its client asks again");
+        let refused = (0..100).filter(|_| leases.begin(b"/1", LATER) != Permit::Free).count();
         assert_eq!(refused, usize::from(REFUSALS_MAX));
         leases.take_ended(LATER + ENDED_KEPT);
         assert!(leases.is_empty() && leases.ended_order.is_empty());
+    }
+
+    #[test]
+    fn creations_that_hang_do_not_lengthen_the_search_for_the_oldest_lease() {
+        let mut leases = Leases::default();
+        for number in 0..2 * RUNNING_MAX {
+            let path = format!("/{number}");
+            leases.grant(path.as_bytes(), UNTIL, NOW);
+            if leases.begin(path.as_bytes(), NOW) == Permit::Leased {
+                assert!(leases.deadlines.is_empty(), "what hangs is not looked at");
+            }
+        }
+        assert_eq!(leases.running.len(), RUNNING_MAX, "the next ones end at once");
+        assert_eq!(leases.take_ended(NOW).len(), RUNNING_MAX);
+        leases.end(b"/0", Outcome::Retried, NOW);
+        assert_eq!(leases.next_deadline(), Some(UNTIL));
+        leases.end(b"/1", Outcome::Retried, LATER);
+        assert_eq!(leases.take_ended(LATER).len(), 2);
+    }
+
+    #[test]
+    fn after_a_restart_nothing_is_created_without_a_lease_as_long_as_clients_with_earlier_ones_may_come() {
+        let mut leases = Leases::default();
+        leases.recover(EXPECTED_FOR, NOW);
+        assert!(!leases.is_empty() && leases.has_ended(b"/f", NOW));
+        for _ in 0..300 {
+            assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
+        }
+        leases.grant(b"/g", UNTIL, NOW);
+        assert_eq!(leases.begin(b"/g", NOW), Permit::Leased);
+        leases.end(b"/g", Outcome::Created, NOW);
+        let over = NOW + EXPECTED_FOR;
+        assert!(!leases.has_ended(b"/h", over), "no parent counts on an earlier run any longer");
+        assert_eq!(leases.begin(b"/h", over), Permit::Free);
     }
 }

@@ -10,6 +10,7 @@
 //! | `cell` | [`Cell`]: the children as those see them who choose one |
 //! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: what clients ask and are told |
 //! | `avoid` | [`Avoided`]: children a client was sent to before |
+//! | `absent` | children that may have leases and are not here |
 //! | `leases` | [`Leases`]: files that clients are on their way to create at this node |
 //! | `looks` | [`Looks`]: look-ups at a file system that all servers share, paced |
 //! | `selection` | [`Chooser`]: which of several children a client is sent to; [`Selection`] and its two kinds |
@@ -18,6 +19,7 @@
 //! No socket, no clock, no thread: what arrives and the time since the start are arguments, what should happen comes
 //! out. So a test lets an hour pass in a microsecond, and ten thousand nodes form a tree in one process.
 
+mod absent;
 mod avoid;
 mod cache;
 mod cell;
@@ -42,7 +44,7 @@ pub use cache::{
 pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
 pub use interfaces::OwnHost;
 pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
-pub use leases::{LEASE, Leases, Outcome, Permit};
+pub use leases::{EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Outcome, Permit};
 pub use looks::{Look, LookRules, Looks, folder};
 pub use meters::{Load, Meters, Use};
 pub use paths::{EXPORTS_MAX, Export, ExportError, PathTable, Rights};

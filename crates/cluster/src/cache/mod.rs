@@ -49,6 +49,9 @@ pub const LOCATIONS_MAX: usize = 10_000_000;
 /// however late it comes. A child that takes leases ends the placement itself, with its lease.
 pub const PLACEMENT_HOLD: Duration = Duration::from_secs(120);
 
+/// How long a child is avoided for a new file whose lease it has ended without a file.
+pub(crate) const FAILED_HOLD: Duration = Duration::from_secs(300);
+
 /// Shards at most: so many that the growth of one's index at [`LOCATIONS_MAX`] stays under a millisecond.
 const SHARDS_MAX: usize = 1024;
 /// Locations for which one more shard is worth it.
@@ -98,6 +101,8 @@ pub struct Location {
     pub querying: bool,
     /// The child that was chosen to create or stage it and has not yet said that it did; also in `have` and `pending`.
     pub placed: Option<Slot>,
+    /// The child that was chosen to create it last, and has ended the lease without a file.
+    pub failed: Option<Slot>,
 }
 
 impl Location {
@@ -109,6 +114,7 @@ impl Location {
         unasked: SlotMask::ALL,
         querying: false,
         placed: None,
+        failed: None,
     };
 
     /// A child said that it has it, or that it is on its way there.
@@ -123,6 +129,9 @@ impl Location {
         self.unasked.remove(slot);
         if self.placed == Some(slot) {
             self.placed = None;
+        }
+        if self.failed == Some(slot) {
+            self.failed = None;
         }
     }
 
@@ -163,7 +172,7 @@ impl Location {
     /// Everything is to be asked anew; only a choice made a moment ago stands.
     pub fn reset(&mut self) {
         let placed = self.placed;
-        *self = Self { querying: self.querying, ..Self::UNKNOWN };
+        *self = Self { querying: self.querying, failed: self.failed, ..Self::UNKNOWN };
         if let Some(slot) = placed {
             self.place(slot);
             self.unasked.insert(slot);

@@ -10,10 +10,12 @@
 //! place goes blank. Evicted before its time, a location that was looked up since is carried over to the end once.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use hashbrown::HashTable;
 
-use super::{Bounces, CacheStats, Location, PLACEMENT_HOLD, WINDOW_TICKS};
+use super::{Bounces, CacheStats, FAILED_HOLD, Location, PLACEMENT_HOLD, WINDOW_TICKS};
+use crate::leases::LEASE;
 use crate::slots::{Slot, SlotMask};
 
 /// Entries of a block; a power of two.
@@ -25,6 +27,9 @@ const BLOCK_NUMBERS: u32 = 1 << (32 - PLACE_BITS);
 const CARRIED_MAX: usize = 16;
 /// Expired blocks taken away at once, so that the lock is never held for long.
 const EXPIRED_BLOCKS_MAX: usize = 4;
+
+/// A lease that ended so long before its time or earlier was ended by its child.
+const LEASE_MARGIN: Duration = Duration::from_secs(2);
 
 const LIVE: u8 = 1;
 const USED: u8 = 2;
@@ -70,6 +75,8 @@ struct Entry {
     flags: u8,
     /// Slot of the unconfirmed placement, or `NOWHERE`.
     placed: u8,
+    /// Slot of the child that ended the last placement without a file, or `NOWHERE`.
+    failed: u8,
 }
 
 const _: () = assert!(size_of::<Entry>() == 48);
@@ -137,6 +144,7 @@ impl Shard {
             tick: 0,
             flags: LIVE,
             placed: NOWHERE,
+            failed: NOWHERE,
         };
         if let Some((before, _)) = known {
             entry.set(&before, since);
@@ -278,11 +286,18 @@ impl Entry {
             unasked: SlotMask(self.unasked),
             querying: self.flags & QUERYING != 0,
             placed: Slot::new(self.placed),
+            failed: Slot::new(self.failed),
         }
     }
 
     fn set(&mut self, location: &Location, seconds: u32) {
         let placed = location.placed.map_or(NOWHERE, Slot::number);
+        // A lease that ended by itself was not used: that is no failure of the child, and other parents choose it again.
+        let age = Duration::from_secs(seconds.saturating_sub(self.since).into());
+        let failed = location.failed.map_or(NOWHERE, Slot::number);
+        if failed == NOWHERE || age + LEASE_MARGIN < LEASE {
+            self.failed = failed;
+        }
         let lost = location.have.is_empty() && (self.have | self.pending != 0 || self.flags & QUERYING != 0);
         if lost || placed != self.placed {
             self.since = seconds;
@@ -308,6 +323,11 @@ impl Entry {
             && u64::from(age) > PLACEMENT_HOLD.as_secs()
         {
             location.doubt(slot.mask());
+        }
+        if location.failed.is_some_and(|slot| bounced.contains(slot))
+            || u64::from(age) > FAILED_HOLD.as_secs()
+        {
+            location.failed = None;
         }
         if location.have.is_empty() && !location.querying && at.nowhere.is_some_and(|limit| age > limit) {
             location.unasked = SlotMask::ALL;

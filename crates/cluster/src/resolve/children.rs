@@ -1,9 +1,11 @@
 //! What the tree says of children: who joined, changed, was lost, left.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Action, Resolver, Settle};
 use crate::cell::{Child, ChildKind, ChildState, Interface};
+use crate::leases::LEASE;
 use crate::meters::Load;
 use crate::paths::Export;
 use crate::slots::{Slot, SlotMask};
@@ -40,7 +42,10 @@ impl Resolver {
         match (change, member) {
             (ChildChange::Freed, _) | (_, None) => {
                 if change == ChildChange::Lost {
+                    self.cell.miss_lessee(slot, now.saturating_add(LEASE));
                     self.miss(slot, now);
+                } else if self.cell.connected().contains(slot) {
+                    self.sent_away(slot, now);
                 }
                 self.links.remove(&slot);
                 self.expected.retain(|(_, other)| *other != slot);
@@ -49,6 +54,7 @@ impl Resolver {
             (ChildChange::Reset, _) => self.bounce(slot),
             (ChildChange::Figures, Some(member)) => self.measure(slot, member),
             (ChildChange::Lost, _) => {
+                self.cell.miss_lessee(slot, now.saturating_add(LEASE));
                 let expected = self.expect(slot, now);
                 let away = |child: &mut Child| {
                     child.state.connected = false;
@@ -60,6 +66,7 @@ impl Resolver {
                 let fresh =
                     change == ChildChange::Joined { fresh: true } || self.cell().child(slot).is_none();
                 let child = child(member, interfaces);
+                self.note_arrival(child.id);
                 self.measure(slot, member);
                 if fresh {
                     self.expected.retain(|(_, other)| *other != slot);
@@ -162,7 +169,7 @@ impl Resolver {
     /// Whether enough children are there for what rests on all being asked.
     pub fn set_quorum(&mut self, quorum: bool) {
         self.enough = quorum;
-        let quorum = quorum && self.missed_until.is_none();
+        let quorum = quorum && self.missed_until.is_none() && self.sent_away.is_empty();
         if quorum != self.cell.quorum() {
             self.review_held();
             self.cell.set_quorum(quorum);
@@ -177,6 +184,51 @@ impl Resolver {
             self.missed_until = Some(now.saturating_add(MISSED));
         }
         self.set_quorum(self.enough);
+    }
+
+    /// A child was sent to a cell below, or away. Until it is there nobody answers for what it has, nor for its leases.
+    fn sent_away(&mut self, slot: Slot, now: Duration) {
+        self.cell.miss_lessee(slot, now.saturating_add(LEASE));
+        if let Some(id) = self.cell.child(slot).map(|child| child.id) {
+            self.note_arrival(id);
+            self.sent_away.push((now.saturating_add(MISSED), id));
+            self.set_quorum(self.enough);
+        }
+    }
+
+    /// A node that may have been sent away has a place, here or below.
+    fn note_arrival(&mut self, id: u64) {
+        if !self.sent_away.is_empty() {
+            self.sent_away.retain(|(_, other)| *other != id);
+            self.set_quorum(self.enough);
+        }
+    }
+
+    /// Children of an earlier run of this node, by the numbers that [`Self::lessees`] returned there. They may have leases of which
+    /// this run knows nothing: new files wait until all are here, or until the leases are over.
+    pub fn await_lessees(&mut self, ids: impl IntoIterator<Item = u64>, now: Duration) {
+        let until = now.saturating_add(LEASE);
+        ids.into_iter().for_each(|id| self.cell.await_lessee(id, until));
+        self.shared.publish(&self.cell);
+    }
+
+    /// Cells below have taken in the nodes with these numbers of system ids: nobody waits for their leases, because the supervisors
+    /// answer for them. Reports whether [`Self::lessees`] changed by it.
+    pub fn found_below(&mut self, ids: &[u64]) -> bool {
+        ids.iter().for_each(|id| self.note_arrival(*id));
+        let found = ids.iter().filter(|id| self.cell.found_below(**id)).count() > 0;
+        if found {
+            self.review_held();
+            self.shared.publish(&self.cell);
+        }
+        found
+    }
+
+    /// The numbers of the system ids of all nodes that may have leases of this one, for its next start.
+    pub fn lessees(&self) -> BTreeSet<u64> {
+        let lessees = self.cell.lessees() & self.cell.connected();
+        let here = self.cell.children().filter(|(slot, _)| lessees.contains(*slot));
+        here.map(|(_, child)| child.id).chain(self.cell.absent().iter().map(|one| one.id)).collect()
     }
 
     /// Whether a child that was just lost is expected back: for a while after it was first lost, however often it came for a
@@ -215,13 +267,19 @@ impl Resolver {
     /// When a lost child is not expected back any longer.
     pub(super) fn next_given_up(&self) -> Option<Duration> {
         let expected = self.expected.iter().filter(|(_, slot)| self.cell.expected().contains(*slot));
-        expected.map(|(until, _)| *until).chain(self.missed_until).min()
+        let absent = self.cell.absent().next_deadline();
+        let absent = self.sent_away.iter().map(|(until, _)| *until).chain(absent).min();
+        expected.map(|(until, _)| *until).chain(self.missed_until).chain(absent).min()
     }
 
     /// Stops to expect children that were lost for long.
     pub(super) fn give_up_lost(&mut self, now: Duration) {
-        if self.missed_until.take_if(|until| *until <= now).is_some() {
-            self.set_quorum(self.enough);
+        self.sent_away.retain(|(until, _)| *until > now);
+        self.missed_until.take_if(|until| *until <= now);
+        self.set_quorum(self.enough);
+        if self.cell.forget_absent(now) {
+            self.review_held();
+            self.shared.publish(&self.cell);
         }
         let expected = self.cell.expected();
         let over = self.expected.iter().filter(|(until, slot)| *until <= now && expected.contains(*slot));
@@ -251,6 +309,7 @@ fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
         says_not_here: can(Extensions::NOT_HERE),
         takes_leases: can(Extensions::LEASES),
         digest: member.identity.digest(),
+        id: member.identity.id.digest(),
         min_free_mb: member.space.minimum_mb,
         share: Some(member.share).filter(|share| *share > 0),
     }

@@ -110,6 +110,8 @@ pub struct Resolver {
     enough: bool,
     /// Until then a child that was lost, and whose slot is not kept, may come back.
     missed_until: Option<Duration>,
+    /// Children that were sent to other cells, by the numbers of their system ids, and until when they are waited for.
+    sent_away: Vec<(Duration, u64)>,
     /// Until then children are expected where there are none at all.
     empty_until: Option<Duration>,
     /// That time is over, and held requests are judged again for it.
@@ -146,6 +148,7 @@ impl Resolver {
             mute: Mute::default(),
             enough,
             missed_until: None,
+            sent_away: Vec::new(),
             empty_until: None,
             empty_noted: false,
             door: None,
@@ -360,6 +363,10 @@ impl Resolver {
                 // Whoever does not even say what it has gets clients only for want of others.
                 let mut question = *question;
                 question.avoided.last |= self.mute.about(path);
+                if question.options.intent.creates() {
+                    // The same creation would fail there once more.
+                    question.avoided.last |= location.failed.map(Slot::mask).unwrap_or_default();
+                }
                 select::judge(&self.cell, chooser, &location, path, &question, self.rng.as_mut())
             }
             Wish::Locate(options) => locate::judge(&self.cell, chooser.policy(), &location, path, options),

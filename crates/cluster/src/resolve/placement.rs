@@ -17,7 +17,8 @@ use std::time::Duration;
 use super::select::Question;
 use super::state::presence;
 use super::{Action, Resolver, checked};
-use crate::leases::{Outcome, Permit};
+use crate::cache::Location;
+use crate::leases::{OVERTAKEN, Outcome, Permit};
 use crate::request::{Answer, ErrorCode, Intent, Reason};
 use crate::slots::{Slot, SlotMask};
 
@@ -89,14 +90,14 @@ impl Resolver {
         let location = self.known(path, now);
         let have = location.have & self.cell.paths().rights(path).unwrap_or_default().read;
         if have.is_empty() {
-            return self.leases.is_running(path, now);
+            return self.leases.is_running(path, now) || self.is_placed_at_absent(&location);
         }
         location.placed.is_some_and(|slot| have == slot.mask())
     }
 
     /// Reports whether this node has ended the lease of a path that its parents may still count on.
-    pub fn has_lease_ended(&self, path: &[u8]) -> bool {
-        checked(path).is_ok_and(|path| self.leases.has_ended(path))
+    pub fn has_lease_ended(&mut self, path: &[u8], now: Duration) -> bool {
+        checked(path).is_ok_and(|path| self.leases.has_ended(path, now))
     }
 
     /// A file is about to be placed at a child. Returns what the client is told instead when it has come too late.
@@ -108,6 +109,7 @@ impl Resolver {
                 self.leases.end(path, Outcome::Created, now);
                 return None;
             }
+            Permit::Later => return Some(Answer::wait(OVERTAKEN)),
             Permit::Refused => {}
         }
         Some(match &self.door {
@@ -132,7 +134,18 @@ impl Resolver {
 
     /// Reports whether a lease of a parent is all that there is to say of a path.
     pub(super) fn is_lease_running(&mut self, path: &[u8], now: Duration) -> bool {
-        self.leases.is_running(path, now) && !self.is_present(path, now)
+        let runs = self.leases.is_running(path, now);
+        if !runs && self.cell.absent().is_empty() {
+            return false;
+        }
+        let location = self.known(path, now);
+        let rights = self.cell.paths().rights(path).unwrap_or_default();
+        presence(&location, rights).is_none() && (runs || self.is_placed_at_absent(&location))
+    }
+
+    /// Reports whether a path was placed at a child that was lost since, and may still be created there.
+    fn is_placed_at_absent(&self, location: &Location) -> bool {
+        location.placed.is_some_and(|slot| self.cell.absent().was_in(slot))
     }
 
     fn is_present(&self, path: &[u8], now: Duration) -> bool {

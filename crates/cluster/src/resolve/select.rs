@@ -231,6 +231,9 @@ impl Case<'_> {
             if staying.is_empty() {
                 return Verdict::Answer(Answer::wait(self.waits().suspend));
             }
+            if self.may_be_leased() {
+                return self.refused(&Excuses::absent());
+            }
             let need = Need { place: true, ..self.need(Use::Write, false) };
             return match self.first_fit(&[staying], need, rng) {
                 Ok(slot) => self.child(slot, Use::Write, true),
@@ -238,6 +241,17 @@ impl Case<'_> {
             };
         }
         self.stage(self.rights.stage & self.allowed, rng).unwrap_or_else(|| self.nobody_left())
+    }
+
+    /// Reports whether a child that is not here may have the lease of the file, whoever would be chosen for it now. One that is
+    /// expected back may have it from another parent, even if it did not have the file when it was asked.
+    fn may_be_leased(&self) -> bool {
+        let (absent, location) = (self.cell.absent(), self.location);
+        // It has ended a lease, but may have said so before the last one came, and was not asked since.
+        let doubtful = location.failed.filter(|slot| location.unasked.contains(*slot));
+        absent.are_of_earlier_run()
+            || location.placed.into_iter().chain(doubtful).any(|slot| absent.was_in(slot))
+            || (self.rights.write & self.cell.lessees()).meets(self.cell.expected())
     }
 
     fn take(&self, among: SlotMask, rng: &mut dyn Rng) -> Verdict {
@@ -293,7 +307,8 @@ impl Case<'_> {
             for set in sets {
                 for among in [*set - self.question.avoided.last - self.draining, *set] {
                     result = self.chooser.choose(self.cell, among, need, self.affinity, self.path, rng);
-                    if result.is_ok() {
+                    let is_absent = result.as_ref().is_err_and(Excuses::is_absent);
+                    if result.is_ok() || is_absent {
                         return result;
                     }
                 }

@@ -80,6 +80,10 @@ impl Stage {
 
     fn not_here(&mut self, from: &[u8], path: &str) {
         for from in from {
+            if self.machine.known(path.as_bytes(), self.now).failed == Some(slot(*from)) {
+                // As a server does whose lease has ended.
+                self.gone(*from, path);
+            }
             self.machine.not_here(slot(*from), path.as_bytes(), self.now, &mut self.actions);
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::placement::lease;
 use super::state::presence;
 use super::{Action, Resolver, Settle, checked};
 use crate::cache::Location;
@@ -127,6 +128,9 @@ impl Resolver {
             let had = location.have.contains(slot) && definite.contains(slot);
             // A lease may have followed that the child did not know when it sent this.
             let placed = location.placed == Some(slot);
+            if placed {
+                location.failed = Some(slot);
+            }
             let again = placed || inner && (had || location.unasked.contains(slot));
             let others = if shared { location.have } else { SlotMask::EMPTY };
             others.iter().for_each(|other| location.missed(other));
@@ -209,15 +213,27 @@ impl Resolver {
     /// A child that was asked says that it does not have a path.
     pub fn not_here(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
         let Ok(path) = checked(path) else { return };
-        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
-            let before = (location.have, location.pending);
-            location.absent(slot);
-            before == (location.have, location.pending)
-        });
         // However late: it says so only when it was asked.
         self.mute.heard(slot, path);
+        // A server that has ended a lease reports that each time before it sends this. Without it, this was sent before the last lease
+        // came.
+        let is_doubtful = |location: &Location| location.failed == Some(slot);
+        let is_server = self.cell.servers().contains(slot);
+        let known = self.shared.cache.update(path, now, self.cell.bounces(), |location| {
+            if is_server && is_doubtful(location) {
+                return None;
+            }
+            let before = (location.have, location.pending);
+            location.absent(slot);
+            Some(before == (location.have, location.pending))
+        });
+        if known == Some(None) {
+            // Or it never knew of the lease, because the connection broke that brought it. Told to end it, it says that it has ended.
+            actions.extend(lease(slot, self.cell.lessees(), path, Duration::ZERO));
+            return;
+        }
         let query = self.queries.find(path);
-        if known == Some(true) {
+        if known.flatten() == Some(true) {
             self.heard_absence(query, slot, now, actions);
         } else {
             self.heard(query, slot, Settle::Heard, now, actions);

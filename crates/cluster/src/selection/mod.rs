@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use base::Rng;
 
+use rendezvous::{Candidate, Rank};
+
 pub use by_load::{ByLoad, Weights};
 pub use round_robin::RoundRobin;
 
@@ -192,12 +194,27 @@ pub(crate) struct Excuses {
     suspended: SlotMask,
     overloaded: SlotMask,
     full: SlotMask,
+    /// A child that is not here may have the lease of the file.
+    absent: bool,
 }
 
 impl Excuses {
+    /// The excuses of one who does not know whether an absent child has the lease of a file.
+    pub(crate) fn absent() -> Self {
+        Self { absent: true, ..Self::default() }
+    }
+
+    /// Reports whether an absent child may have the lease of the file, so that no other one is good enough.
+    pub(crate) const fn is_absent(&self) -> bool {
+        self.absent
+    }
+
     /// Whether what is told for it is to wait for children that are away or suspended.
     pub(crate) fn is_passing(&self) -> bool {
-        self.full.is_empty() && self.overloaded.is_empty() && !(self.suspended | self.offline).is_empty()
+        self.absent
+            || self.full.is_empty()
+                && self.overloaded.is_empty()
+                && !(self.suspended | self.offline).is_empty()
     }
 
     /// What the client is told when nobody is left; `None` when nobody had to be left out.
@@ -205,6 +222,9 @@ impl Excuses {
         let or_error = |wait: Option<Duration>, code, text| {
             Some(wait.filter(|wait| !wait.is_zero()).map_or(Answer::error(code, text), Answer::wait))
         };
+        if self.absent {
+            return Some(Answer::wait(waits.service));
+        }
         if !self.full.is_empty() {
             return or_error(waits.full, ErrorCode::NO_SPACE, "No server has enough free space.");
         }
@@ -291,7 +311,7 @@ impl Chooser {
             return Err(excuses);
         }
         let picked = if need.place {
-            self.place(cell, fit, affinity, path)
+            self.place(cell, fit, affinity, path)?
         } else if affinity == Affinity::None {
             self.selection.pick(fit, need.kind, cell.meters(), rng)
         } else {
@@ -303,15 +323,36 @@ impl Chooser {
     }
 
     /// The child for a new file: by rendezvous hashing, so that managers that know the same children agree on it.
-    fn place(&self, cell: &Cell, fit: SlotMask, affinity: Affinity, path: &[u8]) -> Option<Slot> {
-        let path = if affinity == Affinity::None { path } else { self.policy.affinity_path.part(path) };
-        let candidates = fit.iter().filter_map(|slot| {
+    ///
+    /// # Errors
+    /// A child that is not here may have the lease of the file: it would win among those that were there with it, as if none were
+    /// fitter.
+    fn place(
+        &self,
+        cell: &Cell,
+        fit: SlotMask,
+        affinity: Affinity,
+        path: &[u8],
+    ) -> Result<Option<Slot>, Excuses> {
+        let key = if affinity == Affinity::None { path } else { self.policy.affinity_path.part(path) };
+        let share = |own: Option<u8>| u32::from(own.or(self.policy.share).unwrap_or(100).clamp(1, 100));
+        let weight = |slot| self.selection.weight(slot, fit, cell.meters());
+        let here = fit.iter().filter_map(|slot| {
             let child = cell.child(slot)?;
-            let share = u32::from(child.share.or(self.policy.share).unwrap_or(100).clamp(1, 100));
-            let weight = self.selection.weight(slot, fit, cell.meters()) * share;
-            Some(rendezvous::Candidate { slot, digest: child.digest, weight })
+            let candidate = Candidate { digest: child.digest, weight: weight(slot) * share(child.share) };
+            (candidate.weight > 0).then(|| (slot, candidate.rank(key)))
         });
-        rendezvous::choose(path, candidates.filter(|one| one.weight > 0))
+        let ranks: Vec<(Slot, Rank)> = here.collect();
+        let best = if cell.absent().is_empty() { 0 } else { fit.iter().map(weight).max().unwrap_or(1) };
+        let may_be_absent = cell.absent().iter().any(|absent| {
+            let Some(seat) = absent.seat.as_ref().filter(|seat| seat.takes(path)) else { return false };
+            let rank = Candidate { digest: seat.digest, weight: best * share(seat.share) }.rank(key);
+            ranks.iter().all(|(slot, other)| !seat.rivals.contains(*slot) || rank < *other)
+        });
+        if may_be_absent {
+            return Err(Excuses::absent());
+        }
+        Ok(ranks.into_iter().min_by_key(|(_, rank)| *rank).map(|(slot, _)| slot))
     }
 
     /// The choice is used.

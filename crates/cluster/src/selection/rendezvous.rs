@@ -1,40 +1,51 @@
 //! Rendezvous hashing: of the same candidates everybody chooses the same one for a path, and when one goes or comes only the
 //! paths that it wins change hands.
 
+use std::cmp::Ordering;
 use std::hash::Hasher as _;
 
 use siphasher::sip::SipHasher13;
 
-use crate::slots::Slot;
-
 /// A child that could take a new file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Candidate {
-    pub(super) slot: Slot,
     /// A number for the node that is the same at all its parents.
     pub(super) digest: u64,
     /// Its share of all files, compared with others.
     pub(super) weight: u32,
 }
 
+/// The rank of a candidate for a path; the least wins.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) struct Rank {
+    /// An exponentially distributed time of arrival, shorter for larger weights.
+    arrival: f64,
+    digest: u64,
+}
+
 impl Candidate {
-    /// The rank for a path: an exponentially distributed time of arrival, shorter for larger weights.
-    fn arrival(&self, path: &[u8]) -> f64 {
+    /// Its rank for a path.
+    pub(super) fn rank(&self, path: &[u8]) -> Rank {
         let mut hasher = SipHasher13::new_with_keys(self.digest, 0);
         hasher.write(path);
         // 53 bits, as many as a float holds; never 0.
         let uniform = ((hasher.finish() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        -uniform.ln() / f64::from(self.weight.max(1))
+        Rank { arrival: -uniform.ln() / f64::from(self.weight.max(1)), digest: self.digest }
     }
 }
 
-/// The winner for a path.
-pub(super) fn choose(path: &[u8], candidates: impl Iterator<Item = Candidate>) -> Option<Slot> {
-    let ranked = candidates.map(|one| (one.arrival(path), one.digest, one.slot));
-    let first = ranked.min_by(|(time, digest, _), (other_time, other_digest, _)| {
-        time.total_cmp(other_time).then(digest.cmp(other_digest))
-    });
-    first.map(|(_, _, slot)| slot)
+impl Eq for Rank {}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.arrival.total_cmp(&other.arrival).then(self.digest.cmp(&other.digest))
+    }
 }
 
 #[cfg(test)]
@@ -42,24 +53,24 @@ mod tests {
     use super::*;
 
     fn candidates(weights: &[u32]) -> Vec<Candidate> {
-        let all = Slot::all().zip(weights).enumerate();
-        all.map(|(at, (slot, weight))| Candidate { slot, digest: at as u64 * 77, weight: *weight }).collect()
+        let all = weights.iter().enumerate();
+        all.map(|(at, weight)| Candidate { digest: at as u64 * 77, weight: *weight }).collect()
     }
 
+    /// The winners of many paths.
     fn choices(candidates: &[Candidate]) -> Vec<u64> {
         let winner = |number: u32| {
-            let slot = choose(format!("/store/file{number}").as_bytes(), candidates.iter().copied()).unwrap();
-            candidates.iter().find(|one| one.slot == slot).unwrap().digest
+            let path = format!("/store/file{number}");
+            candidates.iter().min_by_key(|one| one.rank(path.as_bytes())).unwrap().digest
         };
         (0..4000).map(winner).collect()
     }
 
     #[test]
-    fn the_order_and_the_slots_of_candidates_do_not_matter() {
+    fn the_order_of_candidates_does_not_matter() {
         let here = candidates(&[1; 5]);
         let mut there = here.clone();
         there.reverse();
-        there.iter_mut().zip(Slot::all().skip(20)).for_each(|(one, slot)| one.slot = slot);
         assert_eq!(choices(&here), choices(&there));
     }
 

@@ -40,6 +40,11 @@ pub enum Action {
         /// What.
         change: ChildChange,
     },
+    /// Cells below have taken nodes in.
+    JoinedBelow {
+        /// The numbers of their system ids.
+        nodes: Vec<u64>,
+    },
     /// Service began (`true`) or ended, as redirectors are told.
     Service {
         /// Whether clients are served.

@@ -230,14 +230,16 @@ impl Directory {
         true
     }
 
-    /// Lets what is old go. Returns whether places became free by it.
-    pub fn age(&mut self, now: Duration) -> bool {
+    /// Lets what is old go. Returns whether places became free by it. Adds to `settled` the nodes that count from now on as children
+    /// of a real supervisor.
+    pub fn age(&mut self, now: Duration, settled: &mut Vec<u64>) -> bool {
         let mut freed = false;
         while let Some((due, node)) = self.ageing.pop_front_if(|(due, _)| *due <= now) {
             let current =
                 self.placements.get(&node).is_some_and(|placement| placement.at + RESERVATION == due);
             // A real supervisor never reports: who was sent there and did not come back is there.
             let silent = current && self.settle_in_silence(node);
+            settled.extend(silent.then_some(node));
             freed |= current && !silent && self.uncount(node);
         }
         while let Some((due, node)) = self.forgetting.pop_front_if(|(due, _)| *due <= now) {
@@ -334,8 +336,10 @@ mod tests {
         directory.report(1, &Address::new("sup", 1), 1, slot(0), places(1), true);
         assert!(!directory.has_room(NOW));
         // It never arrived: after a while its place is given to another.
-        assert!(directory.age(NOW + RESERVATION));
+        let mut settled = Vec::new();
+        assert!(directory.age(NOW + RESERVATION, &mut settled));
         assert!(directory.has_room(NOW + RESERVATION));
+        assert_eq!(settled, [], "nobody knows where it is");
     }
 
     #[test]
@@ -355,7 +359,9 @@ mod tests {
     fn a_real_supervisor_is_counted_by_what_was_sent() {
         let mut directory = directory(&[(1, 1, 2)], false);
         directory.sent(10, 1, NOW);
-        assert!(!directory.age(NOW + RESERVATION));
+        let mut settled = Vec::new();
+        assert!(!directory.age(NOW + RESERVATION, &mut settled));
+        assert_eq!(settled, [10]);
         directory.sent(11, 1, NOW + RESERVATION);
         assert!(!directory.has_room(NOW + RESERVATION));
         directory.came_back(11, NOW + RESERVATION);

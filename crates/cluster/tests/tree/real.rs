@@ -88,6 +88,9 @@ fn a_node_that_has_another_place_is_not_expected_at_the_old_one() {
     // A report that was under way while it came here.
     assert!(!bench.says(supervisor, report(vec![digest])).contains(&freed));
     bench.event(Event::Closed { link: server });
-    assert!(bench.says(supervisor, report(vec![digest])).contains(&freed));
+    let out = bench.says(supervisor, report(vec![digest]));
+    // In this order: the place is free, and what is at the node is found below.
+    assert_eq!(out, [freed, Action::JoinedBelow { nodes: vec![digest] }]);
+    assert_eq!(bench.says(supervisor, report(Vec::new())), [], "nobody has joined");
     assert_eq!(bench.node.members().map(|members| members.used().len()), Some(1));
 }

@@ -2,7 +2,6 @@
 //! sent back, because the manager may have sent another client to another server meanwhile.
 
 use crate::cluster::{Creation, CreationPermit, SharedLeases};
-use base::ErrorKind;
 use cluster::Outcome;
 use cluster::tree::Address;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,6 +42,7 @@ impl FileSystem for Leased {
         let permit = created(&operation).map(|target| self.leases.begin(&target.path));
         let creation = match permit {
             None | Some(CreationPermit::Free) => return self.behind.start(caller, operation, reply),
+            Some(CreationPermit::Later) => return Started::Done(later()),
             Some(CreationPermit::Refused(door)) => return Started::Done(too_late(door)),
             Some(CreationPermit::Leased(creation)) => creation,
         };
@@ -61,8 +61,14 @@ fn too_late(door: Option<Address>) -> Answer {
             let host = door.written_host().into_owned();
             Answer::Redirect(Redirect { host, port: door.port().into(), cgi: String::new() })
         }
-        None => Answer::error(ErrorKind::ServerError, "the time to create the file here is over; ask again"),
+        // It has just begun, and no parent has said yet where clients begin.
+        None => later(),
     }
+}
+
+fn later() -> Answer {
+    let seconds = u32::try_from(cluster::OVERTAKEN.as_secs()).unwrap_or(u32::MAX);
+    Answer::Wait { seconds, text: String::new() }
 }
 
 /// Where the answer to a creation passes on its way to the client.

@@ -170,6 +170,11 @@ impl Engine {
                     location.follow(&mut self.tree, slot, change);
                 }
             }
+            TreeEffect::JoinedBelow(nodes) => {
+                if let Some(location) = &mut self.location {
+                    location.found_below(&mut self.tree, &nodes);
+                }
+            }
             TreeEffect::Ended(link) => {
                 if let Some(location) = &mut self.location {
                     location.link_ended(link);
@@ -212,7 +217,11 @@ impl Engine {
 
     /// Says to those who open and read files whether they are to do it elsewhere.
     pub(super) fn move_clients(&self) {
-        self.moving.set(self.drained, self.suspended, self.tree.node().door());
+        let door = self.tree.node().door();
+        if let Some(server) = &self.server {
+            server.set_door(door.clone());
+        }
+        self.moving.set(self.drained, self.suspended, door);
     }
 
     fn next_deadline(&self) -> Option<Duration> {

@@ -3,6 +3,7 @@
 //! They are written beside the cluster's thread, which waits for no disk. Of contents that follow each other quickly the last
 //! one is what is on disk in the end, whichever thread writes it.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,8 @@ pub(super) struct Records {
     pub(super) out_of_use: Kept,
     /// That its cluster was complete once; `None` when that is written.
     formed: Option<Kept>,
+    /// Numbers of nodes below that may have leases of this one, and what of them was written last.
+    lessees: (Kept, BTreeSet<u64>),
 }
 
 impl Records {
@@ -54,7 +57,23 @@ impl Records {
             place: Kept::new(place.map(Path::to_owned)),
             out_of_use: Kept::new(place.map(drained_file)),
             formed: Some(Kept::new(place.map(formed_file))),
+            lessees: (Kept::new(place.map(lessees_file)), BTreeSet::new()),
         }
+    }
+
+    /// These nodes below may have leases of this one.
+    pub(super) fn note_lessees(&mut self, lessees: BTreeSet<u64>) {
+        let (kept, written) = &mut self.lessees;
+        if *written != lessees {
+            kept.keep(Some(lessees.iter().map(|lessee| format!("{lessee:016x}\n")).collect()));
+            *written = lessees;
+        }
+    }
+
+    /// The nodes that may have had leases of an earlier run of the node with this place file.
+    pub(super) fn lessees(place: &Path) -> BTreeSet<u64> {
+        let text = read(&lessees_file(place)).unwrap_or_default();
+        text.lines().filter_map(|line| u64::from_str_radix(line, 16).ok()).collect()
     }
 
     /// The children that were to come are here.
@@ -89,6 +108,10 @@ pub(super) fn aside(name: &str, work: impl FnOnce() + Send + 'static) {
 
 fn formed_file(place: &Path) -> PathBuf {
     place.with_file_name("formed")
+}
+
+fn lessees_file(place: &Path) -> PathBuf {
+    place.with_file_name("lessees")
 }
 
 impl Shared {

@@ -1,12 +1,17 @@
 //! The leases of a data server: parents grant them on the cluster's thread, and the loops of connections ask for them before a
 //! client creates a file. See [`cluster::Leases`].
 
+use super::kept::{self, Kept};
 use base::{Clock, LogicalPath};
 use cluster::tree::Address;
 use cluster::{Outcome, Permit};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The record of how long clients with leases may come is ahead by this time at most, so that it is not written for each.
+const RECORD_AHEAD: Duration = Duration::from_secs(10);
 
 /// Leases as the loops of connections and the cluster's thread share them.
 pub(crate) struct SharedLeases {
@@ -23,6 +28,38 @@ struct State {
     leases: cluster::Leases,
     /// Where clients begin.
     door: Option<Address>,
+    /// What the next run of this server is told of these leases.
+    record: Option<LeaseRecord>,
+}
+
+/// Until when clients may come that have leases of this server, on disk: the next run knows none of them.
+struct LeaseRecord {
+    kept: Kept,
+    /// What is on disk, as a time of day.
+    until: Duration,
+}
+
+impl LeaseRecord {
+    /// A lease is granted.
+    fn note(&mut self, today: SystemTime) {
+        let until = since_epoch(today).saturating_add(cluster::EXPECTED_FOR);
+        if until > self.until {
+            self.until = until.saturating_add(RECORD_AHEAD);
+            self.kept.keep(Some(format!("{}\n", self.until.as_secs())));
+        }
+    }
+
+    /// How long clients with leases of an earlier run may come, by its record.
+    fn remaining(text: &str, today: SystemTime) -> Option<Duration> {
+        let until = Duration::from_secs(text.trim_end().parse().ok()?);
+        let remaining = until.checked_sub(since_epoch(today)).filter(|time| !time.is_zero())?;
+        // A clock that was set back must not stop the server for long.
+        Some(remaining.min(cluster::EXPECTED_FOR + RECORD_AHEAD))
+    }
+}
+
+fn since_epoch(today: SystemTime) -> Duration {
+    today.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The answer to a client that wants to create a file.
@@ -31,6 +68,8 @@ pub(crate) enum CreationPermit {
     Free,
     /// Within its lease.
     Leased(Creation),
+    /// It may have come before its lease, and asks here again after a moment.
+    Later,
     /// It has come too late, and asks there again.
     Refused(Option<Address>),
 }
@@ -61,9 +100,28 @@ impl Drop for Creation {
 }
 
 impl SharedLeases {
-    pub(super) fn new(clock: Arc<dyn Clock>, end_soon: Box<dyn Fn() + Send + Sync>) -> Arc<Self> {
-        let (is_known, state) = (AtomicBool::new(false), Mutex::default());
-        Arc::new(Self { is_known, state, clock, end_soon })
+    /// The leases of a server. What the next run has to know of them lies beside the place file.
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        end_soon: Box<dyn Fn() + Send + Sync>,
+        place: Option<&Path>,
+    ) -> Arc<Self> {
+        let mut state = State::default();
+        if let Some(file) = place.map(|place| place.with_file_name("leases")) {
+            let text = kept::read(&file);
+            let remaining = text.and_then(|text| LeaseRecord::remaining(&text, clock.today()));
+            if let Some(time) = remaining {
+                state.leases.recover(time, clock.now());
+            }
+            state.record = Some(LeaseRecord { kept: Kept::new(Some(file)), until: Duration::ZERO });
+        }
+        let is_known = AtomicBool::new(!state.leases.is_empty());
+        Arc::new(Self { is_known, state: Mutex::new(state), clock, end_soon })
+    }
+
+    /// A parent says where clients begin.
+    pub(super) fn set_door(&self, door: Option<Address>) {
+        self.state().door = door;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,6 +141,7 @@ impl SharedLeases {
         let mut state = self.state();
         match state.leases.begin(path.as_bytes(), self.clock.now()) {
             Permit::Free => CreationPermit::Free,
+            Permit::Later => CreationPermit::Later,
             Permit::Refused => CreationPermit::Refused(state.door.clone()),
             Permit::Leased => {
                 CreationPermit::Leased(Creation { leases: self.clone(), path, outcome: Outcome::Failed })
@@ -94,6 +153,9 @@ impl SharedLeases {
         let now = self.clock.now();
         let mut state = self.state();
         state.door = door;
+        if let Some(record) = &mut state.record {
+            record.note(self.clock.today());
+        }
         state.leases.grant_for(path, time, now);
         self.is_known.store(true, Ordering::Release);
     }
@@ -103,7 +165,7 @@ impl SharedLeases {
     }
 
     pub(super) fn has_ended(&self, path: &[u8]) -> bool {
-        self.is_known() && self.state().leases.has_ended(path)
+        self.is_known() && self.state().leases.has_ended(path, self.clock.now())
     }
 
     /// A file is there.
@@ -122,5 +184,36 @@ impl SharedLeases {
         let ended = state.leases.take_ended(self.clock.now());
         self.is_known.store(!state.leases.is_empty(), Ordering::Release);
         ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_record_covers_all_clients_and_is_not_written_for_each() {
+        let mut record = LeaseRecord { kept: Kept::new(None), until: Duration::ZERO };
+        let mut written = Vec::new();
+        for second in 1000..1050 {
+            record.note(at(second));
+            assert!(record.until >= Duration::from_secs(second) + cluster::EXPECTED_FOR);
+            written.push(record.until);
+        }
+        written.dedup();
+        assert_eq!(written.len(), 5);
+    }
+
+    #[test]
+    fn a_server_that_begins_anew_knows_how_long_clients_with_leases_may_come() {
+        let remaining = |text, second| LeaseRecord::remaining(text, at(second)).map(|time| time.as_secs());
+        assert_eq!(remaining("1040\n", 1005), Some(35));
+        assert_eq!([remaining("1040\n", 1040), remaining("1040\n", 2000)], [None, None]);
+        assert_eq!(remaining("1040\n", 10), Some(130), "the clock was set back");
+        assert_eq!([remaining("", 1000), remaining("nonsense", 1000)], [None, None]);
     }
 }

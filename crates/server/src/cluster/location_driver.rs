@@ -121,6 +121,7 @@ impl LocationDriver {
         let wants =
             member.filter(|member| inventory::is_wanted(member, change)).and_then(|member| member.link);
         self.resolver.follow(slot, change, member, interfaces, tree.now(), &mut self.actions);
+        let lessees = (change != ChildChange::Figures).then(|| self.resolver.lessees());
         let what = match change {
             ChildChange::Joined { .. } => Some("joined"),
             ChildChange::Lost => Some("was lost"),
@@ -130,9 +131,19 @@ impl LocationDriver {
         if let (Some(member), Some(what)) = (member, what) {
             tracing::info!("cluster: {} {} {what}", member.role, member.data);
         }
+        if let Some(lessees) = lessees {
+            tree.note_lessees(lessees);
+        }
         self.perform(tree);
         if let Some(link) = wants {
             want_inventory(tree, link);
+        }
+    }
+
+    /// Supervisors have taken in the nodes with these numbers.
+    pub(super) fn found_below(&mut self, tree: &mut TreeDriver, nodes: &[u64]) {
+        if self.resolver.found_below(nodes) {
+            tree.note_lessees(self.resolver.lessees());
         }
     }
 
@@ -331,7 +342,8 @@ impl LocationDriver {
                 parent_messages::here(tree, parent, modifier);
             }
             StateReply::NotHere => {
-                parent_messages::not_here(tree, parent, self.resolver.has_lease_ended(&parent.path));
+                let has_ended = self.resolver.has_lease_ended(&parent.path, tree.now());
+                parent_messages::not_here(tree, parent, has_ended);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::parent_messages;
 use super::rights::Permit;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
-use cluster::tree::{Extensions, LinkId, Mode};
+use cluster::tree::{Address, Extensions, LinkId, Mode};
 use logical::Presence;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,6 +72,11 @@ impl ServerDriver {
             Ok(path) => self.look_at(tree, path.without_slash(), Wanted::Answer(parent)),
             Err(_) => self.answer_not_here(tree, &parent),
         }
+    }
+
+    /// A parent says where clients begin.
+    pub(super) fn set_door(&self, door: Option<Address>) {
+        self.leases.set_door(door);
     }
 
     fn look_at(&mut self, tree: &mut TreeDriver, path: LogicalPath, wanted: Wanted) {

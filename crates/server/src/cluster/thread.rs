@@ -94,7 +94,7 @@ impl Cluster {
         complete(&mut settings, data_port, address.map(|address| address.port()));
         let inbox = Arc::<Inbox>::default();
         let suspended = Arc::new(AtomicBool::new(false));
-        let resolver = redirects.then(|| resolver(&settings));
+        let resolver = redirects.then(|| recovered(resolver(&settings), &settings, clock.now()));
         let front = resolver.as_ref().map(|resolver| {
             let busy = settings.policy.waits.lookup;
             let shared = resolver.shared().clone();
@@ -107,7 +107,7 @@ impl Cluster {
             // Refused, it is done with the next deadline.
             jobs.job(Box::new(Engine::end_leases));
         };
-        let leases = SharedLeases::new(clock.clone(), Box::new(end_leases));
+        let leases = SharedLeases::new(clock.clone(), Box::new(end_leases), settings.place_file.as_deref());
         let moves = moving.clone();
         let watched = supervisor.clone();
         let parts = Parts {
@@ -272,6 +272,14 @@ fn resolver(settings: &Settings) -> Resolver {
     // Nobody is here yet.
     cell.set_quorum(false);
     Resolver::new(cell, cache, chooser, settings.resolve, Box::new(SystemLot))
+}
+
+/// The location machine with what an earlier run has left. That of a supervisor places only files that were placed at it from
+/// above.
+fn recovered(mut resolver: Resolver, settings: &Settings, now: Duration) -> Resolver {
+    let place = settings.place_file.as_deref().filter(|_| settings.role != Role::Supervisor);
+    resolver.await_lessees(place.map(Records::lessees).unwrap_or_default(), now);
+    resolver
 }
 
 /// The thread's life.

@@ -3,14 +3,14 @@
 
 use super::kept::Records;
 use super::line::{Line, Stage};
-use super::settings::Settings;
+use super::settings::{Role, Settings};
 use super::troubles::Troubles;
 use base::Clock;
 use cluster::tree::{
     self, Action, Address, ChildChange, Event, Extensions, LinkId, Member, Message, Node, Notice, Peer,
 };
 use cluster::{Interface, OwnHost, Slot, SlotMask};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub(super) enum TreeEffect {
     LookUp(LinkId, String),
     /// A child joined, changed or left.
     Child(Slot, ChildChange),
+    /// Supervisors have taken in the nodes with these numbers.
+    JoinedBelow(Vec<u64>),
     /// A connection has ended.
     Ended(LinkId),
     /// A parent has taken this node in.
@@ -140,6 +142,13 @@ impl TreeDriver {
         let now = self.now();
         self.troubles.complain(&self.node, now);
         true
+    }
+
+    /// Records which nodes below may have leases of this one. A supervisor places only what was placed at it from above.
+    pub(super) fn note_lessees(&mut self, lessees: BTreeSet<u64>) {
+        if self.settings.role != Role::Supervisor {
+            self.records.note_lessees(lessees);
+        }
     }
 
     /// Reports whether this node has the children that it waits for; `None` for a node without children.
@@ -408,6 +417,7 @@ impl TreeDriver {
                 self.records.place.keep(text);
             }
             Action::Child { slot, change } => self.effects.push_back(TreeEffect::Child(slot, change)),
+            Action::JoinedBelow { nodes } => self.effects.push_back(TreeEffect::JoinedBelow(nodes)),
             Action::Service { serves } => {
                 let what =
                     if serves { "enough nodes are here: serving" } else { "not enough nodes are here" };

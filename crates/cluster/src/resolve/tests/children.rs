@@ -257,8 +257,11 @@ fn a_child_as_the_tree_tells_of_it() {
     assert_eq!(sent_to(&stage.answer()), 7);
     follow(&mut stage, ChildChange::Reset, Some(member(Some(2))));
     assert_eq!(stage.read(1, "/f"), None);
+    // Sent away: it may be on its way to another cell.
     follow(&mut stage, ChildChange::Freed, None);
-    assert_eq!(code(&stage.answer()), 1);
+    assert_eq!(stage.answer(), seconds(15));
+    stage.pass(5.0);
+    assert_eq!(code(&stage.read(1, "/f").unwrap()), 1);
     assert_eq!(stage.machine.cell().children().count(), 0);
 }
 

@@ -1,7 +1,9 @@
 //! Which events end the choice of a child for a new file, and the leases that an inner node has from its parents.
 
 use super::*;
+use crate::cell::ChildKind;
 use crate::leases::LEASE;
+use crate::tree::ChildChange;
 
 /// A machine that has placed `/f`, and where.
 fn placed(stage: Stage) -> (Stage, u8) {
@@ -103,7 +105,229 @@ fn a_child_ends_its_lease_by_gone_and_not_by_an_answer_that_may_be_older() {
     stage.not_here(&[at], "/f");
     assert_eq!(stage.answered(), []);
     stage.not_here(&[0, 1, 2], "/f");
-    assert_eq!(sent_to(&stage.answer()), at, "the choice does not depend on what was");
+    assert_ne!(sent_to(&stage.answer()), at);
+}
+
+#[test]
+fn a_child_that_ended_its_lease_without_a_file_is_avoided_for_a_while() {
+    let (mut stage, at) = placed(Stage::new(3));
+    // Its disk is read-only, for example.
+    stage.gone(at, "/f");
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    stage.not_here(&[0, 1, 2], "/f");
+    let second = sent_to(&stage.answer());
+    assert_ne!(second, at);
+    stage.gone(second, "/f");
+    stage.not_here(&[0, 1, 2], "/f");
+    stage.pass(301.0);
+    let again = match stage.intend(3, "/f", Intent::Create) {
+        Some(answer) => answer,
+        None => {
+            stage.not_here(&[0, 1, 2], "/f");
+            stage.answer()
+        }
+    };
+    assert_eq!(sent_to(&again), at, "the choice does not depend on what was long ago");
+    // If there is no other, it is good enough.
+    let (mut stage, at) = placed(Stage::new(1));
+    stage.gone(at, "/f");
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    stage.not_here(&[0], "/f");
+    assert_eq!(sent_to(&stage.answer()), at);
+}
+
+#[test]
+fn a_name_that_was_placed_is_not_free_for_a_rename() {
+    // As a forwarded `mv` asks for the new name.
+    let (mut stage, _) = placed(Stage::new(3));
+    let options = LocateOptions { asap: true, ..LocateOptions::default() };
+    let answer = stage.machine.locate(Token(5), b"/f", options, stage.now, &mut stage.actions);
+    assert!(matches!(answer, Some(Answer::Located(holders)) if holders.len() == 1));
+}
+
+/// The child in this slot is lost, and its place is not kept, as in a supervisor.
+fn lose(stage: &mut Stage, number: u8) {
+    let Stage { machine, now, actions } = stage;
+    machine.follow(slot(number), ChildChange::Lost, None, Vec::new(), *now, actions);
+    // Others are not missed for as long as leases last.
+    stage.pass(6.0);
+}
+
+/// Has this path created, and returns where, or `None` if the creator waits.
+fn create(stage: &mut Stage, path: &str) -> Option<u8> {
+    let answer = stage.intend(3, path, Intent::Create).unwrap_or_else(|| {
+        let children: Vec<u8> = stage.machine.cell().children().map(|(slot, _)| slot.number()).collect();
+        stage.not_here(&children, path);
+        stage.answer()
+    });
+    (answer != seconds(15)).then(|| sent_to(&answer))
+}
+
+#[test]
+fn a_creator_waits_for_a_lost_child_that_may_have_the_lease_until_it_is_over() {
+    let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
+    let paths: Vec<String> = (0..40).map(|number| format!("/g{number}")).collect();
+    let mut other = Stage::new(3);
+    let winners: Vec<u8> = paths.iter().map(|path| create(&mut other, path).unwrap()).collect();
+    lose(&mut stage, at);
+    assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }), "another parent waits, too");
+    assert!(stage.machine.is_leased(b"/f", stage.now));
+    assert_eq!(create(&mut stage, "/f"), None);
+    for (path, winner) in paths.iter().zip(&winners) {
+        // Files that it would not have got are created.
+        assert_eq!(create(&mut stage, path), (*winner != at).then_some(*winner), "{path}");
+    }
+    stage.pass(25.0);
+    assert!(create(&mut stage, "/f").is_some_and(|other| other != at));
+}
+
+#[test]
+fn a_lost_child_with_another_fitness_keeps_the_files_that_were_placed_at_it() {
+    // Others were out of service when the file was placed.
+    let mut stage = Stage::with(cell(3), Policy::default(), true);
+    let winner = create(&mut Stage::new(3), "/f").unwrap();
+    stage.change(winner, |child| child.state.suspended = true);
+    let (mut stage, at) = placed(stage);
+    assert_ne!(at, winner);
+    stage.change(winner, |child| child.state.suspended = false);
+    lose(&mut stage, at);
+    assert_eq!(create(&mut stage, "/f"), None);
+}
+
+#[test]
+fn a_lost_child_that_ended_a_lease_before_the_next_one_came_keeps_that_one() {
+    let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
+    // Sent before the lease, this came after it; then the connection ended.
+    stage.gone(at, "/f");
+    stage.machine.not_here(slot(at), b"/f", stage.now, &mut stage.actions);
+    lose(&mut stage, at);
+    assert_eq!(create(&mut stage, "/f"), None);
+    stage.pass(25.0);
+    assert!(create(&mut stage, "/f").is_some());
+}
+
+#[test]
+fn an_answer_that_is_older_than_the_lease_does_not_end_it_behind_gone() {
+    let (mut stage, at) = placed(Stage::new(3));
+    stage.gone(at, "/f");
+    stage.machine.not_here(slot(at), b"/f", stage.now, &mut stage.actions);
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    assert!(stage.asked().contains(slot(at)));
+    stage.leased_by(at, "/f");
+    stage.not_here(&(0..3).filter(|other| *other != at).collect::<Vec<u8>>(), "/f");
+    assert_eq!(stage.answer(), seconds(5));
+}
+
+#[test]
+fn a_lost_child_that_is_back_is_asked() {
+    let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
+    lose(&mut stage, at);
+    let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
+    stage.machine.join(slot(9), server(at), &exports, now, &mut stage.actions);
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    assert_eq!(stage.asked(), slot(9).mask());
+    stage.leased_by(9, "/f");
+    assert_eq!(stage.answer(), seconds(5));
+    assert!(create(&mut stage, "/g").is_some());
+}
+
+#[test]
+fn after_a_restart_new_files_wait_for_the_children_of_the_earlier_run() {
+    let stage = Stage::new(3);
+    let recorded = stage.machine.lessees();
+    assert_eq!(recorded.len(), 3);
+    let mut stage = Stage::new(2);
+    stage.machine.await_lessees(recorded.clone(), stage.now);
+    stage.machine.await_lessees([], stage.now);
+    assert_eq!(stage.machine.lessees(), recorded, "it may be restarted once more");
+    stage.learn("/old", &[0]);
+    assert_eq!(create(&mut stage, "/f"), None);
+    assert_eq!(sent_to(&stage.read(1, "/old").unwrap()), 0, "what exists is served");
+    let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
+    stage.machine.join(slot(2), server(2), &exports, now, &mut stage.actions);
+    assert!(create(&mut stage, "/f").is_some());
+    let mut stage = Stage::new(2);
+    stage.machine.await_lessees(recorded, stage.now);
+    stage.pass(29.0);
+    assert_eq!(create(&mut stage, "/f"), None);
+    stage.pass(1.0);
+    assert!(create(&mut stage, "/f").is_some());
+}
+
+#[test]
+fn a_child_that_has_joined_below_another_one_is_not_waited_for() {
+    let recorded = Stage::new(3).machine.lessees();
+    let mut stage = Stage::new(2);
+    stage.machine.await_lessees(recorded, stage.now);
+    assert!(!stage.machine.found_below(&[server(0).id, 99]), "it is here, or was never waited for");
+    assert_eq!(create(&mut stage, "/f"), None);
+    assert!(stage.machine.found_below(&[99, server(2).id]));
+    assert_eq!(
+        stage.machine.lessees(),
+        [server(0).id, server(1).id].into(),
+        "the next run does not wait, either"
+    );
+    assert!(create(&mut stage, "/f").is_some());
+    // The same of one that was lost with a lease.
+    let (mut stage, at) = placed(Stage::with(cell(3), Policy::default(), true));
+    lose(&mut stage, at);
+    assert_eq!(create(&mut stage, "/f"), None);
+    assert!(stage.machine.found_below(&[server(at).id]));
+    // The supervisor that took it in is asked for the file, and answers for the lease.
+    let (now, exports) = (stage.now, Export::parse_list(b"w /").unwrap());
+    let supervisor = Child { kind: ChildKind::Inner, ..server(9) };
+    stage.machine.join(slot(9), supervisor, &exports, now, &mut stage.actions);
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    stage.leased_by(9, "/f");
+    assert_eq!(stage.answer(), seconds(5));
+}
+
+/// The child in this slot makes way for a supervisor, and is sent to a cell below.
+fn displace(stage: &mut Stage, number: u8) {
+    let Stage { machine, now, actions } = stage;
+    machine.follow(slot(number), ChildChange::Freed, None, Vec::new(), *now, actions);
+    let exports = Export::parse_list(b"w /").unwrap();
+    let supervisor = Child { kind: ChildKind::Inner, digest: 77, id: 77, ..server(9) };
+    machine.join(slot(number), supervisor, &exports, *now, actions);
+}
+
+#[test]
+fn a_child_that_was_sent_to_another_cell_keeps_its_files_and_leases_on_the_way() {
+    let (mut stage, at) = placed(Stage::new(3));
+    stage.learn("/old", &[at]);
+    displace(&mut stage, at);
+    assert_eq!(stage.read(1, "/old"), None);
+    stage.not_here(&[0, 1, 2], "/old");
+    assert_eq!(stage.answer(), seconds(15), "it may be on the way");
+    // Also if the newcomer is better for it than all others.
+    let paths: Vec<String> = (0..40).map(|number| format!("/g{number}")).collect();
+    stage.pass(6.0);
+    let mut other = Stage::new(3);
+    let (its_own, others): (Vec<_>, Vec<_>) =
+        paths.iter().partition(|path| create(&mut other, path) == Some(at));
+    assert!(its_own.iter().all(|path| create(&mut stage, path).is_none()));
+    assert!(others.iter().all(|path| create(&mut stage, path).is_some()));
+    assert!(stage.machine.found_below(&[server(at).id]));
+    assert!(its_own.iter().all(|path| create(&mut stage, path).is_some()));
+    // Files are waited for until it has arrived, and not for long.
+    let mut stage = Stage::new(3);
+    displace(&mut stage, 1);
+    assert_eq!(stage.read(1, "/old"), None);
+    stage.not_here(&[0, 1, 2], "/old");
+    assert_eq!(stage.answer(), seconds(15));
+    assert!(stage.machine.found_below(&[server(1).id]));
+    assert_eq!(stage.read(1, "/old").map(|answer| code(&answer)), Some(ErrorCode::NO_ENTRY.0));
+}
+
+#[test]
+fn a_creator_waits_for_a_child_that_is_expected_back_although_it_did_not_have_the_file() {
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[]);
+    // Another manager, which still reaches it, may send a creator there.
+    stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
+    assert_eq!(create(&mut stage, "/f"), None);
+    stage.change(1, |child| child.state.expected = false);
+    assert!(create(&mut stage, "/f").is_some());
 }
 
 #[test]
@@ -131,6 +355,24 @@ fn a_creator_whose_server_failed_gets_another_when_that_has_nothing() {
     assert_eq!(stage.asked(), mask(&[at]));
     stage.pass(5.0);
     assert_ne!(sent_to(&stage.answer()), at);
+}
+
+#[test]
+fn a_server_that_never_received_its_lease_holds_up_no_creator() {
+    // The connection broke that was to bring the lease; a reader came to the server in vain.
+    let (mut stage, at) = placed(Stage::new(3));
+    stage.leased();
+    stage.gone(at, "/f");
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    let others: Vec<u8> = (0..3).filter(|slot| *slot != at).collect();
+    stage.not_here(&others, "/f");
+    // It knows of no lease that has ended, so this alone could be older than the lease.
+    stage.machine.not_here(slot(at), b"/f", stage.now, &mut stage.actions);
+    assert_eq!(stage.answered(), []);
+    let ends = |action: &Action| matches!(action, Action::Lease { slot: to, time: Duration::ZERO, .. } if *to == slot(at));
+    assert!(stage.actions.iter().any(ends));
+    stage.gone(at, "/f");
+    sent_to(&stage.answer());
 }
 
 #[test]
@@ -193,11 +435,12 @@ fn an_inner_node_sends_a_creator_back_that_comes_too_late() {
     stage.machine.lease(b"/f", LEASE, stage.now);
     stage.pass(30.0);
     assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
-    assert!(stage.machine.has_lease_ended(b"/f"));
+    assert!(stage.machine.has_lease_ended(b"/f", stage.now));
     stage.actions.clear();
     assert_eq!(stage.intend(1, "/f", Intent::Create), None);
     stage.not_here(&[0, 1], "/f");
-    assert_eq!(code(&stage.answer()), 13);
+    assert_eq!(stage.answer(), seconds(1), "its lease may follow");
+    assert_eq!(code(&stage.intend(1, "/f", Intent::Create).unwrap()), 13);
     assert_eq!(stage.leased(), [0; 0]);
     // The parent has chosen it once more.
     stage.machine.lease(b"/f", LEASE, stage.now);

@@ -303,7 +303,7 @@ impl Members {
             out.push(Action::Child { slot, change: ChildChange::Condition });
         } else if went {
             // Not lost: it has its place below, and nobody has to wait for it here.
-            self.free(slot, now, out);
+            self.free_moved(slot, now, out);
         } else if self.settings.drop.is_zero() {
             out.push(Action::Child { slot, change: ChildChange::Lost });
             self.free(slot, now, out);
@@ -319,6 +319,13 @@ impl Members {
     fn kept_for(&self, slot: Slot) -> Duration {
         let longest = self.settings.drop;
         if self.unheard.contains(slot) { longest.min(DROP_UNHEARD) } else { longest }
+    }
+
+    /// Empties the slot of a node that a cell below has taken in. Nodes whose slots are freed count as on their way to a cell.
+    fn free_moved(&mut self, slot: Slot, now: Duration, out: &mut Vec<Action>) {
+        let node = self.cell.get(slot).map(|member| member.identity.id.digest());
+        self.free(slot, now, out);
+        out.extend(node.map(|node| Action::JoinedBelow { nodes: vec![node] }));
     }
 
     /// Empties a slot; whoever was connected there was told already.
@@ -423,7 +430,12 @@ impl Members {
         }
         self.check_health(now, out);
         let relaxed = self.relax_at.take_if(|due| *due <= now).is_some();
-        if self.directory.age(now) || relaxed {
+        let mut nodes = Vec::new();
+        let freed = self.directory.age(now, &mut nodes);
+        if !nodes.is_empty() {
+            out.push(Action::JoinedBelow { nodes });
+        }
+        if freed || relaxed {
             self.release(now, out);
         }
         self.check_waiting(now, out);

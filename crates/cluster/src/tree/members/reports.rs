@@ -147,11 +147,16 @@ impl Members {
                 // A node that found its place elsewhere: nothing is kept for it.
                 out.push(Action::Send { link, message: Message::Disc });
                 let slot = self.slot(link);
+                let was_reported = slot.is_some_and(|slot| self.elsewhere.contains_key(&slot));
                 self.closed(link, now, out);
                 if let Some(slot) =
                     slot.filter(|slot| self.cell.get(*slot).is_some_and(|member| !member.is_online()))
                 {
-                    self.free(slot, now, out);
+                    if was_reported {
+                        self.free_moved(slot, now, out);
+                    } else {
+                        self.free(slot, now, out);
+                    }
                     self.review(now, out);
                 }
                 out.push(Action::Close { link });
@@ -209,6 +214,7 @@ impl Members {
         if !member.role.has_children() || !member.is_own() {
             return;
         }
+        let mut nodes = Vec::new();
         for mut report in reports {
             report.depth = report.depth.saturating_add(1);
             // A child speaks for its own cell under the name and address that it logged in with.
@@ -223,6 +229,7 @@ impl Members {
                 self.directory.arrived(*node);
                 self.moved(*node, now, out);
             }
+            nodes.extend_from_slice(&report.joined);
             match report.places {
                 Some(places) => {
                     self.directory.report(report.id, &report.address, report.depth, slot, places, true);
@@ -235,6 +242,9 @@ impl Members {
             if relays {
                 self.reporter.relay(report, now);
             }
+        }
+        if !nodes.is_empty() {
+            out.push(Action::JoinedBelow { nodes });
         }
         self.release(now, out);
     }
