@@ -1,10 +1,13 @@
 //! `scalla admin`: speaks to a running server.
 
-use crate::cli::{print, print_json};
+mod status;
+
+use crate::printer::out;
 use anyhow::bail;
 use base::shown;
 use clap::Subcommand;
-use server::admin::{Request, ask, live_servers};
+use server::admin::{LiveServer, Request, ask, live_servers, running_servers};
+use status::Found;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::io::ErrorKind;
@@ -36,6 +39,8 @@ pub(crate) struct Which {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// List the servers that run here and that this user may look after.
+    List,
     /// Say what the server is and does.
     Status,
     /// Say how much is logged, or change it.
@@ -94,9 +99,14 @@ enum Checkpoint {
 
 impl Admin {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        if matches!(self.command, Command::List) {
+            list(self.json);
+            return Ok(ExitCode::SUCCESS);
+        }
         let socket = self.which.socket()?;
+        let is_status = matches!(self.command, Command::Status);
         let request = match self.command {
-            Command::Status => Request::Status {},
+            Command::Status | Command::List => Request::Status {},
             Command::LogLevel { levels } => Request::LogLevel { levels },
             Command::Reload => Request::Reload {},
             Command::Drain => Request::Drain {},
@@ -116,9 +126,11 @@ impl Admin {
         };
         let answer = ask(&socket, &request)?;
         if self.json {
-            print_json(&answer);
+            out().json(&answer);
+        } else if is_status {
+            out().lines(status::topics(&serde_json::from_value(answer)?));
         } else {
-            print(&files(&answer).unwrap_or_else(|| table(&answer)));
+            out().lines(files(&answer).unwrap_or_else(|| table(&answer)));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -146,18 +158,35 @@ impl Which {
                 ),
                 _ => format!("no server is running on the admin folder {}{}", folder.display(), hint(folder)),
             }),
-            ([], None) => bail!(
-                "no server runs here for this user that was given no admin folder of its own; name the folder of the one you \
-                 mean (--admin-path DIR), or start one: scalla serve DIR, scalla manager"
-            ),
-            (several, _) => {
-                let mut text = "several servers are running; choose one with --admin-path:".to_owned();
-                for server in several {
-                    write!(text, "\n  --admin-path {}   ({})", server.folder.display(), shown(&server.note))?;
-                }
-                bail!(text)
-            }
+            ([], None) => match running_servers().as_slice() {
+                [] => bail!("no server of this user runs here; start one: scalla serve DIR, scalla manager"),
+                others => bail!("{}", choice(others)),
+            },
+            (several, _) => bail!("{}", choice(several)),
         }
+    }
+}
+
+/// The servers of which one is to be named.
+fn choice(servers: &[LiveServer]) -> String {
+    let mut text = "name the server with --admin-path; there are:".to_owned();
+    for server in servers {
+        let folder = shown(server.folder.as_os_str().as_encoded_bytes());
+        // Writing to a text cannot fail.
+        write!(text, "\n  --admin-path {folder}   ({})", shown(&server.note)).ok();
+    }
+    text
+}
+
+/// Prints the running servers.
+fn list(json: bool) {
+    let servers: Vec<_> = running_servers().into_iter().map(Found::ask).collect();
+    if json {
+        servers.iter().for_each(|server| out().json(&server.json()));
+    } else if servers.is_empty() {
+        out().lines("none\n");
+    } else {
+        out().lines(status::list(&servers));
     }
 }
 

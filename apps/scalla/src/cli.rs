@@ -2,8 +2,9 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
+
+use crate::printer::{Printer, err};
 
 /// Serves files to many clients at once; understands XRootD's protocol and configuration.
 #[derive(Parser, Debug)]
@@ -42,11 +43,11 @@ pub(crate) fn definition() -> clap::Command {
 
 /// Runs a command line, the program's name first.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let Arguments { command } = match Arguments::try_parse_from(arguments) {
+    let Arguments { command } = match Arguments::try_parse_from(&arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version come this way too, with status 0.
-            error.print().ok();
+            Printer::command_line(&error, &arguments);
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
@@ -70,25 +71,10 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
-        complain(&format!("scalla: error: {error:#}\n"));
+        err().lines(format_args!("scalla: error: {error:#}\n"));
         // As the parser of command lines has it.
         if error.is::<crate::files::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
     })
-}
-
-/// Writes to the error output, and takes no offence when nobody listens there.
-pub(crate) fn complain(text: &str) {
-    std::io::stderr().write_all(text.as_bytes()).ok();
-}
-
-/// Prints, and takes no offence when nobody reads on (`scalla … | head`).
-pub(crate) fn print(text: &str) {
-    std::io::stdout().lock().write_all(text.as_bytes()).ok();
-}
-
-/// Prints the answer of a server as a line of JSON. JSON itself leaves some control characters as they are.
-pub(crate) fn print_json(answer: &serde_json::Value) {
-    print(&format!("{}\n", base::shown(&answer.to_string())));
 }
 
 /// An absolute name for a path that will be used from another folder.

@@ -3,7 +3,7 @@
 mod door;
 
 use crate::admin::Which;
-use crate::cli::{complain, print, print_json};
+use crate::printer::{err, out};
 use base::shown;
 use clap::Subcommand;
 use serde_json::Value;
@@ -80,12 +80,12 @@ fn emptied(socket: &Path, limit: Duration) -> anyhow::Result<bool> {
     loop {
         let status = ask(socket, &Request::Status {})?;
         let figure = |name: &str| status[name].as_u64().unwrap_or_default();
-        let (open, written) = (figure("open_files"), figure("files_written"));
+        let (open, written) = (figure("open_files"), figure("open_for_writing"));
         if open == 0 {
             return Ok(true);
         }
         if Instant::now() >= until {
-            complain(&format!("{open} files are still open, {written} of them for writing\n"));
+            err().line(format_args!("{open} files are still open, {written} of them for writing"));
             return Ok(false);
         }
         std::thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
@@ -115,9 +115,9 @@ impl Cluster {
         let answer = ask(&socket, &Request::ClusterOrder { order, node: node.node })?;
         let word = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
         if self.json {
-            print_json(&answer);
+            out().json(&answer);
         } else {
-            print(&format!("{} {}\n", shown(&word("node")), shown(&word("state"))));
+            out().line(format_args!("{} {}", word("node"), word("state")));
         }
         match wait {
             Some(limit) if !emptied(&socket, limit)? => Ok(ExitCode::FAILURE),
@@ -130,12 +130,12 @@ fn show(tree: &Survey, json: bool) -> anyhow::Result<()> {
     if json {
         let mut value: Value = serde_json::to_value(&tree.root)?;
         value["missing"] = tree.missing.clone().into();
-        print_json(&value);
+        out().json(&value);
         return Ok(());
     }
-    print(&draw(&tree.root));
+    out().lines(draw(&tree.root));
     for missing in &tree.missing {
-        complain(&format!("not seen: {}\n", shown(missing)));
+        err().line(format_args!("not seen: {missing}"));
     }
     Ok(())
 }

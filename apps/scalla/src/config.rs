@@ -1,10 +1,13 @@
 //! `scalla config`: looks at configurations without starting anything.
 
-use crate::cli::{absolute, complain, print};
+use crate::cli::absolute;
+use crate::printer::{err, out};
 use crate::serve::evaluation;
 use anyhow::bail;
 use clap::Subcommand;
-use config::{Files, Load, Loaded, LocalDisk, Origin, Overrides, Problem, Report, Severity, Strictness};
+use config::{
+    Files, Load, Loaded, LocalDisk, Origin, Overrides, Problem, Report, Severity, Shown, Strictness,
+};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -47,6 +50,12 @@ struct Show {
     config: Option<PathBuf>,
     #[command(flatten)]
     reader: Reader,
+    /// Only this directive; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    directive: Vec<String>,
+    /// Only values that are not the default.
+    #[arg(long)]
+    changed: bool,
     /// As JSON: one object per value.
     #[arg(long)]
     json: bool,
@@ -72,7 +81,7 @@ impl Config {
             Command::Check(check) => check.run(),
             Command::Show(show) => show.run(),
             Command::Manual => {
-                print(&config::manual());
+                out().lines(config::manual());
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -94,14 +103,13 @@ impl Check {
         for file in &self.files {
             let Loaded { effective, mut report } = self.reader.load(Some(file), Overrides::default());
             report.append(config::check(&effective, &LocalDisk, Strictness::Strict));
+            report.order_by_line();
             good &= report.is_ok();
             if self.json {
-                report
-                    .problems()
-                    .iter()
-                    .for_each(|problem| print(&format!("{}\n", problem_json(file, problem))));
+                report.problems().iter().for_each(|problem| out().json(&problem_json(file, problem)));
             } else {
-                print(&format!("{report}{}: {}\n", file.display(), verdict(&report)));
+                out().lines(&report);
+                out().line(format_args!("{}: {}", file.display(), verdict(&report)));
             }
         }
         Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -116,12 +124,26 @@ impl Show {
     fn run(self) -> anyhow::Result<ExitCode> {
         let overrides =
             Overrides { directory: self.dir.as_deref().map(absolute).transpose()?, ..Overrides::default() };
-        let Loaded { effective, report } = self.reader.load(self.config.as_deref(), overrides);
+        let Loaded { mut effective, report } = self.reader.load(self.config.as_deref(), overrides);
         if !report.is_ok() {
-            complain(&report.to_string());
+            err().lines(&report);
             bail!("the configuration has errors");
         }
-        for line in config::show(&effective) {
+        let admin_path = &mut effective.process.admin_path;
+        if admin_path.origin.is_default() {
+            effective.process.admin_path.value.path = server::default_admin_folder(&effective);
+        }
+        let lines = config::show(&effective);
+        if let Some(unknown) =
+            self.directive.iter().find(|name| lines.iter().all(|line| line.directive != **name))
+        {
+            bail!("no value is set by `{unknown}`; without --directive all are shown");
+        }
+        let is_wanted = |line: &Shown| {
+            let named = self.directive.is_empty() || self.directive.iter().any(|name| name == line.directive);
+            named && !(self.changed && line.origin.is_default())
+        };
+        for line in lines.into_iter().filter(is_wanted) {
             if self.json {
                 let value = json!({
                     "directive": line.directive,
@@ -129,9 +151,9 @@ impl Show {
                     "origin": origin_json(&line.origin),
                     "reloadable": line.reload == config::Reload::Safe,
                 });
-                print(&format!("{value}\n"));
+                out().json(&value);
             } else {
-                print(&format!("{line}\n"));
+                out().line(line);
             }
         }
         Ok(ExitCode::SUCCESS)

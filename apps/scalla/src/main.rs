@@ -14,6 +14,7 @@ mod links;
 mod man;
 mod map;
 mod personality;
+mod printer;
 mod serve;
 mod shell;
 mod stock;

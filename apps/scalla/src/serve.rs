@@ -1,14 +1,14 @@
 //! `scalla serve DIR`, `scalla manager`, `scalla supervisor`, `scalla meta`: a server with files, and those that send clients to it.
 
 use crate::cli::absolute;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ValueEnum;
 use config::{
     Evaluation, Folder, FreeSpace, Load, LogFormat, ManagerAddress, Overrides, Port, Role, Strictness,
 };
 use server::log::{Levels, Retention};
 use server::{Launch, LogTarget};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Serve DIR as `/` (or what a configuration file says) until told to end.
@@ -119,10 +119,16 @@ enum Format {
     Json,
 }
 
+/// The full path of a folder to serve.
+fn folder(dir: &Path) -> anyhow::Result<PathBuf> {
+    let full = dir.canonicalize()?;
+    if full.is_dir() { Ok(full) } else { bail!("it is no folder; name the folder that it lies in") }
+}
+
 impl Serve {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let directory = match &self.dir {
-            Some(dir) => Some(dir.canonicalize().with_context(|| format!("cannot serve {}", dir.display()))?),
+            Some(dir) => Some(folder(dir).with_context(|| format!("cannot serve {}", dir.display()))?),
             None => None,
         };
         let overrides = Overrides {

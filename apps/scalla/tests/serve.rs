@@ -2,9 +2,10 @@
 
 mod support;
 
+use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use support::{Scratch, Server, is_root, program, run, status, stderr, stdout};
+use support::{Background, Scratch, Server, is_root, program, run, status, stderr, stdout};
 
 #[test]
 fn it_serves_a_folder_and_says_how_to_use_it() {
@@ -25,6 +26,53 @@ fn a_missing_folder_is_named() {
     let output = run("scalla", &scratch, &["serve", "/no/such/folder", "--port", "0"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("/no/such/folder"), "{}", stderr(&output));
+    let file = scratch.write("file", "");
+    let output = run("scalla", &scratch, &["serve", file.to_str().unwrap(), "--port", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    let expected = format!(
+        "scalla: error: cannot serve {}: it is no folder; name the folder that it lies in\n",
+        file.display()
+    );
+    assert_eq!(stderr(&output), expected);
+}
+
+#[test]
+fn the_log_and_the_parent_say_what_was_started() {
+    let scratch = Scratch::new("started");
+    let [data, admin, log] = ["data", "admin", "x.log"].map(|name| scratch.text(name));
+    let config = scratch.write("x.cfg", format!("oss.localroot {data}\nall.export /set r/o\n"));
+    let config = config.to_str().unwrap();
+    scratch.write("data/set/x", "");
+    let options = ["--port", "0", "--admin-path", &admin, "--log", &log, "--background"];
+    let output = run("scalla", &scratch, &[&["serve", "--config", config][..], &options].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let status = status(&scratch.path("admin"));
+    let (pid, port) = (status["pid"].as_u64().unwrap(), status["port"].as_u64().unwrap());
+    let server = Background(u32::try_from(pid).unwrap());
+    let expected = format!("running as pid {pid}, port {port}; log {log}; stop it with: kill {pid}\n");
+    assert_eq!(stdout(&output), expected);
+    // It is found though its admin folder is its own.
+    let list = stdout(&run("scalla", &scratch, &["admin", "list"]));
+    assert!(
+        list.lines().any(|line| line.starts_with(&format!("{pid} ")) && line.ends_with(&admin)),
+        "{list}"
+    );
+    let refused = stderr(&run("scalla", &scratch, &["admin", "status"]));
+    assert!(refused.contains(&format!("\n  --admin-path {admin}   (pid {pid}, port {port})")), "{refused}");
+    // A mistake that is read again stands in the log too.
+    scratch.write(
+        "x.cfg",
+        format!("oss.localroot {data}\nall.export /set r/o\nall.sitename a\nxrd.report h:1\n"),
+    );
+    run("scalla", &scratch, &["admin", "reload", "--admin-path", &admin]);
+    server.signal(Signal::TERM);
+    server.wait();
+    let text = scratch.read("x.log");
+    let line = |part: &str| text.lines().any(|line| line.contains(part));
+    let start =
+        format!(":{port}, serving {data} as /set (read-only); configuration {config}; admin folder {admin}");
+    assert!(line(&start), "{text}");
+    assert!(line(&format!("{config}:4:1: warning: xrd.report")), "{text}");
 }
 
 #[test]
@@ -217,4 +265,25 @@ fn configurations_are_checked_and_shown() {
         "{text}"
     );
     assert!(text.lines().any(|line| line.starts_with("xrd.port ") && line.ends_with("# default")), "{text}");
+    // The admin folder is the one that a server would use.
+    let admin = text.lines().find(|line| line.starts_with("all.adminpath ")).unwrap();
+    let server =
+        Server::start(program("scalla", &scratch).args(["serve", "--config", good_path, "--port", "0"]));
+    let list = stdout(&run("scalla", &scratch, &["admin", "list"]));
+    let own = list.lines().find(|line| line.starts_with(&format!("{} ", server.pid()))).unwrap();
+    let folder = own.rsplit("  ").next().unwrap();
+    assert!(admin.split_whitespace().any(|word| word == folder), "{admin} {folder}");
+    let shown = |options: &[&str]| {
+        run("scalla", &scratch, &[&["config", "show", "--config", good_path], options].concat())
+    };
+    let changed = stdout(&shown(&["--changed"]));
+    let names: Vec<_> = changed.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["all.export", "oss.localroot"]);
+    assert_eq!(stdout(&shown(&["--directive", "xrd.port"])).lines().count(), 1);
+    let unknown = shown(&["--directive", "xrd.prot"]);
+    assert!(
+        unknown.status.code() == Some(1) && stderr(&unknown).contains("`xrd.prot`"),
+        "{}",
+        stderr(&unknown)
+    );
 }

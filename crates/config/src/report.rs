@@ -1,5 +1,6 @@
 //! What there is to say about a configuration: every problem at once, each with its place and what is allowed.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use crate::setting::Origin;
@@ -105,6 +106,9 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Advice that so many problems share comes once.
+const ADVICE_SHARED_FROM: usize = 3;
+
 /// All problems of one configuration, in the order they were found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
@@ -157,6 +161,25 @@ impl Report {
         &self.problems
     }
 
+    /// Orders the problems by file and line, files as they were met; what has no line comes first.
+    pub fn order_by_line(&mut self) {
+        let mut files = Vec::new();
+        for problem in &self.problems {
+            if let Origin::File(position) = &problem.origin
+                && !files.contains(&position.file)
+            {
+                files.push(position.file.clone());
+            }
+        }
+        self.problems.sort_by_key(|problem| match &problem.origin {
+            Origin::File(position) => {
+                let file = files.iter().position(|file| *file == position.file);
+                (file.map(|index| index + 1), position.line, position.column)
+            }
+            Origin::Default | Origin::CommandLine => (None, 0, 0),
+        });
+    }
+
     /// Those of one severity.
     pub fn of(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
         self.problems.iter().filter(move |problem| problem.severity == severity)
@@ -186,14 +209,60 @@ impl Report {
     }
 }
 
-/// One line per problem: errors first, then warnings, then notes, each in the order found.
+/// One line per problem, in the order of [`Report::problems`]. Advice that several share comes once, behind the last of them.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for severity in [Severity::Error, Severity::Warning, Severity::Note] {
-            for problem in self.of(severity) {
-                writeln!(f, "{problem}")?;
+        // For each advice the problems that have it, and those of them that are still to come.
+        let mut sharing = HashMap::<&str, (usize, usize)>::new();
+        for problem in self.problems.iter().filter(|problem| !problem.allowed.is_empty()) {
+            let (all, left) = sharing.entry(&problem.allowed).or_default();
+            (*all, *left) = (*all + 1, *left + 1);
+        }
+        for problem in &self.problems {
+            match sharing.get_mut(problem.allowed.as_str()) {
+                Some((all, left)) if *all >= ADVICE_SHARED_FROM => {
+                    writeln!(f, "{}", Problem { allowed: String::new(), ..problem.clone() })?;
+                    *left -= 1;
+                    if *left == 0 {
+                        writeln!(f, "    all {all}: {}", problem.allowed)?;
+                    }
+                }
+                _ => writeln!(f, "{problem}")?,
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::setting::Position;
+
+    fn at(file: &str, line: u32) -> Origin {
+        Origin::File(Position { file: file.into(), line, column: 1 })
+    }
+
+    #[test]
+    fn problems_are_ordered_by_line_and_shared_advice_comes_once() {
+        let mut report = Report::new(Strictness::Strict);
+        let mut add = |kind, origin, what: &str, advice: &str| report.add(kind, origin, what, advice);
+        add(ProblemKind::NotYet, at("b", 2), "c", "");
+        add(ProblemKind::Unprotected, at("b", 1), "b", "remove it");
+        add(ProblemKind::Unprotected, at("a", 9), "d", "remove it");
+        add(ProblemKind::BadValue, Origin::CommandLine, "a", "numbers");
+        add(ProblemKind::Unprotected, at("b", 3), "e", "remove it");
+        add(ProblemKind::BadValue, at("a", 10), "f", "numbers");
+        report.order_by_line();
+        let expected = "\
+command line: error: a; numbers
+b:1:1: error: b
+b:2:1: warning: c
+b:3:1: error: e
+a:9:1: error: d
+    all 3: remove it
+a:10:1: error: f; numbers
+";
+        assert_eq!(report.to_string(), expected);
     }
 }

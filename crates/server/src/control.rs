@@ -250,7 +250,7 @@ impl Watch {
             bytes_in: running.totals().bytes_in,
             bytes_out: running.totals().bytes_out,
             open_files: files.open_files as u64,
-            files_written: files.writers as u64,
+            open_for_writing: files.writers as u64,
             pending_files: files.pending_files as u64,
             checkpoints: files.checkpoints as u64,
             checksums: files.checksums as u64,
@@ -314,6 +314,7 @@ impl Watch {
                 let list =
                     |names: &[String]| if names.is_empty() { "nothing".to_owned() } else { names.join(", ") };
                 tracing::info!("configuration read again; changed now: {}", list(&answer.applied));
+                answer.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
                 if !answer.need_restart.is_empty() {
                     tracing::warn!("needs a restart to change: {}", list(&answer.need_restart));
                 }

@@ -121,9 +121,11 @@ pub(crate) fn fail(launch: &Launch, program: &str, error: &StartError) -> ExitCo
     ExitCode::from(NOT_STARTED)
 }
 
-/// Writes to the error output. That nobody listens there must not keep a server from starting, or from failing properly.
+/// Writes lines to the error output, escaped: they repeat names and words of files. That nobody listens there must not keep a
+/// server from starting, or from failing properly.
 pub(crate) fn complain(text: &str) {
-    std::io::stderr().write_all(text.as_bytes()).ok();
+    let shown: Vec<String> = text.split('\n').map(|line| base::shown(line).to_string()).collect();
+    std::io::stderr().write_all(shown.join("\n").as_bytes()).ok();
 }
 
 /// Everything up to the log, which belongs to the user of the service like all that comes after it.
@@ -187,7 +189,10 @@ fn serve(
     let port = running.address().port();
     folder.note(port).ok();
     let pid_files = write_files(launch, &effective, log_file, &home)?;
-    if launch.announce {
+    tracing::info!("{}", start_line(launch, &effective, &running));
+    if launch.announce && launch.background {
+        print(&background_line(port, log_file));
+    } else if launch.announce {
         announce(&effective, &running);
     } else {
         let Effective { program, host, .. } = &effective;
@@ -326,6 +331,39 @@ pub(crate) fn write_files(
     Ok(pid_files)
 }
 
+/// The address, the part that the server plays, and the files and folders that it uses, for the log.
+fn start_line(launch: &Launch, effective: &Effective, running: &Running) -> String {
+    let part = match running.cluster().and_then(crate::cluster::Cluster::address) {
+        Some(nodes) => {
+            format!("{} of the nodes that join at port {}", effective.cluster.role.name(), nodes.port())
+        }
+        None => format!("serving {}", crate::running::describe_exports(effective)),
+    };
+    let configuration = match &launch.load.file {
+        Some(file) => format!("configuration {}", base::shown(file)),
+        None => "no configuration file".to_owned(),
+    };
+    let folder = effective.admin_folder();
+    let folder = base::shown(folder.as_os_str().as_encoded_bytes());
+    format!("listening on {}, {part}; {configuration}; admin folder {folder}", running.address())
+}
+
+/// One line for whoever has started the server in the background.
+fn background_line(port: u16, log_file: Option<&Path>) -> String {
+    let pid = std::process::id();
+    let log = match log_file {
+        Some(path) => format!("log {}", base::shown(path.as_os_str().as_encoded_bytes())),
+        None => "no log".to_owned(),
+    };
+    format!("running as pid {pid}, port {port}; {log}; stop it with: kill {pid}\n")
+}
+
+/// Started by a program that does not listen, it serves all the same.
+fn print(text: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+}
+
 /// Two lines on what is served where, and a third to try.
 fn announce(effective: &Effective, running: &Running) {
     let address = running.address();
@@ -335,7 +373,6 @@ fn announce(effective: &Effective, running: &Running) {
         config::PORT_DEFAULT => format!("root://{host}/"),
         port => format!("root://{host}:{port}/"),
     };
-    let mut out = std::io::stdout().lock();
     if let Some(nodes) = running.cluster().and_then(crate::cluster::Cluster::address) {
         let (role, port) = (*effective.cluster.role, nodes.port());
         let (who, hint) = match role {
@@ -352,7 +389,7 @@ fn announce(effective: &Effective, running: &Running) {
              Ctrl-C ends. {hint}\n",
             role.name()
         );
-        out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+        print(&text);
         return;
     }
     let text = format!(
@@ -365,8 +402,7 @@ fn announce(effective: &Effective, running: &Running) {
         },
         example(effective, &url),
     );
-    // Started by a program that does not listen, it serves all the same.
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+    print(&text);
 }
 
 /// A command that works as it stands: read a file that is there, else write one, else look around.

@@ -31,6 +31,7 @@ mod stand_in;
 pub use adapters::{SystemClock, host_name};
 pub use daemon::{Launch, LogTarget, run};
 pub use error::StartError;
+pub use process::default_admin_folder;
 pub use running::{Refused, Running};
 pub use stand_in::{APPEARANCE, stand_in};
 

@@ -210,7 +210,18 @@ impl fmt::Display for Status {
 
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        match error.cause() {
+        let status = Self::of_cause(error.cause());
+        if error.is_uncertain() && status.code != code::ERROR_RESPONSE {
+            let why = if status.message.is_empty() { String::new() } else { format!("{}; ", status.message) };
+            return status.saying(format!("{why}it may have been carried out"));
+        }
+        status
+    }
+}
+
+impl Status {
+    fn of_cause(cause: &Cause) -> Self {
+        match cause {
             Cause::Url(_) | Cause::Unresolved(_) | Cause::NotAllowed(_) => Self::invalid_address(),
             Cause::Unsupported(_) => Self::error(code::NOT_SUPPORTED),
             Cause::BadArgument(_) => INVALID_ARGUMENTS,

@@ -3,7 +3,7 @@
 
 mod options;
 
-use crate::cli::complain;
+use crate::printer::err;
 use config::{AddressFamily, Folder, Load, Overrides, Port, Strictness};
 use options::{Family, LogName, Options, OptionsError, USAGE};
 use server::log::{Levels, Retention};
@@ -43,15 +43,15 @@ fn play(program: &str, arguments: Vec<OsString>, run: fn(Launch) -> ExitCode) ->
     };
     // These go to the error output, where scripts look for them.
     if options.help {
-        complain(&USAGE.replace("PROGRAM", program));
+        err().lines(USAGE.replace("PROGRAM", program));
         return ExitCode::SUCCESS;
     }
     if options.licence {
-        complain(LICENCE);
+        err().own(LICENCE);
         return ExitCode::SUCCESS;
     }
     if options.version {
-        complain(&format!("{}\n", server::VERSION));
+        err().line(server::VERSION);
         return ExitCode::SUCCESS;
     }
     match launch(program, options) {
@@ -61,14 +61,15 @@ fn play(program: &str, arguments: Vec<OsString>, run: fn(Launch) -> ExitCode) ->
 }
 
 fn refuse(program: &str, error: &OptionsError) -> ExitCode {
-    complain(&format!("{program}: error: {error}\n\n{}", USAGE.replace("PROGRAM", program)));
+    err().line(format_args!("{program}: error: {error}"));
+    err().lines(format_args!("\n{}", USAGE.replace("PROGRAM", program)));
     ExitCode::from(USAGE_STATUS)
 }
 
 /// What the server of this command line is told; a stand-in has to know the same to find it.
 fn launch(program: &str, options: Options) -> Result<Launch, OptionsError> {
     for option in &options.without_effect {
-        complain(&format!("{program}: warning: {option} is taken and changes nothing\n"));
+        err().line(format_args!("{program}: warning: {option} is taken and changes nothing"));
     }
     if let Some(user) = &options.user {
         User::find(user).map_err(|error| OptionsError(error.to_string()))?;

@@ -2,7 +2,7 @@
 
 use super::message::{LINE_BYTES_MAX, Request};
 use super::socket::reachable;
-use crate::process::{control_folder, states};
+use crate::process::{control_folder, folder_of_lock, states};
 use base::shown;
 use std::fmt;
 use std::fs;
@@ -107,6 +107,31 @@ fn exchange(stream: &UnixStream, request: &Request) -> io::Result<String> {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
     }
     Ok(line)
+}
+
+/// All running servers that this user may look at, on whatever admin folders: found by the locks that they hold.
+pub fn running_servers() -> Vec<LiveServer> {
+    let mut folders = states();
+    folders.extend(locked_folders());
+    folders.sort();
+    folders.dedup();
+    folders.iter().flat_map(|folder| live_servers(Some(folder))).collect()
+}
+
+/// The admin folders whose lock is held by a process that this user may look at.
+fn locked_folders() -> Vec<PathBuf> {
+    // `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF`; who waits for a lock has an arrow before the kind.
+    let table = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let holder = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        (fields.next()? == "FLOCK").then(|| fields.nth(2)?.parse::<u32>().ok())?
+    };
+    let mut holders: Vec<u32> = table.lines().filter_map(holder).collect();
+    holders.sort_unstable();
+    holders.dedup();
+    let files = holders.iter().filter_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).ok()).flatten();
+    let files = files.flatten().filter_map(|entry| fs::read_link(entry.path()).ok());
+    files.filter_map(|file| folder_of_lock(&file)).collect()
 }
 
 /// Servers that run on this admin folder; without one, those of this user that were given none.

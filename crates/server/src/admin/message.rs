@@ -96,7 +96,7 @@ pub struct Status {
     /// Files open now, counting each handle.
     pub open_files: u64,
     /// Of these, for writing.
-    pub files_written: u64,
+    pub open_for_writing: u64,
     /// Files that persist only on a close that has not come yet.
     pub pending_files: u64,
     /// Files with a checkpoint.

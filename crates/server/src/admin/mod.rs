@@ -17,7 +17,7 @@ mod client;
 mod message;
 mod socket;
 
-pub use client::{AdminError, LiveServer, ask, live_servers};
+pub use client::{AdminError, LiveServer, ask, live_servers, running_servers};
 pub use message::{
     Failure, FileList, FileState, LevelsAnswer, OrderAnswer, ReloadAnswer, Request, Response, Status,
     UnreadablePath,

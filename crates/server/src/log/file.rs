@@ -107,9 +107,10 @@ impl LogFile {
     /// What the system says.
     pub fn open(path: PathBuf, retention: Retention) -> io::Result<Self> {
         let (directory, name, file) = SharedDirectory::of_log(&path, FOLDER_MODE)?;
-        let mut log = Self { path, retention, file, directory, name, day: Zoned::now().date() };
-        log.rotate_leftover();
-        Ok(log)
+        // A file left from an earlier day, by a server that did not run at midnight, is rotated before the first line.
+        let today = Zoned::now().date();
+        let day = last_day(&file).filter(|day| *day < today).unwrap_or(today);
+        Ok(Self { path, retention, file, directory, name, day })
     }
 
     /// Closes it and opens the name again.
@@ -142,19 +143,6 @@ impl LogFile {
         }
         let ended = std::mem::replace(&mut self.day, today);
         if self.retention == Retention::External { Ok(()) } else { self.rotate(ended) }
-    }
-
-    /// A file left from an earlier day, by a server that did not run at midnight, is rotated first.
-    fn rotate_leftover(&mut self) {
-        let modified = self.file.metadata().and_then(|metadata| Ok((metadata.len(), metadata.modified()?)));
-        if let Ok((length, modified)) = modified
-            && length > 0
-            && let Ok(modified) = Zoned::try_from(modified)
-            && modified.date() < self.day
-            && self.retention != Retention::External
-        {
-            self.rotate(modified.date()).ok();
-        }
     }
 
     /// Moves the file away under the name of `day`, begins a new one, and removes what is not to be kept.
@@ -244,6 +232,12 @@ impl Write for LogFile {
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
     }
+}
+
+/// The day of the last line of a file; `None` if it has none.
+fn last_day(file: &File) -> Option<jiff::civil::Date> {
+    let metadata = file.metadata().ok().filter(|metadata| metadata.len() > 0)?;
+    Some(Zoned::try_from(metadata.modified().ok()?).ok()?.date())
 }
 
 fn is_stamp(text: &str) -> bool {
@@ -336,13 +330,13 @@ mod tests {
     }
 
     #[test]
-    fn a_file_from_an_earlier_day_is_rotated_at_the_start() {
+    fn a_file_from_an_earlier_day_is_rotated_before_the_first_line() {
         let folder = Folder::new("leftover");
         let path = folder.0.join("x.log");
         fs::write(&path, "old\n").unwrap();
         let before = Zoned::now().checked_sub(3.days()).unwrap();
         File::options().write(true).open(&path).unwrap().set_modified(before.timestamp().into()).unwrap();
-        drop(LogFile::open(path.clone(), Retention::All).unwrap());
+        LogFile::open(path.clone(), Retention::All).unwrap().rotate_when_due().unwrap();
         let expected = format!("x.log.{}", before.strftime("%Y%m%d"));
         assert_eq!(folder.names(), ["x.log".to_owned(), expected]);
         assert_eq!(fs::read_to_string(path).unwrap(), "");

@@ -52,7 +52,9 @@ pub fn detach() -> io::Result<Outcome> {
     if let Some(mut pipe) = child.stdout.take() {
         pipe.read_to_end(&mut said)?;
     }
-    if said.ends_with(READY) {
+    let ready = said.strip_suffix(READY);
+    io::stdout().write_all(ready.unwrap_or(&said)).and_then(|()| io::stdout().flush()).ok();
+    if ready.is_some() {
         return Ok(Outcome::Parent(0));
     }
     let status = child.wait()?;

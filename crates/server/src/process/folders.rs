@@ -47,7 +47,10 @@ impl fmt::Display for FolderError {
                     "another server of this instance is running ({holder}) and uses {}; ",
                     folder.display()
                 )?;
-                f.write_str("stop it, or give this one an instance name (-n) or admin folder of its own")
+                f.write_str(
+                    "stop it, or give this one an instance name (--instance, as xrootd -n) or an admin folder of its own \
+                     (--admin-path, all.adminpath)",
+                )
             }
             Self::Failed(path, error) => write!(f, "cannot use the folder {}: {error}", path.display()),
         }
@@ -136,6 +139,12 @@ pub fn control_folder(admin: &Path) -> PathBuf {
     admin.join(CONTROL)
 }
 
+/// The admin folder of a lock; `None` for other files.
+pub fn folder_of_lock(file: &Path) -> Option<PathBuf> {
+    let control = file.parent().filter(|_| file.extension().is_some_and(|extension| extension == "lock"))?;
+    (control.file_name()? == CONTROL).then(|| control.parent().map(Path::to_owned))?
+}
+
 /// Opens the admin folder, which is created where it is missing. Other users may have folders of their own in it, but
 /// cannot replace those of this server.
 ///
@@ -189,7 +198,7 @@ pub fn enter_home(home: Option<&Folder>, instance: Option<&str>) -> Result<PathB
 /// # Errors
 /// [`FolderError::Failed`].
 pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBuf, FolderError> {
-    let folder = state_base().join(state_name(effective));
+    let folder = default_admin_folder(effective);
     if User::is_root() {
         let failed = |error| FolderError::Failed(folder.clone(), error);
         let base = state_base();
@@ -205,6 +214,11 @@ pub fn state_folder(effective: &Effective, user: Option<&User>) -> Result<PathBu
         }
     }
     Ok(folder)
+}
+
+/// The admin folder of a server whose configuration names none, started by this user. Nothing is created.
+pub fn default_admin_folder(effective: &Effective) -> PathBuf {
+    state_base().join(state_name(effective))
 }
 
 /// Gives a folder of root's, and what an earlier server of root's left in it, to the user.

@@ -23,7 +23,10 @@ mod user;
 pub use detach::{Detached, Outcome, detach, keep_name};
 pub use environment::apply_environment;
 pub use files::{EnvironmentFile, PidFile};
-pub use folders::{AdminFolder, FolderError, control_folder, enter_home, open_admin, state_folder, states};
+pub use folders::{
+    AdminFolder, FolderError, control_folder, default_admin_folder, enter_home, folder_of_lock, open_admin,
+    state_folder, states,
+};
 pub use limits::{descriptors, raise_descriptors};
 pub use memory::memory_bytes;
 pub use port_owner::{PortOwner, port_owner};

@@ -1,0 +1,135 @@
+//! [`Buffer`] and [`Writer`]: output that is collected, and written by a thread, so that a reader that stops (a pager) does not
+//! keep connections from being driven.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc;
+
+use super::content::Escaped;
+use super::{Text, out};
+
+/// Standard output cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output: {0}")]
+pub(crate) struct OutputError(pub(crate) io::Error);
+
+/// Output that waits to be written.
+#[derive(Default, Debug)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+    contents: Escaped,
+}
+
+/// Output that is ready to be written.
+pub(crate) struct Piece(Vec<u8>);
+
+impl Buffer {
+    /// Adds a text.
+    pub(crate) fn put(&mut self, text: &Text) {
+        self.end_contents();
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// Adds contents of files, which are escaped for a terminal.
+    pub(crate) fn put_content(&mut self, content: &[u8]) {
+        if !out().is_terminal() {
+            return self.bytes.extend_from_slice(content);
+        }
+        let mut text = out().text();
+        self.contents.add(content, &mut text);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    fn end_contents(&mut self) {
+        let mut text = out().text();
+        self.contents.end(&mut text);
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes all that waits; `None` if nothing does.
+    pub(crate) fn take(&mut self) -> Option<Piece> {
+        let bytes = std::mem::take(&mut self.bytes);
+        (!bytes.is_empty()).then_some(Piece(bytes))
+    }
+
+    /// Takes all that is left, at the end.
+    pub(crate) fn finish(mut self) -> Piece {
+        self.end_contents();
+        Piece(self.bytes)
+    }
+}
+
+impl Piece {
+    /// Writes it.
+    ///
+    /// # Errors
+    /// [`OutputError`].
+    pub(crate) fn write(&self) -> Result<(), OutputError> {
+        // Past the standard library's buffer, which would cut it into lines.
+        let mut stream =
+            File::from(rustix::io::dup(rustix::stdio::stdout()).map_err(|e| OutputError(e.into()))?);
+        stream.write_all(&self.0).map_err(OutputError)
+    }
+}
+
+/// A thread that writes pieces in their order.
+pub(crate) struct Writer {
+    pieces: mpsc::Sender<Piece>,
+    thread: JoinHandle<()>,
+    failed: Arc<Mutex<Option<OutputError>>>,
+}
+
+impl Writer {
+    /// Starts it.
+    pub(crate) fn start() -> Self {
+        let (pieces, mut taken) = mpsc::channel::<Piece>(1);
+        let failed = Arc::new(Mutex::new(None));
+        let failure = failed.clone();
+        let thread = std::thread::spawn(move || {
+            while let Some(piece) = taken.blocking_recv() {
+                if let Err(error) = piece.write() {
+                    *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return;
+                }
+            }
+        });
+        Self { pieces, thread, failed }
+    }
+
+    fn failure(&self) -> Option<OutputError> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Hands over a piece.
+    ///
+    /// # Errors
+    /// [`OutputError`] of this piece or an earlier one.
+    pub(crate) async fn write(&self, piece: Piece) -> Result<(), OutputError> {
+        if self.pieces.send(piece).await.is_err() {
+            return Err(self.failure().unwrap_or_else(|| OutputError(io::ErrorKind::BrokenPipe.into())));
+        }
+        Ok(())
+    }
+
+    /// Writes the rest behind all that was handed over, and ends the thread.
+    ///
+    /// # Errors
+    /// [`OutputError`] of any piece.
+    pub(crate) fn end(self, rest: &Piece) -> Result<(), OutputError> {
+        let Self { pieces, thread, failed } = self;
+        drop(pieces);
+        thread.join().ok();
+        match failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error),
+            None => rest.write(),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! File contents on their way to a terminal.
+
+use std::io::{self, Write};
+
+use super::{Printer, Text};
+
+/// Escapes contents of files piece by piece. Line ends and tabs stay, a carriage return in front of a line end is left out, and
+/// bytes that are not UTF-8 become `\xNN`.
+#[derive(Default, Debug)]
+pub(super) struct Escaped {
+    /// The beginning of a character, or a carriage return, whose rest may follow.
+    held: Vec<u8>,
+}
+
+impl Escaped {
+    /// Adds a piece to a text.
+    pub(super) fn add(&mut self, piece: &[u8], text: &mut Text) {
+        let mut bytes = std::mem::take(&mut self.held);
+        bytes.extend_from_slice(piece);
+        let held = bytes.len() - unfinished(&bytes);
+        self.held = bytes.split_off(held);
+        add_whole(&bytes, text);
+    }
+
+    /// Adds the bytes that were held back: nothing follows.
+    pub(super) fn end(&mut self, text: &mut Text) {
+        add_whole(&std::mem::take(&mut self.held), text);
+    }
+}
+
+/// Bytes at the end that may be the first part of something.
+fn unfinished(bytes: &[u8]) -> usize {
+    if bytes.ends_with(b"\r") {
+        return 1;
+    }
+    match bytes.utf8_chunks().last() {
+        // Three bytes at most are the beginning of a character. Others are an error wherever they stand.
+        Some(chunk)
+            if std::str::from_utf8(chunk.invalid()).is_err_and(|error| error.error_len().is_none()) =>
+        {
+            chunk.invalid().len()
+        }
+        _ => 0,
+    }
+}
+
+fn add_whole(bytes: &[u8], text: &mut Text) {
+    for chunk in bytes.utf8_chunks() {
+        let mut lines = chunk.valid().split('\n').peekable();
+        while let Some(line) = lines.next() {
+            let is_last = lines.peek().is_none();
+            let line = if is_last { line } else { line.strip_suffix('\r').unwrap_or(line) };
+            for (index, part) in line.split('\t').enumerate() {
+                if index > 0 {
+                    text.own("\t");
+                }
+                text.add(part);
+            }
+            if !is_last {
+                text.own("\n");
+            }
+        }
+        text.add(base::shown(chunk.invalid()));
+    }
+}
+
+/// Writes contents of files to a stream.
+pub(super) struct Content {
+    printer: Printer,
+    escaped: Escaped,
+}
+
+impl Content {
+    pub(super) fn of(printer: Printer) -> Self {
+        Self { printer, escaped: Escaped::default() }
+    }
+}
+
+impl Write for Content {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        if self.printer.escapes() {
+            let mut text = self.printer.text();
+            self.escaped.add(piece, &mut text);
+            self.printer.try_write(text.as_bytes())?;
+        } else {
+            self.printer.try_write(piece)?;
+        }
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let mut text = self.printer.text();
+        self.escaped.end(&mut text);
+        self.printer.try_write(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a terminal gets of these pieces.
+    fn shown(pieces: &[&[u8]]) -> String {
+        let (mut escaped, mut text) = (Escaped::default(), Text::new(true));
+        pieces.iter().for_each(|piece| escaped.add(piece, &mut text));
+        escaped.end(&mut text);
+        String::from_utf8(text.as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn contents_cannot_drive_a_terminal() {
+        let content = b"a\tb\r\nc\rd\x1b[2J\xff\xc3\xa9\xe2\x80\xae\xe2\x82\n\r\n\0\r";
+        let expected = "a\tb\nc\\rd\\u001b[2J\\xffé\\u202e\\xe2\\x82\n\n\\u0000\\r";
+        assert_eq!(shown(&[content]), expected);
+        for at in 0..content.len() {
+            let (one, other) = content.split_at(at);
+            assert_eq!(shown(&[one, other]), expected, "{at}");
+        }
+        let bytes: Vec<&[u8]> = content.chunks(1).collect();
+        assert_eq!(shown(&bytes), expected);
+    }
+}

@@ -1,0 +1,169 @@
+//! The one way from a command to standard output and standard error.
+//!
+//! Names, owners, error texts and file contents come from servers and from other users. On a terminal, a control character
+//! in them could move the cursor, change colours and titles, or forge lines. So no command writes to these streams itself
+//! (`cargo xtask tidy` refuses it). It passes values to a [`Printer`] or collects them in a [`Text`], which escape them:
+//!
+//! * standard output on a terminal: every control character, and every character that changes the direction of text, is
+//!   written as an escape sequence (`\n`, `\u001b`, `\xff`);
+//! * standard output that is a pipe or a file: nothing is escaped, so that scripts get names and contents byte for byte;
+//! * standard error: always escaped, because logs end up on terminals too.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Printer`]: the two streams |
+//! | `text` | [`Text`]: values with the fixed text around them |
+//! | `content` | `Content`: file contents as they go to a terminal |
+//! | `buffer` | [`Buffer`], [`Writer`]: output that is collected and written by a thread |
+//! | `bar` | [`Bar`]: progress on the error output |
+
+mod bar;
+mod buffer;
+mod content;
+mod text;
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
+
+pub(crate) use bar::Bar;
+pub(crate) use buffer::{Buffer, OutputError, Writer};
+pub(crate) use indicatif::HumanBytes;
+pub(crate) use text::{Colour, Text};
+
+/// Width of a terminal that does not report its own.
+const WIDTH: usize = 80;
+
+/// Standard output or standard error.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Printer {
+    Output,
+    Error,
+}
+
+/// Standard output.
+pub(crate) const fn out() -> Printer {
+    Printer::Output
+}
+
+/// Standard error.
+pub(crate) const fn err() -> Printer {
+    Printer::Error
+}
+
+impl Printer {
+    /// Whether it is a terminal.
+    pub(crate) fn is_terminal(self) -> bool {
+        static OUTPUT: OnceLock<bool> = OnceLock::new();
+        static ERROR: OnceLock<bool> = OnceLock::new();
+        match self {
+            Self::Output => *OUTPUT.get_or_init(|| io::stdout().is_terminal()),
+            Self::Error => *ERROR.get_or_init(|| io::stderr().is_terminal()),
+        }
+    }
+
+    /// Whether values are escaped.
+    fn escapes(self) -> bool {
+        self == Self::Error || self.is_terminal()
+    }
+
+    /// Whether colours may be used: on a terminal that has them, unless `NO_COLOR` is set.
+    pub(crate) fn has_colours(self) -> bool {
+        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        self.is_terminal() && !is_dumb && !is_set("NO_COLOR")
+    }
+
+    /// An empty text for this stream.
+    pub(crate) fn text(self) -> Text {
+        Text::new(self.escapes())
+    }
+
+    /// A value as it is shown on this stream: as part of one line.
+    pub(crate) fn shown(self, value: &str) -> Cow<'_, str> {
+        self.text().shown(value)
+    }
+
+    /// Writes a text. That nobody reads (`scalla ... | head`) is not an error.
+    pub(crate) fn put(self, text: &Text) {
+        self.write(text.as_bytes());
+    }
+
+    /// Writes one line: line ends in `line` are escaped too.
+    pub(crate) fn line(self, line: impl Display) {
+        self.put(self.text().add(line).own("\n"));
+    }
+
+    /// Writes text of several lines, which ends its own lines.
+    pub(crate) fn lines(self, lines: impl Display) {
+        self.put(self.text().add_lines(lines));
+    }
+
+    /// Writes a text without a line end: a question, a prompt.
+    pub(crate) fn ask(self, question: impl Display) {
+        self.put(self.text().add(question));
+    }
+
+    /// Writes a line in place of the one that is shown.
+    pub(crate) fn again(self, line: impl Display) {
+        self.put(self.text().own("\r").add(line));
+    }
+
+    /// Writes fixed text as it is.
+    pub(crate) fn own(self, text: &'static str) {
+        self.write(text.as_bytes());
+    }
+
+    /// Writes a value as one line of JSON.
+    pub(crate) fn json(self, value: &serde_json::Value) {
+        self.put(&Text::of_json(value));
+    }
+
+    /// Writes the help, the version or the error of a command line of these words.
+    pub(crate) fn command_line(error: &clap::Error, words: &[OsString]) {
+        let printer = if error.use_stderr() { Self::Error } else { Self::Output };
+        // An error repeats words, and its own colours cannot be told from theirs.
+        let is_plain = |word: &OsString| !word.as_encoded_bytes().iter().any(|byte| byte.is_ascii_control());
+        if printer.has_colours() && words.iter().all(is_plain) {
+            let mut text = printer.text();
+            printer.put(text.add_coloured_lines(&error.render().ansi().to_string()));
+        } else {
+            printer.lines(error.render());
+        }
+    }
+
+    /// Columns of the terminal.
+    pub(crate) fn width(self) -> usize {
+        let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        let found = || {
+            let size = match self {
+                Self::Output => rustix::termios::tcgetwinsize(io::stdout()),
+                Self::Error => rustix::termios::tcgetwinsize(io::stderr()),
+            };
+            size.ok().map(|size| usize::from(size.ws_col))
+        };
+        set.or_else(found).filter(|width| *width > 0).unwrap_or(WIDTH)
+    }
+
+    /// A writer of file contents: on a terminal they are escaped, except for line ends and tabs.
+    pub(crate) fn content(self) -> impl Write {
+        content::Content::of(self)
+    }
+
+    fn write(self, bytes: &[u8]) {
+        self.try_write(bytes).ok();
+    }
+
+    fn try_write(self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Output => {
+                let mut out = io::stdout().lock();
+                out.write_all(bytes)?;
+                out.flush()
+            }
+            Self::Error => io::stderr().write_all(bytes),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! [`Text`]: values with the fixed text around them.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write};
+
+use base::Escape;
+
+/// Colour of a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Colour {
+    BoldBlue,
+    BoldGreen,
+    Faint,
+    Yellow,
+}
+
+impl Colour {
+    const fn start(self) -> &'static str {
+        match self {
+            Self::BoldBlue => "\x1b[1;34m",
+            Self::BoldGreen => "\x1b[1;32m",
+            Self::Faint => "\x1b[2m",
+            Self::Yellow => "\x1b[33m",
+        }
+    }
+}
+
+const COLOUR_END: &str = "\x1b[0m";
+
+/// Text in which everything but fixed text and colours of this program is escaped, where its stream needs that.
+#[derive(Debug)]
+pub(crate) struct Text {
+    text: String,
+    escapes: bool,
+}
+
+impl Text {
+    pub(super) const fn new(escapes: bool) -> Self {
+        Self { text: String::new(), escapes }
+    }
+
+    /// A line of JSON. JSON itself leaves some control characters as they are; they are escaped in pipes too, since that does not
+    /// change the value.
+    pub(crate) fn of_json(value: &serde_json::Value) -> Self {
+        let mut text = Self::new(true);
+        text.add(value).own("\n");
+        text
+    }
+
+    /// Adds fixed text as it is.
+    pub(crate) fn own(&mut self, text: &'static str) -> &mut Self {
+        self.text.push_str(text);
+        self
+    }
+
+    /// Adds a value that is part of a line.
+    pub(crate) fn add(&mut self, value: impl Display) -> &mut Self {
+        // Writing to a string does not fail.
+        let _ = if self.escapes {
+            write!(Escape(&mut self.text), "{value}")
+        } else {
+            write!(self.text, "{value}")
+        };
+        self
+    }
+
+    /// Adds text that ends its own lines.
+    pub(crate) fn add_lines(&mut self, lines: impl Display) -> &mut Self {
+        let _ = if self.escapes {
+            write!(Lines(&mut self.text), "{lines}")
+        } else {
+            write!(self.text, "{lines}")
+        };
+        self
+    }
+
+    /// Adds a value in a colour.
+    pub(crate) fn add_coloured(&mut self, value: impl Display, colour: Option<Colour>) -> &mut Self {
+        match colour {
+            None => self.add(value),
+            Some(colour) => self.own(colour.start()).add(value).own(COLOUR_END),
+        }
+    }
+
+    /// Adds so many blanks.
+    pub(crate) fn blanks(&mut self, count: usize) -> &mut Self {
+        self.text.extend(std::iter::repeat_n(' ', count));
+        self
+    }
+
+    /// A value as this text shows it.
+    pub(crate) fn shown<'a>(&self, value: &'a str) -> Cow<'a, str> {
+        if !self.escapes {
+            return Cow::Borrowed(value);
+        }
+        match base::shown(value).to_string() {
+            escaped if escaped == value => Cow::Borrowed(value),
+            escaped => Cow::Owned(escaped),
+        }
+    }
+
+    /// Adds lines in which sequences of colours stay as they are.
+    pub(super) fn add_coloured_lines(&mut self, lines: &str) -> &mut Self {
+        let mut rest = lines;
+        while let Some(at) = rest.find("\x1b[") {
+            let (plain, tail) = rest.split_at(at);
+            self.add_lines(plain);
+            let colour = colour_bytes(tail);
+            let (sequence, behind) = tail.split_at(colour.unwrap_or(1));
+            match colour {
+                Some(_) => self.text.push_str(sequence),
+                None => drop(self.add_lines(sequence)),
+            }
+            rest = behind;
+        }
+        self.add_lines(rest)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.text.as_bytes()
+    }
+}
+
+impl Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Length of the sequence of colours that a text begins with.
+fn colour_bytes(text: &str) -> Option<usize> {
+    let parameters = text.strip_prefix("\x1b[")?;
+    let end = parameters.find(|sign: char| !sign.is_ascii_digit() && sign != ';')?;
+    parameters.get(end..)?.starts_with('m').then_some("\x1b[".len() + end + 1)
+}
+
+/// Escapes all but line ends.
+struct Lines<'a>(&'a mut String);
+
+impl Write for Lines<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for (index, part) in text.split('\n').enumerate() {
+            if index > 0 {
+                self.0.push('\n');
+            }
+            Escape(&mut *self.0).write_str(part)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOREIGN: &str = "a\nb\r\t\u{1b}[31m\u{9b}2J\u{202e}";
+    const ESCAPED: &str = "a\\nb\\r\\t\\u001b[31m\\u009b2J\\u202e";
+
+    #[test]
+    fn values_are_escaped_and_fixed_text_is_not() {
+        let mut text = Text::new(true);
+        text.add(FOREIGN).own("\t").add_coloured(FOREIGN, Some(Colour::BoldBlue)).own("\n");
+        assert_eq!(text.text, format!("{ESCAPED}\t\u{1b}[1;34m{ESCAPED}\u{1b}[0m\n"));
+        assert_eq!(text.shown(FOREIGN), ESCAPED);
+        assert!(matches!(text.shown("plain ü"), Cow::Borrowed(_)));
+        let mut lines = Text::new(true);
+        lines.add_lines(format_args!("{FOREIGN}\n{FOREIGN}\n"));
+        assert_eq!(lines.text, format!("{ESCAPED}\n{ESCAPED}\n").replace("\\n", "\n"));
+    }
+
+    #[test]
+    fn a_pipe_gets_values_as_they_are() {
+        let mut text = Text::new(false);
+        text.add(FOREIGN).own("\n").add_lines(FOREIGN);
+        assert_eq!(text.text, format!("{FOREIGN}\n{FOREIGN}"));
+        assert_eq!(text.shown(FOREIGN), FOREIGN);
+    }
+
+    #[test]
+    fn only_colours_pass_among_coloured_lines() {
+        let mut text = Text::new(true);
+        text.add_coloured_lines("\u{1b}[1m\u{1b}[31merror\u{1b}[0m: a\n\u{1b}]0;t\u{7}\u{1b}[2J\u{1b}[");
+        let expected = "\u{1b}[1m\u{1b}[31merror\u{1b}[0m: a\n\\u001b]0;t\\u0007\\u001b[2J\\u001b[";
+        assert_eq!(text.text, expected);
+    }
+}
