@@ -1,6 +1,7 @@
 """A network between clients and one server that does what bad networks do: flips bits, falls silent, dawdles, goes away."""
 
 import socket
+import struct
 import threading
 import time
 
@@ -78,6 +79,89 @@ class Between:
                     time.sleep(self.pause)
                 if way == "up" or self.mute_down is None or at <= self.mute_down:
                     target.sendall(piece)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class Losing(Between):
+    """Passes connections on, but for the reply to the first request with the code `code`: when the server has answered it, both
+    ends are closed, and what it answered is lost. `seen` counts the requests with that code."""
+
+    def __init__(self, server, code):
+        super().__init__(server)
+        self.code = code
+        self.seen = 0
+        self.losing = threading.Event()
+
+    def requests(self, piece):
+        """Notes the requests that begin in what a client sends. Clients send one at a time here."""
+        self.pending += piece
+        if not self.greeted and len(self.pending) >= 20:
+            self.greeted, self.pending = True, self.pending[20:]
+        while self.greeted and len(self.pending) >= 24:
+            code, length = struct.unpack(">2xH16xi", self.pending[:24])
+            if len(self.pending) < 24 + length:
+                return
+            self.pending = self.pending[24 + length:]
+            if code == self.code:
+                self.seen += 1
+                if self.seen == 1:
+                    self.losing.set()
+
+    def move(self, way, source, target):
+        if way == "up":
+            self.greeted, self.pending = False, b""
+        try:
+            while piece := source.recv(PIECE):
+                if way == "up":
+                    self.requests(piece)
+                elif self.losing.is_set():
+                    self.losing.clear()
+                    break
+                target.sendall(piece)
+        except OSError:
+            pass
+        for end in (source, target):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class Withholding(Between):
+    """Passes connections on, but for one write: the first to byte `offset`."""
+
+    WRITES = (3019, 3026)
+
+    def __init__(self, server, offset):
+        super().__init__(server)
+        self.offset = offset
+        self.withheld = threading.Event()
+
+    def move(self, way, source, target):
+        pending, greeted = b"", False
+        try:
+            while piece := source.recv(PIECE):
+                if way == "up":
+                    pending += piece
+                    piece = b""
+                    if not greeted and len(pending) >= 20:
+                        piece, pending, greeted = pending[:20], pending[20:], True
+                    while greeted and len(pending) >= 24:
+                        code, at, length = struct.unpack(">2xH4xq4xi", pending[:24])
+                        if len(pending) < 24 + length:
+                            break
+                        request, pending = pending[:24 + length], pending[24 + length:]
+                        if code in self.WRITES and at == self.offset and not self.withheld.is_set():
+                            self.withheld.set()
+                        else:
+                            piece += request
+                target.sendall(piece)
         except OSError:
             pass
         for end in (source, target):

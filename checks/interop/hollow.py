@@ -107,7 +107,7 @@ class Miser(Manager):
                 if code == raw.OPEN:
                     status, body = raw.OK, bytes(12) + stat
                 elif code == raw.READ:
-                    most = count if offset < 1 << 20 else 1000
+                    most = count if offset < 1 << 20 else min(count, 1000)
                     status, body = raw.OK, self.content[offset:min(offset + most, self.end)]
                 elif code == raw.STAT:
                     status, body = raw.OK, stat
@@ -116,6 +116,70 @@ class Miser(Manager):
                 else:
                     status, body = self._answer(code)
                 connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+
+
+class Forger(Manager):
+    """A server that puts `text` (bytes without LF, blank and NUL) into everything that it can: names, owners, groups, checksums, values,
+    contents, addresses. With `refuses` it answers every request with an error of that text; with "login" in place of True, the login
+    already."""
+
+    def __init__(self, text, refuses=False, flags=IS_SERVER):
+        super().__init__(flags)
+        self.text = text
+        self.refuses = refuses
+
+    def _stat(self, is_directory=False, size=None):
+        return b"7 %d %d 99 98 97 0644 o%s g%s" % (len(self._content()) if size is None else size, 18 if is_directory else 48, self.text, self.text)
+
+    def _content(self):
+        return (b"content" + self.text + b"\n") * 3
+
+    def _serve(self, connection):
+        with connection, connection.makefile("rb") as requests:
+            requests.read(20)
+            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
+            try:
+                while len(head := requests.read(24)) == 24:
+                    stream, code, body, length = struct.unpack(">HH16si", head)
+                    status, answer = self._reply(code, body, requests.read(length))
+                    connection.sendall(struct.pack(">HHi", stream, status, len(answer)) + answer)
+            except OSError:
+                pass  # The client has ended.
+
+    def _reply(self, code, body, argument):
+        is_login = code in (raw.PROTOCOL, raw.LOGIN)
+        if self.refuses and (not is_login or self.refuses == "login" and code == raw.LOGIN):
+            return raw.ERROR, struct.pack(">i", 3005) + b"refused\n" + self.text + b"\0"
+        if is_login:
+            return self._answer(code)
+        name, path = b"n" + self.text, argument.split(b"?")[0].rstrip(b"\0")
+        kind = struct.unpack(">H", body[:2])[0]
+        if code == raw.STAT:
+            is_directory = path.endswith((b"/dir", b"/target")) or path == b"/"
+            return raw.OK, self._stat(is_directory) + b"\0"
+        if code == raw.DIRLIST:
+            named = [(name + b"1", False), (name + b"2", False)] + [(b"dir" + self.text, True)] * (path == b"/dir")
+            if body[15] & 2:
+                lines = b"".join(b"%s\n%s\n" % (name, self._stat(is_directory)) for name, is_directory in named)
+                return raw.OK, b".\n0 0 0 0\n" + lines[:-1] + b"\0"
+            return raw.OK, b"\n".join(name for name, _ in named) + b"\0"
+        if code == raw.OPEN:
+            return raw.OK, bytes(12) + self._stat() + b"\0"
+        if code == raw.READ:
+            offset, count = struct.unpack(">4xqi", body)
+            return raw.OK, self._content()[offset:offset + count]
+        if code == raw.QUERY and kind == 3:
+            return raw.OK, b"adler32 " + name + b"\0"
+        if code == raw.QUERY and kind == 5:
+            return raw.OK, b"oss.cgroup=%s&oss.space=9&oss.free=8&oss.maxf=7&oss.used=1&oss.quota=-1\0" % name
+        if code == raw.QUERY and kind == 7:
+            return raw.OK, b"".join(name + b"\n" for _ in argument.split()) + b"\0"
+        if code == raw.LOCATE:
+            return raw.OK, b"Sw" + name + b":1094\0"
+        if code == raw.FATTR:
+            return raw.OK, (b"U." + name + b"\0" + struct.pack(">i", len(name)) + name if body[4] == 2 else
+                            b"\0\1\0\0" + b"U.a\0" + struct.pack(">i", len(name)) + name)
+        return raw.OK, b"" if code in (raw.CLOSE, raw.PING) else name + b"\0"
 
 
 class Deaf(Manager):

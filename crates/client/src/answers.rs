@@ -5,6 +5,7 @@ use wire::xroot::reply::locate::{self, NodeKind};
 use wire::xroot::reply::query::SpaceText;
 use wire::xroot::reply::{StatText, VfsText, dirlist};
 
+use crate::channel::BodyLimit;
 use crate::failure::Cause;
 use crate::path::EntryName;
 
@@ -153,12 +154,15 @@ impl Checksum {
 }
 
 /// A listing, and whether the server gave status with it.
-pub(crate) fn listing(body: &[u8]) -> Result<(Vec<Entry>, bool), Cause> {
+pub(crate) fn listing(body: &[u8], limit: BodyLimit) -> Result<(Vec<Entry>, bool), Cause> {
     let listing = dirlist::Listing::new(body);
     let with_stat = listing.has_stat();
     let mut entries = Vec::new();
     for entry in listing {
         let entry = entry?;
+        if limit.entries.is_some_and(|most| entries.len() >= most) {
+            return Err(Cause::too_large(limit));
+        }
         // Such a name would lead out of the directory whoever walks it, to remove or to write.
         match entry.name {
             b"." | b".." => continue,
@@ -247,7 +251,7 @@ mod tests {
     #[test]
     fn names_in_a_listing_stay_in_the_directory() {
         let names = |body: &[u8]| {
-            let entries = listing(body).map(|(entries, _)| entries);
+            let entries = listing(body, BodyLimit::ANSWER).map(|(entries, _)| entries);
             entries.map(|entries| entries.into_iter().map(|entry| entry.name.to_string()).collect::<Vec<_>>())
         };
         assert_eq!(names(b".\na\n..\n...\0"), Ok(vec!["a".to_owned(), "...".to_owned()]));

@@ -4,6 +4,7 @@ use std::fmt;
 use wire::WireError;
 use wire::xroot::ErrorCode;
 
+use crate::channel::BodyLimit;
 use crate::error::{ConnectionError, UrlError};
 use crate::path::{EntryName, NameError};
 
@@ -25,8 +26,11 @@ pub struct Failure {
     pub hops: Vec<String>,
     /// What went wrong.
     pub cause: Cause,
-    /// An earlier attempt to do it was cut off unanswered, so it may have been carried out although this says it failed.
+    /// It was sent, its reply was lost, and it is not repeated because that could do more than was asked for: it may have
+    /// been carried out.
     pub uncertain: bool,
+    /// For an uncertain one: what there was at the server afterwards.
+    pub afterwards: Option<String>,
 }
 
 /// What went wrong.
@@ -102,6 +106,9 @@ pub enum Cause {
     /// The answer is not one to this request.
     #[error("the server's answer makes no sense: {0}")]
     BadAnswer(String),
+    /// The answer is larger than this client takes.
+    #[error("the answer is longer than {0}, which is the limit of this client")]
+    TooLarge(String),
     /// Data came with wrong checksums, and again when it was asked for once more.
     #[error("{pages} page(s) from offset {offset} on had wrong checksums, repeatedly")]
     Corrupt {
@@ -113,6 +120,9 @@ pub enum Cause {
     /// The file is not what was opened: another size, or acknowledged writes are gone.
     #[error("the file is not what it was when it was opened: {0}")]
     Changed(String),
+    /// The server redirects a request that is made at no other server.
+    #[error("it would have to go on at {0}, but a file that is written stays at its server")]
+    NotElsewhere(String),
     /// The file is closed.
     #[error("the file is closed")]
     Closed,
@@ -136,6 +146,14 @@ impl From<WireError> for Cause {
 }
 
 impl Cause {
+    pub(crate) fn too_large(limit: BodyLimit) -> Self {
+        let BodyLimit { bytes, entries } = limit;
+        Self::TooLarge(match entries {
+            Some(entries) => format!("{bytes} bytes or {entries} entries (XRD_LISTINGBYTES)"),
+            None => format!("{bytes} bytes"),
+        })
+    }
+
     /// What helps against it, if anything can be said.
     #[must_use]
     pub fn remedy(&self) -> Option<&'static str> {
@@ -199,6 +217,7 @@ impl Error {
             hops: Vec::new(),
             cause: cause.into(),
             uncertain: false,
+            afterwards: None,
         }))
     }
 
@@ -217,11 +236,23 @@ impl Error {
         self
     }
 
-    /// The same after an attempt that may have succeeded.
+    /// The same of a request that may have been carried out.
     #[must_use]
     pub fn uncertain(mut self, uncertain: bool) -> Self {
         self.0.uncertain = uncertain;
         self
+    }
+
+    /// The same with what there was afterwards.
+    pub(crate) fn afterwards(mut self, found: impl Into<String>) -> Self {
+        self.0.afterwards = Some(found.into());
+        self
+    }
+
+    /// Whether it is unknown if the request was carried out: its reply was lost, and it must not be made twice.
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        self.0.uncertain
     }
 
     /// What went wrong.
@@ -245,9 +276,13 @@ impl Error {
         self.code() == Some(ErrorCode::NOT_FOUND)
     }
 
-    /// Whether it is about the connection or the time rather than about the request: elsewhere or later it may succeed.
+    /// Whether it is about the connection or the time rather than about the request: elsewhere or later it may succeed, and it
+    /// was not carried out.
     #[must_use]
     pub fn is_transient(&self) -> bool {
+        if self.0.uncertain {
+            return false;
+        }
         match &self.0.cause {
             Cause::Unreachable(_)
             | Cause::Lost(_)
@@ -270,7 +305,7 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { operation, target, server, hops, cause, uncertain } = &*self.0;
+        let Failure { operation, target, server, hops, cause, uncertain, afterwards } = &*self.0;
         write!(f, "{operation} {target}: {cause}")?;
         // A target that shows its server needs it no second time.
         match server {
@@ -284,7 +319,11 @@ impl fmt::Display for Error {
             _ => {}
         }
         if *uncertain {
-            f.write_str("; an earlier attempt was cut off and may have been carried out")?;
+            f.write_str("; it may have been carried out")?;
+            if let Some(afterwards) = afterwards {
+                write!(f, ": {afterwards}")?;
+            }
+            return f.write_str("; look before you repeat it");
         }
         if let Some(remedy) = cause.remedy() {
             write!(f, "; {remedy}")?;

@@ -4,21 +4,19 @@ use std::time::Duration;
 
 use wire::xroot::codes::QueryType;
 use wire::xroot::flags::{
-    DirlistOptions, LocateOptions, MkdirOptions, PrepareOptions, PrepareOptionsX, StatOptions, StatWants,
+    DirlistOptions, LocateOptions, PrepareOptions, PrepareOptionsX, StatOptions, StatWants,
 };
-use wire::xroot::request::{
-    Chmod, Dirlist, Locate, Mkdir, Mv, Ping, Prepare, Query, Request, Rm, Rmdir, Set, Stat, Statx, Truncate,
-};
+use wire::xroot::request::{Dirlist, Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
 use wire::xroot::{ErrorCode, FileHandle};
 
 use crate::answers::{self, Checksum, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
-use crate::channel::Received;
+use crate::channel::{BodyLimit, Received};
 use crate::client::Client;
 use crate::connection::ServerInfo;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::path::{NameError, RemotePath};
-use crate::route::{Arrived, Ask, Route};
+use crate::route::{Arrived, Ask, Repeat, Route};
 use crate::summing::AskedAt;
 use crate::url::Url;
 
@@ -30,8 +28,8 @@ const DEEP_LOCATE_MANAGERS_MAX: usize = 4096;
 /// redirects, obeys waits, tries other servers where the protocol has it so, and ends within the time for operations.
 #[derive(Clone, Debug)]
 pub struct FileSystem {
-    client: Client,
-    url: Url,
+    pub(crate) client: Client,
+    pub(crate) url: Url,
 }
 
 /// What a listing holds besides names.
@@ -94,9 +92,10 @@ impl FileSystem {
         repeatable: bool,
         request: impl Fn(&Url, bool) -> Encoded + Sync,
     ) -> Result<Arrived, Error> {
+        let repeat = Repeat::if_harmless(repeatable);
+        let ask = Ask { name, repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
         let url = self.url_of(name, path)?;
-        let mut route = Route::new(&self.client, &url, self.client.end());
-        route.ask(&self.client, &Ask { name, repeatable, slow: false, request: &request }).await
+        Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await
     }
 
     /// Asks for the checksum of a file, which a server may have to read for it. `argument` is what the query has.
@@ -112,7 +111,13 @@ impl FileSystem {
         };
         let url = self.url_of("checksum", path)?;
         let mut route = Route::new(&self.client, &url, self.end_of_summing());
-        let ask = Ask { name: "checksum", repeatable: true, slow: true, request: &request };
+        let ask = Ask {
+            name: "checksum",
+            repeat: Repeat::Anywhere,
+            slow: true,
+            limit: BodyLimit::ANSWER,
+            request: &request,
+        };
         self.summed(path, &at, Box::pin(route.ask(&self.client, &ask))).await
     }
 
@@ -144,17 +149,6 @@ impl FileSystem {
             Ok(url) => Error::new(name, url, cause),
             Err(error) => error,
         }
-    }
-
-    /// Changes something.
-    async fn change(
-        &self,
-        name: &'static str,
-        path: &str,
-        repeatable: bool,
-        request: impl Fn(&str) -> Encoded + Sync,
-    ) -> Result<(), Error> {
-        self.ask(name, path, repeatable, |url, _| request(&url.target())).await.map(|_| ())
     }
 
     /// Status of a file or directory.
@@ -225,9 +219,15 @@ impl FileSystem {
         }
         let kind = with.checksum.as_deref().filter(|kind| !kind.is_empty());
         let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
-        let request =
-            |target: &str| Encoded::new(&Request::Dirlist(Dirlist { options, path: target.as_bytes() }));
-        let (mut entries, has_stat) = asked.get("list", path, request, answers::listing).await?;
+        let request = |url: &Url, _: bool| {
+            Encoded::new(&Request::Dirlist(Dirlist { options, path: url.target().as_bytes() }))
+        };
+        let (name, limit) = ("list", BodyLimit::listing(self.client.settings()));
+        let ask = Ask { name, repeat: Repeat::Anywhere, slow: false, limit, request: &request };
+        let url = asked.url_of(name, path)?;
+        let arrived = Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await?;
+        let (mut entries, has_stat) =
+            asked.parsed(name, path, &arrived, |body| answers::listing(body, limit))?;
         if with.stat && !has_stat {
             let directory = self.url_of("list", path)?.path;
             for entry in &mut entries {
@@ -259,92 +259,6 @@ impl FileSystem {
             Err(_) => url.host.clone_from(&location.address),
         }
         Self { client: self.client.clone(), url }
-    }
-
-    /// Creates a directory and those above it; one that is there already will do, whatever its permissions are.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn mkdir_all(&self, path: &str, mode: u16) -> Result<(), Error> {
-        match self.mkdir(path, mode, true).await {
-            // Servers are content only with one of the same permissions.
-            Err(error) if error.code() == Some(ErrorCode::IT_EXISTS) => {
-                if self.is_dir(path).await? {
-                    Ok(())
-                } else {
-                    Err(error)
-                }
-            }
-            made => made,
-        }
-    }
-
-    /// Creates a directory; with `parents` also those above it, and then one of the same permissions that is there already
-    /// will do.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn mkdir(&self, path: &str, mode: u16, parents: bool) -> Result<(), Error> {
-        let options = if parents { MkdirOptions::MKPATH } else { MkdirOptions::NONE };
-        let request =
-            |target: &str| Encoded::new(&Request::Mkdir(Mkdir { options, mode, path: target.as_bytes() }));
-        self.change("mkdir", path, parents, request).await
-    }
-
-    /// Removes a file.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn rm(&self, path: &str) -> Result<(), Error> {
-        let request = |target: &str| Encoded::new(&Request::Rm(Rm { path: target.as_bytes() }));
-        self.change("rm", path, false, request).await
-    }
-
-    /// Removes an empty directory.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn rmdir(&self, path: &str) -> Result<(), Error> {
-        let request = |target: &str| Encoded::new(&Request::Rmdir(Rmdir { path: target.as_bytes() }));
-        self.change("rmdir", path, false, request).await
-    }
-
-    /// Renames. An existing file of the new name is replaced.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn mv(&self, old: &str, new: &str) -> Result<(), Error> {
-        let new = self.url_of("mv", new)?.path;
-        let request = |url: &Url, _: bool| {
-            // The cgi that servers on the way added belongs to both names.
-            let (old, new) = (url.target(), url.target_of(&new));
-            let arg1len = i16::try_from(old.len()).unwrap_or(0);
-            let args = [old.as_bytes(), b" ", new.as_bytes()].concat();
-            Encoded::new(&Request::Mv(Mv { arg1len, args: &args }))
-        };
-        self.ask("mv", old, false, request).await.map(|_| ())
-    }
-
-    /// Sets permission bits: 0o400 owner may read … 0o001 others may execute.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn chmod(&self, path: &str, mode: u16) -> Result<(), Error> {
-        let request = |target: &str| Encoded::new(&Request::Chmod(Chmod { mode, path: target.as_bytes() }));
-        self.change("chmod", path, true, request).await
-    }
-
-    /// Sets the size of a file. One that no file can have is for the server to refuse.
-    ///
-    /// # Errors
-    /// [`Error`].
-    pub async fn truncate(&self, path: &str, size: u64) -> Result<(), Error> {
-        let offset = size.cast_signed();
-        let fhandle = FileHandle::default();
-        let request = |target: &str| {
-            Encoded::new(&Request::Truncate(Truncate { fhandle, offset, path: target.as_bytes() }))
-        };
-        self.change("truncate", path, true, request).await
     }
 
     /// Where a path is: at servers, or at managers that know more. `*` stands for all servers.
@@ -537,7 +451,7 @@ impl FileSystem {
     }
 }
 
-fn stat(target: &str, options: StatOptions) -> Encoded {
+pub(crate) fn stat(target: &str, options: StatOptions) -> Encoded {
     let (wants, fhandle) = (StatWants::NONE, FileHandle::default());
     Encoded::new(&Request::Stat(Stat { options, wants, fhandle, path: target.as_bytes() }))
 }

@@ -15,9 +15,11 @@
 //! |---|---|
 //! | `client` | [`Client`]: settings, connections and memory that operations share |
 //! | `filesystem` | [`FileSystem`]: everything that can be done with paths |
+//! | `changes` | what changes the name space of a [`FileSystem`]; lost replies of it |
 //! | `everywhere` | [`Merged`]: directories of all servers of a cluster as one; wildcards |
 //! | `attributes` | extended attributes of paths and files |
 //! | `file` | [`File`], [`OpenWith`]: an open file; it outlives its connection and its server |
+//! | `identity` | [`FileIdentity`]: which file something is, whatever its path leads to later |
 //! | `reader` | [`Reader`], [`Caching`]: a file with memory: read-ahead, blocks, whole vectors; with statistics |
 //! | `whole` | [`WholeRead`]: where the end of a file is, which no short answer is taken for |
 //! | `sums` | [`PassingSums`]: checksums of data while it passes, in whatever order |
@@ -45,6 +47,7 @@
 //! | `connection` | [`Connection`]: one connection as a pure machine: requests in, bytes out; bytes in, [`Event`]s out |
 //! | `encoded`, `outgoing` | requests in their bytes, payloads without copying them |
 //! | `login` | [`Login`]: what a client says about itself when it connects |
+//! | `abort_on_drop` | `AbortOnDrop`: a task that ends with its owner |
 //! | `zone` | the time zone of this machine |
 //! | `error` | what can go wrong on a connection |
 //!
@@ -55,10 +58,12 @@
 
 #![forbid(unsafe_code)]
 
+mod abort_on_drop;
 mod answers;
 mod attributes;
 pub mod blocking;
 mod blocks;
+mod changes;
 mod channel;
 mod client;
 mod connect;
@@ -70,6 +75,7 @@ mod everywhere;
 mod failure;
 mod file;
 mod filesystem;
+mod identity;
 mod link;
 mod login;
 pub mod metalink;
@@ -112,6 +118,7 @@ pub use everywhere::{Matches, Merged, list_each, list_merged, together};
 pub use failure::{Cause, Error, Failure};
 pub use file::{File, OpenWith, READ_BYTES_MAX, VectorLimits, WRITE_BYTES_MAX};
 pub use filesystem::{FileSystem, ListWith};
+pub use identity::FileIdentity;
 pub use link::{Link, Received};
 pub use login::Login;
 pub use path::{EntryName, Name, NameError, RelativePath, RemotePath};

@@ -16,7 +16,7 @@ use wire::xroot::limits::PATH_ID_MAX;
 use wire::xroot::request::{Endsess, Request};
 
 use crate::blocks::Blocks;
-use crate::channel::{Answer, Channel, Patience, Sink, Until};
+use crate::channel::{Answer, BodyLimit, Channel, Patience, Sink, Until};
 use crate::connect::{AddressFilter, LoggedIn, bind, connect};
 use crate::connection::Connection;
 use crate::encoded::Encoded;
@@ -247,7 +247,9 @@ async fn end_session(channel: &Channel, sessid: SessionId, until: Instant) {
     let end = until.min(Instant::now() + ENDSESS_TIME);
     loop {
         let request = Encoded::new(&Request::Endsess(Endsess { sessid }));
-        let answer = channel.call(request, Bytes::new(), Sink::Body, Until { answer: end, end }).await;
+        let answer = channel
+            .call(request, Bytes::new(), Sink::Body(BodyLimit::ANSWER), Until { answer: end, end })
+            .await;
         match answer {
             Ok(Answer::Wait { pause, .. }) if Instant::now() + pause < end => {
                 // "Session still active": it is a matter of moments.

@@ -14,7 +14,7 @@ use wire::xroot::ErrorCode;
 use wire::xroot::flags::ServerFlags;
 use wire::xroot::reply::RedirectTarget;
 
-use crate::channel::{Answer, Channel, Failed, Lost, Received, Sink, Until};
+use crate::channel::{Answer, BodyLimit, Channel, Failed, Lost, Received, Sink, Until};
 use crate::client::Client;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
@@ -31,12 +31,31 @@ const PROMPT_WAITS: u32 = 3;
 pub(crate) struct Ask<'a, F> {
     /// Its name in errors.
     pub(crate) name: &'static str,
-    /// Making it twice does what making it once does.
-    pub(crate) repeatable: bool,
+    /// Whether it is made again when its reply is lost.
+    pub(crate) repeat: Repeat,
     /// A server that works on it may say nothing for long.
     pub(crate) slow: bool,
+    /// How large its answer may be.
+    pub(crate) limit: BodyLimit,
     /// Makes it for a server: the URL there, and whether a server asked to wait before.
     pub(crate) request: &'a F,
+}
+
+/// What becomes of a request whose reply is lost: the server may have carried it out, or may do so yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Repeat {
+    /// It is made again, here or elsewhere: making it twice does what making it once does.
+    Anywhere,
+    /// It is made again where it was made, and nowhere else: what it has done there would stay.
+    AtServer,
+    /// It is not made again. The caller finds out what has become of it, or the outcome is uncertain.
+    Never,
+}
+
+impl Repeat {
+    pub(crate) const fn if_harmless(is_harmless: bool) -> Self {
+        if is_harmless { Self::Anywhere } else { Self::Never }
+    }
 }
 
 /// An answer, and where it came from.
@@ -69,6 +88,8 @@ pub(crate) struct Route {
     /// What a server said before others had nothing better.
     said: Option<(Cause, String)>,
     uncertain: bool,
+    /// It leads to no other server than the one where it begins.
+    stays: bool,
     /// Rounds of attempts to connect.
     rounds: u64,
     end: Instant,
@@ -99,6 +120,7 @@ impl Route {
             waits: 0,
             said: None,
             uncertain: false,
+            stays: false,
             rounds: client.settings().connection_retry,
             end,
         }
@@ -122,6 +144,13 @@ impl Route {
         route
     }
 
+    /// The way back to a server where a file was open for writing, and to no other.
+    pub(crate) fn back_to(client: &Client, origin: &Url, at: Url, rounds: u64, end: Instant) -> Self {
+        let mut route = Self::again(client, origin, at, None, rounds, end);
+        route.stays = true;
+        route
+    }
+
     /// Goes to one of these hosts, in their order, instead of where it was to go.
     pub(crate) fn among(mut self, mut hosts: Vec<Url>) -> Option<Self> {
         self.at = hosts.pop_first()?;
@@ -131,7 +160,7 @@ impl Route {
 
     /// Tells the balancer about a host that would not do, and goes there. `false` when there is none but that host.
     pub(crate) fn return_to_balancer(&mut self, reason: &str) -> bool {
-        let Some(balancer) = &self.balancer else { return false };
+        let Some(balancer) = self.balancer.as_ref().filter(|_| !self.stays) else { return false };
         if balancer.url.authority() == self.at.authority() {
             return false;
         }
@@ -174,17 +203,20 @@ impl Route {
             let request = (ask.request)(&self.at, self.waits > 0);
             let until =
                 if ask.slow { Until { answer: self.end, end: self.end } } else { client.until(self.end) };
-            match channel.call(request, Bytes::new(), Sink::Body, until).await {
+            match channel.call(request, Bytes::new(), Sink::Body(ask.limit), until).await {
                 Ok(Answer::Ok(received)) => return Ok(Arrived { received, channel }),
-                Ok(Answer::Error { code, text }) => {
-                    self.refused(client, ask.name, &channel, ask.repeatable, (code, text))?
-                }
+                Ok(Answer::Error { code, text }) => self.refused(client, ask, &channel, (code, text))?,
                 Ok(Answer::Redirect { port, host }) => {
                     let result = self.redirected(client, ask.name, &channel, port, &host);
                     result.map_err(|cause| self.redirect_error(ask.name, cause))?;
                 }
                 Ok(Answer::Wait { pause, text }) => self.wait(ask.name, pause, text).await?,
-                Err(failed) => self.failed(ask.name, ask.repeatable, failed)?,
+                Err(failed) => {
+                    // A manager opens nothing itself.
+                    let is_harmless = ask.name == "open" && channel.is_manager();
+                    let repeat = if is_harmless { Repeat::Anywhere } else { ask.repeat };
+                    self.failed(ask.name, repeat, failed)?;
+                }
             }
         }
     }
@@ -220,7 +252,7 @@ impl Route {
     /// Goes to the next host that the URL names, if there is one: each stands for all. What may have been done at one host
     /// is not done at another.
     fn next_host(&mut self) -> bool {
-        if self.uncertain {
+        if self.stays {
             return false;
         }
         let Some(next) = self.spare.pop_first() else { return false };
@@ -249,14 +281,14 @@ impl Route {
     }
 
     /// The server said no. Perhaps another one has it.
-    fn refused(
+    fn refused<F>(
         &mut self,
         client: &Client,
-        name: &'static str,
+        ask: &Ask<'_, F>,
         channel: &Channel,
-        repeatable: bool,
         (code, text): (ErrorCode, String),
     ) -> Result<(), Error> {
+        let name = ask.name;
         let cause = Cause::Server { code, text };
         if code == ErrorCode::NO_REPLICAS {
             return Err(self.best_error(name, cause));
@@ -277,7 +309,8 @@ impl Route {
         let error = self.error(name, cause.clone());
         let limit = client.settings().redirect_limit;
         // What is not to be done twice is done at one host only.
-        let goes_on = self.return_to_balancer(reason(code)) || (repeatable && self.next_host());
+        let goes_on =
+            self.return_to_balancer(reason(code)) || (ask.repeat != Repeat::Never && self.next_host());
         if self.redirects > limit || !goes_on {
             return Err(error);
         }
@@ -287,25 +320,26 @@ impl Route {
     }
 
     /// There was no answer.
-    fn failed(&mut self, name: &'static str, repeatable: bool, failed: Failed) -> Result<(), Error> {
+    fn failed(&mut self, name: &'static str, repeat: Repeat, failed: Failed) -> Result<(), Error> {
         let silent = matches!(failed, Failed::Lost { reason: Lost::Silent(_), .. });
-        let (cause, sent) = match failed {
-            Failed::Lost { reason: Lost::Protocol(error), .. } => {
-                return Err(self.error(name, error));
-            }
-            Failed::Lost { reason, sent } => (Cause::Lost(reason.to_string()), sent),
+        let sent = matches!(failed, Failed::TimedOut(_) | Failed::Lost { sent: true, .. });
+        if sent && repeat != Repeat::Anywhere {
+            (self.uncertain, self.stays) = (true, true);
+        }
+        let cause = match failed {
+            Failed::Lost { reason: Lost::Protocol(error), .. } => return Err(self.error(name, error)),
+            Failed::Lost { reason, .. } => Cause::Lost(reason.to_string()),
+            Failed::TooLarge(limit) => return Err(self.error(name, Cause::too_large(limit))),
             Failed::TimedOut(seconds) => {
-                self.uncertain |= !repeatable;
                 let error = self.error(name, Cause::TimedOut(seconds));
                 self.lost += 1;
-                let again = repeatable && self.lost <= LOST_MAX && self.return_to_balancer("srverr");
-                return if again { Ok(()) } else { Err(error) };
+                let may_repeat = repeat == Repeat::Anywhere && self.lost <= LOST_MAX;
+                return if may_repeat && self.return_to_balancer("srverr") { Ok(()) } else { Err(error) };
             }
         };
-        self.uncertain |= sent && !repeatable;
         // Silence has cost long already: it is believed the second time.
         self.lost += if silent { 2 } else { 1 };
-        if self.lost > LOST_MAX || Instant::now() >= self.end {
+        if (sent && repeat == Repeat::Never) || self.lost > LOST_MAX || Instant::now() >= self.end {
             return Err(self.error(name, cause));
         }
         // Once more to the same place, if there is no balancer: the connection may have been old.
@@ -341,6 +375,11 @@ impl Route {
         if self.redirects > limit {
             return Err(Cause::RedirectLimit(limit));
         }
+        let locate = name == "locate" && client.settings().preserve_locate_tried != 0;
+        let next = target(&self.at, port, host, locate)?;
+        if self.stays && next.authority() != self.at.authority() {
+            return Err(Cause::NotElsewhere(next.authority()));
+        }
         let meta = channel.server().flags.intersects(ServerFlags::ATTR_META);
         if self.balancer.as_ref().is_none_or(|balancer| meta && !balancer.meta) {
             self.balancer = Some(Balancer { url: self.at.clone(), meta });
@@ -348,8 +387,6 @@ impl Route {
         } else {
             self.since_balancer.push(self.at.host.clone());
         }
-        let locate = name == "locate" && client.settings().preserve_locate_tried != 0;
-        let next = target(&self.at, port, host, locate)?;
         self.hops.push(self.at.authority());
         let visits = self.visits.entry(format!("{} {}", next.authority(), next.target())).or_default();
         *visits += 1;

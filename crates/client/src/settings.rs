@@ -139,6 +139,8 @@ settings! {
         data_server_ttl "DataServerTTL" = 300,
         /// Seconds after which an unused connection to a manager is closed.
         load_balancer_ttl "LoadBalancerTTL" = 1200,
+        /// Most bytes of a listing; an entry counts as 32 bytes at least.
+        listing_bytes "ListingBytes" = 33_554_432,
         /// Most redirects of one request.
         redirect_limit "RedirectLimit" = 16,
         /// Most retries at a meta manager after "not authorized".
@@ -201,6 +203,8 @@ settings! {
         want_tls_on_no_pgrw "WantTlsOnNoPgrw" = 0,
         /// Whether copies keep extended attributes.
         preserve_xattrs "PreserveXAttrs" = 0,
+        /// Whether copies to this machine are on its disk before they count as done. XRootD has no such setting.
+        cp_sync "CpSync" = 1,
     }
     texts {
         /// `IPAuto`, `IPAll`, `IPv4`, `IPv6`, `IPv4Mapped6`.

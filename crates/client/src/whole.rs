@@ -20,13 +20,19 @@ impl WholeRead {
         Ok(Self { size: file.known_stat().await?.size, offset: 0 })
     }
 
+    /// At the beginning of the part of a file from `offset` to `end`, which is at most its size.
+    #[must_use]
+    pub const fn part(offset: u64, end: u64) -> Self {
+        Self { size: end, offset }
+    }
+
     /// Where to read next.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// The size that the file had.
+    /// The size that the file had, or the end of the part.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size

@@ -329,20 +329,6 @@ async fn writes_that_were_acknowledged_and_are_gone_are_an_error() {
 }
 
 #[tokio::test]
-async fn what_was_cut_off_may_have_been_done_and_the_error_says_so() {
-    let server = Fake::start(PLAIN, |asked| match (asked.connection, asked.code()) {
-        (0, RequestCode::RM) => close(),
-        (_, RequestCode::RM) => {
-            send(|out| reply::error(out, asked.header.streamid, ErrorCode::NOT_FOUND, "no such file"))
-        }
-        _ => ok(asked, b""),
-    })
-    .await;
-    let error = client(&[]).file_system(&server.url("/")).rm("/a").await.unwrap_err();
-    assert!(error.is_not_found() && error.failure().uncertain, "{error}");
-}
-
-#[tokio::test]
 async fn one_host_of_several_is_enough() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let dead = listener.local_addr().unwrap();

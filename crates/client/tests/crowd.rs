@@ -167,6 +167,8 @@ async fn run(files: usize, gated: usize, folder: &Folder, up: bool) -> (Option<S
     let server = serve(gate, stored.clone()).await;
     let client = client(&[]);
     let mut options = CopyOptions::of(client.settings());
+    // Memory is what counts here, not the disk.
+    options.sync = false;
     (options.chunk_bytes, options.chunks, options.pages) = (CHUNK, 2, false);
     let copier = Copier::new(&client);
     let mut copies = JoinSet::new();

@@ -114,7 +114,8 @@ async fn an_upload_that_is_stopped_leaves_nothing() {
     let target = slow(|asked| opened(asked, 7, 0)).await;
     let (error, server) = stopped(source, target, ThirdParty::Never, true).await;
     assert!(matches!(error, CopyError::Cancelled), "{error}");
-    assert_eq!(since_open(&server), [RequestCode::OPEN, RequestCode::CLOSE, RequestCode::RM]);
+    use RequestCode as Code;
+    assert_eq!(since_open(&server), [Code::OPEN, Code::CLOSE, Code::STAT, Code::RM]);
     assert_eq!(removed(&server), ["/new"]);
 }
 
@@ -124,7 +125,8 @@ async fn a_third_party_copy_that_is_stopped_leaves_nothing() {
     let target = slow(|asked| opened(asked, 7, 0)).await;
     let (error, server) = stopped(Place::Remote(source.url("/old")), target, ThirdParty::Only, true).await;
     assert!(matches!(error, CopyError::Cancelled), "{error}");
-    let expected = [RequestCode::OPEN, RequestCode::QUERY, RequestCode::CLOSE, RequestCode::RM];
+    let expected =
+        [RequestCode::OPEN, RequestCode::QUERY, RequestCode::CLOSE, RequestCode::STAT, RequestCode::RM];
     assert_eq!(since_open(&server), expected);
     assert_eq!(removed(&server), ["/new"]);
 }

@@ -70,7 +70,7 @@ async fn a_directory_that_leads_back_is_not_entered() {
         RequestCode::DIRLIST if asked.text() == "/top" => {
             ok(asked, &listing(&[("a", 2, DIRECTORY), ("b", 3, DIRECTORY), ("self", 1, DIRECTORY)]))
         }
-        // The number 0 says nothing; the same directory twice is no circle.
+        // The number 0 stands for an unknown one; the same directory twice is not a circle.
         RequestCode::DIRLIST if asked.text() == "/top/a" => {
             let entries = [("again", 2), ("b", 3), ("up", 1), ("zero", 0)];
             ok(asked, &listing(&entries.map(|(name, id)| (name, id, DIRECTORY))))

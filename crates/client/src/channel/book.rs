@@ -5,14 +5,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use wire::xroot::limits::PAGE_BYTES;
 use wire::xroot::reply::{StatusFrame, Wait};
 
 use super::{Answer, Failed, Lost, PagesAt, Received, Sink, Until};
 use crate::blocks::Block;
 use crate::connection::{Event, Outcome};
 
-/// Most bytes of an answer without a block: listings of some million entries.
-const BODY_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Most bytes of a body that are still received when nobody waits for it any more, or when it is too large. After these the
+/// connection is closed.
+const DRAINED_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Most page frames of an answer beyond one for each page: empty ones, and those of requests that carry no pages back.
+const SPARE_FRAMES_MAX: usize = 64;
 
 /// The requests in flight by tag. One whose caller has given up stays until its answer comes: its stream id is in use.
 #[derive(Debug)]
@@ -34,7 +38,11 @@ struct Entry {
     heard: Option<Instant>,
     sink: Sink,
     body: Vec<u8>,
+    /// Line ends in the body.
+    lines: usize,
     pages: Vec<PagesAt>,
+    /// Page frames that may still come, those without data too.
+    frames_left: usize,
     /// `None` when nobody waits.
     answer: Option<oneshot::Sender<Result<Answer, Failed>>>,
 }
@@ -61,6 +69,11 @@ impl Book {
     ) -> u64 {
         let waited_for = answer.is_some();
         let patience = until.answer.duration_since(now);
+        let most = match &sink {
+            Sink::Block(_, most) => *most,
+            Sink::Body(_) | Sink::Nowhere(_) => 0,
+        };
+        let frames_left = most / PAGE_BYTES + SPARE_FRAMES_MAX;
         let entry = Entry {
             until,
             lane,
@@ -69,7 +82,9 @@ impl Book {
             heard: None,
             sink,
             body: Vec::new(),
+            lines: 0,
             pages: Vec::new(),
+            frames_left,
             answer,
         };
         if let Some(load) = self.loads.get_mut(lane) {
@@ -122,12 +137,13 @@ impl Book {
     pub(super) fn block(&mut self, tag: u64, now: Instant) -> Option<(&mut Block, usize)> {
         let entry = self.entry(tag)?;
         entry.heard = Some(now);
+        entry.drop_unwanted();
         match &mut entry.sink {
             Sink::Block(block, most) => {
                 let room = most.saturating_sub(block.len());
                 Some((block, room))
             }
-            Sink::Body => None,
+            Sink::Body(_) | Sink::Nowhere(_) => None,
         }
     }
 
@@ -186,9 +202,8 @@ impl Book {
                 self.deadlines.insert((due, place));
                 continue;
             }
-            if let Some(answer) = entry.answer.take() {
-                let _ = answer.send(Err(Failed::TimedOut(now.duration_since(entry.made).as_secs())));
-            }
+            let seconds = now.duration_since(entry.made).as_secs();
+            entry.give_up(Failed::TimedOut(seconds));
         }
     }
 
@@ -204,28 +219,68 @@ impl Book {
 }
 
 impl Entry {
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Lost> {
-        let (place, most) = match &mut self.sink {
-            Sink::Block(block, most) => (block.data(), *most),
-            Sink::Body => (&mut self.body, BODY_BYTES_MAX),
-        };
-        if bytes.len() > most.saturating_sub(place.len()) {
-            return Err(Lost::TooMuch);
+    /// Ends it for its caller. The rest of its answer is dropped as it comes.
+    fn give_up(&mut self, failed: Failed) {
+        if let Some(answer) = self.answer.take() {
+            let _ = answer.send(Err(failed));
         }
-        place.extend_from_slice(bytes);
+        self.drop_unwanted();
+    }
+
+    /// Drops the data of a request that nobody waits for.
+    fn drop_unwanted(&mut self) {
+        if self.answer.as_ref().is_some_and(|answer| !answer.is_closed()) {
+            return;
+        }
+        let left = match &self.sink {
+            Sink::Body(_) => DRAINED_BYTES_MAX,
+            Sink::Block(block, most) => most.saturating_sub(block.len()),
+            Sink::Nowhere(_) => return,
+        };
+        self.sink = Sink::Nowhere(left);
+        (self.body, self.pages) = (Vec::new(), Vec::new());
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        self.drop_unwanted();
+        match &mut self.sink {
+            Sink::Nowhere(left) => {
+                *left = left.checked_sub(bytes.len()).ok_or(Lost::TooMuch)?;
+            }
+            Sink::Block(block, most) => {
+                if bytes.len() > most.saturating_sub(block.len()) {
+                    return Err(Lost::TooMuch);
+                }
+                block.data().extend_from_slice(bytes);
+            }
+            Sink::Body(limit) => {
+                let limit = *limit;
+                self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
+                if bytes.len() > limit.bytes.saturating_sub(self.body.len()) || self.lines > limit.lines() {
+                    self.give_up(Failed::TooLarge(limit));
+                } else {
+                    self.body.extend_from_slice(bytes);
+                }
+            }
+        }
         Ok(())
     }
 
     fn pages(&mut self, frame: StatusFrame) -> Result<(), Lost> {
+        self.drop_unwanted();
         let length = usize::try_from(frame.dlen).unwrap_or(0);
         let (at, most) = match &self.sink {
             Sink::Block(block, most) => (block.len(), *most),
-            Sink::Body => (self.body.len(), BODY_BYTES_MAX),
+            Sink::Body(limit) => (self.body.len(), limit.bytes),
+            Sink::Nowhere(left) => (0, *left),
         };
+        self.frames_left = self.frames_left.checked_sub(1).ok_or(Lost::TooMuch)?;
         if length > most.saturating_sub(at) {
             return Err(Lost::TooMuch);
         }
-        self.pages.push(PagesAt { frame, at });
+        if length > 0 && !matches!(self.sink, Sink::Nowhere(_)) {
+            self.pages.push(PagesAt { frame, at });
+        }
         Ok(())
     }
 
@@ -233,10 +288,13 @@ impl Entry {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let answer = match outcome {
             Outcome::Ok(bytes) => {
-                self.take(bytes)?;
+                if let Err(reason) = self.take(bytes) {
+                    self.give_up(Failed::Lost { reason: reason.clone(), sent: true });
+                    return Err(reason);
+                }
                 let block = match self.sink {
                     Sink::Block(block, _) => Some(block),
-                    Sink::Body => None,
+                    Sink::Body(_) | Sink::Nowhere(_) => None,
                 };
                 Answer::Ok(Received { body: self.body, block, pages: self.pages })
             }
@@ -253,5 +311,101 @@ impl Entry {
             let _ = waiting.send(Ok(answer));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::BodyLimit;
+    use super::*;
+    use crate::blocks::Blocks;
+    use wire::xroot::codes::ResponseType;
+    use wire::xroot::{RequestCode, StreamId};
+
+    const LIMIT: BodyLimit = BodyLimit { bytes: 100, entries: Some(2) };
+
+    struct Caller(Book, u64, oneshot::Receiver<Result<Answer, Failed>>);
+
+    fn caller(sink: Sink) -> Caller {
+        let (answer, receiver) = oneshot::channel();
+        let now = Instant::now();
+        let end = now + Duration::from_secs(60);
+        let mut book = Book::new(1);
+        let tag = book.add(Until { answer: end, end }, sink, Some(answer), 0, now);
+        Caller(book, tag, receiver)
+    }
+
+    impl Caller {
+        fn data(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+            self.0.take(Event::Data { tag: self.1, bytes }, Instant::now())
+        }
+
+        /// Bytes of memory that its answer takes.
+        fn kept(&self) -> usize {
+            let entry = self.0.requests.get(usize::try_from(self.1).unwrap()).unwrap();
+            let block = if let Sink::Block(block, _) = &entry.sink { block.len() } else { 0 };
+            entry.body.capacity() + block + entry.pages.capacity()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_large_fails_at_its_limit_and_is_not_kept() {
+        for piece in [&[b'x'; 60][..], b"a\nb\nc\nd\n"] {
+            let mut caller = caller(Sink::Body(LIMIT));
+            caller.data(piece).unwrap();
+            assert!(caller.kept() > 0);
+            caller.data(piece).unwrap();
+            assert!(matches!(caller.2.try_recv(), Ok(Err(Failed::TooLarge(LIMIT)))));
+            caller.data(piece).unwrap();
+            assert_eq!(caller.kept(), 0);
+            caller
+                .0
+                .take(Event::Done { tag: caller.1, outcome: Outcome::Ok(b"end") }, Instant::now())
+                .unwrap();
+            assert!(caller.0.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_is_not_kept() {
+        let sinks = [Sink::Body(BodyLimit::ANSWER), Sink::Block(Blocks::default().take(64), 1000)];
+        for sink in sinks {
+            let mut caller = caller(sink);
+            caller.data(&[1; 10]).unwrap();
+            assert!(caller.kept() > 0);
+            caller.2.close();
+            caller.data(&[1; 10]).unwrap();
+            assert_eq!(caller.kept(), 0);
+        }
+        let mut late = caller(Sink::Body(BodyLimit::ANSWER));
+        late.data(&[1; 10]).unwrap();
+        late.0.expire(Instant::now() + Duration::from_secs(1000), None);
+        assert!(matches!(late.2.try_recv(), Ok(Err(Failed::TimedOut(_)))));
+        assert_eq!(late.kept(), 0);
+        // The rest comes for long, but not without end.
+        let piece = vec![0; 1 << 20];
+        let most = DRAINED_BYTES_MAX >> 20;
+        assert_eq!((0..most).find(|_| late.data(&piece).is_err()), None);
+        assert_eq!(late.data(&piece), Err(Lost::TooMuch));
+    }
+
+    #[tokio::test]
+    async fn page_frames_have_an_end() {
+        let frame = |dlen| StatusFrame {
+            streamid: StreamId([0, 1]),
+            request: RequestCode::PGREAD,
+            resptype: ResponseType::PARTIAL,
+            dlen,
+            offset: 0,
+        };
+        let pages = 8;
+        let mut caller = caller(Sink::Block(Blocks::default().take(64), pages * PAGE_BYTES));
+        let most = pages + SPARE_FRAMES_MAX;
+        for _ in 0..most {
+            caller.0.take(Event::Pages { tag: caller.1, frame: frame(0) }, Instant::now()).unwrap();
+        }
+        assert_eq!(caller.kept(), 0);
+        let more = caller.0.take(Event::Pages { tag: caller.1, frame: frame(0) }, Instant::now());
+        assert_eq!(more, Err(Lost::TooMuch));
     }
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use wire::xroot::request::{Ping, Request};
 
 use super::book::Book;
-use super::{Command, Lost, Patience, Shared, Sink, Until};
+use super::{BodyLimit, Command, Lost, Patience, Shared, Sink, Until};
 use crate::blocks::Blocks;
 use crate::connection::Connection;
 use crate::encoded::Encoded;
@@ -292,7 +292,7 @@ impl Driver {
         } else if silent >= self.patience.silence / 2 {
             // A server at work on something long answers this; one that is gone does not.
             let until = Until { answer: now + FAR, end: now + FAR };
-            let tag = self.book.add(until, Sink::Body, None, 0, now);
+            let tag = self.book.add(until, Sink::Body(BodyLimit::ANSWER), None, 0, now);
             let ping = Encoded::new(&Request::Ping(Ping));
             if self.machine.submit_encoded(&ping, Bytes::new(), 0, tag).is_err() {
                 self.book.forget(tag);

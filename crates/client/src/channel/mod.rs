@@ -25,6 +25,7 @@ use crate::blocks::{Block, Blocks};
 use crate::connection::{Connection, ServerInfo};
 use crate::encoded::Encoded;
 use crate::error::ConnectionError;
+use crate::settings::Settings;
 
 /// A logged-in connection. Clones of the [`Arc`] share it; it closes when the last is gone, or after its time to live
 /// without use.
@@ -79,10 +80,40 @@ pub(crate) struct Until {
 /// Where the data of an answer goes.
 #[derive(Debug)]
 pub(crate) enum Sink {
-    /// Into memory of its own, as it comes.
-    Body,
+    /// Into memory of its own, as it comes, up to a limit.
+    Body(BodyLimit),
     /// Into a block, at most so many bytes.
     Block(Block, usize),
+    /// Nowhere: nobody waits for it. So many bytes are still taken.
+    Nowhere(usize),
+}
+
+/// How large the body of an answer may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BodyLimit {
+    /// Most bytes.
+    pub(crate) bytes: usize,
+    /// Most entries, of a listing.
+    pub(crate) entries: Option<usize>,
+}
+
+/// Bytes of a listing for each entry that it may have. Decoded, an entry takes some hundred bytes, however short its name is.
+const LISTED_BYTES: usize = 32;
+
+impl BodyLimit {
+    /// Of everything but listings: the status of a million paths, the attributes of a file.
+    pub(crate) const ANSWER: Self = Self { bytes: 16 * 1024 * 1024, entries: None };
+
+    /// Of a listing.
+    pub(crate) fn listing(settings: &Settings) -> Self {
+        let bytes = usize::try_from(settings.listing_bytes).unwrap_or(usize::MAX);
+        Self { bytes, entries: Some(bytes / LISTED_BYTES) }
+    }
+
+    /// Most line ends: one for each entry, and another one for its status.
+    fn lines(&self) -> usize {
+        self.entries.map_or(usize::MAX, |entries| entries.saturating_add(1).saturating_mul(2))
+    }
 }
 
 /// What a server answered.
@@ -145,6 +176,8 @@ pub(crate) enum Failed {
     Lost { reason: Lost, sent: bool },
     /// No answer in time; the connection is alive. Whole seconds.
     TimedOut(u64),
+    /// The answer is larger than its limit. The connection is alive, and the rest of the answer is dropped as it comes.
+    TooLarge(BodyLimit),
 }
 
 /// Why a connection is gone.
@@ -212,7 +245,7 @@ impl Channel {
     pub(crate) fn post(&self, request: Encoded) {
         let now = Instant::now();
         let until = Until { answer: now, end: now };
-        let (payload, sink) = (Bytes::new(), Sink::Body);
+        let (payload, sink) = (Bytes::new(), Sink::Body(BodyLimit::ANSWER));
         // On a connection that is gone nothing is left to be said.
         let _ = self.commands.send(Command { request, payload, sink, until, answer: None });
     }

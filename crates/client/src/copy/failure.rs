@@ -73,6 +73,9 @@ pub enum CopyError {
         /// Why it is none.
         why: String,
     },
+    /// Another process writes there.
+    #[error("{0} is being copied by another process; wait until that has ended")]
+    InUse(String),
     /// The copy is not what it should be.
     #[error(
         "{kind} of {place} is {found}, but should be {expected}: the data was damaged on its way or on a disk; copy it again"
@@ -200,6 +203,16 @@ impl CopyError {
 
     pub(super) fn target(error: Error) -> Self {
         Self::Remote { side: Side::Target, error }
+    }
+
+    /// Whether it is unknown if a request was carried out; see [`Error::is_uncertain`].
+    #[must_use]
+    pub fn is_uncertain(&self) -> bool {
+        match self {
+            Self::Remote { error, .. } => error.is_uncertain(),
+            Self::NoMirror { last, .. } => last.is_uncertain(),
+            _ => false,
+        }
     }
 
     /// Whether it may go well when it is tried again.

@@ -11,6 +11,7 @@ use super::attributes;
 use super::checks::Checks;
 use super::failure::CopyError;
 use super::local::{Kept, LocalTarget};
+use super::opening::remove_own;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, ThirdParty, Watch};
 use super::place::Place;
 use super::pump::Pump;
@@ -271,14 +272,14 @@ impl Copier {
             From::Many(crowd) => crowd.shares(),
             _ => Vec::new(),
         };
-        let sums = written.sums.clone();
+        let (sums, own) = (written.sums.clone(), written.identity());
         let at = Box::pin(written.finish(self, size, ends_with_hole, kept)).await?;
         let verified = Box::pin(checks.verify_target(self, &job.target, at.as_ref(), &sums));
         match unless_stopped(watch, verified).await {
             Ok(told) => checksums.extend(told),
             Err(error) => {
                 if let (Some(at), CopyError::Checksum { .. }) = (&at, &error) {
-                    self.client.file_system(at).rm(&at.path).await.ok();
+                    remove_own(&self.client, at, own.as_ref()).await;
                 }
                 return Err(error);
             }

@@ -1,31 +1,26 @@
-//! Files of this machine, as source and as target.
+//! Files of this machine as targets.
 //!
 //! A target is written under another name beside its own, and gets its own when it is whole: what lies under the name
 //! that was asked for is never half a file. Calls here block; they are made on the threads of [`Disk`](super::disk).
 
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io;
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use bytes::Bytes;
-use rustix::fs::{RenameFlags, SeekFrom};
+use rustix::fs::OFlags;
 
 use super::failure::CopyError;
+use super::note::{Note, Noted, boot, lock};
 use super::options::CopyOptions;
-use crate::blocks::Blocks;
+use super::publish::{beside, rename, sync_file, sync_name};
 
 /// Zeros of so many bytes, at a multiple of it, become a hole.
 pub(super) const HOLE_BYTES: usize = 64 * 1024;
-/// Most pieces of a file with holes that are looked at one by one.
-const EXTENTS_MAX: usize = 100_000;
 /// Bytes that are read back at once.
 const SUM_BYTES: usize = 1024 * 1024;
-/// Longest name to which something is added; file systems take 255 bytes.
-const NAME_BYTES_MAX: usize = 200;
 
 /// Times and permission bits that a copy keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,98 +29,6 @@ pub(super) struct Kept {
     pub(super) modified: (i64, u32),
     pub(super) accessed: (i64, u32),
     pub(super) mode: Option<u32>,
-}
-
-/// A file to read.
-pub(super) struct LocalSource {
-    file: File,
-    path: PathBuf,
-    pub(super) size: u64,
-    pub(super) kept: Kept,
-    /// A file with a size, not a pipe or a device.
-    pub(super) regular: bool,
-}
-
-impl LocalSource {
-    pub(super) fn open(path: &Path) -> Result<Self, CopyError> {
-        let fail = |error| CopyError::local("open", path, &error);
-        let file = File::open(path).map_err(fail)?;
-        let meta = file.metadata().map_err(fail)?;
-        if meta.is_dir() {
-            return Err(CopyError::IsDirectory(path.display().to_string()));
-        }
-        let part = |seconds, nanos: i64| (seconds, u32::try_from(nanos).unwrap_or(0));
-        let kept = Kept {
-            modified: part(meta.mtime(), meta.mtime_nsec()),
-            accessed: part(meta.atime(), meta.atime_nsec()),
-            mode: Some(meta.mode() & 0o7777),
-        };
-        Ok(Self { path: path.to_owned(), size: meta.len(), kept, regular: meta.is_file(), file })
-    }
-
-    /// The parts that hold data, from byte `from` on; everything where the file system does not tell.
-    pub(super) fn extents(&self, from: u64) -> Vec<Range<u64>> {
-        let whole = || std::iter::once(from..self.size).collect();
-        let mut found = Vec::new();
-        let mut at = from;
-        while at < self.size {
-            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
-                Ok(start) => start,
-                // Nothing but a hole up to the end.
-                Err(rustix::io::Errno::NXIO) => break,
-                Err(_) => return whole(),
-            };
-            let Ok(end) = rustix::fs::seek(&self.file, SeekFrom::Hole(start)) else { return whole() };
-            if end <= start || found.len() >= EXTENTS_MAX {
-                return whole();
-            }
-            found.push(start..end.min(self.size));
-            at = end;
-        }
-        found
-    }
-
-    /// Reads `length` bytes from `offset`, fewer only at the end.
-    pub(super) fn read(&self, offset: u64, length: usize, blocks: &Blocks) -> Result<Bytes, CopyError> {
-        let mut block = blocks.take(length);
-        while block.len() < length {
-            let at = offset + block.len() as u64;
-            let spare = rustix::buffer::spare_capacity(block.data());
-            match rustix::io::pread(&self.file, spare, at) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(CopyError::local("read", &self.path, &error.into())),
-            }
-        }
-        // There may have been more room than was asked for.
-        block.data().truncate(length);
-        Ok(block.into_bytes())
-    }
-
-    /// The next bytes of a pipe or device; none at its end.
-    pub(super) fn read_next(&self, length: usize, blocks: &Blocks) -> Result<Bytes, CopyError> {
-        read_stream(&self.file, &self.path, length, blocks)
-    }
-}
-
-/// Fills a block from a stream as far as it goes.
-pub(super) fn read_stream(
-    file: impl rustix::fd::AsFd,
-    name: &Path,
-    length: usize,
-    blocks: &Blocks,
-) -> Result<Bytes, CopyError> {
-    let mut block = blocks.take(length);
-    while block.len() < length {
-        let room = rustix::buffer::spare_capacity(block.data());
-        match rustix::io::read(file.as_fd(), room) {
-            Ok(0) => break,
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(CopyError::local("read", name, &error.into())),
-        }
-    }
-    Ok(block.into_bytes())
 }
 
 /// A file that is being written.
@@ -143,14 +46,18 @@ pub(super) struct LocalTarget {
     finished: bool,
     /// How far it was written; holes behind that are made by setting the size.
     written_to: u64,
+    /// Bytes and name are brought to stable storage before the copy counts as done.
+    sync: bool,
+    /// What is known of the part for the copy that completes it.
+    note: Option<Note>,
 }
 
-/// Where an earlier copy stopped.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// What an earlier copy left.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Left {
     pub(super) bytes: u64,
-    /// It was written in order by us, so all of it is there.
-    pub(super) in_order: bool,
+    /// What its note tells, if there is one of this very file.
+    pub(super) noted: Option<Noted>,
 }
 
 static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -177,9 +84,13 @@ impl LocalTarget {
                 let file = OpenOptions::new().write(true).open(&path).map_err(fail)?;
                 return Ok((Self::over(file, path, None, options, false), None));
             }
-            if options.resume {
+            if options.resume && !options.force {
                 let file = OpenOptions::new().read(true).write(true).open(&path).map_err(fail)?;
-                let left = Left { bytes: meta.len(), in_order: false };
+                if !lock(&file) {
+                    return Err(CopyError::InUse(path.display().to_string()));
+                }
+                // It may be anybody's, and changed by anybody since it was left.
+                let left = Left { bytes: meta.len(), noted: None };
                 return Ok((Self::over(file, path, None, options, true), Some(left)));
             }
             if !options.force {
@@ -202,17 +113,7 @@ impl LocalTarget {
             return Ok((Self::over(file, path, None, options, true), None));
         }
         if options.resume {
-            let part = beside(&path, ".part");
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&part)
-                .map_err(fail)?;
-            let bytes = file.metadata().map_err(fail)?.len();
-            let left = (bytes > 0).then_some(Left { bytes, in_order: true });
-            return Ok((Self::over(file, path, Some(part), options, true), left));
+            return Self::open_part(path, options);
         }
         loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -227,6 +128,30 @@ impl LocalTarget {
         }
     }
 
+    /// Opens the part of an earlier copy, or begins one.
+    fn open_part(path: PathBuf, options: &CopyOptions) -> Result<(Self, Option<Left>), CopyError> {
+        let fail = |error| CopyError::local("create", &path, &error);
+        let part = beside(&path, ".part");
+        let Some(note) = Note::open(&beside(&path, ".part.note")).map_err(fail)? else {
+            return Err(CopyError::InUse(path.display().to_string()));
+        };
+        let mut how = OpenOptions::new();
+        how.read(true).write(true).create(true).truncate(false);
+        let file = how.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&part).map_err(fail)?;
+        let meta = file.metadata().map_err(fail)?;
+        let (bytes, own) = (meta.len(), identity(&meta));
+        let noted = note.read().filter(|noted| noted.target == own);
+        // A part is written in order: while the system runs, all of it is there.
+        let noted = noted.map(|noted| match !noted.boot.is_empty() && noted.boot == boot() {
+            true => Noted { written: bytes, ..noted },
+            false => noted,
+        });
+        let left = (bytes > 0).then_some(Left { bytes, noted });
+        let mut target = Self::over(file, path, Some(part), options, true);
+        target.note = Some(note);
+        Ok((target, left))
+    }
+
     fn over(
         file: File,
         path: PathBuf,
@@ -235,7 +160,9 @@ impl LocalTarget {
         regular: bool,
     ) -> Self {
         let keep = options.resume || temporary.is_none();
-        Self { file, path, temporary, force: options.force, keep, regular, finished: false, written_to: 0 }
+        let (force, sync) = (options.force, options.sync);
+        let (finished, written_to, note) = (false, 0, None);
+        Self { file, path, temporary, force, keep, regular, finished, written_to, sync, note }
     }
 
     pub(super) fn fail(&self, operation: &'static str, error: &io::Error) -> CopyError {
@@ -247,6 +174,20 @@ impl LocalTarget {
         self.file.set_len(bytes).map_err(|error| self.fail("truncate", &error))?;
         self.written_to = bytes;
         Ok(())
+    }
+
+    /// Notes of which source the part is, before anything of it is written.
+    pub(super) fn begin(&self, source: Option<&str>) -> Result<(), CopyError> {
+        let Some(note) = &self.note else { return Ok(()) };
+        let noted = match source {
+            Some(source) => self.noted(source.to_owned(), 0).and_then(|noted| note.write(&noted)),
+            None => note.clear(),
+        };
+        noted.map_err(|error| self.fail("note", &error))
+    }
+
+    fn noted(&self, source: String, written: u64) -> io::Result<Noted> {
+        Ok(Noted { source, target: identity(&self.file.metadata()?), written, boot: boot() })
     }
 
     /// Reads back what is there.
@@ -343,9 +284,20 @@ impl LocalTarget {
                 self.keep_times(kept)?;
             }
         }
-        self.name_it()?;
+        if self.regular && self.sync {
+            sync_file(&self.file, &self.path)?;
+        }
+        let Some(temporary) = &self.temporary else {
+            self.finished = true;
+            return Ok(());
+        };
+        // A part without a note is compared as a whole; a note without its part could be taken for that of another file.
+        if let Some(note) = &self.note {
+            note.remove();
+        }
+        rename(temporary, &self.path, self.force)?;
         self.finished = true;
-        Ok(())
+        if self.sync { sync_name(&self.path) } else { Ok(()) }
     }
 
     fn keep_times(&self, kept: Kept) -> Result<(), CopyError> {
@@ -363,36 +315,26 @@ impl LocalTarget {
         self.file.set_times(times).map_err(|error| self.fail("utimes", &error))
     }
 
-    fn name_it(&self) -> Result<(), CopyError> {
-        let Some(temporary) = &self.temporary else { return Ok(()) };
-        if !self.force {
-            let (here, flags) = (rustix::fs::CWD, RenameFlags::NOREPLACE);
-            match rustix::fs::renameat_with(here, temporary, here, &self.path, flags) {
-                Ok(()) => return Ok(()),
-                Err(rustix::io::Errno::EXIST) => {
-                    return Err(CopyError::Exists(self.path.display().to_string()));
-                }
-                // The file system cannot; whoever makes the file at this very moment loses it.
-                Err(_) if self.path.exists() => {
-                    return Err(CopyError::Exists(self.path.display().to_string()));
-                }
-                Err(_) => {}
-            }
-        }
-        fs::rename(temporary, &self.path).map_err(|error| self.fail("rename", &error))
-    }
-
-    /// What is not whole in order up to here goes: the next copy takes everything before its end for good.
+    /// What is not whole in order up to here goes: the next copy goes on behind it.
     pub(super) fn leave(mut self, whole_to: u64) {
-        if self.keep && self.regular && self.temporary.is_some() {
-            if whole_to == 0 {
-                self.keep = false;
-            } else {
-                // Failing that, the part is of no use and goes.
-                self.keep = self.file.set_len(whole_to).is_ok();
-            }
+        if !self.keep || !self.regular || self.temporary.is_none() {
+            return;
+        }
+        // Failing that, the part is of no use and goes.
+        self.keep = whole_to > 0 && self.file.set_len(whole_to).is_ok();
+        if let Some(note) = self.note.as_ref().filter(|_| self.keep)
+            && let Some(before) = note.read()
+            && self.file.sync_all().is_ok()
+        {
+            // Without it the next copy finds less written than there is.
+            self.noted(before.source, whole_to).and_then(|noted| note.write(&noted)).ok();
         }
     }
+}
+
+/// Which file of this machine it is.
+fn identity(meta: &fs::Metadata) -> String {
+    format!("{} {}", meta.dev(), meta.ino())
 }
 
 impl Drop for LocalTarget {
@@ -403,20 +345,11 @@ impl Drop for LocalTarget {
         {
             // Nothing can be done about a file that cannot be removed.
             fs::remove_file(temporary).ok();
+            if let Some(note) = &self.note {
+                note.remove();
+            }
         }
     }
-}
-
-/// A name beside `path`.
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let name = if name.len() + ending.len() > NAME_BYTES_MAX {
-        // The same long name must lead to the same short one.
-        format!(".{:08x}{ending}", digest::crc32c(name.as_bytes()))
-    } else {
-        format!(".{name}{ending}")
-    };
-    path.with_file_name(name)
 }
 
 /// How many bytes from here on are data, or zeros that a hole can hold.
@@ -443,6 +376,7 @@ pub(super) fn is_zero(data: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::copy::local_source::LocalSource;
     use crate::settings::Settings;
 
     struct Folder(PathBuf);
@@ -509,24 +443,97 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_left_in_order_and_found_again() {
+    fn a_part_is_found_again_with_what_is_known_of_it() {
         let folder = Folder::new("part");
         let path = folder.0.join("file");
         let resuming = CopyOptions { resume: true, ..options() };
         let (mut target, left) = LocalTarget::create(&path, &resuming).unwrap();
         assert_eq!(left, None);
+        target.begin(Some("source 1")).unwrap();
         target.write(0, b"0123456789").unwrap();
+        assert!(matches!(LocalTarget::create(&path, &resuming), Err(CopyError::InUse(_))));
         target.leave(7);
-        assert_eq!(folder.names(), [".file.part"]);
+        assert_eq!(folder.names(), [".file.part", ".file.part.note"]);
         let (mut target, left) = LocalTarget::create(&path, &resuming).unwrap();
-        assert_eq!(left, Some(Left { bytes: 7, in_order: true }));
+        let left = left.unwrap();
+        let noted = left.noted.unwrap();
+        assert_eq!((left.bytes, noted.source.as_str(), noted.written), (7, "source 1", 7));
         target.keep_first(5).unwrap();
+        target.begin(Some("source 1")).unwrap();
         target.write(5, b"abc").unwrap();
         target.finish(8, None).unwrap();
         assert_eq!(
             (folder.names(), fs::read(&path).unwrap()),
             (vec!["file".to_owned()], b"01234abc".to_vec())
         );
+    }
+
+    #[test]
+    fn what_a_killed_copy_wrote_counts_until_the_system_stops() {
+        let folder = Folder::new("killed");
+        let path = folder.0.join("file");
+        let resuming = CopyOptions { resume: true, ..options() };
+        let (mut target, _) = LocalTarget::create(&path, &resuming).unwrap();
+        target.begin(Some("source 1")).unwrap();
+        target.write(0, b"0123456789").unwrap();
+        drop(target);
+        let note = beside(&path, ".part.note");
+        let written =
+            |path| LocalTarget::create(path, &resuming).unwrap().1.unwrap().noted.map(|noted| noted.written);
+        assert_eq!(written(&path), Some(10));
+        // The same note after the system was started again.
+        let (target, _) = LocalTarget::create(&path, &resuming).unwrap();
+        let noted = Noted { boot: "another".to_owned(), ..target.noted("source 1".to_owned(), 4).unwrap() };
+        target.note.as_ref().unwrap().write(&noted).unwrap();
+        drop(target);
+        assert_eq!(written(&path), Some(4));
+        // A note of another file, and none.
+        fs::remove_file(beside(&path, ".part")).unwrap();
+        fs::write(beside(&path, ".part"), b"something else").unwrap();
+        fs::write(&note, fs::read(&note).unwrap()).unwrap();
+        let other = fs::metadata(beside(&path, ".part")).unwrap().ino();
+        let (target, _) = LocalTarget::create(&path, &resuming).unwrap();
+        let noted = Noted { target: format!("0 {other}"), ..target.noted("source 1".to_owned(), 4).unwrap() };
+        target.note.as_ref().unwrap().write(&noted).unwrap();
+        drop(target);
+        assert_eq!(written(&path), None);
+    }
+
+    #[test]
+    fn a_name_appears_after_the_bytes_are_on_the_disk() {
+        use crate::copy::publish::{Step, faults};
+        let folder = Folder::new("faults");
+        let path = folder.0.join("file");
+        let copy = |options: &CopyOptions| {
+            let (mut target, _) = LocalTarget::create(&path, options)?;
+            target.write(0, b"whole")?;
+            target.finish(5, None)
+        };
+        for step in [Step::SyncFile, Step::Rename] {
+            faults::fail_at(Some(step));
+            assert!(copy(&options()).is_err());
+            assert_eq!(folder.names(), [""; 0], "nothing has the name, and nothing is left: {step:?}");
+        }
+        fs::write(&path, b"before").unwrap();
+        let forced = CopyOptions { force: true, ..options() };
+        for step in [Step::SyncFile, Step::Rename] {
+            faults::fail_at(Some(step));
+            assert!(copy(&forced).is_err());
+            assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"before".to_vec(), 1), "{step:?}");
+        }
+        // The name may be lost, so the copy is not done; the file is whole all the same.
+        faults::fail_at(Some(Step::SyncDirectory));
+        assert!(copy(&forced).is_err());
+        assert_eq!((fs::read(&path).unwrap(), folder.names().len()), (b"whole".to_vec(), 1));
+        faults::fail_at(None);
+        copy(&forced).unwrap();
+        assert_eq!(faults::reached(), [Step::SyncFile, Step::Rename, Step::SyncDirectory]);
+        faults::fail_at(None);
+        copy(&CopyOptions { sync: false, ..forced.clone() }).unwrap();
+        assert_eq!(faults::reached(), [Step::Rename]);
+        faults::fail_at(None);
+        copy(&CopyOptions { in_place: true, ..forced }).unwrap();
+        assert_eq!(faults::reached(), [Step::SyncFile]);
     }
 
     #[test]
@@ -562,13 +569,5 @@ mod tests {
         let again = LocalSource::open(&path).unwrap();
         assert_eq!((again.kept.modified, again.kept.mode), ((1_700_000_000, 5), Some(0o750)));
         assert_eq!(fs::metadata(&path).unwrap().atime(), -7);
-    }
-
-    #[test]
-    fn long_names_get_short_ones_beside_them() {
-        let long = PathBuf::from("/d").join("n".repeat(255));
-        assert!(beside(&long, ".part").file_name().unwrap().len() < 30);
-        assert_eq!(beside(&long, ".part"), beside(&long, ".part"));
-        assert_eq!(beside(Path::new("/d/a"), ".part"), Path::new("/d/.a.part"));
     }
 }

@@ -61,7 +61,7 @@ impl Source {
             }
             _ => From::Stored(Box::new(self), data.start),
         };
-        Ok(Self { place, size: Some(member.size), kept, from, known, disk, blocks })
+        Ok(Self { place, size: Some(member.size), kept, identity: None, from, known, disk, blocks })
     }
 }
 

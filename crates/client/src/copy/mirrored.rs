@@ -118,7 +118,7 @@ impl Source {
             now: Mutex::new((0, Arc::new(opened))),
             waiting: tokio::sync::Mutex::new(waiting),
         }));
-        Ok(Self { place: place.clone(), size, kept, from, known, disk, blocks })
+        Ok(Self { place: place.clone(), size, kept, identity: None, from, known, disk, blocks })
     }
 }
 

@@ -24,7 +24,9 @@
 //! | `mirrored` | a metalink as source |
 //! | `rate` | [`Rate`]: limits of the rate |
 //! | `attributes` | extended attributes that go along |
-//! | `local` | files of this machine: temporary names, holes, times |
+//! | `local_source`, `local` | files of this machine: as sources, and as targets with temporary names, holes, times |
+//! | `publish` | a written file of this machine gets its name |
+//! | `continued`, `note` | what an earlier copy left: what is known of it, and from where on it is completed |
 //! | `pump` | chunks on their way |
 //! | `sequence` | what has to be taken in the order of the file |
 //! | `many`, `shares` | several sources of one file, and which of them gives what |
@@ -34,20 +36,24 @@
 mod archived;
 mod attributes;
 mod checks;
+mod continued;
 mod descriptors;
 pub(crate) mod disk;
 mod failure;
 mod given;
 mod job;
 mod local;
+mod local_source;
 mod many;
 mod member;
 mod mirrored;
 mod nested;
+mod note;
 mod opening;
 mod options;
 mod pattern;
 mod place;
+mod publish;
 mod pump;
 mod rate;
 mod repair;

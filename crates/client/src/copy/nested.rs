@@ -26,8 +26,8 @@ impl Copier {
         Ok(())
     }
 
-    /// By name where the host has the same name; otherwise by what the server says of the directories above `inner`. Links and
-    /// other names of a server lead to the same directories, so names alone cannot tell that they are apart.
+    /// Compares names where both URLs have the same host; otherwise compares the status of `outer` with that of each directory
+    /// above `inner`. Links and other names of a server can lead to the same directories, so different names are not enough.
     async fn is_remote_nested(&self, outer: &Url, inner: &Url) -> bool {
         let (above, path) = (components(&outer.path), components(&inner.path));
         if outer.authority() == inner.authority() && path.starts_with(&above) {

@@ -7,6 +7,7 @@ use super::failure::CopyError;
 use crate::client::Client;
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
+use crate::identity::FileIdentity;
 use crate::url::Url;
 
 /// How long the answer to an open is waited for when nobody wants the file any more.
@@ -42,5 +43,19 @@ pub(super) async fn open_unless(
             let late = tokio::time::timeout(ANSWER_TIME, opening).await;
             Err(NotOpen::Stopped(why, late.ok().and_then(Result::ok)))
         }
+    }
+}
+
+/// Removes a file that a copy made, where it is, not where a manager would look for it. A file that has taken its name
+/// meanwhile stays.
+pub(super) async fn remove_own(client: &Client, at: &Url, own: Option<&FileIdentity>) {
+    let files = client.file_system(at);
+    let is_own = match (own, files.stat(&at.path).await) {
+        (Some(own), Ok(now)) => own.is_same_object(&FileIdentity::new(at.authority(), &now, true)),
+        _ => true,
+    };
+    if is_own {
+        // A server that does not answer is left alone.
+        files.rm(&at.path).await.ok();
     }
 }

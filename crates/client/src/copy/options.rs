@@ -1,6 +1,7 @@
 //! What a copy is asked to do, what it tells meanwhile, and what it says in the end.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -99,6 +100,11 @@ pub struct CopyOptions {
     pub rate_min: Option<u64>,
     /// The target gets the extended attributes of the source.
     pub attributes: bool,
+    /// Bytes and name of a target of this machine are on its disk before the copy counts as done.
+    pub sync: bool,
+    /// The directory with notes of uploads that can be continued. Without one, what an earlier copy left at a server is
+    /// compared with the source as a whole.
+    pub notes: Option<PathBuf>,
 }
 
 impl CopyOptions {
@@ -134,6 +140,8 @@ impl CopyOptions {
             rate: None,
             rate_min: Some(settings.xrate_threshold).filter(|rate| *rate > 0),
             attributes: settings.preserve_xattrs != 0,
+            sync: settings.cp_sync != 0,
+            notes: None,
         }
     }
 }

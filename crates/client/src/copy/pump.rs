@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::archived;
+use super::continued::UploadNote;
 use super::failure::CopyError;
 use super::options::{CopyOptions, Watch};
 use super::rate::{Floor, Rate};
@@ -21,9 +22,8 @@ use super::sequence::{Piece, Sequence};
 use super::source::{From, Source};
 use crate::file::File;
 
-/// How far writes to a server may run ahead of one that is not answered. Whoever completes a file that was cut off
-/// goes back by as much.
-pub(super) const AHEAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
+/// How far writes to a server may run ahead of one that is not answered, so that a part that is left has few holes.
+const AHEAD_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 /// Least bytes of a chunk where several sources share the file.
 const SHARED_BYTES_MIN: u64 = 128 * 1024;
@@ -36,7 +36,7 @@ pub(super) enum Into {
     /// In order, to this machine.
     Sequence(Sequence),
     /// To a server, and past the sums if there are any.
-    Remote { file: File, how: How, sums: Option<Sequence> },
+    Remote { file: File, how: How, sums: Option<Sequence>, note: Option<Arc<UploadNote>> },
 }
 
 /// How bytes are written to a server.
@@ -332,7 +332,7 @@ impl Pump {
         };
         match &self.into {
             Into::Sequence(sequence) => sequence.bring(offset, piece).await?,
-            Into::Remote { file, how, sums } => {
+            Into::Remote { file, how, sums, .. } => {
                 let data = if let Piece::Data(data) = &piece { Some(data.clone()) } else { None };
                 let summed = async {
                     match sums {
@@ -358,6 +358,9 @@ impl Pump {
             let mut plan = self.plan();
             plan.moving.remove(&offset);
             plan.copied += moved;
+        }
+        if let Into::Remote { note: Some(note), .. } = &self.into {
+            note.advance(self.whole_to(), &self.source.disk);
         }
         self.moved.notify_waiters();
         self.watch.advance(length, self.source.size);

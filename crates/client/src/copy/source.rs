@@ -11,7 +11,8 @@ use wire::xroot::ErrorCode;
 use super::Copier;
 use super::disk::Disk;
 use super::failure::CopyError;
-use super::local::{Kept, LocalSource, read_stream};
+use super::local::Kept;
+use super::local_source::{LocalSource, read_stream};
 use super::many::Crowd;
 use super::member::Inflated;
 use super::mirrored::InTurn;
@@ -28,6 +29,8 @@ pub(super) struct Source {
     /// Bytes; `None` when only the end will tell.
     pub(super) size: Option<u64>,
     pub(super) kept: Option<Kept>,
+    /// Which file it is, and in which state; `None` where nothing tells that for all of it.
+    pub(super) identity: Option<String>,
     pub(super) from: From,
     /// Checksums that it brings along.
     pub(super) known: Vec<(Algorithm, String)>,
@@ -96,6 +99,7 @@ impl Source {
         mirrors: Vec<Url>,
         options: &CopyOptions,
     ) -> Result<Self, CopyError> {
+        let mut identity = None;
         let (size, kept, from) = match place {
             Place::Remote(url) if options.sources > 1 || !url.others.is_empty() => {
                 let crowd = Crowd::open(copier, url, mirrors, options).await?;
@@ -113,36 +117,42 @@ impl Source {
                     return Err(CopyError::IsDirectory(place.to_string()));
                 }
                 let pages = options.pages && file.channel().has_page_io();
+                identity = file.identity().map(|identity| identity.to_string());
                 (Some(stat.size), Some(kept(&stat)), From::Remote { file, pages })
             }
-            Place::Local(path) => Self::open_local(copier, path, options).await?,
+            Place::Local(path) => {
+                let (opened, is) = Self::open_local(copier, path, options).await?;
+                identity = is;
+                opened
+            }
             Place::Stream => (None, None, From::Stream(Stream::Input)),
         };
         let (disk, blocks) = (copier.disk.clone(), copier.client.blocks().clone());
-        Ok(Self { place: place.clone(), size, kept, from, known: Vec::new(), disk, blocks })
+        Ok(Self { place: place.clone(), size, kept, identity, from, known: Vec::new(), disk, blocks })
     }
 
     async fn open_local(
         copier: &Copier,
         path: &Path,
         options: &CopyOptions,
-    ) -> Result<(Option<u64>, Option<Kept>, From), CopyError> {
+    ) -> Result<((Option<u64>, Option<Kept>, From), Option<String>), CopyError> {
         let (path, blocks, small) = (path.to_owned(), copier.client.blocks().clone(), options.chunk_bytes);
         let opened = copier.disk.run(move || {
             let source = LocalSource::open(&path)?;
             let (size, kept) = (source.size, source.kept);
             if !source.regular {
-                return Ok((None, None, From::Stream(Stream::Device(Arc::new(source)))));
+                return Ok(((None, None, From::Stream(Stream::Device(Arc::new(source)))), None));
             }
+            let identity = Some(source.identity.clone());
             if size > small as u64 {
-                return Ok((Some(size), Some(kept), From::Local(Arc::new(source))));
+                return Ok(((Some(size), Some(kept), From::Local(Arc::new(source))), identity));
             }
             let data = source.read(0, usize::try_from(size).unwrap_or(0), &blocks)?;
             if data.len() as u64 != size {
                 let place = path.display().to_string();
                 return Err(CopyError::Short { place, at: data.len() as u64, size });
             }
-            Ok((Some(size), Some(kept), From::Memory(data)))
+            Ok(((Some(size), Some(kept), From::Memory(data)), identity))
         });
         opened.await.unwrap_or(Err(CopyError::Cancelled))
     }

@@ -1,8 +1,8 @@
-//! Makes a directory like another one: copies what is missing or different, and removes what is too much when told to.
+//! Makes a directory like another one: copies files that are missing or different, and removes extra ones if that was requested.
 //!
 //! Both trees are read side by side, a directory of each at a time, so memory does not grow with them. Copies begin while the
-//! trees are still being read. Removals are only planned meanwhile: they begin when both trees were read completely. What is
-//! unknown on one side protects what has its name on the other, with everything below it.
+//! trees are still being read. Removals are only planned meanwhile: they begin when both trees were read completely. An
+//! unknown entry on one side protects the entry of the same name on the other, with everything below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -100,12 +100,12 @@ impl Copier {
     ) -> Result<Tally, CopyError> {
         unless_stopped(watch, self.not_nested(&sync.source, &sync.target)).await?;
         if sync.delete {
-            // The source would be removed as what the target has too much.
+            // The source would be removed as an extra directory of the target.
             unless_stopped(watch, self.not_nested(&sync.target, &sync.source)).await?;
         }
         let at = async |place: &Place, other: &Place, side: Side| {
             let tree = Tree::at(&self.client, &self.disk, place, other).await.map(|tree| {
-                // What is missing in the source counts, and in the target what is to be removed.
+                // An entry that is missing in the source is removed from the target; one in the target may be removed.
                 if matches!(side, Side::Source) || sync.delete { tree.exact() } else { tree }
             });
             tree.map_err(|error| CopyError::Remote { side, error })

@@ -1,29 +1,29 @@
 //! Where the bytes of a copy go: opening it, completing what an earlier copy left, finishing it, giving it up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use wire::xroot::ErrorCode;
 use wire::xroot::flags::OpenOptions;
-use wire::xroot::limits::PAGE_BYTES;
 
 use super::Copier;
 use super::archived::{self, Adding};
+use super::continued::UploadNote;
 use super::failure::CopyError;
-use super::local::{Kept, Left, LocalTarget, is_zero};
-use super::opening::{NotOpen, open_unless};
+use super::local::{Kept, Left, LocalTarget};
+use super::opening::{NotOpen, open_unless, remove_own};
 use super::options::{CopyOptions, Watch};
 use super::place::Place;
-use super::pump::{AHEAD_BYTES_MAX, How, Into};
+use super::pump::{How, Into};
 use super::sequence::{Out, Sequence, Taker};
-use super::source::Source;
+use super::source::{From, Source};
 use crate::client::Client;
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
+use crate::identity::FileIdentity;
 use crate::url::Url;
 
-/// Bytes in front of the place where a copy goes on that are compared with the source.
-const COMPARED_BYTES: u64 = 1024 * 1024;
 /// Bytes that are read back at once from a server.
 const SUM_BYTES: usize = 4 * 1024 * 1024;
 /// How long a server is asked to remove what is of no use.
@@ -37,6 +37,7 @@ pub(super) enum Target {
         file: File,
         url: Url,
         is_new: bool,
+        note: Option<Arc<UploadNote>>,
     },
     /// A ZIP archive, to which a member is added.
     Archive {
@@ -75,7 +76,24 @@ impl Target {
             Some(left) => unless_stopped(watch, target.go_on(copier, place, source, left)).await?,
             None => 0,
         };
+        target.begin_note(source, from)?;
         Ok((target, from))
+    }
+
+    /// Notes of which source the target is, before anything of it is written.
+    fn begin_note(&mut self, source: &Source, from: u64) -> Result<(), CopyError> {
+        match self {
+            Self::Local(target) => target.begin(source.identity.as_deref()),
+            Self::Remote { file, note, .. } => {
+                if let Some(open) = note
+                    && !open.begin(source.identity.as_deref(), file, from)
+                {
+                    *note = None;
+                }
+                Ok(())
+            }
+            Self::Archive { .. } | Self::Output => Ok(()),
+        }
     }
 
     async fn open_remote(
@@ -86,9 +104,16 @@ impl Target {
         watch: &Watch,
     ) -> Result<(Self, Option<Left>), CopyError> {
         let mut with = if options.force { OpenWith::overwrite() } else { OpenWith::create() };
+        let mut note = None;
         if options.resume {
-            if let Some((file, left)) = unless_stopped(watch, open_left(&copier.client, url)).await? {
-                return Ok((Self::Remote { file, url: url.clone(), is_new: false }, Some(left)));
+            note = UploadNote::open(copier, url, options).await?;
+            // What is to be overwritten is not gone on in.
+            if !options.force
+                && let Some((file, bytes)) = unless_stopped(watch, open_left(&copier.client, url)).await?
+            {
+                let noted = note.as_ref().and_then(|note| note.of(&file));
+                let target = Self::Remote { file, url: url.clone(), is_new: false, note };
+                return Ok((target, Some(Left { bytes, noted })));
             }
         } else if options.persist_on_successful_close {
             with = with.persist_on_successful_close();
@@ -96,6 +121,10 @@ impl Target {
         with = with.make_path();
         if options.coerce {
             with = with.force();
+            // No lock keeps the source from being truncated under another name of its server.
+            if let Some(file) = unless_stopped(watch, emptied(copier, url, source, options)).await? {
+                return Ok((Self::Remote { file, url: url.clone(), is_new: true, note }, None));
+            }
         }
         if let Some(size) = source.size {
             with = with.expected_size(size);
@@ -107,76 +136,7 @@ impl Target {
             CopyError::Remote { error, .. } => refused(url, error),
             other => other,
         })?;
-        Ok((Self::Remote { file, url: url.clone(), is_new: true }, None))
-    }
-
-    /// Whether what is left is a part of the source, and from where on it is to be completed.
-    async fn go_on(
-        &mut self,
-        copier: &Copier,
-        place: &Place,
-        source: &Source,
-        left: Left,
-    ) -> Result<u64, CopyError> {
-        let refuse = |why: &str| CopyError::NotContinued { target: place.to_string(), why: why.to_owned() };
-        let Some(size) = source.size.filter(|_| !source.is_stream()) else {
-            return Err(refuse("the source is a stream or compressed, which has no places to go on from"));
-        };
-        if left.bytes > size {
-            return Err(refuse(&format!("it has {} bytes, the source has {size}", left.bytes)));
-        }
-        // Whoever wrote it may have had this much on its way when it was cut off.
-        let from = match left {
-            Left { in_order: true, bytes } => bytes,
-            Left { bytes, .. } if bytes == size => size,
-            Left { bytes, .. } => bytes.saturating_sub(AHEAD_BYTES_MAX),
-        };
-        let length = |bytes: u64| usize::try_from(bytes.min(COMPARED_BYTES)).unwrap_or(0);
-        let at = from - length(from) as u64;
-        let mut is_part = self.is_same(copier, source, at, length(from), false).await?;
-        if !left.in_order && (at > 0 || from == 0) {
-            // It may be a file of its own, which must not be lost.
-            is_part &= self.is_same(copier, source, 0, length(left.bytes), true).await?;
-        }
-        if !is_part {
-            return Err(refuse("its bytes are not those of the source"));
-        }
-        match self {
-            Self::Local(target) => target.keep_first(from)?,
-            Self::Remote { file, .. } if from < left.bytes => {
-                file.truncate(from).await.map_err(CopyError::target)?;
-            }
-            Self::Remote { .. } | Self::Archive { .. } | Self::Output => {}
-        }
-        Ok(from)
-    }
-
-    /// Whether a part is that of the source; `or_zeros` where writes that are missing left nothing but zeros.
-    async fn is_same(
-        &self,
-        copier: &Copier,
-        source: &Source,
-        at: u64,
-        length: usize,
-        or_zeros: bool,
-    ) -> Result<bool, CopyError> {
-        if length == 0 {
-            return Ok(true);
-        }
-        let theirs = source.read(at, length).await?;
-        let ours = match self {
-            Self::Local(target) => {
-                let mut block = copier.client.blocks().take(length);
-                block.data().resize(length, 0);
-                let got = target.read_back(at, block.data())?;
-                block.data().truncate(got);
-                block.into_bytes()
-            }
-            Self::Remote { file, .. } => file.read_pages(at, length).await.map_err(CopyError::target)?,
-            Self::Archive { .. } | Self::Output => return Ok(true),
-        };
-        let same = |(ours, theirs): (&[u8], &[u8])| ours == theirs || (or_zeros && is_zero(ours));
-        Ok(ours.len() == theirs.len() && ours.chunks(PAGE_BYTES).zip(theirs.chunks(PAGE_BYTES)).all(same))
+        Ok((Self::Remote { file, url: url.clone(), is_new: true, note }, None))
     }
 
     /// What takes the bytes from `from` on, and sums up the whole file: at a server the sums still lack what is there.
@@ -210,12 +170,13 @@ impl Target {
                 let late = Vec::new();
                 (Into::Sequence(sequence.clone()), Ending { sequence: Some(sequence), remote: None, late })
             }
-            Self::Remote { file, url, is_new } => {
+            Self::Remote { file, url, is_new, note } => {
                 let sequence = (!sums.is_empty()).then(|| sequence(0, true, Out::Nowhere, sums));
                 let pages = options.pages && file.channel().has_page_io();
                 let how = if pages { How::Pages } else { How::Plain };
-                let into = Into::Remote { file: file.clone(), how, sums: sequence.clone() };
-                let remote = Remote { file, url, is_new, adding: None };
+                let into =
+                    Into::Remote { file: file.clone(), how, sums: sequence.clone(), note: note.clone() };
+                let remote = Remote { file, url, is_new, adding: None, note };
                 (into, Ending { sequence, remote: Some(remote), late: Vec::new() })
             }
             Self::Archive { file, url, adding } => {
@@ -223,9 +184,9 @@ impl Target {
                 sums.push(digest::Running::new(digest::Algorithm::Zcrc32));
                 let sequence = Some(sequence(0, true, Out::Nowhere, sums));
                 let how = How::Member { from: adding.data_at(), checkpoint: adding.checkpoint };
-                let into = Into::Remote { file: file.clone(), how, sums: sequence.clone() };
+                let into = Into::Remote { file: file.clone(), how, sums: sequence.clone(), note: None };
                 let is_new = !adding.checkpoint;
-                let remote = Remote { file, url, is_new, adding: Some(adding) };
+                let remote = Remote { file, url, is_new, adding: Some(adding), note: None };
                 (into, Ending { sequence, remote: Some(remote), late: Vec::new() })
             }
         })
@@ -233,7 +194,7 @@ impl Target {
 }
 
 /// What an earlier copy left at a server.
-async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, Left)>, CopyError> {
+async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, u64)>, CopyError> {
     let found = client.file_system(url).find(&url.path).await.map_err(CopyError::target)?;
     let Some(stat) = found else { return Ok(None) };
     if stat.is_dir() {
@@ -241,7 +202,33 @@ async fn open_left(client: &Client, url: &Url) -> Result<Option<(File, Left)>, C
     }
     let file = client.open(url, &OpenWith::update()).await.map_err(CopyError::target)?;
     let bytes = file.stat_at_open().map_or(stat.size, |stat| stat.size);
-    Ok(Some((file, Left { bytes, in_order: false })))
+    Ok(Some((file, bytes)))
+}
+
+/// Opens what is to be overwritten, and empties it if it is not the source itself. `None` where it is overwritten by its open:
+/// where the source is not at a server, or there is nothing.
+async fn emptied(
+    copier: &Copier,
+    url: &Url,
+    source: &Source,
+    options: &CopyOptions,
+) -> Result<Option<File>, CopyError> {
+    let From::Remote { file: from, .. } = &source.from else { return Ok(None) };
+    if !options.force || options.persist_on_successful_close {
+        return Ok(None);
+    }
+    let file = match copier.client.open(url, &OpenWith::update().force()).await {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(refused(url, error)),
+    };
+    if let (Some(from), Some(to)) = (from.identity(), file.identity())
+        && from.may_be(&to)
+    {
+        return Err(CopyError::Usage(format!("{} and {url} are the same file", source.place)));
+    }
+    file.truncate(0).await.map_err(CopyError::target)?;
+    Ok(Some(file))
 }
 
 /// Opens a file that is made by that. Of a copy that is stopped meanwhile nothing stays.
@@ -264,7 +251,7 @@ pub(super) async fn open_new(
                     persist_on_successful_close: with.options.intersects(OpenOptions::POSC),
                     ..CopyOptions::of(copier.client.settings())
                 };
-                let remote = Remote { file, url: url.clone(), is_new: true, adding: None };
+                let remote = Remote { file, url: url.clone(), is_new: true, adding: None, note: None };
                 remote.give_up(copier, 0, &anew).await;
             }
             Err(why)
@@ -275,7 +262,7 @@ pub(super) async fn open_new(
 /// Why a target cannot be made.
 pub(super) fn refused(url: &Url, error: Error) -> CopyError {
     match error.code() {
-        Some(ErrorCode::IT_EXISTS) => CopyError::Exists(url.to_string()),
+        Some(ErrorCode::IT_EXISTS) if !error.is_uncertain() => CopyError::Exists(url.to_string()),
         Some(ErrorCode::IS_DIRECTORY) => CopyError::IsDirectory(url.to_string()),
         _ => CopyError::target(error),
     }
@@ -288,6 +275,7 @@ struct Remote {
     is_new: bool,
     /// It is an archive, and this becomes a member of it.
     adding: Option<Adding>,
+    note: Option<Arc<UploadNote>>,
 }
 
 /// How a copy is brought to its end, good or bad.
@@ -349,6 +337,9 @@ impl Ending {
 
 impl Remote {
     async fn give_up(self, copier: &Copier, whole_to: u64, options: &CopyOptions) {
+        if let Some(note) = &self.note {
+            if options.resume { note.reach(whole_to) } else { note.remove() }
+        }
         let clean = async {
             if let Some(adding) = self.adding.as_ref().filter(|_| !self.is_new) {
                 adding.give_up(&self.file).await;
@@ -360,9 +351,7 @@ impl Remote {
                 if !options.persist_on_successful_close {
                     self.file.close().await.ok();
                 }
-                // Where it is, not where a manager would look for it.
-                let at = self.file.location();
-                copier.client.file_system(&at).rm(&self.url.path).await.ok();
+                remove_own(&copier.client, &self.file.location(), self.file.identity().as_ref()).await;
             }
         };
         // A server that does not answer is left alone.
@@ -371,6 +360,11 @@ impl Remote {
 }
 
 impl Written {
+    /// Which file of which server it is.
+    pub(super) fn identity(&self) -> Option<FileIdentity> {
+        self.remote.as_ref().and_then(|remote| remote.file.identity())
+    }
+
     /// Whether parts of it can be replaced.
     pub(super) fn is_repairable(&self) -> bool {
         self.remote.is_some() || self.local.as_ref().is_some_and(LocalTarget::is_regular)
@@ -477,6 +471,9 @@ impl Written {
         }
         if ends_with_hole {
             remote.file.truncate(size).await.map_err(CopyError::target)?;
+        }
+        if let Some(note) = &remote.note {
+            note.remove();
         }
         remote.file.close().await.map_err(CopyError::target)?;
         Ok(Some(remote.file.location()))

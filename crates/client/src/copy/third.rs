@@ -16,13 +16,14 @@ use super::Copier;
 use super::checks::Checks;
 use super::failure::{CopyError, Side};
 use super::job::done;
-use super::opening::{NotOpen, open_unless};
+use super::opening::{NotOpen, open_unless, remove_own};
 use super::options::{Against, CopyDone, CopyJob, CopyOptions, Watch};
 use super::place::Place;
 use super::target::{refused, unless_stopped};
 use crate::client::Client;
 use crate::failure::{Cause, Error};
 use crate::file::{File, OpenWith};
+use crate::identity::FileIdentity;
 use crate::settings::Source;
 use crate::url::Url;
 
@@ -83,6 +84,11 @@ impl Copier {
         };
         let asked = async {
             let seen = look(asking, source).await?;
+            if seen.at.path.contains('&') {
+                // The target's server would fetch the file whose name ends there.
+                let text = "a copy between servers cannot name a source with `&` in its path";
+                return Err(CopyError::Usage(format!("{}: {text}", seen.at)));
+            }
             // Asked before anything is made: a refused open may leave an empty file.
             able(asking, &seen.at, Side::Source).await?;
             able(asking, target, Side::Target).await?;
@@ -103,10 +109,11 @@ impl Copier {
             clean(&client, &file).await;
             return Err(Refused::Failed(error));
         }
-        let at = file.location();
+        let (at, own) = (file.location(), file.identity());
         let closed = file.close().await.map_err(CopyError::target);
         closed.map_err(Refused::Failed)?;
-        let checksums = self.compared(job, options, &seen, &at).await.map_err(Refused::Failed)?;
+        let checksums =
+            self.compared(job, options, &seen, &at, own.as_ref()).await.map_err(Refused::Failed)?;
         Ok(CopyDone { third_party: true, checksums, ..done(seen.size, seen.size) })
     }
 
@@ -117,6 +124,7 @@ impl Copier {
         options: &CopyOptions,
         seen: &Seen,
         at: &Url,
+        own: Option<&FileIdentity>,
     ) -> Result<Vec<(Place, crate::answers::Checksum)>, CopyError> {
         let has = self.client.file_system(at).find(&at.path).await.map_err(CopyError::target)?;
         let has = has.map_or(0, |stat| stat.size);
@@ -148,7 +156,7 @@ impl Copier {
             if let (Some(expected), Some(found)) = (expected, &of_target) {
                 let compared = super::checks::compare(&job.target, algorithm, found, &expected);
                 if let Err(error) = compared {
-                    self.client.file_system(at).rm(&at.path).await.ok();
+                    remove_own(&self.client, at, own).await;
                     return Err(error);
                 }
             }
@@ -296,7 +304,7 @@ async fn clean(client: &Client, file: &File) {
         file.query(QueryType::OPAQUG, b"ofs.tpc cancel\0").await.ok();
         let at = file.location();
         file.close().await.ok();
-        client.file_system(&at).rm(&at.path).await.ok();
+        remove_own(client, &at, file.identity().as_ref()).await;
     };
     tokio::time::timeout(REMOVE_TIME, work).await.ok();
 }

@@ -13,6 +13,7 @@ use super::Copier;
 use super::failure::CopyError;
 use super::options::{CopyDone, CopyJob, CopyOptions, Progress, Watch};
 use super::place::Place;
+use crate::abort_on_drop::AbortOnDrop;
 use crate::walk::{Tree, Walk};
 
 /// Files on their way at once unless told otherwise.
@@ -89,9 +90,9 @@ impl Copier {
             recursive: all.recursive,
             options: all.options.clone(),
         };
-        let walking = Aborted(tokio::spawn(walk.run(all.sources.clone(), all.target.clone())));
+        let walking = AbortOnDrop::spawn(walk.run(all.sources.clone(), all.target.clone()));
         let mut tally = self.copy_found(jobs, &all.options, all.parallel, listener, watch).await?;
-        tally.failed += walking.end().await?;
+        tally.failed += walking.join().await.unwrap_or(Err(CopyError::Cancelled))?;
         Ok(tally)
     }
 
@@ -164,21 +165,6 @@ impl Tally {
             }
             None => self.failed += 1,
         }
-    }
-}
-
-/// A task that ends with its owner.
-struct Aborted(tokio::task::JoinHandle<Result<u64, CopyError>>);
-
-impl Aborted {
-    async fn end(mut self) -> Result<u64, CopyError> {
-        (&mut self.0).await.unwrap_or(Err(CopyError::Cancelled))
-    }
-}
-
-impl Drop for Aborted {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 

@@ -1,7 +1,8 @@
 //! Requests by handle, and opening the file again when the handle is lost with its connection.
 //!
-//! A file open for reading goes on at another server if a balancer knows one, else at the same; one open for writing only
-//! at the same. What is found there must be what was left: as many bytes, and none of the acknowledged writes gone.
+//! A file open for reading goes on at another server if a balancer knows one, else at the same. One open for writing has no
+//! way to another server ([`Home`]): an older replica there would become a mixture of both. What is found must be what was
+//! left ([`FileIdentity`]), with none of the acknowledged writes gone.
 //! Source: xroot protocol 5.2.0, section 5.2.
 
 use std::sync::Arc;
@@ -13,10 +14,11 @@ use tokio::time::Instant;
 use wire::xroot::FileHandle;
 use wire::xroot::request::{Close, Request};
 
-use super::{File, Opened, open};
-use crate::channel::{Answer, Channel, Failed, Lost, Received, Sink};
+use super::{File, Home, Opened, open};
+use crate::channel::{Answer, BodyLimit, Channel, Failed, Lost, Received, Sink};
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
+use crate::identity::FileIdentity;
 use crate::route::{Balancer, Route, target};
 use crate::settings::Settings;
 use crate::url::Url;
@@ -58,7 +60,7 @@ impl File {
         payload: Bytes,
         request: impl Fn(FileHandle) -> Encoded,
     ) -> Result<Received, Error> {
-        self.ask_into(name, repeatable, payload, request, || Sink::Body).await
+        self.ask_into(name, repeatable, payload, request, || Sink::Body(BodyLimit::ANSWER)).await
     }
 
     /// Makes a request until it is answered for good. One that is not `repeatable` is made once.
@@ -105,6 +107,7 @@ impl File {
                 }
                 Err(Failed::Lost { reason, sent }) => (Cause::Lost(reason.to_string()), sent),
                 Err(Failed::TimedOut(seconds)) => (Cause::TimedOut(seconds), true),
+                Err(Failed::TooLarge(limit)) => return Err(self.error(name, Cause::too_large(limit))),
             };
             lost += 1;
             let stays = match cause {
@@ -114,7 +117,7 @@ impl File {
             };
             let given_up = lost > LOST_MAX || stays || !self.may_recover() || Instant::now() >= end;
             if given_up || (sent && !repeatable) {
-                return Err(self.error(name, cause).uncertain(sent && self.is_writable()));
+                return Err(self.error(name, cause).uncertain(sent && !repeatable && self.is_writable()));
             }
             tracing::debug!(operation = name, file = %self.0.origin, %cause, "opening again");
             // In a box: every request would be as large as this rare one.
@@ -125,8 +128,8 @@ impl File {
     /// Whether it may go on at another server.
     fn may_move(&self) -> bool {
         let opened = self.opened();
-        let elsewhere = |balancer: &Balancer| balancer.url.authority() != opened.at.authority();
-        !self.0.with.is_writable() && opened.balancer.as_ref().is_some_and(elsewhere)
+        let Home::Anywhere(balancer) = &opened.home else { return false };
+        balancer.as_ref().is_some_and(|balancer| balancer.url.authority() != opened.at.authority())
     }
 
     fn may_recover(&self) -> bool {
@@ -146,44 +149,29 @@ impl File {
         end: Instant,
     ) -> Result<(), Error> {
         let _reopening = self.0.reopening.lock().await;
-        let (at, balancer, before) = {
+        let (at, home, before) = {
             let opened = self.opened();
             if opened.generation != generation {
                 return Ok(());
             }
-            (opened.at.clone(), opened.balancer.clone(), opened.stat.clone())
+            (opened.at.clone(), opened.home.clone(), opened.identity.clone())
         };
-        let place = at.authority();
-        let was_at = place.clone();
         let end = end.min(Instant::now() + AGAIN_TIME);
-        let mut opened = None;
-        if let Some(to) = to {
-            let mut route = self.way_back(to, balancer.clone(), end);
-            opened = self.open_again(&mut route, generation).await.ok();
-        } else if self.may_move() {
-            let mut route = self.way_back(at.clone(), balancer.clone(), end);
-            route.return_to_balancer("srverr");
-            // If the balancer knows no other server, the one that was lost may come back.
-            opened = self.open_again(&mut route, generation).await.ok();
-        } else if !self.is_writable() {
-            let others = self.0.origin.each().filter(|url| url.authority() != at.authority()).collect();
-            if let Some(mut route) = self.way_back(at.clone(), None, end).among(others) {
-                opened = self.open_again(&mut route, generation).await.ok();
+        let place = at.authority();
+        let opened = match home {
+            Home::Here => {
+                let mut route = Route::back_to(&self.0.client, &self.0.origin, at, ROUNDS_AGAIN, end);
+                self.open_again(&mut route, generation).await
             }
-        }
-        let opened = match opened {
-            Some(opened) => opened,
-            None => {
-                self.open_again(&mut self.way_back(at, balancer, end), generation).await.map_err(|error| {
-                    let cause =
-                        Cause::NotRecovered { lost: lost.to_string(), again: error.cause().to_string() };
-                    Error::new(name, &self.0.origin, cause).at(place, &[])
-                })?
+            Home::Anywhere(balancer) => {
+                self.open_anywhere(at, balancer.map(|balancer| *balancer), to, generation, end).await
             }
         };
-        let size = |stat: &Option<crate::answers::StatInfo>| stat.as_ref().map(|stat| stat.size);
-        let moved = opened.at.authority() != was_at;
-        self.same(size(&before), &opened, moved).map_err(|cause| {
+        let opened = opened.map_err(|error| {
+            let cause = Cause::NotRecovered { lost: lost.to_string(), again: error.cause().to_string() };
+            Error::new(name, &self.0.origin, cause).at(place, &[])
+        })?;
+        self.check_again(before.as_ref(), &opened).map_err(|cause| {
             let close = Encoded::new(&Request::Close(Close { fhandle: opened.fhandle }));
             opened.hold.channel().post(close);
             self.error(name, cause)
@@ -195,8 +183,35 @@ impl File {
         Ok(())
     }
 
-    fn way_back(&self, at: Url, balancer: Option<Balancer>, end: Instant) -> Route {
-        Route::again(&self.0.client, &self.0.origin, at, balancer, ROUNDS_AGAIN, end)
+    /// Opens a file that was open for reading at any server that has it.
+    async fn open_anywhere(
+        &self,
+        at: Url,
+        balancer: Option<Balancer>,
+        to: Option<Url>,
+        generation: u64,
+        end: Instant,
+    ) -> Result<Opened, Error> {
+        let way = |at: Url, balancer: Option<Balancer>| {
+            Route::again(&self.0.client, &self.0.origin, at, balancer, ROUNDS_AGAIN, end)
+        };
+        let first = if let Some(to) = to {
+            Some(way(to, balancer.clone()))
+        } else if self.may_move() {
+            let mut route = way(at.clone(), balancer.clone());
+            route.return_to_balancer("srverr");
+            // If the balancer knows no other server, the one that was lost may come back.
+            Some(route)
+        } else {
+            let others = self.0.origin.each().filter(|url| url.authority() != at.authority()).collect();
+            way(at.clone(), None).among(others)
+        };
+        if let Some(mut route) = first
+            && let Ok(opened) = self.open_again(&mut route, generation).await
+        {
+            return Ok(opened);
+        }
+        self.open_again(&mut way(at, balancer), generation).await
     }
 
     async fn open_again(&self, route: &mut Route, generation: u64) -> Result<Opened, Error> {
@@ -205,20 +220,16 @@ impl File {
     }
 
     /// Whether what was opened again is what was lost.
-    fn same(&self, before: Option<u64>, again: &Opened, moved: bool) -> Result<(), Cause> {
-        let Some(now) = again.stat.as_ref().map(|stat| stat.size) else { return Ok(()) };
+    fn check_again(&self, before: Option<&FileIdentity>, again: &Opened) -> Result<(), Cause> {
+        let (Some(before), Some(now)) = (before, &again.identity) else {
+            // Only a reader is content with a server that does not tell.
+            return match again.home {
+                Home::Here => Err(Cause::Changed("its server does not tell which file it is".to_owned())),
+                Home::Anywhere(_) => Ok(()),
+            };
+        };
         let written_to = self.0.written_to.load(Ordering::Acquire);
-        if self.is_writable() {
-            if now < written_to {
-                let text = format!("writes up to byte {written_to} were acknowledged, {now} bytes are left");
-                return Err(Cause::Changed(text));
-            }
-        } else if let Some(before) = before
-            // At its server a file may grow; another server's copy has to be the same.
-            && (now < before || (moved && now != before))
-        {
-            return Err(Cause::Changed(format!("it had {before} bytes and has {now}")));
-        }
-        Ok(())
+        let size = self.opened().stat.as_ref().map_or(before.size, |stat| stat.size);
+        before.check_again(now, written_to, size).map_err(Cause::Changed)
     }
 }

@@ -21,18 +21,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use wire::xroot::FileHandle;
 use wire::xroot::codes::{ChkpointOpcode, QueryType};
 use wire::xroot::flags::{OpenOptions, StatOptions, StatWants};
 use wire::xroot::reply::{ChkpointSizes, OpenDetail, OpenReply};
 use wire::xroot::request::{Chkpoint, Close, Query, Request, Stat, Sync, Truncate};
+use wire::xroot::{ErrorCode, FileHandle};
 
 use crate::answers::{StatInfo, line};
-use crate::channel::{Channel, Hold};
+use crate::changes::{ROUNDS_AGAIN, look_at, not_asked};
+use crate::channel::{BodyLimit, Channel, Hold};
 use crate::client::Client;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
-use crate::route::{Ask, Balancer, Route};
+use crate::identity::FileIdentity;
+use crate::route::{Ask, Balancer, Repeat, Route};
 use crate::url::Url;
 
 pub use open_with::OpenWith;
@@ -70,8 +72,19 @@ struct Opened {
     hold: Arc<Hold>,
     fhandle: FileHandle,
     at: Url,
-    balancer: Option<Balancer>,
+    home: Home,
     stat: Option<StatInfo>,
+    /// Which file it is there, as told when it was opened there.
+    identity: Option<FileIdentity>,
+}
+
+/// Where a file may be opened again when its connection is lost.
+#[derive(Clone)]
+enum Home {
+    /// A reader: at each server that has it, which the balancer knows.
+    Anywhere(Option<Box<Balancer>>),
+    /// A writer: at its server, and at no other.
+    Here,
 }
 
 impl fmt::Debug for File {
@@ -87,7 +100,12 @@ impl File {
             url.cgi.entry("oss.asize".to_owned()).or_insert_with(|| size.to_string());
         }
         let mut route = Route::new(client, &url, client.end());
-        let opened = open(client, &mut route, with, with.sent_options(), 0).await?;
+        let opened = match open(client, &mut route, with, with.sent_options(), 0).await {
+            Err(error) if error.is_uncertain() && with.options.intersects(OpenOptions::NEW) => {
+                Box::pin(created(client, &route, with, error)).await?
+            }
+            opened => opened?,
+        };
         Ok(Self(Arc::new(Inner {
             client: client.clone(),
             origin: url,
@@ -127,6 +145,12 @@ impl File {
     #[must_use]
     pub fn stat_at_open(&self) -> Option<StatInfo> {
         self.opened().stat.clone()
+    }
+
+    /// Which file it is at the server where it is open now, as told when it was opened there.
+    #[must_use]
+    pub fn identity(&self) -> Option<FileIdentity> {
+        self.opened().identity.clone()
     }
 
     /// Its status as it was told at the open; asked for if it was not.
@@ -288,6 +312,32 @@ impl Drop for Inner {
     }
 }
 
+/// Finds out what has become of a file that was to be created when the reply was lost. Where it was not, it is created now:
+/// the server has ended the session of the lost connection, and with it the request.
+async fn created(client: &Client, lost: &Route, with: &OpenWith, error: Error) -> Result<Opened, Error> {
+    let at = &lost.at;
+    match look_at(client, at).await {
+        // Its connection lives, so it may be carried out yet.
+        Ok(None) if matches!(error.cause(), Cause::TimedOut(_)) => {
+            return Err(error.afterwards("there is none of that name now"));
+        }
+        Ok(None) => {}
+        Ok(Some(found)) if found.size == 0 => {
+            return Err(error.afterwards("there is an empty file of that name"));
+        }
+        Ok(Some(found)) => {
+            let text = format!("there is a file of {} bytes", found.size);
+            let cause = Cause::Server { code: ErrorCode::IT_EXISTS, text };
+            return Err(Error::new("open", &lost.origin, cause).at(at.authority(), &[]));
+        }
+        Err(why) => return Err(not_asked(error, &why)),
+    }
+    let mut route = Route::back_to(client, &lost.origin, at.clone(), ROUNDS_AGAIN, client.end());
+    let opened = open(client, &mut route, with, with.sent_options(), 0).await;
+    // What is there now may come of the first request.
+    opened.map_err(|error| error.uncertain(true))
+}
+
 /// Opens a file on the way that `route` is.
 async fn open(
     client: &Client,
@@ -300,20 +350,28 @@ async fn open(
         let options = if waited { options.without(OpenOptions::REFRESH) } else { options };
         with.request(&url.target(), options)
     };
-    let repeatable = !options.intersects(OpenOptions::NEW);
-    let arrived =
-        route.ask(client, &Ask { name: "open", repeatable, slow: false, request: &request }).await?;
+    let repeat = match options {
+        options if options.intersects(OpenOptions::NEW) => Repeat::Never,
+        // What it has truncated or made at one server would stay there beside the file that is written at another.
+        options if options.intersects(OpenOptions::DELETE) => Repeat::AtServer,
+        _ => Repeat::Anywhere,
+    };
+    let ask = Ask { name: "open", repeat, slow: false, limit: BodyLimit::ANSWER, request: &request };
+    let arrived = route.ask(client, &ask).await?;
     let reply = OpenReply::decode(&arrived.received.body).map_err(|error| route.error("open", error))?;
     let stat = match &reply.detail {
         OpenDetail::Stat(stat) => Some(StatInfo::of(stat)),
         OpenDetail::None | OpenDetail::Compression => None,
     };
+    let is_writable = with.is_writable();
+    let identity = stat.as_ref().map(|stat| FileIdentity::new(route.at.authority(), stat, is_writable));
     Ok(Opened {
         generation,
         hold: Arc::new(arrived.channel.hold()),
         fhandle: reply.fhandle,
         at: route.at.clone(),
-        balancer: route.balancer.clone(),
+        home: if is_writable { Home::Here } else { Home::Anywhere(route.balancer.clone().map(Box::new)) },
         stat,
+        identity,
     })
 }

@@ -17,8 +17,7 @@ mod removal;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::task::JoinHandle;
-
+use crate::abort_on_drop::AbortOnDrop;
 use crate::answers::{Entry, StatInfo};
 use crate::client::Client;
 use crate::copy::Place;
@@ -336,7 +335,7 @@ impl Tree {
             None => self.identify(&url, &at).await,
             Some(_) => pending.ids.clone(),
         };
-        let servers: Vec<FileSystem> = at.iter().filter_map(|at| self.servers.get(*at).cloned()).collect();
+        let servers = self.servers_at(&at);
         let mut merge = Merge::default();
         let (mut missing, mut answered) = (None, listed.unknown.len());
         for (server, result) in at.iter().zip(self.list(servers, &url).await) {
@@ -486,21 +485,12 @@ impl Merge {
     }
 }
 
-/// A listing that ends with its owner.
-struct Aborted(JoinHandle<Directory>);
-
-impl Drop for Aborted {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// A walk through a tree: directories, each before those below it, those of one directory in the order in which they were
 /// entered. While one is looked at, the next ones are read already.
 pub struct Walk {
     tree: Tree,
     /// The next one last.
-    open: Vec<(Pending, Option<Aborted>)>,
+    open: Vec<(Pending, Option<AbortOnDrop<Directory>>)>,
     entered: u64,
 }
 
@@ -529,12 +519,12 @@ impl Walk {
         for (pending, reading) in self.open.iter_mut().rev().take(AHEAD) {
             reading.get_or_insert_with(|| {
                 let (tree, pending) = (self.tree.clone(), pending.clone());
-                Aborted(tokio::spawn(async move { tree.read(pending).await }))
+                AbortOnDrop::spawn(async move { tree.read(pending).await })
             });
         }
         let (pending, reading) = self.open.pop()?;
         let read = match reading {
-            Some(mut reading) => (&mut reading.0).await,
+            Some(reading) => reading.join().await,
             None => return None,
         };
         Some(read.unwrap_or_else(|_| {

@@ -1,0 +1,260 @@
+//! Completes the part that an earlier copy left: finds the byte from which on it has to be copied.
+//!
+//! A part with a [`Note`](super::note) of this source and this file is complete up to the byte that the note names; samples at both
+//! ends are compared. Every other part is compared with the source as a whole. Pages of zeros are writes that never arrived. One page
+//! with other bytes shows that it is another file, which stays as it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use digest::{Algorithm, Running};
+use wire::xroot::limits::PAGE_BYTES;
+
+use super::Copier;
+use super::checks::same;
+use super::disk::Disk;
+use super::failure::CopyError;
+use super::local::{Left, is_zero};
+use super::note::{Note, Noted};
+use super::options::CopyOptions;
+use super::place::Place;
+use super::source::Source;
+use super::target::Target;
+use crate::file::File;
+use crate::url::Url;
+
+/// Bytes at both ends of a part with a note that are compared with the source.
+const SAMPLE_BYTES: u64 = 1024 * 1024;
+/// Bytes that are compared at once.
+const PIECE_BYTES: usize = 4 * 1024 * 1024;
+/// Bytes of an upload after which its note is brought up to date.
+const NOTE_STEP: u64 = 32 * 1024 * 1024;
+
+/// The note of an upload. It lies on this machine, in the directory that the options name.
+pub(super) struct UploadNote {
+    note: Note,
+    /// Its content, but for the number of written bytes.
+    noted: std::sync::OnceLock<Noted>,
+    written: AtomicU64,
+}
+
+impl UploadNote {
+    /// Opens the note of a target; `None` if there is no directory for notes.
+    pub(super) async fn open(
+        copier: &Copier,
+        url: &Url,
+        options: &CopyOptions,
+    ) -> Result<Option<Arc<Self>>, CopyError> {
+        let Some(directory) = options.notes.clone() else { return Ok(None) };
+        let name = format!("{}{}", url.authority(), url.path);
+        let opened = copier.disk.run(move || Note::of_url(&directory, &name)).await;
+        match opened {
+            Some(Ok(Some(note))) => {
+                let (noted, written) = (std::sync::OnceLock::new(), AtomicU64::new(0));
+                Ok(Some(Arc::new(Self { note, noted, written })))
+            }
+            Some(Ok(None)) => Err(CopyError::InUse(url.to_string())),
+            // Without a note, the next copy has more to compare.
+            Some(Err(_)) | None => Ok(None),
+        }
+    }
+
+    /// Its content, if it is about this open file.
+    pub(super) fn of(&self, file: &File) -> Option<Noted> {
+        let target = identity(file)?;
+        self.note.read().filter(|noted| noted.target == target)
+    }
+
+    /// Notes of which source the file is and that it is written up to `written`. `false` when it cannot be noted.
+    pub(super) fn begin(&self, source: Option<&str>, file: &File, written: u64) -> bool {
+        let (Some(source), Some(target)) = (source, identity(file)) else {
+            self.remove();
+            return false;
+        };
+        let noted = Noted { source: source.to_owned(), target, written, boot: String::new() };
+        self.written.store(written, Ordering::Relaxed);
+        let is_noted = self.note.write(&noted).is_ok();
+        if !is_noted {
+            self.remove();
+        }
+        self.noted.set(noted).ok();
+        is_noted
+    }
+
+    /// Everything up to a byte was acknowledged. It is noted now and then.
+    pub(super) fn advance(self: &Arc<Self>, written: u64, disk: &Disk) {
+        let before = self.written.load(Ordering::Relaxed);
+        if written < before + NOTE_STEP {
+            return;
+        }
+        let order = Ordering::Relaxed;
+        if self.written.compare_exchange(before, written, order, order).is_ok() {
+            let this = self.clone();
+            disk.post(move || this.reach(written));
+        }
+    }
+
+    /// Notes that everything up to a byte was acknowledged.
+    pub(super) fn reach(&self, written: u64) {
+        if let Some(noted) = self.noted.get() {
+            // One that stays behind the truth does no harm.
+            self.note.write(&Noted { written, ..noted.clone() }).ok();
+        }
+    }
+
+    pub(super) fn remove(&self) {
+        self.note.remove();
+    }
+}
+
+/// Which file of which server it is.
+fn identity(file: &File) -> Option<String> {
+    file.identity().map(|identity| format!("{} {}", identity.server, identity.id))
+}
+
+impl Target {
+    /// Returns the byte from which on the part has to be copied.
+    ///
+    /// # Errors
+    /// [`CopyError::NotContinued`] if it is not a part of the source.
+    pub(super) async fn go_on(
+        &mut self,
+        copier: &Copier,
+        place: &Place,
+        source: &Source,
+        left: Left,
+    ) -> Result<u64, CopyError> {
+        let refuse = |why: &str| CopyError::NotContinued { target: place.to_string(), why: why.to_owned() };
+        let Some(size) = source.size.filter(|_| !source.is_stream()) else {
+            return Err(refuse("the source is a stream or compressed, which has no places to go on from"));
+        };
+        let noted = left.noted.filter(|noted| Some(&noted.source) == source.identity.as_ref());
+        let from = match noted {
+            Some(noted) => {
+                let from = noted.written.min(left.bytes);
+                if from > size || !self.has_ends_of(copier, source, from).await? {
+                    return Err(refuse("its bytes are not those of the source"));
+                }
+                from
+            }
+            None if left.bytes > size => {
+                return Err(refuse(&format!("it has {} bytes, the source has {size}", left.bytes)));
+            }
+            None if left.bytes == size && self.has_sum_of(copier, source, size).await => size,
+            None => {
+                let compared = self.compare(copier, source, left.bytes).await?;
+                compared.ok_or_else(|| refuse("its bytes are not those of the source"))?
+            }
+        };
+        match self {
+            Self::Local(target) => target.keep_first(from)?,
+            Self::Remote { file, .. } if from < left.bytes => {
+                file.truncate(from).await.map_err(CopyError::target)?;
+            }
+            Self::Remote { .. } | Self::Archive { .. } | Self::Output => {}
+        }
+        Ok(from)
+    }
+
+    /// Reports whether the first and the last of its first `bytes` are those of the source.
+    async fn has_ends_of(&self, copier: &Copier, source: &Source, bytes: u64) -> Result<bool, CopyError> {
+        let sample = bytes.min(SAMPLE_BYTES);
+        let length = usize::try_from(sample).unwrap_or(0);
+        for at in [0, bytes - sample] {
+            if length > 0 && self.read_back(copier, at, length).await? != source.read(at, length).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reports whether its checksum is that of the source; `false` if the servers have no checksums.
+    async fn has_sum_of(&self, copier: &Copier, source: &Source, size: u64) -> bool {
+        if size <= SAMPLE_BYTES {
+            return false;
+        }
+        let ask = async |url: &Url, kind: Option<Algorithm>| {
+            let files = copier.client.file_system(url);
+            files.checksum(&url.path, kind.map(|kind| kind.name())).await.ok()
+        };
+        let target = match self {
+            Self::Remote { file, .. } => Some(file.location()),
+            _ => None,
+        };
+        let (Some(first), other) = (match (source.location(), target) {
+            (Some(source), target) => (Some(source), target),
+            (None, target) => (target, None),
+        }) else {
+            return false;
+        };
+        let Some(one) = ask(&first, None).await else { return false };
+        let Some(algorithm) = Algorithm::from_name(&one.kind) else { return false };
+        let value = match other {
+            Some(url) => ask(&url, Some(algorithm)).await.map(|sum| sum.value),
+            None => self.sum_here(copier, source, algorithm, size).await.ok(),
+        };
+        value.is_some_and(|value| same(algorithm, &one.value, &value))
+    }
+
+    /// The checksum of the end that is on this machine.
+    async fn sum_here(
+        &self,
+        copier: &Copier,
+        source: &Source,
+        algorithm: Algorithm,
+        size: u64,
+    ) -> Result<String, CopyError> {
+        let mut sum = Running::new(algorithm);
+        let mut at = 0;
+        while at < size {
+            let length = usize::try_from(size - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+            let data = match self {
+                Self::Local(_) => self.read_back(copier, at, length).await?,
+                _ => source.read(at, length).await?,
+            };
+            if data.len() != length {
+                return Err(CopyError::Cancelled);
+            }
+            sum.update(&data);
+            at += length as u64;
+        }
+        Ok(sum.finish().hex())
+    }
+
+    /// Compares its first `bytes` with the source. Returns the number of bytes before the first missing page, or `None` if it is
+    /// another file.
+    async fn compare(&self, copier: &Copier, source: &Source, bytes: u64) -> Result<Option<u64>, CopyError> {
+        let (mut at, mut whole_to) = (0, None);
+        while at < bytes {
+            let length = usize::try_from(bytes - at).unwrap_or(usize::MAX).min(PIECE_BYTES);
+            let both = tokio::try_join!(self.read_back(copier, at, length), source.read(at, length));
+            let (ours, theirs) = both?;
+            if ours.len() != theirs.len() {
+                return Ok(None);
+            }
+            let pages = ours.chunks(PAGE_BYTES).zip(theirs.chunks(PAGE_BYTES)).enumerate();
+            for (number, (ours, _)) in pages.filter(|(_, (ours, theirs))| ours != theirs) {
+                if !is_zero(ours) {
+                    return Ok(None);
+                }
+                whole_to.get_or_insert(at + (number * PAGE_BYTES) as u64);
+            }
+            at += length as u64;
+        }
+        Ok(Some(whole_to.unwrap_or(bytes)))
+    }
+
+    async fn read_back(&self, copier: &Copier, at: u64, length: usize) -> Result<bytes::Bytes, CopyError> {
+        match self {
+            Self::Local(target) => {
+                let mut block = copier.client.blocks().take(length);
+                block.data().resize(length, 0);
+                let got = target.read_back(at, block.data())?;
+                block.data().truncate(got);
+                Ok(block.into_bytes())
+            }
+            Self::Remote { file, .. } => file.read_pages(at, length).await.map_err(CopyError::target),
+            Self::Archive { .. } | Self::Output => Ok(bytes::Bytes::new()),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Files of this machine as sources. Calls here block; they are made on the threads of [`Disk`](super::disk).
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use rustix::fs::SeekFrom;
+
+use super::failure::CopyError;
+use super::local::Kept;
+use crate::blocks::Blocks;
+
+/// Most pieces of a file with holes that are looked at one by one.
+const EXTENTS_MAX: usize = 100_000;
+
+/// A file to read.
+pub(super) struct LocalSource {
+    file: File,
+    path: PathBuf,
+    pub(super) size: u64,
+    pub(super) kept: Kept,
+    /// A file with a size, not a pipe or a device.
+    pub(super) regular: bool,
+    /// Which file it is, and in which state: another one, or this one after a change, has another text here.
+    pub(super) identity: String,
+}
+
+impl LocalSource {
+    pub(super) fn open(path: &Path) -> Result<Self, CopyError> {
+        let fail = |error| CopyError::local("open", path, &error);
+        let file = File::open(path).map_err(fail)?;
+        let meta = file.metadata().map_err(fail)?;
+        if meta.is_dir() {
+            return Err(CopyError::IsDirectory(path.display().to_string()));
+        }
+        let part = |seconds, nanos: i64| (seconds, u32::try_from(nanos).unwrap_or(0));
+        let kept = Kept {
+            modified: part(meta.mtime(), meta.mtime_nsec()),
+            accessed: part(meta.atime(), meta.atime_nsec()),
+            mode: Some(meta.mode() & 0o7777),
+        };
+        let (changed, changed_nanos) = (meta.ctime(), meta.ctime_nsec());
+        let identity = format!(
+            "local {} {} {} {}.{:09} {changed}.{changed_nanos:09}",
+            meta.dev(),
+            meta.ino(),
+            meta.len(),
+            meta.mtime(),
+            meta.mtime_nsec()
+        );
+        Ok(Self { path: path.to_owned(), size: meta.len(), kept, regular: meta.is_file(), identity, file })
+    }
+
+    /// The parts that hold data, from byte `from` on; everything where the file system does not tell.
+    pub(super) fn extents(&self, from: u64) -> Vec<Range<u64>> {
+        let whole = || std::iter::once(from..self.size).collect();
+        let mut found = Vec::new();
+        let mut at = from;
+        while at < self.size {
+            let start = match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(start) => start,
+                // Nothing but a hole up to the end.
+                Err(rustix::io::Errno::NXIO) => break,
+                Err(_) => return whole(),
+            };
+            let Ok(end) = rustix::fs::seek(&self.file, SeekFrom::Hole(start)) else { return whole() };
+            if end <= start || found.len() >= EXTENTS_MAX {
+                return whole();
+            }
+            found.push(start..end.min(self.size));
+            at = end;
+        }
+        found
+    }
+
+    /// Reads `length` bytes from `offset`, fewer only at the end.
+    pub(super) fn read(&self, offset: u64, length: usize, blocks: &Blocks) -> Result<Bytes, CopyError> {
+        let mut block = blocks.take(length);
+        while block.len() < length {
+            let at = offset + block.len() as u64;
+            let spare = rustix::buffer::spare_capacity(block.data());
+            match rustix::io::pread(&self.file, spare, at) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(CopyError::local("read", &self.path, &error.into())),
+            }
+        }
+        // There may have been more room than was asked for.
+        block.data().truncate(length);
+        Ok(block.into_bytes())
+    }
+
+    /// The next bytes of a pipe or device; none at its end.
+    pub(super) fn read_next(&self, length: usize, blocks: &Blocks) -> Result<Bytes, CopyError> {
+        read_stream(&self.file, &self.path, length, blocks)
+    }
+}
+
+/// Fills a block from a stream as far as it goes.
+pub(super) fn read_stream(
+    file: impl rustix::fd::AsFd,
+    name: &Path,
+    length: usize,
+    blocks: &Blocks,
+) -> Result<Bytes, CopyError> {
+    let mut block = blocks.take(length);
+    while block.len() < length {
+        let room = rustix::buffer::spare_capacity(block.data());
+        match rustix::io::read(file.as_fd(), room) {
+            Ok(0) => break,
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(CopyError::local("read", name, &error.into())),
+        }
+    }
+    Ok(block.into_bytes())
+}

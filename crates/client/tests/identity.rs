@@ -1,0 +1,113 @@
+//! A file that is opened again after a lost connection is the same file, or the operation fails.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use client::{Cause, File, OpenWith};
+use support::{Act, Asked, Fake, MANAGER, PLAIN, client, close, ok, send};
+use wire::xroot::RequestCode;
+use wire::xroot::reply::Redirect;
+
+/// The answer to an open, with the number of the file, its size and its time.
+fn opened(asked: &Asked, id: u64, size: u64, mtime: i64) -> Act {
+    let stat = format!("{id} {size} 48 {mtime} 98 97 0644 me us\0");
+    ok(asked, &[&[1, 0, 0, 0][..], &[0; 8], stat.as_bytes()].concat())
+}
+
+fn redirect(asked: &Asked, port: u16) -> Act {
+    send(|out| Redirect::to_host(b"127.0.0.1", port).encode(out, asked.header.streamid))
+}
+
+/// A server with an older file of that name, which must not be opened.
+async fn older_replica() -> Fake {
+    Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 3, 16, 50),
+        _ => ok(asked, b""),
+    })
+    .await
+}
+
+/// Sends opens to the first server, and to the second when the first was tried.
+async fn manager(first: u16, second: u16) -> Fake {
+    Fake::start(MANAGER, move |asked| {
+        redirect(asked, if asked.text().contains("tried=") { second } else { first })
+    })
+    .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_whose_server_dies_does_not_go_on_in_an_older_replica() {
+    let dies = Fake::start(PLAIN, |asked| match asked.code() {
+        RequestCode::OPEN => opened(asked, 7, 0, 100),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let other = older_replica().await;
+    let manager = manager(dies.address.port(), other.address.port()).await;
+    let file = client(&[]).open(&manager.url("/a"), &OpenWith::overwrite()).await.unwrap();
+    file.write(0, &b"abcd"[..]).await.unwrap();
+    dies.stop().await;
+    let error = file.write(4, &b"efgh"[..]).await.unwrap_err();
+    assert!(matches!(error.cause(), Cause::NotRecovered { .. }), "{error}");
+    assert_eq!(other.asked.lock().unwrap().len(), 0, "nothing reached the replica");
+    assert_eq!(manager.count(RequestCode::OPEN), 1, "no other server was asked for");
+}
+
+#[tokio::test]
+async fn a_writer_does_not_follow_its_server_to_another_one() {
+    let other = older_replica().await;
+    let port = other.address.port();
+    let server = Fake::start(PLAIN, move |asked| match (asked.connection, asked.code()) {
+        (0, RequestCode::OPEN) => opened(asked, 7, 0, 100),
+        (0, RequestCode::WRITE) => close(),
+        (_, RequestCode::OPEN) => redirect(asked, port),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), &OpenWith::update()).await.unwrap();
+    let error = file.write(0, &b"abcd"[..]).await.unwrap_err();
+    assert!(error.to_string().contains("stays at its server"), "{error}");
+    assert_eq!(other.asked.lock().unwrap().len(), 0);
+}
+
+/// Opens a file that is 7, of 8 bytes and time 100 at first, and as `again` says when it is opened once more.
+async fn replaced(with: &OpenWith, again: (u64, u64, i64)) -> (Result<(), client::Error>, File, Fake) {
+    let lost = Arc::new(AtomicBool::new(false));
+    let server = Fake::start(PLAIN, move |asked| match asked.code() {
+        RequestCode::OPEN if lost.load(Ordering::SeqCst) => opened(asked, again.0, again.1, again.2),
+        RequestCode::OPEN => opened(asked, 7, 8, 100),
+        RequestCode::SYNC if !lost.swap(true, Ordering::SeqCst) => close(),
+        _ => ok(asked, b""),
+    })
+    .await;
+    let file = client(&[]).open(&server.url("/a"), with).await.unwrap();
+    let done = file.sync().await;
+    (done, file, server)
+}
+
+#[tokio::test]
+async fn a_file_that_took_the_name_meanwhile_is_not_written() {
+    let (done, _file, server) = replaced(&OpenWith::update(), (9, 8, 100)).await;
+    assert!(matches!(done.unwrap_err().cause(), Cause::Changed(_)));
+    assert_eq!(server.count(RequestCode::SYNC), 1);
+    let (done, file, _server) = replaced(&OpenWith::update(), (7, 20, 101)).await;
+    done.unwrap();
+    assert_eq!(file.identity().unwrap().size, 20);
+}
+
+#[tokio::test]
+async fn a_file_that_took_the_name_meanwhile_is_not_read() {
+    for (again, is_same) in
+        [((7, 9, 101), true), ((9, 8, 100), true), ((9, 8, 101), false), ((9, 9, 100), false)]
+    {
+        let (done, ..) = replaced(&OpenWith::read(), again).await;
+        assert_eq!(done.is_ok(), is_same, "{again:?}");
+        if let Err(error) = done {
+            assert!(matches!(error.cause(), Cause::Changed(_)), "{error}");
+        }
+    }
+}
