@@ -57,7 +57,7 @@ def goes_to(area, name, path):
     def used():
         return new_file(area) == name and xrdfs(area.cluster.man, "cat", area / path).ok().out == name
 
-    wait_until(lambda: all(used() for _ in range(4)), 60)
+    wait_until(lambda: all(used() for _ in range(8)), 60)
     assert all(used() for _ in range(3))
 
 
@@ -135,7 +135,8 @@ def test_space_that_comes_and_goes(makers, small_disk):
         area = clusters.Area(cluster)
         wait_until(lambda: new_file(area) == "s1", 60)
         area.put("large", data(6 * MIB), "s1")
-        wait_until(lambda: {new_file(area) for _ in range(4)} == {"s2"}, 60)
+        # A server with room gets every second file by chance.
+        wait_until(lambda: all(new_file(area) == "s2" for _ in range(16)), 60)
         assert len(xrdcp(area.url("large"), "-").ok().raw) == 6 * MIB
         area.local("s1", "large").unlink()
         wait_until(lambda: new_file(area) == "s1", 60)
