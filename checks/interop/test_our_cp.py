@@ -162,6 +162,21 @@ def test_a_file_is_not_copied_onto_itself(area, local, tmp_path):
     assert source.read_bytes() == area.get("file") == content
 
 
+def test_a_file_is_not_copied_onto_itself_under_another_name(area):
+    """Neither of its server nor of the file; no lock is in the way."""
+    content = data(3 * MIB)
+    area.put("file", content)
+    os.link(area.local / "file", area.local / "link")
+    for target in (area.url("file").replace("localhost", "127.0.0.1"), area.url("link")):
+        assert target != area.url("file")
+        scalla("cp", "--force", "--coerce", area.url("file"), target).fails(1, "the same file")
+        assert area.get("file") == content
+    area.put("other", data(5 * MIB, 1))
+    scalla("cp", "--force", "--coerce", area.url("file"), area.url("other")).ok()
+    scalla("cp", "--force", "--coerce", area.url("file"), area.url("new")).ok()
+    assert area.get("other") == area.get("new") == content
+
+
 def test_directories_that_are_there_already(area, tmp_path):
     """Whatever their permissions are."""
     (tmp_path / "tree/empty").mkdir(parents=True)
@@ -253,7 +268,7 @@ def test_an_interrupt_cleans_up(serve, area_on, tmp_path, more):
     small = dict(XRD_CPCHUNKSIZE="65536", XRD_CPPARALLELCHUNKS="1")
     command = [peers.program(), "cp", *more, area.url("file"), tmp_path / "out"]
     copying = subprocess.Popen([str(word) for word in command], env=peers.environment(**small), stderr=subprocess.PIPE)
-    tools.wait_until(lambda: any(os.stat(entry).st_size for entry in os.scandir(tmp_path)))
+    tools.wait_until(lambda: any(os.stat(entry).st_size for entry in os.scandir(tmp_path) if not entry.name.endswith(".note")))
     area.server.process.send_signal(signal.SIGSTOP)
     copying.send_signal(signal.SIGINT)
     _, error = copying.communicate(timeout=tools.PATIENCE_SECONDS)
@@ -262,7 +277,7 @@ def test_an_interrupt_cleans_up(serve, area_on, tmp_path, more):
     if not more:
         assert os.listdir(tmp_path) == []
         return
-    assert os.listdir(tmp_path) == [".out.part"]
+    assert sorted(os.listdir(tmp_path)) == [".out.part", ".out.part.note"]
     scalla("cp", *more, area.url("file"), tmp_path / "out").ok()
     assert (tmp_path / "out").read_bytes() == area.get("file") and os.listdir(tmp_path) == ["out"]
 

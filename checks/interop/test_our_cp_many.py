@@ -161,8 +161,14 @@ def test_third_party(area_on):
         told = scalla("cp", "--tpc", "only", "--json", "--checksum", "adler32", here.url("file"), there.url("new")).ok()
         assert there.get("new") == content and json.loads(told.out.splitlines()[0])["third_party"]
         scalla("cp", "--tpc", "only", here.url("file"), there.url("new")).fails(1, "exists")
+        # The name ends at the sign in what the servers say to each other, and another file has that name.
+        here.put("file&more", b"more")
+        scalla("cp", "--tpc", "only", here.url("file&more"), there.url("more")).fails(1, "cannot name a source with `&`")
+        assert not (there.local / "more").exists()
+        scalla("cp", "--tpc", "first", here.url("file&more"), there.url("more")).ok()
+        assert (there.local / "more").read_bytes() == b"more"
         scalla("cp", "--tpc", "only", here.url("nope"), there.url("other")).fails(1, "kXR_NotFound")
-        assert os.listdir(there.local) == ["new"]
+        assert sorted(os.listdir(there.local)) == ["more", "new"]
 
 
 def test_third_party_where_a_server_cannot(area, area_on, theirs, tmp_path):

@@ -6,6 +6,7 @@ import os
 import pytest
 
 import peers
+import terminals
 import tools
 
 PATIENCE = dict(XRD_CONNECTIONWINDOW="5", XRD_CONNECTIONRETRY="1")
@@ -119,10 +120,21 @@ def test_crc32c(files, words):
     same("xrdcrc32c", *words.split(), input=b"typed", cwd=files)
 
 
-@pytest.mark.parametrize("words", ["", "-q small", "-h", "--help"])
+@pytest.mark.parametrize("words", ["-q small", "-h", "--help"])
 def test_usage_of_crc32c(files, words):
     theirs, ours = both("xrdcrc32c", *words.split(), cwd=files)
     assert (ours.status, ours.out, ours.err.splitlines()[:3]) == (theirs.status, theirs.out, theirs.err.splitlines()[:3])
+
+
+@pytest.mark.parametrize("options", ["", "-s", "-n", "-nsx", "-d"])
+def test_crc32c_of_standard_input_without_a_path(files, options):
+    """As XRootD 6 does; 5.5.3 prints its usage then."""
+    without = tools.run([peers.link("xrdcrc32c"), *options.split()], input=b"typed", cwd=files).ok()
+    named = tools.run(["/usr/bin/xrdcrc32c", *options.split(), "-"], input=b"typed", cwd=files).ok()
+    assert without.out == named.out and not without.err
+    with terminals.Terminal([peers.link("xrdcrc32c")], cwd=files) as person:
+        status, shown = person.end()
+        assert status == 1 and "File path has not been specified." in shown
 
 
 def test_crc32c_at_a_server(area, files):

@@ -16,7 +16,7 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        crate::cli::print(&script(self.shell));
+        crate::printer::out().lines(script(self.shell));
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,15 +1,17 @@
 //! What the environment says to client programs: settings, how much they tell, how many threads and open files they have.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use client::copy::CopyOptions;
 use client::{Client, Settings};
 use config::LogFormat;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use server::log::{Levels, Log, LogSettings, Retention, Target};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::cli::complain;
+use crate::printer::err;
 
 /// Most threads that drive connections.
 const THREADS_MAX: u64 = 64;
@@ -23,7 +25,7 @@ pub(crate) fn settings() -> Settings {
     let read = || {
         let settings = Settings::of_process();
         for problem in settings.problems() {
-            complain(&format!("scalla: warning: {problem}\n"));
+            err().line(format_args!("scalla: warning: {problem}"));
         }
         settings
     };
@@ -33,6 +35,25 @@ pub(crate) fn settings() -> Settings {
 /// A client with them.
 pub(crate) fn client(program: &str) -> Client {
     Client::with(settings(), program)
+}
+
+/// The user's home directory.
+pub(crate) fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
+}
+
+/// Where this program keeps what it knows from one run to the next: `scalla` in the directory for state (`XDG_STATE_HOME`, or
+/// `~/.local/state`).
+pub(crate) fn state_directory() -> Option<PathBuf> {
+    let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    Some(named.or_else(|| Some(home()?.join(".local/state")))?.join("scalla"))
+}
+
+/// The options of copies, as the settings say.
+pub(crate) fn copy_options(settings: &Settings) -> CopyOptions {
+    let mut options = CopyOptions::of(settings);
+    options.notes = state_directory().map(|directory| directory.join("uploads"));
+    options
 }
 
 /// What a client program runs on.
@@ -86,8 +107,8 @@ fn log(detail: u8) -> Option<Log> {
             Some(level) => level,
             None => {
                 let words = LEVELS.map(|(word, _)| word).join(", ");
-                complain(&format!(
-                    "scalla: warning: XRD_LOGLEVEL: `{word}` is no level; there are {words}\n"
+                err().line(format_args!(
+                    "scalla: warning: XRD_LOGLEVEL: `{word}` is no level; there are {words}"
                 ));
                 return None;
             }
@@ -102,7 +123,7 @@ fn log(detail: u8) -> Option<Log> {
     };
     let levels = Levels::parse(level).ok()?;
     let begun = Log::start(LogSettings { target, format: LogFormat::Text, precise: true, levels });
-    begun.map_err(|error| complain(&format!("scalla: warning: XRD_LOGFILE: {error}\n"))).ok()
+    begun.map_err(|error| err().line(format_args!("scalla: warning: XRD_LOGFILE: {error}"))).ok()
 }
 
 fn level(word: &str) -> Option<&'static str> {

@@ -23,7 +23,7 @@ impl Links {
         for personality in &PERSONALITIES {
             let link = self.dir.join(personality.name);
             make(&program, &link, self.force)?;
-            crate::cli::print(&format!("{} -> {}\n", link.display(), program.display()));
+            crate::printer::out().line(format_args!("{} -> {}", link.display(), program.display()));
         }
         Ok(ExitCode::SUCCESS)
     }

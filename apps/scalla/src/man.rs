@@ -22,7 +22,7 @@ impl Man {
         }
         for (name, page) in pages()? {
             match &self.dir {
-                None => crate::cli::print(&page),
+                None => crate::printer::out().lines(page),
                 Some(dir) => {
                     let path = dir.join(name);
                     std::fs::write(&path, page)

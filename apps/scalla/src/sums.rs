@@ -2,14 +2,14 @@
 //!
 //! Output and exit statuses are those of the programs of these names of XRootD 5.5.3. `xrdcrc32c` takes URLs too.
 
-use crate::cli::{complain, print};
 use crate::environment;
+use crate::printer::{err, out};
 use crate::stock::{self, Runtime, Status};
 use client::digest::{Algorithm, Checksum, RECORD_BYTES, Record, Running};
-use client::{Error, OpenWith, Scheme, Url};
+use client::{Error, OpenWith, Scheme, Url, WholeRead};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{IsTerminal, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,7 +29,7 @@ const CRC32C_USAGE: &str = "
 Usage: xrdcrc32c [opts] {<path> | -}
 
 <path> a file, local or at a root URL.
--      standard input, as in: xrdcp <url> - | xrdcrc32c -
+-      standard input, as in: xrdcp <url> - | xrdcrc32c -; also without a path.
 
 opts: -d -h -n -s -x
 
@@ -49,7 +49,7 @@ pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
     let words = stock::words(arguments);
     let name = words.first().map_or("-", String::as_str);
     if name == "-h" {
-        print(ADLER32_USAGE);
+        out().own(ADLER32_USAGE);
         return ExitCode::SUCCESS;
     }
     let mapped = mapped(name, &std::env::var("XROOTD_VMP").unwrap_or_default());
@@ -63,11 +63,11 @@ pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
     };
     match sum {
         Ok(sum) => {
-            print(&format!("{sum} {name}\n"));
+            out().line(format_args!("{sum} {name}"));
             ExitCode::SUCCESS
         }
         Err(text) => {
-            print(&format!("Error_accessing{text}\n"));
+            out().line(format_args!("Error_accessing{text}"));
             ExitCode::FAILURE
         }
     }
@@ -77,7 +77,8 @@ pub(crate) fn adler32(arguments: Vec<OsString>) -> ExitCode {
 pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
     let words = stock::words(arguments);
     let refuse = |text: &str| {
-        complain(&format!("xrdcrc32c{text}\n{CRC32C_USAGE}"));
+        err().line(format_args!("xrdcrc32c{text}"));
+        err().own(CRC32C_USAGE);
         ExitCode::from(USAGE_STATUS)
     };
     let (mut direct, mut newline, mut bare, mut short) = (false, true, false, false);
@@ -94,7 +95,7 @@ pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
                     match letter {
                         'd' => direct = true,
                         'h' => {
-                            complain(CRC32C_USAGE);
+                            err().own(CRC32C_USAGE);
                             return ExitCode::SUCCESS;
                         }
                         'n' => newline = false,
@@ -106,7 +107,12 @@ pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
             }
         }
     }
-    let Some(path) = path else { return refuse("File path has not been specified.") };
+    let path = match path {
+        Some(path) => path.as_str(),
+        // XRootD 6 reads standard input then. Nobody types a file at a terminal.
+        None if !std::io::stdin().is_terminal() => "-",
+        None => return refuse("File path has not been specified."),
+    };
     let name = if path == "-" { "stdin" } else { path };
     let sum = match remote(path) {
         _ if path == "-" => of_reader(Algorithm::Crc32c, &mut std::io::stdin().lock())
@@ -119,11 +125,11 @@ pub(crate) fn crc32c(arguments: Vec<OsString>) -> ExitCode {
         Ok(sum) => {
             let sum = if short { stock::text::without_zeros(&sum).to_owned() } else { sum };
             let name = if bare { String::new() } else { format!(" {name}") };
-            print(&format!("{sum}{name}{}", if newline { "\n" } else { "" }));
+            out().put(out().text().add(format_args!("{sum}{name}")).own(if newline { "\n" } else { "" }));
             ExitCode::SUCCESS
         }
         Err(text) => {
-            complain(&format!("xrdcrc32c: Unable to {text}\n"));
+            err().line(format_args!("xrdcrc32c: Unable to {text}"));
             ExitCode::from(FILE_STATUS)
         }
     }
@@ -180,12 +186,12 @@ fn of_server(algorithm: Algorithm, url: &Url, ask: bool) -> Result<String, Error
         }
         let file = client.open(url, &OpenWith::read()).await?;
         let mut running = Running::new(algorithm);
-        let mut offset = 0;
+        let mut whole = WholeRead::of(&file).await?;
         loop {
-            let data = file.read_pages(offset, CHUNK).await?;
+            let data = file.read_pages(whole.offset(), CHUNK).await?;
             running.update(&data);
-            offset += data.len() as u64;
-            if data.len() < CHUNK {
+            let is_over = whole.advance(data.len(), CHUNK);
+            if is_over.map_err(|cause| Error::new("read", url, cause))? {
                 file.close().await?;
                 return Ok(running.finish().hex());
             }

@@ -16,7 +16,7 @@ impl Version {
             true => serde_json::json!({ "program": "scalla", "version": server::VERSION }).to_string(),
             false => format!("scalla {}", server::VERSION),
         };
-        crate::cli::print(&format!("{text}\n"));
+        crate::printer::out().line(format_args!("{text}"));
         Ok(ExitCode::SUCCESS)
     }
 }

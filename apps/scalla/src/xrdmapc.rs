@@ -2,9 +2,9 @@
 //!
 //! Output and exit statuses are those of the program of this name of XRootD 5.5.3; `--format` is of later ones.
 
-use crate::cli::{complain, print};
 use crate::environment;
 use crate::map::walk::{Below, Node, Trouble, Walk};
+use crate::printer::{err, out};
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};
 use client::xroot::ErrorCode;
@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     for (name, value) in parsed.options {
         match name {
             "help" => {
-                complain(&format!("{USAGE}{HELP}"));
+                err().lines(format_args!("{USAGE}{HELP}"));
                 return ExitCode::SUCCESS;
             }
             "format" if matches!(value.as_str(), "text" | "json") => how.json = value == "json",
@@ -105,12 +105,12 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     if !how.quiet {
         tell(&place, &below);
     }
-    print(&if how.json { json(&place, &below, &how) } else { text(&place, &below, &how) });
+    out().lines(if how.json { json(&place, &below, &how) } else { text(&place, &below, &how) });
     ExitCode::SUCCESS
 }
 
 fn refuse(status: u8, message: &str) -> ExitCode {
-    complain(&format!("xrdmapc: {message}"));
+    err().lines(format_args!("xrdmapc: {message}"));
     ExitCode::from(status)
 }
 
@@ -137,7 +137,7 @@ fn tell(name: &str, below: &Below) {
             Trouble::Path(_) => format!("query {name} about path"),
         };
         let status = Status::from(trouble.error().clone()).to_string();
-        complain(&format!("xrdmapc: Unable to {what}; {}\n", status.trim_end()));
+        err().line(format_args!("xrdmapc: Unable to {what}; {}", status.trim_end()));
     }
     for node in &below.nodes {
         tell(&shown(&node.location.address), &node.below);

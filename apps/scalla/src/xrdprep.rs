@@ -1,7 +1,7 @@
 //! Started under the name `xrdprep`: prepares files, gives a prepare up, asks what became of one.
 
-use crate::cli::{complain, print};
 use crate::environment;
+use crate::printer::{err, out};
 use crate::stock::options::{self, Known};
 use crate::stock::{self, Runtime, Status};
 use client::Url;
@@ -67,23 +67,24 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let order = match order(&stock::words(arguments)) {
         Ok(Some(order)) => order,
         Ok(None) => {
-            print(USAGE);
+            out().own(USAGE);
             return ExitCode::SUCCESS;
         }
         Err(why) => {
-            complain(&format!("xrdprep: {why}\n{USAGE}"));
+            err().line(format_args!("xrdprep: {why}"));
+            err().own(USAGE);
             return ExitCode::FAILURE;
         }
     };
     match carry_out(&order) {
         Ok(answer) => {
             if !answer.is_empty() {
-                print(&format!("{}\n", answer.trim_end_matches('\n')));
+                out().lines(format_args!("{}\n", answer.trim_end_matches('\n')));
             }
             ExitCode::SUCCESS
         }
         Err(status) => {
-            complain(&format!("xrdprep: {}\n", status.to_string().trim_end()));
+            err().line(format_args!("xrdprep: {}", status.to_string().trim_end()));
             ExitCode::FAILURE
         }
     }

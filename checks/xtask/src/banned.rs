@@ -8,6 +8,7 @@
 //! | `unwrap`, `expect`, `x[i]`, `panic!`, `unreachable!`        | in wire, session and net, which face the peer      |
 //! | `thread::sleep`                                             | in tests, but where a loop asks again and again    |
 //! | `allow(unsafe_code)`                                        | outside the rooms that own system calls            |
+//! | `print!`, `eprintln!`, …, `stdout`, `stderr`, `indicatif`   | in the programs, outside their `printer`           |
 //!
 //! All but the first two and the sleep concern code outside tests.
 
@@ -29,6 +30,10 @@ const FILE_ROOMS: [&str; 7] = ["storage", "config", "server", "logical", "client
 const CALM_ROOMS: [&str; 3] = ["wire", "session", "net"];
 const PANICKING_METHODS: [&str; 4] = ["unwrap", "expect", "unwrap_err", "expect_err"];
 const PANICKING_MACROS: [&str; 2] = ["panic", "unreachable"];
+/// The room whose commands write to terminals, and the module that alone does.
+const PROGRAMS: &str = "scalla";
+const PRINTER: &str = "/printer/";
+const PRINTING_MACROS: [&str; 4] = ["print", "println", "eprint", "eprintln"];
 const UNFINISHED_MACROS: [&str; 2] = ["todo", "unimplemented"];
 
 pub(crate) fn check(modules: &Modules) -> Vec<Finding> {
@@ -43,6 +48,7 @@ fn check_module(module: &Module) -> Vec<Finding> {
         calm: CALM_ROOMS.contains(&room),
         files: FILE_ROOMS.contains(&room) || module.path.ends_with("/build.rs"),
         unsafe_allowed: UNSAFE_ROOMS.contains(&room),
+        prints: room != PROGRAMS || module.path.contains(PRINTER),
         asks_again: false,
         findings: Vec::new(),
     };
@@ -56,6 +62,7 @@ struct Search<'a> {
     calm: bool,
     files: bool,
     unsafe_allowed: bool,
+    prints: bool,
     /// Within a loop that ends when a condition holds.
     asks_again: bool,
     findings: Vec<Finding>,
@@ -83,6 +90,9 @@ impl Search<'_> {
 
     fn method(&mut self, name: &str, line: usize) {
         self.name(name, line);
+        if !self.prints && !self.in_test && name == "print" {
+            self.found(line, "`print` of an error writes foreign text as it is: use `Printer::command_line`");
+        }
         if self.calm && !self.in_test && PANICKING_METHODS.contains(&name) {
             self.found(line, format!("`{name}` can panic on what a peer sent; return an error"));
         }
@@ -94,6 +104,13 @@ impl Search<'_> {
             self.name(last, line);
         }
         let pair = |a: &str, b: &str| names.windows(2).any(|window| window == [a, b]);
+        let is_stream = ["io", "stdio"].iter().any(|of| pair(of, "stdout") || pair(of, "stderr"));
+        if !self.prints && !self.in_test && (is_stream || names.first() == Some(&"indicatif")) {
+            self.found(
+                line,
+                format!("`{}`: commands write through `printer`, which escapes", names.join("::")),
+            );
+        }
         if self.in_test {
             if pair("thread", "sleep") && !self.asks_again {
                 self.found(line, "`thread::sleep` in a test: wait for the event, not for a while");
@@ -109,6 +126,9 @@ impl Search<'_> {
     fn macro_name(&mut self, name: &str, line: usize) {
         if UNFINISHED_MACROS.contains(&name) {
             self.found(line, format!("`{name}!`: nothing is built half"));
+        }
+        if !self.prints && !self.in_test && PRINTING_MACROS.contains(&name) {
+            self.found(line, format!("`{name}!`: commands write through `printer`, which escapes"));
         }
         if self.calm && !self.in_test && PANICKING_MACROS.contains(&name) {
             self.found(line, format!("`{name}!` in a room that faces the peer; return an error"));
@@ -321,6 +341,20 @@ mod tests {
         assert_eq!(lines("storage", text), [5]);
         let asks = "#[test]\nfn t() {\n while !ready() {\n thread::sleep(d);\n }\n thread::sleep(d);\n}";
         assert_eq!(lines("storage", asks), [6]);
+    }
+
+    #[test]
+    fn commands_write_through_their_printer() {
+        let text = "use indicatif::ProgressBar;\nfn f() {\n println!(\"x\");\n std::io::stdout().flush();\n io::stderr();\n\
+                    e.print();\n rustix::stdio::stdout();\n}\n#[test]\nfn t() {\n println!(\"x\");\n}";
+        assert_eq!(lines("scalla", text), [1, 3, 4, 5, 6, 7]);
+        assert_eq!(lines("server", text), [0; 0]);
+        let tree = Tree::of(&[
+            ("apps/scalla/Cargo.toml", "[package]\nname = \"x\"\n"),
+            ("apps/scalla/src/main.rs", "mod printer;\n"),
+            ("apps/scalla/src/printer/mod.rs", text),
+        ]);
+        assert_eq!(check(&Modules::of(&tree)), []);
     }
 
     #[test]

@@ -37,7 +37,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::process::ExitCode;
 
-use crate::cli::print;
+use crate::printer::out;
 
 /// Exit status when the load ran but some of it went wrong.
 const WRONG_STATUS: u8 = 3;
@@ -67,7 +67,7 @@ fn measure(plan: &Plan) -> anyhow::Result<ExitCode> {
     let mut ran = Load::new(plan, login.clone(), address)?.run()?;
     written::look_after(plan, &login, &mut ran)?;
     let report = Report::new(plan, &ran);
-    print(&if plan.json { format!("{}\n", report.json()) } else { report.text() });
+    out().lines(if plan.json { format!("{}\n", report.json()) } else { report.text() });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::from(WRONG_STATUS) })
 }
 

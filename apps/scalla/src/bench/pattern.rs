@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::quantity;
-use crate::cli::print;
+use crate::printer::out;
 
 /// Bytes that follow from one place.
 const WORD: u64 = 8;
@@ -37,9 +37,9 @@ impl Generate {
             write(&path, self.size).with_context(|| format!("cannot write {}", path.display()))?;
         }
         let size = quantity::show_bytes(self.size as f64);
-        print(&match self.files {
-            1 => format!("{}: {size}\n", self.file),
-            several => format!("{several} files of {size}: {}\n", self.file),
+        out().line(match self.files {
+            1 => format!("{}: {size}", self.file),
+            several => format!("{several} files of {size}: {}", self.file),
         });
         Ok(ExitCode::SUCCESS)
     }

@@ -82,6 +82,9 @@ pub(crate) struct Cp {
     /// Write under the final name from the first byte on.
     #[arg(long)]
     in_place: bool,
+    /// Do not wait until local targets are on the disk: after a loss of power, a file may be empty.
+    #[arg(long)]
+    no_sync: bool,
     /// Move data without page checksums.
     #[arg(long)]
     no_verify: bool,
@@ -155,11 +158,12 @@ impl Cp {
     }
 
     fn options(&self, settings: &Settings) -> CopyOptions {
-        let mut options = CopyOptions::of(settings);
+        let mut options = environment::copy_options(settings);
         options.force = self.force;
         options.resume = self.resume;
         options.preserve = self.preserve;
         options.in_place = self.in_place;
+        options.sync &= !self.no_sync;
         options.persist_on_successful_close = self.posc;
         options.coerce = self.coerce;
         options.sources = match self.sources {

@@ -1,17 +1,17 @@
 //! What a user sees of a copy: progress on a terminal, nothing but failures elsewhere, or lines of JSON.
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
+use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
-use indicatif::{HumanBytes, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::work::INTERRUPTED;
-use crate::cli::{complain, print};
+use crate::files::UNCERTAIN;
+use crate::printer::{Bar, HumanBytes, err, out};
 
 /// How much is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,7 +30,7 @@ pub(super) enum Style {
 pub(super) struct Show {
     style: Style,
     begun: Instant,
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     state: Mutex<State>,
 }
 
@@ -42,21 +42,14 @@ struct State {
     /// Bytes of files on their way, by source.
     done: HashMap<String, u64>,
     failed: bool,
+    /// Of something it is unknown whether it was done.
+    uncertain: bool,
 }
 
 impl Show {
     pub(super) fn new(style: Style, progress: bool) -> Self {
-        let terminal = std::io::stderr().is_terminal();
-        let wanted = progress && terminal && matches!(style, Style::Normal | Style::Verbose);
-        let bar = wanted.then(|| {
-            let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
-            let template =
-                "{prefix}{wide_bar} {percent:>3}%  {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left";
-            let plain = ProgressStyle::default_bar();
-            bar.set_style(ProgressStyle::with_template(template).unwrap_or(plain));
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
+        let wanted = progress && matches!(style, Style::Normal | Style::Verbose);
+        let bar = (wanted && err().is_terminal()).then(Bar::of_bytes);
         Self { style, begun: Instant::now(), bar, state: Mutex::default() }
     }
 
@@ -64,10 +57,11 @@ impl Show {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn line(&self, text: &str) {
+    fn line(&self, line: impl Display) {
+        let print = || err().line(line);
         match &self.bar {
-            Some(bar) => bar.suspend(|| complain(text)),
-            None => complain(text),
+            Some(bar) => bar.suspend(print),
+            None => print(),
         }
     }
 
@@ -78,15 +72,24 @@ impl Show {
                 if summary {
                     self.summary(&tally);
                 }
-                if tally.failed > 0 || self.state().failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+                self.status(tally.failed > 0)
             }
             Err(error) => {
                 self.error(&error);
                 match error {
                     CopyError::Cancelled => ExitCode::from(INTERRUPTED),
-                    _ => ExitCode::FAILURE,
+                    _ => self.status(true),
                 }
             }
+        }
+    }
+
+    fn status(&self, failed: bool) -> ExitCode {
+        let state = self.state();
+        match (state.uncertain, state.failed || failed) {
+            (true, _) => ExitCode::from(UNCERTAIN),
+            (_, true) => ExitCode::FAILURE,
+            _ => ExitCode::SUCCESS,
         }
     }
 
@@ -100,7 +103,7 @@ impl Show {
         match self.style {
             Style::Json => {
                 let line = json!({ "copied": copied, "bytes": bytes, "failed": failed, "seconds": seconds });
-                print(&format!("{line}\n"));
+                out().json(&line);
             }
             Style::Normal if self.bar.is_none() && failed == 0 => {}
             Style::Quiet => {}
@@ -109,17 +112,25 @@ impl Show {
                 let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
                 let files = if copied == 1 { "file" } else { "files" };
                 let size = HumanBytes(bytes);
-                complain(&format!("{copied} {files}, {size} in {seconds:.1} s ({rate}/s){failed}\n"));
+                err().line(format_args!("{copied} {files}, {size} in {seconds:.1} s ({rate}/s){failed}"));
             }
         }
     }
 
     /// What went wrong as a whole.
     fn error(&self, error: &CopyError) {
-        self.state().failed = true;
+        let uncertain = error.is_uncertain();
+        {
+            let mut state = self.state();
+            state.failed = true;
+            state.uncertain |= uncertain;
+        }
         match self.style {
-            Style::Json => print(&format!("{}\n", json!({ "error": error.to_string() }))),
-            _ => self.line(&format!("scalla: error: {error}\n")),
+            Style::Json if uncertain => {
+                out().json(&json!({ "error": error.to_string(), "uncertain": true }));
+            }
+            Style::Json => out().json(&json!({ "error": error.to_string() })),
+            _ => self.line(format_args!("scalla: error: {error}")),
         }
     }
 
@@ -141,18 +152,19 @@ impl Show {
                     "copied": done.copied, "seconds": done.time.as_secs_f64(), "checksums": checksums,
                     "shares": shares, "third_party": done.third_party,
                 });
-                print(&format!("{line}\n"));
+                out().json(&line);
             }
             Style::Normal | Style::Verbose => {
                 for (place, sum) in &done.checksums {
-                    self.line(&format!("{}: {} {place} {}\n", sum.kind, sum.value, done.size));
+                    self.line(format_args!("{}: {} {place} {}", sum.kind, sum.value, done.size));
                 }
                 if self.style == Style::Verbose {
-                    self.line(&format!("{} -> {}\n", job.source, job.target));
+                    self.line(format_args!("{} -> {}", job.source, job.target));
                     for share in &done.shares {
                         let bytes = HumanBytes(share.bytes);
                         let failed = share.failed.as_ref().map(|why| format!(", dropped: {why}"));
-                        self.line(&format!("  {}: {bytes}{}\n", share.source, failed.unwrap_or_default()));
+                        let failed = failed.unwrap_or_default();
+                        self.line(format_args!("  {}: {bytes}{failed}", share.source));
                     }
                 }
             }
@@ -198,7 +210,7 @@ impl Listener for Show {
         if let Some(bar) = &self.bar
             && state.found > 1
         {
-            bar.set_prefix(format!("{}/{} ", state.ended, state.found));
+            bar.set_prefix(format_args!("{}/{} ", state.ended, state.found));
         }
     }
 

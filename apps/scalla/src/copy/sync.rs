@@ -11,8 +11,8 @@ use super::asked;
 use super::cp::parallel;
 use super::show::{Show, Style};
 use super::work;
-use crate::cli::print;
 use crate::environment;
+use crate::printer::out;
 
 /// Make a directory like another one: here, at a server, or between servers.
 ///
@@ -38,6 +38,9 @@ pub(crate) struct SyncCommand {
     /// Keep permission bits too, not only times.
     #[arg(long, short)]
     preserve: bool,
+    /// Do not wait until local files are on the disk: after a loss of power, a file may be empty.
+    #[arg(long)]
+    no_sync: bool,
     /// Only say what would be done.
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -89,6 +92,7 @@ impl SyncCommand {
         };
         let mut options = CopyOptions::of(client.settings());
         options.preserve = self.preserve;
+        options.sync &= !self.no_sync;
         let sync = Sync {
             source: self.source,
             target: self.target,
@@ -119,9 +123,9 @@ async fn run(
             Step::RemoveFolder(place) => ("remove directory", place),
         };
         if style == Style::Json {
-            print(&format!("{}\n", serde_json::json!({ "step": what, "target": place.to_string() })));
+            out().json(&serde_json::json!({ "step": what, "target": place.to_string() }));
         } else if dry_run || style == Style::Verbose {
-            print(&format!("{what} {place}\n"));
+            out().line(format_args!("{what} {place}"));
         }
     };
     let done = Copier::new(client).sync(&sync, tell, listener, &watch).await;

@@ -8,6 +8,8 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
+use crate::environment::{home, state_directory};
+
 /// Nobody else sees the file, or what is in its folder.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
@@ -23,10 +25,7 @@ pub(crate) struct History {
 impl History {
     /// That of `scalla shell`: `scalla/history` in the folder for state (`XDG_STATE_HOME`, or `~/.local/state`).
     pub(crate) fn of_shell() -> Option<Self> {
-        let absolute = |path: PathBuf| path.is_absolute().then_some(path);
-        let named = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).and_then(absolute);
-        let state = named.or_else(|| Some(home()?.join(".local/state")))?;
-        Some(Self { path: state.join("scalla/history"), is_ours: true })
+        Some(Self { path: state_directory()?.join("history"), is_ours: true })
     }
 
     /// That of `xrdfs`, which the program of this name of XRootD uses too.
@@ -75,10 +74,6 @@ impl History {
             fs::remove_file(&temporary).ok();
         }
     }
-}
-
-fn home() -> Option<PathBuf> {
-    std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from)
 }
 
 #[cfg(test)]

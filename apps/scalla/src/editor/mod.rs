@@ -9,11 +9,12 @@ mod history;
 
 pub(crate) use history::History;
 
+use crate::printer::out;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use rustyline::error::ReadlineError;
 use rustyline::history::{History as _, MemHistory};
 use rustyline::{CompletionType, Config, Helper};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::sync::mpsc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -22,7 +23,7 @@ use tokio::sync::oneshot;
 const REMEMBERED_MAX: usize = 1000;
 
 /// What a terminal is told when pasted text is to come as it was typed.
-const PASTE_PLAIN: &[u8] = b"\x1b[?2004l\n";
+const PASTE_PLAIN: &str = "\x1b[?2004l\n";
 
 /// What a person did at a prompt.
 #[derive(PartialEq, Eq, Debug)]
@@ -46,7 +47,7 @@ struct Ask {
 
 /// Whether a person sits there: both what is typed and what is shown go to a terminal.
 pub(crate) fn is_dialogue() -> bool {
-    io::stdin().is_terminal() && io::stdout().is_terminal()
+    io::stdin().is_terminal() && out().is_terminal()
 }
 
 impl Editor {
@@ -92,7 +93,7 @@ fn leave_as_it_was(before: Termios) -> io::Result<()> {
         });
         // Of a terminal that is gone nothing is left to be put right.
         tcsetattr(io::stdin(), OptionalActions::Now, &before).ok();
-        io::stdout().write_all(PASTE_PLAIN).and_then(|()| io::stdout().flush()).ok();
+        out().own(PASTE_PLAIN);
         std::process::exit(128 + told.as_raw_value());
     };
     std::thread::Builder::new().name("ending".to_owned()).spawn(wait)?;
@@ -114,7 +115,7 @@ fn serve(
         editor.add_history_entry(line).ok();
     }
     for Ask { prompt, typed } in asked {
-        let done = match editor.readline(&prompt) {
+        let done = match editor.readline(&base::shown(&prompt).to_string()) {
             Ok(line) => {
                 // Of lines that repeat the one before, one is enough.
                 if worth(&line)

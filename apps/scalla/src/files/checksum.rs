@@ -7,13 +7,12 @@ use anyhow::Context as _;
 use client::digest::{Algorithm, Running};
 use client::xroot::ErrorCode;
 use client::{Checksum as Told, Error, RemotePath, Url, WholeRead, together};
-use indicatif::HumanBytes;
 use serde_json::json;
 
 use super::console::Console;
 use super::content::{CHUNK, open};
 use super::context::{Context, Usage};
-use super::text;
+use crate::printer::HumanBytes;
 
 /// Tell checksums of files, or compare files with a list of them.
 ///
@@ -70,12 +69,10 @@ impl Checksum {
             for (url, sum) in console.wait(together(some.to_vec(), sum), || far.text()).await {
                 match settled(context, &url, self.kind.as_deref(), self.read, sum, &far).await {
                     Ok(Told { kind, value }) if self.json => {
-                        console.put_json(&json!({ "url": url.to_string(), "type": kind, "value": value }));
+                        console.json(&json!({ "url": url.to_string(), "type": kind, "value": value }));
                     }
                     Ok(Told { kind, value }) => {
-                        let name = context.name(&url);
-                        let name = text::name(&name, console.is_terminal());
-                        console.put(&format!("{kind}:{value}  {name}\n"));
+                        console.line(format_args!("{kind}:{value}  {}", context.name(&url)));
                     }
                     Err(error) => console.fail(&url, &error),
                 }
@@ -118,11 +115,11 @@ impl Checksum {
                 // Zeros in front are left out by some servers and programs.
                 Ok(sum) if sum.kind == kind && bare(&sum.value) == bare(&value) => {
                     if self.json {
-                        console.put_json(
+                        console.json(
                             &json!({ "url": url.to_string(), "type": kind, "value": value, "ok": true }),
                         );
                     } else if !self.quiet {
-                        console.put(&format!("{}: ok\n", context.name(&url)));
+                        console.line(format_args!("{}: ok", context.name(&url)));
                     }
                 }
                 Ok(sum) => {

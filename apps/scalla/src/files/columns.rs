@@ -2,12 +2,15 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::printer::{Colour, Text, out};
+
 /// Blanks between columns.
 const GAP: usize = 2;
 
-/// Lays names out in as many columns as fit, downwards. Each has the text to show beside what its width is measured by.
-pub(super) fn lay_out(names: &[(String, String)], width: usize) -> String {
-    let widths: Vec<usize> = names.iter().map(|(plain, _)| plain.width()).collect();
+/// Lays names out in as many columns as fit, downwards, each in its colour.
+pub(super) fn lay_out(names: &[(&str, Option<Colour>)], width: usize) -> Text {
+    let mut text = out().text();
+    let widths: Vec<usize> = names.iter().map(|(name, _)| text.shown(name).width()).collect();
     let mut rows = 1;
     let columns = loop {
         let columns: Vec<usize> =
@@ -17,19 +20,18 @@ pub(super) fn lay_out(names: &[(String, String)], width: usize) -> String {
         }
         rows += 1;
     };
-    let mut out = String::new();
     for row in 0..rows.min(names.len()) {
         for (column, wide) in columns.iter().enumerate() {
             let index = column * rows + row;
-            let (Some((_, shown)), Some(own)) = (names.get(index), widths.get(index)) else { continue };
-            out.push_str(shown);
+            let (Some((name, colour)), Some(own)) = (names.get(index), widths.get(index)) else { continue };
+            text.add_coloured(name, *colour);
             if index + rows < names.len() {
-                out.push_str(&" ".repeat(wide - own));
+                text.blanks(wide - own);
             }
         }
-        out.push('\n');
+        text.own("\n");
     }
-    out
+    text
 }
 
 /// How a column is aligned.
@@ -40,29 +42,37 @@ pub(super) enum Align {
 }
 
 /// Rows with columns as wide as their widest cell; the last column is as it is.
-pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> String {
+pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> Text {
+    coloured_table(aligns, rows, &[])
+}
+
+/// The same, with colours of the last cells of rows.
+pub(super) fn coloured_table(aligns: &[Align], rows: &[Vec<String>], colours: &[Option<Colour>]) -> Text {
+    let mut text = out().text();
+    let shown =
+        |row: &Vec<String>| -> Vec<String> { row.iter().map(|cell| text.shown(cell).into_owned()).collect() };
+    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
     let widest = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..aligns.len()).map(widest).collect();
-    let mut out = String::new();
-    for row in rows {
+    for (number, row) in rows.iter().enumerate() {
         for (index, cell) in row.iter().enumerate() {
             let pad = widths.get(index).map_or(0, |width| width.saturating_sub(cell.width()));
-            let pad = " ".repeat(pad);
-            let last = index + 1 == row.len();
+            let is_last = index + 1 == row.len();
+            let colour = colours.get(number).copied().flatten().filter(|_| is_last);
             match aligns.get(index) {
-                Some(Align::Right) => out.extend([pad.as_str(), cell]),
-                _ if last => out.push_str(cell),
-                _ => out.extend([cell, pad.as_str()]),
-            }
-            if !last {
-                out.push_str(&" ".repeat(GAP));
+                Some(Align::Right) => text.blanks(pad).add_coloured(cell, colour),
+                _ if is_last => text.add_coloured(cell, colour),
+                _ => text.add(cell).blanks(pad),
+            };
+            if !is_last {
+                text.blanks(GAP);
             }
         }
-        out.push('\n');
+        text.own("\n");
     }
-    out
+    text
 }
 
 #[cfg(test)]
@@ -71,17 +81,17 @@ mod tests {
 
     #[test]
     fn as_many_columns_as_fit() {
-        let names: Vec<(String, String)> =
-            ["a", "bb", "ccc", "日本", "e"].iter().map(|name| ((*name).into(), (*name).into())).collect();
-        assert_eq!(lay_out(&names, 80), "a  bb  ccc  日本  e\n");
-        assert_eq!(lay_out(&names, 13), "a   ccc   e\nbb  日本\n");
-        assert_eq!(lay_out(&names, 1), "a\nbb\nccc\n日本\ne\n");
-        assert_eq!(lay_out(&[], 80), "");
+        let names = ["a", "bb", "ccc", "日本", "e"].map(|name| (name, None));
+        assert_eq!(lay_out(&names, 80).to_string(), "a  bb  ccc  日本  e\n");
+        assert_eq!(lay_out(&names, 13).to_string(), "a   ccc   e\nbb  日本\n");
+        assert_eq!(lay_out(&names, 1).to_string(), "a\nbb\nccc\n日本\ne\n");
+        assert_eq!(lay_out(&[], 80).to_string(), "");
     }
 
     #[test]
     fn cells_stand_below_each_other() {
         let rows = [vec!["a".into(), "1".into(), "x".into()], vec!["bcd".into(), "100".into(), "yy".into()]];
-        assert_eq!(table(&[Align::Left, Align::Right, Align::Left], &rows), "a      1  x\nbcd  100  yy\n");
+        let text = table(&[Align::Left, Align::Right, Align::Left], &rows).to_string();
+        assert_eq!(text, "a      1  x\nbcd  100  yy\n");
     }
 }

@@ -42,7 +42,7 @@ async fn pour(context: &Context, console: &Console, url: &Url) -> anyhow::Result
             Ok(data) => data,
             Err(error) => return Ok(Err(error)),
         };
-        console.put_bytes(&data);
+        console.content(&data);
         console.pass().await?;
         match whole.advance(data.len(), CHUNK) {
             Ok(false) => {}

@@ -7,6 +7,7 @@ use super::console::Console;
 use super::context::Context;
 use super::text;
 use super::walk::is_dir;
+use crate::printer::out;
 
 /// Tell how much is in directories.
 ///
@@ -116,12 +117,13 @@ impl Du {
     fn tell(&self, context: &Context, console: &Console, url: &Url, sum: &Sum) {
         let Sum { bytes, files, folders, .. } = sum;
         if self.json {
-            console.put_json(&json!({
+            console.json(&json!({
                 "url": url.to_string(), "bytes": bytes, "files": files, "directories": folders,
             }));
         } else {
-            let (size, name) = (text::size(*bytes, self.bytes), context.name(url));
-            console.put(&format!("{size}\t{}\n", text::name(&name, console.is_terminal())));
+            let mut line = out().text();
+            line.add(text::size(*bytes, self.bytes)).own("\t").add(context.name(url)).own("\n");
+            console.put(&line);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use client::{Bytes, Error, Reader, Url};
+use client::{Bytes, Error, Reader, Url, WholeRead};
 
 use super::console::Console;
 use super::content::{CHUNK, open};
@@ -116,9 +116,7 @@ impl Tail {
 
 fn heading(context: &Context, console: &Console, files: usize, index: usize, url: &Url) {
     if files > 1 {
-        let gap = if index == 0 { "" } else { "\n" };
-        let name = context.name(url);
-        console.put(&format!("{gap}==> {} <==\n", text::name(&name, console.is_terminal())));
+        console.heading(index > 0, format_args!("==> {} <==", context.name(url)));
     }
 }
 
@@ -132,25 +130,30 @@ async fn head(
         Ok(reader) => reader,
         Err(error) => return Ok(Err(error)),
     };
-    let (mut offset, mut lines) = (0, amount.lines);
+    let mut whole = match WholeRead::of(reader.file()).await {
+        Ok(whole) => whole,
+        Err(error) => return Ok(Err(error)),
+    };
+    let mut lines = amount.lines;
     // What is needed is mostly little.
     let mut length = BLOCK as usize;
     loop {
-        let left = amount.bytes.map_or(u64::MAX, |bytes| bytes - offset);
+        let left = amount.bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(whole.offset()));
         length = usize::try_from(left).unwrap_or(usize::MAX).min(length);
         if length == 0 || lines == 0 {
             break;
         }
-        let data = match reader.read(offset, length).await {
+        let data = match reader.read(whole.offset(), length).await {
             Ok(data) => data,
             Err(error) => return Ok(Err(error)),
         };
-        offset += data.len() as u64;
         let wanted = if amount.bytes.is_some() { data.len() } else { first_lines(&data, &mut lines) };
-        console.put_bytes(data.get(..wanted).unwrap_or_default());
+        console.content(data.get(..wanted).unwrap_or_default());
         console.pass().await?;
-        if data.len() < length {
-            break;
+        match whole.advance(data.len(), length) {
+            Ok(false) => {}
+            Ok(true) => break,
+            Err(cause) => return Ok(Err(Error::new("read", url, cause))),
         }
         length = CHUNK;
     }
@@ -183,26 +186,31 @@ async fn tail(
         let offset = match (part.bytes, part.lines) {
             (Some(Begin::Last(bytes)), _) => size.saturating_sub(bytes),
             (Some(Begin::At(byte)), _) => byte.saturating_sub(1).min(size),
-            (None, Begin::Last(lines)) => last_lines(&reader, size, lines).await?,
-            (None, Begin::At(line)) => line_start(&reader, line).await?,
+            (None, Begin::Last(lines)) => last_lines(&reader, url, size, lines).await?,
+            (None, Begin::At(line)) => line_start(&reader, url, size, line).await?,
         };
-        Ok((reader, offset))
+        Ok((reader, WholeRead::part(offset, size)))
     };
-    let (reader, mut offset) = match begun.await {
+    let (reader, mut rest) = match begun.await {
         Ok(begun) => begun,
         Err(error) => return Ok(Err(error)),
     };
     loop {
         // Not through the reader's memory, which knows the file as it was when it was opened.
-        let data: Bytes = match reader.file().read_pages(offset, CHUNK).await {
+        let data: Bytes = match reader.file().read_pages(rest.offset(), CHUNK).await {
             Ok(data) => data,
             Err(error) => return Ok(Err(error)),
         };
-        console.put_bytes(&data);
-        offset += data.len() as u64;
-        if data.len() == CHUNK {
-            console.pass().await?;
-            continue;
+        console.content(&data);
+        match rest.advance(data.len(), CHUNK) {
+            Ok(false) => {
+                console.pass().await?;
+                continue;
+            }
+            Ok(true) => {}
+            // A file that is followed may be cut, which its status shows.
+            Err(_) if follow => {}
+            Err(cause) => return Ok(Err(Error::new("read", url, cause))),
         }
         if !follow {
             return Ok(reader.file().close().await);
@@ -210,31 +218,32 @@ async fn tail(
         console.flush().await?;
         tokio::time::sleep(LOOK_AGAIN).await;
         match reader.file().stat().await {
-            Ok(stat) if stat.size < offset => {
-                console.complain(&format!("scalla: {url} was cut to {} bytes\n", stat.size));
-                offset = stat.size;
+            Ok(stat) if stat.size < rest.offset() => {
+                console.complain(format_args!("scalla: {url} was cut to {} bytes", stat.size));
+                rest = WholeRead::part(stat.size, stat.size);
             }
-            Ok(_) => {}
+            Ok(stat) => rest = WholeRead::part(rest.offset(), stat.size),
             Err(error) => return Ok(Err(error)),
         }
     }
 }
 
 /// Where a line begins, counted from 1; the end, if there are not so many.
-async fn line_start(reader: &Reader, line: u64) -> Result<u64, Error> {
-    let (mut offset, mut before) = (0, line.saturating_sub(1));
+async fn line_start(reader: &Reader, url: &Url, size: u64, line: u64) -> Result<u64, Error> {
+    let (mut whole, mut before) = (WholeRead::part(0, size), line.saturating_sub(1));
     while before > 0 {
-        let data = reader.read(offset, CHUNK).await?;
-        offset += first_lines(&data, &mut before) as u64;
-        if data.len() < CHUNK {
-            break;
+        let data = reader.read(whole.offset(), CHUNK).await?;
+        let offset = whole.offset() + first_lines(&data, &mut before) as u64;
+        let is_over = whole.advance(data.len(), CHUNK);
+        if is_over.map_err(|cause| Error::new("read", url, cause))? || before == 0 {
+            return Ok(offset);
         }
     }
-    Ok(offset)
+    Ok(0)
 }
 
 /// Where the last lines begin.
-async fn last_lines(reader: &Reader, size: u64, lines: u64) -> Result<u64, Error> {
+async fn last_lines(reader: &Reader, url: &Url, size: u64, lines: u64) -> Result<u64, Error> {
     if lines == 0 {
         return Ok(size);
     }
@@ -243,8 +252,7 @@ async fn last_lines(reader: &Reader, size: u64, lines: u64) -> Result<u64, Error
     let mut left = lines;
     while end > 0 {
         let from = end.saturating_sub(BLOCK);
-        let length = usize::try_from(end - from).unwrap_or(0);
-        let data = reader.file().read_pages(from, length).await?;
+        let data = block(reader, url, from, end).await?;
         for (index, byte) in data.iter().enumerate().rev() {
             let after = from + index as u64 + 1;
             if *byte == b'\n' && after < size {
@@ -257,6 +265,19 @@ async fn last_lines(reader: &Reader, size: u64, lines: u64) -> Result<u64, Error
         end = from;
     }
     Ok(0)
+}
+
+/// All bytes of a part, however many answers it takes.
+async fn block(reader: &Reader, url: &Url, from: u64, end: u64) -> Result<Vec<u8>, Error> {
+    let mut part = WholeRead::part(from, end);
+    let mut data = Vec::new();
+    while part.offset() < end {
+        let length = usize::try_from(end - part.offset()).unwrap_or(CHUNK);
+        let piece = reader.file().read_pages(part.offset(), length).await?;
+        part.advance(piece.len(), length).map_err(|cause| Error::new("read", url, cause))?;
+        data.extend_from_slice(&piece);
+    }
+    Ok(data)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::console::Console;
 use super::context::{Context, Usage, last};
 use super::text;
 use super::walk::Item;
+use crate::printer::out;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
@@ -232,12 +233,11 @@ impl Asked<'_> {
             return;
         }
         if self.find.json {
-            console.put_json(&text::facts(&url.path, Some(url), stat).into());
+            console.json(&text::facts(&url.path, Some(url), stat).into());
         } else if self.find.zero {
-            console.put(&format!("{}\0", context.name(url)));
+            console.put(out().text().add(context.name(url)).own("\0"));
         } else {
-            let name = context.name(url);
-            console.put(&format!("{}\n", text::name(&name, console.is_terminal())));
+            console.line(context.name(url));
         }
     }
 }

@@ -7,7 +7,6 @@ use serde_json::json;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
-use super::text;
 
 /// Tell which servers have files.
 ///
@@ -42,11 +41,7 @@ impl Locate {
             match self.places(context, url).await {
                 Ok(found) => {
                     if several && !self.json {
-                        console.put(&format!(
-                            "{}{}:\n",
-                            if index > 0 { "\n" } else { "" },
-                            context.name(url)
-                        ));
+                        console.heading(index > 0, format_args!("{}:", context.name(url)));
                     }
                     self.show(console, url, &found);
                 }
@@ -83,7 +78,7 @@ impl Locate {
         for (place, location, there) in found {
             let role = if location.is_manager { "manager" } else { "server" };
             if self.json {
-                console.put_json(&json!({
+                console.json(&json!({
                     "url": url.to_string(), "place": place.to_string(), "server": place.authority(), "role": role,
                     "writable": location.writable, "pending": location.pending, "present": there.unwrap_or(true),
                 }));
@@ -95,9 +90,7 @@ impl Locate {
                 (_, Some(false)) => "not there",
                 _ => "",
             };
-            let place = place.to_string();
-            let shown = text::name(&place, console.is_terminal()).into_owned();
-            let cells = [shown, role.to_owned(), access.to_owned(), state.to_owned()];
+            let cells = [place.to_string(), role.to_owned(), access.to_owned(), state.to_owned()];
             rows.push(cells.into_iter().filter(|cell| !cell.is_empty()).collect());
         }
         console.put(&columns::table(&[Align::Left; 4], &rows));

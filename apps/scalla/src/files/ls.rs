@@ -11,6 +11,7 @@ use super::console::Console;
 use super::context::Context;
 use super::text;
 use super::walk::{self, Folder, Walk, is_dir};
+use crate::printer::{Colour, out};
 use crate::stock;
 
 /// List directories.
@@ -245,9 +246,7 @@ impl Ls {
 
     fn head(&self, context: &Context, console: &Console, url: Option<&Url>, first: &mut bool) {
         if let Some(url) = url.filter(|_| !self.json) {
-            let gap = if *first { "" } else { "\n" };
-            let name = context.name(url);
-            console.put(&format!("{gap}{}:\n", text::name(&name, console.is_terminal())));
+            console.heading(!*first, format_args!("{}:", context.name(url)));
         }
         *first = false;
     }
@@ -258,24 +257,29 @@ impl Ls {
         items.retain(|item| item.name.contains('/') || self.shows(&item.name));
         if self.json {
             for Item { name, url, stat } in &items {
-                console.put_json(&text::facts(name, url.as_ref(), stat.as_ref()).into());
+                console.json(&text::facts(name, url.as_ref(), stat.as_ref()).into());
             }
             return;
         }
-        let named: Vec<(String, String)> = items.iter().map(|item| shown(console, item)).collect();
+        let colour =
+            |item: &Item| item.stat.as_ref().filter(|_| console.has_colours()).and_then(text::colour);
         if self.long {
-            let rows: Vec<Vec<String>> =
-                items.iter().zip(named).map(|(item, (_, shown))| self.row(item, shown)).collect();
+            let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item)).collect();
+            let colours: Vec<Option<Colour>> = items.iter().map(colour).collect();
             use Align::{Left, Right};
-            console.put(&columns::table(&[Left, Left, Left, Right, Left, Left], &rows));
-        } else if console.is_terminal() && !self.one {
-            console.put(&columns::lay_out(&named, console.width()));
+            console.put(&columns::coloured_table(&[Left, Left, Left, Right, Left, Left], &rows, &colours));
+        } else if out().is_terminal() && !self.one {
+            let names: Vec<_> = items.iter().map(|item| (item.name.as_str(), colour(item))).collect();
+            console.put(&columns::lay_out(&names, out().width()));
         } else {
-            named.iter().for_each(|(_, shown)| console.put(&format!("{shown}\n")));
+            for item in &items {
+                console.put(out().text().add_coloured(&item.name, colour(item)).own("\n"));
+            }
         }
     }
 
-    fn row(&self, item: &Item, name: String) -> Vec<String> {
+    fn row(&self, item: &Item) -> Vec<String> {
+        let name = item.name.clone();
         let Some(stat) = &item.stat else {
             return vec!["?".to_owned(); 5].into_iter().chain([name]).collect();
         };
@@ -301,12 +305,4 @@ fn items_of(url: &Url, entries: Vec<Entry>) -> Vec<Item> {
         Item { name: entry.name.to_string(), url, stat: entry.stat }
     };
     entries.into_iter().map(item).collect()
-}
-
-/// The name without and with colours.
-fn shown(console: &Console, item: &Item) -> (String, String) {
-    let name = text::name(&item.name, console.is_terminal()).into_owned();
-    let stat = item.stat.as_ref().filter(|_| console.has_colours());
-    let coloured = stat.map_or_else(|| name.clone(), |stat| text::coloured(&name, stat));
-    (name, coloured)
 }

@@ -33,12 +33,12 @@ mod query;
 mod rm;
 mod space;
 mod stat;
-mod text;
+pub(crate) mod text;
 mod tree;
 mod walk;
 mod xattr;
 
-pub(crate) use console::Console;
+pub(crate) use console::{Console, UNCERTAIN};
 pub(crate) use context::{Context, Quoted, Usage};
 
 use std::process::ExitCode;

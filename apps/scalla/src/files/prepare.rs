@@ -116,7 +116,7 @@ impl Prepare {
                 }
                 one_line(&all)?;
                 match context.files(&url).prepare_status(id, &paths(&all)).await {
-                    Ok(answer) => console.put(&format!("{}\n", answer.trim_end())),
+                    Ok(answer) => console.lines(format_args!("{}\n", answer.trim_end())),
                     Err(error) => console.fail(&url, &error),
                 }
                 Ok(())
@@ -143,9 +143,9 @@ impl Stage {
             let Some(first) = some.first().cloned() else { continue };
             match context.files(&first).prepare(&paths(&some), options, self.priority).await {
                 Ok(id) if self.json => {
-                    console.put_json(&json!({ "server": first.authority(), "id": id, "files": some.len() }));
+                    console.json(&json!({ "server": first.authority(), "id": id, "files": some.len() }));
                 }
-                Ok(id) => console.put(&format!("{id}\n")),
+                Ok(id) => console.line(id),
                 Err(error) => {
                     console.fail(&first, &error);
                     continue;

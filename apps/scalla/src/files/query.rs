@@ -131,9 +131,9 @@ impl Query {
         let text = answer.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(text);
         if self.is_json() {
-            console.put_json(&json!({ "url": url.to_string(), "answer": text }));
+            console.json(&json!({ "url": url.to_string(), "answer": text }));
         } else {
-            console.put(&format!("{}\n", text.trim_end_matches('\n')));
+            console.lines(format_args!("{}\n", text.trim_end_matches('\n')));
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Query {
         let mut rows = Vec::new();
         for (key, value) in keys.iter().zip(values) {
             if self.is_json() {
-                console.put_json(&json!({ "url": url.to_string(), "key": key, "value": value }));
+                console.json(&json!({ "url": url.to_string(), "key": key, "value": value }));
             } else if named && value.is_none() {
                 console.fail_with(&[], &format!("{url}: the server has no value of {key}"));
             } else if let Some(value) = value {
@@ -159,7 +159,7 @@ impl Query {
         }
         // One value alone is what a script wants.
         if let ([row], [_]) = (rows.as_slice(), keys) {
-            console.put(&format!("{}\n", row.last().map_or("", String::as_str)));
+            console.line(row.last().map_or("", String::as_str));
         } else {
             console.put(&columns::table(&[Align::Left, Align::Left], &rows));
         }
@@ -172,9 +172,9 @@ impl Query {
         for kind in value.split(',').filter(|kind| !kind.is_empty()) {
             let kind = kind.split_once(':').map_or(kind, |(_, kind)| kind);
             if self.is_json() {
-                console.put_json(&json!({ "url": url.to_string(), "type": kind }));
+                console.json(&json!({ "url": url.to_string(), "type": kind }));
             } else {
-                console.put(&format!("{kind}\n"));
+                console.line(kind);
             }
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Query {
         let protocol = format!("{}.{}.{}", protocol_version >> 8, number(4), number(0));
         let milliseconds = took.as_secs_f64() * 1e3;
         if self.is_json() {
-            console.put_json(&json!({
+            console.json(&json!({
                 "server": url.authority(), "role": role, "version": version, "protocol": protocol, "can": can,
                 "milliseconds": milliseconds,
             }));

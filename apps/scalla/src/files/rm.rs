@@ -8,7 +8,6 @@ use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 use super::console::Console;
 use super::context::{Context, Usage, is_root};
 use super::make::settle;
-use super::text;
 
 /// Remove files, and directories with everything in them.
 ///
@@ -86,8 +85,7 @@ impl Rm {
     fn told(&self, context: &Context, console: &Console, url: &Url, removed: &mut u64) {
         *removed += 1;
         if self.verbose {
-            let name = context.name(url);
-            console.put(&format!("removed {}\n", text::name(&name, console.is_terminal())));
+            console.line(format_args!("removed {}", context.name(url)));
         } else if removed.is_multiple_of(100) {
             console.progress(|| format!("{removed} removed"));
         }
@@ -206,7 +204,7 @@ async fn remove_file(files: &FileSystem, path: &RemotePath) -> Result<(), Error>
 
 /// Asks a person; connections are driven meanwhile.
 async fn ask(question: &str) -> anyhow::Result<bool> {
-    crate::cli::complain(&format!("{question} [y/N] "));
+    crate::printer::err().ask(format_args!("{question} [y/N] "));
     let (done, answer) = tokio::sync::oneshot::channel();
     std::thread::spawn(move || {
         let mut line = String::new();

@@ -1,7 +1,5 @@
 //! `scalla stat`.
 
-use std::fmt::Write;
-
 use client::{Checksum, Error, StatInfo, Url, together};
 use serde_json::json;
 
@@ -40,7 +38,7 @@ impl Stat {
                 (url, stat, sum)
             }
         };
-        let mut gap = "";
+        let mut has_gap = false;
         for (url, stat, sum) in together(urls, look).await {
             let stat = match stat {
                 Ok(stat) => stat,
@@ -49,8 +47,8 @@ impl Stat {
                     continue;
                 }
             };
-            self.tell(context, console, &url, &stat, sum, gap);
-            gap = "\n";
+            self.tell(context, console, &url, &stat, sum, has_gap);
+            has_gap = true;
             console.pass().await?;
         }
         Ok(())
@@ -63,7 +61,7 @@ impl Stat {
         url: &Url,
         stat: &StatInfo,
         sum: Option<Result<Checksum, Error>>,
-        gap: &str,
+        has_gap: bool,
     ) {
         let sum = sum.and_then(|sum| sum.map_err(|error| console.fail(url, &error)).ok());
         if self.json {
@@ -72,15 +70,11 @@ impl Stat {
             if let Some(Checksum { kind, value }) = sum {
                 facts.insert("checksum".to_owned(), json!({ "type": kind, "value": value }));
             }
-            console.put_json(&facts.into());
+            console.json(&facts.into());
             return;
         }
-        let name = context.name(url);
-        let mut out = format!("{gap}{}\n", text::name(&name, console.is_terminal()));
-        let mut line = |name: &str, value: &str| {
-            // Writing to a string does not fail.
-            let _ = writeln!(out, "  {name:<9} {value}");
-        };
+        console.heading(has_gap, context.name(url));
+        let line = |name: &str, value: &str| console.line(format_args!("  {name:<9} {value}"));
         line("type", text::kind(stat));
         line("size", &format!("{} bytes ({})", stat.size, text::human(stat.size)));
         if let Some(more) = &stat.more {
@@ -97,6 +91,5 @@ impl Stat {
         if let Some(Checksum { kind, value }) = sum {
             line("checksum", &format!("{kind} {value}"));
         }
-        console.put(&out);
     }
 }

@@ -1,10 +1,10 @@
 //! Sizes, times, names and status as people and programs read them.
 
-use std::borrow::Cow;
-
 use client::xroot::flags::StatFlags;
 use client::{StatInfo, Url, local_zone};
 use serde_json::{Map, Value, json};
+
+use crate::printer::Colour;
 
 /// What is known of state flags, by the names that `--json` uses.
 const STATES: [(&str, StatFlags); 6] = [
@@ -17,7 +17,7 @@ const STATES: [(&str, StatFlags); 6] = [
 ];
 
 /// `0`, `999`, `1.2K`, `35M`: at most four signs, in units of 1024, never less than there is.
-pub(super) fn human(bytes: u64) -> String {
+pub(crate) fn human(bytes: u64) -> String {
     if bytes < 1024 {
         return bytes.to_string();
     }
@@ -56,27 +56,15 @@ fn formatted(seconds: i64, format: &str) -> String {
         .map_or_else(|_| seconds.to_string(), |time| time.to_zoned(local_zone()).strftime(format).to_string())
 }
 
-/// A name as it may be shown on a terminal: signs that would steer it are written as escapes. Elsewhere it is itself.
-pub(super) fn name(name: &str, terminal: bool) -> Cow<'_, str> {
-    if !terminal || !name.contains(char::is_control) {
-        return Cow::Borrowed(name);
+/// The colour of a name: directories blue, programs green, files that have to be staged faint.
+pub(super) fn colour(stat: &StatInfo) -> Option<Colour> {
+    match stat {
+        stat if stat.is_dir() => Some(Colour::BoldBlue),
+        stat if stat.is_offline() => Some(Colour::Faint),
+        stat if !stat.is_file() => Some(Colour::Yellow),
+        stat if stat.flags.contains(StatFlags::XSET) => Some(Colour::BoldGreen),
+        _ => None,
     }
-    let shown = |sign: char| -> String {
-        if sign.is_control() { sign.escape_default().collect() } else { sign.to_string() }
-    };
-    Cow::Owned(name.chars().map(shown).collect())
-}
-
-/// A name in the colour of its kind: folders blue, programs green, what has to be staged grey.
-pub(super) fn coloured(name: &str, stat: &StatInfo) -> String {
-    let code = match stat {
-        stat if stat.is_dir() => "1;34",
-        stat if stat.is_offline() => "2",
-        stat if !stat.is_file() => "33",
-        stat if stat.flags.contains(StatFlags::XSET) => "1;32",
-        _ => return name.to_owned(),
-    };
-    format!("\x1b[{code}m{name}\x1b[0m")
 }
 
 /// `directory`, `file`, or `other`.
@@ -143,11 +131,5 @@ mod tests {
         for (bytes, expected) in table {
             assert_eq!(human(bytes), expected, "{bytes}");
         }
-    }
-
-    #[test]
-    fn names_do_not_steer_a_terminal() {
-        assert_eq!(name("a\nb\u{1b}[2J ü", true), "a\\nb\\u{1b}[2J ü");
-        assert_eq!(name("a\nb", false), "a\nb");
     }
 }

@@ -6,6 +6,7 @@ use super::console::Console;
 use super::context::Context;
 use super::text;
 use super::walk::{Item, Walk, is_dir};
+use crate::printer::out;
 
 /// Draw directories with what is below them.
 #[derive(clap::Args, Debug)]
@@ -67,7 +68,7 @@ impl Tree {
             } else {
                 format!(", {}", word(count.files, "file", "files"))
             };
-            console.put(&format!("\n{folders}{files}\n"));
+            console.lines(format_args!("\n{folders}{files}\n"));
         }
         Ok(())
     }
@@ -81,8 +82,7 @@ impl Tree {
     ) -> anyhow::Result<()> {
         let Some(mut walk) = context.walk(console, url).await else { return Ok(()) };
         if !self.json {
-            let name = context.name(url);
-            console.put(&format!("{}\n", text::name(&name, console.is_terminal())));
+            console.line(context.name(url));
         }
         let mut levels: Vec<Level> = Vec::new();
         if let Some(level) = self.next(console, &mut walk, String::new(), 0).await {
@@ -138,17 +138,15 @@ impl Tree {
     fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Item) {
         if self.json {
             let url = folder.at(folder.path.join(&entry.name));
-            console.put_json(&text::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
+            console.json(&text::facts(&entry.name, Some(&url), entry.stat.as_ref()).into());
             return;
         }
         let branch = if more { "├── " } else { "└── " };
-        let name = text::name(&entry.name, console.is_terminal());
-        let name = match entry.stat.as_ref().filter(|_| console.has_colours()) {
-            Some(stat) => text::coloured(&name, stat),
-            None => name.into_owned(),
-        };
+        let colour = entry.stat.as_ref().filter(|_| console.has_colours()).and_then(text::colour);
         let size = entry.stat.as_ref().filter(|_| self.human);
         let size = size.map_or_else(String::new, |stat| format!("[{:>5}]  ", text::human(stat.size)));
-        console.put(&format!("{prefix}{branch}{size}{name}\n"));
+        let mut line = out().text();
+        line.add(format_args!("{prefix}{branch}{size}")).add_coloured(&*entry.name, colour).own("\n");
+        console.put(&line);
     }
 }

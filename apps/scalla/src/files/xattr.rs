@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::change::at_holders;
 use super::console::Console;
 use super::context::{Context, Usage};
-use super::text;
 
 /// Extended attributes of files.
 #[derive(clap::Args, Debug)]
@@ -126,7 +125,7 @@ async fn list(context: &Context, console: &Console, urls: &[String], json: bool)
         match context.files(url).list_attributes(&url.path).await {
             Ok(attributes) => {
                 if several && !json {
-                    console.put(&format!("{}{}:\n", if index > 0 { "\n" } else { "" }, context.name(url)));
+                    console.heading(index > 0, format_args!("{}:", context.name(url)));
                 }
                 for found in attributes {
                     tell(console, url, &found.name, Some(&found.value), false, json);
@@ -158,17 +157,14 @@ fn tell(console: &Console, url: &Url, name: &str, value: Option<&[u8]>, raw: boo
     };
     let as_text = std::str::from_utf8(value);
     if raw {
-        console.put_bytes(value);
+        console.content(value);
     } else if json {
         let shown: (&str, Value) =
             as_text.map_or_else(|_| ("hex", hex(value).into()), |text| ("value", text.into()));
-        console.put_json(&json!({ "url": url.to_string(), "name": name, shown.0: shown.1 }));
+        console.json(&json!({ "url": url.to_string(), "name": name, shown.0: shown.1 }));
     } else {
-        let shown = as_text.map_or_else(
-            |_| format!("0x{}", hex(value)),
-            |value| text::name(value, console.is_terminal()).into_owned(),
-        );
-        console.put(&format!("{}={shown}\n", text::name(name, console.is_terminal())));
+        let shown = as_text.map_or_else(|_| format!("0x{}", hex(value)), str::to_owned);
+        console.line(format_args!("{name}={shown}"));
     }
 }
 

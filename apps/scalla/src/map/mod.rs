@@ -9,8 +9,8 @@
 mod draw;
 pub(crate) mod walk;
 
-use crate::cli::print;
 use crate::environment::{self, Ground};
+use crate::printer::{err, out};
 use client::{Client, Url};
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -80,7 +80,7 @@ impl Map {
         let (url, path) = match (url, path) {
             (Ok(url), Ok(path)) => (url, path),
             (Err(why), _) | (_, Err(why)) => {
-                crate::cli::complain(&format!("scalla: error: {why}\n"));
+                err().line(format_args!("scalla: error: {why}"));
                 return ExitCode::from(USAGE);
             }
         };
@@ -95,11 +95,12 @@ impl Map {
         };
         let root = root(client, &url, &walk).await;
         let sum = draw::Sum::of(&root);
-        print(&match (self.json, self.list) {
+        let text = match (self.json, self.list) {
             (true, _) => format!("{}\n", draw::json(&root, &walk, self.list)),
             (false, Listed::S) => draw::servers(&root, &walk),
             (false, _) => draw::tree(&root, &walk, self.list),
-        });
+        };
+        out().lines(text);
         let found = walk.path.is_none() || sum.having > 0;
         if sum.silent == 0 && found { ExitCode::SUCCESS } else { ExitCode::from(AMISS) }
     }

@@ -131,7 +131,9 @@ fn cut(partial: &str) -> (&str, &str) {
 fn fitting(names: &[Name], folder: &str, beginning: &str, folders: bool) -> Vec<Candidate> {
     let fits = |(name, is_folder): &&Name| {
         let hidden = name.starts_with('.') && !beginning.starts_with('.');
-        name.starts_with(beginning) && !hidden && (*is_folder || !folders)
+        // The editor writes a line to the terminal as it is.
+        let is_plain = base::shown(name).to_string() == *name;
+        name.starts_with(beginning) && !hidden && is_plain && (*is_folder || !folders)
     };
     let candidate = |(name, is_folder): &Name| {
         let slash = if *is_folder { "/" } else { "" };
@@ -350,7 +352,10 @@ mod tests {
             (start, texts)
         };
         assert_eq!(complete("lp"), (0, vec!["lpwd ".to_owned()]));
-        assert_eq!(complete("cp --no-"), (3, vec!["--no-progress".to_owned(), "--no-verify".to_owned()]));
+        assert_eq!(
+            complete("cp --no-"),
+            (3, ["--no-progress", "--no-sync", "--no-verify"].map(str::to_owned).to_vec())
+        );
         assert_eq!(complete("cp --tpc o"), (9, vec!["only ".to_owned()]));
         assert_eq!(complete(&format!("put {at}/my\\ f")), (4, vec![format!("{at}/my\\ file ")]));
         assert_eq!(complete(&format!("put '{at}/my f")), (4, vec![format!("'{at}/my file' ")]));

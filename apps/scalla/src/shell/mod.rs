@@ -17,11 +17,11 @@ mod places;
 mod words;
 mod work;
 
-use crate::cli::complain;
 use crate::copy::work::INTERRUPTED;
 use crate::editor::{self, Editor, History, Typed};
 use crate::environment::{self, Ground};
 use crate::files::Context;
+use crate::printer::err;
 use client::{Client, Source};
 use names::Names;
 use std::io::BufRead;
@@ -95,7 +95,7 @@ impl Shell {
                 Read::Nothing => Done::Status(status),
                 Read::Words(words) => worker.take(words).await,
                 Read::Wrong(why) => {
-                    complain(&format!("scalla: error: {why}\n"));
+                    err().line(format_args!("scalla: error: {why}"));
                     Done::Status(ExitCode::from(USAGE))
                 }
             };

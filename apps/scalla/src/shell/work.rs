@@ -4,10 +4,11 @@ use super::line::{self, Command};
 use super::names::{Names, locked};
 use super::places::{Side, across, place, source, tidy};
 use super::words::Word;
-use crate::cli::{complain, print};
 use crate::files::{Context, Quoted};
+use crate::printer::{Printer, err, out};
 use client::copy::{Place, Watch};
 use client::{Scheme, Url};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -72,7 +73,8 @@ impl Worker {
             Ok(parsed) => parsed,
             Err(error) => {
                 // Help comes this way too, with status 0.
-                error.print().ok();
+                let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+                Printer::command_line(&error, &words);
                 return Done::Status(ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)));
             }
         };
@@ -108,7 +110,7 @@ impl Worker {
         self.names.forget();
         match done {
             None => {
-                complain("\n");
+                err().own("\n");
                 Done::Interrupted
             }
             Some(Ok(Outcome::Status(status))) => Done::Status(status),
@@ -130,7 +132,7 @@ enum Outcome {
 
 fn told(ended: Ended) -> Done {
     Done::Status(ended.unwrap_or_else(|why| {
-        complain(&format!("scalla: error: {why}\n"));
+        err().line(format_args!("scalla: error: {why}"));
         ExitCode::FAILURE
     }))
 }
@@ -198,7 +200,7 @@ fn why(error: anyhow::Error) -> String {
 }
 
 fn say(what: impl std::fmt::Display) -> ExitCode {
-    print(&format!("{what}\n"));
+    out().line(what);
     ExitCode::SUCCESS
 }
 

@@ -1,7 +1,7 @@
 //! The progress bar of `xrdcp`: on the error output, when the standard output is a terminal.
 
 use super::plan::Job;
-use crate::cli::complain;
+use crate::printer::err;
 use crate::stock::text::size;
 use client::copy::Progress;
 use std::sync::Mutex;
@@ -50,7 +50,9 @@ impl Bar {
             }
             if self.jobs > 1 {
                 let (source, target) = (job.source_name(), job.target_name());
-                complain(&format!("Job: {}/{}\nSource: {source}\nTarget: {target}\n", index + 1, self.jobs));
+                err().line(format_args!("Job: {}/{}", index + 1, self.jobs));
+                err().line(format_args!("Source: {source}"));
+                err().line(format_args!("Target: {target}"));
             }
         });
     }
@@ -63,16 +65,16 @@ impl Bar {
             let whole = progress.total.is_some_and(|total| progress.done >= total);
             if whole || state.last.is_none_or(|last| last.elapsed() >= PAUSE) {
                 state.last = Some(Instant::now());
-                complain(&self.text(state, index));
+                err().again(self.text(state, index));
             }
         });
     }
 
     pub(super) fn end(&self, index: usize) {
         self.with(|state| {
-            complain(&self.text(state, index));
+            err().again(self.text(state, index));
             if !self.at_once {
-                complain("\n");
+                err().own("\n");
             }
         });
     }
@@ -80,7 +82,7 @@ impl Bar {
     /// All jobs have ended.
     pub(super) fn finish(&self) {
         if self.at_once {
-            self.with(|_| complain("\n"));
+            self.with(|_| err().own("\n"));
         }
     }
 
@@ -97,7 +99,7 @@ impl Bar {
             let (progress, seconds) = pair(index);
             format!("[#{}: {}% {}/s] ", index + 1, percent(progress), size(progress.done / seconds.max(1)))
         };
-        format!("\r{}        ", (0..self.jobs).map(part).collect::<String>())
+        format!("{}        ", (0..self.jobs).map(part).collect::<String>())
     }
 }
 
@@ -117,7 +119,7 @@ fn one(progress: Progress, seconds: u64) -> String {
     }
     let (done, total) = (size(progress.done), size(progress.total.unwrap_or(progress.done)));
     let (width, rate) = (usize::try_from(WIDTH).unwrap_or(0), size(progress.done / seconds.max(1)));
-    format!("\r[{done}/{total}][{percent:3}%][{bar:width$}][{rate}/s]  ")
+    format!("[{done}/{total}][{percent:3}%][{bar:width$}][{rate}/s]  ")
 }
 
 #[cfg(test)]
@@ -127,9 +129,9 @@ mod tests {
     #[test]
     fn a_bar_as_the_real_program_draws_it() {
         let progress = Progress { done: 8 << 20, total: Some(25_000_000) };
-        let expected = "\r[8MB/23.84MB][ 33%][================>                                 ][8MB/s]  ";
+        let expected = "[8MB/23.84MB][ 33%][================>                                 ][8MB/s]  ";
         assert_eq!(one(progress, 0), expected);
-        let full = format!("\r[0B/0B][100%][{}][0B/s]  ", "=".repeat(50));
+        let full = format!("[0B/0B][100%][{}][0B/s]  ", "=".repeat(50));
         assert_eq!(one(NOTHING, 0), full);
     }
 }

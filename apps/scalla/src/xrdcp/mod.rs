@@ -14,9 +14,9 @@ mod bar;
 mod options;
 mod plan;
 
-use crate::cli::complain;
 use crate::copy::work;
 use crate::environment;
+use crate::printer::{err, out};
 use crate::stock::{self, INVALID_ARGUMENTS, Side, Status, code};
 use bar::Bar;
 use client::copy::{
@@ -29,7 +29,6 @@ use client::{Client, Settings};
 use options::{Instead, Order};
 use plan::Job;
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -63,11 +62,11 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let order = match options::parse(stock::words(arguments), &mut settings) {
         Ok(Ok(order)) => order,
         Ok(Err(instead)) => {
-            complain(&match instead {
-                Instead::Help => format!("{}{}", options::USAGE, options::HELP),
-                Instead::Licence => crate::xrootd::LICENCE.to_owned(),
-                Instead::Version => format!("{}\n", server::VERSION),
-            });
+            match instead {
+                Instead::Help => err().lines(format_args!("{}{}", options::USAGE, options::HELP)),
+                Instead::Licence => err().lines(crate::xrootd::LICENCE),
+                Instead::Version => err().line(server::VERSION),
+            }
             return ExitCode::SUCCESS;
         }
         Err(refusal) => return told(&refusal),
@@ -75,7 +74,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     let watch = Watch::default();
     let work = work::run_telling(order.detail, &watch, async { Ok(copy(order, settings, &watch).await) });
     work.unwrap_or_else(|error| {
-        complain(&format!("xrdcp: {error:#}\n"));
+        err().lines(format_args!("xrdcp: {error:#}\n"));
         ExitCode::from(UNSUPPORTED_STATUS)
     })
 }
@@ -89,7 +88,7 @@ fn told(refusal: &Refusal) -> ExitCode {
         Refusal::Run(status) => (format!("Run: {status}\n"), status.exit()),
         Refusal::Prepare(status) => (format!("Prepare: {status}\n"), status.exit()),
     };
-    complain(&text);
+    err().lines(text);
     exit
 }
 
@@ -99,7 +98,7 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
         return told(&Refusal::Plain(text, UNSUPPORTED_STATUS));
     }
     let client = Client::with(settings, "xrdcp");
-    let mut options = CopyOptions::of(client.settings());
+    let mut options = environment::copy_options(client.settings());
     options.force = order.force;
     options.resume = order.resume;
     options.coerce = order.coerce;
@@ -121,7 +120,7 @@ async fn copy(mut order: Order, settings: Settings, watch: &Watch) -> ExitCode {
     if let Err(status) = can_check_members(&order, &options, &jobs, &copier).await {
         return told(&Refusal::Run(status));
     }
-    let shown = !order.no_progress && std::io::stdout().is_terminal();
+    let shown = !order.no_progress && out().is_terminal();
     let bar = Arc::new(Bar::new(shown, jobs.len(), order.parallel > 1));
     let ended = all(&jobs, &order, &options, &copier, &bar, watch).await;
     bar.finish();
@@ -209,7 +208,7 @@ async fn all(
                             && wish.algorithm.is_none_or(|algorithm| algorithm.name() == kind)
                     })
                 };
-                complain(&checksums(done, printed));
+                checksums(done, printed).iter().for_each(|line| err().line(line));
             }
             drop(place);
             (index, result.map(|_| ()).map_err(|error| status(&error, &job)))
@@ -258,7 +257,7 @@ async fn one(
 }
 
 /// The lines of checksums that were asked for.
-fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> String {
+fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> Vec<String> {
     let lines = done.checksums.iter().filter(|(_, checksum)| printed(&checksum.kind));
     let line = |(place, checksum): &(Place, client::Checksum)| {
         // Of these two the real program prints the number, of others the digits.
@@ -266,7 +265,7 @@ fn checksums(done: &CopyDone, printed: impl Fn(&str) -> bool) -> String {
             "adler32" | "crc32" => stock::text::without_zeros(&checksum.value),
             _ => &checksum.value,
         };
-        format!("{}: {value} {} {}\n", checksum.kind, plan::told(place), done.size)
+        format!("{}: {value} {} {}", checksum.kind, plan::told(place), done.size)
     };
     lines.map(line).collect()
 }
@@ -280,9 +279,9 @@ fn summary(ended: &[Result<(), Status>]) -> ExitCode {
         return told(&Refusal::Run((*first).clone()));
     }
     for (number, status) in &failed {
-        complain(&format!("Job #{number}: {}\n", status.to_string().trim_end()));
+        err().line(format_args!("Job #{number}: {}", status.to_string().trim_end()));
     }
-    complain(&format!("Jobs total: {0}, run: {0}, errors: {1}\n", ended.len(), failed.len()));
+    err().line(format_args!("Jobs total: {0}, run: {0}, errors: {1}", ended.len(), failed.len()));
     first.exit()
 }
 

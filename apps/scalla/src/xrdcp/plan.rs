@@ -4,7 +4,8 @@ use super::options::Order;
 use super::{Refusal, of_metalink, refuse};
 use crate::stock::{self, Side, Status, code};
 use client::copy::{Copier, CopyOptions, Place};
-use client::{Client, Error, ListWith, Scheme, Url};
+use client::walk::Tree;
+use client::{Client, Scheme, Url};
 use std::path::{Path, PathBuf};
 
 /// Exit status of local files that cannot be copied.
@@ -224,28 +225,34 @@ async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found
         found.push(Found { place: Place::Remote(url), below: Some(below), size: None, refused: None });
         return Ok(());
     }
-    let mut folders = std::collections::VecDeque::from([(url.path.without_slashes(), named)]);
-    let with = ListWith { stat: true, ..ListWith::default() };
-    let manager = client.channel(&url).await.map_err(failed)?.is_manager();
-    while let Some((folder, below)) = folders.pop_front() {
-        let listed = if manager { fs.list_all(&folder, &with).await } else { fs.list(&folder, &with).await };
-        let mut entries = listed.map_err(failed)?;
-        entries.sort_by(|a, b| a.name.cmp(&b.name));
-        for entry in entries {
-            let Ok(name) = entry.name.component() else {
-                let place = Place::Remote(url.at(folder.clone()));
-                let refused =
-                    Some(Status::from(Error::bad_name("copy", &place, &entry.name)).at(Side::Source));
-                found.push(Found { place, below: None, size: None, refused });
+    let root = url.at(url.path.without_slashes());
+    let tree = Tree::at_server(&fs, &root).await.map_err(failed)?;
+    // Jobs are numbered in the order of the real program: nearest first.
+    let mut pending = std::collections::VecDeque::from([tree.root()]);
+    while let Some(next) = pending.pop_front() {
+        let mut directory = tree.read(next).await;
+        if directory.items.is_empty()
+            && let Some(whole) = directory.unknown.iter().find(|unknown| unknown.name.is_none())
+        {
+            return Err(failed(whole.error.clone()));
+        }
+        let mut refused = Vec::new();
+        for item in &directory.items {
+            if item.is_directory {
+                match tree.enter(&directory, item) {
+                    Ok(below) => pending.push_back(below),
+                    Err(unknown) => refused.push(*unknown),
+                }
                 continue;
-            };
-            let (path, below) = (folder.join(name), below.join(name.as_str()));
-            if entry.stat.as_ref().is_some_and(client::StatInfo::is_dir) {
-                folders.push_back((path, below));
-            } else {
-                let (place, size) = (Place::Remote(url.at(path)), entry.stat.map(|stat| stat.size));
-                found.push(Found { place, below: Some(below), size, refused: None });
             }
+            let below = Path::new(&named).join(directory.path.as_str()).join(item.name.as_str());
+            let (place, size) = (directory.child(item), Some(item.size));
+            found.push(Found { place, below: Some(below), size, refused: None });
+        }
+        // An unreadable part is a failure, also of one server of a cluster: the copy is not whole without it.
+        for unknown in directory.unknown.drain(..).chain(refused) {
+            let refused = Some(Status::from(unknown.error).at(Side::Source));
+            found.push(Found { place: directory.place.clone(), below: None, size: None, refused });
         }
     }
     Ok(())

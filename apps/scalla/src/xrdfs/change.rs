@@ -1,7 +1,7 @@
 //! What changes the name space, and `prepare`.
 
 use super::{Shell, Target, flags};
-use crate::cli::print;
+use crate::printer::out;
 use crate::stock::{INVALID_ARGUMENTS, Status, text};
 use client::xroot::flags::PrepareOptions;
 
@@ -41,7 +41,7 @@ pub(super) fn rm(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
     for Target { fs, path, shown } in targets? {
         let removed = shell.wait(fs.rm(&path));
         let told = removed.as_ref().map_or_else(Status::brief, |()| "[SUCCESS] ".to_owned());
-        print(&format!("rm {shown} : {told}\n"));
+        out().line(format_args!("rm {shown} : {told}"));
         if removed.is_err() {
             result = removed;
         }
@@ -113,7 +113,7 @@ pub(super) fn prepare(shell: &mut Shell, arguments: &[&str]) -> Result<(), Statu
         answer = shell.wait(shell.fs.prepare(&words, options, priority))?;
     }
     if options.contains(PrepareOptions::STAGE) {
-        print(&format!("{answer}\n"));
+        out().lines(format_args!("{answer}\n"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `cat` and `tail`: what is in files, and in those that metalinks name.
 
 use super::{Shell, Target};
-use crate::cli::complain;
+use crate::printer::{err, out};
 use crate::stock::{INVALID_ARGUMENTS, Side, Status, code, text};
 use crate::xrdcp::{of_copy, of_metalink};
 use client::copy::{Copier, CopyError, CopyJob, CopyOptions, Place, Watch};
@@ -43,7 +43,7 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
                 (None, true) => what_it_names(shell, &url, Place::Stream),
                 (Some(target), false) => into_file(shell, &url, target),
                 (None, false) => {
-                    let mut out = std::io::stdout();
+                    let mut out = out().content();
                     let copy = pour(shell.fs.client(), &url, &mut out, |_| ());
                     shell.runtime.wait(copy).map(|_| ())
                 }
@@ -56,7 +56,7 @@ pub(super) fn cat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
 
 /// On a line that is written again and again.
 fn tell(bytes: u64) {
-    complain(&format!("\rProgress: {} ", text::size(bytes)));
+    err().again(format_args!("Progress: {} ", text::size(bytes)));
 }
 
 /// Prints the file that a metalink names: its places, its size and its checksums count as they do in a copy.
@@ -77,7 +77,7 @@ fn what_it_names(shell: &Shell, url: &Url, target: Place) -> Result<(), Status> 
         if !matches!(&copied, Ok(done) if done.size > 0) {
             tell(0);
         }
-        complain("\n");
+        err().own("\n");
     }
     copied.map(|_| ()).map_err(|error| of_copy(&error, job))
 }
@@ -95,7 +95,7 @@ fn into_file(shell: &Shell, url: &Url, target: &str) -> Result<(), Status> {
     if !matches!(copied, Ok(bytes) if bytes > 0) {
         tell(0);
     }
-    complain("\n");
+    err().own("\n");
     copied.map(|_| ())
 }
 
@@ -181,17 +181,19 @@ pub(super) fn tail(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
             Err(_) => return Err(Status::response(ErrorCode::FS_ERROR, "Could not load the Metalink file.")),
         };
         let size = file.known_stat().await?.size;
-        let mut offset = size.saturating_sub(last.into());
+        let mut shown = out().content();
+        let mut part = WholeRead::part(size.saturating_sub(last.into()), size);
         loop {
-            let data = file.read(offset, CHUNK).await?;
-            if std::io::stdout().write_all(&data).is_err() {
+            let data = file.read(part.offset(), CHUNK).await?;
+            if shown.write_all(&data).is_err() {
                 return Ok(());
             }
-            offset += data.len() as u64;
-            if data.len() == CHUNK {
-                continue;
+            match part.advance(data.len(), CHUNK) {
+                Ok(false) => continue,
+                Ok(true) => {}
+                Err(cause) => return Err(Error::new("read", &url, cause).into()),
             }
-            std::io::stdout().flush().ok();
+            shown.flush().ok();
             if !follow {
                 return Ok(file.close().await?);
             }

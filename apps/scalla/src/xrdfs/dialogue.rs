@@ -1,9 +1,9 @@
 //! The dialogue: lines from a person at a terminal or from a pipe, each a command.
 
 use super::Shell;
-use crate::cli::{complain, print};
 use crate::editor::{self, Editor, History, Typed};
-use std::io::{BufRead, Write};
+use crate::printer::{err, out};
+use std::io::BufRead;
 use std::process::ExitCode;
 
 /// Runs commands until there are no more.
@@ -25,10 +25,10 @@ pub(super) fn run(shell: &mut Shell) -> ExitCode {
             break;
         }
         if let Err(status) = shell.run(&words) {
-            complain(&format!("{status}\n"));
+            err().lines(format_args!("{status}\n"));
         }
     }
-    print("Goodbye.\n\n");
+    out().own("Goodbye.\n\n");
     ExitCode::SUCCESS
 }
 
@@ -69,15 +69,14 @@ fn read_one(shell: &Shell, editor: Option<&Editor>, prompt: String) -> Option<St
 
 fn read_plain(prompt: &str) -> Option<String> {
     let shown = !std::io::IsTerminal::is_terminal(&std::io::stdin());
-    print(prompt);
-    std::io::stdout().flush().ok();
+    out().ask(prompt);
     let mut bytes = Vec::new();
     if std::io::stdin().lock().read_until(b'\n', &mut bytes).ok()? == 0 {
         return None;
     }
     let line = String::from_utf8_lossy(&bytes).trim_end_matches('\n').to_owned();
     if shown {
-        print(&format!("{line}\n"));
+        out().line(format_args!("{line}"));
     }
     Some(line)
 }

@@ -1,17 +1,19 @@
 //! `ls`: entries of a directory, of all servers of a cluster together.
 
 use super::{Shell, Target, flags};
-use crate::cli::{complain, print};
+use crate::printer::{Text, err, out};
 use crate::stock::{Status, text};
+use client::walk::{DEPTH_MAX, PATH_BYTES_MAX};
 use client::xroot::codes::QueryType;
 use client::zip::{Archive, ArchiveError, Member};
 use client::{Checksum, Entry, Error, FileSystem, ListWith, Name, OpenWith, RemotePath, StatInfo, together};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use tokio::task::JoinSet;
 
 /// Directories that are asked for at once.
 const AT_ONCE: usize = 64;
+/// Entries of a listing with everything below, after which no further directories are listed.
+const LINES_MAX: usize = 1_000_000;
 
 /// A line of the output.
 struct Line {
@@ -66,9 +68,9 @@ pub(super) fn ls(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
             partial: false,
         }
     };
-    print(&table(&found.lines, has('l') || has('C'), has('u')));
+    out().put(&table(&found.lines, has('l') || has('C'), has('u')));
     if found.partial {
-        complain("[!] Some of the requests failed. The result may be incomplete.\n");
+        err().line("[!] Some of the requests failed. The result may be incomplete.");
     }
     Ok(())
 }
@@ -102,15 +104,24 @@ async fn everything(fs: FileSystem, path: RemotePath, how: How) -> Result<Found,
     let bare = how.recursive && path == "/" && !fs.client().channel(fs.url()).await?.is_manager();
     let base = if bare { String::new() } else { slashed(&path) };
     let mut level = vec![((base, path), first)];
-    while !level.is_empty() {
+    for depth in 0.. {
+        if level.is_empty() {
+            break;
+        }
+        if depth > DEPTH_MAX || found.lines.len() > LINES_MAX {
+            found.partial = true;
+            break;
+        }
         let mut folders: Vec<Directory> = Vec::new();
         for ((base, path), (lines, partial)) in level {
             found.partial |= partial;
             for mut line in lines {
                 if how.recursive && line.stat.as_ref().is_some_and(StatInfo::is_dir) {
                     match &line.name {
-                        Some(name) => folders.push((format!("{base}{name}/"), path.join(name))),
-                        None => found.partial = true,
+                        Some(name) if path.len() + name.len() < PATH_BYTES_MAX => {
+                            folders.push((format!("{base}{name}/"), path.join(name)));
+                        }
+                        _ => found.partial = true,
                     }
                 }
                 line.path.insert_str(0, &base);
@@ -217,39 +228,35 @@ async fn checksum_kind(fs: &FileSystem) -> String {
 }
 
 /// The output: columns as wide as their widest value.
-fn table(lines: &[Line], long: bool, urls: bool) -> String {
+fn table(lines: &[Line], long: bool, urls: bool) -> Text {
+    let mut text = out().text();
     let more = |line: &Line| line.stat.as_ref().and_then(|stat| stat.more.clone());
     let widest = |width: &dyn Fn(&Line) -> usize| lines.iter().map(width).max().unwrap_or(0);
-    let owner = widest(&|line| more(line).map_or(0, |more| more.owner.chars().count()));
-    let group = widest(&|line| more(line).map_or(0, |more| more.group.len()));
+    let owner = widest(&|line| more(line).map_or(0, |more| text.shown(&more.owner).chars().count()));
+    let group = widest(&|line| more(line).map_or(0, |more| text.shown(&more.group).len()));
     let size = widest(&|line| line.stat.as_ref().map_or(0, |stat| stat.size.to_string().len()));
-    let mut out = String::new();
     for line in lines {
         if let Some(stat) = line.stat.as_ref().filter(|_| long) {
             let (mode, time) = (text::mode(stat), text::time(stat.mtime));
-            // Writing to a string does not fail.
-            let _ = match &stat.more {
-                None => write!(out, "{mode} {time} {:>11} ", stat.size),
+            match &stat.more {
+                None => drop(text.add(format_args!("{mode} {time} {:>11} ", stat.size))),
                 Some(more) => {
-                    let _ = write!(
-                        out,
-                        "{mode} {:>owner$} {:>group$} {:>size$} ",
-                        more.owner, more.group, stat.size
-                    );
+                    let names = (text.shown(&more.owner).into_owned(), text.shown(&more.group).into_owned());
+                    text.add(format_args!("{mode} {:>owner$} {:>group$} ", names.0, names.1));
+                    text.add(format_args!("{:>size$} ", stat.size));
                     if let Some(value) = &line.checksum {
-                        let _ = write!(out, "{value} ");
+                        text.add(format_args!("{value} "));
                     }
-                    write!(out, "{time} ")
+                    text.add(format_args!("{time} "));
                 }
-            };
+            }
         }
         if urls {
-            let _ = write!(out, "root://{}/", line.server);
+            text.add(format_args!("root://{}/", line.server));
         }
-        out.push_str(&line.path);
-        out.push('\n');
+        text.add(&line.path).own("\n");
     }
-    out
+    text
 }
 
 #[cfg(test)]
@@ -278,10 +285,13 @@ mod tests {
         let expected = "-rw-r-----     root bin      5 2023-11-14 22:13:20 /a\n\
                         -rw-r----- cloudsdk bin 123456 2023-11-14 22:13:20 /b\n\
                         -r-x 2023-11-14 22:13:20        4096 /c\n";
-        assert_eq!(table(&lines, true, false), expected);
+        assert_eq!(table(&lines, true, false).to_string(), expected);
         lines[0].checksum = Some("adler32:none".into());
         let first = table(&lines[..1], true, true);
-        assert_eq!(first, "-rw-r----- root bin 5 adler32:none 2023-11-14 22:13:20 root://h:1//a\n");
-        assert_eq!(table(&lines[1..], false, false), "/b\n/c\n");
+        assert_eq!(
+            first.to_string(),
+            "-rw-r----- root bin 5 adler32:none 2023-11-14 22:13:20 root://h:1//a\n"
+        );
+        assert_eq!(table(&lines[1..], false, false).to_string(), "/b\n/c\n");
     }
 }

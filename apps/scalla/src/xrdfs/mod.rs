@@ -20,8 +20,8 @@ mod listing;
 mod query;
 mod status;
 
-use crate::cli::{complain, print};
 use crate::environment;
+use crate::printer::{err, out};
 use crate::stock::{self, INVALID_ARGUMENTS, Runtime, Status, code};
 use client::{Error, FileSystem, RemotePath, Url, UrlError};
 use std::ffi::OsString;
@@ -213,16 +213,16 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
     }
     match words.split_first() {
         None => {
-            print(&help_text());
+            out().lines(help_text());
             ExitCode::FAILURE
         }
         Some((&("-h" | "--help"), _)) => {
-            print(&help_text());
+            out().lines(help_text());
             ExitCode::SUCCESS
         }
         Some((server, command)) => match Shell::new(server, !no_cwd && command.is_empty()) {
             Err(Refused::Usage) => {
-                print(&help_text());
+                out().lines(help_text());
                 ExitCode::FAILURE
             }
             Err(Refused::Status(status)) => end(&Err(status)),
@@ -237,7 +237,7 @@ fn end(result: &Result<(), Status>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(status) => {
-            complain(&format!("{status}\n"));
+            err().lines(format_args!("{status}\n"));
             status.exit()
         }
     }
@@ -327,7 +327,7 @@ fn cd(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {
 }
 
 fn help(_: &mut Shell, _: &[&str]) -> Result<(), Status> {
-    print(&help_text());
+    out().lines(help_text());
     Ok(())
 }
 

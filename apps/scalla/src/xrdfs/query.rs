@@ -1,7 +1,7 @@
 //! `query`, `xattr` and `cache`.
 
 use super::{Shell, Target};
-use crate::cli::print;
+use crate::printer::{Text, out};
 use crate::stock::{INVALID_ARGUMENTS, Status};
 use client::Error;
 use client::xroot::ErrorCode;
@@ -28,7 +28,7 @@ pub(super) fn query(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
     }
     let answer = shell.wait(shell.fs.query(infotype, &words.join("\n")))?;
     let text = answer.split(|byte| *byte == 0).next().unwrap_or_default();
-    print(&format!("{}\n", String::from_utf8_lossy(text)));
+    out().lines(format_args!("{}\n", String::from_utf8_lossy(text)));
     Ok(())
 }
 
@@ -44,14 +44,14 @@ pub(super) fn xattr(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status>
             let mut values = told(shell.runtime.wait(fs.attribute_values(&path, &[name])))?;
             let value = values.pop().and_then(|(_, value)| value);
             let missing = || Status::response(ErrorCode::ATTR_NOT_FOUND, "");
-            print(&shown(&named, [(*name, value.ok_or_else(missing)?.as_slice())]));
+            out().put(&shown(&named, [(*name, value.ok_or_else(missing)?.as_slice())]));
             Ok(())
         }
         ["del", name] => told(shell.runtime.wait(fs.remove_attributes(&path, &[name]))),
         ["list"] => {
             let attributes = shell.wait(fs.list_attributes(&path))?;
             let pairs = attributes.iter().map(|found| (found.name.as_str(), found.value.as_slice()));
-            print(&shown(&named, pairs));
+            out().put(&shown(&named, pairs));
             Ok(())
         }
         _ => Err(INVALID_ARGUMENTS),
@@ -68,12 +68,13 @@ fn told<T>(result: Result<T, Error>) -> Result<T, Status> {
     })
 }
 
-fn shown<'a>(path: &str, attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> String {
-    let mut out = format!("# file: {path}\n");
+fn shown<'a>(path: &str, attributes: impl IntoIterator<Item = (&'a str, &'a [u8])>) -> Text {
+    let mut text = out().text();
+    text.add(format_args!("# file: {path}")).own("\n");
     for (name, value) in attributes {
-        out.push_str(&format!("{name}=\"{}\"\n", String::from_utf8_lossy(value)));
+        text.add(format_args!("{name}=\"{}\"", String::from_utf8_lossy(value))).own("\n");
     }
-    out
+    text
 }
 
 pub(super) fn cache(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> {

@@ -1,7 +1,7 @@
 //! `stat`, `statvfs`, `spaceinfo` and `locate`.
 
 use super::{Shell, Target, flags};
-use crate::cli::print;
+use crate::printer::out;
 use crate::stock::{INVALID_ARGUMENTS, Status, code, text};
 use client::xroot::flags::{LocateOptions, StatFlags};
 use client::{Location, StatInfo};
@@ -26,13 +26,13 @@ pub(super) fn stat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
     for Target { fs, path, shown } in &paths {
         let asked = shell.wait(fs.stat(path)).and_then(|stat| {
             if several {
-                print("\n");
+                out().own("\n");
             }
-            print(&status(shown, &stat));
+            out().lines(status(&out().shown(shown), &stat));
             if query.is_empty() {
                 return Ok(());
             }
-            print(&format!("Query:  {query} \n"));
+            out().line(format_args!("Query:  {query} "));
             if holds(query, stat.flags)? { Ok(()) } else { Err(Status::error(code::RESPONSE_NEGATIVE)) }
         });
         result = result.and(asked);
@@ -41,19 +41,25 @@ pub(super) fn stat(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status> 
 }
 
 fn status(path: &str, stat: &StatInfo) -> String {
-    let mut out = format!("Path:   {path}\nId:     {}\nSize:   {}\n", stat.id, stat.size);
+    let mut lines = format!("Path:   {path}\nId:     {}\nSize:   {}\n", stat.id, stat.size);
     // Writing to a string does not fail.
-    let _ = writeln!(out, "MTime:  {}", text::time(stat.mtime));
+    let _ = writeln!(lines, "MTime:  {}", text::time(stat.mtime));
     if let Some(more) = &stat.more {
-        let _ = writeln!(out, "CTime:  {}\nATime:  {}", text::time(more.ctime), text::time(more.atime));
+        let _ = writeln!(lines, "CTime:  {}\nATime:  {}", text::time(more.ctime), text::time(more.atime));
     }
     let set = text::FLAGS.iter().filter(|(_, flag)| stat.flags.contains(*flag));
     let names: Vec<&str> = set.map(|(name, _)| *name).collect();
-    let _ = writeln!(out, "Flags:  {} ({})", stat.flags.0, names.join("|"));
+    let _ = writeln!(lines, "Flags:  {} ({})", stat.flags.0, names.join("|"));
     if let Some(more) = &stat.more {
-        let _ = writeln!(out, "Mode:   {:04o}\nOwner:  {}\nGroup:  {}", more.mode, more.owner, more.group);
+        let _ = writeln!(
+            lines,
+            "Mode:   {:04o}\nOwner:  {}\nGroup:  {}",
+            more.mode,
+            out().shown(&more.owner),
+            out().shown(&more.group)
+        );
     }
-    out
+    lines
 }
 
 /// Whether flags are set: one of those that `|` joins, or all of those that `&` joins.
@@ -71,7 +77,8 @@ pub(super) fn statvfs(shell: &mut Shell, arguments: &[&str]) -> Result<(), Statu
     let &[path] = arguments else { return Err(INVALID_ARGUMENTS) };
     let Target { fs, path, shown } = shell.target(path)?;
     let info = shell.wait(fs.stat_vfs(&path))?;
-    print(&format!(
+    let shown = out().shown(&shown);
+    out().lines(format_args!(
         "Path:                               {shown}
 Nodes with RW space:                {}
 Size of largest RW space (MB):      {}
@@ -106,7 +113,8 @@ pub(super) fn spaceinfo(shell: &mut Shell, arguments: &[&str]) -> Result<(), Sta
         Ok((total, free, used, largest))
     };
     let (total, free, used, largest) = shell.wait(sum)?;
-    print(&format!(
+    let shown = out().shown(&shown);
+    out().lines(format_args!(
         "Path:               {shown}
 Total:              {total}
 Free:               {free}
@@ -140,7 +148,7 @@ pub(super) fn locate(shell: &mut Shell, arguments: &[&str]) -> Result<(), Status
     } else {
         shell.wait(fs.locate(&path, options))?
     };
-    print(&locations.iter().map(location).collect::<String>());
+    locations.iter().for_each(|found| out().line(location(found)));
     Ok(())
 }
 
@@ -148,7 +156,7 @@ fn location(location: &Location) -> String {
     let node = if location.is_manager { "Manager" } else { "Server" };
     let pending = if location.pending { "Pending" } else { "" };
     let access = if location.writable { "ReadWrite" } else { "Read" };
-    format!("{} {node}{pending} {access} \n", location.address)
+    format!("{} {node}{pending} {access} ", location.address)
 }
 
 #[cfg(test)]

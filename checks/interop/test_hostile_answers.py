@@ -1,0 +1,127 @@
+"""Listings without end: a command takes at most 64 MiB of memory and ends with the reason."""
+
+import os
+import struct
+import subprocess
+import sys
+
+import pytest
+
+import hollow
+import peers
+import raw
+
+RESIDENT_MAX = 64 << 20
+MIB = 1 << 20
+
+
+class Flood(hollow.Manager):
+    """A server whose directories are listings of `size` bytes that repeat one entry."""
+
+    def __init__(self, entry, size):
+        super().__init__(flags=hollow.IS_SERVER)
+        self.piece = entry * (MIB // len(entry))
+        self.size = size
+
+    def _serve(self, connection):
+        try:
+            self._talk(connection)
+        except OSError:
+            pass  # The client has ended.
+
+    def _talk(self, connection):
+        with connection, connection.makefile("rb") as requests:
+            requests.read(20)
+            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
+
+            def send(stream, status, body):
+                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+            while len(head := requests.read(24)) == 24:
+                stream, code, length = struct.unpack(">HH16xi", head)
+                path = requests.read(length)
+                if code == raw.STAT:
+                    send(stream, raw.OK, b"%d 4096 19 99\0" % len(path))
+                elif code == raw.RMDIR:
+                    send(stream, raw.ERROR, struct.pack(">i", 3018) + b"directory not empty\0")
+                elif code == raw.DIRLIST:
+                    for _ in range(self.size // MIB):
+                        send(stream, raw.OKSOFAR, self.piece)
+                    send(stream, raw.OK, self.piece[:-1] + b"\0")
+                else:
+                    send(stream, *self._answer(code))
+
+
+# The most memory of a process counts that of the process which it was forked from, and a run of many tests has much. So a small
+# one is in between. It writes exit status and KiB to the descriptor that is its first argument.
+MEASURE = """
+import os, sys
+program = os.fork()
+if program == 0:
+    os.execvp(sys.argv[2], sys.argv[2:])
+_, status, usage = os.wait4(program, 0)
+os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}".encode())
+"""
+
+
+def resident(command, **environment):
+    """Runs a command; its exit status, what it wrote, and the most memory that it had."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as reader, os.fdopen(writer, "wb") as writer:
+        measure = [sys.executable, "-S", "-E", "-c", MEASURE, str(writer.fileno()), *command]
+        done = subprocess.run([str(word) for word in measure], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              pass_fds=[writer.fileno()], env=peers.environment(**environment))
+        writer.close()
+        status, kib = map(int, reader.read().split())
+    return status, done.stdout.decode(errors="replace"), kib * 1024
+
+
+PLAIN, LONG = b"a\n", b"n" * 200 + b"\n"
+
+
+@pytest.mark.parametrize("entry", [PLAIN, LONG], ids=["short", "long"])
+@pytest.mark.parametrize("words", ["ls U", "ls -l U", "find U", "du U", "tree U", "sync -n U HERE", "cp -N -r U HERE", "rm -r -f U"])
+def test_a_listing_without_end(words, entry, tmp_path):
+    with Flood(entry, 96 * MIB) as server:
+        words = [word.replace("U", f"root://{server.host}//dir").replace("HERE", str(tmp_path)) for word in words.split()]
+        status, out, most = resident([peers.program(), *words])
+        assert status == 1 and "XRD_LISTINGBYTES" in out, out[-2000:]
+        assert most <= RESIDENT_MAX, most
+
+
+def test_a_listing_without_end_of_xrdfs():
+    with Flood(PLAIN, 96 * MIB) as server:
+        status, out, most = resident([peers.link("xrdfs"), server.host, "ls", "/dir"])
+        assert status != 0 and "XRD_LISTINGBYTES" in out, out[-2000:]
+        assert most <= RESIDENT_MAX, most
+
+
+class Endless(hollow.Manager):
+    """A server at which every directory has one directory."""
+
+    def __init__(self):
+        super().__init__(flags=hollow.IS_SERVER)
+
+    def _serve(self, connection):
+        with connection, connection.makefile("rb") as requests:
+            requests.read(20)
+            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
+            while len(head := requests.read(24)) == 24:
+                stream, code, length = struct.unpack(">HH16xi", head)
+                path = requests.read(length)
+                # Each has a number of its own, as directories have.
+                stat = b"%d 4096 19 99" % (len(path) + (3 if code == raw.DIRLIST else 1))
+                status, body = {
+                    raw.STAT: (raw.OK, stat + b"\0"), raw.DIRLIST: (raw.OK, b".\n0 0 0 0\nd\n" + stat + b"\0"),
+                    raw.RMDIR: (raw.ERROR, struct.pack(">i", 3018) + b"directory not empty\0"),
+                }.get(code) or self._answer(code)
+                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+
+
+@pytest.mark.parametrize("words", ["scalla ls -R U", "scalla find U", "scalla du U", "scalla tree U", "scalla sync -n U HERE", "scalla cp -N -r U HERE",
+                                   "scalla rm -r -f U", "xrdfs S ls -R /d", "xrdcp -N -r U HERE"])
+def test_directories_without_end(words, tmp_path):
+    with Endless() as server:
+        name, *words = [word.replace("U", f"root://{server.host}//d").replace("HERE", str(tmp_path)).replace("S", server.host) for word in words.split()]
+        status, out, most = resident([peers.program() if name == "scalla" else peers.link(name), *words])
+        assert ("more than 256 directories down" in out and status != 0) or (name == "xrdfs" and "may be incomplete" in out), out[-2000:]
+        assert most <= RESIDENT_MAX, most
