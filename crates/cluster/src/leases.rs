@@ -132,10 +132,11 @@ impl Leases {
         if !time.is_zero() {
             return self.grant(path, now.saturating_add(time.min(2 * LEASE)), now);
         }
-        if self.running.get(path).is_none_or(|running| running.creations == 0) {
-            // It may have been forgotten in a restart: the parent is told of its end all the same.
-            self.grant(path, now, now);
-            self.lapse(path, now);
+        match self.running.get(path) {
+            Some(running) if running.creations > 0 => {}
+            Some(_) => self.lapse(path, now),
+            // It has ended before, or was forgotten in a restart: the parent is told of its end all the same.
+            None => self.note_ended(Arc::from(path), now),
         }
     }
 
@@ -174,7 +175,7 @@ impl Leases {
         let key = self.hasher.hash_one(path);
         let is_earlier = self.expects_earlier(now);
         if is_earlier && !self.ended.contains_key(&key) {
-            self.note_ended(key, now);
+            self.refuse(key, now);
         }
         let Some(ended) = self.ended.get_mut(&key) else { return Permit::Free };
         ended.refusals = ended.refusals.wrapping_add(1);
@@ -239,13 +240,18 @@ impl Leases {
     fn lapse(&mut self, path: &[u8], now: Duration) {
         let Some((path, running)) = self.running.remove_entry(path) else { return };
         self.deadlines.remove(&(running.until, path.clone()));
-        let key = self.hasher.hash_one(&*path);
-        self.note_ended(key, now);
+        self.note_ended(path, now);
+    }
+
+    fn note_ended(&mut self, path: Arc<[u8]>, now: Duration) {
+        self.refuse(self.hasher.hash_one(&*path), now);
         self.news.push(path);
     }
 
-    fn note_ended(&mut self, key: u64, now: Duration) {
-        self.ended.insert(key, Ended { at: now, refusals: 0 });
+    /// Creations of a path are refused from now on. Those that were refused before count, because the end of one lease may be
+    /// ordered several times.
+    fn refuse(&mut self, key: u64, now: Duration) {
+        self.ended.entry(key).or_insert(Ended { at: now, refusals: 0 }).at = now;
         self.ended_order.push_back((now, key));
         self.forget_old(now);
     }
@@ -359,6 +365,18 @@ mod tests {
         assert_eq!(leases.begin(b"/f", NOW), Permit::Later);
         leases.grant(b"/f", UNTIL, NOW);
         assert_eq!(leases.begin(b"/f", NOW + OVERTAKEN), Permit::Leased);
+    }
+
+    #[test]
+    fn a_lease_that_is_ended_again_sends_its_clients_back_all_the_same() {
+        let mut leases = leased();
+        let mut permits = Vec::new();
+        for _ in 0..4 {
+            leases.grant_for(b"/f", Duration::ZERO, NOW);
+            assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])], "the parent is told each time");
+            permits.push(leases.begin(b"/f", NOW));
+        }
+        assert_eq!(permits, [Permit::Later, Permit::Refused, Permit::Later, Permit::Refused]);
     }
 
     #[test]
