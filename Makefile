@@ -9,7 +9,8 @@
 #                campaigns choose among them
 #   make soak    a cluster under real clients and ours, its nodes killed one after the other, for SOAK_MINUTES (30)
 #   make differ  10,000 random request sequences to the real xrootd and to ours, or SEQUENCES of them
-#   make sim     trees of up to 65,536 nodes form on virtual time, then SEEDS (10000) bad minutes with faults of all kinds
+#   make sim     trees of up to 65,536 nodes form on virtual time, then SEEDS (10000) bad minutes
+#                with faults of all kinds, and as many times ten new files of each kind of trouble
 #   make peers   installs the real programs and the Python client that the tests run against (part of `make test`)
 
 FUZZ_MINUTES ?= 40

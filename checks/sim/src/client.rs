@@ -96,6 +96,8 @@ pub struct Operation {
     pub end: Option<(Duration, End)>,
     /// How long it takes to reach the first place that a manager sends it to.
     pub slow: Duration,
+    /// How long it takes to reach any place that it is sent to.
+    pub distance: Duration,
     managers: Vec<usize>,
     root: usize,
     tried: Vec<usize>,
@@ -123,6 +125,7 @@ impl Operation {
             waited: Duration::ZERO,
             end: None,
             slow: Duration::ZERO,
+            distance: Duration::ZERO,
             managers,
             root: 0,
             tried: Vec::new(),
@@ -182,7 +185,7 @@ impl Operation {
                 }
                 let arrives = !self.managers.contains(&to);
                 let after = if arrives { std::mem::take(&mut self.slow) } else { Duration::ZERO };
-                self.send(to, after)
+                self.send(to, after.max(self.distance))
             }
             Told::Wait(time) => {
                 // Real clients count from the first request; a wait does not make a loop.

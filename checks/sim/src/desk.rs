@@ -16,6 +16,9 @@ use crate::talk::{Request, Told, Wish};
 /// Locations that a host remembers: few, so that what falls out of the cache is tried too.
 const LOCATIONS_MAX: usize = 8192;
 
+/// The times of day of two hosts differ by this at most.
+const CLOCK_ERROR_MAX: Duration = Duration::from_secs(5);
+
 /// What a parent finds files with.
 pub(crate) struct Desk {
     pub(crate) resolver: Resolver,
@@ -31,7 +34,10 @@ impl Desk {
         let settings = CacheSettings { locations_max: LOCATIONS_MAX, ..CacheSettings::default() };
         let cache = Cache::new(&settings, &mut lot);
         let chooser = Chooser::new(Policy::default());
-        let settings = ResolveSettings { has_parents, supervises: has_parents, ..ResolveSettings::default() };
+        // No clock is quite right.
+        let started = lot.time(CLOCK_ERROR_MAX);
+        let settings =
+            ResolveSettings { has_parents, supervises: has_parents, started, ..ResolveSettings::default() };
         let dice = Box::new(Lot::new(lot.draw()));
         let resolver = Resolver::new(Cell::new(&[own]), cache, chooser, settings, dice);
         let reader = resolver.shared().reader();

@@ -442,7 +442,7 @@ impl Legacy {
                 if here {
                     out.push(Deed::Files(
                         link,
-                        Files::Have { path, pending: false, draining: false, leased: false },
+                        Files::Have { path, pending: false, draining: false, leased: None },
                     ));
                 }
                 return;
@@ -451,7 +451,7 @@ impl Legacy {
                 path,
                 pending,
                 draining: false,
-                leased: false,
+                leased: None,
             }),
             Files::Gone { path } => self.hearsay.gone(link, &path).then_some(Files::Gone { path }),
             Files::NotHere { .. }
@@ -488,7 +488,7 @@ impl Legacy {
             (Wish::Create, None) => {
                 disk.put(path, Some(request.operation), now);
                 out.push(Deed::Made(path.clone()));
-                tell(Files::Have { path: path.clone(), pending: false, draining: false, leased: false }, out);
+                tell(Files::Have { path: path.clone(), pending: false, draining: false, leased: None }, out);
                 Told::Done
             }
             (_, None) => {
@@ -505,7 +505,7 @@ impl Legacy {
                 disk.files.remove(path);
                 disk.put(to, file.maker, now);
                 tell(Files::Gone { path: path.clone() }, out);
-                tell(Files::Have { path: to.clone(), pending: false, draining: false, leased: false }, out);
+                tell(Files::Have { path: to.clone(), pending: false, draining: false, leased: None }, out);
                 Told::Done
             }
             _ => Told::Done,
@@ -516,7 +516,7 @@ impl Legacy {
     pub(crate) fn changed(&self, path: &crate::talk::Name, here: bool, out: &mut Vec<Deed>) {
         let path = path.clone();
         let message = if here {
-            Files::Have { path, pending: false, draining: false, leased: false }
+            Files::Have { path, pending: false, draining: false, leased: None }
         } else {
             Files::Gone { path }
         };

@@ -1,6 +1,6 @@
 //! `sim [SEEDS [TABLE ...]]`: the formations, up to those that the tests leave out for their size, how files are found in trees
 //! of these sizes and by a manager that was restarted, all as tables; then as many bad minutes as asked for. TABLE is
-//! `formations`, `locations` or `restarts`, all of them unless said; `SIM_SEEDS=17,18 sim` repeats the minutes of these seeds,
+//! `formations`, `locations`, `restarts` or `placements`, all of them unless said; `SIM_SEEDS=17,18 sim` repeats the minutes of these seeds,
 //! `SIM_TRACE=/path` tells all that was said about a file.
 
 use std::process::ExitCode;
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use sim::faults;
 use sim::formation::{self, Formation};
 use sim::location;
+use sim::placement::{self, Outcome, Trouble};
 
 /// Servers and supervisors: the supervisors that are needed and about a tenth more.
 const SIZES: [(usize, usize); 4] = [(280, 5), (890, 16), (10_000, 180), (65_536, 1_100)];
@@ -27,13 +28,14 @@ fn main() -> ExitCode {
     let count: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(200);
     let wanted: Vec<String> = std::env::args().skip(2).collect();
     let left_out = |name: &str| !wanted.is_empty() && !wanted.iter().any(|one| one == name);
+    let seeds: Vec<u64> = (1..=count).collect();
     // All of them, whatever one of them says.
     let formed = [
         left_out("formations") || formations(),
         left_out("locations") || locations(),
         left_out("restarts") || restarts(),
+        left_out("placements") || placements(&seeds),
     ];
-    let seeds: Vec<u64> = (1..=count).collect();
     verdict(minutes(&seeds) && formed.iter().all(|fine| *fine))
 }
 
@@ -99,6 +101,29 @@ fn restarts() -> bool {
                     println!("{nodes}, down for {down} s: {error}");
                     fine = false;
                 }
+            }
+        }
+    }
+    fine
+}
+
+/// Whether no file was created twice, in ten histories of each kind for each seed.
+fn placements(seeds: &[u64]) -> bool {
+    let mut fine = true;
+    println!(
+        "\n| new files, {} seeds | created | sent back | found missing | gave up | real |\n|---|---|---|---|---|---|",
+        seeds.len()
+    );
+    for trouble in Trouble::ALL {
+        let start = Instant::now();
+        match placement::run_all(seeds, trouble) {
+            Ok(Outcome { created, repeated, missing, failed }) => {
+                let real = start.elapsed().as_secs_f64();
+                println!("| {trouble:?} | {created} | {repeated} | {missing} | {failed} | {real:.1} s |");
+            }
+            Err(error) => {
+                println!("{trouble:?}: {error}");
+                fine = false;
             }
         }
     }

@@ -1,13 +1,14 @@
 //! One of our own processes: the node, and what finds files for clients, tied together as the server's driver does it.
 
+mod leases;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use cluster::tree::{Action, Event, Extensions, LinkId, Member, Message, Node, Status, inventory};
 use cluster::{
-    EXPECTED_FOR, ErrorCode, Leases, OVERTAKEN, Outcome, OwnHost, Permit, ResolveStats, StateAsk, StateReply,
-    Token,
+    ErrorCode, Leases, OVERTAKEN, Outcome, OwnHost, Permit, ResolveStats, StateAsk, StateReply, Token,
 };
 
 use crate::desk::{Desk, told};
@@ -54,6 +55,8 @@ pub enum Sabotage {
     Conceals,
     /// A node that remembers nothing of its earlier runs.
     Forgets,
+    /// A server that keeps its lease when a parent ends it.
+    Clings,
 }
 
 /// A client's request stands for itself: its numbers are the token. So does a parent's, whose connections are numbered from
@@ -73,6 +76,8 @@ pub struct Own {
     inventory: bool,
     /// Parents that were told.
     greeted: BTreeSet<LinkId>,
+    /// Parents that were told of the leases here.
+    informed: BTreeSet<LinkId>,
     actions: Vec<Action>,
     orders: Vec<cluster::Action>,
     /// What parents have asked of a disk that hangs.
@@ -94,6 +99,7 @@ impl Own {
             sabotage: None,
             inventory: false,
             greeted: BTreeSet::new(),
+            informed: BTreeSet::new(),
             actions: Vec::new(),
             orders: Vec::new(),
             unanswered: Vec::new(),
@@ -224,6 +230,7 @@ impl Own {
         if self.desk.is_none() {
             self.greet(disk, out);
         }
+        self.report_leases(now, out);
     }
 
     /// Lets the desk do something, and does what it wants.
@@ -257,9 +264,9 @@ impl Own {
                 let links = to.iter().filter_map(|slot| members.member(slot)?.link);
                 out.extend(links.map(|link| Deed::Files(link, Files::State { path: path.clone(), ask })));
             }
-            cluster::Action::Lease { slot, path, time } => {
+            cluster::Action::Lease { slot, path, time, number } => {
                 let link = self.node.members().and_then(|members| members.member(slot)?.link);
-                out.extend(link.map(|link| Deed::Files(link, Files::Lease { path, time })));
+                out.extend(link.map(|link| Deed::Files(link, Files::Lease { path, time, number })));
             }
             // No node here sees what its servers share.
             cluster::Action::Look { path: _ } => {}
@@ -279,7 +286,7 @@ impl Own {
             }
             cluster::Action::Announce { path, pending } => {
                 let draining = self.drains(&path, now);
-                let leased = pending && self.is_leased(&path, now);
+                let leased = if pending { self.lease_number(&path, now) } else { None };
                 self.tell_parents(&Files::Have { path, pending, draining, leased }, out);
             }
             cluster::Action::Retract { path } => self.tell_parents(&Files::Gone { path }, out),
@@ -294,37 +301,11 @@ impl Own {
         let for_peer = |(link, extensions): (LinkId, Extensions)| {
             let mut message = message.clone();
             if let Files::Have { leased, .. } = &mut message {
-                *leased &= extensions.contains(Extensions::LEASES);
+                leased.take_if(|_| !extensions.contains(Extensions::LEASES));
             }
             Deed::Files(link, message)
         };
         out.extend(self.parents().map(for_peer));
-    }
-
-    /// Whether a client is to create a path here or below, and it is not there.
-    fn is_leased(&mut self, path: &[u8], now: Duration) -> bool {
-        match &mut self.desk {
-            Some(desk) => desk.resolver.is_leased(path, now),
-            None => self.leases.is_running(path, now) && !self.does(Sabotage::Conceals),
-        }
-    }
-
-    /// A parent sends a client here to create a path.
-    fn lease(&mut self, link: LinkId, path: &Name, time: Duration, now: Duration, out: &mut Vec<Deed>) {
-        if self.desk.is_some() {
-            self.desk(now, out, |desk, _| desk.resolver.lease(path, time, now));
-        } else {
-            self.leases.grant_for(path, time, now);
-            self.granted = self.granted.max(Some(now + EXPECTED_FOR));
-        }
-        if self.does(Sabotage::Conceals) || time.is_zero() {
-            return;
-        }
-        let other = |(parent, extensions): &(LinkId, Extensions)| {
-            *parent != link && extensions.contains(Extensions::LEASES)
-        };
-        let message = Files::Have { path: path.clone(), pending: true, draining: false, leased: true };
-        out.extend(self.parents().filter(other).map(|(parent, _)| Deed::Files(parent, message.clone())));
     }
 
     fn reply(&mut self, link: LinkId, path: Name, reply: StateReply, now: Duration, out: &mut Vec<Deed>) {
@@ -332,7 +313,8 @@ impl Own {
         match reply {
             StateReply::Have { pending } => {
                 let draining = extensions.is_own() && self.drains(&path, now);
-                let leased = pending && extensions.contains(Extensions::LEASES) && self.is_leased(&path, now);
+                let tells = pending && extensions.contains(Extensions::LEASES);
+                let leased = if tells { self.lease_number(&path, now) } else { None };
                 out.push(Deed::Files(link, Files::Have { path, pending, draining, leased }));
             }
             // A real parent takes silence for it, and knows nothing else.
@@ -415,8 +397,8 @@ impl Own {
     pub fn files(&mut self, link: LinkId, message: Files, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let state = matches!(message, Files::State { .. });
         self.handle(Event::Heard { link, state }, disk, now, out);
-        if let Files::Lease { path, time } = message {
-            return self.lease(link, &path, time, now, out);
+        if let Files::Lease { path, time, number } = message {
+            return self.lease(link, &path, time, number, now, out);
         }
         if let Files::State { path, ask } = message {
             self.asked(link, path, ask, disk, now, out);
@@ -428,7 +410,9 @@ impl Own {
         let Some(slot) = self.node.slot(link) else { return };
         self.pass_on_inventory(link, &message, out);
         self.desk(now, out, |desk, orders| match message {
-            Files::Have { path, leased: true, .. } => desk.resolver.have_leased(slot, &path, now, orders),
+            Files::Have { path, leased: Some(number), .. } => {
+                desk.resolver.have_leased(slot, &path, number, now, orders);
+            }
             Files::Have { path, draining: true, .. } => desk.resolver.have_draining(slot, &path, now, orders),
             Files::Have { path, pending, .. } => desk.resolver.have(slot, &path, pending, now, orders),
             Files::Gone { path } => desk.resolver.gone(slot, &path, now, orders),
@@ -476,7 +460,7 @@ impl Own {
     fn look(&mut self, link: LinkId, path: Name, disk: &Disk, now: Duration, out: &mut Vec<Deed>) {
         let has = disk.has(&path) && !self.does(Sabotage::Denies);
         let here = self.manner == Manner::Claims || has;
-        let pending = !here && self.is_leased(&path, now);
+        let pending = !here && self.lease_number(&path, now).is_some();
         let reply = if here || pending { StateReply::Have { pending } } else { StateReply::NotHere };
         if self.manner != Manner::Mute {
             let times = if self.does(Sabotage::Chatters) { 20 } else { 1 };
@@ -538,7 +522,7 @@ impl Own {
                 return Told::Done;
             }
             // Whoever sent the client here shall know, unless another client is to create it.
-            if self.is_leased(path, now) {
+            if self.lease_number(path, now).is_some() {
                 return Told::Missing;
             }
             self.tell_parents(&Files::Gone { path: path.clone() }, out);
@@ -573,7 +557,7 @@ impl Own {
 
 /// News of a file that is here.
 fn here(path: &Name) -> Files {
-    Files::Have { path: path.clone(), pending: false, draining: false, leased: false }
+    Files::Have { path: path.clone(), pending: false, draining: false, leased: None }
 }
 
 /// Lists all files to a parent.

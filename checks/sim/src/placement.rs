@@ -16,6 +16,10 @@ pub const FILES_PER_WORLD: usize = 10;
 /// Creators reach their server within this time, which is longer than a lease.
 const ARRIVAL_MAX: Duration = Duration::from_secs(45);
 
+/// Clients need this long to reach a server where managers know different ones: within one round trip the managers do not learn of
+/// each other's choices.
+const DISTANCE: Duration = Duration::from_millis(20);
+
 /// All clients begin within this time.
 const WITHIN: Duration = Duration::from_secs(25);
 
@@ -69,13 +73,23 @@ pub enum Trouble {
     Suspensions,
     /// Connections between nodes are cut while clients reach all of them, and processes end and begin again.
     Outages,
+    /// Servers are new to the managers, each of which takes them in at another time.
+    Growth,
+}
+
+impl Trouble {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Suspensions, Self::Outages, Self::Growth];
 }
 
 /// A small tree of random shape, formed.
-fn formed(seed: u64, sabotage: Option<Sabotage>) -> World {
+fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
     let mut lot = Lot::new(seed);
     let mut between = |least: usize, most: usize| least + lot.below((most - least + 1) as u64) as usize;
-    let (managers, servers, supervisors) = (between(1, 3), between(2, 5), between(0, 3));
+    let (managers, servers, supervisors) = match trouble {
+        Trouble::Suspensions | Trouble::Outages => (between(1, 3), between(2, 5), between(0, 3)),
+        Trouble::Growth => (between(2, 3), between(1, 2), between(0, 1)),
+    };
     let weather = Weather { faulty_per_million: 0, ..Weather::default() };
     let within = Duration::from_secs(2);
     let formation = Formation { managers, within, weather, ..Formation::new(servers, supervisors) };
@@ -90,7 +104,7 @@ fn formed(seed: u64, sabotage: Option<Sabotage>) -> World {
 }
 
 /// Lets clients create and read one file. Creators have a name of their own for each file, as those of a batch system.
-fn clients(world: &mut World, path: &Name) {
+fn clients(world: &mut World, trouble: Trouble, path: &Name) {
     let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();
     let began = world.now;
     let creators = 1 + world.lot.below(3);
@@ -105,6 +119,29 @@ fn clients(world: &mut World, path: &Name) {
         };
         let at = began + world.lot.time(WITHIN);
         world.begin_slow(wish, path, order, at, PATIENCE, slow);
+        if trouble == Trouble::Growth
+            && let Some(operation) = world.operations.last_mut()
+        {
+            operation.distance = DISTANCE;
+        }
+    }
+}
+
+/// Adds servers while clients create files. Each reaches some of the managers later than others.
+fn grow(world: &mut World, sabotage: Option<Sabotage>) {
+    let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();
+    for _ in 0..2 + world.lot.below(5) {
+        let at = world.now + world.lot.time(WITHIN);
+        let server = world.add(Kind::Server, &managers, at);
+        if let Some(host) = world.hosts.get_mut(server) {
+            host.sabotage = sabotage;
+        }
+        for manager in &managers {
+            if world.lot.below(2) > 0 {
+                let until = at + world.lot.time(PARTIAL_CUT_MAX);
+                world.keep_apart(server, *manager, until);
+            }
+        }
     }
 }
 
@@ -172,16 +209,20 @@ fn restart(world: &mut World, host: usize) {
 /// # Errors
 /// A file that was created twice, or a client that was not answered.
 pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Outcome, String> {
-    let mut world = formed(seed, sabotage);
+    let mut world = formed(seed, trouble, sabotage);
+    if trouble == Trouble::Growth {
+        grow(&mut world, sabotage);
+    }
     let paths: Vec<Name> =
         (0..FILES_PER_WORLD).map(|number| format!("/store/{seed}/{number}").into_bytes().into()).collect();
     for path in &paths {
-        clients(&mut world, path);
+        clients(&mut world, trouble, path);
     }
     let servers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Server).collect();
     match trouble {
         Trouble::Suspensions => suspensions(&mut world, &servers),
         Trouble::Outages => outages(&mut world, &servers),
+        Trouble::Growth => {}
     }
     let end = world.now + WITHIN + PATIENCE + Duration::from_secs(60);
     world.run(end, |world| world.unfinished().next().is_none());
@@ -204,7 +245,7 @@ pub fn run(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> Result<Ou
             Some(End::Done | End::Exists) => {}
             Some(End::Missing) if operation.wish == Wish::Read => outcome.missing += 1,
             // A client may have been where nobody could serve it.
-            Some(_) if trouble == Trouble::Outages => outcome.failed += 1,
+            Some(_) if trouble != Trouble::Suspensions => outcome.failed += 1,
             end => return Err(format!("seed {seed}: {end:?}: {operation:?}")),
         }
         outcome.repeated += usize::from(operation.wish == Wish::Create && operation.requests > 3);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::tree::{Action, LinkId, Message};
-use cluster::{ErrorCode, Reason, StateAsk};
+use cluster::{ErrorCode, LeaseNumber, Reason, StateAsk};
 
 /// A path.
 pub type Name = Arc<[u8]>;
@@ -37,8 +37,8 @@ pub enum Files {
         pending: bool,
         /// Below nodes alone whose clients are being moved away; among our own nodes only.
         draining: bool,
-        /// A client is to create it; among our own nodes only.
-        leased: bool,
+        /// A client is to create it, by the lease with this number; among our own nodes only.
+        leased: Option<LeaseNumber>,
     },
     /// A client is on its way to create it; from a parent, among our own nodes only.
     Lease {
@@ -46,6 +46,8 @@ pub enum Files {
         path: Name,
         /// For how long; zero ends it.
         time: Duration,
+        /// Its number; of an end that of the lowest lease that stays.
+        number: LeaseNumber,
     },
     /// It is here no more.
     Gone {
@@ -72,11 +74,12 @@ impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::State { ask, .. } => write!(f, "state{}", if ask.refresh { " (refresh)" } else { "" }),
-            Self::Lease { .. } => write!(f, "lease"),
+            Self::Lease { time, number, .. } if time.is_zero() => write!(f, "end below {number:?}"),
+            Self::Lease { number, .. } => write!(f, "lease {number:?}"),
             Self::Have { pending, draining, leased, .. } => {
                 let how = if *draining { " (draining)" } else { "" };
-                let how = if *leased { " (leased)" } else { how };
-                write!(f, "have{}{how}", if *pending { " (pending)" } else { "" })
+                write!(f, "have{}{how}", if *pending { " (pending)" } else { "" })?;
+                leased.map_or(Ok(()), |number| write!(f, " ({number:?})"))
             }
             Self::Gone { .. } => write!(f, "gone"),
             Self::NotHere { .. } => write!(f, "not here"),

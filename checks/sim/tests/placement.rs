@@ -6,8 +6,8 @@ use sim::placement::{self, Trouble};
 /// Each has ten histories.
 const SEEDS: u64 = 1000;
 
-/// Seeds in which it may show that a node breaks the rules.
-const SPOILED_SEEDS: u64 = 40;
+/// It shows within so many seeds that a node breaks the rules.
+const SPOILED_SEEDS: u64 = 400;
 
 /// Those that `SIM_SEEDS` asks for, or all.
 fn seeds() -> Vec<u64> {
@@ -31,6 +31,14 @@ fn a_file_is_created_once_whoever_loses_a_connection_or_is_restarted_in_between(
     assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
 }
 
+#[test]
+fn a_file_is_created_once_while_new_servers_reach_one_manager_after_the_other() {
+    let seeds = seeds();
+    let outcome = placement::run_all(&seeds, Trouble::Growth).unwrap();
+    println!("{outcome:?}");
+    assert!(outcome.repeated > 0 && outcome.missing > 0, "{outcome:?}");
+}
+
 fn noticed(trouble: Trouble, sabotage: Sabotage) {
     let is_second = |error: String| error.contains("was created at");
     let noticed = |seed| placement::run(seed, trouble, Some(sabotage)).is_err_and(is_second);
@@ -45,6 +53,12 @@ fn a_server_that_ignores_the_end_of_its_lease_is_noticed() {
 #[test]
 fn a_server_that_conceals_its_leases_is_noticed() {
     noticed(Trouble::Suspensions, Sabotage::Conceals);
+    noticed(Trouble::Growth, Sabotage::Conceals);
+}
+
+#[test]
+fn a_server_that_does_not_end_its_lease_for_a_later_one_is_noticed() {
+    noticed(Trouble::Growth, Sabotage::Clings);
 }
 
 #[test]

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cache::PLACEMENT_HOLD;
+use crate::lease_number::LeaseNumber;
 
 /// How long a client has to reach the node that is to create its file. A client that needs longer asks again. Another creator
 /// of the same file waits for so long when the first one never comes.
@@ -66,8 +67,15 @@ pub enum Outcome {
 #[derive(Debug)]
 struct Running {
     until: Duration,
+    number: LeaseNumber,
     /// Creations that have begun and not ended. As long as there are any, the lease has no deadline.
     creations: usize,
+}
+
+impl Running {
+    fn reported(&self) -> LeaseNumber {
+        if self.creations > 0 { LeaseNumber::CREATING } else { self.number }
+    }
 }
 
 #[derive(Debug)]
@@ -105,7 +113,7 @@ impl Leases {
     }
 
     /// Grants a lease, or prolongs it.
-    pub fn grant(&mut self, path: &[u8], until: Duration, now: Duration) {
+    pub fn grant(&mut self, path: &[u8], number: LeaseNumber, until: Duration, now: Duration) {
         self.forget_ended(path);
         let known = self.running.get_key_value(path).map(|(path, running)| (path.clone(), running.until));
         let path = match known {
@@ -115,8 +123,9 @@ impl Leases {
             }
             None => Arc::from(path),
         };
-        let running = self.running.entry(path.clone()).or_insert(Running { until, creations: 0 });
+        let running = self.running.entry(path.clone()).or_insert(Running { until, number, creations: 0 });
         running.until = until;
+        running.number = running.number.max(number);
         if running.creations == 0 {
             self.deadlines.insert((until, path));
         }
@@ -127,17 +136,50 @@ impl Leases {
         }
     }
 
-    /// Grants a lease for this long, as a parent says; zero ends it, unless a creation has begun.
-    pub fn grant_for(&mut self, path: &[u8], time: Duration, now: Duration) {
+    /// Does what a parent orders: grants a lease for this long, or ends one with a lower number when the time is zero. Returns the
+    /// number of a lease that stays although it was to end, because it is the later one: the parent is to be told of it. A lease
+    /// within which a creation has begun stays, too, and the file follows.
+    pub fn order(
+        &mut self,
+        path: &[u8],
+        time: Duration,
+        number: LeaseNumber,
+        now: Duration,
+    ) -> Option<LeaseNumber> {
         if !time.is_zero() {
-            return self.grant(path, now.saturating_add(time.min(2 * LEASE)), now);
+            self.grant(path, number, now.saturating_add(time.min(2 * LEASE)), now);
+            return None;
         }
         match self.running.get(path) {
-            Some(running) if running.creations > 0 => {}
-            Some(_) => self.lapse(path, now),
+            Some(running) if running.creations > 0 => None,
+            Some(running) if running.number > number => Some(running.number),
+            // Two nodes report the same lease while its holder moves from one to the other.
+            Some(running) if running.number == number => None,
+            Some(_) => {
+                self.lapse(path, now);
+                None
+            }
             // It has ended before, or was forgotten in a restart: the parent is told of its end all the same.
-            None => self.note_ended(Arc::from(path), now),
+            None => {
+                self.note_ended(Arc::from(path), now);
+                None
+            }
         }
+    }
+
+    /// Returns the number of the lease of a path as parents are told, if it runs.
+    pub fn number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
+        if !self.is_running(path, now) {
+            return None;
+        }
+        self.running.get(path).map(Running::reported)
+    }
+
+    /// Returns all leases that run, for a new parent.
+    pub fn running(&self, now: Duration) -> impl Iterator<Item = (&Arc<[u8]>, LeaseNumber)> {
+        let runs = move |running: &Running| running.creations > 0 || now < running.until;
+        let all = self.running.iter().filter(move |(_, running)| runs(running));
+        all.map(|(path, running)| (path, running.reported()))
     }
 
     /// Reports whether a client may still create this path. When the time is over, the lease ends by this call.
@@ -285,13 +327,15 @@ impl Leases {
 mod tests {
     use super::*;
 
+    const FIRST: LeaseNumber = LeaseNumber(1);
+    const NEXT: LeaseNumber = LeaseNumber(2);
     const NOW: Duration = Duration::from_secs(100);
     const UNTIL: Duration = Duration::from_secs(130);
     const LATER: Duration = Duration::from_secs(131);
 
     fn leased() -> Leases {
         let mut leases = Leases::default();
-        leases.grant(b"/f", UNTIL, NOW);
+        leases.grant(b"/f", FIRST, UNTIL, NOW);
         leases
     }
 
@@ -310,7 +354,7 @@ mod tests {
         assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         assert!(leases.has_ended(b"/f", NOW));
         assert_eq!(leases.take_ended(LATER), [Arc::from(&b"/f"[..])]);
-        leases.grant(b"/f", LATER + LEASE, LATER);
+        leases.grant(b"/f", NEXT, LATER + LEASE, LATER);
         assert_eq!(leases.begin(b"/f", LATER), Permit::Leased);
     }
 
@@ -345,15 +389,15 @@ mod tests {
     fn a_parent_ends_a_lease_unless_a_creation_has_begun() {
         let mut leases = leased();
         assert_eq!(leases.begin(b"/f", NOW), Permit::Leased);
-        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert!(leases.is_running(b"/f", NOW));
         leases.end(b"/f", Outcome::Retried, NOW);
-        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
         // Forgotten in a restart, for example.
         let mut leases = Leases::default();
-        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
         assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
     }
@@ -361,9 +405,9 @@ mod tests {
     #[test]
     fn a_client_that_has_overtaken_its_lease_asks_again() {
         let mut leases = leased();
-        leases.grant_for(b"/f", Duration::ZERO, NOW);
+        leases.order(b"/f", Duration::ZERO, NEXT, NOW);
         assert_eq!(leases.begin(b"/f", NOW), Permit::Later);
-        leases.grant(b"/f", UNTIL, NOW);
+        leases.grant(b"/f", FIRST, UNTIL, NOW);
         assert_eq!(leases.begin(b"/f", NOW + OVERTAKEN), Permit::Leased);
     }
 
@@ -372,7 +416,7 @@ mod tests {
         let mut leases = leased();
         let mut permits = Vec::new();
         for _ in 0..4 {
-            leases.grant_for(b"/f", Duration::ZERO, NOW);
+            leases.order(b"/f", Duration::ZERO, NEXT, NOW);
             assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])], "the parent is told each time");
             permits.push(leases.begin(b"/f", NOW));
         }
@@ -380,10 +424,31 @@ mod tests {
     }
 
     #[test]
+    fn of_two_leases_the_earlier_one_ends() {
+        let mut leases = leased();
+        assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber(0), NOW), Some(FIRST));
+        assert_eq!(leases.order(b"/f", Duration::ZERO, FIRST, NOW), None, "it is the same");
+        assert_eq!(leases.number(b"/f", NOW), Some(FIRST));
+        // A successor on the way here is not ended by what was meant for its predecessor.
+        leases.grant(b"/f", NEXT, UNTIL, NOW);
+        leases.grant(b"/f", FIRST, UNTIL, NOW);
+        assert_eq!(leases.order(b"/f", Duration::ZERO, FIRST, NOW), Some(NEXT));
+        assert_eq!(leases.begin(b"/f", NOW), Permit::Leased);
+        assert_eq!(leases.number(b"/f", LATER), Some(LeaseNumber::CREATING));
+        assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber::CREATING, NOW), None);
+        assert_eq!(leases.running(LATER).count(), 1);
+        leases.end(b"/f", Outcome::Retried, NOW);
+        assert_eq!(leases.running(LATER).count(), 0);
+        assert_eq!(leases.order(b"/f", Duration::ZERO, LeaseNumber::CREATING, NOW), None);
+        assert_eq!(leases.number(b"/f", NOW), None);
+        assert_eq!(leases.take_ended(NOW), [Arc::from(&b"/f"[..])]);
+    }
+
+    #[test]
     fn nothing_grows_and_nobody_is_sent_in_circles() {
         let mut leases = Leases::default();
         for number in 0..3 * RUNNING_MAX {
-            leases.grant(format!("/{number}").as_bytes(), UNTIL, NOW);
+            leases.grant(format!("/{number}").as_bytes(), FIRST, UNTIL, NOW);
             assert!(leases.running.len() <= RUNNING_MAX && leases.deadlines.len() <= RUNNING_MAX);
         }
         leases.take_ended(LATER);
@@ -401,7 +466,7 @@ mod tests {
         let mut leases = Leases::default();
         for number in 0..2 * RUNNING_MAX {
             let path = format!("/{number}");
-            leases.grant(path.as_bytes(), UNTIL, NOW);
+            leases.grant(path.as_bytes(), FIRST, UNTIL, NOW);
             if leases.begin(path.as_bytes(), NOW) == Permit::Leased {
                 assert!(leases.deadlines.is_empty(), "what hangs is not looked at");
             }
@@ -422,7 +487,7 @@ mod tests {
         for _ in 0..300 {
             assert_eq!(refusals(&mut leases, b"/f", NOW), [Permit::Later, Permit::Refused]);
         }
-        leases.grant(b"/g", UNTIL, NOW);
+        leases.grant(b"/g", FIRST, UNTIL, NOW);
         assert_eq!(leases.begin(b"/g", NOW), Permit::Leased);
         leases.end(b"/g", Outcome::Created, NOW);
         let over = NOW + EXPECTED_FOR;

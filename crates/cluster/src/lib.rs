@@ -11,6 +11,7 @@
 //! | `request` | [`SelectOptions`], [`LocateOptions`], [`Answer`]: what clients ask and are told |
 //! | `avoid` | [`Avoided`]: children a client was sent to before |
 //! | `absent` | children that may have leases and are not here |
+//! | `lease_number` | [`LeaseNumber`]: which of two leases of one path is the later one |
 //! | `leases` | [`Leases`]: files that clients are on their way to create at this node |
 //! | `looks` | [`Looks`]: look-ups at a file system that all servers share, paced |
 //! | `selection` | [`Chooser`]: which of several children a client is sent to; [`Selection`] and its two kinds |
@@ -27,6 +28,7 @@ mod cell;
 mod fixtures;
 mod interfaces;
 mod late_answer;
+mod lease_number;
 mod leases;
 mod looks;
 mod meters;
@@ -44,6 +46,7 @@ pub use cache::{
 pub use cell::{Cell, Child, ChildKind, ChildState, Client, Interface, Net};
 pub use interfaces::OwnHost;
 pub use late_answer::{ANSWER_OVERDUE, LateAnswer, late_answer};
+pub use lease_number::LeaseNumber;
 pub use leases::{EXPECTED_FOR, LEASE, Leases, OVERTAKEN, Outcome, Permit};
 pub use looks::{Look, LookRules, Looks, folder};
 pub use meters::{Load, Meters, Use};

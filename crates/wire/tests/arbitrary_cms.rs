@@ -149,7 +149,7 @@ impl Parts {
             10 => Message::Xauth(path),
             11 => Message::NotHere(NotHere { path }),
             12 => Message::Occupancy(self.cells.message()),
-            13 => Message::Lease(Lease { milliseconds: n0.into(), path }),
+            13 => Message::Lease(Lease { number: u64::from(n0) << 20, milliseconds: n0.into(), path }),
             _ => self.login(),
         }
     }
@@ -322,7 +322,7 @@ proptest! {
     fn a_login_reply_survives(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
         let login = Login { version, ..Login::default() };
         let sid = format!("m-{instance} 1213man");
-        let env = format!("site={site}&scalla=f");
+        let env = format!("site={site}&scalla=17");
         let reply = LoginReply::to(&login, suspended, hold, sid.as_bytes(), env.as_bytes());
         let mut out = Vec::new();
         prop_assert_eq!(LoginAnswer::Accepted(reply).encode(&mut out), Ok(()));
@@ -424,8 +424,7 @@ fn our_own_messages_go_to_our_own_nodes() {
         (Message::NotHere(NotHere { path: b"/f" }), Extensions::NOT_HERE),
         (Message::Occupancy(cells.message()), Extensions::OCCUPANCY),
         (Message::Inventory(batch.message(InventoryModifier::LAST)), Extensions::INVENTORY),
-        (Message::Lease(Lease { milliseconds: 15_000, path: b"/f" }), Extensions::LEASES),
-        (Message::Have(Have { modifier: HaveModifier::LEASED, path: b"/f" }), Extensions::LEASES),
+        (Message::Lease(Lease { number: 1, milliseconds: 15_000, path: b"/f" }), Extensions::LEASES),
     ];
     for (message, needed) in cases {
         for peer in [Extensions::NONE, Extensions::ALL.without(needed)] {

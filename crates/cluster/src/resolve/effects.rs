@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::held::HOLD;
 use super::queries::Token;
 use crate::cache::CacheStats;
+use crate::lease_number::LeaseNumber;
 use crate::request::Answer;
 use crate::slots::{Slot, SlotMask};
 
@@ -31,11 +32,20 @@ pub struct ResolveSettings {
     pub has_parents: bool,
     /// Whether clients are sent here by a node above: a supervisor.
     pub supervises: bool,
+    /// The time of day, since 1970, when the time of the machine was zero: leases are numbered by it.
+    pub started: Duration,
 }
 
 impl Default for ResolveSettings {
     fn default() -> Self {
-        Self { silence: SILENCE, mute: MUTE, hold: HOLD, has_parents: false, supervises: false }
+        Self {
+            silence: SILENCE,
+            mute: MUTE,
+            hold: HOLD,
+            has_parents: false,
+            supervises: false,
+            started: Duration::ZERO,
+        }
     }
 }
 
@@ -89,6 +99,8 @@ pub enum Action {
         path: Arc<[u8]>,
         /// For how long: [`crate::LEASE`], or zero to end it.
         time: Duration,
+        /// Its number; of an end that of the lowest lease that stays.
+        number: LeaseNumber,
     },
     /// Answer a client that waits.
     Answer {

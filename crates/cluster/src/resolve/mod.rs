@@ -25,6 +25,7 @@ mod held_requests;
 mod locate;
 mod looking;
 mod mute;
+mod placed_leases;
 mod placement;
 mod queries;
 mod reader;
@@ -53,6 +54,7 @@ pub use seen::SharedFiles;
 use children::Attached;
 use held_requests::HeldRequests;
 use mute::Mute;
+use placed_leases::PlacedLeases;
 use queries::{Queries, Query, Waiter, Wish};
 use reliance::Reliance;
 use replaced::ReplacedSlots;
@@ -62,7 +64,8 @@ use settle::Settle;
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::Cell;
-use crate::leases::{LEASE, Leases};
+use crate::lease_number::LeaseClock;
+use crate::leases::Leases;
 use crate::paths::plain;
 use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
 use crate::selection::Chooser;
@@ -90,6 +93,9 @@ pub struct Resolver {
     rng: Box<dyn Rng>,
     /// What clients are on their way to create here, as parents say.
     leases: Leases,
+    /// Leases of children, for parents.
+    placed_leases: PlacedLeases,
+    lease_clock: LeaseClock,
     /// Until when lost children are expected back; of one that has been back for a moment only, as of when it was lost first.
     expected: Vec<(Duration, Slot)>,
     /// Whose turn it is to be asked for all.
@@ -127,8 +133,9 @@ impl Resolver {
         cache: Cache,
         chooser: Chooser,
         settings: ResolveSettings,
-        rng: Box<dyn Rng>,
+        mut rng: Box<dyn Rng>,
     ) -> Self {
+        let lease_clock = LeaseClock::new(settings.started, rng.as_mut());
         let shared = Arc::new(Shared::new(cache, chooser, cell.clone()));
         let enough = cell.quorum();
         Self {
@@ -138,6 +145,8 @@ impl Resolver {
             settings,
             rng,
             leases: Leases::default(),
+            placed_leases: PlacedLeases::default(),
+            lease_clock,
             expected: Vec::new(),
             turn: 0,
             links: HashMap::new(),
@@ -409,7 +418,7 @@ impl Resolver {
                     if let Some(refusal) = self.begin_placement(path, now) {
                         return Some(refusal);
                     }
-                    actions.extend(placement::lease(slot, self.cell.lessees(), path, LEASE));
+                    self.grant(slot, path, now, actions);
                     let place = |location: &mut Location| location.place(slot);
                     let (cache, bounces) = (&self.shared.cache, self.cell.bounces());
                     if cache.update(path, now, bounces, place).is_none() {

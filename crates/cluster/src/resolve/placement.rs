@@ -8,6 +8,7 @@
 //! | `gone` | ends: the child has ended the lease | ignored: a reader may have come before the creator |
 //! | "not here" | ignored: it may have been sent before the lease | ignored |
 //! | a reader that was there in vain | the child is asked again | the child is asked again |
+//! | `have` of another child, or its lease with a higher number | the child is told to end the lease | ignored |
 //! | a creator that failed there | the child is told to end the lease, and asked again | ends |
 //! | [`PLACEMENT_HOLD`](crate::PLACEMENT_HOLD) | ends | ends |
 
@@ -18,9 +19,10 @@ use super::select::Question;
 use super::state::presence;
 use super::{Action, Resolver, checked};
 use crate::cache::Location;
-use crate::leases::{OVERTAKEN, Outcome, Permit};
+use crate::lease_number::LeaseNumber;
+use crate::leases::{LEASE, OVERTAKEN, Outcome, Permit};
 use crate::request::{Answer, ErrorCode, Intent, Reason};
-use crate::slots::{Slot, SlotMask};
+use crate::slots::Slot;
 
 impl Resolver {
     /// A client came back from where it was sent, or wants to create what another client is creating: what is known of those
@@ -62,7 +64,32 @@ impl Resolver {
         // The creator could not reach the child, or not create the file there. Another one may be chosen as soon as this one
         // has ended the lease; it does not while it creates the file.
         if let Some(slot) = left.flatten().filter(|_| options.intent.creates()) {
-            actions.extend(lease(slot, lessees, path, Duration::ZERO));
+            self.end_lease(slot, path, now, actions);
+        }
+    }
+
+    /// A child is chosen for a file: it has its lease before the client is sent there.
+    pub(super) fn grant(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+        if !self.cell.lessees().contains(slot) {
+            return;
+        }
+        let number = self.lease_clock.next(now);
+        if self.settings.has_parents {
+            self.placed_leases.note(path, number, now);
+        }
+        actions.push(Action::Lease { slot, path: Arc::from(path), time: LEASE, number });
+    }
+
+    /// Has a child end whatever lease it has been given so far, if it takes leases.
+    pub(super) fn end_lease(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+        let number = self.lease_clock.next(now);
+        self.end_below(slot, path, number, actions);
+    }
+
+    fn end_below(&self, slot: Slot, path: &[u8], number: LeaseNumber, actions: &mut Vec<Action>) {
+        if self.cell.lessees().contains(slot) {
+            let path = Arc::from(path);
+            actions.push(Action::Lease { slot, path, time: Duration::ZERO, number });
         }
     }
 
@@ -72,27 +99,108 @@ impl Resolver {
         !self.cell.lessees().contains(slot) && self.known(path, now).placed == Some(slot)
     }
 
-    /// A child says that a client is on its way to create a path there.
-    pub fn have_leased(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
-        self.holders(Some(slot), path, |location| location.place(slot), now, actions);
-    }
-
-    /// A parent sends a client here to create a path, and expects it within this time; zero: no longer.
-    pub fn lease(&mut self, path: &[u8], time: Duration, now: Duration) {
-        if let Ok(path) = checked(path) {
-            self.leases.grant_for(path, time, now);
+    /// A child says that a client is on its way to create a path there. If the path is elsewhere, or leased to another child, one of
+    /// the two leases ends.
+    pub fn have_leased(
+        &mut self,
+        slot: Slot,
+        path: &[u8],
+        number: LeaseNumber,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let Ok(path) = checked(path) else { return };
+        self.lease_clock.observe(number, now);
+        let before = self.known(path, now);
+        let rival = self.rival(&before, slot);
+        let placed = before.placed.map(Slot::mask).unwrap_or_default();
+        let exists = !((before.have & self.cell.connected()) - placed - slot.mask()).is_empty();
+        if exists && self.shared.chooser.policy().shared.is_none() {
+            self.end_below(slot, path, LeaseNumber::CREATING, actions);
+        } else if let Some(rival) = rival {
+            // If that one is the later one, it says so.
+            self.end_below(rival, path, number, actions);
+        }
+        if self.settings.has_parents {
+            self.placed_leases.note(path, number, now);
+        }
+        let place = |location: &mut Location| {
+            location.doubt(rival.map(Slot::mask).unwrap_or_default());
+            location.place(slot);
+        };
+        let announced = actions.len();
+        self.holders(Some(slot), path, place, now, actions);
+        let is_told = actions.iter().skip(announced).any(|action| matches!(action, Action::Announce { .. }));
+        if self.settings.has_parents && !is_told && before.have.contains(slot) {
+            // It insists on its lease, or has another one.
+            actions.push(Action::Announce { path: Arc::from(path), pending: true });
         }
     }
 
-    /// Reports whether all that is known of a path is that a client is to create it.
-    pub fn is_leased(&mut self, path: &[u8], now: Duration) -> bool {
-        let Ok(path) = checked(path) else { return false };
+    /// A child has a path: a lease of another child ends.
+    pub(super) fn end_rival(&self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+        let Ok(path) = checked(path) else { return };
+        if let Some(rival) = self.rival(&self.known(path, now), slot) {
+            self.end_below(rival, path, LeaseNumber::CREATING, actions);
+        }
+    }
+
+    /// Another child than this one that was chosen to create a file, and takes leases.
+    fn rival(&self, location: &Location, slot: Slot) -> Option<Slot> {
+        let is_shared = self.shared.chooser.policy().shared.is_some();
+        let lessees = self.cell.lessees();
+        location.placed.filter(|placed| *placed != slot && lessees.contains(*placed) && !is_shared)
+    }
+
+    /// What a parent orders of the lease of a path: it sends a client here to create it within this time, or, when that is zero,
+    /// ends a lease with a lower number.
+    pub fn lease(
+        &mut self,
+        path: &[u8],
+        time: Duration,
+        number: LeaseNumber,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let Ok(path) = checked(path) else { return };
+        self.lease_clock.observe(number, now);
+        let placed = self.known(path, now).placed.filter(|slot| self.cell.lessees().contains(*slot));
+        match placed {
+            // The child answers with the end of its lease, or with the lease.
+            Some(slot) if time.is_zero() && !self.leases.is_running(path, now) => {
+                self.end_below(slot, path, number, actions);
+            }
+            _ if self.leases.order(path, time, number, now).is_some() => {
+                actions.push(Action::Announce { path: Arc::from(path), pending: true });
+            }
+            _ => {}
+        }
+    }
+
+    /// If all that is known of a path is that a client is to create it, returns the number of its lease.
+    pub fn lease_number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
+        let path = checked(path).ok()?;
         let location = self.known(path, now);
         let have = location.have & self.cell.paths().rights(path).unwrap_or_default().read;
-        if have.is_empty() {
-            return self.leases.is_running(path, now) || self.is_placed_at_absent(&location);
+        let is_placed = location.placed.is_some_and(|slot| have == slot.mask());
+        if have.is_empty()
+            && let Some(number) = self.leases.number(path, now)
+        {
+            return Some(number);
         }
-        location.placed.is_some_and(|slot| have == slot.mask())
+        let is_leased = is_placed || have.is_empty() && self.is_placed_at_absent(&location);
+        is_leased.then(|| self.placed_leases.number(path))
+    }
+
+    /// Returns all leases that this node and its children have, for a new parent.
+    pub fn running_leases(&self, now: Duration) -> Vec<(Arc<[u8]>, LeaseNumber)> {
+        let own = self.leases.running(now).map(|(path, number)| (path.clone(), number));
+        let is_placed = |path: &&Arc<[u8]>| {
+            let location = self.known(path, now);
+            location.placed.is_some_and(|slot| location.have == slot.mask())
+        };
+        let placed = self.placed_leases.paths().filter(is_placed);
+        own.chain(placed.map(|path| (path.clone(), self.placed_leases.number(path)))).collect()
     }
 
     /// Reports whether this node has ended the lease of a path that its parents may still count on.
@@ -152,9 +260,4 @@ impl Resolver {
         let rights = self.cell.paths().rights(path).unwrap_or_default();
         presence(&self.known(path, now), rights).is_some()
     }
-}
-
-/// The lease that a child gets for a path.
-pub(super) fn lease(slot: Slot, lessees: SlotMask, path: &[u8], time: Duration) -> Option<Action> {
-    lessees.contains(slot).then(|| Action::Lease { slot, path: Arc::from(path), time })
 }

@@ -19,6 +19,7 @@ use super::*;
 use crate::cache::CacheSettings;
 use crate::cell::Child;
 use crate::fixtures::{cell, server};
+use crate::lease_number::LeaseNumber;
 use crate::paths::Export;
 use crate::request::{Intent, Reason};
 use crate::selection::Policy;
@@ -159,7 +160,30 @@ impl Stage {
     }
 
     fn leased_by(&mut self, from: u8, path: &str) {
-        self.machine.have_leased(slot(from), path.as_bytes(), self.now, &mut self.actions);
+        self.leased_as(from, path, LeaseNumber(1));
+    }
+
+    fn leased_as(&mut self, from: u8, path: &str, number: LeaseNumber) {
+        self.machine.have_leased(slot(from), path.as_bytes(), number, self.now, &mut self.actions);
+    }
+
+    /// A parent grants a lease, or ends it after no time.
+    fn lease(&mut self, path: &str, time: Duration, number: u64) {
+        let Self { machine, now, actions } = self;
+        machine.lease(path.as_bytes(), time, LeaseNumber(number), *now, actions);
+    }
+
+    /// Which children were to end their leases, since this was called last, and below which number.
+    fn ended(&mut self) -> Vec<(u8, LeaseNumber)> {
+        let mut ended = Vec::new();
+        self.actions.retain(|action| match action {
+            Action::Lease { slot, time: Duration::ZERO, number, .. } => {
+                ended.push((slot.number(), *number));
+                false
+            }
+            _ => true,
+        });
+        ended
     }
 
     /// The one answer since this was called last.

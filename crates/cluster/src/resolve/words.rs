@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::placement::lease;
 use super::state::presence;
 use super::{Action, Resolver, Settle, checked};
 use crate::cache::Location;
@@ -20,6 +19,7 @@ impl Resolver {
             actions.push(Action::Announce { path: Arc::from(path), pending });
             return self.look_at_path(path, now, actions);
         }
+        self.end_rival(slot, path, now, actions);
         self.holders(Some(slot), path, |location| location.found(slot, pending), now, actions);
     }
 
@@ -37,6 +37,7 @@ impl Resolver {
 
     /// A child says that a path is below it, at nodes alone whose clients are being moved away.
     pub fn have_draining(&mut self, slot: Slot, path: &[u8], now: Duration, actions: &mut Vec<Action>) {
+        self.end_rival(slot, path, now, actions);
         self.holders(Some(slot), path, |location| location.found_draining(slot), now, actions);
     }
 
@@ -229,7 +230,7 @@ impl Resolver {
         });
         if known == Some(None) {
             // Or it never knew of the lease, because the connection broke that brought it. Told to end it, it says that it has ended.
-            actions.extend(lease(slot, self.cell.lessees(), path, Duration::ZERO));
+            self.end_lease(slot, path, now, actions);
             return;
         }
         let query = self.queries.find(path);

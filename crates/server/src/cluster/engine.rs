@@ -26,7 +26,7 @@ use super::{orders, parent_messages, prepares};
 use crate::adapters::Moving;
 use base::LogicalPath;
 use cluster::tree::{Address, Event, Extensions, LinkId, Node, from_frame};
-use cluster::{ErrorCode, LocateOptions, Resolver, SelectOptions};
+use cluster::{ErrorCode, LeaseNumber, LocateOptions, Resolver, SelectOptions};
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
@@ -182,6 +182,9 @@ impl Engine {
             }
             TreeEffect::Placed(link) => {
                 self.move_clients();
+                if let Some(location) = &self.location {
+                    location.report_leases(&mut self.tree, link);
+                }
                 if let Some(server) = &self.server {
                     server.tell_all(&mut self.tree, link);
                 }
@@ -449,18 +452,19 @@ impl Engine {
         }
     }
 
-    /// A parent sends a client here to create a file.
+    /// What a parent orders of a lease: it sends a client here to create a file.
     fn leased(&mut self, link: LinkId, lease: &Lease<'_>) {
         let Ok(path) = LogicalPath::parse(lease.path) else { return };
         let path = path.without_slash();
         let time = Duration::from_millis(lease.milliseconds.into());
+        let number = LeaseNumber(lease.number);
         match (&mut self.location, &self.server) {
-            (Some(location), _) => location.leased(&mut self.tree, &path, time),
-            (None, Some(server)) => server.leased(&self.tree, &path, time),
+            (Some(location), _) => location.leased(&mut self.tree, &path, time, number),
+            (None, Some(server)) => server.leased(&mut self.tree, link, &path, time, number),
             (None, None) => {}
         }
         if !time.is_zero() {
-            parent_messages::announce_lease(&mut self.tree, path.as_bytes(), link);
+            parent_messages::announce_lease(&mut self.tree, path.as_bytes(), number, link);
         }
     }
 

@@ -4,7 +4,7 @@
 use super::kept::{self, Kept};
 use base::{Clock, LogicalPath};
 use cluster::tree::Address;
-use cluster::{Outcome, Permit};
+use cluster::{LeaseNumber, Outcome, Permit};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -149,19 +149,41 @@ impl SharedLeases {
         }
     }
 
-    pub(super) fn grant(&self, path: &[u8], time: Duration, door: Option<Address>) {
+    /// Does what a parent orders of a lease, see [`cluster::Leases::order`].
+    pub(super) fn order(
+        &self,
+        path: &[u8],
+        time: Duration,
+        number: LeaseNumber,
+        door: Option<Address>,
+    ) -> Option<LeaseNumber> {
         let now = self.clock.now();
         let mut state = self.state();
         state.door = door;
-        if let Some(record) = &mut state.record {
+        if let Some(record) = state.record.as_mut().filter(|_| !time.is_zero()) {
             record.note(self.clock.today());
         }
-        state.leases.grant_for(path, time, now);
+        let stays = state.leases.order(path, time, number, now);
         self.is_known.store(true, Ordering::Release);
+        stays
     }
 
     pub(super) fn is_running(&self, path: &[u8]) -> bool {
-        self.is_known() && self.state().leases.is_running(path, self.clock.now())
+        self.number(path).is_some()
+    }
+
+    /// The number of the lease of a path, if it runs.
+    pub(super) fn number(&self, path: &[u8]) -> Option<LeaseNumber> {
+        if self.is_known() { self.state().leases.number(path, self.clock.now()) } else { None }
+    }
+
+    /// All leases that run, for a new parent.
+    pub(super) fn running(&self) -> Vec<(Arc<[u8]>, LeaseNumber)> {
+        if !self.is_known() {
+            return Vec::new();
+        }
+        let state = self.state();
+        state.leases.running(self.clock.now()).map(|(path, number)| (path.clone(), number)).collect()
     }
 
     pub(super) fn has_ended(&self, path: &[u8]) -> bool {

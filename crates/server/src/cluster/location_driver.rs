@@ -7,15 +7,15 @@ use super::askers::{Asker, Askers, Parent, Wish};
 use super::holdings::Holdings;
 use super::line::{Line, Stage};
 use super::looking::Wanted;
-use super::parent_messages;
+use super::parent_messages::{self, Here};
 use super::pending_order::Order;
 use super::settings::{Role, Settings};
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
 use cluster::tree::{ChildChange, Extensions, LinkId, inventory};
 use cluster::{
-    ANSWER_OVERDUE, Action, Answer, ErrorCode, LateAnswer, Resolver, Sight, Slot, SlotMask, StateAsk,
-    StateReply,
+    ANSWER_OVERDUE, Action, Answer, ErrorCode, LateAnswer, LeaseNumber, Resolver, Sight, Slot, SlotMask,
+    StateAsk, StateReply,
 };
 use logical::Presence;
 use std::collections::VecDeque;
@@ -185,7 +185,7 @@ impl LocationDriver {
                     self.wanted_looks.push_back(path);
                 }
             }
-            Action::Lease { slot, path, time } => send_lease(tree, slot, &path, time),
+            Action::Lease { slot, path, time, number } => send_lease(tree, slot, &path, time, number),
             Action::Answer { token, answer } => {
                 if let Some(asker) = self.askers.take(token) {
                     self.deliver(tree, asker, answer);
@@ -197,8 +197,8 @@ impl LocationDriver {
                 }
             }
             Action::Announce { path, pending } => {
-                let modifier = self.modifier(&path, pending, tree.now());
-                parent_messages::announce(tree, &path, modifier);
+                let here = self.here(&path, pending, tree.now());
+                parent_messages::announce(tree, &path, here);
             }
             Action::Retract { path } => parent_messages::retract(tree, &path),
         }
@@ -278,9 +278,9 @@ impl LocationDriver {
     ) {
         let Some(slot) = tree.node().slot(link) else { return };
         match message {
-            Wire::Have(have) if have.modifier.contains(HaveModifier::LEASED) => {
-                self.resolve(tree, |resolver, now, out| resolver.have_leased(slot, have.path, now, out));
-            }
+            Wire::Lease(lease) => self.resolve(tree, |resolver, now, out| {
+                resolver.have_leased(slot, lease.path, LeaseNumber(lease.number), now, out);
+            }),
             Wire::Have(have) => {
                 if let Some(files) = &mut self.shared_files {
                     files.appeared(have.path);
@@ -338,8 +338,8 @@ impl LocationDriver {
     fn answer_parent(&mut self, tree: &mut TreeDriver, parent: &Parent, reply: StateReply) {
         match reply {
             StateReply::Have { pending } => {
-                let modifier = self.modifier(&parent.path, pending, tree.now());
-                parent_messages::here(tree, parent, modifier);
+                let here = self.here(&parent.path, pending, tree.now());
+                parent_messages::here(tree, parent, here);
             }
             StateReply::NotHere => {
                 let has_ended = self.resolver.has_lease_ended(&parent.path, tree.now());
@@ -349,19 +349,34 @@ impl LocationDriver {
     }
 
     /// How a path is here, as parents are told.
-    fn modifier(&mut self, path: &[u8], pending: bool, now: Duration) -> HaveModifier {
-        let draining = self.resolver.is_draining(path, now);
-        match (pending, draining) {
-            (true, _) if self.resolver.is_leased(path, now) => HaveModifier::PENDING | HaveModifier::LEASED,
+    fn here(&mut self, path: &[u8], pending: bool, now: Duration) -> Here {
+        let lease = if pending { self.resolver.lease_number(path, now) } else { None };
+        if let Some(number) = lease {
+            return Here::Leased(number);
+        }
+        Here::Present(match (pending, self.resolver.is_draining(path, now)) {
             (true, _) => HaveModifier::PENDING,
             (false, true) => HaveModifier::ONLINE | HaveModifier::DRAINING,
             (false, false) => HaveModifier::ONLINE,
-        }
+        })
     }
 
-    /// A parent sends a client below this node to create a file.
-    pub(super) fn leased(&mut self, tree: &mut TreeDriver, path: &LogicalPath, time: Duration) {
-        self.resolve(tree, |resolver, now, _| resolver.lease(path.as_bytes(), time, now));
+    /// A parent sends a client below this node to create a file, or ends the lease for that.
+    pub(super) fn leased(
+        &mut self,
+        tree: &mut TreeDriver,
+        path: &LogicalPath,
+        time: Duration,
+        number: LeaseNumber,
+    ) {
+        let path = path.as_bytes();
+        self.resolve(tree, |resolver, now, out| resolver.lease(path, time, number, now, out));
+    }
+
+    /// A parent has taken this node in.
+    pub(super) fn report_leases(&self, tree: &mut TreeDriver, link: LinkId) {
+        let leases = self.resolver.running_leases(tree.now());
+        parent_messages::report_leases(tree, link, &leases);
     }
 
     /// A parent that did not know this node wants to know what is here: the children say it.
@@ -512,10 +527,10 @@ fn ask_children(tree: &mut TreeDriver, to: SlotMask, path: &[u8], refresh: bool,
 }
 
 /// Sends a child the lease of a file.
-fn send_lease(tree: &mut TreeDriver, slot: Slot, path: &[u8], time: Duration) {
+fn send_lease(tree: &mut TreeDriver, slot: Slot, path: &[u8], time: Duration, number: LeaseNumber) {
     let Some(link) = tree.link_of(slot) else { return };
     let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-    let message = Wire::Lease(Lease { milliseconds, path });
+    let message = Wire::Lease(Lease { number: number.0, milliseconds, path });
     tree.put(link, |peer, out| message.encode(StreamId::NONE, peer, out));
 }
 

@@ -2,14 +2,25 @@
 
 use super::askers::Parent;
 use super::tree_driver::TreeDriver;
+use cluster::LeaseNumber;
 use cluster::tree::{Extensions, LinkId};
+use std::sync::Arc;
 use wire::cms::flags::HaveModifier;
-use wire::cms::message::{Gone, Have, NotHere};
+use wire::cms::message::{Gone, Have, Lease, NotHere};
 use wire::cms::{Message as Wire, StreamId};
 
+/// How a path is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Here {
+    /// It exists, or is on its way.
+    Present(HaveModifier),
+    /// A client is to create it.
+    Leased(LeaseNumber),
+}
+
 /// Answers a parent that a path is here.
-pub(super) fn here(tree: &mut TreeDriver, parent: &Parent, modifier: HaveModifier) {
-    tree.put(parent.link, |peer, out| have(&parent.path, modifier, peer).encode(parent.streamid, peer, out));
+pub(super) fn here(tree: &mut TreeDriver, parent: &Parent, here: Here) {
+    tree.put(parent.link, |peer, out| report(&parent.path, here, peer).encode(parent.streamid, peer, out));
 }
 
 /// Answers a parent that a path is not here, if it knows such an answer: silence is the only one that real parents know.
@@ -28,9 +39,9 @@ pub(super) fn not_here(tree: &mut TreeDriver, parent: &Parent, has_ended: bool) 
 }
 
 /// Tells all parents that a path is here now, though none asked.
-pub(super) fn announce(tree: &mut TreeDriver, path: &[u8], modifier: HaveModifier) {
+pub(super) fn announce(tree: &mut TreeDriver, path: &[u8], here: Here) {
     for link in tree.parents() {
-        tree.put(link, |peer, out| have(path, modifier, peer).encode(StreamId::NONE, peer, out));
+        tree.put(link, |peer, out| report(path, here, peer).encode(StreamId::NONE, peer, out));
     }
 }
 
@@ -43,20 +54,37 @@ pub(super) fn retract(tree: &mut TreeDriver, path: &[u8]) {
 
 /// Tells the parents beside `by` that a client is on its way to create this path here: they may be asked for a place for the
 /// same file.
-pub(super) fn announce_lease(tree: &mut TreeDriver, path: &[u8], by: LinkId) {
+pub(super) fn announce_lease(tree: &mut TreeDriver, path: &[u8], number: LeaseNumber, by: LinkId) {
     for parent in tree.parents().into_iter().filter(|parent| *parent != by) {
-        if tree.extensions(parent).contains(Extensions::LEASES) {
-            let modifier = HaveModifier::PENDING | HaveModifier::LEASED;
-            let message = Wire::Have(Have { modifier, path });
-            tree.put(parent, |peer, out| message.encode(StreamId::NONE, peer, out));
-        }
+        report_lease(tree, parent, path, number);
+    }
+}
+
+/// Tells a new parent of all leases.
+pub(super) fn report_leases(tree: &mut TreeDriver, parent: LinkId, leases: &[(Arc<[u8]>, LeaseNumber)]) {
+    for (path, number) in leases {
+        report_lease(tree, parent, path, *number);
+    }
+}
+
+/// Tells a parent of a lease, if it knows leases.
+pub(super) fn report_lease(tree: &mut TreeDriver, parent: LinkId, path: &[u8], number: LeaseNumber) {
+    if tree.extensions(parent).contains(Extensions::LEASES) {
+        tree.put(parent, |peer, out| {
+            report(path, Here::Leased(number), peer).encode(StreamId::NONE, peer, out)
+        });
     }
 }
 
 /// What a real node would not understand is not told to it.
-fn have(path: &[u8], modifier: HaveModifier, peer: Extensions) -> Wire<'_> {
-    let modifier = if peer.is_own() { modifier } else { modifier.without(HaveModifier::DRAINING) };
-    let leases = peer.contains(Extensions::LEASES);
-    let modifier = if leases { modifier } else { modifier.without(HaveModifier::LEASED) };
+fn report(path: &[u8], here: Here, peer: Extensions) -> Wire<'_> {
+    let modifier = match here {
+        Here::Leased(number) if peer.contains(Extensions::LEASES) => {
+            return Wire::Lease(Lease { number: number.0, milliseconds: 0, path });
+        }
+        Here::Leased(_) => HaveModifier::PENDING,
+        Here::Present(modifier) if peer.is_own() => modifier,
+        Here::Present(modifier) => modifier.without(HaveModifier::DRAINING),
+    };
     Wire::Have(Have { modifier, path })
 }

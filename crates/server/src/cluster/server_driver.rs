@@ -6,10 +6,11 @@ use super::holdings::{Finding, Holdings};
 use super::leases::SharedLeases;
 use super::looking::Wanted;
 use super::operations::Executor;
-use super::parent_messages;
+use super::parent_messages::{self, Here};
 use super::rights::Permit;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
+use cluster::LeaseNumber;
 use cluster::tree::{Address, Extensions, LinkId, Mode};
 use logical::Presence;
 use std::sync::Arc;
@@ -119,8 +120,8 @@ impl ServerDriver {
                 if let Some(holdings) = &mut self.holdings {
                     holdings.appeared(path);
                 }
-                let modifier = self.modifier(path, pending);
-                parent_messages::announce(tree, path, modifier);
+                let here = self.here(path, pending);
+                parent_messages::announce(tree, path, here);
             }
             // The client that is to create it may be on its way.
             (Wanted::News, Some(Presence::NotHere)) if self.leases.is_running(path) => {}
@@ -135,7 +136,7 @@ impl ServerDriver {
     }
 
     fn answer_here(&self, tree: &mut TreeDriver, parent: &Parent, pending: bool) {
-        parent_messages::here(tree, parent, self.modifier(&parent.path, pending));
+        parent_messages::here(tree, parent, self.here(&parent.path, pending));
     }
 
     fn answer_not_here(&self, tree: &mut TreeDriver, parent: &Parent) {
@@ -143,17 +144,25 @@ impl ServerDriver {
     }
 
     /// How a path is here, as parents are told.
-    fn modifier(&self, path: &[u8], pending: bool) -> HaveModifier {
-        match pending {
-            true if self.leases.is_running(path) => HaveModifier::PENDING | HaveModifier::LEASED,
-            true => HaveModifier::PENDING,
-            false => HaveModifier::ONLINE,
-        }
+    fn here(&self, path: &[u8], pending: bool) -> Here {
+        let lease = if pending { self.leases.number(path) } else { None };
+        let modifier = if pending { HaveModifier::PENDING } else { HaveModifier::ONLINE };
+        lease.map_or(Here::Present(modifier), Here::Leased)
     }
 
-    /// A parent sends a client here to create a file.
-    pub(super) fn leased(&self, tree: &TreeDriver, path: &LogicalPath, time: Duration) {
-        self.leases.grant(path.as_bytes(), time, tree.node().door());
+    /// A parent sends a client here to create a file, or ends the lease for that.
+    pub(super) fn leased(
+        &self,
+        tree: &mut TreeDriver,
+        link: LinkId,
+        path: &LogicalPath,
+        time: Duration,
+        number: LeaseNumber,
+    ) {
+        let stays = self.leases.order(path.as_bytes(), time, number, tree.node().door());
+        if let Some(number) = stays {
+            parent_messages::report_lease(tree, link, path.as_bytes(), number);
+        }
     }
 
     /// Tells parents what is at the paths whose leases have ended.
@@ -188,6 +197,7 @@ impl ServerDriver {
 
     /// A parent has taken this node in, or asks for it: one that wants to know at once what is here is told.
     pub(super) fn tell_all(&self, tree: &mut TreeDriver, link: LinkId) {
+        parent_messages::report_leases(tree, link, &self.leases.running());
         let (Some(holdings), true) = (&self.holdings, self.inventory_max > 0) else { return };
         if let Some(line) = tree.line(link)
             && line.extensions.contains(Extensions::INVENTORY)

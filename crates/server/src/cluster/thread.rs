@@ -18,7 +18,7 @@ use crate::adapters::Moving;
 use crate::error::StartError;
 use base::{Clock, Supervisor};
 use cluster::tree::{Address, Node};
-use cluster::{Cache, Cell, Chooser, Resolver};
+use cluster::{Cache, Cell, Chooser, ResolveSettings, Resolver};
 use logical::Logical;
 use std::convert::Infallible;
 use std::future::Future;
@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::task::LocalSet;
 
 /// How long whoever looks at the engine waits for the thread.
@@ -94,7 +94,7 @@ impl Cluster {
         complete(&mut settings, data_port, address.map(|address| address.port()));
         let inbox = Arc::<Inbox>::default();
         let suspended = Arc::new(AtomicBool::new(false));
-        let resolver = redirects.then(|| recovered(resolver(&settings), &settings, clock.now()));
+        let resolver = redirects.then(|| recovered(resolver(&settings, &*clock), &settings, clock.now()));
         let front = resolver.as_ref().map(|resolver| {
             let busy = settings.policy.waits.lookup;
             let shared = resolver.shared().clone();
@@ -265,13 +265,15 @@ fn place(file: &std::path::Path) -> Option<Address> {
     Some(Address::new(host, port.parse().ok()?))
 }
 
-fn resolver(settings: &Settings) -> Resolver {
+fn resolver(settings: &Settings, clock: &dyn Clock) -> Resolver {
     let cache = Cache::new(&settings.cache, &mut SystemLot);
     let chooser = Chooser::new(settings.policy.clone());
     let mut cell = Cell::new(&settings.own_addresses);
     // Nobody is here yet.
     cell.set_quorum(false);
-    Resolver::new(cell, cache, chooser, settings.resolve, Box::new(SystemLot))
+    let today = clock.today().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let resolve = ResolveSettings { started: today.saturating_sub(clock.now()), ..settings.resolve };
+    Resolver::new(cell, cache, chooser, resolve, Box::new(SystemLot))
 }
 
 /// The location machine with what an earlier run has left. That of a supervisor places only files that were placed at it from

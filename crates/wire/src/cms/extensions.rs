@@ -11,7 +11,7 @@
 //! | 224  | [`NotHere`](super::message::NotHere)     | node to parent | a missing file costs one round trip        |
 //! | 225  | [`Occupancy`](super::message::Occupancy) | node to parent | newcomers are sent to the right cell at once |
 //! | 226  | [`Inventory`](super::message::Inventory) | node to parent | a restarted manager knows where files are  |
-//! | 227  | [`Lease`](super::message::Lease)         | parent to node | a new file is created once                 |
+//! | 227  | [`Lease`](super::message::Lease)         | both           | a new file is created once                 |
 //!
 //! The codes are far from those the protocol uses (27 is its last), so that new ones of a later version do not collide.
 
@@ -24,7 +24,8 @@ flags! {
         NOT_HERE = 0x1 "nothere", "answers `state` with `nothere` when asked to, and takes that answer";
         OCCUPANCY = 0x2 "occupancy", "reports free slots";
         INVENTORY = 0x4 "inventory", "tells at login what it has";
-        LEASES = 0x8 "leases", "creates a file only within its lease, and reports leases in `have`";
+        // 0x8 stood for leases without numbers.
+        LEASES = 0x10 "leases", "creates a file only within its lease, and reports leases";
     }
 }
 
@@ -33,7 +34,7 @@ pub const KEY: &str = "scalla";
 
 impl Extensions {
     /// All that this version can do.
-    pub const ALL: Self = Self(0xf);
+    pub const ALL: Self = Self(0x17);
 
     /// What the text of a login offers, or that of a reply grants.
     #[must_use]
@@ -62,10 +63,10 @@ mod tests {
     #[test]
     fn extensions_are_in_the_login_text() {
         let in_env = |text: &'static [u8]| Extensions::in_env(Cgi::new(text));
-        assert_eq!(in_env(b"myHN=vm&scalla=f&site=a"), Extensions::ALL);
+        assert_eq!(in_env(b"myHN=vm&scalla=17&site=a"), Extensions::ALL);
         assert_eq!(in_env(b"myHN=vm&site=a"), Extensions::NONE);
         assert_eq!(in_env(b"scalla=x"), Extensions::NONE);
-        assert_eq!(in_env(b"scalla=fffffff1").common(Extensions::ALL), Extensions::NOT_HERE);
+        assert_eq!(in_env(b"scalla=ffffffe1").common(Extensions::ALL), Extensions::NOT_HERE);
         assert!(Extensions::NOT_HERE.is_own() && !Extensions::NONE.is_own());
     }
 }

@@ -103,7 +103,6 @@ flags! {
         ONLINE = 0x01 "online", "the file is there";
         PENDING = 0x02 "pending", "the file is being staged or written";
         DRAINING = 0x04 "draining", "only nodes have it whose clients are being moved away; among our own nodes";
-        LEASED = 0x08 "leased", "it is not there yet: a client is to create it; among our own nodes";
     }
 }
 

@@ -108,6 +108,76 @@ fn a_child_ends_its_lease_by_gone_and_not_by_an_answer_that_may_be_older() {
     assert_ne!(sent_to(&stage.answer()), at);
 }
 
+/// Another child than the one at which the file was placed, and the number of the lease of that one.
+fn rival(stage: &mut Stage, at: u8) -> (u8, u64) {
+    let number = stage.actions.iter().find_map(|action| match action {
+        Action::Lease { number, .. } => Some(number.0),
+        _ => None,
+    });
+    stage.actions.clear();
+    ((at + 1) % 3, number.unwrap())
+}
+
+#[test]
+fn of_two_children_with_a_lease_the_earlier_one_ends_it() {
+    let (mut stage, at) = placed(Stage::new(3));
+    let (rival, number) = rival(&mut stage, at);
+    // Another manager, which did not know this child, has chosen that one.
+    let later = LeaseNumber(number + 1);
+    stage.leased_as(rival, "/f", later);
+    assert_eq!(stage.ended(), [(at, later)]);
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None, "both are asked");
+    assert_eq!(stage.asked(), mask(&[at, rival]));
+    stage.gone(at, "/f");
+    stage.leased_as(rival, "/f", later);
+    assert_eq!(stage.ended(), []);
+    assert_eq!(stage.answer(), seconds(5));
+    assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), rival);
+}
+
+#[test]
+fn a_child_that_insists_on_its_lease_has_the_other_one_ended() {
+    let (mut stage, at) = placed(Stage::new(3));
+    let (rival, number) = rival(&mut stage, at);
+    stage.leased_as(rival, "/f", LeaseNumber(number - 1));
+    assert_eq!(stage.ended(), [(at, LeaseNumber(number - 1))]);
+    stage.leased_as(at, "/f", LeaseNumber(number));
+    assert_eq!(stage.ended(), [(rival, LeaseNumber(number))]);
+    stage.gone(rival, "/f");
+    assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), at);
+}
+
+#[test]
+fn the_news_of_a_lease_may_come_before_the_end_of_the_one_before() {
+    let (mut stage, at) = placed(Stage::new(3));
+    let (successor, number) = rival(&mut stage, at);
+    stage.leased_as(successor, "/f", LeaseNumber(number + 1));
+    stage.ended();
+    // Sent when the lease ended, and once more for the order to end it.
+    for _ in 0..2 {
+        stage.gone(at, "/f");
+        assert_eq!(stage.ended(), [], "the successor is valid");
+        assert_eq!(sent_to(&stage.read(3, "/f").unwrap()), successor);
+    }
+}
+
+#[test]
+fn a_file_that_exists_ends_the_leases_of_other_children() {
+    let (mut stage, at) = placed(Stage::new(3));
+    let (rival, _) = rival(&mut stage, at);
+    stage.have(rival, "/f");
+    assert_eq!(stage.ended(), [(at, LeaseNumber::CREATING)]);
+    let mut stage = Stage::new(3);
+    stage.learn("/f", &[0]);
+    stage.leased_as(1, "/f", LeaseNumber(9));
+    assert_eq!(stage.ended(), [(1, LeaseNumber::CREATING)]);
+    // A child that is not here may have lost it.
+    stage.learn("/g", &[0]);
+    stage.change(0, |child| child.state.connected = false);
+    stage.leased_as(1, "/g", LeaseNumber(9));
+    assert_eq!(stage.ended(), []);
+}
+
 #[test]
 fn a_child_that_ended_its_lease_without_a_file_is_avoided_for_a_while() {
     let (mut stage, at) = placed(Stage::new(3));
@@ -171,7 +241,7 @@ fn a_creator_waits_for_a_lost_child_that_may_have_the_lease_until_it_is_over() {
     let winners: Vec<u8> = paths.iter().map(|path| create(&mut other, path).unwrap()).collect();
     lose(&mut stage, at);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }), "another parent waits, too");
-    assert!(stage.machine.is_leased(b"/f", stage.now));
+    assert!(stage.machine.lease_number(b"/f", stage.now).is_some());
     assert_eq!(create(&mut stage, "/f"), None);
     for (path, winner) in paths.iter().zip(&winners) {
         // Files that it would not have got are created.
@@ -415,14 +485,14 @@ fn state(stage: &mut Stage) -> Option<StateReply> {
 #[test]
 fn an_inner_node_reports_the_lease_of_its_parent_until_a_child_has_it() {
     let mut stage = Stage::with(cell(2), Policy::default(), true);
-    stage.machine.lease(b"/f", LEASE, stage.now);
+    stage.lease("/f", LEASE, 1);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }));
-    assert!(stage.machine.is_leased(b"/f", stage.now));
+    assert!(stage.machine.lease_number(b"/f", stage.now).is_some());
     assert_eq!(stage.asked(), SlotMask::EMPTY);
     let (mut stage, at) = placed(stage);
     assert_eq!(stage.leased(), [at]);
     assert_eq!(state(&mut stage), Some(StateReply::Have { pending: true }));
-    assert!(stage.machine.is_leased(b"/f", stage.now));
+    assert!(stage.machine.lease_number(b"/f", stage.now).is_some());
     stage.pass(31.0);
     assert_eq!(stage.actions, [], "the child says when its lease ends");
     stage.gone(at, "/f");
@@ -430,9 +500,35 @@ fn an_inner_node_reports_the_lease_of_its_parent_until_a_child_has_it() {
 }
 
 #[test]
+fn an_inner_node_passes_the_end_of_a_lease_on_and_reports_the_lease_that_stays() {
+    let announced = [Action::Announce { path: Arc::from(&b"/f"[..]), pending: true }];
+    let mut stage = Stage::with(cell(3), Policy::default(), true);
+    stage.lease("/f", LEASE, 7);
+    stage.lease("/f", Duration::ZERO, 6);
+    assert_eq!(stage.actions, announced);
+    assert_eq!(stage.machine.lease_number(b"/f", stage.now), Some(LeaseNumber(7)));
+    stage.actions.clear();
+    let (mut stage, at) = placed(stage);
+    let (_, number) = rival(&mut stage, at);
+    assert!(number > 7, "the child has a later one");
+    assert_eq!(stage.machine.lease_number(b"/f", stage.now), Some(LeaseNumber(number)));
+    assert_eq!(stage.machine.running_leases(stage.now), [(Arc::from(&b"/f"[..]), LeaseNumber(number))]);
+    stage.lease("/f", Duration::ZERO, number - 1);
+    assert_eq!(stage.ended(), [(at, LeaseNumber(number - 1))]);
+    stage.leased_as(at, "/f", LeaseNumber(number));
+    assert_eq!(stage.actions, announced);
+    stage.actions.clear();
+    stage.lease("/f", Duration::ZERO, number + 1);
+    assert_eq!(stage.ended(), [(at, LeaseNumber(number + 1))]);
+    stage.gone(at, "/f");
+    assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
+    assert_eq!(stage.machine.running_leases(stage.now), []);
+}
+
+#[test]
 fn an_inner_node_sends_a_creator_back_that_comes_too_late() {
     let mut stage = Stage::with(cell(2), Policy::default(), true);
-    stage.machine.lease(b"/f", LEASE, stage.now);
+    stage.lease("/f", LEASE, 1);
     stage.pass(30.0);
     assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
     assert!(stage.machine.has_lease_ended(b"/f", stage.now));
@@ -443,6 +539,6 @@ fn an_inner_node_sends_a_creator_back_that_comes_too_late() {
     assert_eq!(code(&stage.intend(1, "/f", Intent::Create).unwrap()), 13);
     assert_eq!(stage.leased(), [0; 0]);
     // The parent has chosen it once more.
-    stage.machine.lease(b"/f", LEASE, stage.now);
+    stage.lease("/f", LEASE, 1);
     sent_to(&stage.intend(1, "/f", Intent::Create).unwrap());
 }

@@ -249,9 +249,7 @@ impl<'a> Message<'a> {
             Self::Avail(avail) => ("avail", avail.sums.is_none() || peer.is_own()),
             Self::Have(have) => {
                 let drains = have.modifier.contains(HaveModifier::DRAINING);
-                let leased = have.modifier.contains(HaveModifier::LEASED);
-                let takes_leases = peer.contains(Extensions::LEASES);
-                ("have", (!drains || peer.is_own()) && (!leased || takes_leases))
+                ("have", !drains || peer.is_own())
             }
             Self::Status(status) => ("status", !status.is_extended() || peer.is_own()),
             _ => return Ok(()),

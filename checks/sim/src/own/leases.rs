@@ -1,0 +1,73 @@
+//! The leases of one of our own nodes: what it tells its parents of them, and what they order.
+
+use std::time::Duration;
+
+use cluster::tree::{Extensions, LinkId};
+use cluster::{EXPECTED_FOR, LeaseNumber};
+
+use super::{Own, Sabotage};
+use crate::talk::{Deed, Files, Name};
+
+impl Own {
+    /// New parents are told of the leases that run.
+    pub(super) fn report_leases(&mut self, now: Duration, out: &mut Vec<Deed>) {
+        let parents: Vec<(LinkId, Extensions)> = self.parents().collect();
+        self.informed.retain(|link| parents.iter().any(|(parent, _)| parent == link));
+        for (link, extensions) in parents {
+            if self.informed.insert(link)
+                && extensions.contains(Extensions::LEASES)
+                && !self.does(Sabotage::Conceals)
+            {
+                let leases: Vec<(Name, LeaseNumber)> = match &self.desk {
+                    Some(desk) => desk.resolver.running_leases(now),
+                    None => self.leases.running(now).map(|(path, number)| (path.clone(), number)).collect(),
+                };
+                out.extend(leases.iter().map(|(path, number)| Deed::Files(link, leased(path, *number))));
+            }
+        }
+    }
+
+    /// The lease by which a client is to create a path here or below, if it is not there.
+    pub(super) fn lease_number(&mut self, path: &[u8], now: Duration) -> Option<LeaseNumber> {
+        let conceals = self.does(Sabotage::Conceals);
+        match &mut self.desk {
+            Some(desk) => desk.resolver.lease_number(path, now),
+            None => self.leases.number(path, now).filter(|_| !conceals),
+        }
+    }
+
+    /// What a parent orders of a lease: it sends a client here to create a path.
+    pub(super) fn lease(
+        &mut self,
+        link: LinkId,
+        path: &Name,
+        time: Duration,
+        number: LeaseNumber,
+        now: Duration,
+        out: &mut Vec<Deed>,
+    ) {
+        if self.does(Sabotage::Clings) && time.is_zero() {
+            return;
+        }
+        if self.desk.is_some() {
+            self.desk(now, out, |desk, orders| desk.resolver.lease(path, time, number, now, orders));
+        } else {
+            let stays = self.leases.order(path, time, number, now);
+            out.extend(stays.map(|number| Deed::Files(link, leased(path, number))));
+            self.granted = self.granted.max(Some(now + EXPECTED_FOR));
+        }
+        if self.does(Sabotage::Conceals) || time.is_zero() {
+            return;
+        }
+        let other = |(parent, extensions): &(LinkId, Extensions)| {
+            *parent != link && extensions.contains(Extensions::LEASES)
+        };
+        let message = leased(path, number);
+        out.extend(self.parents().filter(other).map(|(parent, _)| Deed::Files(parent, message.clone())));
+    }
+}
+
+/// News of a file that a client is to create here.
+fn leased(path: &Name, number: LeaseNumber) -> Files {
+    Files::Have { path: path.clone(), pending: true, draining: false, leased: Some(number) }
+}

@@ -1,0 +1,97 @@
+//! The order of the leases of one path.
+//!
+//! Managers that know different servers may lease one path at two of them. Whoever learns of both has the one with the lower
+//! number ended. A successor of a lease that has ended has a higher number, so that it is no mistake when the news of both come
+//! in the wrong order: the end of a lease that is over changes nothing.
+
+use std::time::Duration;
+
+use base::Rng;
+
+/// Bits that tell apart the leases that two parents grant within one millisecond.
+const TAG_BITS: u32 = 20;
+
+/// Higher numbers are not believed: a clock is wrong, and all later leases would have to be above.
+const AHEAD_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// The place of a lease among those of the same path.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct LeaseNumber(pub u64);
+
+impl LeaseNumber {
+    /// Of a lease within which a file is being created: nothing ends it. As a limit: every lease that can be ended is below.
+    pub const CREATING: Self = Self(u64::MAX);
+}
+
+/// Gives numbers to leases: the time of day, or one more than the highest number that was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseClock {
+    /// The time of day at the start of the process.
+    started: Duration,
+    /// The highest number so far, without its tag.
+    last: u64,
+    tag: u64,
+}
+
+impl LeaseClock {
+    pub(crate) fn new(started: Duration, rng: &mut dyn Rng) -> Self {
+        let mut tag = [0; 4];
+        rng.fill(&mut tag);
+        Self { started, last: 0, tag: u64::from(u32::from_le_bytes(tag)) & ((1 << TAG_BITS) - 1) }
+    }
+
+    /// A number above all that were given or seen.
+    pub(crate) fn next(&mut self, now: Duration) -> LeaseNumber {
+        self.last = self.today(now).max(self.last + 1);
+        LeaseNumber(self.last << TAG_BITS | self.tag)
+    }
+
+    /// Somebody has told of a lease.
+    pub(crate) fn observe(&mut self, number: LeaseNumber, now: Duration) {
+        if number.0 >> TAG_BITS <= self.today(now.saturating_add(AHEAD_MAX)) {
+            self.last = self.last.max(number.0 >> TAG_BITS);
+        }
+    }
+
+    /// The time of day in milliseconds.
+    fn today(&self, now: Duration) -> u64 {
+        let time = self.started.saturating_add(now).as_millis();
+        u64::try_from(time).unwrap_or(u64::MAX) & (u64::MAX >> TAG_BITS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::SplitMix64;
+
+    const TODAY: Duration = Duration::from_secs(1_700_000_000);
+
+    #[test]
+    fn a_later_lease_has_a_higher_number_whichever_parent_grants_it_and_whatever_its_clock_says() {
+        let mut ahead = LeaseClock::new(TODAY + Duration::from_secs(5), &mut SplitMix64::new(1));
+        let mut behind = LeaseClock::new(TODAY, &mut SplitMix64::new(2));
+        let mut last = LeaseNumber::default();
+        for milliseconds in 0..20 {
+            let now = Duration::from_millis(milliseconds / 4);
+            let clock = if milliseconds % 3 == 0 { &mut ahead } else { &mut behind };
+            clock.observe(last, now);
+            let number = clock.next(now);
+            assert!(last < number && number < LeaseNumber::CREATING);
+            last = number;
+        }
+        let mut twin = LeaseClock::new(TODAY, &mut SplitMix64::new(3));
+        let mut other = LeaseClock::new(TODAY, &mut SplitMix64::new(4));
+        assert_ne!(twin.next(TODAY), other.next(TODAY), "of the same millisecond");
+    }
+
+    #[test]
+    fn a_number_of_a_wrong_clock_is_not_believed() {
+        let mut clock = LeaseClock::new(TODAY, &mut SplitMix64::new(1));
+        let now = Duration::from_secs(1);
+        let before = clock.next(now);
+        clock.observe(LeaseNumber::CREATING, now);
+        clock.observe(LeaseNumber(u64::MAX - 1), now);
+        assert_eq!(clock.next(now).0, before.0 + (1 << TAG_BITS));
+    }
+}
