@@ -16,8 +16,8 @@ pub const FILES_PER_WORLD: usize = 10;
 /// Creators reach their server within this time, which is longer than a lease.
 const ARRIVAL_MAX: Duration = Duration::from_secs(45);
 
-/// Clients need this long to reach a server where managers know different ones: within one round trip the managers do not learn of
-/// each other's choices.
+/// Clients need this long to reach a server where managers may choose differently, because they know different servers or a supervisor
+/// answers all at the same moment: within one round trip the managers do not learn of each other's choices.
 const DISTANCE: Duration = Duration::from_millis(20);
 
 /// All clients begin within this time.
@@ -90,10 +90,23 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
         Trouble::Suspensions | Trouble::Outages => (between(1, 3), between(2, 5), between(0, 3)),
         Trouble::Growth => (between(2, 3), between(1, 2), between(0, 1)),
     };
+    // Some of the servers are below supervisors, in one third of the worlds none, in another one all.
+    let below: Vec<bool> = match (trouble, seed % 3) {
+        (Trouble::Outages | Trouble::Growth, _) | (_, 0) => vec![false; servers],
+        (_, 1) => (0..servers).map(|_| between(0, 1) > 0).collect(),
+        _ => vec![true; servers],
+    };
+    let lower = below.iter().filter(|below| **below).count();
+    let supervisors = if lower > 0 { supervisors.max(1) } else { supervisors };
     let weather = Weather { faulty_per_million: 0, ..Weather::default() };
     let within = Duration::from_secs(2);
-    let formation = Formation { managers, within, weather, ..Formation::new(servers, supervisors) };
+    let formation = Formation { managers, within, weather, ..Formation::new(servers - lower, supervisors) };
     let mut world = formation.world(seed);
+    for _ in 0..lower {
+        let supervisor = managers + servers - lower + between(0, supervisors - 1);
+        let at = world.lot.time(within);
+        world.add(Kind::Server, &[supervisor], at);
+    }
     for host in &mut world.hosts {
         if host.kind == Kind::Server || sabotage == Some(Sabotage::Forgets) {
             host.sabotage = sabotage;
@@ -106,6 +119,8 @@ fn formed(seed: u64, trouble: Trouble, sabotage: Option<Sabotage>) -> World {
 /// Lets clients create and read one file. Creators have a name of their own for each file, as those of a batch system.
 fn clients(world: &mut World, trouble: Trouble, path: &Name) {
     let managers: Vec<usize> = (0..world.len()).filter(|host| world.kind(*host) == Kind::Manager).collect();
+    let is_flat = trouble == Trouble::Outages || managers.len() == 1;
+    let distance = if is_flat { Duration::ZERO } else { DISTANCE };
     let began = world.now;
     let creators = 1 + world.lot.below(3);
     for number in 0..creators + world.lot.below(8) {
@@ -119,10 +134,8 @@ fn clients(world: &mut World, trouble: Trouble, path: &Name) {
         };
         let at = began + world.lot.time(WITHIN);
         world.begin_slow(wish, path, order, at, PATIENCE, slow);
-        if trouble == Trouble::Growth
-            && let Some(operation) = world.operations.last_mut()
-        {
-            operation.distance = DISTANCE;
+        if let Some(operation) = world.operations.last_mut() {
+            operation.distance = distance;
         }
     }
 }

@@ -251,6 +251,13 @@ impl Leases {
         }
     }
 
+    /// Another node that had this lease from here has ended it: clients that were sent here for it come too late.
+    pub fn ended_below(&mut self, path: &[u8], now: Duration) {
+        if !self.is_running(path, now) {
+            self.refuse(self.hasher.hash_one(path), now);
+        }
+    }
+
     /// The path exists: its lease is over, and the next creation is judged by what is there.
     pub fn exists(&mut self, path: &[u8]) {
         self.forget_ended(path);

@@ -163,6 +163,10 @@ impl Resolver {
         }
         let query = self.queries.find(path);
         let was_placed = changed.is_some_and(|(before, _)| before.placed == Some(slot));
+        if was_placed && self.settings.supervises {
+            // Parents are told that the file is not here, so clients that they sent here for it are late.
+            self.leases.ended_below(path, now);
+        }
         if let Some(id) = query.filter(|_| was_placed) {
             // Those who wait to create it need the answers of all once more.
             self.ask(path, false, false, now, actions);

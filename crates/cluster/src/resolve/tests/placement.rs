@@ -526,6 +526,28 @@ fn an_inner_node_passes_the_end_of_a_lease_on_and_reports_the_lease_that_stays()
 }
 
 #[test]
+fn a_supervisor_sends_creators_back_once_it_has_reported_the_end_of_the_lease_of_its_child() {
+    let mut stage = Stage::with(cell(2), Policy::default(), true);
+    stage.machine.settings.supervises = true;
+    stage.lease("/f", LEASE, 1);
+    let (mut stage, at) = placed(stage);
+    stage.actions.clear();
+    // The client did not arrive at the child.
+    stage.gone(at, "/f");
+    assert_eq!(stage.actions, [Action::Retract { path: Arc::from(&b"/f"[..]) }]);
+    stage.actions.clear();
+    // Another one, which a parent sent here for the same lease, comes late: the file may have been created elsewhere.
+    assert_eq!(stage.intend(2, "/f", Intent::Create), None);
+    stage.not_here(&[0, 1], "/f");
+    assert_eq!(stage.answer(), seconds(1));
+    assert_eq!(code(&stage.intend(2, "/f", Intent::Create).unwrap()), 13);
+    stage.ended();
+    assert_eq!(stage.leased(), [0; 0]);
+    stage.lease("/f", LEASE, 2);
+    sent_to(&stage.intend(2, "/f", Intent::Create).unwrap());
+}
+
+#[test]
 fn an_inner_node_sends_a_creator_back_that_comes_too_late() {
     let mut stage = Stage::with(cell(2), Policy::default(), true);
     stage.lease("/f", LEASE, 1);
