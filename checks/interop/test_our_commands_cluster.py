@@ -104,14 +104,14 @@ def test_a_directory_is_made_at_all_servers(area):
     scalla("mkdir", "-m", "700", area.url("new")).ok().silent()
     assert everywhere(area, "new") == [True, True]
     assert all(area.local(server, "new").stat().st_mode & 0o777 == 0o700 for server in ("s1", "s2"))
-    scalla("mkdir", area.url("new")).fails(1, "kXR_ItExists")
+    scalla("mkdir", area.url("new")).fails(1, "exists")
     # Only one server has the directory above; what only the other one has is there already, too.
     scalla("mkdir", area.url("other/in")).ok()
     assert everywhere(area, "other/in") == [False, True]
-    scalla("mkdir", area.url("other")).fails(1, "kXR_ItExists")
+    scalla("mkdir", area.url("other")).fails(1, "exists")
     scalla("mkdir", "-p", area.url("other/in"), area.url("deep/er")).ok()
     assert everywhere(area, "other/in") == everywhere(area, "deep/er") == [True, True]
-    scalla("mkdir", area.url("nowhere/in")).fails(1, "kXR_NotFound")
+    scalla("mkdir", area.url("nowhere/in")).fails(1, "no such file")
     scalla("rm", "-r", area.url("new")).ok()
     assert everywhere(area, "new") == [False, False]
     scalla("rmdir", area.url("deep/er"), area.url("deep")).ok()

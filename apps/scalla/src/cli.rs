@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Version(version) => version.run(),
     };
     result.unwrap_or_else(|error| {
-        err().lines(format_args!("scalla: error: {error:#}\n"));
+        err().error(format_args!("{error:#}"));
         // As the parser of command lines has it.
         if error.is::<crate::files::Usage>() { ExitCode::from(2) } else { ExitCode::FAILURE }
     })

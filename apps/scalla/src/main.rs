@@ -10,6 +10,7 @@ mod copy;
 mod editor;
 mod environment;
 mod files;
+mod hint;
 mod links;
 mod man;
 mod map;

@@ -10,6 +10,7 @@
 //! | `host` | [`written_ip`]: addresses as hosts are written with them |
 //! | `identity` | [`Identity`]: who is at the other end of a connection |
 //! | `client_host` | [`ClientHost`]: the key under which limits count what one host asks for |
+//! | `nearest` | [`nearest()`]: the known name that a misspelled one is closest to |
 //! | `owner` | [`Owner`]: the key under which work is accounted to a session |
 //! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments, so machines stay pure |
 //! | `escaped_path` | [`EscapeError`]: paths as printable text that is read back |
@@ -28,6 +29,7 @@ mod error;
 mod escaped_path;
 mod host;
 mod identity;
+mod nearest;
 mod owner;
 mod path;
 mod random;
@@ -43,6 +45,7 @@ pub use error::{Error, ErrorKind, errno_text};
 pub use escaped_path::EscapeError;
 pub use host::{meant_ip, written_ip};
 pub use identity::{Identity, NAME_BYTES_MAX, Told};
+pub use nearest::nearest;
 pub use owner::Owner;
 pub use path::{LogicalPath, PATH_BYTES_MAX, PathError};
 pub use random::SplitMix64;

@@ -86,8 +86,8 @@ pub enum Cause {
         /// Why, in the server's words.
         text: String,
     },
-    /// The server said no.
-    #[error("{code}: {text}")]
+    /// The server said no. The alternate form (`{:#}`) begins with the name of the code.
+    #[error(fmt = server_words)]
     Server {
         /// Its code.
         code: ErrorCode,
@@ -139,6 +139,14 @@ pub enum Cause {
     NoRuntime(String),
 }
 
+fn server_words(code: &ErrorCode, text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match (f.alternate(), text.trim().is_empty()) {
+        (true, _) => write!(f, "{code}: {text}"),
+        (false, true) => write!(f, "the server refused it ({code})"),
+        (false, false) => f.write_str(text),
+    }
+}
+
 impl From<WireError> for Cause {
     fn from(error: WireError) -> Self {
         Self::BadAnswer(error.to_string())
@@ -176,9 +184,6 @@ impl Cause {
             }
             Self::Changed(_) => "open it again",
             Self::NotRecovered { .. } => "check that the server runs, then begin again",
-            Self::Server { code: ErrorCode::NOT_AUTHORIZED, text } if text.contains("elative path") => {
-                "below the host, the path begins with two slashes: root://HOST//PATH"
-            }
             Self::Server { code: ErrorCode::IT_EXISTS, text } if text.contains("not empty") => {
                 "remove what is in it first, or all of it with scalla rm --recursive"
             }
@@ -193,7 +198,6 @@ impl Cause {
 
 fn server_remedy(code: ErrorCode) -> Option<&'static str> {
     Some(match code {
-        ErrorCode::NOT_FOUND => "check the path; below the host it begins with two slashes",
         ErrorCode::NOT_AUTHORIZED => "check the path and your permissions",
         ErrorCode::FILE_LOCKED => "somebody else has it open; try again later, or force it",
         ErrorCode::NO_SPACE | ErrorCode::OVER_QUOTA => "make room, or write elsewhere",
@@ -204,6 +208,15 @@ fn server_remedy(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::TLS_REQUIRED => "TLS is not in this client yet; use a server that does without",
         _ => return None,
     })
+}
+
+/// What helps where the path of a URL is relative.
+const TWO_SLASHES: &str = "below the host, the path begins with two slashes: root://HOST//PATH";
+
+/// Whether a target is a URL with a single slash behind its host, so that its path is relative.
+fn has_one_slash(target: &str) -> bool {
+    let path = target.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
+    path.is_some_and(|(_, path)| !path.is_empty() && !path.starts_with('/'))
 }
 
 impl Error {
@@ -303,10 +316,15 @@ impl Error {
     }
 }
 
+/// In words for people. The alternate form (`{:#}`) also has the name of the server's error code.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { operation, target, server, hops, cause, uncertain, afterwards } = &*self.0;
-        write!(f, "{operation} {target}: {cause}")?;
+        write!(f, "{operation} {target}: ")?;
+        match (cause, f.alternate()) {
+            (Cause::Server { .. }, true) => write!(f, "{cause:#}")?,
+            _ => write!(f, "{cause}")?,
+        }
         // A target that shows its server needs it no second time.
         match server {
             Some(server) if !hops.is_empty() || !target.contains(server.as_str()) => {
@@ -325,7 +343,9 @@ impl fmt::Display for Error {
             }
             return f.write_str("; look before you repeat it");
         }
-        if let Some(remedy) = cause.remedy() {
+        let is_refused = matches!(self.code(), Some(ErrorCode::NOT_FOUND | ErrorCode::NOT_AUTHORIZED));
+        let remedy = if is_refused && has_one_slash(target) { Some(TWO_SLASHES) } else { cause.remedy() };
+        if let Some(remedy) = remedy {
             write!(f, "; {remedy}")?;
         }
         Ok(())
@@ -349,14 +369,30 @@ mod tests {
     fn an_error_names_operation_target_server_way_and_remedy() {
         let cause = Cause::Server { code: ErrorCode::NOT_FOUND, text: "no such file".into() };
         let error = Error::new("stat", "root://m:1094//a", cause).at("s:1095", &["m:1094".into()]);
-        assert_eq!(
-            error.to_string(),
-            "stat root://m:1094//a: kXR_NotFound: no such file (at s:1095, via m:1094); check the path; below the \
-             host it begins with two slashes"
-        );
+        assert_eq!(error.to_string(), "stat root://m:1094//a: no such file (at s:1095, via m:1094)");
+        let detailed = "stat root://m:1094//a: kXR_NotFound: no such file (at s:1095, via m:1094)";
+        assert_eq!(format!("{error:#}"), detailed);
         assert!(error.is_not_found() && !error.is_transient());
         let error = Error::new("rm", "root://m:1094//a", Cause::Lost("reset".into())).at("m:1094", &[]);
         assert!(error.to_string().starts_with("rm root://m:1094//a: the connection was lost: reset; "));
         assert!(error.is_transient());
+    }
+
+    #[test]
+    fn two_slashes_are_a_remedy_only_where_there_is_one() {
+        for (target, expected) in [
+            ("root://m:1094/a", true),
+            ("root://[::1]:1094/a//b", true),
+            ("root://m:1094//a", false),
+            ("root://m:1094", false),
+            ("root://m:1094/", false),
+            ("/a", false),
+        ] {
+            let cause = Cause::Server { code: ErrorCode::NOT_FOUND, text: "no such file".into() };
+            let text = Error::new("stat", target, cause).to_string();
+            assert_eq!(text.contains("two slashes"), expected, "{text}");
+        }
+        let silent = Cause::Server { code: ErrorCode::IO_ERROR, text: " ".into() };
+        assert_eq!(silent.to_string(), "the server refused it (kXR_IOError)");
     }
 }

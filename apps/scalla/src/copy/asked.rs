@@ -1,5 +1,6 @@
 //! Values of options.
 
+use client::RemotePath;
 use client::copy::{Against, ChecksumWish, Place};
 use client::digest::Algorithm;
 
@@ -42,9 +43,36 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
     rate.ok_or_else(|| "bytes a second: a number, with k, m or g behind it".to_owned())
 }
 
-/// A path, a URL, or `-`.
-pub(super) fn place(text: &str) -> Result<Place, String> {
-    Place::parse(text).map_err(|error| error.to_string())
+/// A path, a URL, or `-`. A URL without a path is the root directory of its server. A path that looks like a server is refused
+/// unless it exists, because a copy to it would stay on this machine.
+pub(crate) fn place(text: &str) -> Result<Place, String> {
+    match Place::parse(text).map_err(|error| error.to_string())? {
+        Place::Remote(url) if url.path.is_empty() => Ok(Place::Remote(url.at(RemotePath::root()))),
+        Place::Local(path) if !text.contains("://") && std::fs::symlink_metadata(&path).is_err() => {
+            match server_in(text) {
+                Some(url) => Err(format!(
+                    "it looks like a server; write {url}, or ./{text} for a file of this machine"
+                )),
+                None => Ok(Place::Local(path)),
+            }
+        }
+        place => Ok(place),
+    }
+}
+
+/// The URL that a text was probably meant to be: `HOST:PORT`, with a path or without, or `root:` with too few slashes.
+fn server_in(text: &str) -> Option<String> {
+    let (place, path) = text.split_once('/').map_or((text, ""), |(place, path)| (place, path));
+    let path = path.trim_start_matches('/');
+    if let "root:" | "roots:" | "xroot:" | "xroots:" = place {
+        let (host, path) = path.split_once('/').unwrap_or((path, ""));
+        return (!host.is_empty()).then(|| format!("root://{host}//{}", path.trim_start_matches('/')));
+    }
+    let (host, port) = place.rsplit_once(':')?;
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    let is_host = !host.is_empty() && (is_bracketed || !host.contains(':'));
+    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
+    (is_host && is_port).then(|| format!("root://{place}//{path}"))
 }
 
 #[cfg(test)]
@@ -58,6 +86,27 @@ mod tests {
         {
             assert!(rate(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_looks_like_a_server_is_no_file_of_this_machine() {
+        for (text, url) in [
+            ("h:1094", "root://h:1094//"),
+            ("h.example.org:1094/a/b", "root://h.example.org:1094//a/b"),
+            ("h:1094//a", "root://h:1094//a"),
+            ("[::1]:1094", "root://[::1]:1094//"),
+            ("root:/h/a", "root://h//a"),
+            ("root:/h", "root://h//"),
+        ] {
+            let error = place(text).unwrap_err();
+            assert!(error.contains(&format!("write {url},")), "{text}: {error}");
+            assert_eq!(place(&format!("./{text}")), Ok(Place::Local(format!("./{text}").into())));
+        }
+        for text in ["/tmp/h:1094", "dir/h:1094", "h:x", "h:", "h", "a::1", ":1094", "root:"] {
+            assert_eq!(place(text), Ok(Place::Local(text.into())), "{text}");
+        }
+        assert_eq!(place("root://h").unwrap().to_string(), "root://h:1094//");
+        assert!(place("root://h").unwrap().ends_with_slash());
     }
 
     #[test]

@@ -230,5 +230,7 @@ fn list(file: &str) -> anyhow::Result<Vec<Place>> {
 async fn copy(all: CopyAll, client: &Client, show: Arc<Show>, watch: Watch) -> anyhow::Result<ExitCode> {
     let listener: Arc<dyn Listener> = show.clone();
     let done = Copier::new(client).copy_all(&all, listener, &watch).await;
-    Ok(show.end(done, true))
+    let status = show.end(done, true);
+    show.hint(client).await;
+    Ok(status)
 }

@@ -6,11 +6,13 @@ use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use client::Client;
 use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
 use serde_json::json;
 
 use super::work::INTERRUPTED;
 use crate::files::UNCERTAIN;
+use crate::hint::{Hints, code_name};
 use crate::printer::{Bar, HumanBytes, err, out};
 
 /// How much is shown.
@@ -44,6 +46,7 @@ struct State {
     failed: bool,
     /// Of something it is unknown whether it was done.
     uncertain: bool,
+    hints: Hints,
 }
 
 impl Show {
@@ -81,6 +84,14 @@ impl Show {
                     _ => self.status(true),
                 }
             }
+        }
+    }
+
+    /// Tells a person what was probably meant by names that are not there.
+    pub(super) async fn hint(&self, client: &Client) {
+        let hints = std::mem::take(&mut self.state().hints);
+        if self.style != Style::Json {
+            hints.tell(client).await;
         }
     }
 
@@ -125,12 +136,26 @@ impl Show {
             state.failed = true;
             state.uncertain |= uncertain;
         }
-        match self.style {
-            Style::Json if uncertain => {
-                out().json(&json!({ "error": error.to_string(), "uncertain": true }));
+        if let Some(error) = error.remote_error() {
+            self.state().hints.note(error);
+        }
+        let print = || match self.style {
+            Style::Verbose => err().error(format_args!("{error:#}")),
+            _ => err().error(error),
+        };
+        match (self.style, &self.bar) {
+            (Style::Json, _) => {
+                let mut line = json!({ "error": format!("{error:#}") });
+                if uncertain {
+                    line["uncertain"] = true.into();
+                }
+                if let Some(code) = error.remote_error().and_then(client::Error::code) {
+                    line["code"] = code_name(code).into();
+                }
+                out().json(&line);
             }
-            Style::Json => out().json(&json!({ "error": error.to_string() })),
-            _ => self.line(format_args!("scalla: error: {error}")),
+            (_, Some(bar)) => bar.suspend(print),
+            (_, None) => print(),
         }
     }
 

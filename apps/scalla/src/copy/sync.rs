@@ -129,5 +129,7 @@ async fn run(
         }
     };
     let done = Copier::new(client).sync(&sync, tell, listener, &watch).await;
-    Ok(show.end(done, !dry_run))
+    let status = show.end(done, !dry_run);
+    show.hint(client).await;
+    Ok(status)
 }

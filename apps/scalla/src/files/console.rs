@@ -5,10 +5,11 @@ use std::fmt::Display;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use client::{Error, Url};
+use client::{Client, Error, Url};
 use serde_json::{Map, Value};
 
 use super::context::Usage;
+use crate::hint::{Hints, code_name};
 use crate::printer::{Bar, Buffer, OutputError, Text, Writer, err, out};
 
 /// Output that is handed over at once.
@@ -27,25 +28,30 @@ pub(crate) const UNCERTAIN: u8 = 3;
 /// takes his time (a pager) does not keep connections from being driven.
 pub(crate) struct Console {
     json: bool,
+    /// Errors with the names of their codes.
+    verbose: bool,
     colours: bool,
     pending: RefCell<Buffer>,
     passed: Cell<Instant>,
     writer: OnceCell<Writer>,
     failed: Cell<bool>,
     uncertain: Cell<bool>,
+    hints: RefCell<Hints>,
     bar: OnceCell<Bar>,
 }
 
 impl Console {
-    pub(crate) fn new(json: bool) -> Self {
+    pub(crate) fn new(json: bool, verbose: bool) -> Self {
         Self {
             json,
+            verbose,
             colours: !json && out().has_colours(),
             pending: RefCell::default(),
             passed: Cell::new(Instant::now()),
             writer: OnceCell::new(),
             failed: Cell::new(false),
             uncertain: Cell::new(false),
+            hints: RefCell::default(),
             bar: OnceCell::new(),
         }
     }
@@ -115,7 +121,23 @@ impl Console {
             self.uncertain.set(true);
             facts.push(("uncertain", true.into()));
         }
-        self.fail_with(&facts, &error.to_string());
+        if let Some(code) = error.code() {
+            facts.push(("code", code_name(code).into()));
+        }
+        self.hints.borrow_mut().note(error);
+        if self.json || self.verbose {
+            self.fail_with(&facts, &format!("{error:#}"));
+        } else {
+            self.fail_with(&facts, &error.to_string());
+        }
+    }
+
+    /// Tells a person what was probably meant by names that are not there.
+    pub(super) async fn hint(&self, client: &Client) {
+        let hints = self.hints.take();
+        if !self.json {
+            hints.tell(client).await;
+        }
     }
 
     /// The same for what is no server's fault. With JSON, `facts` say what it is about.
@@ -127,13 +149,17 @@ impl Console {
             item.insert("error".to_owned(), text.into());
             self.json(&item.into());
         } else {
-            self.complain(format_args!("scalla: error: {text}"));
+            self.beside(|| err().error(text));
         }
     }
 
     /// Writes a line to the error output, beside the output.
     pub(super) fn complain(&self, line: impl Display) {
-        let print = || err().line(line);
+        self.beside(|| err().line(line));
+    }
+
+    /// Runs `print` while no progress is on the screen.
+    fn beside(&self, print: impl FnOnce()) {
         match self.bar.get() {
             Some(bar) => bar.suspend(print),
             None => print(),
@@ -178,7 +204,7 @@ impl Console {
         let error = ran.err().or_else(|| written.err().map(Into::into));
         // Who closed the pipe has what he wanted.
         if let Some(error) = error.filter(|error| !is_closed_pipe(error)) {
-            err().lines(format_args!("scalla: error: {error:#}\n"));
+            err().error(format_args!("{error:#}"));
             return ExitCode::from(if error.is::<Usage>() { WRONG } else { FAILED });
         }
         ExitCode::from(match (self.uncertain.get(), self.failed.get()) {

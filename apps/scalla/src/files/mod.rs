@@ -90,8 +90,9 @@ impl Files {
     /// Runs it, and tells what it has to tell. Dropping the future stops it. The status is 0, 1 when something failed, or 2
     /// when the arguments make no sense.
     pub(crate) async fn run(self, context: &Context) -> ExitCode {
-        let console = Console::new(self.is_json());
+        let console = Console::new(self.is_json(), self.is_verbose());
         let ran = self.dispatch(context, &console).await;
+        console.hint(&context.client).await;
         console.end(ran)
     }
 
@@ -118,6 +119,11 @@ impl Files {
             Self::Find(command) => command.run(context, console).await,
             Self::Tree(command) => command.run(context, console).await,
         }
+    }
+
+    /// Whether its errors have the names of their codes.
+    const fn is_verbose(&self) -> bool {
+        matches!(self, Self::Rm(command) if command.verbose)
     }
 
     /// Whether it tells everything, failures too, as lines of JSON.

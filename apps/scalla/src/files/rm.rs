@@ -28,7 +28,7 @@ pub(crate) struct Rm {
     interactive: bool,
     /// Name what is removed.
     #[arg(long, short)]
-    verbose: bool,
+    pub(super) verbose: bool,
 }
 
 impl Rm {

@@ -80,7 +80,7 @@ impl Map {
         let (url, path) = match (url, path) {
             (Ok(url), Ok(path)) => (url, path),
             (Err(why), _) | (_, Err(why)) => {
-                err().line(format_args!("scalla: error: {why}"));
+                err().error(why);
                 return ExitCode::from(USAGE);
             }
         };

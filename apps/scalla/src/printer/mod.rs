@@ -96,6 +96,14 @@ impl Printer {
         self.put(self.text().add(line).own("\n"));
     }
 
+    /// Writes an error, in words for people: the numbers that the system gives to its errors are left out.
+    pub(crate) fn error(self, error: impl Display) {
+        let colour = self.has_colours().then_some(Colour::Red);
+        let error = error.to_string();
+        let error = without_numbers(&error);
+        self.put(self.text().add_coloured("scalla: error:", colour).own(" ").add_lines(error).own("\n"));
+    }
+
     /// Writes text of several lines, which ends its own lines.
     pub(crate) fn lines(self, lines: impl Display) {
         self.put(self.text().add_lines(lines));
@@ -165,5 +173,38 @@ impl Printer {
             }
             Self::Error => io::stderr().write_all(bytes),
         }
+    }
+}
+
+/// A text without ` (os error N)` behind what the system says.
+fn without_numbers(text: &str) -> Cow<'_, str> {
+    const BEGIN: &str = " (os error ";
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(BEGIN) {
+        kept.push_str(before);
+        rest = match after.split_once(')') {
+            Some((number, behind)) if number.parse::<u32>().is_ok() => behind,
+            _ => {
+                kept.push_str(BEGIN);
+                after
+            }
+        };
+    }
+    match kept.is_empty() {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(kept + rest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_the_system_are_left_out() {
+        let text = "cannot read /x: Permission denied (os error 13); and (os error y) (os error 2)";
+        assert_eq!(without_numbers(text), "cannot read /x: Permission denied; and (os error y)");
+        assert_eq!(without_numbers("plain"), "plain");
     }
 }

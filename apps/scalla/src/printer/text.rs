@@ -11,6 +11,7 @@ pub(crate) enum Colour {
     BoldBlue,
     BoldGreen,
     Faint,
+    Red,
     Yellow,
 }
 
@@ -20,6 +21,7 @@ impl Colour {
             Self::BoldBlue => "\x1b[1;34m",
             Self::BoldGreen => "\x1b[1;32m",
             Self::Faint => "\x1b[2m",
+            Self::Red => "\x1b[31m",
             Self::Yellow => "\x1b[33m",
         }
     }

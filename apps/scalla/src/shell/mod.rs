@@ -95,7 +95,7 @@ impl Shell {
                 Read::Nothing => Done::Status(status),
                 Read::Words(words) => worker.take(words).await,
                 Read::Wrong(why) => {
-                    err().line(format_args!("scalla: error: {why}"));
+                    err().error(why);
                     Done::Status(ExitCode::from(USAGE))
                 }
             };

@@ -1,5 +1,6 @@
 //! What places stand for in a shell, where paths begin at a server or on this machine.
 
+use crate::copy::asked;
 use crate::files::{Context, Quoted};
 use client::copy::{Place, has_wildcard, matches};
 use client::{RemotePath, Url};
@@ -18,7 +19,7 @@ pub(super) enum Side {
 pub(super) fn place(text: &str, side: Side, context: &Context) -> Result<Place, String> {
     let is_url = text.contains("://") && !text.starts_with(['/', '.']);
     if text == "-" || is_url {
-        return Place::parse(text).map_err(|error| format!("`{text}`: {error}"));
+        return asked::place(text).map_err(|error| format!("`{text}`: {error}"));
     }
     match (text.strip_prefix("file:"), side) {
         (Some(""), _) => Err(format!("`{text}` names no file")),

@@ -132,7 +132,7 @@ enum Outcome {
 
 fn told(ended: Ended) -> Done {
     Done::Status(ended.unwrap_or_else(|why| {
-        err().line(format_args!("scalla: error: {why}"));
+        err().error(why);
         ExitCode::FAILURE
     }))
 }

@@ -26,8 +26,8 @@ impl std::fmt::Display for Side {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CopyError {
-    /// A server said no, or could not be asked.
-    #[error("{error} ({side})")]
+    /// A server said no, or could not be asked. The alternate form (`{:#}`) has the name of its error code.
+    #[error(fmt = remote)]
     Remote {
         /// Which end.
         side: Side,
@@ -160,6 +160,10 @@ pub enum CopyError {
     },
 }
 
+fn remote(side: &Side, error: &Error, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    if f.alternate() { write!(f, "{error:#} ({side})") } else { write!(f, "{error} ({side})") }
+}
+
 /// Whether too many files are open, in this process or on this machine.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     let number = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
@@ -173,7 +177,6 @@ impl CopyError {
         error: &io::Error,
     ) -> Self {
         let remedy = match error.kind() {
-            io::ErrorKind::NotFound => "; check the path",
             io::ErrorKind::PermissionDenied => "; check your permissions there",
             io::ErrorKind::StorageFull => "; make room, or copy elsewhere",
             io::ErrorKind::QuotaExceeded => "; your quota is used up: remove something, or copy elsewhere",
@@ -185,7 +188,7 @@ impl CopyError {
             operation,
             path: path.as_ref().display().to_string(),
             kind: error.kind(),
-            text: format!("{error}{remedy}"),
+            text: format!("{}{remedy}", base::errno_text(error)),
         }
     }
 
@@ -203,6 +206,16 @@ impl CopyError {
 
     pub(super) fn target(error: Error) -> Self {
         Self::Remote { side: Side::Target, error }
+    }
+
+    /// A server's error, where one is the reason.
+    #[must_use]
+    pub fn remote_error(&self) -> Option<&Error> {
+        match self {
+            Self::Remote { error, .. } => Some(error),
+            Self::NoMirror { last, .. } => last.remote_error(),
+            _ => None,
+        }
     }
 
     /// Whether it is unknown if a request was carried out; see [`Error::is_uncertain`].

@@ -211,33 +211,7 @@ pub(crate) fn of_another_component(name: &str) -> bool {
 /// The known name closest to `name`, if any is close: at most a third of its characters differ.
 #[must_use]
 pub fn nearest_directive(name: &str) -> Option<&'static str> {
-    let limit = (name.chars().count() / 3).clamp(1, 4);
-    every_directive()
-        .flat_map(|directive| directive.names)
-        .map(|known| (distance(name, known), *known))
-        .filter(|(distance, _)| *distance <= limit)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, known)| known)
-}
-
-/// Edits (insert, remove, replace) from one name to the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, cb) in row.iter_mut().skip(1).zip(&b) {
-            let replaced = diagonal + usize::from(ca != *cb);
-            diagonal = *cell;
-            left = replaced.min(diagonal + 1).min(left + 1);
-            *cell = left;
-        }
-        if let Some(first) = row.first_mut() {
-            *first = i + 1;
-        }
-    }
-    row.last().copied().unwrap_or_default()
+    base::nearest(name, every_directive().flat_map(|directive| directive.names.iter().copied()))
 }
 
 /// What a configuration has come to so far.
@@ -311,15 +285,6 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(nearest_directive(name), expected, "{name}");
-        }
-    }
-
-    #[test]
-    fn distances_count_edits() {
-        for (a, b, expected) in
-            [("", "", 0), ("a", "", 1), ("", "ab", 2), ("kitten", "sitting", 3), ("ab", "ba", 2)]
-        {
-            assert_eq!(distance(a, b), expected, "{a} {b}");
         }
     }
 }

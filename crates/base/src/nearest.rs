@@ -1,0 +1,56 @@
+//! The known name that a misspelled one is closest to, for error messages.
+
+/// Returns the name closest to `name` among `known`, if one is close: at most a third of its characters, and at most four, differ.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let letters = name.chars().count();
+    let limit = (letters / 3).clamp(1, 4);
+    let close = known.into_iter().filter(|known| known.chars().count().abs_diff(letters) <= limit);
+    close
+        .map(|known| (distance(name, known), known))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, known)| known)
+}
+
+/// Edits (insert, remove, replace) from one name to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, cb) in row.iter_mut().skip(1).zip(&b) {
+            let replaced = diagonal + usize::from(ca != *cb);
+            diagonal = *cell;
+            left = replaced.min(diagonal + 1).min(left + 1);
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_edits() {
+        for (a, b, edits) in
+            [("", "", 0), ("abc", "abc", 0), ("abc", "abd", 1), ("abc", "ac", 1), ("", "xyz", 3)]
+        {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn only_close_names_are_proposed() {
+        let known = ["readme.txt", "run7.root", "a"];
+        assert_eq!(nearest("readm.txt", known), Some("readme.txt"));
+        assert_eq!(nearest("run8.root", known), Some("run7.root"));
+        assert_eq!(nearest("other", known), None);
+        assert_eq!(nearest("b", known), Some("a"));
+    }
+}
