@@ -57,9 +57,13 @@ impl Record {
         Self { fingerprint: fingerprint(size, nanoseconds), ..self }
     }
 
-    /// Reports whether it speaks for a file with this modification time and size.
+    /// Reports whether it speaks for a file with this modification time and size. Without a fingerprint, one that was computed
+    /// within the second of the modification does not: the file may have changed later in that second.
     pub fn fits(&self, modified: i64, nanoseconds: u32, size: u64) -> bool {
-        let is_same = self.fingerprint == 0 || self.fingerprint == fingerprint(size, nanoseconds);
+        let is_same = match self.fingerprint {
+            0 => self.delay > 0,
+            known => known == fingerprint(size, nanoseconds),
+        };
         self.modified == modified && is_same
     }
 
@@ -119,6 +123,9 @@ mod tests {
     fn a_fingerprint_tells_changes_within_a_second() {
         let plain = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 8);
         assert!(plain.fits(7, 1, 2) && plain.fits(7, 3, 4) && !plain.fits(8, 1, 2));
+        let early = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 7);
+        assert!(!early.fits(7, 1, 2), "the file may have changed after it");
+        assert!(early.of_file(2, 1).fits(7, 1, 2));
         let full = Record::decode(&plain.of_file(1, 500).encode()).unwrap();
         assert!(full.fits(7, 500, 1));
         for (modified, nanoseconds, size) in [(8, 500, 1), (7, 501, 1), (7, 500, 2), (7, 0, 1)] {
