@@ -1,5 +1,6 @@
 //! The door: accepts connections for the xroot protocol, drains, and tells what it does.
 
+use crate::failures::Failures;
 use crate::hub::Hub;
 use crate::link;
 use crate::registry::Registry;
@@ -76,6 +77,7 @@ pub(crate) struct Shared {
     draining: AtomicBool,
     started: SystemTime,
     pub(crate) attendance: Arc<Attendance>,
+    pub(crate) failures: Failures,
 }
 
 impl Shared {
@@ -137,6 +139,7 @@ impl Door {
                 config,
                 settings,
                 files,
+                failures: Failures::default(),
                 registry: Registry::default(),
                 memory,
                 loops: Mutex::default(),

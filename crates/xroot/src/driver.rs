@@ -310,7 +310,10 @@ impl SessionDriver {
 
     fn started(&mut self, id: CallId, started: Started) -> Todo {
         match started {
-            Started::Done(answer) => self.session.answered(id, answer, &mut self.links),
+            Started::Done(answer) => {
+                self.note(&answer);
+                self.session.answered(id, answer, &mut self.links)
+            }
             Started::Pending => Todo::Nothing,
             Started::Later { seconds, text } => {
                 self.session.told_later(id, seconds, text, &mut self.links);
@@ -350,6 +353,7 @@ impl SessionDriver {
             driver.hub.stats.late_answers.add(1);
             if call & JOB == 0 {
                 let id = CallId(u32::try_from(call).unwrap_or(u32::MAX));
+                driver.note(&answer);
                 let todo = driver.session.answered(id, answer, &mut driver.links);
                 driver.run(todo);
                 return;

@@ -184,6 +184,7 @@ async fn tick(hub: Rc<Hub>) -> Infallible {
         let now = hub.now();
         let tick = u32::try_from(now.0 / TICK_MILLISECONDS).unwrap_or(u32::MAX);
         hub.ticks.set(tick);
+        hub.shared.failures.write(Instant::now());
         for driver in hub.all() {
             SessionDriver::check_time(&driver, now, tick);
         }

@@ -16,6 +16,7 @@
 //! | `hub` | what a loop keeps: its sessions, its mailbox, its ticks |
 //! | `registry` | where each session lives, for bind and endsess |
 //! | `driver` | one session with its links: runs what the session machine asks for |
+//! | `failures` | failed requests in the log |
 //! | `link` | the task of one connection |
 //! | `lag` | how long a connection keeps the server waiting |
 //! | `links` | all connections of a session: what waits on each, and who is to be woken |
@@ -33,6 +34,7 @@ mod block;
 mod costs;
 mod door;
 mod driver;
+mod failures;
 mod hub;
 mod lag;
 mod lazy;

@@ -357,6 +357,7 @@ impl SessionDriver {
     }
 
     fn fail_transfer(&mut self, key: usize, error: &Error) {
+        self.note_failure(error);
         if let Some(reply) = self.remove_transfer(key) {
             self.session.read_failed(reply, error, &mut self.links);
         }

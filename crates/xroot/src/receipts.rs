@@ -312,6 +312,9 @@ impl SessionDriver {
 
     fn settle_receipt(&mut self, key: usize) {
         let Some(receipt) = self.receipts.try_remove(key) else { return };
+        if let Some(error) = &receipt.result.error {
+            self.note_failure(error);
+        }
         let todo = self.session.received(receipt.call, receipt.result, &mut self.links);
         self.run(todo);
     }

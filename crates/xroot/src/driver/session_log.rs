@@ -1,6 +1,8 @@
-//! Log lines about a session: its login and its end.
+//! Log lines about a session: its login, its failed requests, its end.
 
 use super::SessionDriver;
+use base::Error;
+use vfs::Answer;
 
 impl SessionDriver {
     pub(super) fn log_login(&mut self) {
@@ -13,6 +15,18 @@ impl SessionDriver {
                 "{identity} login"
             );
         }
+    }
+
+    /// Takes note of an answer that says no.
+    pub(super) fn note(&self, answer: &Answer) {
+        if let Answer::Error(error) = answer {
+            self.note_failure(error);
+        }
+    }
+
+    /// Takes note of a failed request.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        self.hub.shared.failures.note(&self.session.caller().identity, error);
     }
 
     /// Says how long the session was, as `H:MM:SS`.

@@ -1,0 +1,49 @@
+"""Failed requests in the log of our server: what an administrator can mend is a warning, at most one a minute for each cause."""
+
+import re
+
+from tools import data, scalla, wait_until
+
+MIB = 1024 * 1024
+
+
+def warnings(server):
+    return re.findall(r"warning: storage: (.*)", server.output())
+
+
+def test_a_full_disk(serve, small_disk, local):
+    server = serve(tree=small_disk)
+    source = local(size=3 * MIB)
+    for number in range(12):
+        scalla("cp", "--in-place", source, server.url(f"/f{number}"))
+    wait_until(lambda: warnings(server))
+    found = warnings(server)
+    assert len(found) == 1 and re.match(r"no space left: .*: .*/f\d+; no space left on device", found[0]), found
+
+
+def test_a_directory_that_the_server_may_not_write(serve, local):
+    server = serve()
+    closed = server.tree / "closed"
+    closed.mkdir(mode=0o700)
+    source = local()
+    for number in range(5):
+        scalla("cp", source, server.url(f"/closed/f{number}")).fails(1)
+    wait_until(lambda: warnings(server))
+    found = warnings(server)
+    assert len(found) == 1 and found[0].startswith("the server lacks the permission: "), found
+
+
+def test_every_failure_at_debug(serve):
+    server = serve(arguments=["-v"])
+    scalla("stat", server.url("/nix\x1b[2J")).fails(1)
+    wait_until(lambda: "/nix" in server.output())
+    line = next(line for line in server.output().splitlines() if "/nix" in line)
+    # Who, what, why; what a user wrote is escaped.
+    assert re.search(r" xroot: \S+: .*/nix\\x1b\[2J; no such file or directory", line), line
+
+
+def test_failures_of_users_are_no_warnings(serve):
+    server = serve()
+    for _ in range(5):
+        scalla("stat", server.url("/nix")).fails(1)
+    assert not warnings(server) and "/nix" not in server.output()

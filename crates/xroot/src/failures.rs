@@ -1,0 +1,177 @@
+//! [`Failures`]: failed requests in the log.
+//!
+//! Every failed request is a line at debug. What an administrator can act on (a full disk, a file system that is read only, a
+//! permission that the server lacks, an error of a disk) is a warning, at most one a minute for each cause, with how often it
+//! happened. There is a fixed number of causes, so whatever clients do, what is kept and written stays small. Successful
+//! requests do not come here.
+
+use base::{Error, ErrorKind, Identity};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Least time between two warnings of one cause.
+const PERIOD: Duration = Duration::from_secs(60);
+/// Most bytes of a path and a reason that are kept.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// Why requests fail that should not.
+const CAUSES: [&str; 7] = [
+    "no space left",
+    "a quota is used up",
+    "the file system is read only",
+    "the server lacks the permission",
+    "input or output failed",
+    "the server is out of memory",
+    "the file system failed",
+];
+
+/// The cause of an error, if it is for the administrator.
+fn cause(error: &Error) -> Option<usize> {
+    // Without words of the system it is a refusal by the rules.
+    let system = error.source.is_some();
+    match error.kind {
+        ErrorKind::NoSpace => Some(0),
+        ErrorKind::OverQuota => Some(1),
+        ErrorKind::FsReadOnly if system => Some(2),
+        ErrorKind::NotAuthorized if system => Some(3),
+        ErrorKind::IoError if system => Some(4),
+        ErrorKind::NoMemory if system => Some(5),
+        ErrorKind::FsError if error.source.as_ref().is_some_and(is_broken) => Some(6),
+        _ => None,
+    }
+}
+
+/// Errors by which a file system, and not the request, is at fault: ENXIO, ENODEV, ENFILE, EMFILE, ENOTCONN, ESTALE, EUCLEAN.
+fn is_broken(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(6 | 19 | 23 | 24 | 107 | 116 | 117))
+}
+
+/// What happened of one cause since it was written last.
+#[derive(Default)]
+struct Pending {
+    count: u64,
+    last: String,
+    /// When it was written last.
+    written: Option<Instant>,
+}
+
+impl Pending {
+    /// The line that is due now, if any.
+    fn take(&mut self, now: Instant) -> Option<String> {
+        let is_due = self.written.is_none_or(|written| now.saturating_duration_since(written) >= PERIOD);
+        if self.count == 0 || !is_due {
+            return None;
+        }
+        let (count, last) = (std::mem::take(&mut self.count), std::mem::take(&mut self.last));
+        let before = self.written.replace(now);
+        Some(match (count, before) {
+            (1, _) => last,
+            (_, None) => format!("{count} requests failed, the last: {last}"),
+            (_, Some(before)) => {
+                let seconds = now.saturating_duration_since(before).as_secs();
+                format!("{count} requests failed in the last {seconds} s, the last: {last}")
+            }
+        })
+    }
+}
+
+/// What failed in all sessions.
+#[derive(Default)]
+pub(crate) struct Failures {
+    pending: Mutex<[Pending; CAUSES.len()]>,
+    has_pending: AtomicBool,
+}
+
+impl Failures {
+    /// Takes note of a failed request.
+    pub(crate) fn note(&self, identity: &Identity, error: &Error) {
+        tracing::debug!("{identity}: {}", error.text);
+        let Some(cause) = cause(error) else { return };
+        let now = Instant::now();
+        {
+            let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(pending) = pending.get_mut(cause) else { return };
+            pending.count += 1;
+            pending.last = format!("{identity}: {}", shortened(&error.text));
+        }
+        self.has_pending.store(true, Ordering::Relaxed);
+        self.write(now);
+    }
+
+    /// Writes what is due. Called once a second by each loop.
+    pub(crate) fn write(&self, now: Instant) {
+        if !self.has_pending.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        for (cause, pending) in CAUSES.iter().zip(pending.iter_mut()) {
+            if let Some(line) = pending.take(now) {
+                tracing::warn!(target: "storage", "{cause}: {line}");
+            }
+        }
+        self.has_pending.store(pending.iter().any(|pending| pending.count > 0), Ordering::Relaxed);
+    }
+}
+
+/// A text that fits.
+fn shortened(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(TEXT_BYTES_MAX)).unwrap_or(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn only_what_an_administrator_can_mend_is_a_warning() {
+        let error = |kind, system: bool| Error {
+            kind,
+            text: "Unable to write /f; no".to_owned(),
+            source: system.then(|| io::Error::from_raw_os_error(28)),
+        };
+        for (kind, system, expected) in [
+            (ErrorKind::NoSpace, true, Some(0)),
+            (ErrorKind::NoSpace, false, Some(0)),
+            (ErrorKind::NotAuthorized, true, Some(3)),
+            (ErrorKind::NotAuthorized, false, None),
+            (ErrorKind::IoError, true, Some(4)),
+            (ErrorKind::IoError, false, None),
+            (ErrorKind::FsError, true, None),
+            (ErrorKind::NotFound, true, None),
+            (ErrorKind::ItExists, true, None),
+        ] {
+            assert_eq!(cause(&error(kind, system)), expected, "{kind:?} {system}");
+        }
+    }
+
+    #[test]
+    fn each_cause_is_written_once_a_minute_with_its_count() {
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        let mut pending = Pending::default();
+        let fail = |pending: &mut Pending, path: &str| {
+            pending.count += 1;
+            pending.last = format!("a.1@h: Unable to write {path}");
+        };
+        assert_eq!(pending.take(after(0)), None);
+        fail(&mut pending, "/f0");
+        assert_eq!(pending.take(after(0)).as_deref(), Some("a.1@h: Unable to write /f0"));
+        for file in 1..=35 {
+            fail(&mut pending, &format!("/f{file}"));
+            assert_eq!(pending.take(after(1)), None);
+        }
+        assert_eq!(pending.take(after(59)), None);
+        let line = "35 requests failed in the last 60 s, the last: a.1@h: Unable to write /f35";
+        assert_eq!(pending.take(after(60)).as_deref(), Some(line));
+        // What is not written twice is forgotten.
+        assert_eq!(pending.take(after(600)), None);
+    }
+
+    #[test]
+    fn long_paths_are_cut() {
+        assert_eq!(shortened(&"é".repeat(1000)).len(), TEXT_BYTES_MAX);
+        assert_eq!(shortened("short"), "short");
+    }
+}
