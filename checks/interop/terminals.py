@@ -23,10 +23,10 @@ class Terminal:
     """A program with a terminal of its own. Everything that it shows is kept in `shown`; `before` is how the
     terminal was at first."""
 
-    def __init__(self, command, cwd=None, **environment):
+    def __init__(self, command, cwd=None, columns=200, **environment):
         ours, its = pty.openpty()
         self.before = termios.tcgetattr(ours)
-        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, 200, 0, 0))
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("4H", 40, columns, 0, 0))
 
         def own():
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)

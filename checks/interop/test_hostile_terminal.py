@@ -41,7 +41,7 @@ def check(text, command):
 SCALLA = [
     "ls {u}/dir", "ls -l {u}/dir", "ls -R {u}/dir", "ls -1 {u}/dir", "ls -l {u}/file", "ls --json {u}/dir", "stat {u}/file", "stat {u}/dir --checksum {u}/file",
     "stat --json {u}/file", "cat {u}/file", "head {u}/file", "head -c 5 {u}/file", "tail {u}/file", "tail -c 9 {u}/file", "head {u}/file {u}/other",
-    "mkdir {u}/new", "mv {u}/file {u}/other", "rm -v {u}/file", "rm -rv {u}/dir", "rmdir {u}/dir", "chmod 600 {u}/file", "chmod -R 600 {u}/dir",
+    "mkdir {u}/new", "mv {u}/file {u}/other", "rm -v {u}/file", "rm -rfv {u}/dir", "rm -rn {u}/dir", "rmdir {u}/dir", "chmod 600 {u}/file", "chmod -R 600 {u}/dir",
     "truncate -s 1 {u}/file", "locate {u}/file", "locate {u}/file {u}/other", "locate --json {u}/file", "checksum {u}/file", "checksum --read {u}/file",
     "checksum -t adler32 {u}/file {u}/other", "checksum --check {list}", "checksum --check {list} --json", "xattr list {u}/file", "xattr list {u}/file {u}/other",
     "xattr get {u}/file a", "xattr get --raw {u}/file a", "xattr list --json {u}/file", "xattr set {u}/file a=b", "xattr rm {u}/file a",
@@ -103,6 +103,7 @@ def test_no_control_character_reaches_a_terminal(line, here):
 
 def test_questions_are_escaped(here):
     with hollow.Forger(HOSTILE.encode()) as server:
+        check(shown([peers.program(), "rm", "-r", f"root://{server.host}//dir"], typed="n\r"), "rm -r")
         text = check(shown([peers.program(), "rm", "-i", f"root://{server.host}//a{HOSTILE}"], typed="y\r"), "rm -i")
         assert "\\u001b]0;owned" in text
 

@@ -342,6 +342,34 @@ def test_rm_asks(full):
     assert (full.local / "dir/two.txt").exists() and (full.local / "dir/three.txt").exists()
 
 
+def test_rm_of_directories_asks_once_with_numbers(full):
+    """A person is asked, a program is not; -f asks nobody, and -n only tells."""
+    planned = scalla("rm", "-r", "-n", full.url("b")).ok()
+    assert planned.out.splitlines() == [f"would remove {full.url(name)}" for name in ("b/c", "b/d/e", "b/d", "b")]
+    assert "2 files, 2.00 MiB, 2 directories" in planned.err
+    scalla("rm", "-n", full.url("b")).fails(1, "--recursive")
+    assert scalla("rm", "-n", full.url("a")).ok().out == f"would remove {full.url('a')}\n"
+    with terminals.Terminal([peers.program(), "rm", "-r", full.url("b"), full.url("a")]) as person:
+        person.until("remove ")
+        person.until("b and all in it and 1 more (3 files, 2.00 MiB, 2 directories)? [y/N] ")
+        person.type("\n")
+        assert person.end()[0] == 0
+    assert (full.local / "b/d/e").exists() and (full.local / "a").exists()
+    # Of files alone it is not asked: the user has named them.
+    with terminals.Terminal([peers.program(), "rm", "-r", full.url("a")]) as person:
+        assert person.end() == (0, "")
+    with terminals.Terminal([peers.program(), "rm", "-r", full.url("b/d")]) as person:
+        person.until("? [y/N] ")
+        person.type("y\n")
+        assert person.end()[0] == 0
+    assert os.listdir(full.local / "b") == ["c"]
+    full.mkdir("b/x")
+    with terminals.Terminal([peers.program(), "rm", "-rf", full.url("b/x")]) as person:
+        assert person.end() == (0, "")
+    scalla("rm", "-r", full.url("b")).ok().silent()
+    assert not (full.local / "b").exists()
+
+
 @pytest.mark.parametrize("path", ["/", "//", "/.", "/area/.."])
 def test_the_root_is_not_removed(full, path):
     scalla("rm", "-rf", full.url("a"), full.server.url(path)).fails(2, "is not removed", "everything")

@@ -1,6 +1,7 @@
 """Trees with links, circles and parts that cannot be compared: `rm -r`, `sync`, `cp -r` and the other commands that walk through
 directories change nothing outside of what they were asked for."""
 
+import json
 import os
 
 import pytest
@@ -128,6 +129,46 @@ def test_sync_plans_what_it_then_removes(area, tmp_path):
     done = scalla("sync", "-v", "--delete", "--size-only", here, area.url("")).ok().out.splitlines()
     assert sorted(planned) == sorted(done) and len(done) == 6
     assert os.listdir(area.local) == ["a"]
+
+
+def test_a_dry_run_tells_sizes_reasons_and_sums(area, tmp_path):
+    here = tmp_path / "here"
+    put(here, new=b"12", size=b"12345", newer=b"123", same=b"1")
+    for name, content in (("size", b"1"), ("newer", b"321"), ("same", b"1"), ("old/x", b"1")):
+        area.put(name, content)
+        os.utime(area.local / name, (tools.AGED, tools.AGED))
+    os.utime(here / "same", (tools.AGED, tools.AGED))
+    os.utime(here / "newer", (tools.AGED + 100, tools.AGED + 100))
+    result = scalla("sync", "-n", "--delete", here, area.url("")).ok()
+    assert sorted(line.split(" (")[1] for line in result.out.splitlines() if line.startswith("copy")) == ["2 B, new)", "3 B, newer)", "5 B, other size)"]
+    assert "would copy 3 files, 10 B; remove 1 file, 1 directory" in result.err
+    told = [json.loads(line) for line in scalla("sync", "-n", "--delete", "--json", here, area.url("")).ok().out.splitlines()]
+    assert told[-1] == {"kind": "sum", "copy": 3, "bytes": 10, "remove": 1, "remove_directories": 1}
+    assert {(line["size"], line["reason"]) for line in told if line.get("step") == "copy"} == {(2, "new"), (3, "newer"), (5, "other size")}
+    done = [json.loads(line) for line in scalla("sync", "--delete", "--json", here, area.url("")).ok().out.splitlines()]
+    assert done[-1]["kind"] == "sum" and done[-1]["removed"] == 1 and done[-1]["removed_directories"] == 1 and done[-1]["copied"] == 3
+    # Each file is named once.
+    (here / "new").write_bytes(b"123")
+    result = scalla("sync", "-v", here, area.url("")).ok()
+    assert result.out == "" and result.err.count("/new") == 2 and result.err.count(" -> ") == 1
+
+
+def test_sync_removes_not_more_than_allowed(area, tmp_path):
+    """An empty source is mostly a mistake, and so is a removal of more than was thought."""
+    here = tmp_path / "here"
+    here.mkdir()
+    for name in ("a", "old/x", "old/deep/y"):
+        area.put(name, b"a")
+    for more in ([], ["-n"]):
+        scalla("sync", "--delete", *more, here, area.url("")).fails(1, "is empty", "--allow-empty")
+    (here / "a").write_bytes(b"a")
+    scalla("sync", "--delete", "--size-only", "--max-delete", "3", here, area.url("")).fails(1, "nothing is removed", "--max-delete")
+    assert sorted(os.listdir(area.local)) == ["a", "old"]
+    scalla("sync", "--delete", "--size-only", "--max-delete", "4", here, area.url("")).ok()
+    assert os.listdir(area.local) == ["a"]
+    (here / "a").unlink()
+    scalla("sync", "--delete", "--allow-empty", here, area.url("")).ok()
+    assert os.listdir(area.local) == []
 
 
 def test_circles_end(area, tmp_path):

@@ -21,6 +21,7 @@ mod shell;
 mod stock;
 mod sums;
 mod version;
+mod waiting;
 mod xrdcp;
 mod xrdfs;
 mod xrdmapc;

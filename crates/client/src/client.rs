@@ -17,6 +17,7 @@ use crate::pool::Pool;
 use crate::settings::Settings;
 use crate::summing::Summing;
 use crate::url::Url;
+use crate::waits::{WaitFor, Waits};
 
 /// Time for one answer unless `XRD_REQUESTTIMEOUT` says another. Data that comes, and servers that ask for more time,
 /// prolong it.
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub(crate) pool: Pool,
     pub(crate) blocks: Blocks,
     pub(crate) summing: Summing,
+    pub(crate) waits: Waits,
 }
 
 impl fmt::Debug for Client {
@@ -68,7 +70,7 @@ impl Client {
         login.info.clone_from(&settings.mon_info);
         let blocks = Blocks::default();
         let pool = Pool::new(login, filter, blocks.clone());
-        Self(Arc::new(Inner { settings, pool, blocks, summing: Summing::default() }))
+        Self(Arc::new(Inner { settings, pool, blocks, summing: Summing::default(), waits: Waits::default() }))
     }
 
     /// The settings it goes by.
@@ -105,8 +107,15 @@ impl Client {
     pub async fn channel(&self, url: &Url) -> Result<Arc<Channel>, Error> {
         let until = Instant::now() + self.settings().operation_time();
         let rounds = self.settings().connection_retry;
+        let _waiting = self.waits().begin(url, WaitFor::Connection);
         let made = self.0.pool.channel(url, self.settings(), rounds, until).await;
         made.map_err(|cause| Error::new("connect", url, cause).at(url.authority(), &[]))
+    }
+
+    /// What its operations wait for.
+    #[must_use]
+    pub fn waits(&self) -> &Waits {
+        &self.0.waits
     }
 
     pub(crate) fn summing(&self) -> &Summing {

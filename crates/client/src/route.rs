@@ -19,6 +19,7 @@ use crate::client::Client;
 use crate::encoded::Encoded;
 use crate::failure::{Cause, Error};
 use crate::url::{Scheme, Url};
+use crate::waits::WaitFor;
 
 /// Most connections lost under one request.
 const LOST_MAX: u32 = 3;
@@ -192,7 +193,9 @@ impl Route {
         F: Fn(&Url, bool) -> Encoded + Sync,
     {
         loop {
+            let waiting = client.waits().begin(&self.at, WaitFor::Connection);
             let made = client.pool().channel(&self.at, client.settings(), self.rounds, self.end).await;
+            drop(waiting);
             let channel = match made {
                 Ok(channel) => channel,
                 Err(cause) => {
@@ -203,14 +206,17 @@ impl Route {
             let request = (ask.request)(&self.at, self.waits > 0);
             let until =
                 if ask.slow { Until { answer: self.end, end: self.end } } else { client.until(self.end) };
-            match channel.call(request, Bytes::new(), Sink::Body(ask.limit), until).await {
+            let waiting = client.waits().begin(&self.at, WaitFor::Answer);
+            let answer = channel.call(request, Bytes::new(), Sink::Body(ask.limit), until).await;
+            drop(waiting);
+            match answer {
                 Ok(Answer::Ok(received)) => return Ok(Arrived { received, channel }),
                 Ok(Answer::Error { code, text }) => self.refused(client, ask, &channel, (code, text))?,
                 Ok(Answer::Redirect { port, host }) => {
                     let result = self.redirected(client, ask.name, &channel, port, &host);
                     result.map_err(|cause| self.redirect_error(ask.name, cause))?;
                 }
-                Ok(Answer::Wait { pause, text }) => self.wait(ask.name, pause, text).await?,
+                Ok(Answer::Wait { pause, text }) => self.wait(client, ask.name, pause, text).await?,
                 Err(failed) => {
                     // A manager opens nothing itself.
                     let is_harmless = ask.name == "open" && channel.is_manager();
@@ -349,7 +355,13 @@ impl Route {
         Ok(())
     }
 
-    async fn wait(&mut self, name: &'static str, pause: Duration, text: String) -> Result<(), Error> {
+    async fn wait(
+        &mut self,
+        client: &Client,
+        name: &'static str,
+        pause: Duration,
+        text: String,
+    ) -> Result<(), Error> {
         self.waits += 1;
         let least = if self.waits > PROMPT_WAITS { Duration::from_millis(100) } else { Duration::ZERO };
         let pause = pause.max(least);
@@ -358,7 +370,9 @@ impl Route {
         }
         let at = self.at.authority();
         tracing::debug!(operation = name, server = %at, seconds = pause.as_secs(), text, "asked to wait");
-        tokio::time::sleep(pause).await;
+        let until = Instant::now() + pause;
+        let _waiting = client.waits().begin(&self.at, WaitFor::Pause { until, text });
+        tokio::time::sleep_until(until).await;
         Ok(())
     }
 

@@ -190,6 +190,8 @@ async fn a_sync_that_is_stopped_while_it_looks_ends_at_once() {
         target: Place::Local(std::env::temp_dir().join("scalla-stopped-nowhere")),
         equal: Equal::Time,
         delete: true,
+        max_delete: None,
+        allow_empty: false,
         dry_run: false,
         parallel: 1,
         options: CopyOptions::of(client.settings()),

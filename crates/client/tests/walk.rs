@@ -124,7 +124,8 @@ async fn what_is_no_directory_of_its_own_is_not_emptied() {
     let mut removal = Removal::of(tree);
     let mut failed = Vec::new();
     while let Some(removed) = removal.next().await {
-        failed.extend(removed.into_iter().filter_map(|one| one.result.err()).map(|error| error.to_string()));
+        failed
+            .extend(removed.into_iter().filter_map(|one| one.result.err()).map(|error| format!("{error:#}")));
     }
     assert_eq!(server.texts(RequestCode::RM), ["/top/full/f"]);
     assert!(!server.texts(RequestCode::DIRLIST).contains(&"/top/link".to_owned()));
@@ -144,6 +145,8 @@ async fn a_plan_asks_for_no_change() {
         target: Place::Remote(server.url("/top")),
         equal: Equal::Size,
         delete: true,
+        max_delete: None,
+        allow_empty: true,
         dry_run: true,
         parallel: 1,
         options: client::copy::CopyOptions::of(copier.client().settings()),

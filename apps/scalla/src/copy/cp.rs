@@ -11,10 +11,11 @@ use client::copy::{
 use client::{Client, Settings, Source};
 
 use super::asked;
-use super::show::{Show, Style};
+use super::show::{Leftover, Show, Style};
 use super::work;
 use crate::environment;
 use crate::files::Usage;
+use crate::waiting;
 
 /// Copy files to, from and between servers.
 ///
@@ -148,13 +149,22 @@ impl Cp {
             _ => Style::Normal,
         };
         let all = CopyAll { sources, target, recursive: self.recursive, parallel: self.parallel, options };
-        let show = Arc::new(Show::new(style, !self.no_progress));
+        let show = Arc::new(Show::new(style, !self.no_progress, self.leftover()));
         // A number of streams is a setting of the client.
         let client = match shared {
             Some(client) if self.streams.is_none() => client.clone(),
             _ => Client::with(settings, "scalla"),
         };
         copy(all, &client, show, watch).await
+    }
+
+    /// What an interrupt leaves of a file.
+    const fn leftover(&self) -> Leftover {
+        match (self.resume, self.tpc, self.in_place, self.zip_append) {
+            (true, ..) => Leftover::Kept,
+            (_, None, false, false) => Leftover::Removed,
+            _ => Leftover::Other,
+        }
     }
 
     fn options(&self, settings: &Settings) -> CopyOptions {
@@ -229,7 +239,9 @@ fn list(file: &str) -> anyhow::Result<Vec<Place>> {
 
 async fn copy(all: CopyAll, client: &Client, show: Arc<Show>, watch: Watch) -> anyhow::Result<ExitCode> {
     let listener: Arc<dyn Listener> = show.clone();
-    let done = Copier::new(client).copy_all(&all, listener, &watch).await;
+    let copier = Copier::new(client);
+    let work = copier.copy_all(&all, listener, &watch);
+    let done = waiting::shown(client, work, |wait| show.refresh(wait)).await;
     let status = show.end(done, true);
     show.hint(client).await;
     Ok(status)

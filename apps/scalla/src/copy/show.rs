@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::Client;
 use client::copy::{CopyDone, CopyError, CopyJob, Listener, Progress, Tally};
 use serde_json::json;
 
+use super::alike::Alike;
 use super::work::INTERRUPTED;
 use crate::files::UNCERTAIN;
 use crate::hint::{Hints, code_name};
@@ -28,9 +29,24 @@ pub(super) enum Style {
     Json,
 }
 
+/// What becomes of a file whose copy is interrupted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leftover {
+    /// What there is of it is kept, and the same command goes on there.
+    Kept,
+    /// Nothing is left; `--continue` would have kept it.
+    Removed,
+    /// It depends on the servers, or the command begins with the next file.
+    Other,
+}
+
+/// Nothing has moved for so long: what is waited for is shown instead of the bar.
+const STILL: Duration = Duration::from_secs(1);
+
 /// Shows copies.
 pub(super) struct Show {
     style: Style,
+    leftover: Leftover,
     begun: Instant,
     bar: Option<Bar>,
     state: Mutex<State>,
@@ -41,6 +57,21 @@ struct State {
     found: u64,
     total: u64,
     ended: u64,
+    copied: u64,
+    failures: u64,
+    /// Bytes of all files so far, and when the last of them came.
+    moved: u64,
+    moved_at: Option<Instant>,
+    /// Name of the first file.
+    name: String,
+    shows_bytes: bool,
+    /// Files and directories that a sync removed.
+    removed: Option<(u64, u64)>,
+    /// What an interrupt has left: bytes and whole sizes of files that were on their way.
+    left: u64,
+    left_of: u64,
+    /// Failures that concern a server as a whole, and how many more there are like the first.
+    alike: Alike,
     /// Bytes of files on their way, by source.
     done: HashMap<String, u64>,
     failed: bool,
@@ -50,10 +81,10 @@ struct State {
 }
 
 impl Show {
-    pub(super) fn new(style: Style, progress: bool) -> Self {
+    pub(super) fn new(style: Style, progress: bool, leftover: Leftover) -> Self {
         let wanted = progress && matches!(style, Style::Normal | Style::Verbose);
-        let bar = (wanted && err().is_terminal()).then(Bar::of_bytes);
-        Self { style, begun: Instant::now(), bar, state: Mutex::default() }
+        let bar = (wanted && err().is_terminal()).then(Bar::of_copies);
+        Self { style, leftover, begun: Instant::now(), bar, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -72,17 +103,62 @@ impl Show {
     pub(super) fn end(&self, done: Result<Tally, CopyError>, summary: bool) -> ExitCode {
         match done {
             Ok(tally) => {
+                self.more_alike();
                 if summary {
                     self.summary(&tally);
                 }
                 self.status(tally.failed > 0)
             }
+            Err(CopyError::Cancelled) => {
+                self.interrupted();
+                ExitCode::from(INTERRUPTED)
+            }
             Err(error) => {
                 self.error(&error);
-                match error {
-                    CopyError::Cancelled => ExitCode::from(INTERRUPTED),
-                    _ => self.status(true),
-                }
+                self.status(true)
+            }
+        }
+    }
+
+    /// Tells what an interrupt has left.
+    fn interrupted(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        let text = interrupted(&self.state(), self.leftover);
+        match self.style {
+            Style::Json => out().json(&json!({ "kind": "error", "error": text })),
+            _ => err().error(text),
+        }
+    }
+
+    /// Tells how many failures were not told because they are like others.
+    fn more_alike(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+        for (text, more) in self.state().alike.more() {
+            err().error(format_args!("{more} more failed alike: {text} (--verbose lists them)"));
+        }
+    }
+
+    /// Shows how far it is, or what is waited for if nothing moves.
+    pub(super) fn refresh(&self, wait: Option<String>) {
+        let Some(bar) = &self.bar else { return };
+        let mut state = self.state();
+        let prefix = match state.found {
+            0 | 1 => state.name.clone(),
+            found => format!("{}/{found}", state.ended),
+        };
+        let is_still = state.moved_at.is_none_or(|at| at.elapsed() >= STILL);
+        state.shows_bytes = false;
+        match wait {
+            Some(wait) if is_still => bar.show_message(format!("{prefix}  {wait}").trim_start()),
+            _ if state.moved == 0 => bar.show_message(&prefix),
+            _ if state.total == 0 => bar.show_message(&format!("{prefix}  {}", HumanBytes(state.moved))),
+            _ => {
+                state.shows_bytes = true;
+                bar.show_bytes(prefix);
             }
         }
     }
@@ -93,6 +169,11 @@ impl Show {
         if self.style != Style::Json {
             hints.tell(client).await;
         }
+    }
+
+    /// What was removed, for the sum.
+    pub(super) fn set_removed(&self, files: u64, directories: u64) {
+        self.state().removed = Some((files, directories));
     }
 
     fn status(&self, failed: bool) -> ExitCode {
@@ -110,20 +191,38 @@ impl Show {
             bar.finish_and_clear();
         }
         let seconds = self.begun.elapsed().as_secs_f64();
-        let Tally { copied, bytes, failed } = *tally;
+        let (copied, bytes) = (tally.copied, tally.bytes);
+        let (failed, found, removed) = {
+            let state = self.state();
+            (tally.failed.max(state.failures), state.found, state.removed)
+        };
         match self.style {
             Style::Json => {
-                let line = json!({ "copied": copied, "bytes": bytes, "failed": failed, "seconds": seconds });
+                let mut line = json!({
+                    "kind": "sum", "copied": copied, "bytes": bytes, "failed": failed, "seconds": seconds,
+                });
+                if let Some((files, directories)) = removed {
+                    line["removed"] = files.into();
+                    line["removed_directories"] = directories.into();
+                }
                 out().json(&line);
             }
             Style::Normal if self.bar.is_none() && failed == 0 => {}
             Style::Quiet => {}
+            // The failure has said all there is to say of one file.
+            Style::Normal | Style::Verbose if failed > 0 && found <= 1 && copied == 0 => {}
             Style::Normal | Style::Verbose => {
                 let rate = HumanBytes((bytes as f64 / seconds.max(1e-3)) as u64);
                 let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
                 let files = if copied == 1 { "file" } else { "files" };
                 let size = HumanBytes(bytes);
-                err().line(format_args!("{copied} {files}, {size} in {seconds:.1} s ({rate}/s){failed}"));
+                let removed = removed.filter(|removed| *removed != (0, 0));
+                let removed =
+                    removed.map(|(files, directories)| format!(", {} removed", files + directories));
+                let removed = removed.unwrap_or_default();
+                err().line(format_args!(
+                    "{copied} {files}, {size} in {seconds:.1} s ({rate}/s){removed}{failed}"
+                ));
             }
         }
     }
@@ -134,10 +233,15 @@ impl Show {
         {
             let mut state = self.state();
             state.failed = true;
+            state.failures += 1;
             state.uncertain |= uncertain;
         }
         if let Some(error) = error.remote_error() {
             self.state().hints.note(error);
+        }
+        let folds = matches!(self.style, Style::Normal | Style::Quiet);
+        if folds && !self.state().alike.is_first(error) {
+            return;
         }
         let print = || match self.style {
             Style::Verbose => err().error(format_args!("{error:#}")),
@@ -145,7 +249,7 @@ impl Show {
         };
         match (self.style, &self.bar) {
             (Style::Json, _) => {
-                let mut line = json!({ "error": format!("{error:#}") });
+                let mut line = json!({ "kind": "error", "error": format!("{error:#}") });
                 if uncertain {
                     line["uncertain"] = true.into();
                 }
@@ -173,7 +277,7 @@ impl Show {
                     .map(|share| json!({ "source": share.source, "bytes": share.bytes, "failed": share.failed }))
                     .collect();
                 let line = json!({
-                    "source": job.source.to_string(), "target": job.target.to_string(), "size": done.size,
+                    "kind": "file", "source": job.source.to_string(), "target": job.target.to_string(), "size": done.size,
                     "copied": done.copied, "seconds": done.time.as_secs_f64(), "checksums": checksums,
                     "shares": shares, "third_party": done.third_party,
                 });
@@ -202,6 +306,10 @@ impl Listener for Show {
     fn found(&self, job: &CopyJob) {
         let mut state = self.state();
         state.found += 1;
+        if state.found == 1 {
+            state.name =
+                job.source.name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        }
         state.total += job.size.unwrap_or(0);
         if let Some(bar) = &self.bar {
             bar.set_length(state.total);
@@ -209,18 +317,31 @@ impl Listener for Show {
     }
 
     fn progress(&self, job: &CopyJob, progress: Progress) {
-        let Some(bar) = &self.bar else { return };
         let mut state = self.state();
         let before = match state.done.insert(job.source.to_string(), progress.done) {
             Some(before) => before,
             None => {
                 // Now the size is known that a listing did not tell.
                 state.total += progress.total.unwrap_or(0).saturating_sub(job.size.unwrap_or(0));
-                bar.set_length(state.total);
+                if let Some(bar) = &self.bar {
+                    bar.set_length(state.total);
+                }
                 0
             }
         };
-        bar.inc(progress.done.saturating_sub(before));
+        let more = progress.done.saturating_sub(before);
+        if let Some(bar) = &self.bar {
+            bar.inc(more);
+        }
+        state.moved += more;
+        if more > 0 {
+            state.moved_at = Some(Instant::now());
+        }
+        let begins = more > 0 && !state.shows_bytes && self.bar.is_some();
+        drop(state);
+        if begins {
+            self.refresh(None);
+        }
     }
 
     fn ended(&self, job: &CopyJob, result: &Result<CopyDone, CopyError>) {
@@ -231,15 +352,54 @@ impl Listener for Show {
         }
         let mut state = self.state();
         state.ended += 1;
-        state.done.remove(&job.source.to_string());
-        if let Some(bar) = &self.bar
-            && state.found > 1
-        {
-            bar.set_prefix(format_args!("{}/{} ", state.ended, state.found));
+        state.copied += u64::from(result.is_ok());
+        let done = state.done.remove(&job.source.to_string());
+        if let (Err(CopyError::Cancelled), Some(done)) = (result, done) {
+            state.left += done;
+            state.left_of += job.size.unwrap_or(0).max(done);
         }
     }
 
     fn missed(&self, error: &CopyError) {
         self.error(error);
+    }
+}
+
+/// What is told of an interrupt.
+fn interrupted(state: &State, leftover: Leftover) -> String {
+    let files = match (state.copied, state.found) {
+        (_, 0 | 1) => String::new(),
+        (copied, found) => format!("; {copied} of {found} files are copied"),
+    };
+    let (left, of) = (HumanBytes(state.left), HumanBytes(state.left_of));
+    match leftover {
+        _ if state.left == 0 => format!("interrupted{files}"),
+        Leftover::Kept => {
+            format!("interrupted{files}; {left} of {of} are kept, and the same command goes on there")
+        }
+        Leftover::Removed => {
+            format!(
+                "interrupted{files}; nothing is kept of what was on its way (--continue would have kept {left} of {of})"
+            )
+        }
+        Leftover::Other => format!("interrupted{files}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupt_tells_what_is_left() {
+        let of = |found, copied, left, leftover| {
+            let state = State { found, copied, left, left_of: 19 << 20, ..State::default() };
+            interrupted(&state, leftover)
+        };
+        assert_eq!(of(1, 0, 0, Leftover::Kept), "interrupted");
+        let kept = "interrupted; 11.00 MiB of 19.00 MiB are kept, and the same command goes on there";
+        assert_eq!(of(1, 0, 11 << 20, Leftover::Kept), kept);
+        assert!(of(1, 0, 11 << 20, Leftover::Removed).contains("nothing is kept"));
+        assert_eq!(of(40, 12, 11 << 20, Leftover::Other), "interrupted; 12 of 40 files are copied");
     }
 }

@@ -1,18 +1,21 @@
 //! `scalla sync`: makes a folder like another one.
 
+use std::cell::Cell;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use client::Client;
-use client::copy::{Copier, CopyOptions, Equal, Listener, PARALLEL, Place, Step, Sync, Watch};
+use client::copy::{Copier, CopyOptions, Equal, Listener, PARALLEL, Place, Reason, Step, Sync, Watch};
 use client::digest::Algorithm;
+use serde_json::json;
 
 use super::asked;
 use super::cp::parallel;
-use super::show::{Show, Style};
+use super::show::{Leftover, Show, Style};
 use super::work;
 use crate::environment;
-use crate::printer::out;
+use crate::printer::{HumanBytes, err, out};
+use crate::waiting;
 
 /// Make a directory like another one: here, at a server, or between servers.
 ///
@@ -32,9 +35,15 @@ pub(crate) struct SyncCommand {
     /// Files of the same size are equal.
     #[arg(long)]
     size_only: bool,
-    /// Remove what SOURCE does not have.
+    /// Remove what SOURCE does not have. Nothing is removed when SOURCE is empty, or could not be read completely.
     #[arg(long)]
     delete: bool,
+    /// Remove nothing if it would be more than N files and directories.
+    #[arg(long, value_name = "N", requires = "delete")]
+    max_delete: Option<u64>,
+    /// With --delete: remove everything if SOURCE is empty.
+    #[arg(long, requires = "delete")]
+    allow_empty: bool,
     /// Keep permission bits too, not only times.
     #[arg(long, short)]
     preserve: bool,
@@ -98,11 +107,13 @@ impl SyncCommand {
             target: self.target,
             equal,
             delete: self.delete,
+            max_delete: self.max_delete,
+            allow_empty: self.allow_empty,
             dry_run: self.dry_run,
             parallel: self.parallel,
             options,
         };
-        let show = Arc::new(Show::new(style, !self.no_progress && !self.dry_run));
+        let show = Arc::new(Show::new(style, !self.no_progress && !self.dry_run, Leftover::Other));
         run(sync, &client, style, show, watch).await
     }
 }
@@ -116,20 +127,103 @@ async fn run(
 ) -> anyhow::Result<ExitCode> {
     let listener: Arc<dyn Listener> = show.clone();
     let dry_run = sync.dry_run;
-    let tell = |step: &Step| {
-        let (what, place) = match step {
-            Step::Copy(place, _) => ("copy", place),
-            Step::Remove(place) => ("remove", place),
-            Step::RemoveFolder(place) => ("remove directory", place),
-        };
-        if style == Style::Json {
-            out().json(&serde_json::json!({ "step": what, "target": place.to_string() }));
-        } else if dry_run || style == Style::Verbose {
-            out().line(format_args!("{what} {place}"));
-        }
-    };
-    let done = Copier::new(client).sync(&sync, tell, listener, &watch).await;
+    let plan = Plan::default();
+    let tell = |step: &Step| plan.tell(step, style, dry_run);
+    let copier = Copier::new(client);
+    let work = copier.sync(&sync, tell, listener, &watch);
+    let done = waiting::shown(client, work, |wait| show.refresh(wait)).await;
+    show.set_removed(plan.files_removed.get(), plan.directories_removed.get());
+    let is_planned = dry_run && done.is_ok();
     let status = show.end(done, !dry_run);
+    if is_planned {
+        plan.sum(style);
+    }
     show.hint(client).await;
     Ok(status)
+}
+
+/// What is done, or would be.
+#[derive(Default)]
+struct Plan {
+    copies: Cell<u64>,
+    bytes: Cell<u64>,
+    files_removed: Cell<u64>,
+    directories_removed: Cell<u64>,
+}
+
+impl Plan {
+    fn tell(&self, step: &Step, style: Style, dry_run: bool) {
+        let (what, place, more) = match step {
+            Step::Copy(place, size, reason) => {
+                add(&self.copies, 1);
+                add(&self.bytes, *size);
+                ("copy", place, Some((*size, words(*reason))))
+            }
+            Step::Remove(place) => {
+                add(&self.files_removed, 1);
+                ("remove", place, None)
+            }
+            Step::RemoveFolder(place) => {
+                add(&self.directories_removed, 1);
+                ("remove directory", place, None)
+            }
+        };
+        match (style, more) {
+            (Style::Json, more) => {
+                let mut line = json!({ "kind": "step", "step": what, "target": place.to_string() });
+                if let Some((size, reason)) = more {
+                    line["size"] = size.into();
+                    line["reason"] = reason.into();
+                }
+                out().json(&line);
+            }
+            (_, Some((size, reason))) if dry_run => {
+                out().line(format_args!("{what} {place} ({}, {reason})", HumanBytes(size)));
+            }
+            // A copy is told when it is done.
+            (Style::Verbose, None) => out().line(format_args!("{what} {place}")),
+            (_, None) if dry_run => out().line(format_args!("{what} {place}")),
+            _ => {}
+        }
+    }
+
+    /// The sum of a dry run.
+    fn sum(&self, style: Style) {
+        let Self { copies, bytes, files_removed, directories_removed } = self;
+        let (copies, bytes) = (copies.get(), bytes.get());
+        let (files, directories) = (files_removed.get(), directories_removed.get());
+        match style {
+            Style::Json => out().json(&json!({
+                "kind": "sum", "copy": copies, "bytes": bytes, "remove": files, "remove_directories": directories,
+            })),
+            Style::Quiet => {}
+            _ => {
+                let (copy, size) = (count(copies, "file"), HumanBytes(bytes));
+                let removed = format!("{}, {}", count(files, "file"), directories_text(directories));
+                err().line(format_args!("would copy {copy}, {size}; remove {removed}"));
+            }
+        }
+    }
+}
+
+fn add(cell: &Cell<u64>, more: u64) {
+    cell.set(cell.get() + more);
+}
+
+fn count(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn directories_text(number: u64) -> String {
+    format!("{number} {}", if number == 1 { "directory" } else { "directories" })
+}
+
+/// Why a file is copied, in a word or two.
+const fn words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Missing => "new",
+        Reason::Size => "other size",
+        Reason::Newer => "newer",
+        Reason::Checksum => "other checksum",
+    }
 }

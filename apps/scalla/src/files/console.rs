@@ -37,6 +37,7 @@ pub(crate) struct Console {
     failed: Cell<bool>,
     uncertain: Cell<bool>,
     hints: RefCell<Hints>,
+    shows_wait: Cell<bool>,
     bar: OnceCell<Bar>,
 }
 
@@ -52,6 +53,7 @@ impl Console {
             failed: Cell::new(false),
             uncertain: Cell::new(false),
             hints: RefCell::default(),
+            shows_wait: Cell::new(false),
             bar: OnceCell::new(),
         }
     }
@@ -109,7 +111,10 @@ impl Console {
         self.passed.set(Instant::now());
         let pending = self.pending.borrow_mut().take();
         match pending {
-            Some(piece) => Ok(self.writer.get_or_init(Writer::start).write(piece).await?),
+            Some(piece) => {
+                self.show_wait(None);
+                Ok(self.writer.get_or_init(Writer::start).write(piece).await?)
+            }
             None => Ok(()),
         }
     }
@@ -173,6 +178,24 @@ impl Console {
         }
     }
 
+    /// Shows what a server is waited for, where a person looks on; `None`: nothing any more.
+    pub(super) fn show_wait(&self, wait: Option<String>) {
+        let was_shown = self.shows_wait.replace(wait.is_some());
+        match wait {
+            Some(wait) => self.progress(|| wait),
+            None if was_shown => self.clear(),
+            None => {}
+        }
+    }
+
+    /// Takes what is shown off the screen, because output may go to the same one.
+    pub(super) fn clear(&self) {
+        if let Some(bar) = self.bar.get() {
+            bar.set_message("");
+            bar.suspend(|| ());
+        }
+    }
+
     /// Waits for long work, and shows how far it is.
     pub(super) async fn wait<T>(&self, work: impl Future<Output = T>, text: impl Fn() -> String) -> T {
         let mut work = std::pin::pin!(work);
@@ -180,10 +203,7 @@ impl Console {
             tokio::select! {
                 biased;
                 done = &mut work => {
-                    if let Some(bar) = self.bar.get() {
-                        // What is told now may go to the same screen.
-                        bar.set_message("");
-                    }
+                    self.clear();
                     return done;
                 }
                 () = tokio::time::sleep(SHOW_TIME) => self.progress(&text),

@@ -11,6 +11,7 @@
 //! | `console` | [`Console`]: output, failures, the exit status |
 //! | `text` | sizes, times, names and status as people and programs read them |
 //! | `columns` | names in columns, aligned tables |
+//! | `extent` | how much a removal is about |
 //! | `walk` | [`walk::Walk`]: folders below a folder in order, several on their way at once |
 //! | `ls`, `stat`, … | the commands, close ones together |
 
@@ -24,6 +25,7 @@ mod content;
 mod context;
 mod du;
 mod ends;
+mod extent;
 mod find;
 mod locate;
 mod ls;
@@ -91,7 +93,8 @@ impl Files {
     /// when the arguments make no sense.
     pub(crate) async fn run(self, context: &Context) -> ExitCode {
         let console = Console::new(self.is_json(), self.is_verbose());
-        let ran = self.dispatch(context, &console).await;
+        let show = |wait| console.show_wait(wait);
+        let ran = crate::waiting::shown(&context.client, self.dispatch(context, &console), show).await;
         console.hint(&context.client).await;
         console.end(ran)
     }

@@ -7,11 +7,13 @@ use client::{Cause, Error, FileSystem, RemotePath, StatInfo, Url, together};
 
 use super::console::Console;
 use super::context::{Context, Usage, is_root};
+use super::extent::Extent;
 use super::make::settle;
+use crate::printer::err;
 
 /// Remove files, and directories with everything in them.
 ///
-/// Of a cluster, at all servers that have them.
+/// Of a cluster, at all servers that have them. At a terminal, --recursive tells how much it is and asks once.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Rm {
     /// What to remove; may have wildcards.
@@ -20,12 +22,15 @@ pub(crate) struct Rm {
     /// Directories with everything in them.
     #[arg(long, short)]
     recursive: bool,
-    /// What is not there is no failure, and nothing is asked.
+    /// Ask nothing; what is not there is no failure.
     #[arg(long, short, overrides_with = "interactive")]
     force: bool,
     /// Ask before each.
     #[arg(long, short, overrides_with = "force")]
     interactive: bool,
+    /// Only say what would be removed.
+    #[arg(long, short = 'n', conflicts_with = "interactive")]
+    dry_run: bool,
     /// Name what is removed.
     #[arg(long, short)]
     pub(super) verbose: bool,
@@ -57,7 +62,13 @@ impl Rm {
                 Err(error) => self.failed(console, &url, &error),
             }
         }
+        if self.dry_run {
+            return self.plan(context, console, &urls).await;
+        }
         if self.recursive {
+            if !self.is_agreed(context, console, &urls).await? {
+                return Ok(());
+            }
             for url in &urls {
                 self.tree(context, console, url).await?;
             }
@@ -74,6 +85,47 @@ impl Rm {
             self.files(context, console, wanted, false, &mut removed).await?;
         }
         Ok(())
+    }
+
+    /// Names what would be removed.
+    async fn plan(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<()> {
+        let mut extent = Extent::default();
+        for url in urls {
+            if !self.recursive && context.files(url).is_dir(&url.path).await.unwrap_or(false) {
+                console.fail(url, &is_directory(context.files(url).url(), &url.path));
+                continue;
+            }
+            let each = |url: &Url| console.line(format_args!("would remove {}", context.name(url)));
+            if let Err(error) = extent.add(context, console, url, each).await {
+                self.failed(console, url, &error);
+            }
+            console.pass().await?;
+        }
+        console.flush().await?;
+        console.complain(format_args!("would remove {extent}"));
+        Ok(())
+    }
+
+    /// Whether a person at a terminal agrees to the removal of directories. Programs are not asked.
+    async fn is_agreed(&self, context: &Context, console: &Console, urls: &[Url]) -> anyhow::Result<bool> {
+        let is_person = std::io::stdin().is_terminal() && err().is_terminal();
+        let Some(first) = urls.first().filter(|_| is_person && !self.force && !self.interactive) else {
+            return Ok(true);
+        };
+        let mut extent = Extent::default();
+        for url in urls {
+            // What cannot be counted is told when it is removed.
+            extent.add(context, console, url, |_| ()).await.ok();
+        }
+        if extent.directories == 0 {
+            return Ok(true);
+        }
+        let more = match urls.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        console.clear();
+        ask(&format!("remove {} and all in it{more} ({extent})?", context.name(first))).await
     }
 
     fn failed(&self, console: &Console, url: &Url, error: &Error) {
@@ -190,9 +242,7 @@ impl Rm {
 async fn remove_file(files: &FileSystem, path: &RemotePath) -> Result<(), Error> {
     // Servers take a request to remove a file for one to remove an empty directory.
     if files.stat(path).await?.is_dir() {
-        let cause =
-            Cause::BadArgument("it is a directory; remove it with --recursive, or scalla rmdir".to_owned());
-        return Err(Error::new("rm", files.url().at(path.clone()), cause));
+        return Err(is_directory(files.url(), path));
     }
     let holders = files.holders(path).await?;
     let remove = |server: FileSystem| {
@@ -200,6 +250,11 @@ async fn remove_file(files: &FileSystem, path: &RemotePath) -> Result<(), Error>
         async move { server.rm(&path).await }
     };
     settle(together(holders, remove).await)
+}
+
+fn is_directory(url: &Url, path: &RemotePath) -> Error {
+    let text = "it is a directory; remove it with --recursive, or scalla rmdir";
+    Error::new("rm", url.at(path.clone()), Cause::BadArgument(text.to_owned()))
 }
 
 /// Asks a person; connections are driven meanwhile.

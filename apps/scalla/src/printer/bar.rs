@@ -1,9 +1,21 @@
-//! [`Bar`]: progress on the error output.
+//! [`Bar`]: progress on the error output, in one row however narrow the terminal is.
 
 use std::fmt::Display;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// What is shown of copies, from the least width for it on: in narrow terminals first the total is left out, then the rate.
+const BYTES: [(usize, &str); 5] = [
+    (80, "{prefix}{wide_bar} {percent:>3}%  {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left"),
+    (65, "{prefix}{wide_bar} {percent:>3}%  {bytes}  {binary_bytes_per_sec}  {eta} left"),
+    (45, "{prefix}{wide_bar} {percent:>3}%  {bytes}  {eta} left"),
+    (28, "{prefix}{wide_bar} {percent:>3}%  {eta} left"),
+    (0, "{prefix}{percent:>3}%"),
+];
+/// The part of the width that the text in front may take.
+const PREFIX_SHARE: usize = 5;
 
 /// A line on a terminal that is drawn again and again.
 #[derive(Debug)]
@@ -13,30 +25,35 @@ impl Bar {
     /// One that shows a message.
     pub(crate) fn of_messages() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
-        let style = ProgressStyle::with_template("{msg}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar.set_style(style("{msg}"));
         Self(bar)
     }
 
-    /// One that shows bytes of copies.
-    pub(crate) fn of_bytes() -> Self {
+    /// One for copies: it shows messages until it is told to show bytes.
+    pub(crate) fn of_copies() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
-        let template =
-            "{prefix}{wide_bar} {percent:>3}%  {bytes}/{total_bytes}  {binary_bytes_per_sec}  {eta} left";
-        let style = ProgressStyle::with_template(template);
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_style(style("{msg}"));
         bar.enable_steady_tick(Duration::from_millis(200));
         Self(bar)
     }
 
     /// Shows a message.
     pub(crate) fn set_message(&self, message: &str) {
-        self.0.set_message(base::shown(message).to_string());
+        self.0.set_message(fitted(message, super::err().width_now().saturating_sub(1)));
     }
 
-    /// Shows a text in front.
-    pub(crate) fn set_prefix(&self, prefix: impl Display) {
-        self.0.set_prefix(base::shown(&prefix.to_string()).to_string());
+    /// Shows a message in place of the bytes of copies.
+    pub(crate) fn show_message(&self, message: &str) {
+        self.set_message(message);
+        self.0.set_style(style("{msg}"));
+    }
+
+    /// Shows the bytes of copies with a text in front, as much as the terminal has room for.
+    pub(crate) fn show_bytes(&self, prefix: impl Display) {
+        let width = super::err().width_now();
+        let prefix = fitted(&prefix.to_string(), (width / PREFIX_SHARE).max(8));
+        self.0.set_prefix(if prefix.is_empty() { prefix } else { format!("{prefix} ") });
+        self.0.set_style(style(template(width)));
     }
 
     /// Sets the bytes of all copies.
@@ -57,5 +74,57 @@ impl Bar {
     /// Takes it off the screen.
     pub(crate) fn finish_and_clear(&self) {
         self.0.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+fn template(width: usize) -> &'static str {
+    BYTES.iter().find(|(least, _)| width >= *least).map_or("{percent}%", |(_, template)| template)
+}
+
+/// A text, escaped, in so many columns: of a longer one the end, which is what differs between names.
+fn fitted(text: &str, columns: usize) -> String {
+    let text = base::shown(text).to_string();
+    if text.width() <= columns {
+        return text;
+    }
+    let mut left = columns.saturating_sub(1);
+    let is_message = text.contains(' ');
+    let mut keep = |letter: &char| {
+        let width = letter.width().unwrap_or(0);
+        let fits = width <= left;
+        left = if fits { left - width } else { 0 };
+        fits
+    };
+    if is_message {
+        let kept: String = text.chars().take_while(&mut keep).collect();
+        return format!("{kept}…");
+    }
+    let kept: Vec<char> = text.chars().rev().take_while(&mut keep).collect();
+    std::iter::once('…').chain(kept.into_iter().rev()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_end_and_messages_their_beginning() {
+        assert_eq!(fitted("run7.root", 9), "run7.root");
+        assert_eq!(fitted("long-name-run7.root", 10), "…run7.root");
+        assert_eq!(fitted("waiting for host", 8), "waiting…");
+        assert_eq!(fitted("名前名前", 5), "…名前");
+        assert_eq!(fitted("a\nb", 9), "a\\nb");
+    }
+
+    #[test]
+    fn total_then_rate_are_left_out() {
+        assert!(template(80).contains("{total_bytes}") && template(120) == template(80));
+        assert!(!template(79).contains("total") && template(65).contains("per_sec"));
+        assert!(!template(64).contains("per_sec") && template(45).contains("{bytes}"));
+        assert!(template(30).contains("{eta}") && template(10) == "{prefix}{percent:>3}%");
     }
 }

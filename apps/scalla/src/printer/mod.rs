@@ -145,14 +145,20 @@ impl Printer {
     /// Columns of the terminal.
     pub(crate) fn width(self) -> usize {
         let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        let found = || {
-            let size = match self {
-                Self::Output => rustix::termios::tcgetwinsize(io::stdout()),
-                Self::Error => rustix::termios::tcgetwinsize(io::stderr()),
-            };
-            size.ok().map(|size| usize::from(size.ws_col))
+        set.or_else(|| self.columns()).filter(|width| *width > 0).unwrap_or(WIDTH)
+    }
+
+    /// Columns that the terminal has now, whatever the environment says: what is drawn again and again must fit.
+    fn width_now(self) -> usize {
+        self.columns().filter(|width| *width > 0).unwrap_or(WIDTH)
+    }
+
+    fn columns(self) -> Option<usize> {
+        let size = match self {
+            Self::Output => rustix::termios::tcgetwinsize(io::stdout()),
+            Self::Error => rustix::termios::tcgetwinsize(io::stderr()),
         };
-        set.or_else(found).filter(|width| *width > 0).unwrap_or(WIDTH)
+        size.ok().map(|size| usize::from(size.ws_col))
     }
 
     /// A writer of file contents: on a terminal they are escaped, except for line ends and tabs.

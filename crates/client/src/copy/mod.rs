@@ -79,7 +79,7 @@ pub use options::{
 pub use pattern::{has_wildcard, matches};
 pub use place::Place;
 pub use rate::Rate;
-pub use sync::{Equal, Step, Sync};
+pub use sync::{Equal, Reason, Step, Sync};
 pub use tree::{CopyAll, Listener, PARALLEL, Tally};
 
 /// Copies files. Clones share connections, memory, threads and the files that may be open at once: copies of files of this

@@ -42,6 +42,10 @@ pub struct Sync {
     pub equal: Equal,
     /// What the source does not have is removed.
     pub delete: bool,
+    /// Most files and directories that are removed; of more, none is.
+    pub max_delete: Option<u64>,
+    /// What the target has is removed even if the source is empty.
+    pub allow_empty: bool,
     /// Nothing is done, it is only said what would be.
     pub dry_run: bool,
     /// Most copies at once.
@@ -53,12 +57,25 @@ pub struct Sync {
 /// What is done to one path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It is copied, of so many bytes: it is missing, or not equal.
-    Copy(Place, u64),
+    /// It is copied, of so many bytes.
+    Copy(Place, u64, Reason),
     /// It is removed, or was just now, as the source does not have it.
     Remove(Place),
     /// A directory is removed, or was just now, after what is in it.
     RemoveFolder(Place),
+}
+
+/// Why a file is copied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reason {
+    /// The target does not have it.
+    Missing,
+    /// The sizes differ.
+    Size,
+    /// The target is older than the source.
+    Newer,
+    /// The checksums differ.
+    Checksum,
 }
 
 /// Something that only the target has.
@@ -138,6 +155,18 @@ impl Copier {
         Ok(tally)
     }
 
+    /// Whether there is anything at a place.
+    async fn is_there(&self, place: &Place) -> bool {
+        match place {
+            Place::Local(path) => {
+                let path = path.clone();
+                self.disk.run(move || path.exists()).await.unwrap_or(false)
+            }
+            Place::Remote(url) => !matches!(self.client.file_system(url).find(&url.path).await, Ok(None)),
+            Place::Stream => true,
+        }
+    }
+
     async fn make_directory(&self, place: &Place) -> Result<(), CopyError> {
         match place {
             Place::Local(path) => {
@@ -156,25 +185,27 @@ impl Copier {
         }
     }
 
-    async fn is_equal(
+    /// Why a file is to be copied; `None` when both are equal.
+    async fn difference(
         &self,
         job: &CopyJob,
         source: &Item,
         target: Option<&Item>,
         equal: Equal,
-    ) -> Result<bool, CopyError> {
-        let Some(target) = target.filter(|target| target.size == source.size) else {
-            return Ok(false);
-        };
+    ) -> Result<Option<Reason>, CopyError> {
+        let Some(target) = target else { return Ok(Some(Reason::Missing)) };
+        if target.size != source.size {
+            return Ok(Some(Reason::Size));
+        }
         match equal {
-            Equal::Size => Ok(true),
-            Equal::Time => Ok(target.modified >= source.modified),
+            Equal::Size => Ok(None),
+            Equal::Time => Ok((target.modified < source.modified).then_some(Reason::Newer)),
             Equal::Checksum(algorithm) => {
                 let (source, target) = tokio::try_join!(
                     self.checksum_of(&job.source, algorithm, Side::Source),
                     self.checksum_of(&job.target, algorithm, Side::Target),
                 )?;
-                Ok(source == target)
+                Ok((source != target).then_some(Reason::Checksum))
             }
         }
     }
@@ -218,7 +249,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             let (source, target) = tokio::join!(self.source.read(source), read_target);
             let target = target.filter(|target| !target.is_missing);
             if std::mem::take(&mut is_root) {
-                self.can_begin(&source, target.as_ref())?;
+                self.can_begin(&source, target.as_ref()).await?;
             }
             self.directory(&source, target.as_ref(), &mut open, &found).await;
         }
@@ -226,9 +257,21 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
     }
 
     /// Without the two directories themselves there is nothing to do.
-    fn can_begin(&self, source: &Directory, target: Option<&Directory>) -> Result<(), CopyError> {
+    async fn can_begin(&self, source: &Directory, target: Option<&Directory>) -> Result<(), CopyError> {
         if source.is_missing {
-            let text = format!("{} is no directory; scalla cp copies single files", self.sync.source);
+            let place = &self.sync.source;
+            let text = match self.copier.is_there(place).await {
+                true => format!("{place} is no directory; scalla cp copies single files"),
+                false => format!("{place} is not there; no such directory"),
+            };
+            return Err(CopyError::Usage(text));
+        }
+        let is_risky = self.sync.delete && !self.sync.allow_empty;
+        if is_risky && source.items.is_empty() && target.is_some_and(|target| !target.items.is_empty()) {
+            let Sync { source, target, .. } = self.sync;
+            let text = format!(
+                "{source} is empty, so everything in {target} would be removed; --allow-empty does that"
+            );
             return Err(CopyError::Usage(text));
         }
         for (directory, side) in [(Some(source), Side::Source), (target, Side::Target)] {
@@ -330,10 +373,10 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
     ) {
         let target = self.sync.target.below(&directory.path.join(&item.name));
         let job = CopyJob { source: directory.child(item), target, size: Some(item.size) };
-        match self.copier.is_equal(&job, item, other, self.sync.equal).await {
-            Ok(true) => {}
-            Ok(false) => {
-                (self.tell)(&Step::Copy(job.target.clone(), item.size));
+        match self.copier.difference(&job, item, other, self.sync.equal).await {
+            Ok(None) => {}
+            Ok(Some(reason)) => {
+                (self.tell)(&Step::Copy(job.target.clone(), item.size, reason));
                 if !self.sync.dry_run {
                     self.listener.found(&job);
                     // Nobody takes it any more when the copies were stopped.
@@ -372,6 +415,15 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             self.miss(&CopyError::Usage(text));
             return Ok(());
         }
+        if let Some(most) = self.sync.max_delete {
+            let (count, is_complete) = self.count_surplus(most).await;
+            if count > most || !is_complete {
+                let why = if count > most { "more than --max-delete" } else { "it could not all be counted" };
+                let text = format!("nothing is removed from {}: {why}", self.sync.target);
+                self.miss(&CopyError::Usage(text));
+                return Ok(());
+            }
+        }
         let mut own = BTreeMap::new();
         for surplus in std::mem::take(&mut self.surplus) {
             let place = self.sync.target.below(&surplus.path);
@@ -394,6 +446,27 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             }
         }
         Ok(())
+    }
+
+    /// Counts what is to be removed, no further than just behind `most`; whether everything could be read.
+    async fn count_surplus(&self, most: u64) -> (u64, bool) {
+        let (mut count, mut is_complete) = (0, true);
+        for surplus in &self.surplus {
+            if count > most {
+                break;
+            }
+            count += 1;
+            if !surplus.is_directory {
+                continue;
+            }
+            let mut walk = Walk::through(self.target.below(&surplus.path, &surplus.at));
+            while let Some(mut directory) = walk.next().await.filter(|_| count <= most) {
+                walk.enter_all(&mut directory);
+                is_complete &= directory.is_complete;
+                count += directory.items.len() as u64;
+            }
+        }
+        (count, is_complete)
     }
 
     async fn remove_directory(&mut self, surplus: &Surplus) {

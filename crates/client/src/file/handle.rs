@@ -22,6 +22,7 @@ use crate::identity::FileIdentity;
 use crate::route::{Balancer, Route, target};
 use crate::settings::Settings;
 use crate::url::Url;
+use crate::waits::WaitFor;
 
 /// How often one operation survives the loss of the file's connection.
 const LOST_MAX: u32 = 4;
@@ -92,7 +93,9 @@ impl File {
                     if Instant::now() + pause > end {
                         return Err(self.error(name, Cause::Expired { seconds: pause.as_secs(), text }));
                     }
-                    tokio::time::sleep(pause).await;
+                    let (until, at) = (Instant::now() + pause, self.opened().at.clone());
+                    let _waiting = self.0.client.waits().begin(&at, WaitFor::Pause { until, text });
+                    tokio::time::sleep_until(until).await;
                     continue;
                 }
                 Ok(Answer::Redirect { port, host }) => {

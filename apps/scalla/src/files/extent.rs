@@ -1,0 +1,129 @@
+//! [`Extent`]: how much a removal is about, before it begins.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use client::{Error, FileSystem, Url};
+
+use super::console::Console;
+use super::context::Context;
+use super::walk::Walk;
+use crate::printer::HumanBytes;
+
+/// Counting ends here: a question needs no more.
+const COUNTED_MAX: u64 = 1_000_000;
+
+/// Files, directories and bytes at servers.
+#[derive(Default, Debug)]
+pub(super) struct Extent {
+    pub(super) files: u64,
+    pub(super) directories: u64,
+    pub(super) bytes: u64,
+    servers: BTreeSet<String>,
+    is_more: bool,
+}
+
+impl Extent {
+    /// Adds what is at a URL, at all servers that have it. `each` is called for everything, a directory after what is in it.
+    ///
+    /// # Errors
+    /// [`Error`] of a server that cannot be asked for it.
+    pub(super) async fn add(
+        &mut self,
+        context: &Context,
+        console: &Console,
+        url: &Url,
+        mut each: impl FnMut(&Url),
+    ) -> Result<(), Error> {
+        let mut missing = None;
+        let mut is_there = false;
+        for server in context.files(url).servers(&url.path).await? {
+            match server.stat(&url.path).await {
+                Ok(stat) => {
+                    is_there = true;
+                    let url = server.url().at(url.path.clone());
+                    self.servers.insert(url.authority());
+                    if stat.is_dir() {
+                        self.add_tree(console, &server, &url, &mut each).await?;
+                    } else {
+                        self.add_file(stat.size);
+                        each(&url);
+                    }
+                }
+                Err(error) if error.is_not_found() => missing = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        missing.filter(|_| !is_there).map_or(Ok(()), Err)
+    }
+
+    async fn add_tree(
+        &mut self,
+        console: &Console,
+        server: &FileSystem,
+        url: &Url,
+        each: &mut impl FnMut(&Url),
+    ) -> Result<(), Error> {
+        let mut walk = Walk::begin(server, url).await?;
+        let mut directories = Vec::new();
+        while let Some(mut folder) = walk.next().await {
+            walk.enter_all(&mut folder);
+            if let Some(error) = folder.failed.into_iter().next() {
+                return Err(error);
+            }
+            self.directories += 1;
+            for entry in folder.entries.iter().filter(|entry| !entry.is_directory) {
+                self.add_file(entry.size);
+                each(&folder.url.at(folder.url.path.join(&entry.name)));
+            }
+            directories.push(folder.url);
+            let seen = self.files + self.directories;
+            console.progress(|| format!("{seen} counted"));
+            if seen >= COUNTED_MAX {
+                self.is_more = true;
+                return Ok(());
+            }
+        }
+        directories.iter().rev().for_each(each);
+        Ok(())
+    }
+
+    fn add_file(&mut self, bytes: u64) {
+        self.files += 1;
+        self.bytes += bytes;
+    }
+}
+
+impl fmt::Display for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { files, directories, bytes, servers, is_more } = self;
+        let least = if *is_more { "more than " } else { "" };
+        let (file, directory) = (
+            if *files == 1 { "file" } else { "files" },
+            if *directories == 1 { "directory" } else { "directories" },
+        );
+        write!(f, "{least}{files} {file}, {}", HumanBytes(*bytes))?;
+        if *directories > 0 {
+            write!(f, ", {directories} {directory}")?;
+        }
+        if servers.len() > 1 {
+            write!(f, ", at {} servers", servers.len())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_in_words() {
+        let mut extent = Extent { files: 40, directories: 1, bytes: 19 << 20, ..Extent::default() };
+        assert_eq!(extent.to_string(), "40 files, 19.00 MiB, 1 directory");
+        extent.servers = ["a:1", "b:1", "c:1"].map(str::to_owned).into();
+        assert_eq!(extent.to_string(), "40 files, 19.00 MiB, 1 directory, at 3 servers");
+        let extent = Extent { files: 1, is_more: true, ..Extent::default() };
+        assert_eq!(extent.to_string(), "more than 1 file, 0 B");
+    }
+}

@@ -1,0 +1,121 @@
+//! [`Waits`]: what the operations of a client wait for, for programs that show it to a person.
+//!
+//! Nothing is recorded unless a program watches, so that others pay nothing for it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::time::Instant;
+
+use crate::url::Url;
+
+/// Most waits that are recorded at once; the oldest one is shown.
+const WAITS_MAX: usize = 1024;
+
+/// What is waited for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum WaitFor {
+    /// A connection, with its login.
+    Connection,
+    /// The answer to a request.
+    Answer,
+    /// The time that the server asked to wait before the request is made again.
+    Pause {
+        /// When it is over.
+        until: Instant,
+        /// Why, in the server's words.
+        text: String,
+    },
+}
+
+/// An operation that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// `host:port` of the server.
+    pub server: String,
+    /// What for.
+    pub what: WaitFor,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// The waits of a client.
+#[derive(Clone, Default, Debug)]
+pub struct Waits(Arc<Inner>);
+
+#[derive(Default, Debug)]
+struct Inner {
+    is_watched: AtomicBool,
+    waiting: Mutex<(u64, BTreeMap<u64, Wait>)>,
+}
+
+impl Waits {
+    /// Records waits from now on.
+    pub fn watch(&self) {
+        self.0.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    /// What has been waited for longest.
+    #[must_use]
+    pub fn longest(&self) -> Option<Wait> {
+        let waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.1.first_key_value().map(|(_, wait)| wait.clone())
+    }
+
+    /// Records a wait at a server that ends when the returned value is dropped.
+    pub(crate) fn begin(&self, server: &Url, what: WaitFor) -> Option<Waiting> {
+        if !self.0.is_watched.load(Ordering::Relaxed) {
+            return None;
+        }
+        let wait = Wait { server: server.authority(), what, since: Instant::now() };
+        let mut waiting = self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, waits) = &mut *waiting;
+        if waits.len() >= WAITS_MAX {
+            return None;
+        }
+        let number = *next;
+        *next += 1;
+        waits.insert(number, wait);
+        Some(Waiting { waits: self.clone(), number })
+    }
+}
+
+/// A wait that lasts as long as this value.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    waits: Waits,
+    number: u64,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut waiting = self.waits.0.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.1.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_wait_is_told_and_their_number_is_bounded() {
+        let (waits, url) = (Waits::default(), Url::parse("root://h//a").unwrap());
+        assert!(waits.begin(&url, WaitFor::Answer).is_none(), "nobody watches");
+        waits.watch();
+        assert_eq!(waits.longest(), None);
+        let first = waits.begin(&url, WaitFor::Connection);
+        let mut others: Vec<_> = (0..WAITS_MAX).map(|_| waits.begin(&url, WaitFor::Answer)).collect();
+        assert!(others.pop().is_some_and(|last| last.is_none()));
+        assert_eq!(
+            waits.longest().map(|wait| (wait.server, wait.what)),
+            Some(("h:1094".into(), WaitFor::Connection))
+        );
+        drop(first);
+        assert_eq!(waits.longest().map(|wait| wait.what), Some(WaitFor::Answer));
+        drop(others);
+        assert_eq!(waits.longest(), None);
+    }
+}
