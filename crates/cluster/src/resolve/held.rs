@@ -47,7 +47,8 @@ impl Resolver {
             let text = "No server is here that could have the file.";
             return Some(Answer::error(ErrorCode::SERVER_ERROR, text));
         }
-        if until <= now || self.held.len() + self.queries.waiters() >= WAITERS_MAX {
+        let is_full = self.held.len() + self.queries.waiters() >= WAITERS_MAX || !self.held.has_room(path);
+        if until <= now || is_full {
             return answer;
         }
         self.held.insert(path, waiter, until);

@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use super::queries::{Token, Waiter, Wish};
 
+/// Bytes of the paths of held requests at most; beyond, clients are told to come again. 100,000 paths of 300 bytes fit.
+pub(super) const HELD_BYTES_MAX: usize = 32 * 1024 * 1024;
+
 /// A request that is held.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -32,6 +35,8 @@ pub(super) struct HeldRequests {
     review_below: u64,
     /// Questions of parents among the entries.
     states: usize,
+    /// Bytes of the paths in `by_path`.
+    bytes: usize,
     /// Entries that were looked at.
     steps: u64,
 }
@@ -55,10 +60,18 @@ impl HeldRequests {
         self.steps
     }
 
+    /// Reports whether there is room for the bytes of a path.
+    pub(super) fn has_room(&self, path: &[u8]) -> bool {
+        self.bytes + path.len() <= HELD_BYTES_MAX || self.by_path.contains_key(path)
+    }
+
     /// Holds a request until this time at most.
     pub(super) fn insert(&mut self, path: &[u8], waiter: Waiter, until: Duration) {
         let known = self.by_path.get_key_value(path).map(|(path, _)| path.clone());
-        let path = known.unwrap_or_else(|| Arc::from(path));
+        let path = known.unwrap_or_else(|| {
+            self.bytes += path.len();
+            Arc::from(path)
+        });
         let number = self.next;
         self.next += 1;
         self.by_path.entry(path.clone()).or_default().insert(number);
@@ -115,6 +128,7 @@ impl HeldRequests {
             numbers.remove(&number);
             if numbers.is_empty() {
                 self.by_path.remove(&held.path);
+                self.bytes -= held.path.len();
             }
         }
         Some(held)

@@ -15,6 +15,8 @@ use crate::slots::{Slot, SlotMask};
 
 /// Queries under way at most; beyond, clients are told to come again.
 pub const QUERIES_MAX: usize = 1 << 16;
+/// Bytes of the paths of queries at most: 512 for each.
+pub(super) const QUERY_BYTES_MAX: usize = 512 * QUERIES_MAX;
 /// Requests that wait at most; beyond, clients are told to come again.
 pub const WAITERS_MAX: usize = 1 << 18;
 
@@ -101,6 +103,8 @@ pub(super) struct Queries {
     /// Which queries each child has yet to answer.
     by_slot: HashMap<Slot, QuerySet>,
     waiters: usize,
+    /// Bytes of the paths in `by_path`.
+    bytes: usize,
     /// Queries and waiters that were looked at.
     steps: u64,
 }
@@ -155,9 +159,10 @@ impl Queries {
         if let Some(id) = self.find(path) {
             return Some(id);
         }
-        if self.queries.len() >= QUERIES_MAX {
+        if self.queries.len() >= QUERIES_MAX || self.bytes + path.len() > QUERY_BYTES_MAX {
             return None;
         }
+        self.bytes += path.len();
         let path: Arc<[u8]> = Arc::from(path);
         let id = self.queries.insert(Query {
             path: path.clone(),
@@ -280,6 +285,7 @@ impl Queries {
         if let Some(query) = self.queries.try_remove(id) {
             self.deadlines.remove(&(query.deadline, id));
             self.by_path.remove(&query.path);
+            self.bytes -= query.path.len();
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::request::LocateOptions;
+use crate::resolve::held_requests::HELD_BYTES_MAX;
+use crate::resolve::queries::QUERY_BYTES_MAX;
 use crate::tree::{Address, ChildChange};
 
 /// A machine that holds requests for 30 s, and whose children have a minute to answer.
@@ -320,4 +322,36 @@ fn an_inner_node_out_of_service_does_not_hold_up_the_others_for_ever() {
     assert_eq!(silence_of_the_second(&mut stage, "/d/i", 5.0), [], "it is taken at its word again");
     stage.not_here(&[1], "/d/i");
     assert!(sent_to(&stage.answer()) < 2);
+}
+
+#[test]
+fn paths_that_wait_are_bounded_by_their_bytes() {
+    let long = |number: usize| format!("/{}/{number:08}", "x".repeat(4000));
+    let bytes = long(0).len();
+    // Questions that no child answers.
+    let mut stage = Stage::new(2);
+    let asked = (0..).take_while(|number| stage.read(*number as u64, &long(*number)).is_none()).count();
+    assert_eq!(asked, QUERY_BYTES_MAX / bytes);
+    assert_eq!(stage.machine.stats().waiters, asked);
+    // Requests that are held for a child that was lost. The first one more is told to come again.
+    let mut stage = Stage::new(2);
+    stage.machine.settings.hold = Duration::from_secs(30);
+    stage.machine.set_quorum(true);
+    stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
+    let hold = |stage: &mut Stage, number: usize| {
+        let told = stage.read(number as u64, &long(number));
+        stage.not_here(&[0], &long(number));
+        told.is_none() && stage.answered().is_empty()
+    };
+    let most = HELD_BYTES_MAX / bytes;
+    for number in 0..most {
+        assert!(hold(&mut stage, number), "{number} of {most}");
+    }
+    assert!(!hold(&mut stage, most));
+    assert_eq!(stage.machine.stats().held, most);
+    // Others that wait for the same path take no room; those that leave give theirs back.
+    let again = stage.read(u64::MAX, &long(0));
+    assert_eq!((again, stage.machine.stats().held), (None, most + 1));
+    stage.machine.abandon([Token(7)]);
+    assert!(hold(&mut stage, most + 1));
 }
