@@ -77,6 +77,7 @@ fn cell() -> Cell {
             port: 1094,
             cid: "site".into(),
             says_not_here: true,
+            lists_all: false,
             takes_leases: true,
             digest: number.into(),
             id: number.into(),

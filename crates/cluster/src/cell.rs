@@ -123,6 +123,8 @@ pub struct Child {
     pub cid: Arc<str>,
     /// It says so when it does not have a file, instead of keeping silent.
     pub says_not_here: bool,
+    /// It reports all names that come to exist there, and may say that it has listed all of them.
+    pub lists_all: bool,
     /// It creates a file only within its lease.
     pub takes_leases: bool,
     /// A number for the node that is the same at all its parents.
@@ -168,6 +170,9 @@ pub struct Cell {
     draining: SlotMask,
     servers: SlotMask,
     listed: SlotMask,
+    /// Children whose list began since they came or reset.
+    listing: SlotMask,
+    complete: SlotMask,
     own: Arc<[SocketAddr]>,
     quorum: bool,
     absent: AbsentLessees,
@@ -188,6 +193,8 @@ impl Cell {
             draining: SlotMask::EMPTY,
             servers: SlotMask::EMPTY,
             listed: SlotMask::EMPTY,
+            listing: SlotMask::EMPTY,
+            complete: SlotMask::EMPTY,
             own: Arc::from(own),
             quorum: true,
             absent: AbsentLessees::default(),
@@ -238,6 +245,12 @@ impl Cell {
     /// known to be elsewhere.
     pub const fn listed(&self) -> SlotMask {
         self.listed
+    }
+
+    /// Servers that have told of all names below their exports since they came, and report each new one: what they were never
+    /// heard to have is not there.
+    pub const fn complete(&self) -> SlotMask {
+        SlotMask(self.complete.0 & self.listed.0)
     }
 
     /// Who exports what.
@@ -302,7 +315,7 @@ impl Cell {
         Arc::make_mut(&mut self.paths).announce(slot, exports);
         self.bounces.bounce(slot);
         self.meters.reset_counts(self.paths.sharing(slot));
-        self.listed.remove(slot);
+        self.unlist(slot);
         self.absent.note_newcomer(slot);
         self.set(slot, Some(child));
     }
@@ -310,7 +323,7 @@ impl Cell {
     /// What is below the child changed (`status` reset): what it said before holds no longer.
     pub fn bounce(&mut self, slot: Slot) {
         self.bounces.bounce(slot);
-        self.listed.remove(slot);
+        self.unlist(slot);
     }
 
     /// The child in `slot` has told of all its files. From inner nodes that says nothing: of those below, some may not have.
@@ -320,11 +333,24 @@ impl Cell {
         }
     }
 
+    /// The child in `slot` begins its list. What a node sends before it has a slot is lost, so that may be the end of a list only.
+    pub fn begin_list(&mut self, slot: Slot) {
+        self.listing.insert(slot);
+    }
+
+    /// The child in `slot`, which has told of all its files, has told of all other names, too.
+    pub fn list_completely(&mut self, slot: Slot) {
+        let listed = self.listed.contains(slot) && self.listing.contains(slot);
+        if listed && self.child(slot).is_some_and(|child| child.lists_all) {
+            self.complete.insert(slot);
+        }
+    }
+
     /// The child in `slot` came back: what it says of itself since may not have arrived. What is known of it is still good
     /// enough to send readers there, but it is to be asked again.
     pub fn doubt(&mut self, slot: Slot) {
         self.bounces.doubt(slot);
-        self.listed.remove(slot);
+        self.unlist(slot);
     }
 
     /// The child in `slot` changed, but not what it has: it came back, was suspended, has another port.
@@ -344,6 +370,12 @@ impl Cell {
     /// Says whether enough children are there for what rests on all being asked.
     pub fn set_quorum(&mut self, quorum: bool) {
         self.quorum = quorum;
+    }
+
+    fn unlist(&mut self, slot: Slot) {
+        self.listed.remove(slot);
+        self.listing.remove(slot);
+        self.complete.remove(slot);
     }
 
     fn set(&mut self, slot: Slot, child: Option<Child>) {
@@ -375,7 +407,7 @@ impl Cell {
             }
         }
         if !self.connected.contains(slot) {
-            self.listed.remove(slot);
+            self.unlist(slot);
         }
         self.children[slot.index()] = child.map(Arc::new);
     }

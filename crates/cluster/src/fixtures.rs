@@ -19,6 +19,7 @@ pub(crate) fn server(number: u8) -> Child {
         port: 1094,
         cid: "site".into(),
         says_not_here: true,
+        lists_all: true,
         takes_leases: true,
         digest: u64::from(number),
         id: 1000 + u64::from(number),

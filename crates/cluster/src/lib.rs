@@ -27,6 +27,7 @@ mod cell;
 #[cfg(test)]
 mod fixtures;
 mod interfaces;
+mod inventories;
 mod late_answer;
 mod lease_number;
 mod leases;

@@ -99,6 +99,8 @@ fn process(process: &Process, lines: &mut Lines) {
     let switch = |on: &bool| if *on { "on" } else { "off" }.to_owned();
     lines.restart("scalla.iouring", &process.io_uring, switch);
     lines.restart("scalla.polling", &process.polling, switch);
+    let inventory = |complete: &bool| if *complete { "complete" } else { "partial" }.to_owned();
+    lines.restart("scalla.inventory", &process.complete_inventory, inventory);
     lines.add(Reload::Restart, "scalla.memory", &process.memory, |bytes| bytes.map(show_size));
 }
 

@@ -1,5 +1,6 @@
 //! Each operation of the contract and who does it.
 
+use crate::all_names::Gap;
 use crate::attribute::Attributes;
 use crate::change::NameChanges;
 use crate::checkpoint::{BlockedFile, CheckpointEffect, CheckpointOrder, Checkpoints};
@@ -371,6 +372,14 @@ impl Logical {
     /// lead to once, under one of its paths. Blocks for long: for a thread of its own.
     pub fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
         self.presences.walk(with);
+    }
+
+    /// Calls `with` for everything that has a name below the exports, directories and files that are not yet whole included,
+    /// until it returns `false`. Returns why the list is not complete, if it is not: the storage fails, `with` stopped it, or
+    /// links give something a second path, by which it is not reported when it comes to exist. Blocks for long: for a thread of
+    /// its own.
+    pub fn walk_names(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) -> Option<Gap> {
+        self.presences.walk_names(with)
     }
 }
 

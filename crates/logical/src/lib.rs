@@ -44,6 +44,7 @@
 
 pub mod config;
 
+mod all_names;
 mod attribute;
 mod change;
 mod checkpoint;
@@ -81,6 +82,7 @@ mod third_party;
 mod wholeness;
 mod writers;
 
+pub use all_names::Gap;
 pub use checkpoint::{BlockedFile, CheckpointBlock, CheckpointEffect, CheckpointOrder};
 pub use config::Config;
 pub use describe::{NumberedUsers, Users};

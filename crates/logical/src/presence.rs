@@ -17,6 +17,9 @@ use vfs::FileKind;
 /// Names that one thread looks up for one question.
 const LOOKS_TOGETHER_MAX: usize = 16;
 
+/// Names of a directory that a walk reads at once.
+pub(crate) const NAMES_AT_ONCE: usize = 512;
+
 /// Whether a path is here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
@@ -112,7 +115,6 @@ impl Presences {
 
     /// See [`crate::Logical::walk`].
     pub(crate) fn walk(&self, with: &mut dyn FnMut(&LogicalPath) -> bool) {
-        const NAMES_AT_ONCE: usize = 512;
         let backend = &self.backend;
         let mut directories: Vec<LogicalPath> =
             self.exports.all().iter().map(|export| export.prefix.without_slash()).collect();

@@ -233,6 +233,37 @@ fn a_walk_visits_a_directory_once_however_many_links_lead_to_it() {
 }
 
 #[test]
+fn a_list_of_names_with_a_second_path_of_one_thing_is_not_complete() {
+    let folder = Folder::new("names");
+    fs::create_dir_all(folder.file("d")).unwrap();
+    fs::write(folder.file("d/f"), "").unwrap();
+    let process = Process::start(&folder.0, &Arc::new(ManualClock::default()));
+    let names = || {
+        let mut names = Vec::new();
+        let gap = process.logical.walk_names(&mut |path| {
+            names.push(path.text().into_owned());
+            true
+        });
+        names.sort();
+        (names, gap.map(|gap| gap.path.text().into_owned()))
+    };
+    let all = ["/", "/d", "/d/f"].map(str::to_owned).to_vec();
+    assert_eq!(names(), (all.clone(), None));
+    // A client may make the file or the directory, and with it what the link leads to, but only the former is reported.
+    for (target, link) in [("later", "d/dangling"), ("f", "d/link"), (".", "d/self")] {
+        std::os::unix::fs::symlink(target, folder.file(link)).unwrap();
+        assert_eq!(names().1, Some(format!("/{link}")));
+        fs::remove_file(folder.file(link)).unwrap();
+    }
+    // What lies outside, as the data of spaces does, has no second path; but the server may not serve it here.
+    std::os::unix::fs::symlink("/etc/hostname", folder.file("d/outside")).unwrap();
+    assert_eq!(names(), (all, Some("/d/outside".to_owned())));
+    fs::remove_file(folder.file("d/outside")).unwrap();
+    let stopped = process.logical.walk_names(&mut |_| false);
+    assert_eq!(stopped.map(|gap| gap.path), Some(base::LogicalPath::root()));
+}
+
+#[test]
 fn a_start_on_an_empty_folder_forgets_nothing() {
     let folder = Folder::new("unmounted");
     let clock = Arc::new(ManualClock::default());

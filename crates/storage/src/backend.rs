@@ -148,6 +148,11 @@ pub trait DirectoryStream: Send {
         None
     }
 
+    /// Reports whether an entry is a link that may lead to another name below the root, so that what it leads to has two paths.
+    fn is_alias(&self, entry: &RawEntry) -> bool {
+        entry.link
+    }
+
     /// The status of an entry, without following a way out of the export.
     fn stat(&self, name: &[u8]) -> io::Result<Metadata>;
 

@@ -322,7 +322,7 @@ proptest! {
     fn a_login_reply_survives(version in 0u16..6, suspended: bool, hold: u32, instance in "[!-~]{1,20}", site in "[a-z]{0,9}") {
         let login = Login { version, ..Login::default() };
         let sid = format!("m-{instance} 1213man");
-        let env = format!("site={site}&scalla=17");
+        let env = format!("site={site}&scalla=37");
         let reply = LoginReply::to(&login, suspended, hold, sid.as_bytes(), env.as_bytes());
         let mut out = Vec::new();
         prop_assert_eq!(LoginAnswer::Accepted(reply).encode(&mut out), Ok(()));

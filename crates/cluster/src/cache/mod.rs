@@ -265,6 +265,11 @@ impl Cache {
         }
     }
 
+    /// The key of its hash of paths.
+    pub(crate) const fn key(&self) -> (u64, u64) {
+        self.key
+    }
+
     /// What is known of `path`; slots that bounced since stand among the unasked.
     pub fn lookup(&self, path: &[u8], now: Duration, bounces: &Bounces) -> Option<Location> {
         let (mut shard, name) = self.place(path);

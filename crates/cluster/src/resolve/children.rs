@@ -121,6 +121,7 @@ impl Resolver {
         }
         self.cell.join(slot, child, exports);
         self.shared.publish(&self.cell);
+        self.shared.inventories.clear(slot);
         self.mute.left(slot);
         self.note_idle(slot, now);
         // What its predecessor was asked nobody will answer.
@@ -307,6 +308,7 @@ fn child(member: &Member, interfaces: Vec<Interface>) -> Child {
         port: member.data.port(),
         cid: member.identity.id.cluster().into(),
         says_not_here: can(Extensions::NOT_HERE),
+        lists_all: can(Extensions::COMPLETE),
         takes_leases: can(Extensions::LEASES),
         digest: member.identity.digest(),
         id: member.identity.id.digest(),

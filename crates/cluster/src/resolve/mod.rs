@@ -64,6 +64,7 @@ use settle::Settle;
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::Cell;
+use crate::inventories::Inventories;
 use crate::lease_number::LeaseClock;
 use crate::leases::Leases;
 use crate::paths::plain;
@@ -136,7 +137,9 @@ impl Resolver {
         mut rng: Box<dyn Rng>,
     ) -> Self {
         let lease_clock = LeaseClock::new(settings.started, rng.as_mut());
-        let shared = Arc::new(Shared::new(cache, chooser, cell.clone()));
+        let inventories = Inventories::new(cache.key());
+        let shared = Shared::new(cache, chooser, cell.clone(), inventories, !settings.has_parents);
+        let shared = Arc::new(shared);
         let enough = cell.quorum();
         Self {
             cell,

@@ -4,7 +4,7 @@
 //! the cell that was published last; whether there is a newer one costs an atomic load. Whatever is not plainly known
 //! (a path nobody asked for, children yet to be heard, a file that would come to exist) it leaves to the machine.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use super::{checked, locate, select};
 use crate::avoid::Avoided;
 use crate::cache::{Cache, Location};
 use crate::cell::{Cell, Client};
+use crate::inventories::Inventories;
 use crate::meters::Use;
 use crate::request::{Answer, ErrorCode, LocateOptions, SelectOptions};
 use crate::selection::Chooser;
@@ -29,6 +30,10 @@ const COPIES_PAUSE: Duration = Duration::from_millis(10);
 pub struct Shared {
     pub(super) cache: Cache,
     pub(super) chooser: Chooser,
+    /// What children that list everything may have.
+    pub(super) inventories: Inventories,
+    /// There is no parent that may know of a file that is only on its way.
+    is_root: bool,
     published: Mutex<Arc<Cell>>,
     version: AtomicU64,
     /// When the next one is left to the machine, in microseconds.
@@ -36,9 +41,16 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(cache: Cache, chooser: Chooser, cell: Cell) -> Self {
+    pub(super) fn new(
+        cache: Cache,
+        chooser: Chooser,
+        cell: Cell,
+        inventories: Inventories,
+        is_root: bool,
+    ) -> Self {
         let published = Mutex::new(Arc::new(cell));
-        Self { cache, chooser, published, version: AtomicU64::new(0), copies_at: AtomicU64::new(0) }
+        let (version, copies_at) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { cache, chooser, inventories, is_root, published, version, copies_at }
     }
 
     /// Is it time to look for further copies? Once for each [`COPIES_PAUSE`].
@@ -92,6 +104,15 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
+        if !options.intent.writes()
+            && let Some(location) = self.absent(path, now)
+        {
+            let question = Question { options, avoided: Avoided::default() };
+            return match select::judge(&self.cell, &self.shared.chooser, &location, path, &question, rng) {
+                Verdict::Answer(answer) => Some(answer),
+                Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
+            };
+        }
         let (mut location, unasked) = self.known(path, now)?;
         let told = if location.have.is_empty() { SlotMask::EMPTY } else { self.cell.listed() };
         if !unasked.within(told) {
@@ -129,12 +150,36 @@ impl Reader {
             Ok(path) => path,
             Err(answer) => return Some(answer),
         };
-        let location = self.known(path, now).filter(|(_, unasked)| unasked.is_empty())?.0;
+        let location = match self.absent(path, now) {
+            Some(location) => location,
+            None => self.known(path, now).filter(|(_, unasked)| unasked.is_empty())?.0,
+        };
         let policy = self.shared.chooser.policy();
         match locate::judge(&self.cell, policy, &location, path, &options) {
             Verdict::Answer(answer) => Some(answer),
             Verdict::Child { .. } | Verdict::Await | Verdict::Hold(_) => None,
         }
+    }
+
+    /// Returns the location of a path that nobody has, as far as children have to be asked that list all their names: none of
+    /// those that are to be asked was ever heard to have it. `None`: the path may be somewhere, or others are to be asked.
+    ///
+    /// New files are not placed by this: for them each child is asked.
+    fn absent(&self, path: &[u8], now: Duration) -> Option<Location> {
+        let complete = self.cell.complete() & self.cell.connected();
+        if complete.is_empty() || !self.shared.is_root || self.shared.chooser.policy().shared.is_some() {
+            return None;
+        }
+        let rights = self.cell.paths().rights(path)?;
+        let known = self.shared.cache.lookup(path, now, self.cell.bounces()).unwrap_or(Location::UNKNOWN);
+        let silent = complete - self.shared.inventories.candidates(path);
+        // Those that are being asked no longer stand among the unasked.
+        let unasked = if known.querying { SlotMask::ALL } else { known.unasked } - silent;
+        let is_absent = known.have.is_empty() && !(unasked & rights.read).meets(self.cell.connected());
+        // A child that took the slot of another meanwhile has emptied its rows, and the copy of the cell is of the other.
+        fence(Ordering::Acquire);
+        let is_current = self.shared.version.load(Ordering::Relaxed) == self.version;
+        (is_absent && is_current).then_some(Location { unasked, querying: false, ..known })
     }
 
     /// Where a path is, and who could have it and is still to be asked.

@@ -41,6 +41,13 @@ impl Resolver {
         self.holders(Some(slot), path, |location| location.found_draining(slot), now, actions);
     }
 
+    /// Notes that a child has a path, or is about to, however long the location is kept.
+    fn note_name(&self, slot: Slot, path: &[u8]) {
+        if self.cell.child(slot).is_some_and(|child| child.lists_all) {
+            self.shared.inventories.add(slot, path);
+        }
+    }
+
     /// Who has it became known, by the word of a child or by an own look.
     pub(super) fn holders(
         &mut self,
@@ -51,6 +58,9 @@ impl Resolver {
         actions: &mut Vec<Action>,
     ) {
         let Ok(path) = checked(path) else { return };
+        if let Some(slot) = said_by {
+            self.note_name(slot, path);
+        }
         let query = self.queries.find(path);
         let bounces = self.cell.bounces();
         let found = |location: &mut Location| {
@@ -92,6 +102,7 @@ impl Resolver {
         actions: &mut Vec<Action>,
     ) {
         let Ok(path) = checked(path) else { return };
+        self.note_name(slot, path);
         let bounces = self.cell.bounces();
         if self.shared.cache.update(path, now, bounces, |_| ()).is_some() || self.queries.find(path).is_some()
         {
@@ -106,9 +117,20 @@ impl Resolver {
         }
     }
 
+    /// A child begins to list what it has.
+    pub fn begin_list(&mut self, slot: Slot) {
+        self.cell.begin_list(slot);
+    }
+
     /// A child that logged in has listed all that it has.
     pub fn listed(&mut self, slot: Slot) {
         self.cell.list(slot);
+        self.shared.publish(&self.cell);
+    }
+
+    /// A child that has listed all its files has listed everything else that has a name there, too, and reports all that comes.
+    pub fn listed_completely(&mut self, slot: Slot) {
+        self.cell.list_completely(slot);
         self.shared.publish(&self.cell);
     }
 

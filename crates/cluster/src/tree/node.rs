@@ -504,7 +504,8 @@ impl Node {
         self.tell_service(out);
     }
 
-    /// What the parents know about the files here is void: those that asked since they were told last are told.
+    /// What the parents know about the files here is void: those that asked since they were told last are told, and those that
+    /// need not ask because they have the names of all files.
     pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
         for membership in &mut self.memberships {
             membership.reset(now, out);

@@ -89,6 +89,15 @@ pub(super) const SECTION: Section = Section {
                    lower latency for one client, paid with processor time.",
             )
             .example("on"),
+        Directive::new(&["scalla.inventory"], Mark::Rare, "{partial|complete}", inventory)
+            .default("partial")
+            .help(
+                "What the list of files means that a data server sends to each new manager of scalla. `complete`: no file or \
+                   directory of the exports is made or moved but through this server, so the manager answers a \
+                   reader's request for a name that the list lacks without asking the server. With `partial` the server \
+                   is asked for each name once, so files that others put on its disks are found.",
+            )
+            .example("complete"),
         Directive::new(&["scalla.memory"], Mark::Rare, "size", memory)
             .default("a quarter of the memory of the machine or of its control group")
             .help(
@@ -158,6 +167,21 @@ fn polling(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), F
     let value = switch(arguments, "polling")?;
     draft.finish(arguments);
     draft.effective.process.polling.set(value, arguments.origin());
+    Ok(())
+}
+
+fn inventory(arguments: &mut Arguments<'_>, draft: &mut Draft<'_>) -> Result<(), Fault> {
+    let token = arguments.need("inventory")?;
+    let value = match token.text.as_ref() {
+        "partial" => false,
+        "complete" => true,
+        other => {
+            let what = format!("inventory '{other}' is not known");
+            return Err(Fault::at(token, what, "allowed: partial, complete"));
+        }
+    };
+    draft.finish(arguments);
+    draft.effective.process.complete_inventory.set(value, arguments.origin());
     Ok(())
 }
 

@@ -106,6 +106,8 @@ pub struct Process {
     pub log_format: Setting<LogFormat>,
     /// `scalla.iouring`: reads that wait for a disk, and system calls of many connections at once, may go through io_uring.
     pub io_uring: Setting<bool>,
+    /// `scalla.inventory complete`: no file comes to exist but through this server.
+    pub complete_inventory: Setting<bool>,
     /// `scalla.polling`: look for the next request for a moment before sleeping.
     pub polling: Setting<bool>,
     /// `scalla.memory`: bytes for requests in flight; `None` is a quarter of the machine's memory.
@@ -138,6 +140,7 @@ impl Default for Process {
             drain: Setting::default_of(Duration::from_secs(DRAIN_SECONDS)),
             log_format: Setting::default_of(LogFormat::Text),
             io_uring: Setting::default_of(true),
+            complete_inventory: Setting::default_of(false),
             polling: Setting::default_of(false),
             memory: Setting::default_of(None),
         }

@@ -63,6 +63,12 @@ pub(crate) fn configured(effective: &Effective, data_port: u16) -> Result<Option
             program: program.program.clone(),
         })
         .collect();
+    settings.complete_inventory = *effective.process.complete_inventory && settings.programs.is_empty();
+    if *effective.process.complete_inventory && !settings.programs.is_empty() {
+        tracing::warn!(
+            "cluster: scalla.inventory complete is not in force, because programs of the site (ofs.forward) change names here"
+        );
+    }
     settings.local_root = effective.storage.local_root.value.clone().unwrap_or_else(|| "/".into());
     settings.forwarding = *cluster.forwarding;
     settings.place_file = Some(identity.place_file());
@@ -242,7 +248,10 @@ fn login(effective: &Effective, identity: &Identity, subman: bool) -> Result<Log
         host: Some(effective.host.clone()).filter(|host| !host.is_empty()),
         site: site(effective),
         software: Some(format!("scalla {}", crate::VERSION)),
-        extensions: Extensions::ALL,
+        extensions: match *effective.process.complete_inventory {
+            true => Extensions::ALL,
+            false => Extensions::ALL.without(Extensions::COMPLETE),
+        },
         ..Login::default()
     })
 }

@@ -11,7 +11,8 @@ use super::looking::{Looking, Waiting, Wanted};
 use base::LogicalPath;
 use cluster::tree::Extensions;
 use cluster::{Look, LookRules, Looks};
-use logical::{Logical, Presence};
+use logical::{Gap, Logical, Presence};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(super) struct Holdings {
     findings: VecDeque<Finding>,
     /// Number of the last look.
     last: u64,
+    /// How often what parents know became void.
+    voided: Rc<Cell<u64>>,
     /// Looks that are to begin together, once all that has come is read.
     later: Vec<(LogicalPath, u64)>,
 }
@@ -64,6 +67,7 @@ impl Holdings {
             looks: Looks::new(rules),
             findings: VecDeque::new(),
             last: 0,
+            voided: Rc::default(),
             later: Vec::new(),
         }
     }
@@ -197,51 +201,97 @@ impl Holdings {
         }
     }
 
-    /// Begins to tell a parent of all files, at most `most`.
-    pub(super) fn tell_all(&self, outbox: Rc<Outbox>, peer: Extensions, most: usize) {
-        tokio::task::spawn_local(tell_all(outbox, peer, self.logical.clone(), most));
+    /// Begins to tell a parent of all files, at most `most`; `complete`: of everything else that has a name, too, because nothing
+    /// comes to exist but through this server.
+    pub(super) fn tell_all(&self, outbox: Rc<Outbox>, peer: Extensions, most: usize, complete: bool) {
+        let complete = complete && peer.contains(Extensions::COMPLETE);
+        let logical = self.logical.clone();
+        let (give, given) = mpsc::channel::<Part>(2);
+        aside("inventory", move || collect(&logical, most, complete, &give));
+        tokio::task::spawn_local(tell_all(outbox, peer, given, self.voided.clone(), self.voided.get()));
+    }
+
+    /// What parents know is void: lists that are on their way are not complete any more.
+    pub(super) fn void_lists(&self) {
+        self.voided.set(self.voided.get() + 1);
     }
 }
 
+/// Paths of a list, and the bits with which it ends if they are the last.
+type Part = (PathBatch, InventoryModifier);
+
 /// Tells a parent of all files, as fast as it takes them.
-async fn tell_all(outbox: Rc<Outbox>, peer: Extensions, logical: Arc<Logical>, most: usize) {
-    let (give, mut given) = mpsc::channel::<(PathBatch, bool)>(2);
-    aside("inventory", move || collect(&logical, most, &give));
+async fn tell_all(
+    outbox: Rc<Outbox>,
+    peer: Extensions,
+    mut given: mpsc::Receiver<Part>,
+    voided: Rc<Cell<u64>>,
+    before: u64,
+) {
     let mut begin = InventoryModifier::FIRST;
-    while let Some((batch, last)) = given.recv().await {
+    let mut is_sent = true;
+    while let Some((batch, mut end)) = given.recv().await {
         while outbox.waiting() >= INVENTORY_WAITING_MAX && !outbox.is_closed() {
             tokio::time::sleep(INVENTORY_PAUSE).await;
         }
         if outbox.is_closed() {
             return;
         }
-        let end = if last { InventoryModifier::LAST } else { InventoryModifier::NONE };
+        if voided.get() != before || !is_sent {
+            end = end.without(InventoryModifier::COMPLETE);
+        }
         let message = Wire::Inventory(batch.message(begin | end));
         if let Err(error) = outbox.put(|out| message.encode(StreamId::NONE, peer, out)) {
             tracing::warn!("a part of the inventory is not sent: {error}");
+            is_sent = false;
         }
         begin = InventoryModifier::NONE;
     }
 }
 
-/// Walks over all files and gives their paths in batches; ends when nobody takes them.
-fn collect(logical: &Logical, most: usize, give: &mpsc::Sender<(PathBatch, bool)>) {
+/// Walks over all files, or all names, and gives their paths in batches; ends when nobody takes them.
+fn collect(logical: &Logical, most: usize, complete: bool, give: &mpsc::Sender<Part>) {
     let mut batch = PathBatch::default();
     let mut count = 0;
     let mut whole = true;
-    logical.walk(&mut |path| {
+    let mut unsaid = None;
+    let mut note = |path: &LogicalPath, why: String| unsaid = Some(Gap { path: path.clone(), why });
+    let mut with = |path: &LogicalPath| {
         count += 1;
         if count > most {
             whole = false;
+            note(path, format!("there are more than {most} names"));
             return false;
         }
-        // What no message can hold is asked for when it is wanted.
-        if !batch.push(path.as_bytes()).unwrap_or(true) {
-            let full = std::mem::take(&mut batch);
-            batch.push(path.as_bytes()).ok();
-            whole = give.blocking_send((full, false)).is_ok();
+        match batch.push(path.as_bytes()) {
+            Ok(true) => {}
+            Ok(false) => {
+                let full = std::mem::take(&mut batch);
+                batch.push(path.as_bytes()).ok();
+                whole = give.blocking_send((full, InventoryModifier::NONE)).is_ok();
+            }
+            // What no message can hold is asked for when it is wanted.
+            Err(_) => note(path, "no message can hold it".to_owned()),
         }
         whole
-    });
-    give.blocking_send((batch, whole)).ok();
+    };
+    let gap = if complete {
+        let gap = logical.walk_names(&mut with);
+        unsaid.or(gap)
+    } else {
+        logical.walk(&mut with);
+        None
+    };
+    if let (Some(gap), false) = (&gap, give.is_closed()) {
+        tracing::warn!(
+            path = %gap.path.shown(),
+            "this server lists not all its names although \"scalla.inventory complete\" is set, so managers ask it for each missing \
+             one: {}",
+            gap.why
+        );
+    }
+    let last = if whole { InventoryModifier::LAST } else { InventoryModifier::NONE };
+    let exact = complete && whole && gap.is_none();
+    let end = if exact { last | InventoryModifier::COMPLETE } else { last };
+    give.blocking_send((batch, end)).ok();
 }

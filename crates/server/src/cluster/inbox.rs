@@ -170,6 +170,11 @@ impl Inbox {
         self.change(|content| content.looked.extend(looked));
     }
 
+    /// More names changed than can be named.
+    pub(super) fn names_lost(&self) {
+        self.change(|content| content.news.moved());
+    }
+
     /// Ends the thread.
     pub(super) fn stop(&self) {
         self.change(|content| content.is_stopped = true);
@@ -246,7 +251,7 @@ impl Events for StorageEvents {
     }
 
     fn moved(&self, _: &LogicalPath, _: &LogicalPath) {
-        self.0.change(|content| content.news.moved());
+        self.0.names_lost();
     }
 }
 

@@ -301,9 +301,15 @@ impl LocationDriver {
             Wire::Inventory(inventory) => {
                 let pending = inventory.modifier.contains(InventoryModifier::PENDING);
                 self.resolve(tree, |resolver, now, out| {
+                    if inventory.modifier.contains(InventoryModifier::FIRST) {
+                        resolver.begin_list(slot);
+                    }
                     inventory.paths().for_each(|path| resolver.inventory(slot, path, pending, now, out));
                     if inventory.modifier.contains(InventoryModifier::LAST) {
                         resolver.listed(slot);
+                    }
+                    if inventory.modifier.contains(InventoryModifier::LAST | InventoryModifier::COMPLETE) {
+                        resolver.listed_completely(slot);
                     }
                 });
                 if tree.member(slot).is_some_and(inventory::is_passed_on) {

@@ -20,6 +20,7 @@
 //! | `line`, `sockets` | connections: how far one is, what waits to be sent; ports, bytes in and out |
 //! | `askers` | requests of clients, redirectors and parents, and who waits for which answer |
 //! | `holdings`, `looking` | looks at the disks of this node, and the list of all files |
+//! | `mounts` | tells when the names here change because a disk was mounted |
 //! | `leases` | files that clients are on their way to create here |
 //! | `inbox`, `news`, `fair_queue` | work that other threads have for this one, bounded and in classes |
 //! | `rights` | which orders are carried out, by who gives them |
@@ -53,6 +54,7 @@ mod leases;
 mod line;
 mod location_driver;
 mod looking;
+mod mounts;
 mod news;
 mod operations;
 mod orders;

@@ -8,6 +8,7 @@ use super::looking::Wanted;
 use super::operations::Executor;
 use super::parent_messages::{self, Here};
 use super::rights::Permit;
+use super::settings::Settings;
 use super::tree_driver::TreeDriver;
 use base::LogicalPath;
 use cluster::LeaseNumber;
@@ -18,22 +19,39 @@ use std::time::Duration;
 use wire::cms::Message;
 use wire::cms::flags::{HaveModifier, StateModifier};
 
+/// Pause between a reset and the next list of all names: more resets may follow.
+const LIST_PAUSE: Duration = Duration::from_secs(10);
+
 /// The files of a server, what is on its way to it, and what is done to them for parents.
 pub(super) struct ServerDriver {
     /// `None`: the node is a member that has no files.
-    pub(super) holdings: Option<Holdings>,
-    pub(super) executor: Option<Executor>,
+    holdings: Option<Holdings>,
+    executor: Option<Executor>,
     /// Files that clients are on their way to create here.
-    pub(super) leases: Arc<SharedLeases>,
+    leases: Arc<SharedLeases>,
     /// Paths that a new parent is told at most; 0: none.
-    pub(super) inventory_max: usize,
+    inventory_max: usize,
+    /// Whether nothing comes to exist here but through this server.
+    complete: bool,
+    /// When parents are told all names anew, after what they knew became void.
+    list_at: Option<Duration>,
 }
 
 impl ServerDriver {
+    pub(super) fn new(
+        holdings: Option<Holdings>,
+        executor: Option<Executor>,
+        leases: Arc<SharedLeases>,
+        settings: &Settings,
+    ) -> Self {
+        let (inventory_max, complete) = (settings.inventory_max, settings.complete_inventory);
+        Self { holdings, executor, leases, inventory_max, complete, list_at: None }
+    }
+
     /// When [`Self::tick`] has something to do.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         let looks = self.holdings.as_ref().and_then(Holdings::next_deadline);
-        looks.into_iter().chain(self.leases.next_deadline()).min()
+        [looks, self.leases.next_deadline(), self.list_at].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -45,6 +63,9 @@ impl ServerDriver {
         if let Some(holdings) = &mut self.holdings {
             holdings.look_in_turn(now);
             self.take_findings(tree);
+        }
+        if self.list_at.take_if(|at| *at <= now).is_some() {
+            tree.parents().into_iter().for_each(|link| self.tell_all(tree, link));
         }
         self.submit_looks();
     }
@@ -127,7 +148,11 @@ impl ServerDriver {
             (Wanted::News, Some(Presence::NotHere)) if self.leases.is_running(path) => {}
             (Wanted::News, Some(Presence::NotHere)) => parent_messages::retract(tree, path),
             // As many looks wait as may, because a disk hangs: what parents know of names that changed is void.
-            (Wanted::News, None) => tree.drive(|node, now, out| node.reset(now, out)),
+            (Wanted::News, None) => self.reset(tree),
+            // Parents rely on being told of each name that comes to exist, unless they are told all of them soon.
+            (Wanted::News, Some(Presence::Unknown)) if self.complete && self.list_at.is_none() => {
+                self.reset(tree);
+            }
             // A parent that hears nothing does not take that for an absence: it asks again.
             (Wanted::Answer(_) | Wanted::News, Some(Presence::Unknown | Presence::Overloaded))
             | (Wanted::Answer(_), None) => {}
@@ -188,10 +213,19 @@ impl ServerDriver {
     /// More names changed than are known, or a directory was renamed with all that is below it: what parents know of this
     /// server is void, and looks under way may have been before the change.
     pub(super) fn names_lost(&mut self, tree: &mut TreeDriver) {
-        tree.drive(|node, now, out| node.reset(now, out));
+        self.reset(tree);
         if let Some(holdings) = &mut self.holdings {
             holdings.begin_anew(tree.now());
             self.take_findings(tree);
+        }
+    }
+
+    /// What parents know of this server is void.
+    fn reset(&mut self, tree: &mut TreeDriver) {
+        tree.drive(|node, now, out| node.reset(now, out));
+        if let (Some(holdings), true) = (&self.holdings, self.complete) {
+            holdings.void_lists();
+            self.list_at.get_or_insert(tree.now() + LIST_PAUSE);
         }
     }
 
@@ -202,7 +236,9 @@ impl ServerDriver {
         if let Some(line) = tree.line(link)
             && line.extensions.contains(Extensions::INVENTORY)
         {
-            holdings.tell_all(line.outbox.clone(), line.extensions, self.inventory_max);
+            // Until the next list names may go unreported that could not be looked at.
+            let complete = self.complete && self.list_at.is_none();
+            holdings.tell_all(line.outbox.clone(), line.extensions, self.inventory_max, complete);
         }
     }
 

@@ -108,6 +108,8 @@ pub struct Settings {
     pub looks: LookRules,
     /// Paths a server tells a new parent it has, so that a restarted manager knows where files are; 0: it is asked.
     pub inventory_max: usize,
+    /// Whether nothing comes to exist on this server but through it, so that parents need not ask for names it has not told.
+    pub complete_inventory: bool,
 }
 
 /// Paths told to a new parent, unless configured: about 100 MB of them.
@@ -136,6 +138,7 @@ impl Settings {
             outbox_bytes_max: OUTBOX_BYTES_MAX,
             place_file: None,
             inventory_max: INVENTORY_MAX,
+            complete_inventory: false,
             health: HealthSettings::default(),
             programs: Vec::new(),
             local_root: PathBuf::from("/"),

@@ -9,6 +9,7 @@ use super::inbox::{Inbox, Job, Receiver, Request, StorageEvents, Turn};
 use super::kept::{Records, drained};
 use super::leases::SharedLeases;
 use super::location_driver::LocationDriver;
+use super::mounts::Mounts;
 use super::operations::Executor;
 use super::server_driver::ServerDriver;
 use super::settings::{Role, Settings};
@@ -303,8 +304,8 @@ async fn run(parts: Parts) -> Result<(), String> {
     });
     if let Some(logical) = own {
         logical.set_events(Arc::new(StorageEvents(inbox.clone())));
+        settings.complete_inventory = settings.complete_inventory && watch_mounts(&inbox, &supervisor);
     }
-    let inventory_max = settings.inventory_max;
     let results = inbox.clone();
     let holdings = logical
         .map(|logical| Holdings::new(logical, Arc::new(move |found| results.looked(found)), settings.looks));
@@ -316,7 +317,7 @@ async fn run(parts: Parts) -> Result<(), String> {
             Drivers { tree, location, server: None }
         }
         None => {
-            let server = Some(ServerDriver { holdings, executor, leases, inventory_max });
+            let server = Some(ServerDriver::new(holdings, executor, leases, &settings));
             Drivers { tree, location: None, server }
         }
     };
@@ -367,6 +368,28 @@ fn warn_unrestricted(settings: &Settings) {
         "cluster: cms.allow is not set: every host that reaches the cluster port may join as a data server, to which clients \
          are then sent, and as a redirector, which may ask where files are{orders}; restrict it with \"cms.allow host NAME\""
     );
+}
+
+/// Takes a change of the mounts for one of all names, as long as the thread runs. Returns whether that is possible.
+fn watch_mounts(inbox: &Arc<Inbox>, supervisor: &Supervisor) -> bool {
+    let mounts = match Mounts::watch() {
+        Ok(mounts) => mounts,
+        Err(error) => {
+            tracing::warn!(
+                "cluster: scalla.inventory complete is not in force, because it cannot be told when a disk is mounted: \
+                 /proc/self/mountinfo: {error}"
+            );
+            return false;
+        }
+    };
+    let inbox = inbox.clone();
+    spawn_essential(supervisor, "the watch of mounts", async move {
+        loop {
+            mounts.changed().await;
+            inbox.names_lost();
+        }
+    });
+    true
 }
 
 /// Runs a task that must not end before the thread.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub)] // a test fails where it is
 
+mod complete;
 mod health;
 mod peers;
 mod prepares;

@@ -270,6 +270,10 @@ impl DirectoryStream for FaultyDirectory {
         self.pool_elsewhere(&path).cloned().or_else(|| self.inner.elsewhere(entry))
     }
 
+    fn is_alias(&self, entry: &RawEntry) -> bool {
+        self.inner.is_alias(entry)
+    }
+
     fn stat(&self, name: &[u8]) -> io::Result<Metadata> {
         self.meet(Call::Stat, name)?;
         self.inner.stat(name)

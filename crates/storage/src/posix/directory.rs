@@ -110,6 +110,25 @@ impl DirectoryStream for Directory {
         }
     }
 
+    fn is_alias(&self, entry: &RawEntry) -> bool {
+        if !entry.link {
+            return false;
+        }
+        let target = checked(&entry.name).and_then(|name| {
+            let folder = self.names.fd().map_err(io::Error::from)?;
+            rustix::fs::readlinkat(folder, name, Vec::new()).map_err(io::Error::from)
+        });
+        match target {
+            // Data of a space lies outside.
+            Ok(target) if target.to_bytes().starts_with(b"/") => {
+                let place = self.tree.real(target.to_bytes());
+                place.is_none_or(|place| place.starts_with(self.volumes.root()))
+            }
+            Ok(_) => true,
+            Err(error) => error.raw_os_error() != Some(Errno::INVAL.raw_os_error()),
+        }
+    }
+
     fn stat(&self, name: &[u8]) -> io::Result<Metadata> {
         let status = rustix::fs::statat(self.names.fd()?, checked(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
         if status.st_mode & libc::S_IFMT != libc::S_IFLNK {

@@ -26,6 +26,7 @@ flags! {
         INVENTORY = 0x4 "inventory", "tells at login what it has";
         // 0x8 stood for leases without numbers.
         LEASES = 0x10 "leases", "creates a file only within its lease, and reports leases";
+        COMPLETE = 0x20 "complete", "reports each name that comes to exist, and may list all of them";
     }
 }
 
@@ -34,7 +35,7 @@ pub const KEY: &str = "scalla";
 
 impl Extensions {
     /// All that this version can do.
-    pub const ALL: Self = Self(0x17);
+    pub const ALL: Self = Self(0x37);
 
     /// What the text of a login offers, or that of a reply grants.
     #[must_use]
@@ -63,10 +64,10 @@ mod tests {
     #[test]
     fn extensions_are_in_the_login_text() {
         let in_env = |text: &'static [u8]| Extensions::in_env(Cgi::new(text));
-        assert_eq!(in_env(b"myHN=vm&scalla=17&site=a"), Extensions::ALL);
+        assert_eq!(in_env(b"myHN=vm&scalla=37&site=a"), Extensions::ALL);
         assert_eq!(in_env(b"myHN=vm&site=a"), Extensions::NONE);
         assert_eq!(in_env(b"scalla=x"), Extensions::NONE);
-        assert_eq!(in_env(b"scalla=ffffffe1").common(Extensions::ALL), Extensions::NOT_HERE);
+        assert_eq!(in_env(b"scalla=ffffffc1").common(Extensions::ALL), Extensions::NOT_HERE);
         assert!(Extensions::NOT_HERE.is_own() && !Extensions::NONE.is_own());
     }
 }

@@ -361,6 +361,7 @@ flags! {
         PENDING = 0x02 "pending", "these paths are being staged or written";
         FIRST = 0x04 "first", "starts an inventory";
         LAST = 0x08 "last", "ends it: the node has no other path";
+        COMPLETE = 0x10 "complete", "with `last`: it lists all directories and unfinished files, too, and every later path is reported";
     }
 }
 

@@ -109,3 +109,107 @@ fn copies_that_came_by_other_means_get_known() {
     stage.pass(0.01);
     assert_eq!(read(&mut reader, &stage, "/g"), None);
 }
+
+/// All three servers have listed everything that has a name; `/d/f` is at the first.
+fn complete() -> Stage {
+    let mut stage = Stage::new(3);
+    stage.machine.inventory(slot(0), b"/d/f", false, stage.now, &mut stage.actions);
+    for number in 0..3 {
+        stage.machine.begin_list(slot(number));
+        stage.machine.listed(slot(number));
+        stage.machine.listed_completely(slot(number));
+    }
+    stage
+}
+
+#[test]
+fn what_is_in_no_complete_list_is_nowhere_and_nobody_is_asked() {
+    let mut stage = complete();
+    let mut reader = stage.machine.shared().reader();
+    let entered = stage.machine.stats().cache.locations;
+    for number in 0..1000 {
+        assert_eq!(code(&read(&mut reader, &stage, &format!("/none/{number}")).unwrap()), 1);
+    }
+    let list = reader.locate(b"/none", LocateOptions::default(), stage.now);
+    assert_eq!(code(&list.unwrap()), 1);
+    assert_eq!(stage.machine.stats().cache.locations, entered, "they take no place of others");
+    // Its directory has a name without being listed.
+    assert_eq!(read(&mut reader, &stage, "/d"), None);
+    for intent in [Intent::Create, Intent::Truncate, Intent::Update] {
+        let options = SelectOptions { intent, ..SelectOptions::default() };
+        let answer = reader.select(b"/none", options, stage.now, &mut SplitMix64::new(0));
+        assert_eq!(answer, None, "each child is asked before a file is made");
+    }
+    let refresh = SelectOptions { refresh: true, ..SelectOptions::default() };
+    assert_eq!(reader.select(b"/none", refresh, stage.now, &mut SplitMix64::new(0)), None);
+    assert_eq!(stage.actions, []);
+    // One that comes to exist is asked for, even when nothing else is known of it any more.
+    stage.have(1, "/none/7");
+    assert_eq!(read(&mut reader, &stage, "/none/7"), None);
+    assert_eq!(read(&mut reader, &stage, "/none"), None);
+    assert_eq!(code(&read(&mut reader, &stage, "/none/8").unwrap()), 1);
+}
+
+#[test]
+fn a_location_that_was_forgotten_is_not_taken_for_nowhere() {
+    let mut stage = complete();
+    let mut reader = stage.machine.shared().reader();
+    stage.now += crate::WINDOW * 2;
+    stage.machine.tick(stage.now, &mut stage.actions);
+    assert_eq!(read(&mut reader, &stage, "/d/f"), None);
+    stage.machine.forget(b"/d/f");
+    assert_eq!(read(&mut reader, &stage, "/d/f"), None);
+    assert_eq!(code(&read(&mut reader, &stage, "/none").unwrap()), 1);
+}
+
+#[test]
+fn one_child_without_a_complete_list_is_enough_to_ask() {
+    type Change = fn(&mut Stage);
+    let changes: [(&str, Change); 6] = [
+        ("what it said is void", |stage| stage.machine.bounce(slot(1))),
+        ("another in its place, whose list began before", |stage| {
+            let exports = Export::parse_list(b"w /").unwrap();
+            stage.machine.join(slot(1), server(1), &exports, stage.now, &mut stage.actions);
+            stage.machine.listed(slot(1));
+            stage.machine.listed_completely(slot(1));
+        }),
+        ("it was lost", |stage| {
+            stage.change(1, |child| (child.state.connected, child.state.expected) = (false, true));
+        }),
+        ("a newcomer", |stage| {
+            let exports = Export::parse_list(b"w /").unwrap();
+            stage.machine.join(slot(3), server(3), &exports, stage.now, &mut stage.actions);
+        }),
+        ("another in its place, which lists only files", |stage| {
+            let exports = Export::parse_list(b"w /").unwrap();
+            stage.machine.join(slot(1), server(1), &exports, stage.now, &mut stage.actions);
+            stage.machine.listed(slot(1));
+        }),
+        ("it is being asked, and does not list everything", |stage| {
+            let exports = Export::parse_list(b"w /").unwrap();
+            let child = Child { lists_all: false, ..server(1) };
+            stage.machine.join(slot(1), child, &exports, stage.now, &mut stage.actions);
+            stage.machine.begin_list(slot(1));
+            stage.machine.listed(slot(1));
+            stage.machine.listed_completely(slot(1));
+            assert_eq!(stage.read(1, "/none"), None);
+            stage.not_here(&[0, 2], "/none");
+        }),
+    ];
+    for (what, change) in changes {
+        let mut stage = complete();
+        let mut reader = stage.machine.shared().reader();
+        change(&mut stage);
+        assert_eq!(read(&mut reader, &stage, "/none"), None, "{what}");
+    }
+}
+
+#[test]
+fn where_parents_know_of_leases_children_are_asked() {
+    let mut stage = Stage::with(cell(1), Policy::default(), true);
+    stage.machine.begin_list(slot(0));
+    stage.machine.listed(slot(0));
+    stage.machine.listed_completely(slot(0));
+    let mut reader = stage.machine.shared().reader();
+    assert_eq!(read(&mut reader, &stage, "/none"), None);
+}

@@ -193,16 +193,17 @@ impl Membership {
         }
     }
 
-    /// What the parents know about the files here is void: those that asked since they were told last are told.
+    /// What the parents know about the files here is void: those that asked since they were told last are told, and those that
+    /// need not ask because they have the names of all files.
     pub fn reset(&mut self, now: Duration, out: &mut Vec<Action>) {
         let message = Message::Status(Status { reset: true, ..Status::default() });
         for line in self.roots.iter_mut().chain(&mut self.inner) {
             let Some(link) = line.link.filter(|_| line.is_attached()) else { continue };
-            let Some(asked) = line.asked else { continue };
-            out.push(Action::Send { link, message: message.clone() });
-            if now > asked + ANSWERED {
-                line.asked = None;
+            if line.asked.is_none() && !line.extensions.contains(Extensions::COMPLETE) {
+                continue;
             }
+            out.push(Action::Send { link, message: message.clone() });
+            line.asked.take_if(|asked| now > *asked + ANSWERED);
         }
     }
 

@@ -10,6 +10,10 @@
 //! A parent that takes in an inner node it did not know sends one frame with the bit `wanted` and no path: the inner node hands
 //! it on to its children, and servers send what they have once more. (Their inner node has seen it, its new parent has not.)
 //!
+//! The last frame has the bit `complete` if nothing exists below the exports of a server but what it lists, directories and
+//! unfinished files included, and if nothing comes to exist that the server does not report. Its parent need not ask it then
+//! for names that it has never heard of. A later `status` with reset ends that.
+//!
 //! So a manager that restarts knows where files are as soon as its nodes are back. Direction: node to parent (`wanted`: parent to node), also of
 //! supervisors for what is below them. A real parent never gets it (see [`Extensions::INVENTORY`]), and would skip it.
 //!

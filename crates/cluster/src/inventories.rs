@@ -1,0 +1,120 @@
+//! The names that each child may have, of children that tell all of them: see [`Inventories`].
+
+use crate::looks::folder;
+use crate::slots::{CELL_SLOTS, Slot, SlotMask};
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::hash::Hasher;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// Rows of the table: a power of two. It has 32 MiB, and room for 400,000 names of each child; with more names children are
+/// asked in vain now and then, with a million every sixth.
+const ROWS: usize = 1 << 22;
+
+/// Rows for each name.
+const PROBES: usize = 4;
+
+const _: () = assert!(ROWS.is_power_of_two() && PROBES <= 4 && CELL_SLOTS == 64);
+
+/// A Bloom filter for each child, in one table: row n holds the bit n of all 64 filters, so the children that may have a name
+/// are found by as many look-ups as for one child. A name that was added is always found; one that was not is found seldom.
+/// Names are never removed one by one, because it costs no more than a question to a child that does not have them.
+///
+/// One thread adds. Others read at the same time, and see a name soon after it was added.
+pub(crate) struct Inventories {
+    /// Made when the first name is added.
+    rows: OnceLock<Box<[AtomicU64]>>,
+    key: (u64, u64),
+}
+
+impl Inventories {
+    /// An empty table. Its hash is keyed, so that nobody can aim names at the same rows.
+    pub(crate) const fn new(key: (u64, u64)) -> Self {
+        Self { rows: OnceLock::new(), key }
+    }
+
+    /// Adds a name of a child, and the directories that it is in.
+    pub(crate) fn add(&self, slot: Slot, path: &[u8]) {
+        self.add_one(slot, path);
+        let mut directory = folder(path);
+        while let Some(path) = directory {
+            // One that seems to be there by chance says nothing of those above it.
+            if !self.candidates(path).contains(slot) {
+                self.add_one(slot, path);
+            }
+            directory = folder(path);
+        }
+    }
+
+    fn add_one(&self, slot: Slot, path: &[u8]) {
+        let rows = self.rows.get_or_init(|| (0..ROWS).map(|_| AtomicU64::new(0)).collect());
+        for row in self.probes(path).filter_map(|at| rows.get(at)) {
+            row.store(row.load(Ordering::Relaxed) | slot.mask().0, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the children that may have a path, of those whose names are added here.
+    pub(crate) fn candidates(&self, path: &[u8]) -> SlotMask {
+        let Some(rows) = self.rows.get() else { return SlotMask::EMPTY };
+        let rows = self.probes(path).filter_map(|at| rows.get(at));
+        SlotMask(rows.fold(u64::MAX, |mask, row| mask & row.load(Ordering::Relaxed)))
+    }
+
+    /// Removes all names of a child. It takes milliseconds. A reader that misses a name for that reason sees all that this
+    /// thread wrote before, if it has a fence of its own after its look-ups.
+    pub(crate) fn clear(&self, slot: Slot) {
+        fence(Ordering::Release);
+        for row in self.rows.get().into_iter().flatten() {
+            let slots = row.load(Ordering::Relaxed);
+            if slots & slot.mask().0 != 0 {
+                row.store(slots & !slot.mask().0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn probes(&self, path: &[u8]) -> impl Iterator<Item = usize> {
+        let mut hasher = SipHasher13::new_with_keys(self.key.0, self.key.1);
+        hasher.write(path);
+        let hash = hasher.finish128();
+        let parts = [hash.h1, hash.h1 >> 32, hash.h2, hash.h2 >> 32];
+        parts.into_iter().take(PROBES).map(|part| part as usize & (ROWS - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(number: usize) -> Vec<u8> {
+        format!("/data/run{}/file{number}", number % 100).into_bytes()
+    }
+
+    #[test]
+    fn what_was_added_is_found_and_hardly_anything_else() {
+        let table = Inventories::new((1, 2));
+        let slots: Vec<Slot> = [0, 7, 63].into_iter().filter_map(Slot::new).collect();
+        assert_eq!(table.candidates(b"/data"), SlotMask::EMPTY);
+        for number in 0..30_000 {
+            table.add(slots[number % 3], &path(number));
+        }
+        for number in 0..30_000 {
+            assert!(table.candidates(&path(number)).contains(slots[number % 3]), "{number}");
+        }
+        for directory in ["/", "/data", "/data/run7"] {
+            assert_eq!(table.candidates(directory.as_bytes()).len(), 3, "{directory}");
+        }
+        let wrong = (30_000..60_000).filter(|number| !table.candidates(&path(*number)).is_empty()).count();
+        assert!(wrong < 10, "{wrong}");
+    }
+
+    #[test]
+    fn the_names_of_one_child_are_removed() {
+        let table = Inventories::new((1, 2));
+        let (one, other) = (Slot::new(1).unwrap(), Slot::new(2).unwrap());
+        table.add(one, b"/a/f");
+        table.add(other, b"/a/f");
+        table.clear(one);
+        assert_eq!(table.candidates(b"/a/f"), other.mask());
+        assert_eq!(table.candidates(b"/a"), other.mask());
+    }
+}

@@ -1,0 +1,97 @@
+//! Servers that tell all their names (`scalla.inventory complete`): a manager asks none of them for a name that it never
+//! heard of.
+
+use crate::NOT_FOUND;
+use crate::site::{Node, Site, until};
+use client::xroot::request::{Mv, Request};
+use server::cluster::Role;
+
+fn complete_server(site: &Site, name: &str, manager: &Node) -> Node {
+    site.node_with(name, Role::Server, &[manager], |settings| settings.complete_inventory = true)
+}
+
+fn has_complete_children(manager: &Node, count: usize) {
+    manager.until("they have told all names", move |engine| {
+        engine.resolver().unwrap().cell().complete().len() == count
+    });
+}
+
+/// Paths that the manager has looked for.
+fn asked(manager: &Node) -> u64 {
+    manager.look(|engine| engine.resolver().unwrap().stats().cache.misses)
+}
+
+#[test]
+fn nobody_is_asked_for_a_name_that_no_server_has() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let a = complete_server(&site, "a", &manager);
+    let b = complete_server(&site, "b", &manager);
+    manager.has_children(2);
+    has_complete_children(&manager, 2);
+    let mut client = manager.client();
+    let before = asked(&manager);
+    for number in 0..100 {
+        assert_eq!(client.size(&format!("/none/{number}")).unwrap_err().0, NOT_FOUND);
+    }
+    assert_eq!(asked(&manager), before);
+    // What clients make is there for all, with its directories.
+    client.create("/deep/new").unwrap();
+    until("the new file is known", || client.size("/deep/new").is_ok());
+    client.size("/deep").unwrap();
+    // What nobody told is not there.
+    a.put("/by/hand", "");
+    b.put("/by/hand", "");
+    assert_eq!(client.size("/by/hand").unwrap_err().0, NOT_FOUND);
+}
+
+#[test]
+fn a_manager_that_comes_back_knows_all_names() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let a = complete_server(&site, "a", &manager);
+    a.put("/d/f", "here");
+    std::fs::create_dir_all(a.path("/empty/inner")).unwrap();
+    manager.has_children(1);
+    let (data, cluster) = (manager.running.address(), manager.cluster_address());
+    drop(manager);
+    let manager = site.manager_again("manager", data, cluster);
+    has_complete_children(&manager, 1);
+    let mut client = manager.client();
+    assert_eq!(client.read("/d/f").unwrap(), "here");
+    for directory in ["/d", "/empty", "/empty/inner"] {
+        client.size(directory).unwrap();
+    }
+    assert_eq!(client.size("/none").unwrap_err().0, NOT_FOUND);
+}
+
+#[test]
+fn after_a_directory_was_renamed_servers_are_asked() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let a = complete_server(&site, "a", &manager);
+    manager.has_children(1);
+    has_complete_children(&manager, 1);
+    let mut client = manager.client();
+    // The manager has never asked this server for anything.
+    a.client().create("/old/f").unwrap();
+    a.client().call(&Request::Mv(Mv { arg1len: 4, args: b"/old /new" })).unwrap();
+    until("the new name is known", || client.size("/new/f").is_ok());
+}
+
+#[test]
+fn a_list_is_not_complete_where_a_directory_has_two_paths() {
+    let site = Site::new();
+    let manager = site.manager("manager");
+    let a = site.server("a", &[&manager]);
+    manager.has_children(1);
+    a.put("/d/f", "");
+    std::os::unix::fs::symlink("d", a.path("/link")).unwrap();
+    let (data, cluster) = (manager.running.address(), manager.cluster_address());
+    drop((manager, a));
+    let manager = site.manager_again("manager", data, cluster);
+    let _a = complete_server(&site, "a", &manager);
+    manager.until("it has told its files", |engine| !engine.resolver().unwrap().cell().listed().is_empty());
+    assert!(manager.look(|engine| engine.resolver().unwrap().cell().complete().is_empty()));
+    manager.client().size("/link/f").unwrap();
+}
