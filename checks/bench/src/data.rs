@@ -78,6 +78,9 @@ impl Data {
             let new = rows.iter().filter(|row| matches!(row.load, Load::Located(Files::New)));
             site::spread(&data, new.map(|_| measurements).sum())?;
         }
+        if loads(|load| matches!(load, Load::Misses)) {
+            site::spread_widely(&data, 2 * measurements)?;
+        }
         let large = |load: &Load| match load {
             Load::Download | Load::Upload => true,
             Load::Errand(errand) => matches!(errand, Errand::Download { .. } | Errand::Upload { .. }),

@@ -36,6 +36,9 @@ pub(crate) enum Figure {
     /// The one beside others in proportion to that.
     #[serde(rename = "p99_to_p99_alone")]
     Rise,
+    /// The median beside others in proportion to that when nobody is beside them.
+    #[serde(rename = "p50_to_p50_alone")]
+    MedianRise,
     /// Processor time of the generator for each operation, in microseconds.
     #[serde(rename = "client_cpu_us_per_operation")]
     ClientCpu,
@@ -66,6 +69,7 @@ impl Figure {
             Self::Share => "share of the throughput at 64",
             Self::P99Alone => "p99 alone",
             Self::Rise => "p99 beside others to p99 alone",
+            Self::MedianRise => "p50 beside others to p50 alone",
             Self::ClientCpu => "client CPU",
             Self::OfSum => "part of the sum",
             Self::Resident => "client memory",
@@ -95,7 +99,7 @@ impl Figure {
             Self::Memory => format!("{value:.0} B"),
             Self::Resident => format!("{} MiB", three(value / 1048576.0)),
             Self::Threads => format!("{value:.0}"),
-            Self::Share | Self::Rise | Self::Switches | Self::OfSum => three(value),
+            Self::Share | Self::Rise | Self::MedianRise | Self::Switches | Self::OfSum => three(value),
         }
     }
 }

@@ -81,6 +81,7 @@ impl Measure<'_> {
             (Load::Located(Files::Known), ..) => self.located_again(server),
             (Load::Located(files), ..) => self.located_first(server, *files == Files::Placed),
             (Load::Missing, ..) => missing(server),
+            (Load::Misses, ..) => self.misses(server),
             (Load::Errand(errand), ..) => clients::errand(self.data, *errand, server),
             (Load::Gather(from), ..) => clients::gather(self.data, *from, server),
             (Load::Crowd(count), Side::Ours, _) => clients::crowd(*count, server),
@@ -207,6 +208,34 @@ impl Measure<'_> {
         let each = ["--operations", &files, "--warmup", "0s"];
         let arguments: Vec<_> = arguments.iter().chain(&each).map(|part| (*part).to_owned()).collect();
         figures(&self.bench(&arguments, server, pinned)?.finish()?)
+    }
+
+    /// First opens alone, and the same with many questions for what does not exist beside them. All of them come from one
+    /// processor, on which the opens go first: what is measured is whether the manager makes them wait.
+    fn misses(&self, server: &Server) -> anyhow::Result<Figures> {
+        let opens = || -> anyhow::Result<Bench> {
+            let path = site::new_files(self.data, false)?;
+            let files = site::FIRST_FILES.to_string();
+            let arguments = ["open", &path, "--files", &files, "--sequential", "--operations", &files];
+            self.bench(&arguments.map(str::to_owned), server, pinned)
+        };
+        let latency = |report: &Value| -> anyhow::Result<_> {
+            Ok((number(report, &["latency_us", "p50"])?, number(report, &["latency_us", "p99"])?))
+        };
+        let alone = latency(&opens()?.finish()?)?;
+        let flood = ["stat", "/none/f%d", "--missing", "--files", "1000000000", "-c", "8", "--depth", "64"];
+        let flood = self.timed_by(&flood.map(str::to_owned), server, giving_way)?;
+        std::thread::sleep(WARMUP);
+        let beside = latency(&opens()?.finish()?)?;
+        let mut figures = figures(&flood.finish()?)?;
+        figures.extend([
+            (Figure::P50, beside.0),
+            (Figure::P99, beside.1),
+            (Figure::P99Alone, alone.1),
+            (Figure::MedianRise, beside.0 / alone.0.max(1e-9)),
+            (Figure::Rise, beside.1 / alone.1.max(1e-9)),
+        ]);
+        Ok(figures)
     }
 
     /// Many connections in proportion to few.

@@ -48,6 +48,8 @@ pub(crate) enum Cast {
     Clusters,
     /// The same, but the servers are real ones below either manager.
     Managers,
+    /// Our manager of 64 servers that list all their names.
+    Large,
     /// A manager of ours alone, which nobody has found yet.
     Root,
     /// Ours alone, on the storage of [`crate::slow`].
@@ -78,6 +80,8 @@ pub(crate) enum Load {
     Located(Files),
     /// A manager is asked for what does not exist.
     Missing,
+    /// First opens at a manager alone, and then with many questions for what does not exist beside them.
+    Misses,
     /// What a client does; compared are clients, not servers.
     Errand(Errand),
     /// A file is read from several servers at once.
@@ -121,6 +125,7 @@ impl Load {
             | Self::Busy
             | Self::Located(_)
             | Self::Missing
+            | Self::Misses
             | Self::Errand(_)
             | Self::Gather(_)
             | Self::Crowd(_)

@@ -97,6 +97,7 @@ impl<'d> Fleet<'d> {
             self.running = None;
             let servers = match setting.cast {
                 Cast::Root => vec![self.root()?],
+                Cast::Large => vec![site::start_large(self.data)?],
                 Cast::Slow => vec![self.slow(setting)?],
                 Cast::Clients => {
                     vec![self.ours(setting, "ours")?, self.ours(setting, "ours-too")?.on(Side::Theirs)]

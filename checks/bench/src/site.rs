@@ -1,4 +1,5 @@
-//! Clusters: a manager and four servers, ours or real ones, or our manager above real ones, from one configuration.
+//! Clusters: a manager and four servers, ours or real ones, or our manager above real ones, from one configuration; and a
+//! larger one of ours.
 //!
 //! What is measured is the manager: the requests that end with it telling a client where to go.
 
@@ -11,6 +12,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use wire::xroot::ErrorCode;
 
 use crate::children::{Running, SERVER_CPU, pinned, run};
 use crate::data::Data;
@@ -26,8 +29,20 @@ const STARTED: &str = "initialization completed";
 /// Instance name of the manager.
 const MANAGER: &str = "manager";
 
-/// Servers of a cluster.
-const SERVERS: usize = 4;
+/// A manager and its servers.
+#[derive(Clone, Copy)]
+struct Cell {
+    /// Where the trees of the servers are.
+    trees: &'static str,
+    servers: usize,
+    /// Further lines of the configuration.
+    lines: &'static str,
+}
+
+const SMALL: Cell = Cell { trees: "cluster", servers: 4, lines: "" };
+
+/// As many servers as a manager has without supervisors. They list all their names.
+const LARGE: Cell = Cell { trees: "large", servers: 64, lines: "scalla.inventory complete\n" };
 
 /// Files that were asked for before they are measured.
 pub(crate) const KNOWN_FILES: usize = 10_000;
@@ -35,12 +50,15 @@ pub(crate) const KNOWN_FILES: usize = 10_000;
 /// Files of one measurement that nobody has asked for: for a quarter of a second at ours, more at theirs.
 pub(crate) const NEW_FILES: usize = 10_000;
 
+/// Files of one measurement in the larger cluster.
+pub(crate) const FIRST_FILES: usize = 4096;
+
 /// How long nodes may take to find each other.
 const FORMATION: Duration = Duration::from_secs(60);
 
 /// Where the files of a server of a cluster are.
-pub(crate) fn tree(data: &Data, server: usize) -> PathBuf {
-    data.tree(false).join(format!("cluster/{server}"))
+fn tree(data: &Data, cell: Cell, server: usize) -> PathBuf {
+    data.tree(false).join(format!("{}/{server}", cell.trees))
 }
 
 /// What is known of the files that a manager is asked for.
@@ -110,6 +128,7 @@ pub(crate) fn rows() -> Vec<Row> {
             Load::Located(Files::New),
             &FIRST,
         ),
+        misses(),
         Row {
             setting: Setting { cast: Cast::Root, ..Setting::default() },
             ..row(
@@ -131,22 +150,39 @@ pub(crate) fn rows() -> Vec<Row> {
     ]
 }
 
+fn misses() -> Row {
+    let goals =
+        [Goal::at_least(THROUGHPUT, 85_000.0).of_ours(), Goal::at_most(Figure::MedianRise, 2.0).of_ours()];
+    let title = "files that no server has, our manager of 64 servers that list all names, 8 connections, 64 in flight on each; \
+                 latencies are of first opens by another connection beside them";
+    Row {
+        load: Load::Misses,
+        setting: Setting { cast: Cast::Large, ..Setting::default() },
+        ..bench("misses-of-64", title, "", "", "", &goals)
+    }
+}
+
 /// Spreads the files over the servers: each is at one of them. There are new ones for so many measurements.
 pub(crate) fn spread(data: &Data, measurements: u32) -> anyhow::Result<()> {
-    (0..measurements).try_for_each(|number| fill(data, &new_folder(number), NEW_FILES))?;
-    fill(data, "known", KNOWN_FILES)
+    (0..measurements).try_for_each(|number| fill(data, SMALL, &new_folder(number), NEW_FILES))?;
+    fill(data, SMALL, "known", KNOWN_FILES)
+}
+
+/// The same in the larger cluster, for measurements of first opens.
+pub(crate) fn spread_widely(data: &Data, measurements: u32) -> anyhow::Result<()> {
+    (0..measurements).try_for_each(|number| fill(data, LARGE, &new_folder(number), FIRST_FILES))
 }
 
 fn new_folder(number: u32) -> String {
     format!("new{number}")
 }
 
-fn fill(data: &Data, folder: &str, files: usize) -> anyhow::Result<()> {
-    for server in 0..SERVERS {
-        fs::create_dir_all(tree(data, server).join(folder))?;
+fn fill(data: &Data, cell: Cell, folder: &str, files: usize) -> anyhow::Result<()> {
+    for server in 0..cell.servers {
+        fs::create_dir_all(tree(data, cell, server).join(folder))?;
     }
     for file in 0..files {
-        let path = tree(data, file % SERVERS).join(folder).join(format!("f{file}"));
+        let path = tree(data, cell, file % cell.servers).join(folder).join(format!("f{file}"));
         fs::write(&path, b"here").with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
@@ -162,7 +198,7 @@ pub(crate) fn new_files(data: &Data, placed: bool) -> anyhow::Result<String> {
         false => new_folder(NEXT.fetch_add(1, Ordering::Relaxed)),
     };
     if placed {
-        fill(data, &folder, NEW_FILES)?;
+        fill(data, SMALL, &folder, NEW_FILES)?;
     }
     Ok(format!("/{folder}/f%d"))
 }
@@ -173,15 +209,16 @@ struct Plan {
     configuration: PathBuf,
     /// Where clients of the manager connect to.
     port: u16,
+    cell: Cell,
 }
 
-fn plan(data: &Data, folder: &str) -> anyhow::Result<Plan> {
+fn plan(data: &Data, folder: &str, cell: Cell) -> anyhow::Result<Plan> {
     let folder = data.run_folder(folder)?;
     let (port, cluster_port) = (free_port()?, free_port()?);
     let file = folder.join("cluster.cfg");
-    fs::write(&file, configuration(data, &folder, port, cluster_port))
+    fs::write(&file, configuration(data, cell, &folder, port, cluster_port))
         .with_context(|| format!("cannot write {}", file.display()))?;
-    Ok(Plan { folder, configuration: file, port })
+    Ok(Plan { folder, configuration: file, port, cell })
 }
 
 impl Plan {
@@ -193,7 +230,7 @@ impl Plan {
     }
 
     fn servers(&self, data: &Data, side: Side) -> anyhow::Result<Vec<Running>> {
-        let servers = (0..SERVERS).map(|number| self.node(data, side, &format!("s{number}")));
+        let servers = (0..self.cell.servers).map(|number| self.node(data, side, &format!("s{number}")));
         Ok(servers.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
     }
 }
@@ -201,20 +238,51 @@ impl Plan {
 /// Starts a manager of one side above servers of one, and waits until it knows all of them.
 pub(crate) fn start(data: &Data, manager: Side, servers: Side) -> anyhow::Result<Server> {
     let whose = |side| if side == Side::Ours { "ours" } else { "theirs" };
-    let plan = plan(data, &format!("cluster-{}-above-{}", whose(manager), whose(servers)))?;
+    let plan = plan(data, &format!("cluster-{}-above-{}", whose(manager), whose(servers)), SMALL)?;
     let mut all = plan.node(data, manager, MANAGER)?;
     let pids = all.iter().map(Running::pid).collect();
     all.append(&mut plan.servers(data, servers)?);
-    await_servers(plan.port)?;
+    await_servers(&plan)?;
     Server::of(all, pids, plan.port, manager).context("a cluster without a process")
+}
+
+/// Starts a manager of ours above the servers of the larger cluster, and waits until it knows all names of all of them: a file
+/// that is put on their disks is not found then.
+pub(crate) fn start_large(data: &Data) -> anyhow::Result<Server> {
+    let plan = plan(data, "large-cluster", LARGE)?;
+    let mut all = plan.node(data, Side::Ours, MANAGER)?;
+    let pids = all.iter().map(Running::pid).collect();
+    all.append(&mut plan.servers(data, Side::Ours)?);
+    await_servers(&plan)?;
+    let server = Server::of(all, pids, plan.port, Side::Ours).context("a cluster without a process")?;
+    let until = Instant::now() + FORMATION;
+    for number in 0.. {
+        let folder = format!("hidden{number}");
+        fill(data, LARGE, &folder, LARGE.servers)?;
+        let mut session = Session::connect(&[server.address()], &Login::of_process("bench"), FORMATION)?;
+        let mut is_hidden = |file: usize| session.size(&format!("/{folder}/f{file}")).is_err_and(is_missing);
+        if (0..LARGE.servers).all(&mut is_hidden) {
+            return Ok(server);
+        }
+        if Instant::now() > until {
+            bail!("the servers of a cluster do not list all their names");
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    bail!("the servers of a cluster do not list all their names")
+}
+
+/// Reports whether a server says that a file does not exist.
+pub(crate) fn is_missing(error: SessionError) -> bool {
+    matches!(error, SessionError::Failed { code: ErrorCode::NOT_FOUND, .. })
 }
 
 /// Kills our manager and starts it again: seconds from the start of the new one until it sends a client on to a file.
 pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
-    let plan = plan(data, "restarted-cluster")?;
+    let plan = plan(data, "restarted-cluster", SMALL)?;
     let manager = plan.node(data, Side::Ours, MANAGER)?;
     let _servers = plan.servers(data, Side::Ours)?;
-    await_servers(plan.port)?;
+    await_servers(&plan)?;
     // Ends as a crash would end it.
     drop(manager);
     let start = Instant::now();
@@ -231,18 +299,19 @@ pub(crate) fn restart(data: &Data) -> anyhow::Result<Figures> {
 
 /// One file for all nodes and both real programs. The real manager waits a minute and a half for servers that it knew before,
 /// unless told otherwise.
-fn configuration(data: &Data, folder: &Path, port: u16, cluster_port: u16) -> String {
+fn configuration(data: &Data, cell: Cell, folder: &Path, port: u16, cluster_port: u16) -> String {
     let work = folder.display();
     let mut text = format!(
         "all.export /\nall.adminpath {work}\nall.pidpath {work}\nxrd.network nodnr\n\
-         all.manager localhost:{cluster_port}\ncms.delay startup 1 servers {SERVERS}\n\
+         all.manager localhost:{cluster_port}\ncms.delay startup 1 servers {}\n\
          cms.space min 1m 2m\n\
          if named manager\nall.role manager\nfi\n\
          if exec xrootd && named manager\nxrd.port {port}\nfi\n\
-         if exec cmsd && named manager\nxrd.port {cluster_port}\nfi\n"
+         if exec cmsd && named manager\nxrd.port {cluster_port}\nfi\n{}",
+        cell.servers, cell.lines
     );
-    for server in 0..SERVERS {
-        let tree = tree(data, server);
+    for server in 0..cell.servers {
+        let tree = tree(data, cell, server);
         text += &format!(
             "if named s{server}\nall.role server\noss.localroot {}\nxrd.port any\nfi\n",
             tree.display()
@@ -280,7 +349,8 @@ fn theirs(folder: &Path, file: &Path, node: &str) -> anyhow::Result<Vec<Running>
 }
 
 /// Waits until every server is in the manager's list.
-fn await_servers(port: u16) -> anyhow::Result<()> {
+fn await_servers(plan: &Plan) -> anyhow::Result<()> {
+    let port = plan.port;
     let until = Instant::now() + FORMATION;
     loop {
         if TcpStream::connect(("127.0.0.1", port)).is_ok() {
@@ -291,7 +361,7 @@ fn await_servers(port: u16) -> anyhow::Result<()> {
                 run(command, Duration::from_secs(30)).map(|output| output.stdout).unwrap_or_default();
             let lines =
                 String::from_utf8_lossy(&listed).lines().filter(|line| line.contains(" Server ")).count();
-            if lines >= SERVERS {
+            if lines >= plan.cell.servers {
                 return Ok(());
             }
         }

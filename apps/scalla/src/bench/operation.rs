@@ -1,12 +1,12 @@
 //! One operation: the request it makes and the judgement on its answer.
 
 use bytes::Bytes;
-use client::xroot::FileHandle;
 use client::xroot::flags::{DirlistOptions, OpenOptions, OpenTemplateOptions, StatOptions, StatWants};
 use client::xroot::limits::SEGMENT_BYTES;
 use client::xroot::reply::dirlist::Listing;
 use client::xroot::reply::{OpenReply, StatText, StatusFrame};
 use client::xroot::request::{self, Request, Segment, SegmentList};
+use client::xroot::{ErrorCode, FileHandle};
 use client::{Connection, Outcome, SubmitError, pages};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -342,7 +342,11 @@ impl Operation {
     /// The answer is whole.
     pub(super) fn end(&mut self, plan: &Plan, outcome: &Outcome<'_>) -> End {
         let rest = match outcome {
+            Outcome::Ok(_) if plan.missing => return End::Wrong("the file exists".to_owned()),
             Outcome::Ok(rest) => *rest,
+            Outcome::Error(error) if plan.missing && error.code == ErrorCode::NOT_FOUND => {
+                return End::Done(0);
+            }
             Outcome::Error(error) => {
                 return End::Wrong(format!("{}: {}", error.code, String::from_utf8_lossy(error.text)));
             }

@@ -180,6 +180,9 @@ pub(super) struct Names {
     /// Take the files one after the other.
     #[arg(long)]
     pub(super) sequential: bool,
+    /// The files do not exist: that they are missing is the good answer.
+    #[arg(long)]
+    pub(super) missing: bool,
 }
 
 #[derive(Args, Debug)]

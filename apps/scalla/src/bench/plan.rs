@@ -55,6 +55,8 @@ pub(super) struct Plan {
     pub(super) file_size: u64,
     pub(super) keep: bool,
     pub(super) with_stat: bool,
+    /// The files do not exist.
+    pub(super) missing: bool,
     pub(super) connections: usize,
     pub(super) depth: usize,
     pub(super) duration: Duration,
@@ -139,6 +141,7 @@ impl Plan {
             depth: names.depth.depth as usize,
             files: names.files.files,
             sequential: names.sequential,
+            missing: names.missing,
             ..Self::common(name, kind, names.common)?
         })
     }
@@ -162,6 +165,7 @@ impl Plan {
             file_size: 0,
             keep: false,
             with_stat: true,
+            missing: false,
             connections: common.connections as usize,
             depth: 1,
             duration: common.duration,
