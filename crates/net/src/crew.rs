@@ -132,9 +132,9 @@ impl Crew {
         }
     }
 
-    /// Runs the next task that is ready.
-    fn run_next(&self) {
-        let Some((slot, mut task)) = self.tasks.take_next() else { return };
+    /// Runs a task that was taken out of its slot.
+    fn run(&self, next: Option<(usize, Task)>) {
+        let Some((slot, mut task)) = next else { return };
         let waker = waker(self.id, slot);
         let polled = catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(&mut Context::from_waker(&waker))));
         match polled {
@@ -179,16 +179,20 @@ impl Running {
 
     /// Is there a task that is to be run?
     pub(crate) fn has_ready(&self) -> bool {
-        self.0.tasks.ready_count() > 0 || self.0.remote.any.load(Ordering::Relaxed)
+        self.0.tasks.ready_count() > 0
+            || self.0.tasks.has_yielded()
+            || self.0.remote.any.load(Ordering::Relaxed)
     }
 
     /// Runs the tasks that are ready, so many at most that others have their turn: what woken tasks wake is for the next
-    /// round.
+    /// round. Of those that gave way because they have much to do one is run, and the sockets are looked at before the next:
+    /// a connection with one request waits for one of them, however many there are.
     pub(crate) fn round(&self) {
         let crew = &self.0;
         crew.take_remote();
         let mut left = crew.tasks.ready_count().min(ROUND_TASKS);
-        if left == 0 {
+        let yielded = crew.tasks.has_yielded();
+        if left == 0 && !yielded {
             return;
         }
         let around = AROUND.get();
@@ -203,8 +207,11 @@ impl Running {
                 arrived.clear();
                 crew.arrived.set(arrived);
             }
-            (0..count).for_each(|_| crew.run_next());
+            (0..count).for_each(|_| crew.run(crew.tasks.take_next()));
             left -= count;
+        }
+        if yielded {
+            crew.run(crew.tasks.take_yielded());
         }
         if together {
             poller::end_gathering();

@@ -22,6 +22,17 @@ struct Table {
     slots: Slab<Slot>,
     /// Tasks that wait to be run, in order.
     ready: VecDeque<usize>,
+    /// Tasks that gave way to others before their work was done, in order.
+    yielded: VecDeque<usize>,
+}
+
+/// Takes the first task of a queue out of its slot.
+fn take(slots: &mut Slab<Slot>, queue: &mut VecDeque<usize>) -> Option<(usize, Task)> {
+    let slot = queue.pop_front()?;
+    let found = slots.get_mut(slot)?;
+    found.is_queued = false;
+    found.arrived = None;
+    Some((slot, found.task.take()?))
 }
 
 /// All tasks of one loop.
@@ -39,7 +50,7 @@ impl Tasks {
     /// Queues the task of a slot, if there is one and it is not queued already; reports whether it did. `source` is what
     /// something has come on.
     pub(super) fn make_ready(&self, slot: usize, source: Option<usize>) -> bool {
-        let Table { slots, ready } = &mut *self.0.borrow_mut();
+        let Table { slots, ready, yielded } = &mut *self.0.borrow_mut();
         let Some(found) = slots.get_mut(slot) else { return false };
         if let Some(source) = source {
             found.arrived = u32::try_from(source).ok();
@@ -47,23 +58,32 @@ impl Tasks {
         if std::mem::replace(&mut found.is_queued, true) {
             return false;
         }
-        ready.push_back(slot);
+        // Who calls itself while it runs has more to do.
+        let queue = if found.task.is_none() && source.is_none() { yielded } else { ready };
+        queue.push_back(slot);
         true
     }
 
-    /// Tasks that wait to be run.
+    /// Tasks that wait to be run, but for those that gave way.
     pub(super) fn ready_count(&self) -> usize {
         self.0.borrow().ready.len()
     }
 
+    /// Reports whether a task waits that gave way to others.
+    pub(super) fn has_yielded(&self) -> bool {
+        !self.0.borrow().yielded.is_empty()
+    }
+
     /// Takes the next task that is ready out of its slot, to be run.
     pub(super) fn take_next(&self) -> Option<(usize, Task)> {
-        let Table { slots, ready } = &mut *self.0.borrow_mut();
-        let slot = ready.pop_front()?;
-        let found = slots.get_mut(slot)?;
-        found.is_queued = false;
-        found.arrived = None;
-        Some((slot, found.task.take()?))
+        let Table { slots, ready, .. } = &mut *self.0.borrow_mut();
+        take(slots, ready)
+    }
+
+    /// Takes the next task that gave way to others.
+    pub(super) fn take_yielded(&self) -> Option<(usize, Task)> {
+        let Table { slots, yielded, .. } = &mut *self.0.borrow_mut();
+        take(slots, yielded)
     }
 
     /// Puts a task back that has run and waits now; returns it if its slot has gone.
@@ -81,15 +101,14 @@ impl Tasks {
 
     /// Moves the sources that have something for the first `count` ready tasks to `sources`.
     pub(super) fn take_arrived(&self, count: usize, sources: &mut Vec<usize>) {
-        let Table { slots, ready } = &mut *self.0.borrow_mut();
+        let Table { slots, ready, .. } = &mut *self.0.borrow_mut();
         let arrived = ready.iter().take(count).filter_map(|slot| slots.get_mut(*slot)?.arrived.take());
         sources.extend(arrived.map(|source| source as usize));
     }
 
     /// Takes all tasks; nothing is ready any more.
     pub(super) fn take_all(&self) -> Vec<Task> {
-        let Table { slots, ready } = std::mem::take(&mut *self.0.borrow_mut());
-        drop(ready);
+        let Table { slots, .. } = std::mem::take(&mut *self.0.borrow_mut());
         slots.into_iter().filter_map(|(_, slot)| slot.task).collect()
     }
 }

@@ -135,3 +135,31 @@ fn more_tasks_than_a_round_has_all_get_their_turn() {
     });
     assert_eq!(told.len(), 3 * ROUND_TASKS);
 }
+
+#[test]
+fn a_task_with_one_job_waits_for_one_of_those_that_have_much_to_do() {
+    const BUSY: usize = 16;
+    let told = on_a_loop(|tell| {
+        let (turns, called, is_over) = <(Rc<Cell<usize>>, Rc<Cell<usize>>, Rc<Cell<bool>>)>::default();
+        let job = Rc::new(Notify::new());
+        for _ in 0..BUSY {
+            let (turns, called, is_over, job) = (turns.clone(), called.clone(), is_over.clone(), job.clone());
+            attend(std::future::poll_fn(move |context| {
+                turns.set(turns.get() + 1);
+                // All others wait for their next turn by now.
+                if turns.get() == 10 * BUSY {
+                    called.set(turns.get());
+                    job.notify_one();
+                }
+                context.waker().wake_by_ref();
+                if is_over.get() { Poll::Ready(()) } else { Poll::Pending }
+            }));
+        }
+        attend(async move {
+            job.notified().await;
+            tell.send(turns.get() - called.get()).unwrap();
+            is_over.set(true);
+        });
+    });
+    assert!(told == [0] || told == [1], "{told:?} turns of others came first");
+}
