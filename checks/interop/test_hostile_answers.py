@@ -52,27 +52,40 @@ class Flood(hollow.Manager):
 
 
 # The most memory of a process counts that of the process which it was forked from, and a run of many tests has much. So a small
-# one is in between. It writes exit status and KiB to the descriptor that is its first argument.
+# one is in between. It writes exit status and KiB to the descriptor that is its first argument. At the end of its input the
+# program is killed.
 MEASURE = """
-import os, sys
+import os, sys, threading
 program = os.fork()
 if program == 0:
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     os.execvp(sys.argv[2], sys.argv[2:])
+def end():
+    if not os.read(0, 1):
+        os.kill(program, 9)
+threading.Thread(target=end, daemon=True).start()
 _, status, usage = os.wait4(program, 0)
 os.write(int(sys.argv[1]), f"{os.waitstatus_to_exitcode(status)} {usage.ru_maxrss}".encode())
 """
 
 
-def resident(command, **environment):
-    """Runs a command; its exit status, what it wrote, and the most memory that it had."""
+def resident(command, until=None, **environment):
+    """Runs a command, until it has written a text if one is named; its exit status, what it wrote at the end, and the most memory that it had."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as reader, os.fdopen(writer, "wb") as writer:
         measure = [sys.executable, "-S", "-E", "-c", MEASURE, str(writer.fileno()), *command]
-        done = subprocess.run([str(word) for word in measure], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              pass_fds=[writer.fileno()], env=peers.environment(**environment))
+        with subprocess.Popen([str(word) for word in measure], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              pass_fds=[writer.fileno()], env=peers.environment(**environment)) as done:
+            out = b""
+            while piece := done.stdout.read1(1 << 16):
+                out = out[-(1 << 20):] + piece
+                if until and until in out:
+                    done.stdin.close()
+                    until = None
+            done.wait()
         writer.close()
         status, kib = map(int, reader.read().split())
-    return status, done.stdout.decode(errors="replace"), kib * 1024
+    return status, out.decode(errors="replace"), kib * 1024
 
 
 PLAIN, LONG = b"a\n", b"n" * 200 + b"\n"
@@ -125,3 +138,89 @@ def test_directories_without_end(words, tmp_path):
         status, out, most = resident([peers.program() if name == "scalla" else peers.link(name), *words])
         assert ("more than 256 directories down" in out and status != 0) or (name == "xrdfs" and "may be incomplete" in out), out[-2000:]
         assert most <= RESIDENT_MAX, most
+
+
+WIDE_MAX = 128 << 20
+# As the settings have it.
+LISTING_BYTES = 40_000_000
+
+
+class Wide(hollow.Manager):
+    """A server of directories with many directories or files, of which the first of each leads on. A listing is charged 16 bytes a line at least."""
+
+    def __init__(self, levels, directories, files=0, name=b"n"):
+        super().__init__(flags=hollow.IS_SERVER)
+        self.levels, self.directories, self.files, self.name = levels, directories, files, name
+
+    def _listing(self, depth):
+        if depth > self.levels:
+            yield b".\n0 0 0 0\0"
+            return
+        text = [b".\n0 0 0 0\n"]
+        for number in range(self.directories + self.files):
+            kind = 19 if number < self.directories else 16
+            text.append(b"%s%07d\n%d 4096 %d 99\n" % (self.name, number, depth * 10_000_000 + number + 1000, kind))
+            if len(text) == 10_000:
+                yield b"".join(text)
+                text.clear()
+        yield (b"".join(text) or b"\n")[:-1] + b"\0"
+
+    def _serve(self, connection):
+        try:
+            self._talk(connection)
+        except OSError:
+            pass  # The client has ended.
+
+    def _talk(self, connection):
+        with connection, connection.makefile("rb") as requests:
+            requests.read(20)
+            connection.sendall(struct.pack(">HHiii", 0, 0, 8, 0x520, 0))
+
+            def send(stream, status, body):
+                connection.sendall(struct.pack(">HHi", stream, status, len(body)) + body)
+            while len(head := requests.read(24)) == 24:
+                stream, code, length = struct.unpack(">HH16xi", head)
+                path = requests.read(length)
+                names = path.split(b"/")[2:]
+                is_first = all(name.endswith(b"0" * 7) for name in names)
+                if code == raw.STAT:
+                    send(stream, raw.OK, b"%d 4096 19 99\0" % len(path))
+                elif code == raw.RMDIR:
+                    send(stream, raw.ERROR, struct.pack(">i", 3018) + b"directory not empty\0")
+                elif code == raw.RM:
+                    send(stream, raw.OK, b"")
+                elif code == raw.DIRLIST:
+                    *pieces, last = self._listing(len(names) if is_first else 1 << 30)
+                    for piece in pieces:
+                        send(stream, raw.OKSOFAR, piece)
+                    send(stream, raw.OK, last)
+                else:
+                    send(stream, *self._answer(code))
+
+
+def run(server, words, tmp_path, until=None):
+    name, *words = words.split()
+    places = {"U": f"root://{server.host}//d", "HERE": tmp_path, "S": server.host}
+    words = [places.get(word, word) for word in words]
+    return resident([peers.program() if name == "scalla" else peers.link(name), *words], until)
+
+
+COMMANDS = ["scalla ls -R -S U", "scalla find U --name x", "scalla du -s U", "scalla tree U", "scalla sync -n U HERE", "scalla rm -r -f U"]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_wide_directories_on_many_levels(words, tmp_path):
+    """More directories than fit: those for whose listing there is no room are told, and the walk goes on. It would go on for long."""
+    with Wide(100, 100_000) as server:
+        _, out, most = run(server, words, tmp_path, until=b"XRD_LISTINGBYTES")
+        assert "XRD_LISTINGBYTES" in out, out[-2000:]
+        assert most <= WIDE_MAX, most
+
+
+@pytest.mark.parametrize("words", ["scalla ls U", *COMMANDS[:-1]])  # Removing them takes minutes.
+def test_a_listing_just_below_the_limit(words, tmp_path):
+    # An entry has about 38 bytes.
+    with Wide(0, 0, LISTING_BYTES // 40, b"n" * 8) as server:
+        status, out, most = run(server, words, tmp_path)
+        assert status == 0, (status, out[-2000:])
+        assert most <= WIDE_MAX, most

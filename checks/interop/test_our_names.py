@@ -79,7 +79,7 @@ def test_an_upload_leaves_it_out(bad, tmp_path):
     for way in ("cp", "sync"):
         assert contents(bad.local / way) == {"data": b"mine", "more": b"more"}
     bad.mkdir("xrdcp")
-    run([peers.link("xrdcp"), "--nopbar", "-r", here, bad.url("xrdcp")]).fails(50, "cannot be copied")
+    run([peers.link("xrdcp"), "--nopbar", "-r", here, bad.url("xrdcp")]).fails(50, "cannot be named to a server")
     assert contents(bad.local / "xrdcp" / "here") == {"data": b"mine", "more": b"more"}
     # Words of a command line are text.
     scalla("cp", here / bad.bad, bad.url("")).fails(1 if "?" in bad.bad else 2)

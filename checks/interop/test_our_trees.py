@@ -228,3 +228,28 @@ def test_every_name_is_copied_between_directories_of_this_machine(tmp_path):
         scalla(*words, here, target).ok()
         found = {str(path.relative_to(target)): path.read_bytes() for path in target.rglob("*") if path.is_file()}
         assert found == {"data?old": b"old", "data": b"new", "new\nline": b"n", "dir?x/f": b"f"}
+
+
+@pytest.mark.parametrize("program", ["ours", "theirs"])
+def test_xrdcp_takes_local_links_for_what_they_lead_to(program, area, tmp_path):
+    xrdcp = peers.link("xrdcp") if program == "ours" else "xrdcp"
+    put(tmp_path / "t", a=b"a")
+    put(tmp_path / "elsewhere", b=b"b")
+    os.symlink("../elsewhere", tmp_path / "t" / "link")
+    os.symlink("/not-mounted/x", tmp_path / "t" / "nowhere")
+    (area.local / "up").mkdir()
+    (area.local / "up").chmod(0o777)
+    tools.run([xrdcp, "--nopbar", "-r", tmp_path / "t", area.url("up")]).ok()
+    assert (area.local / "up" / "t" / "a").read_bytes() == b"a"
+    assert (area.local / "up" / "t" / "link" / "b").read_bytes() == b"b"
+    assert sorted(os.listdir(area.local / "up" / "t")) == ["a", "link"]
+
+
+def test_xrdcp_does_not_go_in_circles(area, tmp_path):
+    put(tmp_path / "t" / "b", a=b"a")
+    os.symlink("..", tmp_path / "t" / "b" / "up")
+    (area.local / "up").mkdir()
+    (area.local / "up").chmod(0o777)
+    tools.run([peers.link("xrdcp"), "--nopbar", "-r", tmp_path / "t", area.url("up")]).fails(50, "leads back")
+    assert (area.local / "up" / "t" / "b" / "a").read_bytes() == b"a"
+    assert os.listdir(area.local / "up" / "t" / "b") == ["a"]

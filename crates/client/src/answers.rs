@@ -3,9 +3,8 @@
 use wire::xroot::flags::StatFlags;
 use wire::xroot::reply::locate::{self, NodeKind};
 use wire::xroot::reply::query::SpaceText;
-use wire::xroot::reply::{StatText, VfsText, dirlist};
+use wire::xroot::reply::{StatText, VfsText};
 
-use crate::channel::BodyLimit;
 use crate::failure::Cause;
 use crate::path::EntryName;
 
@@ -79,8 +78,9 @@ impl StatInfo {
     /// Whether it and another one are of the same directory of one server, as far as they tell. The number alone does not
     /// suffice: it has 32 bits of the inode. What a walk changes itself (access time, mode) does not count.
     pub(crate) fn is_same_directory(&self, other: &Self) -> bool {
-        let owner = |stat: &Self| stat.more.as_ref().map(|more| (more.owner.clone(), more.group.clone()));
-        let is_same_owner = owner(self).zip(owner(other)).is_none_or(|(one, other)| one == other);
+        let more = self.more.as_ref().zip(other.more.as_ref());
+        let is_same_owner =
+            more.is_none_or(|(one, other)| (&one.owner, &one.group) == (&other.owner, &other.group));
         // A server without numbers says 0.
         let is_same = self.id != 0 && (self.id, self.size, self.mtime) == (other.id, other.size, other.mtime);
         is_same && is_same_owner && self.is_dir() && other.is_dir()
@@ -151,33 +151,11 @@ impl Checksum {
         let lower = |bytes: &[u8]| text(bytes).to_ascii_lowercase();
         Ok(Self { kind: lower(checksum.kind), value: lower(checksum.value) })
     }
-}
 
-/// A listing, and whether the server gave status with it.
-pub(crate) fn listing(body: &[u8], limit: BodyLimit) -> Result<(Vec<Entry>, bool), Cause> {
-    let listing = dirlist::Listing::new(body);
-    let with_stat = listing.has_stat();
-    let mut entries = Vec::new();
-    for entry in listing {
-        let entry = entry?;
-        if limit.entries.is_some_and(|most| entries.len() >= most) {
-            return Err(Cause::too_large(limit));
-        }
-        // Such a name would lead out of the directory whoever walks it, to remove or to write.
-        match entry.name {
-            b"." | b".." => continue,
-            name if name.contains(&b'/') => {
-                return Err(Cause::BadAnswer(format!("`{}` is no name of an entry", text(name))));
-            }
-            _ => {}
-        }
-        let checksum = entry
-            .checksum
-            .and_then(|checksum| Some(Checksum { kind: text(checksum.kind), value: text(checksum.value?) }));
-        let stat = entry.stat.as_ref().map(StatInfo::of);
-        entries.push(Entry { name: EntryName::from_bytes(entry.name), stat, checksum });
+    /// The one in a listing, if it is at hand.
+    pub(crate) fn listed(checksum: &wire::xroot::reply::ListedChecksum<'_>) -> Option<Self> {
+        Some(Self { kind: text(checksum.kind), value: text(checksum.value?) })
     }
-    Ok((entries, with_stat))
 }
 
 /// Where a file is.
@@ -242,21 +220,4 @@ pub struct Attribute {
     pub name: String,
     /// Its value.
     pub value: Vec<u8>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_in_a_listing_stay_in_the_directory() {
-        let names = |body: &[u8]| {
-            let entries = listing(body, BodyLimit::ANSWER).map(|(entries, _)| entries);
-            entries.map(|entries| entries.into_iter().map(|entry| entry.name.to_string()).collect::<Vec<_>>())
-        };
-        assert_eq!(names(b".\na\n..\n...\0"), Ok(vec!["a".to_owned(), "...".to_owned()]));
-        for bad in [&b"a\n../b\0"[..], b"/etc\0", b"a/b\0"] {
-            assert!(matches!(names(bad), Err(Cause::BadAnswer(_))), "{bad:?}");
-        }
-    }
 }

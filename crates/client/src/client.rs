@@ -12,6 +12,7 @@ use crate::connect::AddressFilter;
 use crate::failure::Error;
 use crate::file::{File, OpenWith};
 use crate::filesystem::FileSystem;
+use crate::listing_memory::ListingMemory;
 use crate::login::Login;
 use crate::pool::Pool;
 use crate::settings::Settings;
@@ -116,6 +117,11 @@ impl Client {
     #[must_use]
     pub fn waits(&self) -> &Waits {
         &self.0.waits
+    }
+
+    /// Memory for the listings that one operation holds at once.
+    pub(crate) fn listing_memory(&self) -> ListingMemory {
+        ListingMemory::new(usize::try_from(self.settings().listing_bytes).unwrap_or(usize::MAX))
     }
 
     pub(crate) fn summing(&self) -> &Summing {

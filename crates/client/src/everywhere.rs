@@ -8,18 +8,20 @@ use wire::xroot::flags::LocateOptions;
 
 use crate::answers::Entry;
 use crate::copy::{has_wildcard, matches};
+use crate::entries::{Entries, Listing};
 use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
+use crate::listing_memory::ListingMemory;
 use crate::path::RemotePath;
 
 /// Most requests of one call that are on their way at once.
 const AT_ONCE: usize = 64;
 
 /// A directory as all servers that have it list it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Merged {
     /// Its entries, each name once, sorted by name.
-    pub entries: Vec<Entry>,
+    pub entries: Entries,
     /// The servers that have the directory.
     pub servers: Vec<FileSystem>,
     /// Servers that could not be asked: what only they have is missing from the entries.
@@ -66,19 +68,20 @@ where
     done.into_values().collect()
 }
 
-/// Lists a directory at each of these servers, in their order.
-pub async fn list_each(
+/// The listings of a directory at each of these servers, in their order.
+async fn list_each(
     servers: &[FileSystem],
     path: &str,
     with: &ListWith,
-) -> Vec<(FileSystem, Result<Vec<Entry>, Error>)> {
+    memory: &ListingMemory,
+) -> Vec<(FileSystem, Result<Vec<Listing>, Error>)> {
     if let [server] = servers {
-        return vec![(server.clone(), server.list(path, with).await)];
+        return vec![(server.clone(), server.listings(path, with, memory).await)];
     }
     let list = |server: FileSystem| {
-        let (path, with) = (path.to_owned(), with.clone());
+        let (path, with, memory) = (path.to_owned(), with.clone(), memory.clone());
         async move {
-            let listed = server.list(&path, &with).await;
+            let listed = server.listings(&path, &with, &memory).await;
             (server, listed)
         }
     };
@@ -91,22 +94,22 @@ pub async fn list_each(
 /// # Errors
 /// [`Error`]: of one of the servers, when none of them lists it.
 pub async fn list_merged(servers: &[FileSystem], path: &str, with: &ListWith) -> Result<Merged, Error> {
-    let mut merged = Merged { entries: Vec::new(), servers: Vec::new(), failed: Vec::new() };
-    let mut found = BTreeMap::new();
+    let mut merged = Merged { entries: Entries::default(), servers: Vec::new(), failed: Vec::new() };
+    let mut found = Vec::new();
     let mut missing = None;
-    for (server, listed) in list_each(servers, path, with).await {
+    let Some(first) = servers.first() else { return Ok(merged) };
+    let memory = first.client().listing_memory();
+    for (server, listed) in list_each(servers, path, with, &memory).await {
         match listed {
-            Ok(entries) => {
+            Ok(listings) => {
+                found.extend(listings.into_iter().map(|listing| (merged.servers.len(), listing)));
                 merged.servers.push(server);
-                for entry in entries {
-                    found.entry(entry.name.clone()).or_insert(entry);
-                }
             }
             Err(error) if error.is_not_found() => missing = Some(error),
             Err(error) => merged.failed.push(error),
         }
     }
-    merged.entries = found.into_values().collect();
+    merged.entries = Entries::merge(found).map_err(|cause| first.error("list", path, cause))?;
     if merged.servers.is_empty()
         && let Some(error) = merged.failed.pop().or(missing)
     {
@@ -272,9 +275,10 @@ impl FileSystem {
             };
             found.failed.extend(merged.failed);
             let is_folder = |entry: &Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
-            for entry in merged.entries.iter().filter(|entry| matches(part, &entry.name)) {
+            let matching = merged.entries.iter().filter(|entry| matches(part, &entry.name));
+            for entry in matching {
                 match entry.name.component() {
-                    Ok(name) if is_last || is_folder(entry) => next.push(directory.join(name)),
+                    Ok(name) if is_last || is_folder(&entry) => next.push(directory.join(name)),
                     Ok(_) => {}
                     Err(_) => {
                         let at = self.url().at(directory.clone());

@@ -154,10 +154,12 @@ impl From<WireError> for Cause {
 }
 
 impl Cause {
-    pub(crate) fn too_large(limit: BodyLimit) -> Self {
-        let BodyLimit { bytes, entries } = limit;
-        Self::TooLarge(match entries {
-            Some(entries) => format!("{bytes} bytes or {entries} entries (XRD_LISTINGBYTES)"),
+    pub(crate) fn too_large(limit: &BodyLimit) -> Self {
+        let BodyLimit { bytes, memory } = limit;
+        Self::TooLarge(match memory {
+            Some(_) => {
+                format!("{bytes} bytes with the listings that are needed beside it (XRD_LISTINGBYTES)")
+            }
             None => format!("{bytes} bytes"),
         })
     }

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use wire::xroot::codes::QueryType;
-use wire::xroot::flags::{
-    DirlistOptions, LocateOptions, PrepareOptions, PrepareOptionsX, StatOptions, StatWants,
-};
-use wire::xroot::request::{Dirlist, Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
+use wire::xroot::flags::{LocateOptions, PrepareOptions, PrepareOptionsX, StatOptions, StatWants};
+use wire::xroot::request::{Locate, Ping, Prepare, Query, Request, Set, Stat, Statx};
 use wire::xroot::{ErrorCode, FileHandle};
 
 use crate::answers::{self, Checksum, Entry, Location, SpaceInfo, StatInfo, VfsInfo, line};
@@ -14,6 +12,7 @@ use crate::channel::{BodyLimit, Received};
 use crate::client::Client;
 use crate::connection::ServerInfo;
 use crate::encoded::Encoded;
+use crate::entries::Entries;
 use crate::failure::{Cause, Error};
 use crate::path::{NameError, RemotePath};
 use crate::route::{Arrived, Ask, Repeat, Route};
@@ -71,7 +70,7 @@ impl FileSystem {
     }
 
     /// This name space with elements of cgi added to its own: `key=value&…`.
-    fn with_cgi(&self, elements: &str) -> Self {
+    pub(crate) fn with_cgi(&self, elements: &str) -> Self {
         let mut fs = self.clone();
         fs.url.merge_cgi(elements);
         fs
@@ -122,7 +121,7 @@ impl FileSystem {
     }
 
     /// Makes a request about a path and makes sense of the answer.
-    async fn get<T>(
+    pub(crate) async fn get<T>(
         &self,
         name: &'static str,
         path: &str,
@@ -201,43 +200,15 @@ impl FileSystem {
         self.get("stat", paths.first().copied().unwrap_or("/"), request, kinds).await
     }
 
-    /// The entries of a directory, in no order. Where the server does not give the status that was asked for, it is asked
+    /// The entries of a directory, sorted by name. Where the server does not give the status that was asked for, it is asked
     /// for entry by entry.
     ///
     /// # Errors
     /// [`Error`].
     pub async fn list(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
-        let mut options = DirlistOptions::NONE;
-        if with.stat {
-            options |= DirlistOptions::DSTAT;
-        }
-        if with.checksum.is_some() {
-            options |= DirlistOptions::DSTAT | DirlistOptions::DCKSM;
-        }
-        if with.online {
-            options |= DirlistOptions::ONLINE;
-        }
-        let kind = with.checksum.as_deref().filter(|kind| !kind.is_empty());
-        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
-        let request = |url: &Url, _: bool| {
-            Encoded::new(&Request::Dirlist(Dirlist { options, path: url.target().as_bytes() }))
-        };
-        let (name, limit) = ("list", BodyLimit::listing(self.client.settings()));
-        let ask = Ask { name, repeat: Repeat::Anywhere, slow: false, limit, request: &request };
-        let url = asked.url_of(name, path)?;
-        let arrived = Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await?;
-        let (mut entries, has_stat) =
-            asked.parsed(name, path, &arrived, |body| answers::listing(body, limit))?;
-        if with.stat && !has_stat {
-            let directory = self.url_of("list", path)?.path;
-            for entry in &mut entries {
-                // A name that cannot be carried has no status.
-                if let Ok(name) = entry.name.component() {
-                    entry.stat = self.find(&directory.join(name)).await?;
-                }
-            }
-        }
-        Ok(entries)
+        let listings = self.listings(path, with, &self.client.listing_memory()).await?;
+        let entries = Entries::merge(listings.into_iter().map(|listing| (0, listing)));
+        Ok(entries.map_err(|cause| self.error("list", path, cause))?.iter().collect())
     }
 
     /// The entries of a directory on all servers of a cluster, each name once; servers that fail are left out.
@@ -246,7 +217,7 @@ impl FileSystem {
     /// # Errors
     /// [`Error`]: of the locate, or of every server.
     pub async fn list_all(&self, path: &str, with: &ListWith) -> Result<Vec<Entry>, Error> {
-        Ok(self.list_everywhere(path, with).await?.entries)
+        Ok(self.list_everywhere(path, with).await?.entries.iter().collect())
     }
 
     /// The same name space at one location.

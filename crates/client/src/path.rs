@@ -49,20 +49,25 @@ impl Name {
     /// # Errors
     /// [`NameError`].
     pub fn new(name: &str) -> Result<Self, NameError> {
-        if matches!(name, "." | "..") {
+        Self::check(name.as_bytes()).map(|()| Self(name.into()))
+    }
+
+    /// Checks a name as a server sent it, without making one of it.
+    pub(crate) fn check(name: &[u8]) -> Result<(), NameError> {
+        if matches!(name, b"." | b"..") {
             return Err(NameError::Dots);
         }
-        let refused = name.bytes().find_map(|byte| match byte {
+        if std::str::from_utf8(name).is_err() {
+            return Err(NameError::NotText);
+        }
+        let refused = name.iter().find_map(|byte| match byte {
             b'/' => Some(NameError::Slash),
             b'?' => Some(NameError::QuestionMark),
             b'\n' => Some(NameError::LineEnd),
             0 => Some(NameError::Nul),
             _ => None,
         });
-        match refused.or(name.is_empty().then_some(NameError::Empty)) {
-            Some(why) => Err(why),
-            None => Ok(Self(name.into())),
-        }
+        refused.or(name.is_empty().then_some(NameError::Empty)).map_or(Ok(()), Err)
     }
 
     /// Checks a name as a server sent it.
@@ -230,6 +235,12 @@ impl RelativePath {
     pub fn parent(&self) -> Option<Self> {
         let above = self.0.rsplit_once('/').map_or("", |(above, _)| above);
         (!self.0.is_empty()).then(|| Self(above.to_owned()))
+    }
+
+    /// The name at its end; `None` for the directory that all paths begin with.
+    pub(crate) fn last(&self) -> Option<Name> {
+        let last = self.0.rsplit('/').next()?;
+        (!last.is_empty()).then(|| Name(last.into()))
     }
 
     /// Whether it is the directory itself.

@@ -207,7 +207,7 @@ impl Route {
             let until =
                 if ask.slow { Until { answer: self.end, end: self.end } } else { client.until(self.end) };
             let waiting = client.waits().begin(&self.at, WaitFor::Answer);
-            let answer = channel.call(request, Bytes::new(), Sink::Body(ask.limit), until).await;
+            let answer = channel.call(request, Bytes::new(), Sink::Body(ask.limit.clone()), until).await;
             drop(waiting);
             match answer {
                 Ok(Answer::Ok(received)) => return Ok(Arrived { received, channel }),
@@ -335,7 +335,7 @@ impl Route {
         let cause = match failed {
             Failed::Lost { reason: Lost::Protocol(error), .. } => return Err(self.error(name, error)),
             Failed::Lost { reason, .. } => Cause::Lost(reason.to_string()),
-            Failed::TooLarge(limit) => return Err(self.error(name, Cause::too_large(limit))),
+            Failed::TooLarge(limit) => return Err(self.error(name, Cause::too_large(&limit))),
             Failed::TimedOut(seconds) => {
                 let error = self.error(name, Cause::TimedOut(seconds));
                 self.lost += 1;

@@ -140,7 +140,7 @@ settings! {
         /// Seconds after which an unused connection to a manager is closed.
         load_balancer_ttl "LoadBalancerTTL" = 1200,
         /// Most bytes of a listing; an entry counts as 32 bytes at least.
-        listing_bytes "ListingBytes" = 33_554_432,
+        listing_bytes "ListingBytes" = 40_000_000,
         /// Most redirects of one request.
         redirect_limit "RedirectLimit" = 16,
         /// Most retries at a meta manager after "not authorized".

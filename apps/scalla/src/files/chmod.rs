@@ -7,6 +7,9 @@ use super::console::Console;
 use super::context::Context;
 use super::make::permissions;
 
+/// Entries of a directory that are changed in one step.
+const STEP: usize = 256;
+
 /// Set permissions.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Chmod {
@@ -125,10 +128,16 @@ impl Chmod {
             while let Some(mut folder) = walk.next().await {
                 walk.enter_all(&mut folder);
                 folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-                let known =
-                    folder.entries.iter().map(|entry| (folder.child(entry), entry.stat.clone())).collect();
-                self.change(context, console, known).await;
-                console.pass().await?;
+                let mut entries = folder.entries.iter();
+                loop {
+                    let some = entries.by_ref().take(STEP);
+                    let known: Vec<_> = some.map(|entry| (folder.child(&entry), entry.stat)).collect();
+                    if known.is_empty() {
+                        break;
+                    }
+                    self.change(context, console, known).await;
+                    console.pass().await?;
+                }
             }
         }
         Ok(())

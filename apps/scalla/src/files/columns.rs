@@ -43,28 +43,41 @@ pub(super) enum Align {
 
 /// Rows with columns as wide as their widest cell; the last column is as it is.
 pub(super) fn table(aligns: &[Align], rows: &[Vec<String>]) -> Text {
-    coloured_table(aligns, rows, &[])
+    let (mut table, mut text) = (Table::new(aligns), out().text());
+    rows.iter().for_each(|row| table.measure(row));
+    rows.iter().for_each(|row| table.add(&mut text, row, None));
+    text
 }
 
-/// The same, with colours of the last cells of rows.
-pub(super) fn coloured_table(aligns: &[Align], rows: &[Vec<String>], colours: &[Option<Colour>]) -> Text {
-    let mut text = out().text();
-    let shown =
-        |row: &Vec<String>| -> Vec<String> { row.iter().map(|cell| text.shown(cell).into_owned()).collect() };
-    let rows: Vec<Vec<String>> = rows.iter().map(shown).collect();
-    let widest = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.width()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..aligns.len()).map(widest).collect();
-    for (number, row) in rows.iter().enumerate() {
+/// A table whose rows are made twice, first to be measured, then to be shown, so that it is never in memory as a whole.
+pub(super) struct Table<'a> {
+    aligns: &'a [Align],
+    widths: Vec<usize>,
+}
+
+impl<'a> Table<'a> {
+    pub(super) fn new(aligns: &'a [Align]) -> Self {
+        Self { aligns, widths: vec![0; aligns.len()] }
+    }
+
+    /// Makes columns as wide as the cells of a row.
+    pub(super) fn measure(&mut self, row: &[String]) {
+        let text = out().text();
+        for (widest, cell) in self.widths.iter_mut().zip(row) {
+            *widest = (*widest).max(text.shown(cell).width());
+        }
+    }
+
+    /// Adds a row; the last cell in a colour.
+    pub(super) fn add(&self, text: &mut Text, row: &[String], colour: Option<Colour>) {
         for (index, cell) in row.iter().enumerate() {
-            let pad = widths.get(index).map_or(0, |width| width.saturating_sub(cell.width()));
+            let cell = text.shown(cell).into_owned();
+            let pad = self.widths.get(index).map_or(0, |width| width.saturating_sub(cell.width()));
             let is_last = index + 1 == row.len();
-            let colour = colours.get(number).copied().flatten().filter(|_| is_last);
-            match aligns.get(index) {
-                Some(Align::Right) => text.blanks(pad).add_coloured(cell, colour),
-                _ if is_last => text.add_coloured(cell, colour),
-                _ => text.add(cell).blanks(pad),
+            match self.aligns.get(index) {
+                Some(Align::Right) => text.blanks(pad).add_coloured(&cell, colour.filter(|_| is_last)),
+                _ if is_last => text.add_coloured(&cell, colour),
+                _ => text.add(&cell).blanks(pad),
             };
             if !is_last {
                 text.blanks(GAP);
@@ -72,7 +85,6 @@ pub(super) fn coloured_table(aligns: &[Align], rows: &[Vec<String>], colours: &[
         }
         text.own("\n");
     }
-    text
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `scalla du`.
 
-use client::{RemotePath, StatInfo, Url};
+use client::{RemotePath, Url};
 use serde_json::json;
 
 use super::console::Console;
@@ -75,18 +75,12 @@ impl Du {
             walk.enter_all(&mut folder);
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
             self.close(context, console, url, &mut open, folder.depth);
-            let files: Vec<&StatInfo> = folder
-                .entries
-                .iter()
-                .filter(|entry| !is_dir(entry))
-                .filter_map(|entry| entry.stat.as_ref())
-                .collect();
-            open.push(Sum {
-                path: folder.url.path,
-                bytes: files.iter().map(|stat| stat.size).sum(),
-                files: files.len() as u64,
-                folders: 1,
-            });
+            let mut sum = Sum { path: folder.url.path, bytes: 0, files: 0, folders: 1 };
+            for file in folder.entries.iter().filter(|entry| !is_dir(entry)) {
+                sum.bytes = sum.bytes.saturating_add(file.size);
+                sum.files += 1;
+            }
+            open.push(sum);
             seen += 1;
             if seen.is_multiple_of(100) {
                 console.progress(|| format!("{seen} directories"));
@@ -103,7 +97,7 @@ impl Du {
             && let Some(sum) = open.pop()
         {
             if let Some(above) = open.last_mut() {
-                above.bytes += sum.bytes;
+                above.bytes = above.bytes.saturating_add(sum.bytes);
                 above.files += sum.files;
                 above.folders += sum.folders;
             }

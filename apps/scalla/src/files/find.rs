@@ -162,9 +162,10 @@ impl Find {
                 walk.enter_all(&mut folder);
             }
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            for entry in &folder.entries {
-                let Item { name, stat, .. } = entry;
-                asked.tell(context, console, &folder.child(entry), name, stat.as_ref(), depth);
+            for entry in folder.entries.iter() {
+                let Item { name, stat, .. } = &entry;
+                asked.tell(context, console, &folder.child(&entry), name, stat.as_ref(), depth);
+                console.pass().await?;
             }
             console.pass().await?;
         }

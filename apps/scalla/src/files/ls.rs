@@ -3,15 +3,15 @@
 use std::cmp::Reverse;
 
 use client::zip::ArchiveError;
-use client::{Entry, Error, ListWith, RemotePath, StatInfo, Url, together};
+use client::{Entries, Error, ListWith, RemotePath, StatInfo, Url, together};
 
 use super::archive;
 use super::columns::{self, Align};
 use super::console::Console;
 use super::context::Context;
 use super::text;
-use super::walk::{self, Folder, Walk, is_dir};
-use crate::printer::{Colour, out};
+use super::walk::{Folder, Walk, is_dir};
+use crate::printer::out;
 use crate::stock;
 
 /// List directories.
@@ -64,7 +64,11 @@ pub(crate) struct Ls {
     help: Option<bool>,
 }
 
+/// Most names that are laid out in columns.
+const COLUMN_NAMES_MAX: usize = 100_000;
+
 /// Something to show: the name to show it by, and where it is.
+#[derive(Clone)]
 struct Item {
     name: String,
     /// `None` when no request can carry its name.
@@ -78,7 +82,48 @@ enum Named {
     Folder(Url, Option<Listed>),
 }
 
-type Listed = (Vec<Entry>, Vec<Error>);
+type Listed = (Entries, Vec<Error>);
+
+/// Things to show: those that were named, or what is in a directory, decoded one by one.
+enum Shown<'a> {
+    Named(Vec<Item>),
+    Entries(&'a Url, &'a Entries),
+    Folder(&'a Folder),
+}
+
+impl Shown<'_> {
+    fn numbers(&self) -> Vec<u32> {
+        match self {
+            Self::Named(items) => (0..u32::try_from(items.len()).unwrap_or(u32::MAX)).collect(),
+            Self::Entries(_, entries) => entries.numbers().collect(),
+            Self::Folder(folder) => folder.entries.numbers().collect(),
+        }
+    }
+
+    fn name(&self, number: u32) -> &[u8] {
+        match self {
+            Self::Named(items) => items.get(number as usize).map_or(&[], |item| item.name.as_bytes()),
+            Self::Entries(_, entries) => entries.name(number),
+            Self::Folder(folder) => folder.entries.name(number),
+        }
+    }
+
+    fn get(&self, number: u32) -> Option<Item> {
+        match self {
+            Self::Named(items) => items.get(number as usize).cloned(),
+            Self::Entries(url, entries) => {
+                let entry = entries.get(number)?;
+                let url = entry.name.component().ok().map(|name| url.at(url.path.join(name)));
+                Some(Item { name: entry.name.to_string(), url, stat: entry.stat })
+            }
+            Self::Folder(folder) => {
+                let entry = folder.entries.get(number)?;
+                let url = Some(folder.child(&entry));
+                Some(Item { name: entry.name.to_string(), url, stat: entry.stat })
+            }
+        }
+    }
+}
 
 impl Ls {
     pub(super) async fn run(self, context: &Context, console: &Console) -> anyhow::Result<()> {
@@ -97,7 +142,7 @@ impl Ls {
             }
         }
         let mut first = items.is_empty();
-        self.show(console, items);
+        self.show(console, &Shown::Named(items)).await?;
         for (url, listed) in folders {
             if self.recursive {
                 self.everything(context, console, &url, &mut first).await?;
@@ -111,7 +156,7 @@ impl Ls {
                 Ok((entries, failed)) => {
                     self.head(context, console, several.then_some(&url), &mut first);
                     failed.iter().for_each(|error| console.fail(&url, error));
-                    self.show(console, items_of(&url, entries));
+                    self.show(console, &Shown::Entries(&url, &entries)).await?;
                 }
                 Err(error) => console.fail(&url, &error),
             }
@@ -180,7 +225,8 @@ impl Ls {
                         name,
                         stat: Some(stat),
                     };
-                    self.show(console, members.into_iter().map(item).collect());
+                    let members = Shown::Named(members.into_iter().map(item).collect());
+                    self.show(console, &members).await?;
                 }
                 Err(ArchiveError::Read(error)) => console.fail(&url, &error),
                 Err(error) => {
@@ -211,12 +257,7 @@ impl Ls {
             self.enter(&mut walk, &mut folder);
             self.head(context, console, Some(&folder.url), first);
             folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-            let item = |entry: &walk::Item| Item {
-                name: entry.name.to_string(),
-                url: Some(folder.child(entry)),
-                stat: entry.stat.clone(),
-            };
-            self.show(console, folder.entries.iter().map(item).collect());
+            self.show(console, &Shown::Folder(&folder)).await?;
             console.pass().await?;
         }
         Ok(())
@@ -224,24 +265,36 @@ impl Ls {
 
     /// Enters the folders of a folder, in the order in which they are shown.
     fn enter(&self, walk: &mut Walk, folder: &mut Folder) {
-        let shown = folder.entries.iter().filter(|entry| is_dir(entry) && self.shows(&entry.name));
-        let mut below: Vec<walk::Item> = shown.cloned().collect();
-        below.sort_by(|a, b| self.order((&a.name, a.stat.as_ref()), (&b.name, b.stat.as_ref())));
+        let mut below = self.order(&Shown::Folder(folder));
+        below.retain(|number| folder.entries.get(*number).is_some_and(|entry| is_dir(&entry)));
         walk.enter(folder, &below);
     }
 
-    fn shows(&self, name: &str) -> bool {
-        self.all || !name.starts_with('.')
-    }
-
-    fn order(&self, a: (&str, Option<&StatInfo>), b: (&str, Option<&StatInfo>)) -> std::cmp::Ordering {
-        let key = |stat: Option<&StatInfo>| {
-            let time = stat.filter(|_| self.by_time).map_or(0, |stat| stat.mtime);
-            let size = stat.filter(|_| self.by_size).map_or(0, |stat| stat.size);
+    /// The numbers of what is shown, in the order in which it is.
+    fn order(&self, shown: &Shown<'_>) -> Vec<u32> {
+        let key = |number: u32| {
+            let stat = shown.get(number).and_then(|item| item.stat);
+            let time = stat.as_ref().filter(|_| self.by_time).map_or(0, |stat| stat.mtime);
+            let size = stat.as_ref().filter(|_| self.by_size).map_or(0, |stat| stat.size);
             Reverse((time, size))
         };
-        let order = key(a.1).cmp(&key(b.1)).then_with(|| a.0.cmp(b.0));
-        if self.reverse { order.reverse() } else { order }
+        let mut numbers = shown.numbers();
+        // What was named is shown, whatever its name.
+        numbers.retain(|number| {
+            let name = shown.name(*number);
+            self.all || !name.starts_with(b".") || name.contains(&b'/')
+        });
+        if self.by_time || self.by_size {
+            let mut keyed: Vec<_> = numbers.into_iter().map(|number| (key(number), number)).collect();
+            keyed.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| shown.name(a.1).cmp(shown.name(b.1))));
+            numbers = keyed.into_iter().map(|(_, number)| number).collect();
+        } else {
+            numbers.sort_by(|a, b| shown.name(*a).cmp(shown.name(*b)));
+        }
+        if self.reverse {
+            numbers.reverse();
+        }
+        numbers
     }
 
     fn head(&self, context: &Context, console: &Console, url: Option<&Url>, first: &mut bool) {
@@ -251,31 +304,36 @@ impl Ls {
         *first = false;
     }
 
-    fn show(&self, console: &Console, mut items: Vec<Item>) {
-        items.sort_by(|a, b| self.order((&a.name, a.stat.as_ref()), (&b.name, b.stat.as_ref())));
-        // What was named is shown, whatever its name.
-        items.retain(|item| item.name.contains('/') || self.shows(&item.name));
-        if self.json {
-            for Item { name, url, stat } in &items {
-                console.json(&text::facts(name, url.as_ref(), stat.as_ref()).into());
-            }
-            return;
-        }
+    async fn show(&self, console: &Console, shown: &Shown<'_>) -> anyhow::Result<()> {
+        let numbers = self.order(shown);
+        let items = || numbers.iter().filter_map(|number| shown.get(*number));
         let colour =
             |item: &Item| item.stat.as_ref().filter(|_| console.has_colours()).and_then(text::colour);
-        if self.long {
-            let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item)).collect();
-            let colours: Vec<Option<Colour>> = items.iter().map(colour).collect();
-            use Align::{Left, Right};
-            console.put(&columns::coloured_table(&[Left, Left, Left, Right, Left, Left], &rows, &colours));
-        } else if out().is_terminal() && !self.one {
+        let in_columns = out().is_terminal() && !self.one && !self.long && numbers.len() <= COLUMN_NAMES_MAX;
+        if in_columns && !self.json {
+            let items: Vec<Item> = items().collect();
             let names: Vec<_> = items.iter().map(|item| (item.name.as_str(), colour(item))).collect();
             console.put(&columns::lay_out(&names, out().width()));
-        } else {
-            for item in &items {
-                console.put(out().text().add_coloured(&item.name, colour(item)).own("\n"));
-            }
+            return Ok(());
         }
+        use Align::{Left, Right};
+        let mut table = columns::Table::new(&[Left, Left, Left, Right, Left, Left]);
+        if self.long && !self.json {
+            items().for_each(|item| table.measure(&self.row(&item)));
+        }
+        for item in items() {
+            if self.json {
+                console.json(&text::facts(&item.name, item.url.as_ref(), item.stat.as_ref()).into());
+            } else if self.long {
+                let mut line = out().text();
+                table.add(&mut line, &self.row(&item), colour(&item));
+                console.put(&line);
+            } else {
+                console.put(out().text().add_coloured(&item.name, colour(&item)).own("\n"));
+            }
+            console.pass().await?;
+        }
+        Ok(())
     }
 
     fn row(&self, item: &Item) -> Vec<String> {
@@ -297,12 +355,4 @@ impl Ls {
 
 fn item(context: &Context, url: &Url, stat: StatInfo) -> Item {
     Item { name: context.name(url), url: Some(url.clone()), stat: Some(stat) }
-}
-
-fn items_of(url: &Url, entries: Vec<Entry>) -> Vec<Item> {
-    let item = |entry: Entry| {
-        let url = entry.name.component().ok().map(|name| url.at(url.path.join(name)));
-        Item { name: entry.name.to_string(), url, stat: entry.stat }
-    };
-    entries.into_iter().map(item).collect()
 }

@@ -5,7 +5,7 @@ use client::Url;
 use super::console::Console;
 use super::context::Context;
 use super::text;
-use super::walk::{Item, Walk, is_dir};
+use super::walk::{Item, Items, Walk, is_dir};
 use crate::printer::out;
 
 /// Draw directories with what is below them.
@@ -39,7 +39,9 @@ pub(crate) struct Tree {
 struct Level {
     /// Where it is.
     url: Url,
-    entries: std::vec::IntoIter<(Item, bool)>,
+    entries: Items,
+    /// The numbers of what is still to be drawn, and whether a directory is entered.
+    numbers: std::vec::IntoIter<(u32, bool)>,
     /// What stands in front of them.
     prefix: String,
 }
@@ -89,11 +91,12 @@ impl Tree {
             levels.push(level);
         }
         while let Some(level) = levels.last_mut() {
-            let Some((entry, is_entered)) = level.entries.next() else {
+            let Some((number, is_entered)) = level.numbers.next() else {
                 levels.pop();
                 continue;
             };
-            let more = !level.entries.as_slice().is_empty();
+            let Some(entry) = level.entries.get(number) else { continue };
+            let more = !level.numbers.as_slice().is_empty();
             let (prefix, url) = (level.prefix.clone(), level.url.clone());
             self.put(console, &url, &prefix, more, &entry);
             let deep = levels.len();
@@ -121,18 +124,18 @@ impl Tree {
         let mut folder = walk.next().await?;
         let shows =
             |entry: &Item| (self.all || !entry.name.starts_with('.')) && (!self.directories || is_dir(entry));
-        folder.entries.retain(shows);
+        let shown = folder.entries.iter().filter(shows);
+        let mut numbers: Vec<(u32, bool)> = shown.map(|entry| (entry.number(), is_dir(&entry))).collect();
+        let directories = numbers.iter().filter(|(_, is_dir)| *is_dir);
+        let directories: Vec<u32> = directories.map(|(number, _)| *number).collect();
         // Directories that lead back to where the walk came from are drawn, but not entered.
-        let directories: Vec<Item> = folder.entries.iter().filter(|entry| is_dir(entry)).cloned().collect();
         let entered = if self.enters(depth + 1) { walk.enter(&mut folder, &directories) } else { Vec::new() };
         folder.failed.iter().for_each(|error| console.fail(&folder.url, error));
-        let mut entered = entered.into_iter();
-        let with_entered = |entry: Item| {
-            let is_entered = is_dir(&entry) && entered.next().unwrap_or(false);
-            (entry, is_entered)
-        };
-        let entries: Vec<(Item, bool)> = folder.entries.into_iter().map(with_entered).collect();
-        Some(Level { url: folder.url, entries: entries.into_iter(), prefix })
+        let directories = numbers.iter_mut().map(|(_, is_dir)| is_dir).filter(|is_dir| **is_dir);
+        for (is_entered, entered) in directories.zip(entered.into_iter().chain(std::iter::repeat(false))) {
+            *is_entered = entered;
+        }
+        Some(Level { url: folder.url, entries: folder.entries, numbers: numbers.into_iter(), prefix })
     }
 
     fn put(&self, console: &Console, folder: &Url, prefix: &str, more: bool, entry: &Item) {

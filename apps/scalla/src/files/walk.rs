@@ -3,7 +3,7 @@
 use client::walk::{self, Directory, Tree};
 use client::{Error, FileSystem, StatInfo, Url};
 
-pub(super) use client::walk::Item;
+pub(super) use client::walk::{Item, Items};
 
 /// Directories, each before those below it, those of one directory in the order in which they were entered.
 pub(super) struct Walk(walk::Walk);
@@ -14,7 +14,7 @@ pub(super) struct Folder {
     /// 0 for the one where the walk began.
     pub(super) depth: usize,
     /// Its entries, sorted by name, with their status.
-    pub(super) entries: Vec<Item>,
+    pub(super) entries: Items,
     /// What failed: the listing as a whole, servers that could not be asked, entries that cannot be relied on. After
     /// [`Walk::enter`] also what was not entered.
     pub(super) failed: Vec<Error>,
@@ -31,22 +31,23 @@ impl Walk {
     pub(super) async fn next(&mut self) -> Option<Folder> {
         let mut directory = self.0.next().await?;
         let url = directory.place.url()?.clone();
-        let entries = std::mem::take(&mut directory.items);
+        let entries = directory.items.clone();
         let failed = directory.unknown.drain(..).map(|unknown| unknown.error).collect();
         Some(Folder { url, depth: directory.depth, entries, failed, directory })
     }
 
-    /// Enters directories of a directory: those come next, in this order. Tells of each whether it is entered.
-    pub(super) fn enter(&mut self, folder: &mut Folder, items: &[Item]) -> Vec<bool> {
-        let entered = self.0.enter(&mut folder.directory, items);
+    /// Enters directories of a directory by their numbers: those come next, in this order. Tells of each whether it is entered.
+    pub(super) fn enter(&mut self, folder: &mut Folder, numbers: &[u32]) -> Vec<bool> {
+        let entered = self.0.enter(&mut folder.directory, numbers);
         folder.failed.extend(folder.directory.unknown.drain(..).map(|unknown| unknown.error));
         entered
     }
 
     /// Enters all directories of a directory.
     pub(super) fn enter_all(&mut self, folder: &mut Folder) {
-        let items: Vec<Item> = folder.entries.iter().filter(|entry| entry.is_directory).cloned().collect();
-        self.enter(folder, &items);
+        let directories = folder.entries.iter().filter(|entry| entry.is_directory);
+        let numbers: Vec<u32> = directories.map(|entry| entry.number()).collect();
+        self.enter(folder, &numbers);
     }
 }
 

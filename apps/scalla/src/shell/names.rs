@@ -73,7 +73,7 @@ impl Names {
                 return;
             };
             let is_folder = |entry: &client::Entry| entry.stat.as_ref().is_some_and(|stat| stat.is_dir());
-            let named = merged.entries.into_iter().filter(|entry| entry.name.component().is_ok());
+            let named = merged.entries.iter().filter(|entry| entry.name.component().is_ok());
             let names = named.take(ENTRIES_MAX);
             let names: Arc<Vec<Name>> =
                 Arc::new(names.map(|entry| (entry.name.to_string(), is_folder(&entry))).collect());

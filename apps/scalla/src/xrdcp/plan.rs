@@ -4,7 +4,7 @@ use super::options::Order;
 use super::{Refusal, of_metalink, refuse};
 use crate::stock::{self, Side, Status, code};
 use client::copy::{Copier, CopyOptions, Place};
-use client::walk::Tree;
+use client::walk::{Tree, Walk};
 use client::{Client, Scheme, Url};
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ pub(super) async fn jobs(
     for word in &words {
         let source = place(word, false, &order.source_cgi)?;
         match &source {
-            Place::Local(path) => local(word, path, order.recursive, &mut found)?,
+            Place::Local(path) => local(word, path, order.recursive, copier, &target, &mut found).await?,
             Place::Remote(url) => remote(url, order, client, &mut found).await?,
             Place::Stream => {
                 found.push(Found { place: source, below: None, size: None, refused: None });
@@ -177,7 +177,14 @@ fn place(word: &str, target: bool, cgi: &str) -> Result<Place, Refusal> {
 }
 
 /// A file of this machine, or with `recursive` those below a folder.
-fn local(word: &str, path: &Path, recursive: bool, found: &mut Vec<Found>) -> Result<(), Refusal> {
+async fn local(
+    word: &str,
+    path: &Path,
+    recursive: bool,
+    copier: &Copier,
+    target: &Place,
+    found: &mut Vec<Found>,
+) -> Result<(), Refusal> {
     let there = std::fs::metadata(path).map_err(|error| processing(&error, word))?;
     if !there.is_dir() {
         let (place, below) = (Place::Local(path.to_owned()), path.file_name().map(PathBuf::from));
@@ -188,27 +195,12 @@ fn local(word: &str, path: &Path, recursive: bool, found: &mut Vec<Found>) -> Re
         return Err(Refusal::Plain(format!("xrdcp: {word} is a directory.\n"), FILE_STATUS));
     }
     let name = absolute(path).file_name().map_or_else(PathBuf::new, PathBuf::from);
-    let mut folders = std::collections::VecDeque::from([(path.to_owned(), name)]);
-    while let Some((folder, below)) = folders.pop_front() {
-        let shown = folder.display().to_string();
-        let read = std::fs::read_dir(&folder).map_err(|error| processing(&error, &shown))?;
-        let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
-        paths.sort();
-        for path in paths {
-            let Some(name) = path.file_name() else { continue };
-            let below = below.join(name);
-            match std::fs::metadata(&path) {
-                Ok(there) if there.is_dir() => folders.push_back((path, below)),
-                Ok(there) if there.is_file() => {
-                    let (below, size) = (Some(below), Some(there.len()));
-                    found.push(Found { place: Place::Local(path), below, size, refused: None });
-                }
-                // Links to nowhere, sockets and the like are nothing to copy.
-                _ => {}
-            }
-        }
-    }
-    Ok(())
+    // Like the real program it follows links; what leads back is a failure.
+    tree_of(copier.tree_here(path, target).following_links(), &name, found).await
+}
+
+fn failed(error: client::Error) -> Refusal {
+    Refusal::Status(Status::from(error))
 }
 
 /// A file of a server, or with `-r` those below a folder.
@@ -220,37 +212,33 @@ async fn remote(url: &Url, order: &Order, client: &Client, found: &mut Vec<Found
     let member = member.and_then(|member| member.rsplit('/').next());
     let below = member.map_or_else(|| named.clone(), PathBuf::from);
     let fs = client.file_system(&url);
-    let failed = |error: client::Error| Refusal::Status(Status::from(error));
     if !order.recursive || !fs.is_dir(&url.path).await.map_err(failed)? {
         found.push(Found { place: Place::Remote(url), below: Some(below), size: None, refused: None });
         return Ok(());
     }
     let root = url.at(url.path.without_slashes());
     let tree = Tree::at_server(&fs, &root).await.map_err(failed)?;
+    tree_of(tree, &named, found).await
+}
+
+/// The files of a tree, under the name that it has at the target.
+async fn tree_of(tree: Tree, named: &Path, found: &mut Vec<Found>) -> Result<(), Refusal> {
     // Jobs are numbered in the order of the real program: nearest first.
-    let mut pending = std::collections::VecDeque::from([tree.root()]);
-    while let Some(next) = pending.pop_front() {
-        let mut directory = tree.read(next).await;
+    let mut walk = Walk::through(tree).nearest_first();
+    while let Some(mut directory) = walk.next().await {
         if directory.items.is_empty()
             && let Some(whole) = directory.unknown.iter().find(|unknown| unknown.name.is_none())
         {
             return Err(failed(whole.error.clone()));
         }
-        let mut refused = Vec::new();
-        for item in &directory.items {
-            if item.is_directory {
-                match tree.enter(&directory, item) {
-                    Ok(below) => pending.push_back(below),
-                    Err(unknown) => refused.push(*unknown),
-                }
-                continue;
-            }
-            let below = Path::new(&named).join(directory.path.as_str()).join(item.name.as_str());
-            let (place, size) = (directory.child(item), Some(item.size));
+        walk.enter_all(&mut directory);
+        for item in directory.items.iter().filter(|item| !item.is_directory) {
+            let below = named.join(directory.path.as_str()).join(item.name.as_str());
+            let (place, size) = (directory.child(&item), Some(item.size));
             found.push(Found { place, below: Some(below), size, refused: None });
         }
         // An unreadable part is a failure, also of one server of a cluster: the copy is not whole without it.
-        for unknown in directory.unknown.drain(..).chain(refused) {
+        for unknown in directory.unknown.drain(..) {
             let refused = Some(Status::from(unknown.error).at(Side::Source));
             found.push(Found { place: directory.place.clone(), below: None, size: None, refused });
         }

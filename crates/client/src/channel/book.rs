@@ -8,9 +8,10 @@ use tokio::time::Instant;
 use wire::xroot::limits::PAGE_BYTES;
 use wire::xroot::reply::{StatusFrame, Wait};
 
-use super::{Answer, Failed, Lost, PagesAt, Received, Sink, Until};
+use super::{Answer, Failed, LINE_BYTES, Lost, PagesAt, Received, Sink, Until};
 use crate::blocks::Block;
 use crate::connection::{Event, Outcome};
+use crate::listing_memory::{Charge, ListingMemory};
 
 /// Most bytes of a body that are still received when nobody waits for it any more, or when it is too large. After these the
 /// connection is closed.
@@ -38,6 +39,8 @@ struct Entry {
     heard: Option<Instant>,
     sink: Sink,
     body: Vec<u8>,
+    /// The memory for the body of a listing.
+    charge: Option<Charge>,
     /// Line ends in the body.
     lines: usize,
     pages: Vec<PagesAt>,
@@ -80,6 +83,10 @@ impl Book {
             made: now,
             patience,
             heard: None,
+            charge: match &sink {
+                Sink::Body(limit) => limit.memory.as_ref().map(ListingMemory::charge),
+                Sink::Block(..) | Sink::Nowhere(_) => None,
+            },
             sink,
             body: Vec::new(),
             lines: 0,
@@ -238,7 +245,7 @@ impl Entry {
             Sink::Nowhere(_) => return,
         };
         self.sink = Sink::Nowhere(left);
-        (self.body, self.pages) = (Vec::new(), Vec::new());
+        (self.body, self.pages, self.charge) = (Vec::new(), Vec::new(), None);
     }
 
     fn take(&mut self, bytes: &[u8]) -> Result<(), Lost> {
@@ -254,9 +261,14 @@ impl Entry {
                 block.data().extend_from_slice(bytes);
             }
             Sink::Body(limit) => {
-                let limit = *limit;
-                self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
-                if bytes.len() > limit.bytes.saturating_sub(self.body.len()) || self.lines > limit.lines() {
+                let mut has_room = bytes.len() <= limit.bytes.saturating_sub(self.body.len());
+                if let Some(charge) = &mut self.charge {
+                    self.lines += bytes.iter().filter(|byte| **byte == b'\n').count();
+                    let lines = self.lines.saturating_mul(LINE_BYTES);
+                    has_room &= charge.reach(lines.max(self.body.len() + bytes.len()));
+                }
+                if !has_room {
+                    let limit = limit.clone();
                     self.give_up(Failed::TooLarge(limit));
                 } else {
                     self.body.extend_from_slice(bytes);
@@ -296,7 +308,7 @@ impl Entry {
                     Sink::Block(block, _) => Some(block),
                     Sink::Body(_) | Sink::Nowhere(_) => None,
                 };
-                Answer::Ok(Received { body: self.body, block, pages: self.pages })
+                Answer::Ok(Received { body: self.body, block, pages: self.pages, charge: self.charge })
             }
             Outcome::Error(error) => Answer::Error { code: error.code, text: text(error.text) },
             Outcome::Redirect(redirect) => {
@@ -322,7 +334,9 @@ mod tests {
     use wire::xroot::codes::ResponseType;
     use wire::xroot::{RequestCode, StreamId};
 
-    const LIMIT: BodyLimit = BodyLimit { bytes: 100, entries: Some(2) };
+    fn limit() -> BodyLimit {
+        BodyLimit::listing(&ListingMemory::new(100))
+    }
 
     struct Caller(Book, u64, oneshot::Receiver<Result<Answer, Failed>>);
 
@@ -351,11 +365,14 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_is_too_large_fails_at_its_limit_and_is_not_kept() {
         for piece in [&[b'x'; 60][..], b"a\nb\nc\nd\n"] {
-            let mut caller = caller(Sink::Body(LIMIT));
+            let limit = limit();
+            let mut caller = caller(Sink::Body(limit.clone()));
             caller.data(piece).unwrap();
             assert!(caller.kept() > 0);
             caller.data(piece).unwrap();
-            assert!(matches!(caller.2.try_recv(), Ok(Err(Failed::TooLarge(LIMIT)))));
+            assert!(matches!(caller.2.try_recv(), Ok(Err(Failed::TooLarge(of))) if of == limit));
+            // Its memory is free at once.
+            assert!(limit.memory.unwrap().charge().reach(100));
             caller.data(piece).unwrap();
             assert_eq!(caller.kept(), 0);
             caller

@@ -25,7 +25,7 @@ use crate::blocks::{Block, Blocks};
 use crate::connection::{Connection, ServerInfo};
 use crate::encoded::Encoded;
 use crate::error::ConnectionError;
-use crate::settings::Settings;
+use crate::listing_memory::{Charge, ListingMemory};
 
 /// A logged-in connection. Clones of the [`Arc`] share it; it closes when the last is gone, or after its time to live
 /// without use.
@@ -89,30 +89,24 @@ pub(crate) enum Sink {
 }
 
 /// How large the body of an answer may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct BodyLimit {
     /// Most bytes.
     pub(crate) bytes: usize,
-    /// Most entries, of a listing.
-    pub(crate) entries: Option<usize>,
+    /// The memory that it is charged to, of a listing.
+    pub(crate) memory: Option<ListingMemory>,
 }
 
-/// Bytes of a listing for each entry that it may have. Decoded, an entry takes some hundred bytes, however short its name is.
-const LISTED_BYTES: usize = 32;
+/// What a line of a listing is charged at least: an entry has one or two, and an index entry beside them.
+const LINE_BYTES: usize = 16;
 
 impl BodyLimit {
     /// Of everything but listings: the status of a million paths, the attributes of a file.
-    pub(crate) const ANSWER: Self = Self { bytes: 16 * 1024 * 1024, entries: None };
+    pub(crate) const ANSWER: Self = Self { bytes: 16 * 1024 * 1024, memory: None };
 
-    /// Of a listing.
-    pub(crate) fn listing(settings: &Settings) -> Self {
-        let bytes = usize::try_from(settings.listing_bytes).unwrap_or(usize::MAX);
-        Self { bytes, entries: Some(bytes / LISTED_BYTES) }
-    }
-
-    /// Most line ends: one for each entry, and another one for its status.
-    fn lines(&self) -> usize {
-        self.entries.map_or(usize::MAX, |entries| entries.saturating_add(1).saturating_mul(2))
+    /// Of a listing that is charged to this memory.
+    pub(crate) fn listing(memory: &ListingMemory) -> Self {
+        Self { bytes: memory.bytes_max(), memory: Some(memory.clone()) }
     }
 }
 
@@ -160,6 +154,8 @@ pub(crate) struct Received {
     pub(crate) block: Option<Block>,
     /// Page frames in the order of their data, with the place of it.
     pub(crate) pages: Vec<PagesAt>,
+    /// The memory that the body of a listing takes.
+    pub(crate) charge: Option<Charge>,
 }
 
 /// A frame of page data and where its data begins in the block.

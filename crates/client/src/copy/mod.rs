@@ -68,6 +68,7 @@ mod tree;
 mod witness;
 
 use crate::client::Client;
+use crate::walk::Tree;
 use descriptors::Descriptors;
 use disk::Disk;
 
@@ -103,6 +104,12 @@ impl Copier {
     pub fn new(client: &Client) -> Self {
         let disk = Disk::start(Disk::threads(client.settings()));
         Self { client: client.clone(), disk, descriptors: Descriptors::of_process() }
+    }
+
+    /// A directory of this machine that is copied to `target`, to be walked through.
+    #[must_use]
+    pub fn tree_here(&self, path: &std::path::Path, target: &Place) -> Tree {
+        Tree::here(&self.client, &self.disk, path, target)
     }
 
     /// Its client.

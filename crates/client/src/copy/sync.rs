@@ -17,7 +17,7 @@ use super::place::Place;
 use super::target::unless_stopped;
 use super::tree::{KNOWN_MAX, Listener, Tally};
 use crate::path::RelativePath;
-use crate::walk::{Directory, Item, Pending, Removal, Tree, Unknown, Walk, is_own_directory};
+use crate::walk::{Chosen, Directory, Item, Pending, Queue, Removal, Tree, Unknown, Walk, is_own_directory};
 
 /// When two files count as equal. Sizes are compared in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -86,8 +86,37 @@ struct Surplus {
     at: Vec<usize>,
 }
 
+impl Surplus {
+    fn all(chosen: &Chosen) -> impl Iterator<Item = Self> + '_ {
+        let surplus = |item: Item| Self {
+            path: chosen.path.join(&item.name),
+            is_directory: item.is_directory,
+            at: item.servers(),
+        };
+        chosen.items.iter().map(surplus)
+    }
+}
+
 /// A directory of the source, and the one of this path at the target if there is one.
 type Pair = (Pending, Option<Pending>);
+
+/// Directories of one directory that are to be compared.
+struct Below {
+    source: Queue,
+    target: Option<Queue>,
+    /// For each of the source its place among those of the target, if it is there.
+    places: Vec<Option<usize>>,
+    next: usize,
+}
+
+impl Below {
+    fn next(&mut self) -> Option<Pair> {
+        let source = self.source.get(self.next)?;
+        let place = self.places.get(self.next).copied().flatten();
+        self.next += 1;
+        Some((source, place.and_then(|place| self.target.as_ref()?.get(place))))
+    }
+}
 
 /// Two trees that are being compared.
 struct Comparison<'a, T> {
@@ -97,7 +126,8 @@ struct Comparison<'a, T> {
     tell: &'a T,
     source: Tree,
     target: Tree,
-    surplus: Vec<Surplus>,
+    /// What only the target has, by directory.
+    surplus: Vec<Chosen>,
     /// Everything in both trees was seen.
     is_complete: bool,
     failed: u64,
@@ -128,7 +158,8 @@ impl Copier {
             tree.map_err(|error| CopyError::Remote { side, error })
         };
         let source = unless_stopped(watch, at(&sync.source, &sync.target, Side::Source)).await?;
-        let target = unless_stopped(watch, at(&sync.target, &sync.source, Side::Target)).await?;
+        let target =
+            unless_stopped(watch, at(&sync.target, &sync.source, Side::Target)).await?.beside(&source);
         let mut comparison = Comparison {
             copier: self,
             sync,
@@ -237,9 +268,10 @@ impl Copier {
 impl<T: Fn(&Step)> Comparison<'_, T> {
     /// Compares the trees, and sends on what is to be copied.
     async fn run(&mut self, found: mpsc::Sender<CopyJob>) -> Result<(), CopyError> {
-        let mut open: Vec<Pair> = vec![(self.source.root(), Some(self.target.root()))];
+        let mut open: Vec<Below> = Vec::new();
+        let mut next: Option<Pair> = Some((self.source.root(), Some(self.target.root())));
         let mut is_root = true;
-        while let Some((source, target)) = open.pop() {
+        while let Some((source, target)) = next {
             let read_target = async {
                 match target {
                     Some(target) => Some(self.target.read(target).await),
@@ -251,7 +283,16 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             if std::mem::take(&mut is_root) {
                 self.can_begin(&source, target.as_ref()).await?;
             }
-            self.directory(&source, target.as_ref(), &mut open, &found).await;
+            open.extend(self.directory(&source, target.as_ref(), &found).await);
+            // Neither listing is needed any more, but for what is still open.
+            drop((source, target));
+            next = loop {
+                let Some(last) = open.last_mut() else { break None };
+                if let Some(pair) = last.next() {
+                    break Some(pair);
+                }
+                open.pop();
+            };
         }
         Ok(())
     }
@@ -283,84 +324,88 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
         Ok(())
     }
 
-    /// Compares one directory.
+    /// Compares one directory; the directories in it are to be compared next.
     async fn directory(
         &mut self,
         source: &Directory,
         target: Option<&Directory>,
-        open: &mut Vec<Pair>,
         found: &mpsc::Sender<CopyJob>,
-    ) {
+    ) -> Option<Below> {
         let unknown_here = self.report(source, Side::Source, |_| true);
-        let names: BTreeSet<&str> = source.items.iter().map(|item| &*item.name).collect();
         let delete = self.sync.delete;
+        let matters = |name: &str| delete || source.items.contains(name);
         let unknown_there = match target {
-            Some(target) => self.report(target, Side::Target, |name| delete || names.contains(name)),
+            Some(target) => self.report(target, Side::Target, matters),
             None => BTreeSet::new(),
         };
         self.is_complete &= source.is_complete && target.is_none_or(|target| target.is_complete);
         if target.is_some_and(|target| !target.is_complete)
             || (!source.is_complete && source.items.is_empty())
         {
-            return;
+            return None;
         }
         if target.is_none() && !self.sync.dry_run {
             let place = self.sync.target.below(&source.path);
             if let Err(error) = self.copier.make_directory(&place).await {
-                return self.miss(&error);
+                self.miss(&error);
+                return None;
             }
         }
-        let there: BTreeMap<&str, &Item> =
-            target.iter().flat_map(|target| &target.items).map(|item| (&*item.name, item)).collect();
-        let mut below = Vec::new();
+        let (mut here, mut there, mut places) = (Vec::new(), Vec::new(), Vec::new());
         for item in source.items.iter().filter(|item| !unknown_there.contains(&*item.name)) {
-            match there.get(&*item.name) {
+            let other = target.and_then(|target| target.items.find(&item.name));
+            match other {
                 Some(other) if other.is_directory != item.is_directory => {
                     let place = self.sync.target.below(&source.path.join(&item.name));
                     self.miss(&CopyError::OtherKind(place.to_string()));
                 }
                 other if item.is_directory => {
-                    below.extend(self.enter(source, item, target.zip(other.copied())));
+                    if self.enters(source, &item, target.zip(other.as_ref())) {
+                        here.push(item.number());
+                        places.push(other.as_ref().map(|_| there.len()));
+                        there.extend(other.map(|other| other.number()));
+                    }
                 }
-                other => self.file(source, item, other.copied(), found).await,
+                other => self.file(source, &item, other.as_ref(), found).await,
             }
         }
-        open.extend(below.into_iter().rev());
         if delete && let Some(target) = target {
-            let surplus = target
-                .items
-                .iter()
-                .filter(|item| !names.contains(&*item.name) && !unknown_here.contains(&*item.name));
-            self.surplus.extend(surplus.map(|item| Surplus {
-                path: target.path.join(&item.name),
-                is_directory: item.is_directory,
-                at: item.servers(),
-            }));
+            self.note_surplus(source, target, &unknown_here);
+        }
+        let target = target.filter(|_| !there.is_empty()).map(|target| self.target.queue(target, there));
+        (!here.is_empty()).then(|| Below { source: self.source.queue(source, here), target, places, next: 0 })
+    }
+
+    /// Notes what only the target has.
+    fn note_surplus(&mut self, source: &Directory, target: &Directory, unknown_here: &BTreeSet<&str>) {
+        let is_surplus =
+            |item: &Item| !source.items.contains(&item.name) && !unknown_here.contains(&*item.name);
+        let numbers: Vec<u32> = target.items.iter().filter(is_surplus).map(|item| item.number()).collect();
+        if numbers.is_empty() {
+            return;
+        }
+        match self.target.keep(target, &numbers) {
+            Ok(chosen) => self.surplus.push(chosen),
+            Err(error) => {
+                self.is_complete = false;
+                self.miss(&CopyError::on(Side::Target, error));
+            }
         }
     }
 
-    /// A directory of both, or of the source alone.
-    fn enter(
-        &mut self,
-        source: &Directory,
-        item: &Item,
-        target: Option<(&Directory, &Item)>,
-    ) -> Option<Pair> {
-        let entered = match (self.source.enter(source, item), target) {
-            (Ok(source), None) => Ok((source, None)),
-            (Ok(source), Some((directory, item))) => {
-                let target = self.target.enter(directory, item);
-                target.map(|target| (source, Some(target))).map_err(|unknown| (unknown, Side::Target))
-            }
+    /// Whether a directory of both, or of the source alone, is compared.
+    fn enters(&mut self, source: &Directory, item: &Item, target: Option<(&Directory, &Item)>) -> bool {
+        let refused = match (self.source.enters(source, item), target) {
             (Err(unknown), _) => Err((unknown, Side::Source)),
-        };
-        match entered {
-            Ok(pair) => Some(pair),
-            Err((unknown, side)) => {
-                self.miss(&CopyError::on(side, unknown.error));
-                None
+            (Ok(()), None) => Ok(()),
+            (Ok(()), Some((directory, item))) => {
+                self.target.enters(directory, item).map_err(|unknown| (unknown, Side::Target))
             }
+        };
+        if let Err((unknown, side)) = &refused {
+            self.miss(&CopyError::on(*side, unknown.error.clone()));
         }
+        refused.is_ok()
     }
 
     /// Sends a file on, unless it is there already.
@@ -425,7 +470,8 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             }
         }
         let mut own = BTreeMap::new();
-        for surplus in std::mem::take(&mut self.surplus) {
+        let chosen = std::mem::take(&mut self.surplus);
+        for surplus in chosen.iter().flat_map(Surplus::all) {
             let place = self.sync.target.below(&surplus.path);
             if !self.sync.dry_run
                 && let Err(error) = self.is_in_own_directory(&surplus, &mut own).await
@@ -451,7 +497,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
     /// Counts what is to be removed, no further than just behind `most`; whether everything could be read.
     async fn count_surplus(&self, most: u64) -> (u64, bool) {
         let (mut count, mut is_complete) = (0, true);
-        for surplus in &self.surplus {
+        for surplus in self.surplus.iter().flat_map(Surplus::all) {
             if count > most {
                 break;
             }
@@ -494,7 +540,7 @@ impl<T: Fn(&Step)> Comparison<'_, T> {
             walk.enter_all(&mut directory);
             self.report(&directory, Side::Target, |_| true);
             for item in directory.items.iter().filter(|item| !item.is_directory) {
-                (self.tell)(&Step::Remove(directory.child(item)));
+                (self.tell)(&Step::Remove(directory.child(&item)));
             }
             directories.push(directory.place);
         }

@@ -23,7 +23,7 @@ const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 /// Its unit.
 const PERMIT_BYTES: usize = 64 * 1024;
 /// Files that are known and not begun.
-pub(super) const KNOWN_MAX: usize = 4096;
+pub(super) const KNOWN_MAX: usize = 1024;
 
 /// What is copied.
 #[derive(Clone, Debug)]
@@ -281,7 +281,7 @@ impl Finder {
                 self.listener.missed(&CopyError::source(unknown.error.clone()));
             }
             for item in directory.items.iter().filter(|item| !item.is_directory) {
-                let (source, target) = (directory.child(item), to.join(&item.name));
+                let (source, target) = (directory.child(&item), to.join(&item.name));
                 self.file(CopyJob { source, target, size: Some(item.size) }).await;
                 if self.found.is_closed() {
                     return Ok(());

@@ -110,7 +110,7 @@ impl File {
                 }
                 Err(Failed::Lost { reason, sent }) => (Cause::Lost(reason.to_string()), sent),
                 Err(Failed::TimedOut(seconds)) => (Cause::TimedOut(seconds), true),
-                Err(Failed::TooLarge(limit)) => return Err(self.error(name, Cause::too_large(limit))),
+                Err(Failed::TooLarge(limit)) => return Err(self.error(name, Cause::too_large(&limit))),
             };
             lost += 1;
             let stays = match cause {

@@ -1,41 +1,58 @@
 //! A directory of one server, and what its server leaves out of a listing with status.
 
-use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 
-use crate::answers::Entry;
-use crate::everywhere::together;
-use crate::failure::Error;
+use crate::channel::BodyLimit;
+use crate::entries::Listing;
+use crate::failure::{Cause, Error};
 use crate::filesystem::{FileSystem, ListWith};
-use crate::path::{EntryName, RemotePath};
+use crate::listing_memory::ListingMemory;
+use crate::path::RemotePath;
 
 /// Lists a directory with status, as far as its server does.
-pub(super) async fn list_status(server: &FileSystem, path: &str) -> Result<Vec<Entry>, Error> {
-    server.list(path, &ListWith { stat: true, ..ListWith::default() }).await
+pub(super) async fn list_status(
+    server: &FileSystem,
+    path: &str,
+    memory: &ListingMemory,
+) -> Result<Vec<Listing>, Error> {
+    server.listings(path, &ListWith { stat: true, ..ListWith::default() }, memory).await
 }
 
 /// Lists a directory with status. Entries whose status the server cannot get are without one.
-pub(super) async fn list_exactly(server: &FileSystem, path: &RemotePath) -> Result<Vec<Entry>, Error> {
-    let plain = ListWith::default();
-    let before = server.list(path, &plain).await?;
-    let mut entries = list_status(server, path).await?;
-    let known: HashSet<EntryName> = entries.iter().map(|entry| entry.name.clone()).collect();
-    let mut missing: Vec<Entry> = before.into_iter().filter(|entry| !known.contains(&entry.name)).collect();
-    if !missing.is_empty() {
-        // What was removed meanwhile is not in a later listing.
-        let after = server.list(path, &plain).await?;
-        let after: HashSet<EntryName> = after.into_iter().map(|entry| entry.name).collect();
-        missing.retain(|entry| after.contains(&entry.name));
+pub(super) async fn list_exactly(
+    server: &FileSystem,
+    path: &RemotePath,
+    memory: &ListingMemory,
+) -> Result<Vec<Listing>, Error> {
+    let plain = async || server.listings(path, &ListWith::default(), memory).await;
+    // Of the first listing only hashes are kept, because the other one takes the memory.
+    let hasher = RandomState::new();
+    let before = hashes(&hasher, plain().await?.iter().flat_map(Listing::names));
+    let found = list_status(server, path, memory).await?;
+    let known = hashes(&hasher, found.iter().flat_map(Listing::names));
+    if before.iter().all(|hash| known.binary_search(hash).is_ok()) {
+        return Ok(found);
     }
-    // Some servers end the whole listing at the first such entry, so the others are asked for one by one.
-    let ask = |mut entry: Entry| {
-        let (server, path) = (server.clone(), entry.name.component().map(|name| path.join(name)));
-        async move {
-            if let Ok(path) = path {
-                entry.stat = server.find(&path).await.ok().flatten();
-            }
-            entry
+    // What was removed meanwhile is not in a later listing, and what has come since was not in the first.
+    let after = plain().await?;
+    let mut missing = Listing::empty(memory, false);
+    for name in after.iter().flat_map(Listing::names) {
+        let hash = hasher.hash_one(name);
+        let is_missing = before.binary_search(&hash).is_ok() && known.binary_search(&hash).is_err();
+        if is_missing && !missing.add(name, None) {
+            return Err(server.error("list", path, Cause::too_large(&BodyLimit::listing(memory))));
         }
-    };
-    entries.extend(together(missing, ask).await);
-    Ok(entries)
+    }
+    drop(after);
+    // Some servers end the whole listing at the first such entry, so the others are asked for one by one.
+    let mut listings = found;
+    listings.extend(server.add_status(path, &missing, memory, false).await?);
+    Ok(listings)
+}
+
+/// The hashes of names, sorted.
+fn hashes<'a>(hasher: &RandomState, names: impl Iterator<Item = &'a [u8]>) -> Vec<u64> {
+    let mut hashes: Vec<u64> = names.map(|name| hasher.hash_one(name)).collect();
+    hashes.sort_unstable();
+    hashes
 }

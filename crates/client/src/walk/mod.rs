@@ -8,31 +8,50 @@
 //! that leads back to a directory above it. That a link leads out of the tree only shows when a server is asked to remove it
 //! as an empty directory: it refuses a directory because it is not empty, and a link because it is none. A walk that
 //! removes asks so before it enters a directory.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `mod` | [`Tree`]: where a walk goes; [`Directory`]: what it yields |
+//! | `order` | [`Walk`]: which directory is next; listings ahead |
+//! | `items` | [`Items`]: what is in a directory, in the form in which it was sent |
+//! | `listing`, `local` | directories at servers and here |
+//! | `links` | whether a directory is one |
+//! | `removal` | [`Removal`]: a walk that removes |
+//!
+//! What a walk holds of listings (the one at hand, the directories that are still to be entered on all levels) is limited by
+//! `ListingBytes`, and what is read ahead by a third of it. A directory whose listing finds no room is unknown.
 
+mod items;
 mod links;
 mod listing;
 mod local;
+mod order;
 mod removal;
 
-use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::abort_on_drop::AbortOnDrop;
-use crate::answers::{Entry, StatInfo};
+use crate::answers::StatInfo;
+use crate::channel::BodyLimit;
 use crate::client::Client;
 use crate::copy::Place;
 use crate::copy::disk::Disk;
+use crate::entries::{Entries, Listing};
 use crate::everywhere::together;
 use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
-use crate::path::{EntryName, Name, RelativePath};
+use crate::listing_memory::ListingMemory;
+use crate::path::RelativePath;
 use crate::url::Url;
 
 use links::{Probed, probe};
 use listing::{list_exactly, list_status};
 use local::read_local;
 
+pub use items::{Item, Items};
 pub(crate) use links::is_own_directory;
+pub(crate) use order::Queue;
+pub use order::Walk;
 pub use removal::{Removal, Removed};
 
 /// Most directories above a directory that is entered.
@@ -41,8 +60,9 @@ pub const DEPTH_MAX: usize = 256;
 pub const PATH_BYTES_MAX: usize = 4096;
 /// Most directories that one walk enters.
 pub const DIRECTORIES_MAX: u64 = 100_000_000;
-/// Listings that are on their way at once.
-const AHEAD: usize = 64;
+/// Most entries of a directory that are reported as unknown one by one. When there are more, nothing that is missing in the
+/// directory can be relied on.
+pub const UNKNOWN_MAX: usize = 1000;
 
 /// A directory at one server or on this machine: which of the walk's servers, and its mark there.
 type Identity = (usize, Mark);
@@ -71,30 +91,6 @@ impl Mark {
             (Self::Remote(one), Self::Remote(other)) => one.is_same_directory(other),
             _ => false,
         }
-    }
-}
-
-/// An entry that is known.
-#[derive(Clone, Debug)]
-pub struct Item {
-    /// Its name.
-    pub name: Name,
-    /// Whether it is a directory.
-    pub is_directory: bool,
-    /// Bytes.
-    pub size: u64,
-    /// Last modification, seconds since the epoch.
-    pub modified: i64,
-    /// All that a server says of it.
-    pub stat: Option<StatInfo>,
-    /// Where it is, and as what.
-    ids: Vec<Identity>,
-}
-
-impl Item {
-    /// The numbers of the servers where it is.
-    pub(crate) fn servers(&self) -> Vec<usize> {
-        self.ids.iter().map(|(server, _)| *server).collect()
     }
 }
 
@@ -130,6 +126,9 @@ pub struct Tree {
     is_exact: bool,
     /// Nothing in it becomes part of a path at a server, so names that no request can carry are known too.
     stays_here: bool,
+    follows_links: bool,
+    /// For the listings that are held at once.
+    memory: ListingMemory,
 }
 
 impl std::fmt::Debug for Tree {
@@ -166,7 +165,7 @@ pub struct Directory {
     /// 0 for the root.
     pub depth: usize,
     /// What is in it, sorted by name.
-    pub items: Vec<Item>,
+    pub items: Items,
     /// What else is in it, or may be.
     pub unknown: Vec<Unknown>,
     /// It could be read, at all servers that may have it. Otherwise more may be in it.
@@ -184,16 +183,49 @@ impl Directory {
         self.place.join(&item.name)
     }
 
-    /// The names of the directories in it.
-    pub fn directories(&self) -> impl DoubleEndedIterator<Item = &Item> {
+    /// The directories in it.
+    pub fn directories(&self) -> impl DoubleEndedIterator<Item = Item> + '_ {
         self.items.iter().filter(|item| item.is_directory)
+    }
+
+    /// Notes that an entry cannot be relied on.
+    fn refuse(&mut self, unknown: Unknown) {
+        let count = self.unknown.len();
+        if count < UNKNOWN_MAX {
+            self.unknown.push(unknown);
+        } else if count == UNKNOWN_MAX {
+            let text = format!("more than {UNKNOWN_MAX} entries of it cannot be relied on");
+            let error = Error::new("list", &self.place, Cause::NotEntered(text));
+            self.unknown.push(whole(&self.path, error));
+            self.is_complete = false;
+        }
+    }
+
+    /// Whether it could not be listed because there was no memory for the listing.
+    fn lacks_memory(&self) -> bool {
+        let is_whole = |unknown: &&Unknown| unknown.name.is_none();
+        self.unknown.iter().filter(is_whole).any(|one| matches!(one.error.cause(), Cause::TooLarge(_)))
     }
 }
 
+/// Items of a directory that are kept.
+pub(crate) struct Chosen {
+    pub(crate) path: RelativePath,
+    pub(crate) items: Items,
+}
+
 impl Tree {
-    fn empty() -> Self {
-        let servers = Arc::new([]);
-        Self { root: Place::Stream, disk: None, servers, removes: false, is_exact: false, stays_here: false }
+    fn empty(memory: ListingMemory) -> Self {
+        Self {
+            root: Place::Stream,
+            disk: None,
+            servers: Arc::new([]),
+            removes: false,
+            is_exact: false,
+            stays_here: false,
+            follows_links: false,
+            memory,
+        }
     }
 
     /// A directory of a server, or of all servers of its cluster if it is a manager.
@@ -202,20 +234,38 @@ impl Tree {
     /// [`Error`].
     pub async fn at_server(files: &FileSystem, url: &Url) -> Result<Self, Error> {
         let servers = files.servers(&url.path).await?.into();
-        Ok(Self { root: Place::Remote(url.clone()), servers, ..Self::empty() })
+        let memory = files.client().listing_memory();
+        Ok(Self { root: Place::Remote(url.clone()), servers, ..Self::empty(memory) })
     }
 
     /// A directory here or at a server that is copied to `other`, or from there; local ones are read by `disk`.
     pub(crate) async fn at(client: &Client, disk: &Disk, root: &Place, other: &Place) -> Result<Self, Error> {
         match root {
             Place::Remote(url) => Self::at_server(&client.file_system(url), url).await,
-            _ => Ok(Self {
-                root: root.clone(),
-                disk: Some(disk.clone()),
-                stays_here: matches!(other, Place::Local(_)),
-                ..Self::empty()
-            }),
+            Place::Local(path) => Ok(Self::here(client, disk, path, other)),
+            Place::Stream => Ok(Self::empty(client.listing_memory())),
         }
+    }
+
+    /// A directory of this machine that is copied to `other`, or from there.
+    pub(crate) fn here(client: &Client, disk: &Disk, path: &Path, other: &Place) -> Self {
+        let (root, disk) = (Place::Local(path.to_owned()), Some(disk.clone()));
+        let stays_here = matches!(other, Place::Local(_));
+        Self { root, disk, stays_here, ..Self::empty(client.listing_memory()) }
+    }
+
+    /// The same for a caller that takes links to local directories for directories, and leaves out what holds no data: links
+    /// that lead nowhere, pipes, devices.
+    #[must_use]
+    pub fn following_links(mut self) -> Self {
+        self.follows_links = true;
+        self
+    }
+
+    /// The same with the memory of another one, which is read beside it.
+    pub(crate) fn beside(mut self, other: &Self) -> Self {
+        self.memory = other.memory.clone();
+        self
     }
 
     /// The same for a caller that removes what it enters.
@@ -252,11 +302,11 @@ impl Tree {
         Self { root: self.root.below(path), servers, ..self.clone() }
     }
 
-    /// A directory in a directory, to be read.
+    /// Whether a directory in a directory is entered.
     ///
     /// # Errors
     /// [`Unknown`]: it leads back to a directory above it, or too far down.
-    pub fn enter(&self, directory: &Directory, item: &Item) -> Result<Pending, Box<Unknown>> {
+    pub(crate) fn enters(&self, directory: &Directory, item: &Item) -> Result<(), Box<Unknown>> {
         let path = directory.path.join(&item.name);
         let refuse = |text: String| {
             let error = Error::new("list", directory.child(item), Cause::NotEntered(text));
@@ -278,19 +328,39 @@ impl Tree {
         if path.as_str().len() > PATH_BYTES_MAX {
             return refuse(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
         }
-        let (ids, above) = (item.ids.clone(), Some(directory.chain.clone()));
-        Ok(Pending { path, depth: directory.depth + 1, ids, above })
+        Ok(())
+    }
+
+    /// Some items of a directory, to be kept beyond it.
+    ///
+    /// # Errors
+    /// [`Error`]: there is no memory for them.
+    pub(crate) fn keep(&self, directory: &Directory, numbers: &[u32]) -> Result<Chosen, Error> {
+        let items = directory.items.choose(numbers, &self.memory).ok_or_else(|| {
+            let limit = BodyLimit::listing(&self.memory);
+            Error::new("list", &directory.place, Cause::too_large(&limit))
+        })?;
+        Ok(Chosen { path: directory.path.clone(), items })
+    }
+
+    /// Directories of a directory that are to be read later.
+    pub(crate) fn queue(&self, directory: &Directory, numbers: Vec<u32>) -> Queue {
+        Queue::new(directory, numbers, &self.memory)
     }
 
     /// Reads a directory.
-    pub async fn read(&self, pending: Pending) -> Directory {
+    pub(crate) async fn read(&self, pending: Pending) -> Directory {
+        self.read_into(pending, &self.memory).await
+    }
+
+    async fn read_into(&self, pending: Pending, memory: &ListingMemory) -> Directory {
         let place = self.root.below(&pending.path);
         match &place {
-            Place::Remote(url) => self.read_remote(url.clone(), pending).await,
+            Place::Remote(url) => self.read_remote(url.clone(), pending, memory).await,
             Place::Local(path) => {
                 let (path, from) = (path.clone(), pending.path.clone());
-                let stays_here = self.stays_here;
-                let read = move || read_local(&path, &from, stays_here);
+                let (stays_here, follows_links) = (self.stays_here, self.follows_links);
+                let read = move || read_local(&path, &from, stays_here, follows_links);
                 let listed = match &self.disk {
                     Some(disk) => disk.run(read).await,
                     None => None,
@@ -324,7 +394,7 @@ impl Tree {
         }
     }
 
-    async fn read_remote(&self, url: Url, pending: Pending) -> Directory {
+    async fn read_remote(&self, url: Url, pending: Pending, memory: &ListingMemory) -> Directory {
         let mut listed = Listed::default();
         let mut at: Vec<usize> = pending.ids.iter().map(|(server, _)| *server).collect();
         if self.removes {
@@ -336,14 +406,14 @@ impl Tree {
             Some(_) => pending.ids.clone(),
         };
         let servers = self.servers_at(&at);
-        let mut merge = Merge::default();
+        let mut listings = Vec::new();
         let (mut missing, mut answered) = (None, listed.unknown.len());
-        for (server, result) in at.iter().zip(self.list(servers, &url).await) {
+        for (server, result) in at.iter().zip(self.list(servers, &url, memory).await) {
             match result {
-                Ok(entries) => {
+                Ok(parts) => {
                     answered += 1;
                     listed.at.push(*server);
-                    entries.into_iter().for_each(|entry| merge.add(*server, entry));
+                    listings.extend(parts.into_iter().map(|part| (*server, part)));
                 }
                 Err(error) if error.is_not_found() => missing = Some(error),
                 Err(error) => {
@@ -352,7 +422,10 @@ impl Tree {
                 }
             }
         }
-        merge.end(&url, &pending.path, &mut listed);
+        match Entries::merge(listings) {
+            Ok(entries) => listed.take(entries, &url, &pending.path),
+            Err(cause) => listed.unknown.push(whole(&pending.path, Error::new("list", &url, cause))),
+        }
         if answered == 0 {
             listed.is_missing = true;
             if let Some(error) = missing.filter(|_| !self.removes) {
@@ -362,13 +435,22 @@ impl Tree {
         Self::directory(Place::Remote(url), pending, listed)
     }
 
-    /// The entries of a directory at each of these servers.
-    async fn list(&self, servers: Vec<FileSystem>, url: &Url) -> Vec<Result<Vec<Entry>, Error>> {
+    /// The listings of a directory at each of these servers.
+    async fn list(
+        &self,
+        servers: Vec<FileSystem>,
+        url: &Url,
+        memory: &ListingMemory,
+    ) -> Vec<Result<Vec<Listing>, Error>> {
         let (path, is_exact) = (url.path.clone(), self.is_exact);
         let list = |server: FileSystem| {
-            let path = path.clone();
+            let (path, memory) = (path.clone(), memory.clone());
             async move {
-                if is_exact { list_exactly(&server, &path).await } else { list_status(&server, &path).await }
+                if is_exact {
+                    list_exactly(&server, &path, &memory).await
+                } else {
+                    list_status(&server, &path, &memory).await
+                }
             }
         };
         match servers.as_slice() {
@@ -421,7 +503,7 @@ impl Tree {
 /// What is known of a directory once it was listed.
 #[derive(Default)]
 struct Listed {
-    items: Vec<Item>,
+    items: Items,
     unknown: Vec<Unknown>,
     is_missing: bool,
     at: Vec<usize>,
@@ -431,143 +513,4 @@ struct Listed {
 /// That more may be in a directory than is known.
 fn whole(directory: &RelativePath, error: Error) -> Unknown {
     Unknown { directory: directory.clone(), name: None, error }
-}
-
-/// Listings of one directory by several servers.
-#[derive(Default)]
-struct Merge(BTreeMap<EntryName, (Option<StatInfo>, Vec<Identity>, bool)>);
-
-impl Merge {
-    fn add(&mut self, server: usize, entry: Entry) {
-        let mark = Mark::of(entry.stat.as_ref().filter(|stat| stat.is_dir()));
-        let is_directory = |stat: &Option<StatInfo>| stat.as_ref().map(StatInfo::is_dir);
-        let Some((stat, ids, is_same)) = self.0.get_mut(&entry.name) else {
-            self.0.insert(entry.name, (entry.stat, vec![(server, mark)], true));
-            return;
-        };
-        *is_same &= is_directory(stat) == is_directory(&entry.stat);
-        ids.push((server, mark));
-        if stat.is_none() {
-            *stat = entry.stat;
-        }
-    }
-
-    fn end(self, url: &Url, path: &RelativePath, listed: &mut Listed) {
-        for (name, (stat, ids, is_same)) in self.0 {
-            let unknown = |cause: Cause| {
-                let at = name.component().map_or_else(|_| url.clone(), |name| url.at(url.path.join(name)));
-                let (name, error) = (Some(name.to_string()), Error::new("list", at, cause));
-                Unknown { directory: path.clone(), name, error }
-            };
-            match (name.component(), stat) {
-                (Err(why), _) => {
-                    let name = name.to_string();
-                    listed.unknown.push(unknown(Cause::BadName { name, why }));
-                }
-                (Ok(_), None) => {
-                    let text = "its server does not tell what it is".to_owned();
-                    listed.unknown.push(unknown(Cause::NotEntered(text)));
-                }
-                (Ok(_), Some(_)) if !is_same => {
-                    let text = "it is a directory at one server, and a file at another".to_owned();
-                    listed.unknown.push(unknown(Cause::NotEntered(text)));
-                }
-                (Ok(name), Some(stat)) => listed.items.push(Item {
-                    name: name.clone(),
-                    is_directory: stat.is_dir(),
-                    size: stat.size,
-                    modified: stat.mtime,
-                    stat: Some(stat),
-                    ids,
-                }),
-            }
-        }
-    }
-}
-
-/// A walk through a tree: directories, each before those below it, those of one directory in the order in which they were
-/// entered. While one is looked at, the next ones are read already.
-pub struct Walk {
-    tree: Tree,
-    /// The next one last.
-    open: Vec<(Pending, Option<AbortOnDrop<Directory>>)>,
-    entered: u64,
-}
-
-impl std::fmt::Debug for Walk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Walk({:?})", self.tree)
-    }
-}
-
-impl Walk {
-    /// Begins at the root of a tree.
-    #[must_use]
-    pub fn through(tree: Tree) -> Self {
-        let root = tree.root();
-        Self { tree, open: vec![(root, None)], entered: 0 }
-    }
-
-    /// What it goes through.
-    #[must_use]
-    pub fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    /// The next directory; `None` when there are no more.
-    pub async fn next(&mut self) -> Option<Directory> {
-        for (pending, reading) in self.open.iter_mut().rev().take(AHEAD) {
-            reading.get_or_insert_with(|| {
-                let (tree, pending) = (self.tree.clone(), pending.clone());
-                AbortOnDrop::spawn(async move { tree.read(pending).await })
-            });
-        }
-        let (pending, reading) = self.open.pop()?;
-        let read = match reading {
-            Some(reading) => reading.join().await,
-            None => return None,
-        };
-        Some(read.unwrap_or_else(|_| {
-            // Its task panicked, which says so itself.
-            let error = Error::new("list", self.tree.root.below(&pending.path), Cause::Closed);
-            let unknown = vec![whole(&pending.path, error)];
-            Tree::directory(
-                self.tree.root.below(&pending.path),
-                pending,
-                Listed { unknown, ..Listed::default() },
-            )
-        }))
-    }
-
-    /// Enters directories of a directory: those come next, in this order. Those that are not entered become unknown. Tells of
-    /// each whether it is entered.
-    pub fn enter(&mut self, directory: &mut Directory, items: &[Item]) -> Vec<bool> {
-        let mut entered_all = Vec::with_capacity(items.len());
-        for item in items.iter().rev() {
-            let entered = if self.entered < DIRECTORIES_MAX {
-                self.tree.enter(directory, item)
-            } else {
-                let text = format!("there are more than {DIRECTORIES_MAX} directories");
-                let error = Error::new("list", directory.child(item), Cause::NotEntered(text));
-                let name = Some(item.name.to_string());
-                Err(Box::new(Unknown { directory: directory.path.clone(), name, error }))
-            };
-            entered_all.push(entered.is_ok());
-            match entered {
-                Ok(pending) => {
-                    self.entered += 1;
-                    self.open.push((pending, None));
-                }
-                Err(unknown) => directory.unknown.push(*unknown),
-            }
-        }
-        entered_all.reverse();
-        entered_all
-    }
-
-    /// Enters all directories of a directory.
-    pub fn enter_all(&mut self, directory: &mut Directory) {
-        let items: Vec<Item> = directory.directories().cloned().collect();
-        self.enter(directory, &items);
-    }
 }

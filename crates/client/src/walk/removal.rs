@@ -1,10 +1,11 @@
 //! [`Removal`]: removes a directory with everything in it, contents first.
 
-use super::{Directory, Item, Tree, Unknown, Walk};
+use super::{Directory, Items, Tree, Unknown, Walk};
 use crate::copy::Place;
 use crate::everywhere::together;
 use crate::failure::{Cause, Error};
 use crate::filesystem::FileSystem;
+use crate::path::Name;
 
 /// Files or empty directories that one step removes.
 const STEP: usize = 256;
@@ -23,9 +24,11 @@ pub struct Removed {
 /// A directory whose contents are being removed.
 struct Level {
     place: Place,
-    servers: Vec<FileSystem>,
-    /// Directories in it that are empty now.
-    empty: Vec<(Place, Vec<FileSystem>)>,
+    /// `None` for the root.
+    name: Option<Name>,
+    at: Vec<usize>,
+    /// Directories in it that are empty now, and at which servers.
+    empty: Vec<(Name, Vec<usize>)>,
     /// Something in it stays, so it stays too.
     stays: bool,
 }
@@ -35,7 +38,8 @@ struct Level {
 pub struct Removal {
     walk: Walk,
     levels: Vec<Level>,
-    files: Vec<(Place, Vec<FileSystem>)>,
+    /// Files of the innermost directory that are still there: all of its items from a number on.
+    files: Option<(Items, std::ops::Range<u32>)>,
     is_over: bool,
 }
 
@@ -49,15 +53,13 @@ impl Removal {
     /// Of everything in a tree.
     #[must_use]
     pub fn of(tree: Tree) -> Self {
-        Self { walk: Walk::through(tree.to_remove()), levels: Vec::new(), files: Vec::new(), is_over: false }
+        Self { walk: Walk::through(tree.to_remove()), levels: Vec::new(), files: None, is_over: false }
     }
 
     /// Removes some more; `None` when there is nothing left to do.
     pub async fn next(&mut self) -> Option<Vec<Removed>> {
-        if !self.files.is_empty() {
-            let rest = self.files.split_off(self.files.len().min(STEP));
-            let files = std::mem::replace(&mut self.files, rest);
-            let removed = self.remove(files, false).await;
+        if let Some(some) = self.next_files() {
+            let removed = self.remove(some, false).await;
             self.note(&removed);
             return Some(removed);
         }
@@ -78,6 +80,21 @@ impl Removal {
         Some(removed)
     }
 
+    /// Some files of the innermost directory.
+    fn next_files(&mut self) -> Option<Vec<(Place, Vec<FileSystem>)>> {
+        let (items, numbers) = self.files.as_mut()?;
+        let place = &self.levels.last()?.place;
+        let tree = self.walk.tree();
+        let files = numbers.filter_map(|number| items.get(number)).filter(|item| !item.is_directory);
+        let files = files.map(|item| (place.join(&item.name), tree.servers_at(&item.servers())));
+        let some: Vec<_> = files.take(STEP).collect();
+        if some.is_empty() {
+            self.files = None;
+            return None;
+        }
+        Some(some)
+    }
+
     /// Something in the innermost directory is not gone.
     fn note(&mut self, removed: &[Removed]) {
         if removed.iter().any(|one| one.result.is_err())
@@ -89,10 +106,8 @@ impl Removal {
 
     fn open(&mut self, mut directory: Directory, removed: &mut Vec<Removed>) {
         self.walk.enter_all(&mut directory);
-        let is_file = |item: &&Item| !item.is_directory;
-        let tree = self.walk.tree();
-        let files = directory.items.iter().filter(is_file);
-        self.files = files.map(|item| (directory.child(item), tree.servers_at(&item.servers()))).collect();
+        let end = directory.items.numbers().next_back().map_or(0, |last| last + 1);
+        self.files = Some((directory.items.clone(), 0..end));
         let Directory { place, unknown, is_missing, .. } = &directory;
         let stays = !unknown.is_empty();
         let failed = unknown.iter().map(|Unknown { error, name, .. }| Removed {
@@ -105,31 +120,41 @@ impl Removal {
             removed.push(Removed { place: place.clone(), is_directory: true, result: Ok(()) });
             return;
         }
-        let servers = tree.servers_at(&directory.at);
-        self.levels.push(Level { place: directory.place, servers, empty: Vec::new(), stays });
+        let (name, place, at) = (directory.path.last(), directory.place, directory.at);
+        self.levels.push(Level { place, name, at, empty: Vec::new(), stays });
     }
 
     /// Ends the directories from a depth on.
     async fn close(&mut self, depth: usize, removed: &mut Vec<Removed>) {
         while self.levels.len() > depth {
             let Some(mut level) = self.levels.pop() else { return };
-            let below = self.remove(std::mem::take(&mut level.empty), true).await;
+            let below = self.remove_empty(&mut level).await;
             let stays = level.stays || below.iter().any(|one| one.result.is_err());
             removed.extend(below);
             match self.levels.last_mut() {
                 Some(above) if stays => above.stays = true,
-                Some(above) => above.empty.push((level.place, level.servers)),
+                Some(above) => above.empty.extend(level.name.map(|name| (name, level.at))),
                 None if stays => {}
-                None => removed.extend(self.remove(vec![(level.place, level.servers)], true).await),
+                None => {
+                    let servers = self.walk.tree().servers_at(&level.at);
+                    removed.extend(self.remove(vec![(level.place, servers)], true).await);
+                }
             }
             // Of a wide directory not all are kept until its end.
-            let full = self.levels.last_mut().filter(|above| above.empty.len() >= STEP);
-            if let Some(empty) = full.map(|above| std::mem::take(&mut above.empty)) {
-                let below = self.remove(empty, true).await;
+            if let Some(mut above) = self.levels.pop_if(|above| above.empty.len() >= STEP) {
+                let below = self.remove_empty(&mut above).await;
+                self.levels.push(above);
                 self.note(&below);
                 removed.extend(below);
             }
         }
+    }
+
+    async fn remove_empty(&self, level: &mut Level) -> Vec<Removed> {
+        let empty = std::mem::take(&mut level.empty).into_iter();
+        let tree = self.walk.tree();
+        let places = empty.map(|(name, at)| (level.place.join(&name), tree.servers_at(&at))).collect();
+        self.remove(places, true).await
     }
 
     async fn remove(&self, places: Vec<(Place, Vec<FileSystem>)>, is_directory: bool) -> Vec<Removed> {

@@ -90,6 +90,12 @@ impl<'a> Listing<'a> {
         self.with_stat
     }
 
+    /// Bytes of the body that follow the entries that were taken.
+    #[must_use]
+    pub const fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
     fn line(&mut self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;

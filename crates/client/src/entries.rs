@@ -1,0 +1,398 @@
+//! [`Entries`]: the entries of a directory, kept in the form in which servers sent them.
+//!
+//! A decoded entry takes ten times the bytes of its line in a listing, so it is decoded when it is looked at. Listings of
+//! several servers are merged by an index that is sorted by name: 8 bytes for each entry.
+
+use wire::xroot::reply::{StatText, dirlist};
+
+use crate::answers::{Checksum, Entry, StatInfo};
+use crate::failure::Cause;
+use crate::listing_memory::{Charge, ListingMemory};
+use crate::path::{EntryName, Name};
+
+/// Longest name of an entry, so that its length has a place in the index.
+const NAME_BYTES_MAX: usize = 0x7fff;
+/// In the length of a name: it is the name of the entry before, at another server.
+const SAME: u16 = 0x8000;
+
+/// A listing as a server sent it, or in the same form.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) body: Vec<u8>,
+    pub(crate) has_status: bool,
+    /// The memory for it; local directories are not charged.
+    pub(crate) charge: Option<Charge>,
+}
+
+/// The bytes of an entry of a directory of this machine behind its name.
+pub(crate) const LOCAL_BYTES: usize = 33;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    Names,
+    Status,
+    /// Names of this machine, each followed by [`LOCAL_BYTES`].
+    Local,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// The number of the server.
+    server: usize,
+    body: Vec<u8>,
+    form: Form,
+    charge: Option<Charge>,
+}
+
+/// Where an entry is in a part.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    offset: u32,
+    part: u16,
+    /// Length of the name, and [`SAME`].
+    name: u16,
+}
+
+/// The entries of a directory, each name once, sorted by name unless they were chosen in another order.
+#[derive(Debug, Default)]
+pub struct Entries {
+    parts: Vec<Part>,
+    slots: Vec<Slot>,
+    count: usize,
+}
+
+impl Listing {
+    /// An empty one that can be added to.
+    pub(crate) fn empty(memory: &ListingMemory, has_status: bool) -> Self {
+        let body = if has_status { dirlist::STAT_PREFIX.to_vec() } else { Vec::new() };
+        Self { body, has_status, charge: Some(memory.charge()) }
+    }
+
+    /// Adds an entry; `false` when there is no memory for it.
+    pub(crate) fn add(&mut self, name: &[u8], stat: Option<&StatText<'_>>) -> bool {
+        match stat {
+            Some(stat) => dirlist::entry_with_stat(&mut self.body, name, stat, None),
+            None => dirlist::entry(&mut self.body, name),
+        };
+        let bytes = self.body.len();
+        self.charge.as_mut().is_none_or(|charge| charge.reach(bytes))
+    }
+
+    /// Whether it is one.
+    ///
+    /// # Errors
+    /// [`Cause::BadAnswer`].
+    pub(crate) fn check(body: &[u8]) -> Result<(), Cause> {
+        scan(body, |_, _| ())
+    }
+
+    /// The names in it, as they are.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &[u8]> {
+        let names = dirlist::Listing::new(&self.body).filter_map(Result::ok).map(|entry| entry.name);
+        names.filter(|name| !matches!(*name, b"." | b".."))
+    }
+}
+
+impl Part {
+    fn bytes(&self, slot: Slot) -> &[u8] {
+        self.body.get(slot.offset as usize..).unwrap_or_default()
+    }
+
+    fn name(&self, slot: Slot) -> &[u8] {
+        self.bytes(slot).get(..slot.length()).unwrap_or_default()
+    }
+
+    /// What stands behind the name.
+    fn rest(&self, slot: Slot) -> &[u8] {
+        self.bytes(slot).get(slot.length()..).unwrap_or_default()
+    }
+
+    /// The line behind the name.
+    fn line(&self, slot: Slot) -> &[u8] {
+        let rest = self.rest(slot).get(1..).unwrap_or_default();
+        rest.split(|byte| matches!(byte, b'\n' | 0)).next().unwrap_or_default()
+    }
+
+    fn stat(&self, slot: Slot) -> Option<(StatInfo, Option<Checksum>)> {
+        if self.form != Form::Status {
+            return None;
+        }
+        let (stat, checksum) = StatText::parse_listed(self.line(slot)).ok()?;
+        Some((StatInfo::of(&stat), checksum.as_ref().and_then(Checksum::listed)))
+    }
+
+    /// All bytes of an entry.
+    fn whole(&self, slot: Slot) -> &[u8] {
+        let behind = match self.form {
+            Form::Names => 1,
+            Form::Status => self.line(slot).len() + 2,
+            Form::Local => LOCAL_BYTES,
+        };
+        let bytes = self.bytes(slot);
+        bytes.get(..slot.length() + behind).unwrap_or(bytes)
+    }
+
+    fn scan(&self, found: impl FnMut(u32, u16)) -> Result<(), Cause> {
+        scan(&self.body, found)
+    }
+}
+
+/// Checks a listing, and tells of each entry where its name begins and how long it is.
+fn scan(body: &[u8], mut found: impl FnMut(u32, u16)) -> Result<(), Cause> {
+    let mut listing = dirlist::Listing::new(body);
+    loop {
+        let at = body.len() - listing.remaining();
+        let Some(entry) = listing.next() else { return Ok(()) };
+        let entry = entry?;
+        let bad = |why: &str| {
+            let shown: String = String::from_utf8_lossy(entry.name).chars().take(100).collect();
+            Err(Cause::BadAnswer(format!("`{shown}` is {why}")))
+        };
+        // Such a name would lead out of the directory whoever walks it, to remove or to write.
+        match entry.name {
+            b"." | b".." => continue,
+            name if name.contains(&b'/') => return bad("no name of an entry"),
+            name if name.len() > NAME_BYTES_MAX => return bad("longer than names are"),
+            _ => {}
+        }
+        let offset = u32::try_from(at).map_err(|_| Cause::BadAnswer("4 GiB of names".to_owned()))?;
+        let name = u16::try_from(entry.name.len()).unwrap_or(0);
+        found(offset, name);
+    }
+}
+
+impl Slot {
+    const fn length(self) -> usize {
+        (self.name & !SAME) as usize
+    }
+
+    const fn is_same(self) -> bool {
+        self.name & SAME != 0
+    }
+}
+
+impl Entries {
+    /// Those in the listings of servers.
+    ///
+    /// # Errors
+    /// [`Cause::BadAnswer`].
+    pub(crate) fn merge(listings: impl IntoIterator<Item = (usize, Listing)>) -> Result<Self, Cause> {
+        let mut entries = Self::default();
+        for (server, listing) in listings {
+            let form = if listing.has_status { Form::Status } else { Form::Names };
+            let Listing { body, charge, .. } = listing;
+            let part = Part { server, body, form, charge };
+            let number = u16::try_from(entries.parts.len());
+            let number = number.map_err(|_| Cause::BadAnswer("more than 65535 listings".to_owned()))?;
+            part.scan(|offset, name| {
+                entries.slots.push(Slot { offset, part: number, name });
+            })?;
+            entries.parts.push(part);
+        }
+        entries.sort();
+        Ok(entries)
+    }
+
+    /// Those of a directory of this machine: names, each with what is known of it.
+    pub(crate) fn local(found: impl Iterator<Item = (Vec<u8>, [u8; LOCAL_BYTES])>) -> Self {
+        let mut part = Part { server: 0, body: Vec::new(), form: Form::Local, charge: None };
+        let mut slots = Vec::new();
+        for (name, known) in found {
+            // The system's limits are far below.
+            let (Ok(offset), Ok(length)) = (u32::try_from(part.body.len()), u16::try_from(name.len())) else {
+                continue;
+            };
+            part.body.extend_from_slice(&name);
+            part.body.extend_from_slice(&known);
+            slots.push(Slot { offset, part: 0, name: length & !SAME });
+        }
+        let mut entries = Self { parts: vec![part], slots, count: 0 };
+        entries.sort();
+        entries
+    }
+
+    fn sort(&mut self) {
+        let mut slots = std::mem::take(&mut self.slots);
+        slots.sort_unstable_by(|a, b| {
+            let order = self.slot_name(*a).cmp(self.slot_name(*b));
+            order.then((a.part, a.offset).cmp(&(b.part, b.offset)))
+        });
+        let mut before: Option<Slot> = None;
+        self.count = 0;
+        for slot in &mut slots {
+            let is_same = before.is_some_and(|before| self.slot_name(before) == self.slot_name(*slot));
+            before = Some(*slot);
+            if is_same { slot.name |= SAME } else { self.count += 1 }
+        }
+        self.slots = slots;
+    }
+
+    fn slot_name(&self, slot: Slot) -> &[u8] {
+        self.parts.get(usize::from(slot.part)).map_or(&[], |part| part.name(slot))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Their numbers, in their order.
+    pub fn numbers(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
+        let heads = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_same());
+        heads.map(|(number, _)| u32::try_from(number).unwrap_or(u32::MAX))
+    }
+
+    /// All of them, decoded one by one.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Entry> + '_ {
+        self.numbers().filter_map(|number| self.get(number))
+    }
+
+    /// The entry of a number.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<Entry> {
+        let slot = *self.slots.get(number as usize)?;
+        let part = self.parts.get(usize::from(slot.part))?;
+        let (stat, checksum) = part.stat(slot).map_or((None, None), |(stat, sum)| (Some(stat), sum));
+        Some(Entry { name: EntryName::from_bytes(part.name(slot)), stat, checksum })
+    }
+
+    /// The bytes of the name of a number.
+    #[must_use]
+    pub fn name(&self, number: u32) -> &[u8] {
+        self.slots.get(number as usize).map_or(&[], |slot| self.slot_name(*slot))
+    }
+
+    /// The number of a name, if they are sorted.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<u32> {
+        let at = self.slots.partition_point(|slot| self.slot_name(*slot) < name);
+        let slot = self.slots.get(at).filter(|slot| self.slot_name(**slot) == name)?;
+        (!slot.is_same()).then(|| u32::try_from(at).ok()).flatten()
+    }
+
+    /// The slots of an entry: one for each server that has it.
+    fn group(&self, number: u32) -> &[Slot] {
+        let rest = self.slots.get(number as usize..).unwrap_or_default();
+        let more = rest.iter().skip(1).take_while(|slot| slot.is_same()).count();
+        rest.get(..(more + 1).min(rest.len())).unwrap_or_default()
+    }
+
+    /// What each server that has an entry says of it.
+    pub(crate) fn at_servers(&self, number: u32) -> impl Iterator<Item = (usize, Option<StatInfo>)> + '_ {
+        self.group(number).iter().filter_map(|slot| {
+            let part = self.parts.get(usize::from(slot.part))?;
+            Some((part.server, part.stat(*slot).map(|(stat, _)| stat)))
+        })
+    }
+
+    /// An entry of a directory of this machine: its name, and what is known of it.
+    pub(crate) fn local_at(&self, number: u32) -> Option<(Name, &[u8])> {
+        let slot = *self.slots.get(number as usize)?;
+        let part = self.parts.get(usize::from(slot.part)).filter(|part| part.form == Form::Local)?;
+        let name = Name::on_this_machine(base_name(part.name(slot))).ok()?;
+        Some((name, part.rest(slot).get(..LOCAL_BYTES)?))
+    }
+
+    /// Keeps those for which `keep` says so.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(&Self, u32) -> bool) {
+        let (mut from, mut to, mut count) = (0, 0, 0);
+        while from < self.slots.len() {
+            let number = u32::try_from(from).unwrap_or(u32::MAX);
+            let end = from + self.group(number).len().max(1);
+            if keep(self, number) {
+                self.slots.copy_within(from..end, to);
+                to += end - from;
+                count += 1;
+            }
+            from = end;
+        }
+        self.slots.truncate(to);
+        self.slots.shrink_to_fit();
+        self.count = count;
+    }
+
+    /// A copy of some, in this order; `None` when there is no memory for it.
+    pub(crate) fn choose(&self, numbers: &[u32], memory: &ListingMemory) -> Option<Self> {
+        let part = |part: &Part| {
+            let charge = part.charge.as_ref().map(|_| memory.charge());
+            Part { server: part.server, body: Vec::new(), form: part.form, charge }
+        };
+        let mut chosen = Self { parts: self.parts.iter().map(part).collect(), ..Self::default() };
+        for number in numbers {
+            for slot in self.group(*number) {
+                let index = usize::from(slot.part);
+                let (from, to) = (self.parts.get(index)?, chosen.parts.get_mut(index)?);
+                let offset = u32::try_from(to.body.len()).ok()?;
+                to.body.extend_from_slice(from.whole(*slot));
+                let bytes = to.body.len();
+                if !to.charge.as_mut().is_none_or(|charge| charge.reach(bytes)) {
+                    return None;
+                }
+                chosen.slots.push(Slot { offset, ..*slot });
+            }
+        }
+        chosen.count = numbers.len();
+        Some(chosen)
+    }
+
+    /// Charges another memory for them; `false` when that has no room.
+    pub(crate) fn move_to(&mut self, memory: &ListingMemory) -> bool {
+        let mut charges = self.parts.iter_mut().filter_map(|part| part.charge.as_mut());
+        charges.all(|charge| charge.move_to(memory))
+    }
+}
+
+fn base_name(bytes: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(body: &[u8]) -> Listing {
+        let has_status = dirlist::Listing::new(body).has_stat();
+        Listing { body: body.to_vec(), has_status, charge: None }
+    }
+
+    fn names(entries: &Entries) -> Vec<String> {
+        entries.iter().map(|entry| entry.name.to_string()).collect()
+    }
+
+    #[test]
+    fn names_in_a_listing_stay_in_the_directory() {
+        let of = |body: &[u8]| Entries::merge([(0, listing(body))]).map(|entries| names(&entries));
+        assert_eq!(of(b".\na\n..\n...\0"), Ok(vec!["...".to_owned(), "a".to_owned()]));
+        for bad in [&b"a\n../b\0"[..], b"/etc\0", b"a/b\0", &[b'n'; NAME_BYTES_MAX + 1]] {
+            assert!(matches!(of(bad), Err(Cause::BadAnswer(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn listings_of_servers_are_merged_by_name() {
+        let one = listing(b".\n0 0 0 0\nb\n1 5 0 7\na\n2 6 2 8 9 9 0755 me us\0");
+        let two = listing(b".\n0 0 0 0\nb\n3 5 0 9\nc\xff\n4 5 0 9\0");
+        let mut entries = Entries::merge([(4, one), (7, two)]).unwrap();
+        assert_eq!((names(&entries).concat(), entries.len()), ("abc\u{fffd}".to_owned(), 3));
+        let number = entries.find(b"b").unwrap();
+        let at: Vec<_> =
+            entries.at_servers(number).map(|(server, stat)| (server, stat.unwrap().id)).collect();
+        assert_eq!(at, [(4, 1), (7, 3)]);
+        assert_eq!(entries.get(number).unwrap().stat.unwrap().mtime, 7);
+        assert!(entries.find(b"d").is_none() && entries.find(b"").is_none());
+        let memory = ListingMemory::new(1000);
+        let numbers: Vec<u32> = entries.numbers().rev().take(2).collect();
+        let chosen = entries.choose(&numbers, &memory).unwrap();
+        assert_eq!((names(&chosen).concat(), chosen.len()), ("c\u{fffd}b".to_owned(), 2));
+        assert_eq!(chosen.at_servers(1).count(), 2);
+        entries.retain(|entries, number| entries.name(number) != b"b");
+        assert_eq!((names(&entries).concat(), entries.len()), ("ac\u{fffd}".to_owned(), 2));
+        assert_eq!(entries.get(0).unwrap().stat.unwrap().more.unwrap().owner, "me");
+    }
+}

@@ -1,0 +1,112 @@
+//! Listings of directories in the form in which they are sent.
+
+use wire::xroot::flags::{DirlistOptions, StatOptions};
+use wire::xroot::reply::{StatText, dirlist};
+use wire::xroot::request::{Dirlist, Request};
+
+use crate::channel::{BodyLimit, Received};
+use crate::encoded::Encoded;
+use crate::entries::Listing;
+use crate::everywhere::together;
+use crate::failure::{Cause, Error};
+use crate::filesystem::{FileSystem, ListWith, stat};
+use crate::listing_memory::ListingMemory;
+use crate::path::{Name, RemotePath};
+use crate::route::{Ask, Repeat, Route};
+use crate::url::Url;
+
+/// Names whose status is asked for one by one before the answers are put away.
+const STEP: usize = 256;
+
+impl FileSystem {
+    /// The listing of a directory, charged to this memory. Where the server does not give the status that was asked for, it is
+    /// asked for entry by entry; entries without one are in a second listing.
+    pub(crate) async fn listings(
+        &self,
+        path: &str,
+        with: &ListWith,
+        memory: &ListingMemory,
+    ) -> Result<Vec<Listing>, Error> {
+        let mut options = DirlistOptions::NONE;
+        if with.stat {
+            options |= DirlistOptions::DSTAT;
+        }
+        if with.checksum.is_some() {
+            options |= DirlistOptions::DSTAT | DirlistOptions::DCKSM;
+        }
+        if with.online {
+            options |= DirlistOptions::ONLINE;
+        }
+        let kind = with.checksum.as_deref().filter(|kind| !kind.is_empty());
+        let asked = kind.map_or_else(|| self.clone(), |kind| self.with_cgi(&format!("cks.type={kind}")));
+        let request = |url: &Url, _: bool| {
+            Encoded::new(&Request::Dirlist(Dirlist { options, path: url.target().as_bytes() }))
+        };
+        let (name, limit) = ("list", BodyLimit::listing(memory));
+        let ask = Ask { name, repeat: Repeat::Anywhere, slow: false, limit, request: &request };
+        let url = asked.url_of(name, path)?;
+        let arrived = Route::new(&self.client, &url, self.client.end()).ask(&self.client, &ask).await?;
+        asked.parsed(name, path, &arrived, Listing::check)?;
+        let Received { body, charge, .. } = arrived.received;
+        let has_status = dirlist::Listing::new(&body).has_stat();
+        let listing = Listing { body, has_status, charge };
+        if !with.stat || has_status {
+            return Ok(vec![listing]);
+        }
+        self.add_status(path, &listing, memory, true).await
+    }
+
+    /// Asks for the status of each name in a listing: those with a status, then those without. Unless it is `strict`, a status
+    /// that cannot be had is none.
+    pub(crate) async fn add_status(
+        &self,
+        path: &str,
+        names: &Listing,
+        memory: &ListingMemory,
+        strict: bool,
+    ) -> Result<Vec<Listing>, Error> {
+        let directory = self.url_of("list", path)?.path;
+        let mut found = [Listing::empty(memory, true), Listing::empty(memory, false)];
+        let [with, without] = &mut found;
+        let ask = |name: Vec<u8>| {
+            // A name that cannot be carried has no status.
+            let path = Name::from_bytes(&name).ok().map(|good| directory.join(&good));
+            let files = self.clone();
+            async move {
+                let text = match path {
+                    Some(path) => files.find_text(&path).await,
+                    None => Ok(None),
+                };
+                (name, text)
+            }
+        };
+        let mut rest = names.names();
+        loop {
+            let some: Vec<Vec<u8>> = rest.by_ref().take(STEP).map(<[u8]>::to_vec).collect();
+            if some.is_empty() {
+                return Ok(found.into());
+            }
+            for (name, text) in together(some, &ask).await {
+                let text = if strict { text? } else { text.unwrap_or_default() };
+                let status = text.as_deref().and_then(|text| StatText::parse(text).ok());
+                let has_room = match &status {
+                    Some(_) => with.add(&name, status.as_ref()),
+                    None => without.add(&name, None),
+                };
+                if !has_room {
+                    return Err(self.error("list", path, Cause::too_large(&BodyLimit::listing(memory))));
+                }
+            }
+        }
+    }
+
+    /// The status as it was sent, or `None` when there is no such thing.
+    async fn find_text(&self, path: &RemotePath) -> Result<Option<Vec<u8>>, Error> {
+        let text = |body: &[u8]| StatText::parse(body).map(|_| body.to_vec()).map_err(Cause::from);
+        match self.get("stat", path, |target| stat(target, StatOptions::NONE), text).await {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

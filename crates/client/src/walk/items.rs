@@ -1,0 +1,209 @@
+//! [`Items`]: what is in a directory and known, decoded one by one.
+
+use std::sync::Arc;
+
+use super::{Identity, Listed, Mark, UNKNOWN_MAX, Unknown, whole};
+use crate::answers::StatInfo;
+use crate::entries::{Entries, LOCAL_BYTES};
+use crate::failure::{Cause, Error};
+use crate::listing_memory::ListingMemory;
+use crate::path::{EntryName, Name, RelativePath};
+use crate::url::Url;
+
+/// An entry that is known.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its name.
+    pub name: Name,
+    /// Whether it is a directory.
+    pub is_directory: bool,
+    /// Bytes.
+    pub size: u64,
+    /// Last modification, seconds since the epoch.
+    pub modified: i64,
+    /// All that a server says of it.
+    pub stat: Option<StatInfo>,
+    /// Where it is, and as what.
+    pub(super) ids: Vec<Identity>,
+    number: u32,
+}
+
+impl Item {
+    /// The numbers of the servers where it is.
+    pub(crate) fn servers(&self) -> Vec<usize> {
+        self.ids.iter().map(|(server, _)| *server).collect()
+    }
+
+    /// Its number among the items of its directory.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+/// What is in a directory and known, sorted by name. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Items(Arc<Entries>);
+
+impl Items {
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Item> + '_ {
+        self.0.numbers().filter_map(|number| self.get(number))
+    }
+
+    /// Their numbers.
+    pub fn numbers(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
+        self.0.numbers()
+    }
+
+    /// The one of a number.
+    #[must_use]
+    pub fn get(&self, number: u32) -> Option<Item> {
+        if let Some((name, known)) = self.0.local_at(number) {
+            return Some(Known::decode(known)?.item(name, number));
+        }
+        let name = Name::from_bytes(self.0.name(number)).ok()?;
+        let mut stat = None;
+        let mut ids = Vec::new();
+        for (server, here) in self.0.at_servers(number) {
+            ids.push((server, Mark::of(here.as_ref().filter(|here| here.is_dir()))));
+            stat = stat.or(here);
+        }
+        let stat = stat?;
+        Some(Item {
+            name,
+            is_directory: stat.is_dir(),
+            size: stat.size,
+            modified: stat.mtime,
+            stat: Some(stat),
+            ids,
+            number,
+        })
+    }
+
+    /// The one of a name.
+    #[must_use]
+    pub fn find(&self, name: &Name) -> Option<Item> {
+        self.0.find(name.as_str().as_bytes()).and_then(|number| self.get(number))
+    }
+
+    /// Whether one has this name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.0.find(name.as_bytes()).is_some()
+    }
+
+    /// The bytes of a name, without decoding what is known of it.
+    #[must_use]
+    pub fn name(&self, number: u32) -> &[u8] {
+        self.0.name(number)
+    }
+
+    pub(super) fn local(found: impl Iterator<Item = (Vec<u8>, Known)>) -> Self {
+        Self(Arc::new(Entries::local(found.map(|(name, known)| (name, known.encode())))))
+    }
+
+    /// A copy of these alone, in this order; `None` when there is no memory for it.
+    pub(super) fn choose(&self, numbers: &[u32], memory: &ListingMemory) -> Option<Self> {
+        self.0.choose(numbers, memory).map(|chosen| Self(Arc::new(chosen)))
+    }
+
+    /// Charges another memory for them; `false` when that has no room.
+    pub(super) fn move_to(&mut self, memory: &ListingMemory) -> bool {
+        Arc::get_mut(&mut self.0).is_some_and(|entries| entries.move_to(memory))
+    }
+}
+
+/// What is known of an entry of a directory of this machine.
+pub(super) struct Known {
+    pub(super) is_directory: bool,
+    pub(super) size: u64,
+    pub(super) modified: i64,
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl Known {
+    fn encode(&self) -> [u8; LOCAL_BYTES] {
+        let mut known = [0; LOCAL_BYTES];
+        let numbers = [self.size, self.modified.cast_unsigned(), self.device, self.inode];
+        for (place, number) in known.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        if let Some(last) = known.last_mut() {
+            *last = u8::from(self.is_directory);
+        }
+        known
+    }
+
+    fn decode(known: &[u8]) -> Option<Self> {
+        let mut numbers = known.chunks_exact(8).map(|place| place.try_into().map(u64::from_le_bytes));
+        let mut next = || numbers.next()?.ok();
+        let (size, modified, device, inode) = (next()?, next()?.cast_signed(), next()?, next()?);
+        Some(Self { is_directory: *known.last()? != 0, size, modified, device, inode })
+    }
+
+    fn item(self, name: Name, number: u32) -> Item {
+        Item {
+            name,
+            is_directory: self.is_directory,
+            size: self.size,
+            modified: self.modified,
+            stat: None,
+            ids: vec![(0, Mark::Local(self.device, self.inode))],
+            number,
+        }
+    }
+}
+
+impl Listed {
+    /// Takes what servers listed: those that can be relied on, and the reasons for the others.
+    pub(super) fn take(&mut self, mut entries: Entries, url: &Url, path: &RelativePath) {
+        let mut refused = 0;
+        entries.retain(|entries, number| {
+            let Some((name, cause)) = refusal(entries, number) else { return true };
+            refused += 1;
+            if refused <= UNKNOWN_MAX {
+                let at = name.component().map_or_else(|_| url.clone(), |name| url.at(url.path.join(name)));
+                let (name, error) = (Some(name.to_string()), Error::new("list", at, cause));
+                self.unknown.push(Unknown { directory: path.clone(), name, error });
+            }
+            false
+        });
+        if refused > UNKNOWN_MAX {
+            let text = format!("{refused} entries of it cannot be relied on, more than {UNKNOWN_MAX}");
+            self.unknown.push(whole(path, Error::new("list", url, Cause::NotEntered(text))));
+        }
+        self.items = Items(Arc::new(entries));
+    }
+}
+
+/// Why an entry cannot be relied on.
+fn refusal(entries: &Entries, number: u32) -> Option<(EntryName, Cause)> {
+    let name = || EntryName::from_bytes(entries.name(number));
+    if let Err(why) = Name::check(entries.name(number)) {
+        let shown = name().to_string();
+        return Some((name(), Cause::BadName { name: shown, why }));
+    }
+    let mut kinds = entries.at_servers(number).map(|(_, stat)| stat.as_ref().map(StatInfo::is_dir));
+    let first = kinds.next().flatten();
+    let is_same = kinds.all(|kind| kind == first);
+    let text = match (first, is_same) {
+        (Some(_), true) => return None,
+        (None, true) => "its server does not tell what it is",
+        (_, false) => "it is a directory at one server, and a file at another",
+    };
+    Some((name(), Cause::NotEntered(text.to_owned())))
+}
