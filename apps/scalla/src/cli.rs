@@ -1,6 +1,6 @@
 //! `scalla` and its subcommands.
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -38,12 +38,14 @@ enum Command {
 
 /// The command line as it is defined, for what is made from it.
 pub(crate) fn definition() -> clap::Command {
-    Arguments::command()
+    crate::examples::add_to(Arguments::command())
 }
 
 /// Runs a command line, the program's name first.
 pub(crate) fn run(arguments: Vec<OsString>) -> ExitCode {
-    let Arguments { command } = match Arguments::try_parse_from(&arguments) {
+    let parsed = definition().try_get_matches_from(&arguments);
+    let parsed = parsed.and_then(|matches| Arguments::from_arg_matches(&matches));
+    let Arguments { command } = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
             // Help and version come this way too, with status 0.

@@ -46,11 +46,140 @@ fn pages() -> anyhow::Result<Vec<(String, String)>> {
 /// The page of a command and those of its subcommands.
 fn add(pages: &mut Vec<(String, String)>, command: Command) -> anyhow::Result<()> {
     let below: Vec<Command> = command.get_subcommands().filter(|it| !it.is_hide_set()).cloned().collect();
-    let page = Page::new(command).source(format!("scalla {}", server::VERSION)).manual("Scalla");
+    let full = command.get_display_name().unwrap_or_else(|| command.get_name()).replace('-', " ");
+    let sections = sections(&command, &full);
+    let synopsis = synopsis(&command, &full);
+    let page =
+        Page::new(command.after_help("")).source(format!("scalla {}", server::VERSION)).manual("Scalla");
     let mut bytes = Vec::new();
-    page.render(&mut bytes)?;
+    page.render_title(&mut bytes)?;
+    page.render_name_section(&mut bytes)?;
+    bytes.extend_from_slice(synopsis.as_bytes());
+    page.render_description_section(&mut bytes)?;
+    page.render_options_section(&mut bytes)?;
+    if !below.is_empty() {
+        page.render_subcommands_section(&mut bytes)?;
+    }
+    bytes.extend_from_slice(sections.as_bytes());
     pages.push((page.get_filename(), String::from_utf8(bytes)?));
     below.into_iter().try_for_each(|command| add(pages, command))
+}
+
+/// The command line with all options and arguments.
+fn synopsis(command: &Command, full: &str) -> String {
+    let mut text = format!(".SH SYNOPSIS\n\\fB{}\\fR", escaped(full));
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let (positional, options): (Vec<_>, Vec<_>) = arguments.partition(|argument| argument.is_positional());
+    for option in options {
+        let names = [
+            option.get_long().map(|long| format!("--{long}")),
+            option.get_short().map(|short| format!("-{short}")),
+        ];
+        let names: Vec<String> = names.into_iter().flatten().collect();
+        let value = match (option.get_action().takes_values(), option.get_value_names()) {
+            (true, Some([name, ..])) => format!(" {name}"),
+            _ => String::new(),
+        };
+        text.push_str(&escaped(&format!(" [{}{value}]", names.join("|"))));
+    }
+    if command.has_subcommands() {
+        text.push_str(" <COMMAND>");
+    }
+    for argument in positional {
+        let name =
+            argument.get_value_names().and_then(|names| names.first()).map_or("", |name| name.as_str());
+        let more =
+            if argument.get_num_args().is_some_and(|range| range.max_values() > 1) { "..." } else { "" };
+        let shown =
+            if argument.is_required_set() { format!(" {name}{more}") } else { format!(" [{name}{more}]") };
+        text.push_str(&escaped(&shown));
+    }
+    text.push('\n');
+    text
+}
+
+/// The sections behind the options.
+fn sections(command: &Command, full: &str) -> String {
+    let mut text = String::new();
+    let mut section = |name: &str, lines: &[&str]| {
+        text.push_str(&format!(".SH {name}\n.nf\n"));
+        lines.iter().for_each(|line| text.push_str(&format!("{}\n", escaped(line))));
+        text.push_str(".fi\n");
+    };
+    if let Some(lines) = crate::examples::of(full) {
+        section("EXAMPLES", lines);
+    }
+    let first = full.split(' ').nth(1).unwrap_or_default();
+    let is_server = matches!(first, "serve" | "manager" | "supervisor" | "meta");
+    let is_local =
+        matches!(first, "" | "config" | "admin" | "cluster" | "links" | "completions" | "man" | "version");
+    if is_server {
+        section(
+            "EXIT STATUS",
+            &[
+                "0   ended as it was told to",
+                "1   could not start; the message says why",
+                "2   the command line is wrong",
+                "70  a thread was lost that the server depends on",
+            ],
+        );
+        section(
+            "FILES",
+            &[
+                "$XDG_STATE_HOME/scalla  (~/.local/state/scalla)  admin folders of servers without all.adminpath",
+            ],
+        );
+    } else if is_local {
+        section(
+            "EXIT STATUS",
+            &["0   done", "1   failed; the message says why", "2   the command line is wrong"],
+        );
+    } else {
+        section(
+            "EXIT STATUS",
+            &[
+                "0    all was done",
+                "1    something was not; each failure is told",
+                "2    the command line is wrong",
+                "3    of something it is unknown whether it was done",
+                "130  interrupted",
+            ],
+        );
+        section(
+            "ENVIRONMENT",
+            &[
+                "SCALLA_SERVER         the server of paths that name none",
+                "XRD_REQUESTTIMEOUT    seconds for one operation",
+                "XRD_CONNECTIONWINDOW  seconds for one connection",
+                "XRD_LOGLEVEL          Error, Warning, Info, Debug or Dump: a log on the error output",
+                "NO_COLOR              no colours",
+            ],
+        );
+        section(
+            "FILES",
+            &[
+                "$XDG_CONFIG_HOME/scalla/servers  (~/.config/scalla/servers)  named servers: NAME = URL",
+                "$XDG_STATE_HOME/scalla           (~/.local/state/scalla)     notes of uploads, history of the shell",
+            ],
+        );
+    }
+    let mut others = Vec::new();
+    if let Some((above, _)) = full.rsplit_once(' ') {
+        others.push(format!("{}(1)", above.replace(' ', "-")));
+    }
+    let below = command.get_subcommands().filter(|it| !it.is_hide_set());
+    others.extend(below.map(|below| format!("{}-{}(1)", full.replace(' ', "-"), below.get_name())));
+    if !others.is_empty() {
+        text.push_str(&format!(".SH SEE ALSO\n{}\n", escaped(&others.join(", "))));
+    }
+    text
+}
+
+/// Text as troff takes it.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    // A line that begins with a dot or an apostrophe would be a macro.
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
 }
 
 #[cfg(test)]
@@ -61,7 +190,9 @@ mod tests {
     fn check(command: &Command, pages: &[(String, String)]) -> usize {
         let name = format!("{}.1", command.get_display_name().unwrap_or_else(|| command.get_name()));
         let (_, page) = pages.iter().find(|(file, _)| *file == name).unwrap_or_else(|| panic!("no {name}"));
-        for section in [".TH ", ".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION"] {
+        for section in
+            [".TH ", ".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION", ".SH EXIT STATUS", ".SH SEE ALSO"]
+        {
             assert!(page.contains(section), "{name} has no {section}");
         }
         for option in command.get_arguments().filter(|option| !option.is_hide_set()) {
@@ -84,6 +215,12 @@ mod tests {
         program.build();
         assert_eq!(check(&program, &pages), pages.len());
         assert!(pages.iter().any(|(name, _)| name == "scalla-config-check.1"));
+        let (_, cp) = pages.iter().find(|(name, _)| name == "scalla-cp.1").unwrap();
+        for text in
+            ["[\\-\\-from FILE]", "[PLACE...]", ".SH EXAMPLES", ".SH ENVIRONMENT", ".SH FILES", "scalla(1)"]
+        {
+            assert!(cp.contains(text), "{text}");
+        }
         // A line that begins with a dot is a macro to troff; what we say must not become one.
         for (name, page) in &pages {
             for line in page.lines().filter(|line| line.starts_with('.')) {

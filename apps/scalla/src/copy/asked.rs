@@ -1,5 +1,6 @@
 //! Values of options.
 
+use crate::servers;
 use client::RemotePath;
 use client::copy::{Against, ChecksumWish, Place};
 use client::digest::Algorithm;
@@ -46,6 +47,9 @@ pub(super) fn rate(text: &str) -> Result<u64, String> {
 /// A path, a URL, or `-`. A URL without a path is the root directory of its server. A path that looks like a server is refused
 /// unless it exists, because a copy to it would stay on this machine.
 pub(crate) fn place(text: &str) -> Result<Place, String> {
+    if let Some(url) = servers::named(text) {
+        return url.map(Place::Remote);
+    }
     match Place::parse(text).map_err(|error| error.to_string())? {
         Place::Remote(url) if url.path.is_empty() => Ok(Place::Remote(url.at(RemotePath::root()))),
         Place::Local(path) if !text.contains("://") && std::fs::symlink_metadata(&path).is_err() => {

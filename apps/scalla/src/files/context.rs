@@ -8,6 +8,7 @@ use client::{Client, FileSystem, RemotePath, Scheme, Url};
 
 use super::console::Console;
 use super::walk::Walk;
+use crate::servers;
 
 /// What a command runs with.
 #[derive(Clone, Debug)]
@@ -138,6 +139,12 @@ impl Context {
             }
             return Ok(url);
         }
+        if let Some(url) = servers::named(text) {
+            return url.map_err(Usage);
+        }
+        if let (None, Some(url)) = (&self.base, servers::host(text)) {
+            return self.url(&url);
+        }
         let base = self.base.as_ref().ok_or_else(|| local(text))?;
         if text.is_empty() {
             return Err(Usage("a path is empty".to_owned()));
@@ -206,7 +213,7 @@ impl Context {
 
 fn local(text: &str) -> Usage {
     Usage(format!(
-        "`{text}` names no server: write root://HOST[:PORT]//PATH; for files of this machine use the system's own commands"
+        "`{text}` names no server: write root://HOST[:PORT]//PATH, or set SCALLA_SERVER; for files of this machine use the system's own commands"
     ))
 }
 
@@ -248,6 +255,9 @@ mod tests {
         let table = [
             (None, "root://h//a", Ok("root://h:1094//a")),
             (None, "root://h", Ok("root://h:1094//")),
+            (None, "h:7", Ok("root://h:7//")),
+            (None, "h.example.org//a", Ok("root://h.example.org:1094//a")),
+            (Some("root://h//a/b"), "c:7", Ok("root://h:1094//a/b/c:7")),
             (None, "/a", Err("names no server")),
             (None, "h//a", Err("names no server")),
             (None, "file:///a", Err("names no server")),

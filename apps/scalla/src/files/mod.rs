@@ -80,7 +80,8 @@ impl Files {
     pub(crate) fn start(self) -> anyhow::Result<ExitCode> {
         let watch = Watch::default();
         work::run(&watch, async {
-            let context = Context::new(environment::client("scalla"), None);
+            let base = crate::servers::default().map_err(Usage)?;
+            let context = Context::new(environment::client("scalla"), base);
             tokio::select! {
                 biased;
                 () = watch.cancelled() => Ok(ExitCode::from(work::INTERRUPTED)),

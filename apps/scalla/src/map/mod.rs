@@ -11,6 +11,7 @@ pub(crate) mod walk;
 
 use crate::environment::{self, Ground};
 use crate::printer::{err, out};
+use crate::servers;
 use client::{Client, Url};
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -106,8 +107,14 @@ impl Map {
     }
 }
 
-/// The URL of a server, for which `host[:port]` will do.
+/// The URL of a server, for which its name or `host[:port]` will do.
 pub(crate) fn server(text: &str) -> Result<Url, String> {
+    let name = format!("{}:", text.strip_suffix(':').unwrap_or(text));
+    servers::named(text).or_else(|| servers::named(&name)).unwrap_or_else(|| server_of(text))
+}
+
+/// The same without names.
+pub(crate) fn server_of(text: &str) -> Result<Url, String> {
     let is_place = !text.contains("://") && !text.starts_with(['/', '-', '.']);
     let named = if is_place { format!("root://{text}") } else { text.to_owned() };
     let url = Url::parse(&named).map_err(|error| format!("`{text}`: {error}"))?;

@@ -1,0 +1,173 @@
+//! Examples of each command, for `--help` and for the manual pages.
+
+use clap::Command;
+
+/// Name of a command (with that of the one above it) and its examples: a line each, what it does behind `#`.
+const EXAMPLES: [(&str, &[&str]); 45] = [
+    (
+        "scalla",
+        &[
+            "scalla serve /data                        # serve a directory on port 1094",
+            "scalla ls root://HOST//                   # list it",
+            "scalla cp root://HOST//set/run7.root .    # copy a file here",
+            "scalla shell root://HOST                  # look around",
+        ],
+    ),
+    (
+        "serve",
+        &[
+            "scalla serve /data",
+            "scalla serve /data --read-only --port 2094",
+            "scalla serve /data --manager manager.example.org",
+            "scalla serve --config /etc/xrootd/xrootd.cfg --log /var/log/scalla.log --background",
+        ],
+    ),
+    ("manager", &["scalla manager", "scalla manager --replica manager2.example.org:1213"]),
+    ("supervisor", &["scalla supervisor --manager manager.example.org:1213"]),
+    ("meta", &["scalla meta"]),
+    ("config", &["scalla config check /etc/xrootd/xrootd.cfg"]),
+    (
+        "config check",
+        &["scalla config check site.cfg", "scalla config check site.cfg --instance site1 --json"],
+    ),
+    ("config show", &["scalla config show --config site.cfg", "scalla config show /data --changed"]),
+    ("config manual", &["scalla config manual | less"]),
+    ("admin", &["scalla admin list", "scalla admin status"]),
+    ("admin list", &["scalla admin list"]),
+    ("admin status", &["scalla admin status", "scalla admin --instance site1 status --json"]),
+    (
+        "admin log-level",
+        &["scalla admin log-level                    # which level", "scalla admin log-level info,net=debug"],
+    ),
+    ("admin reload", &["scalla admin reload"]),
+    ("admin drain", &["scalla admin drain"]),
+    ("cluster", &["scalla cluster status", "scalla cluster drain disk7:1094"]),
+    ("map", &["scalla map HOST", "scalla map HOST --path /set/run7.root --verify"]),
+    ("shell", &["scalla shell root://HOST", "echo 'ls -l /set' | scalla shell root://HOST"]),
+    (
+        "cp",
+        &[
+            "scalla cp root://HOST//set/run7.root .             # from a server",
+            "scalla cp run7.root root://HOST//set/              # to a server",
+            "scalla cp -r root://HOST//set /data                # with everything below",
+            "scalla cp 'root://HOST//set/run[1-9]*.root' /data  # wildcards",
+            "scalla cp -c root://HOST//set/big.root .           # go on after an interrupt",
+            "scalla cp -x root://MANAGER//big.root .            # from all servers that have it",
+        ],
+    ),
+    (
+        "sync",
+        &[
+            "scalla sync /data root://HOST//data",
+            "scalla sync --delete -n root://HOST//data /data    # only say what would be done",
+            "scalla sync --delete --max-delete 100 root://HOST//data /data",
+        ],
+    ),
+    ("ls", &["scalla ls root://HOST//set", "scalla ls -lt root://HOST//set", "scalla ls HOST:1094"]),
+    (
+        "stat",
+        &["scalla stat root://HOST//set/run7.root", "scalla stat --checksum root://HOST//set/run7.root"],
+    ),
+    ("cat", &["scalla cat root://HOST//set/readme"]),
+    (
+        "head",
+        &["scalla head -n 3 root://HOST//set/readme", "scalla head -c 1k root://HOST//set/run7.root | xxd"],
+    ),
+    ("tail", &["scalla tail -f root://HOST//logs/today"]),
+    ("mkdir", &["scalla mkdir -p root://HOST//set/2026"]),
+    ("mv", &["scalla mv root://HOST//set/a root://HOST//set/b"]),
+    (
+        "rm",
+        &[
+            "scalla rm root://HOST//set/old.root",
+            "scalla rm -r -n root://HOST//old                   # only say what would be removed",
+            "scalla rm -r root://HOST//old",
+        ],
+    ),
+    ("rmdir", &["scalla rmdir root://HOST//empty"]),
+    ("chmod", &["scalla chmod u+w root://HOST//set/run7.root", "scalla chmod -R 640 root://HOST//set"]),
+    ("truncate", &["scalla truncate --size 1k root://HOST//set/log"]),
+    ("locate", &["scalla locate root://MANAGER//set/run7.root"]),
+    (
+        "checksum",
+        &[
+            "scalla checksum root://HOST//set/*.root > list     # what the server knows",
+            "scalla checksum --check list                       # compare later",
+        ],
+    ),
+    (
+        "xattr",
+        &[
+            "scalla xattr list root://HOST//set/run7.root",
+            "scalla xattr set root://HOST//set/run7.root site=a",
+        ],
+    ),
+    ("prepare", &["scalla prepare stage --wait root://HOST//set/run7.root"]),
+    ("query", &["scalla query config root://HOST version role"]),
+    ("space", &["scalla space root://HOST"]),
+    ("du", &["scalla du -d 1 root://HOST//set"]),
+    ("find", &["scalla find root://HOST//set --name '*.root' --size +1G --mtime -7"]),
+    ("tree", &["scalla tree -L 2 root://HOST//set"]),
+    (
+        "bench",
+        &["scalla bench gen /data/f%d --size 1g --files 4", "scalla bench read root://HOST//f0 -c 64 -d 8"],
+    ),
+    ("links", &["scalla links /usr/local/bin"]),
+    ("completions", &["source <(scalla completions bash)"]),
+    ("man", &["scalla man ~/.local/share/man/man1", "scalla man | man -l -"]),
+    ("version", &["scalla version --json"]),
+];
+
+/// The examples of a command, by its full name (`scalla config check`).
+pub(crate) fn of(full: &str) -> Option<&'static [&'static str]> {
+    let name = full.strip_prefix("scalla ").unwrap_or(full);
+    EXAMPLES.iter().find(|(command, _)| *command == name).map(|(_, lines)| *lines)
+}
+
+/// Adds them to the help of a command and of those below it.
+pub(crate) fn add_to(command: Command) -> Command {
+    let name = command.get_name().to_owned();
+    add(command, &name)
+}
+
+fn add(mut command: Command, full: &str) -> Command {
+    let below: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    for name in below {
+        let full = format!("{full} {name}");
+        command = command.mut_subcommand(name, |command| add(command, &full));
+    }
+    match of(full) {
+        Some(lines) => command.after_help(format!("Examples:\n  {}", lines.join("\n  "))),
+        None => command,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_examples_that_are_right() {
+        let definition = crate::cli::definition();
+        for command in definition.get_subcommands().filter(|command| !command.is_hide_set()) {
+            assert!(of(command.get_name()).is_some(), "{} has no examples", command.get_name());
+        }
+        for (name, lines) in EXAMPLES {
+            for line in lines
+                .iter()
+                .flat_map(|line| line.split('|'))
+                .filter(|line| line.trim().starts_with("scalla "))
+            {
+                let line =
+                    line.split(" #").next().unwrap_or_default().split(" > ").next().unwrap_or_default();
+                let words = line.split_whitespace().map(|word| word.trim_matches('\''));
+                let parsed = definition.clone().try_get_matches_from(words);
+                assert!(
+                    parsed.is_ok(),
+                    "{name}: {line}: {}",
+                    parsed.err().map(|error| error.to_string()).unwrap_or_default()
+                );
+            }
+        }
+    }
+}
