@@ -98,6 +98,58 @@ fn synopsis(command: &Command, full: &str) -> String {
     text
 }
 
+/// A section of a manual page, as lines.
+type Section = (&'static str, &'static [&'static str]);
+
+const OF_SERVERS: [Section; 2] = [
+    (
+        "EXIT STATUS",
+        &[
+            "0   ended as it was told to",
+            "1   could not start; the message says why",
+            "2   the command line is wrong",
+            "70  a thread was lost that the server depends on",
+        ],
+    ),
+    (
+        "FILES",
+        &["$XDG_STATE_HOME/scalla  (~/.local/state/scalla)  admin folders of servers without all.adminpath"],
+    ),
+];
+
+const OF_THIS_MACHINE: [Section; 1] =
+    [("EXIT STATUS", &["0   done", "1   failed; the message says why", "2   the command line is wrong"])];
+
+const OF_CLIENTS: [Section; 3] = [
+    (
+        "EXIT STATUS",
+        &[
+            "0    all was done",
+            "1    something was not; each failure is told",
+            "2    the command line is wrong",
+            "3    of something it is unknown whether it was done",
+            "130  interrupted",
+        ],
+    ),
+    (
+        "ENVIRONMENT",
+        &[
+            "SCALLA_SERVER         the server of paths that name none",
+            "XRD_REQUESTTIMEOUT    seconds for one operation",
+            "XRD_CONNECTIONWINDOW  seconds for one connection",
+            "XRD_LOGLEVEL          Error, Warning, Info, Debug or Dump: a log on the error output",
+            "NO_COLOR              no colours",
+        ],
+    ),
+    (
+        "FILES",
+        &[
+            "$XDG_CONFIG_HOME/scalla/servers  (~/.config/scalla/servers)  named servers: NAME = URL",
+            "$XDG_STATE_HOME/scalla           (~/.local/state/scalla)     notes of uploads, history of the shell",
+        ],
+    ),
+];
+
 /// The sections behind the options.
 fn sections(command: &Command, full: &str) -> String {
     let mut text = String::new();
@@ -109,60 +161,12 @@ fn sections(command: &Command, full: &str) -> String {
     if let Some(lines) = crate::examples::of(full) {
         section("EXAMPLES", lines);
     }
-    let first = full.split(' ').nth(1).unwrap_or_default();
-    let is_server = matches!(first, "serve" | "manager" | "supervisor" | "meta");
-    let is_local =
-        matches!(first, "" | "config" | "admin" | "cluster" | "links" | "completions" | "man" | "version");
-    if is_server {
-        section(
-            "EXIT STATUS",
-            &[
-                "0   ended as it was told to",
-                "1   could not start; the message says why",
-                "2   the command line is wrong",
-                "70  a thread was lost that the server depends on",
-            ],
-        );
-        section(
-            "FILES",
-            &[
-                "$XDG_STATE_HOME/scalla  (~/.local/state/scalla)  admin folders of servers without all.adminpath",
-            ],
-        );
-    } else if is_local {
-        section(
-            "EXIT STATUS",
-            &["0   done", "1   failed; the message says why", "2   the command line is wrong"],
-        );
-    } else {
-        section(
-            "EXIT STATUS",
-            &[
-                "0    all was done",
-                "1    something was not; each failure is told",
-                "2    the command line is wrong",
-                "3    of something it is unknown whether it was done",
-                "130  interrupted",
-            ],
-        );
-        section(
-            "ENVIRONMENT",
-            &[
-                "SCALLA_SERVER         the server of paths that name none",
-                "XRD_REQUESTTIMEOUT    seconds for one operation",
-                "XRD_CONNECTIONWINDOW  seconds for one connection",
-                "XRD_LOGLEVEL          Error, Warning, Info, Debug or Dump: a log on the error output",
-                "NO_COLOR              no colours",
-            ],
-        );
-        section(
-            "FILES",
-            &[
-                "$XDG_CONFIG_HOME/scalla/servers  (~/.config/scalla/servers)  named servers: NAME = URL",
-                "$XDG_STATE_HOME/scalla           (~/.local/state/scalla)     notes of uploads, history of the shell",
-            ],
-        );
-    }
+    let more: &[Section] = match full.split(' ').nth(1).unwrap_or_default() {
+        "serve" | "manager" | "supervisor" | "meta" => &OF_SERVERS,
+        "" | "config" | "admin" | "cluster" | "links" | "completions" | "man" | "version" => &OF_THIS_MACHINE,
+        _ => &OF_CLIENTS,
+    };
+    more.iter().for_each(|(name, lines)| section(name, lines));
     let mut others = Vec::new();
     if let Some((above, _)) = full.rsplit_once(' ') {
         others.push(format!("{}(1)", above.replace(' ', "-")));
