@@ -10,12 +10,14 @@
 //! | `banned`      | calls that must not stand in a room, or nowhere                                        |
 //! | `dead`        | source files no target reaches, documents nobody links, links that lead nowhere        |
 //! | `conformance` | `docs/conformance.md` names a test for each row, and the test exists and ran (`--ran`) |
+//! | `names`       | type names are not defined in several files                                             |
 
 mod arrows;
 mod banned;
 mod conformance;
 mod dead;
 mod modules;
+mod names;
 mod shape;
 mod tree;
 
@@ -68,6 +70,7 @@ fn check(tree: &Tree, ran: Option<&conformance::Ran>) -> Vec<Finding> {
     findings.extend(shape::check(tree, &modules));
     findings.extend(banned::check(&modules));
     findings.extend(dead::check(tree, &modules));
+    findings.extend(names::check(&modules));
     findings.extend(conformance::check(tree, &modules, ran));
     findings.sort();
     findings.dedup();
