@@ -1,17 +1,21 @@
-//! Memory for requests in flight: a limit for the process, an account for each session, and a charge for each thing that
-//! takes memory.
+//! Memory accounting for requests in flight: a limit for the process, an account for each session
+//! and a charge for each allocation. The limits exist so that clients cannot exhaust the memory of
+//! the server; a refusal is the back-pressure that stops a session from reading its socket.
 //!
-//! An [`Account`] lives on the loop of its session and is made of plain numbers. What it uses beyond its free bytes it claims
-//! from the [`MemoryBudget`] of the process in granules, so a session that needs little costs no atomic operation. A
-//! [`Charge`] belongs to whatever holds the memory and returns its bytes when it is dropped.
+//! An [`Account`] belongs to the event loop of its session and consists of plain numbers. Each
+//! session has some free bytes. An account claims bytes beyond these from the [`MemoryBudget`] of
+//! the process in granules, so that a session with small requests costs no atomic operation. A
+//! [`Charge`] belongs to the owner of the memory and returns its bytes when it is dropped.
 //!
-//! Limits rise with the [`Purpose`], so that what has begun can always end: an argument cannot take
-//! the room that requests need to run, and requests cannot take the room of the data that they wait
-//! for. Arguments that have arrived in part could wait for each other: the one that waits longest
-//! may use the room of requests, one at a time ([`Ticket`]).
+//! Limits rise with the [`Purpose`], so that work in progress can always finish. An argument cannot
+//! take the memory that requests need to run, and requests cannot take the memory of the data that
+//! they wait for. Partially received arguments could deadlock by waiting for each other. The
+//! argument that waits longest may therefore use the memory of requests, one argument at a time
+//! ([`Ticket`]).
 //!
-//! What is refused is woken: an account that refuses bytes because of its session's limit records up to which use they would
-//! fit, and wakes its session when its use falls to that. Each returned charge is checked, so no caller has to do it.
+//! After a refusal by the limit of its session, an account records the use at which the bytes would
+//! fit. It wakes its session when its use falls to that value. Each returned charge performs this
+//! check, so callers do not have to.
 
 mod queue;
 
@@ -22,41 +26,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Waker;
 
-/// Bytes by which an account claims from the budget of the process.
+/// Granularity in bytes of claims from the budget of the process.
 pub const GRANULE_BYTES: usize = 64 * 1024;
 
-/// What memory is wanted for.
+/// The purpose of a reservation, which selects its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// An argument that arrives.
+    /// An argument that is being received.
     Argument,
-    /// A request that runs, and the reply that is reserved for it.
+    /// A running request and the memory reserved for its reply.
     Request,
-    /// A piece of file data in flight.
+    /// A block of file data in flight.
     Data,
 }
 
-/// Purposes that there are.
+/// Number of purposes.
 const PURPOSES: usize = 3;
 
 impl Purpose {
-    /// All, those first that what has begun needs to end.
+    /// All purposes, in the order in which waiting sessions are woken: later stages of a request
+    /// come first, so that work in progress finishes.
     const ALL: [Self; PURPOSES] = [Self::Data, Self::Request, Self::Argument];
 }
 
-/// Bytes allowed for each purpose, what the purposes before it use included.
+/// Limits in bytes for each purpose. Each limit includes the use of the purposes above it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ceilings {
-    /// Arguments.
+    /// Limit for arguments.
     pub argument: usize,
-    /// Arguments and requests.
+    /// Limit for arguments and requests.
     pub request: usize,
-    /// Everything.
+    /// Limit for all purposes.
     pub data: usize,
 }
 
 impl Ceilings {
-    /// Half for arguments, three quarters for requests, all for data.
+    /// Returns one half of `limit` for arguments, three quarters for requests and all of it for
+    /// data.
     #[must_use]
     pub const fn shares_of(limit: usize) -> Self {
         Self { argument: limit / 2, request: limit / 4 * 3, data: limit }
@@ -71,16 +77,16 @@ impl Ceilings {
     }
 }
 
-/// Why memory is not given now.
+/// The reason why memory is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
-    /// The session uses all that it may: something of its own must end first.
+    /// The limit of the session is reached; the session must finish other work first.
     Session,
-    /// The process uses all that it may.
+    /// The limit of the process is reached.
     Process,
 }
 
-/// What all sessions of the process may use beyond their free bytes.
+/// The memory that all sessions of the process share beyond their free bytes.
 #[derive(Debug)]
 pub struct MemoryBudget {
     process: Ceilings,
@@ -91,17 +97,18 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget with limits for the process and for each session, of whose bytes the first `free` are not claimed.
+    /// Creates a budget with limits for the process and for each session. The first `free` bytes of
+    /// each session are not claimed from the budget.
     pub fn new(process: Ceilings, session: Ceilings, free: usize) -> Arc<Self> {
         Arc::new(Self { process, session, free, claimed: AtomicUsize::new(0), queues: WaitQueues::default() })
     }
 
-    /// Bytes that sessions have claimed.
+    /// Returns the bytes that sessions have claimed.
     pub fn claimed(&self) -> usize {
         self.claimed.load(Ordering::SeqCst)
     }
 
-    /// Bytes that sessions may claim.
+    /// Returns the limit for the claims of all sessions.
     pub fn limit(&self) -> usize {
         self.process.data
     }
@@ -131,19 +138,21 @@ impl MemoryBudget {
         }
     }
 
-    /// Wakes the sessions that fit now, for each purpose those that have waited longest first.
+    /// Wakes the sessions whose bytes fit now. Within each purpose, the session that has waited
+    /// longest comes first.
     pub fn wake_waiters(&self) {
-        // Outside of the lock of the queues: a waker may run anything.
+        // The lock of the queues is released first, because a waker may run any code.
         self.queues.take_fitting(|| self.claimed(), &self.process).into_iter().for_each(Waker::wake);
     }
 
     fn enqueue(&self, purpose: Purpose, place: u64, bytes: usize, waker: &Waker) {
         self.queues.insert(purpose, place, bytes, waker);
-        // Memory that returned before the session stood in the queue woke nobody.
+        // Memory that was released before this session entered the queue has woken no session.
         self.wake_waiters();
     }
 
-    /// The session does not wait for this purpose any more; others may have waited behind it.
+    /// Removes a session that stops waiting for this purpose, and wakes the sessions that were
+    /// queued behind it.
     fn leave(&self, purpose: Purpose, place: u64) {
         if self.queues.remove(purpose, place) {
             self.wake_waiters();
@@ -151,31 +160,31 @@ impl MemoryBudget {
     }
 }
 
-/// Reports whether so many bytes more stay below a limit. Alone anything fits, so that the largest
-/// request is possible.
+/// Reports whether `bytes` more stay within a limit. If no bytes are claimed, any size fits, so
+/// that the largest request is possible.
 fn fits(claimed: usize, bytes: usize, ceiling: usize) -> bool {
     claimed == 0 || claimed + bytes <= ceiling
 }
 
-/// The bytes that one session uses. It belongs to the loop of that session.
+/// The memory use of one session. It belongs to the event loop of that session.
 #[derive(Debug)]
 pub struct Account {
     budget: Arc<MemoryBudget>,
     used: Cell<usize>,
     claimed: Cell<usize>,
-    /// What was refused because of the session's limit may fit when fewer bytes than this are in use; 0 if nothing was refused.
+    /// After a refusal by the limit of the session: the refused bytes may fit when fewer bytes than
+    /// this are in use. 0 if none were refused.
     awaited: Cell<usize>,
-    /// Something that was refused may fit since [`Account::take_has_room_again`].
+    /// Set when refused bytes may fit; cleared by [`Account::take_has_room_again`].
     has_room_again: Cell<bool>,
-    /// Wakes the session.
     waker: RefCell<Option<Waker>>,
-    /// For each purpose the place in the queue for memory of the process; 0 for none. That for
-    /// arguments belongs to a [`Ticket`].
+    /// The position in the queue for memory of the process, for each purpose; 0 for none. The
+    /// position for arguments belongs to a [`Ticket`].
     places: [Cell<u64>; PURPOSES],
 }
 
 impl Account {
-    /// An account that uses nothing yet.
+    /// Creates an account without any use.
     pub fn new(budget: &Arc<MemoryBudget>) -> Rc<Self> {
         Rc::new(Self {
             budget: budget.clone(),
@@ -188,12 +197,12 @@ impl Account {
         })
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub fn used(&self) -> usize {
         self.used.get()
     }
 
-    /// Sets what wakes the session when bytes that were refused may be had.
+    /// Sets the waker of the session, which is called when refused bytes may fit.
     pub fn set_waker(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         match &mut *known {
@@ -202,20 +211,23 @@ impl Account {
         }
     }
 
-    /// Reports, once, whether bytes that were refused may be had again, by the limit of the session
-    /// or because something of the session that waited has got its bytes.
+    /// Reports whether refused bytes may fit now, and clears the flag. The limit of the session or
+    /// a grant to another waiting reservation of the session may have made room.
     pub fn take_has_room_again(&self) -> bool {
         self.has_room_again.take()
     }
 
-    /// Reports whether it holds memory of the process beyond its free bytes.
+    /// Reports whether the account has claimed memory of the process beyond its free bytes.
     pub fn holds_claim(&self) -> bool {
         self.claimed.get() > 0
     }
 
-    /// Takes bytes before the work that needs them begins. `own` are bytes that the same work holds already: where nothing
-    /// else is in flight the session's limit does not count, so that one request is always possible. After
-    /// [`Shortage::Session`] the session is woken when the bytes may be had; for [`Shortage::Process`] see [`Account::wait`].
+    /// Reserves bytes before the work that needs them begins. `own` is the number of bytes that the
+    /// same work already holds. If the session has no other work in flight, its limit does not
+    /// apply, so that one request is always possible.
+    ///
+    /// After [`Shortage::Session`] the session is woken when the bytes may fit; after
+    /// [`Shortage::Process`] call [`Account::wait`].
     #[inline]
     pub fn reserve(self: &Rc<Self>, purpose: Purpose, bytes: usize, own: usize) -> Result<Charge, Shortage> {
         self.admit(purpose, bytes, own)?;
@@ -223,7 +235,7 @@ impl Account {
         Ok(Charge { account: Some(self.clone()), bytes })
     }
 
-    /// Takes bytes that cannot be refused, because the memory is there already.
+    /// Charges bytes that cannot be refused, because the memory is already allocated.
     pub fn charge(self: &Rc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
         Charge { account: Some(self.clone()), bytes }
@@ -262,18 +274,20 @@ impl Account {
         Ok(())
     }
 
-    /// Bytes of the process that it must claim before it can use so many.
+    /// Returns the bytes that the account must claim from the process before it can use `used`
+    /// bytes.
     #[inline]
     fn missing(&self, used: usize) -> usize {
         granules(used.saturating_sub(self.budget.free)).saturating_sub(self.claimed.get())
     }
 
-    /// Something that waited for this purpose has got its bytes.
+    /// Removes a waiting reservation of this purpose from the queue after it has received its
+    /// bytes.
     fn granted(&self, purpose: Purpose, place: u64) {
         if purpose != Purpose::Argument {
             self.place(purpose).set(0);
-            // The place stood for all that the session wants for this purpose: what is left asks
-            // again.
+            // The position stands for all reservations of the session with this purpose; the
+            // remaining ones must try again.
             self.wake();
         }
         self.budget.leave(purpose, place);
@@ -281,14 +295,15 @@ impl Account {
 
     fn wake(&self) {
         self.has_room_again.set(true);
-        // Not borrowed meanwhile: a waker may run anything.
+        // The waker is cloned so that the cell is not borrowed during the call: a waker may run any
+        // code.
         let waker = self.waker.borrow().clone();
         waker.into_iter().for_each(Waker::wake);
     }
 
-    /// Has `waker` woken when so many bytes may be had for a request or for data. To be called
-    /// after [`Shortage::Process`]. The session has one place for each purpose, and keeps it until
-    /// it gets bytes for that purpose.
+    /// Registers `waker` to be woken when `bytes` may fit for this purpose. Call it after
+    /// [`Shortage::Process`]. The session has one position in the queue for each purpose and keeps
+    /// it until it receives bytes for that purpose.
     pub fn wait(&self, purpose: Purpose, bytes: usize, waker: &Waker) {
         let place = self.place(purpose);
         if place.get() == 0 {
@@ -318,7 +333,7 @@ impl Account {
         }
     }
 
-    /// Returns claimed bytes that so many bytes in use do not need.
+    /// Returns the claimed bytes that are not needed for `used` bytes.
     #[inline]
     fn release(&self, used: usize) {
         let claimed = self.claimed.get();
@@ -329,7 +344,8 @@ impl Account {
 
     fn release_claimed(&self, used: usize, claimed: usize) {
         let needed = granules(used.saturating_sub(self.budget.free));
-        // One granule is kept as long as others are needed, so that use around a border costs nothing.
+        // One spare granule is kept as long as others are needed, so that use that varies around a
+        // boundary costs no atomic operation.
         if needed == 0 || claimed > needed + GRANULE_BYTES {
             self.claimed.set(needed);
             self.budget.release(claimed - needed);
@@ -352,15 +368,15 @@ impl Drop for Account {
     }
 }
 
-/// The place of an arriving argument among those that wait for memory. The argument owns it from
-/// its first wait until its request is taken, so that an argument that has begun to get the room of
-/// requests is completed before another one.
+/// The position of a partially received argument in the queue for memory. The argument owns it from
+/// its first wait until its request is taken. An argument that has begun to use the memory of
+/// requests is therefore completed before the next one.
 #[derive(Debug)]
-#[must_use = "the place is lost when it is dropped"]
+#[must_use = "the position is lost on drop"]
 pub struct Ticket(Rc<Account>);
 
 impl Ticket {
-    /// A place behind all others that wait now.
+    /// Creates a position behind all sessions that wait now.
     pub fn new(account: &Rc<Account>) -> Self {
         let place = account.place(Purpose::Argument);
         if place.get() == 0 {
@@ -369,7 +385,7 @@ impl Ticket {
         Self(account.clone())
     }
 
-    /// Has `waker` woken when the argument may grow by so many bytes. To be called after
+    /// Registers `waker` to be woken when the argument may grow by `bytes`. Call it after
     /// [`Shortage::Process`].
     pub fn wait(&self, bytes: usize, waker: &Waker) {
         self.0.wait(Purpose::Argument, bytes, waker);
@@ -388,24 +404,24 @@ fn granules(bytes: usize) -> usize {
     bytes.next_multiple_of(GRANULE_BYTES)
 }
 
-/// Bytes of memory that its owner answers for; they return to the account when it is dropped.
+/// Bytes of memory charged to an account; they return to the account when the charge is dropped.
 #[derive(Debug, Default)]
-#[must_use = "the bytes return when it is dropped"]
+#[must_use = "the bytes return on drop"]
 pub struct Charge {
     account: Option<Rc<Account>>,
     bytes: usize,
 }
 
 impl Charge {
-    /// No bytes of nobody.
+    /// A charge of 0 bytes without an account.
     pub const NONE: Self = Self { account: None, bytes: 0 };
 
-    /// Bytes that it stands for.
+    /// Returns the size of the charge in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Shrinks the charge to `bytes`; the rest goes back to the budget.
+    /// Shrinks the charge to `bytes` and returns the rest to the budget.
     pub fn shrink_to(&mut self, bytes: usize) {
         if bytes < self.bytes {
             let less = self.bytes - bytes;
@@ -414,7 +430,8 @@ impl Charge {
         }
     }
 
-    /// Takes more, if it may be had. `own` as in [`Account::reserve`]; the present bytes are own ones anyway.
+    /// Grows the charge to `bytes` if the limits allow it. `own` has the meaning of
+    /// [`Account::reserve`] and need not include the present bytes of this charge.
     pub fn grow_to(&mut self, purpose: Purpose, bytes: usize, own: usize) -> Result<(), Shortage> {
         let (Some(account), Some(more)) = (&self.account, bytes.checked_sub(self.bytes)) else {
             return Ok(());
@@ -425,10 +442,11 @@ impl Charge {
         Ok(())
     }
 
-    /// Stands for so many bytes of `account` from now on, because that is what its owner holds.
+    /// Sets the charge to the `bytes` that its owner now holds, and charges them to `account`.
+    /// Never refuses.
     #[inline]
     pub fn measure(&mut self, account: &Rc<Account>, bytes: usize) {
-        // Nearly always: buffers keep their size from one request to the next.
+        // This is the rare case: buffers keep their size from one request to the next.
         if self.bytes != bytes || (bytes == 0 && self.account.is_some()) {
             self.adjust(account, bytes);
         }
@@ -447,7 +465,7 @@ impl Charge {
         }
     }
 
-    /// Divides it: so many bytes of it, at most all, become a charge of their own.
+    /// Splits off a charge of `bytes`, or of all bytes if there are fewer.
     pub fn split(&mut self, bytes: usize) -> Self {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

@@ -1,21 +1,21 @@
-//! The opaque text behind the first `?` of a path: `key=value&key=value`.
+//! The opaque text (CGI) behind the first `?` of a path: `key=value&key=value`.
 //!
-//! Values are sent verbatim (no percent-decoding at this level), order carries no meaning, and tokens in it must never be
-//! re-encoded or logged whole: `Debug` shows the keys only.
+//! Values are sent verbatim (no percent-decoding at this level) and order carries no meaning.
+//! Tokens in it must never be re-encoded or logged as a whole, so `Debug` prints only the keys.
 
 use std::fmt;
 
-/// The text behind the first `?`, without it. May be empty, and may hold any bytes a client sent.
+/// The text behind the first `?`, without the `?`. It may be empty and may contain any bytes.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Cgi(Box<[u8]>);
 
 impl Cgi {
-    /// Wraps the text as it came.
+    /// Wraps the text without changing it.
     pub fn new(raw: &[u8]) -> Self {
         Self(Box::from(raw))
     }
 
-    /// Cuts `path?cgi` at the first `?`.
+    /// Splits `path?cgi` at the first `?`.
     pub fn split(raw: &[u8]) -> (&[u8], Self) {
         match raw.iter().position(|&b| b == b'?') {
             Some(at) => (&raw[..at], Self::new(&raw[at + 1..])),
@@ -23,17 +23,18 @@ impl Cgi {
         }
     }
 
-    /// The text as it came.
+    /// Returns the text as it was received.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// Nothing behind the `?`, or no `?`.
+    /// Reports whether there is no text behind the `?`, or no `?`.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// All `(key, value)`; a key without `=` has an empty value; empty elements are passed over.
+    /// Returns an iterator over all `(key, value)` pairs. A key without `=` has an empty value;
+    /// empty elements are skipped.
     pub fn pairs(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.0.split(|&b| b == b'&').filter(|part| !part.is_empty()).map(|part| {
             match part.iter().position(|&b| b == b'=') {
@@ -43,17 +44,18 @@ impl Cgi {
         })
     }
 
-    /// The value of the last element with this key: as in XRootD, each replaces the one before.
+    /// Returns the value of the last element with this key, because a duplicate key replaces the
+    /// earlier one, as in XRootD.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.pairs().filter(|(k, _)| *k == key.as_bytes()).last().map(|(_, v)| v)
     }
 
-    /// The same when it is UTF-8 text; `None` as well when it is not.
+    /// Returns the value of [`Cgi::get`] as text; `None` if it is not UTF-8.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.get(key).and_then(|v| std::str::from_utf8(v).ok())
     }
 
-    /// Is there an element whose key begins with `prefix`?
+    /// Reports whether an element has a key that begins with `prefix`.
     pub fn has_prefix(&self, prefix: &str) -> bool {
         self.pairs().any(|(k, _)| k.starts_with(prefix.as_bytes()))
     }
@@ -82,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_does_not_show_in_debug() {
+    fn debug_output_hides_tokens() {
         let cgi = Cgi::new(b"authz=Bearer%20secret");
         assert!(!format!("{cgi:?}").contains("secret"));
     }

@@ -1,15 +1,18 @@
-//! The host of a client, as the key under which limits count what one host asks for.
+//! The host of a client, as the key of per-host limits.
+//!
+//! A host with IPv6 can use any address of its /64 network. Such addresses share one key, because
+//! otherwise a single host could evade each limit by changing its address.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The host of a client: its address, or the network of a host with IPv6, which chooses the rest of its address as it likes.
+/// The host of a client: its address, or its /64 network for IPv6.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ClientHost {
-    /// Nothing is known of it.
+    /// The address is not known.
     Unknown,
-    /// Its address.
+    /// An IPv4 address or the IPv6 loopback address.
     Address(IpAddr),
-    /// The first 64 bits of its address.
+    /// The first 64 bits of an IPv6 address.
     Network(u64),
 }
 
@@ -30,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_that_a_host_chooses_are_one_host() {
+    fn addresses_of_one_ipv6_network_are_one_host() {
         let host = |text: &str| ClientHost::from(Some(text.parse().unwrap()));
         assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1"));
         assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));

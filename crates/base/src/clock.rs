@@ -1,16 +1,19 @@
-//! Time and randomness as arguments, so that a test may let an hour pass in a microsecond and replay a seed.
+//! Traits for time and randomness, which state machines receive as arguments.
+//!
+//! With them a test can advance the time by an hour without waiting and can replay a run from its
+//! seed.
 
 use std::time::{Duration, SystemTime};
 
-/// Where a machine gets the time from.
+/// A source of time.
 pub trait Clock: Send + Sync {
-    /// Time since an arbitrary start; never goes back.
+    /// Returns the time since an arbitrary start; it never goes back.
     fn now(&self) -> Duration;
-    /// Time of day, for what is stored or shown.
+    /// Returns the time of day, for stored and displayed times.
     fn today(&self) -> SystemTime;
 }
 
-/// Where a machine gets random bytes from. Session ids need an unguessable one.
+/// A source of random bytes. Session ids need an unpredictable one.
 pub trait Rng: Send {
     /// Fills `into` with random bytes.
     fn fill(&mut self, into: &mut [u8]);

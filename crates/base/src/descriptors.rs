@@ -1,30 +1,31 @@
-//! File descriptors: one budget of the process for connections and open files.
+//! The budget of file descriptors that connections and open files of the process share.
 //!
-//! A part is kept for the server itself (journals, directories, log files, jobs of its pools), and a part for new connections,
-//! so that sessions that hold many files shut nobody out. Each session gets a share of what is free.
+//! One part is reserved for the server itself (journals, directories, log files, jobs of its
+//! pools). Another part is reserved for new connections, so that sessions with many open files
+//! cannot lock out other clients. Each session may use a share of the free descriptors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Files that a session may have open as long as there are any descriptors for files.
+/// Number of files that a session may open as long as any descriptor for files is free.
 pub const SESSION_FILES_MIN: usize = 16;
 
 /// A session may hold one part in `SESSION_SHARE` of the descriptors that others do not use.
 const SESSION_SHARE: usize = 4;
 
-/// Descriptors kept for the server itself: one part in `OWN_SHARE`, at most `OWN_MAX`.
+/// Descriptors reserved for the server itself: one part in `OWN_SHARE`, at most `OWN_MAX`.
 const OWN_SHARE: usize = 4;
 const OWN_MAX: usize = 1024;
 
-/// Descriptors kept for new connections: one part in `NEWCOMERS_SHARE`.
+/// Descriptors reserved for new connections: one part in `NEWCOMERS_SHARE`.
 const NEWCOMERS_SHARE: usize = 8;
 
 /// The descriptors of the process.
 #[derive(Debug)]
 pub struct DescriptorBudget {
-    /// For connections and files.
+    /// Limit for connections and files together.
     for_all: usize,
-    /// For files, connections that are there included.
+    /// Limit up to which files may be opened; existing connections count towards it.
     for_files: usize,
     used: AtomicUsize,
 }
@@ -43,7 +44,7 @@ impl DescriptorBudget {
         Self { for_all, for_files: for_all - for_all / NEWCOMERS_SHARE, used: AtomicUsize::new(0) }
     }
 
-    /// Descriptors in use by connections and files.
+    /// Returns the number of descriptors in use by connections and files.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
@@ -53,17 +54,19 @@ impl DescriptorBudget {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
-    /// Takes one for a new connection, until [`DescriptorBudget::disconnect`]; `false` if there is none left.
+    /// Takes a descriptor for a new connection, until [`DescriptorBudget::disconnect`]; returns
+    /// `false` if none is free.
     pub fn connect(&self) -> bool {
         self.take(|used| used < self.for_all)
     }
 
-    /// A connection has ended.
+    /// Returns the descriptor of a connection that has ended.
     pub fn disconnect(&self) {
         self.used.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes one for a file of a session that has `own` open. `None`: there is none left, or the session has its share.
+    /// Takes a descriptor for a file of a session that has `own` files open. Returns `None` if none
+    /// is free or the session has used its share.
     pub fn open(self: &Arc<Self>, own: usize) -> Option<Descriptor> {
         let fits = |used: usize| {
             let free = self.for_files.saturating_sub(used);
@@ -73,13 +76,13 @@ impl DescriptorBudget {
     }
 }
 
-/// The right to one descriptor. It returns when it is dropped.
+/// The right to use one descriptor, which returns to the budget on drop.
 #[derive(Debug, Default)]
-#[must_use = "it returns when it is dropped"]
+#[must_use = "the descriptor returns on drop"]
 pub struct Descriptor(Option<Arc<DescriptorBudget>>);
 
 impl Descriptor {
-    /// What needs none.
+    /// A right without a budget, for objects that need no descriptor.
     pub const NONE: Self = Self(None);
 }
 
@@ -95,7 +98,7 @@ impl Drop for Descriptor {
 mod tests {
     use super::*;
 
-    /// Opens files of one session until it gets no more.
+    /// Opens files of one session until the budget refuses.
     fn greedy(budget: &Arc<DescriptorBudget>) -> Vec<Descriptor> {
         let mut files = Vec::new();
         while let Some(file) = budget.open(files.len()) {
@@ -116,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn files_leave_room_for_connections_and_both_for_the_server() {
+    fn files_leave_descriptors_for_connections_and_for_the_server() {
         let budget = Arc::new(DescriptorBudget::new(400));
         let files: Vec<_> = (0..400).map(|_| greedy(&budget)).collect();
         assert_eq!(budget.used(), budget.for_files);
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_of_few_files_is_served_while_any_are_left() {
+    fn a_session_with_few_files_may_use_the_last_descriptors() {
         let budget = Arc::new(DescriptorBudget::new(80));
         let files = greedy(&budget);
         assert_eq!(files.len(), SESSION_FILES_MIN);

@@ -1,13 +1,14 @@
-//! What went wrong: a kind that a caller may act on, and a text for a person.
+//! The error of a failed operation: a kind that the caller can act on and a text for a person.
 //!
-//! One [`ErrorKind`] per answer that a peer can tell apart. Each door maps kinds to its own codes in one `match` without a
-//! catch-all, so a new kind does not compile until every door has an answer for it. "Wait" and "go elsewhere" are answers,
-//! not errors, and have no place here.
+//! There is one [`ErrorKind`] for each answer that a peer can distinguish. Each protocol front end
+//! maps kinds to its own codes in one `match` without a catch-all. A new kind therefore does not
+//! compile until every front end has a code for it. "Wait" and "redirect" are answers and not
+//! errors, so they have no kind.
 
 use crate::LogicalPath;
 use std::{fmt, io};
 
-/// What a caller may act on. The names follow the field's error names.
+/// The condition that a caller can act on. The names follow the error names of the XRootD protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[expect(missing_docs, reason = "each name is the condition; the table of the protocol explains them")]
 pub enum ErrorKind {
@@ -50,9 +51,11 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The kind an operating system's error number stands for; what is not listed is a file system error.
+    /// Returns the kind for an error number of the operating system; unlisted numbers become a file
+    /// system error.
     pub fn from_errno(errno: i32) -> Self {
-        // Linux numbers; this system runs nowhere else (openat2, io_uring, sendfile).
+        // These are Linux numbers, because the system uses Linux interfaces (openat2, io_uring,
+        // sendfile).
         match errno {
             22 => Self::ArgInvalid,            // EINVAL
             36 => Self::ArgTooLong,            // ENAMETOOLONG
@@ -90,13 +93,13 @@ impl ErrorKind {
         }
     }
 
-    /// The kind of an I/O error; one without a number is an I/O error.
+    /// Returns the kind of an I/O error; an error without a number becomes [`ErrorKind::IoError`].
     pub fn from_io(error: &io::Error) -> Self {
         error.raw_os_error().map_or(Self::IoError, Self::from_errno)
     }
 }
 
-/// The operating system's words for an error, in lower case and without the number.
+/// Returns the operating system's text for an error, in lower case and without the number.
 pub fn errno_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or(&text);
@@ -104,35 +107,37 @@ pub fn errno_text(error: &io::Error) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// A failed operation: what a caller may act on, what a person reads, and what the system said.
+/// A failed operation: its kind, a text for the client and the cause for the log.
 #[derive(Debug)]
 pub struct Error {
-    /// What a caller may act on.
+    /// The condition that a caller can act on.
     pub kind: ErrorKind,
-    /// For the client: what failed, on what, and why. No secrets, no paths of the server's own file system.
+    /// Text for the client: the operation, the object and the reason. It contains no secrets and no
+    /// paths of the server's own file system.
     pub text: String,
-    /// What the operating system said, for the log.
+    /// The error of the operating system, for the log.
     pub source: Option<io::Error>,
 }
 
 impl Error {
-    /// An error without a system's error behind it.
+    /// Creates an error without an underlying error of the operating system.
     pub fn new(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self { kind, text: text.into(), source: None }
     }
 
-    /// `Unable to VERB PATH; REASON` with the kind and the reason that the system gave.
+    /// Creates the error `Unable to VERB PATH; REASON`, with the kind and reason of `source`.
     pub fn unable(verb: &str, path: &LogicalPath, source: io::Error) -> Self {
         Self::unable_named(verb, &path.text(), source)
     }
 
-    /// As [`Error::unable`], for what is not a path.
+    /// Creates the error of [`Error::unable`] for an object that is not a path.
     pub fn unable_named(verb: &str, name: &str, source: io::Error) -> Self {
         let text = format!("Unable to {verb} {name}; {}", errno_text(&source));
         Self { kind: ErrorKind::from_io(&source), text, source: Some(source) }
     }
 
-    /// The same for another who has to hear of it.
+    /// Returns a copy for another caller that waits for the same result. The source is copied only
+    /// if it has an error number.
     #[must_use]
     pub fn again(&self) -> Self {
         let number = self.source.as_ref().and_then(io::Error::raw_os_error);
@@ -157,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_read_as_clients_expect_them() {
+    fn errors_have_the_texts_that_clients_expect() {
         let path = LogicalPath::parse(b"/data/nope").unwrap();
         let error = Error::unable("locate", &path, io::Error::from_raw_os_error(2));
         assert_eq!(error.kind, ErrorKind::NotFound);

@@ -1,4 +1,8 @@
-//! Paths as printable text that is read back: for administrators, who name in an order what a list printed.
+//! A reversible printable form of paths.
+//!
+//! Administrators copy names from listings into commands, so every path must have a printable form
+//! that is parsed back to the same bytes. [`shown()`] alone is not reversible, because it leaves
+//! backslashes as they are.
 
 use crate::{LogicalPath, PathError, shown};
 use std::fmt;
@@ -6,9 +10,9 @@ use std::fmt;
 /// The reason why a text is not an escaped path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EscapeError {
-    /// A backslash is not followed by one of the known sequences.
+    /// A backslash is not followed by a known sequence.
     Sequence,
-    /// What it stands for is not a logical path.
+    /// The unescaped bytes are not a logical path.
     Path(PathError),
 }
 
@@ -26,7 +30,8 @@ impl fmt::Display for EscapeError {
 }
 
 impl LogicalPath {
-    /// Returns the path in the form of [`shown`], with each backslash doubled, so that no two paths look alike.
+    /// Returns the path in the form of [`shown()`] with each backslash doubled, so that different
+    /// paths have different texts.
     pub fn escaped(&self) -> String {
         let mut bytes = Vec::with_capacity(self.as_bytes().len());
         for &byte in self.as_bytes() {
@@ -38,7 +43,7 @@ impl LogicalPath {
         shown(&bytes).to_string()
     }
 
-    /// Reads what [`LogicalPath::escaped`] returned.
+    /// Parses the result of [`LogicalPath::escaped`].
     pub fn from_escaped(text: &str) -> Result<Self, EscapeError> {
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text;
@@ -50,7 +55,7 @@ impl LogicalPath {
         Self::parse(&bytes).map_err(EscapeError::Path)
     }
 
-    /// Returns the escaped path as one word of a shell command.
+    /// Returns the escaped path as one word of a shell command, quoted if necessary.
     pub fn shell_word(&self) -> String {
         let escaped = self.escaped();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%,".contains(&byte);
@@ -61,7 +66,8 @@ impl LogicalPath {
     }
 }
 
-/// Appends what a sequence behind a backslash stands for, and returns what follows it.
+/// Appends the bytes of the escape sequence at the start of `sequence` and returns the remaining
+/// text. `sequence` begins after the backslash.
 fn unescape<'a>(sequence: &'a str, bytes: &mut Vec<u8>) -> Option<&'a str> {
     let kind = sequence.chars().next()?;
     let rest = sequence.get(kind.len_utf8()..)?;
@@ -99,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn every_name_is_read_back_from_its_printed_form() {
+    fn every_path_survives_escaping_and_parsing() {
         let all: Vec<u8> = (1..=255).collect();
         let odd = [b"/".as_slice(), &all].concat();
         let names: [&[u8]; 6] =
@@ -109,13 +115,13 @@ mod tests {
             let text = path.escaped();
             assert!(!text.chars().any(char::is_control), "{text}");
             assert_eq!(LogicalPath::from_escaped(&text), Ok(path), "{text}");
-            assert_eq!(shown(&text).to_string(), text, "a terminal shows what is read back");
+            assert_eq!(shown(&text).to_string(), text, "the text is safe for a terminal");
         }
         assert_eq!(path(b"/a\\n\xff\n").escaped(), "/a\\\\n\\xff\\n");
     }
 
     #[test]
-    fn other_texts_are_refused() {
+    fn invalid_escape_sequences_are_refused() {
         for text in ["/a\\", "/a\\q", "/a\\x4", "/a\\x+4", "/a\\ud800", "/a\\u12", "/a\\é"] {
             assert_eq!(LogicalPath::from_escaped(text), Err(EscapeError::Sequence), "{text}");
         }
@@ -126,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_a_shell_is_quoted_when_it_must_be() {
+    fn a_shell_word_is_quoted_only_when_necessary() {
         for (raw, word) in [
             (&b"/store/run_1/f-2.root"[..], "/store/run_1/f-2.root"),
             (b"/a b", "'/a b'"),

@@ -1,9 +1,13 @@
-//! Addresses as hosts are written with them.
+//! Canonical form of IP addresses in host names.
+//!
+//! XRootD writes IPv4 addresses in several IPv6 forms. They are reduced to one form, because
+//! otherwise the same host would compare as different hosts.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The address that is meant by one: of version 4 where it is written as one of version 6, mapped (`::ffff:a.b.c.d`) or in the
-/// older form that servers of XRootD use (`::a.b.c.d`). `::1`, `::` and the like are themselves.
+/// Returns the IPv4 address if `address` is an IPv4 address in IPv6 form: mapped (`::ffff:a.b.c.d`)
+/// or compatible (`::a.b.c.d`), the older form that XRootD servers use. `::1`, `::` and other
+/// addresses with two zero bytes in that place stay IPv6 addresses.
 #[must_use]
 pub fn meant_ip(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address.to_canonical() else { return address.to_canonical() };
@@ -15,7 +19,8 @@ pub fn meant_ip(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The same of an address as it stands in place of a host's name, in brackets or without. `None`: it is no address.
+/// Parses an address that stands in place of a host name, with or without brackets, and returns its
+/// canonical form ([`meant_ip`]). Returns `None` if the text is not an address.
 #[must_use]
 pub fn written_ip(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
@@ -27,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_of_version_4_in_all_their_forms() {
+    fn all_forms_of_ipv4_addresses_have_one_canonical_form() {
         let table = [
             ("10.0.0.1", Some("10.0.0.1")),
             ("::ffff:10.0.0.1", Some("10.0.0.1")),

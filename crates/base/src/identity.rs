@@ -1,44 +1,49 @@
-//! Who a client says it is, and how that is known.
+//! The identity of a client: the names it sent at login, its address and the way they were
+//! authenticated.
 
 use std::net::IpAddr;
 
-/// One client process, as far as it is known. Equality of user, pid and host is what the protocol calls the same client.
+/// The identity of one client process. The protocol defines two connections with equal user, pid
+/// and host as the same client.
 ///
-/// What was told is kept in one piece of text: a server holds one of these for each connection, idle ones too.
+/// All names share one allocation, because a server holds an identity for each connection,
+/// including idle ones.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Process number given at login.
+    /// Process number sent at login.
     pub pid: u32,
-    /// Peer's address; `None` for a local test peer.
+    /// Address of the peer; `None` for a local test peer.
     pub address: Option<IpAddr>,
-    /// How the identity was established; `host` when only the address speaks for it.
+    /// Name of the authentication protocol; `host` if only the address identifies the client.
     pub protocol: &'static str,
-    /// All names, one behind the other in the order of [`Told`].
+    /// All names, concatenated in the order of the fields of [`Told`].
     text: Box<str>,
-    /// Where each but the last of them ends.
+    /// End of each name except the last one.
     ends: [u16; 4],
 }
 
-/// What an [`Identity`] is made of. Names are cut at [`NAME_BYTES_MAX`].
+/// The names of an [`Identity`]. Each is cut at [`NAME_BYTES_MAX`].
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Told<'a> {
-    /// Name given at login: at most 8 bytes, made printable. Not proven unless the protocol says how.
+    /// Name sent at login: at most 8 bytes, made printable. It is not authenticated unless the
+    /// protocol does so.
     pub user: &'a str,
-    /// Peer's host: its name where known, else its address as text.
+    /// Host of the peer: its name if known, otherwise its address as text.
     pub host: &'a str,
-    /// Name of the application, from the login's cgi.
+    /// Name of the application, from the CGI of the login.
     pub application: &'a str,
-    /// What the client says its host is called, from the login's cgi; fit for convenience, never for permission.
+    /// Host name that the client sent in the CGI of the login. It may be used for display but never
+    /// for authorization.
     pub named_host: &'a str,
-    /// Release of the client (`vX.Y.Z`), from the login's cgi.
+    /// Release of the client (`vX.Y.Z`), from the CGI of the login.
     pub release: &'a str,
 }
 
-/// Bytes of one name at most: more than any host's has.
+/// Maximum length of one name in bytes; longer than any valid host name.
 pub const NAME_BYTES_MAX: usize = 1024;
 
 impl Identity {
-    /// Who told this, at this address, with `protocol` as the proof.
+    /// Creates the identity of a client with these names and address, authenticated by `protocol`.
     pub fn new(told: &Told<'_>, pid: u32, address: Option<IpAddr>, protocol: &'static str) -> Self {
         let names = [told.user, told.host, told.application, told.named_host, told.release].map(cut);
         let mut text = String::with_capacity(names.iter().map(|name| name.len()).sum());
@@ -58,32 +63,33 @@ impl Identity {
         self.text.get(begin..end(index)).unwrap_or_default()
     }
 
-    /// See [`Told::user`].
+    /// Returns [`Told::user`].
     pub fn user(&self) -> &str {
         self.name(0)
     }
 
-    /// See [`Told::host`].
+    /// Returns [`Told::host`].
     pub fn host(&self) -> &str {
         self.name(1)
     }
 
-    /// See [`Told::application`].
+    /// Returns [`Told::application`].
     pub fn application(&self) -> &str {
         self.name(2)
     }
 
-    /// See [`Told::named_host`].
+    /// Returns [`Told::named_host`].
     pub fn named_host(&self) -> &str {
         self.name(3)
     }
 
-    /// See [`Told::release`].
+    /// Returns [`Told::release`].
     pub fn release(&self) -> &str {
         self.name(4)
     }
 
-    /// Same user, pid and host: the same client in another connection.
+    /// Reports whether user, pid and host are equal, so that both connections belong to the same
+    /// client.
     pub fn is_same_client(&self, other: &Self) -> bool {
         self.user() == other.user() && self.pid == other.pid && self.host() == other.host()
     }
@@ -95,8 +101,8 @@ fn cut(name: &str) -> &str {
 
 const _: () = assert!(4 * NAME_BYTES_MAX <= u16::MAX as usize);
 
-/// Names as the client gave them: for a log, whose formatter escapes them. On the way to a terminal they go through
-/// [`shown`](crate::shown()).
+/// Formats `user.pid@host` without escaping, because the formatter of the log escapes. Output to a
+/// terminal must use [`shown`](crate::shown()).
 impl std::fmt::Display for Identity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}@{}", self.user(), self.pid, self.host())
@@ -108,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_out_as_they_went_in() {
+    fn names_are_returned_unchanged() {
         let told = Told {
             user: "uschi",
             host: "c.example.org",
@@ -129,12 +135,12 @@ mod tests {
     }
 
     #[test]
-    fn names_without_end_are_cut_between_characters() {
+    fn long_names_are_cut_between_characters() {
         let long = "éx".repeat(NAME_BYTES_MAX);
         let told = Told { user: &long, host: &long, application: &long, named_host: &long, release: &long };
         let identity = Identity::new(&told, 0, None, "host");
         for name in [identity.user(), identity.host(), identity.named_host(), identity.release()] {
-            assert_eq!(name.len(), NAME_BYTES_MAX - 1, "a cut inside of a character moves before it");
+            assert_eq!(name.len(), NAME_BYTES_MAX - 1, "the cut moves before an incomplete character");
             assert!(long.starts_with(name));
         }
     }

@@ -1,24 +1,26 @@
-//! What all rooms share, and nothing that only one of them needs.
+//! Types that all crates share: paths, identities, errors, budgets, time and randomness.
 //!
-//! | file | what it holds |
+//! A type belongs here only if several crates need it; otherwise it stays in the crate that uses
+//! it. The crate contains no I/O, no wire format and no policy, so that every other crate can
+//! depend on it.
+//!
+//! | file | contents |
 //! |---|---|
 //! | `budget` | [`MemoryBudget`], [`Account`], [`Charge`]: memory for requests in flight |
 //! | `descriptors` | [`DescriptorBudget`]: file descriptors for connections and open files |
-//! | `path` | [`LogicalPath`]: a path as a client names it, made safe once at the edge |
+//! | `path` | [`LogicalPath`]: a path sent by a client, validated and normalised |
 //! | `cgi` | [`Cgi`]: the opaque text behind the first `?` of a path |
-//! | `error` | [`Error`] and [`ErrorKind`]: what went wrong, and what a caller may act on |
-//! | `host` | [`written_ip`]: addresses as hosts are written with them |
-//! | `identity` | [`Identity`]: who is at the other end of a connection |
-//! | `client_host` | [`ClientHost`]: the key under which limits count what one host asks for |
-//! | `nearest` | [`nearest()`]: the known name that a misspelled one is closest to |
+//! | `error` | [`Error`] and [`ErrorKind`]: failed operations |
+//! | `host` | [`written_ip`]: canonical form of addresses in host names |
+//! | `identity` | [`Identity`]: the client at the other end of a connection |
+//! | `client_host` | [`ClientHost`]: the key of per-host limits |
+//! | `nearest` | [`nearest()`]: the known name that is closest to a misspelled one |
 //! | `owner` | [`Owner`]: the key under which work is accounted to a session |
-//! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments, so machines stay pure |
-//! | `escaped_path` | [`EscapeError`]: paths as printable text that is read back |
-//! | `shown` | [`shown`]: text of others, escaped for logs and terminals |
-//! | `random` | [`SplitMix64`]: fast random numbers that can be replayed |
-//! | `supervisor` | [`Supervisor`]: threads and tasks without which a process must not go on |
-//!
-//! No I/O, no wire format, no policy.
+//! | `clock` | [`Clock`] and [`Rng`]: time and randomness as arguments |
+//! | `escaped_path` | [`EscapeError`]: a reversible printable form of paths |
+//! | `shown` | [`shown()`]: text of peers, escaped for logs and terminals |
+//! | `random` | [`SplitMix64`]: fast random numbers that a seed reproduces |
+//! | `supervisor` | [`Supervisor`]: threads and tasks whose failure must end the process |
 
 mod budget;
 mod cgi;

@@ -1,6 +1,8 @@
-//! The known name that a misspelled one is closest to, for error messages.
+//! Search for the known name that is closest to a misspelled one, so that error messages can
+//! suggest it.
 
-/// Returns the name closest to `name` among `known`, if one is close: at most a third of its characters, and at most four, differ.
+/// Returns the name in `known` that is closest to `name`. Returns `None` if more than a third of
+/// its characters, or more than four, differ.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let letters = name.chars().count();
     let limit = (letters / 3).clamp(1, 4);
@@ -12,7 +14,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, known)| known)
 }
 
-/// Edits (insert, remove, replace) from one name to the other.
+/// Returns the number of edits (insert, remove, replace) between two names.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -46,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn only_close_names_are_proposed() {
+    fn only_close_names_are_suggested() {
         let known = ["readme.txt", "run7.root", "a"];
         assert_eq!(nearest("readm.txt", known), Some("readme.txt"));
         assert_eq!(nearest("run8.root", known), Some("run7.root"));

@@ -1,7 +1,8 @@
-//! Logical paths: what a client may name, checked and normalised once at the edge.
+//! Logical paths: paths sent by clients, validated and normalised once.
 //!
-//! Behind this type no room has to think of `..`, NUL, relative or over-long paths again. Names are bytes: file systems
-//! hold names in any encoding, and a server that refused some could not serve what is there.
+//! Code that receives this type need not check for `..`, NUL, relative or overlong paths again.
+//! Paths are bytes, because file systems store names in any encoding and a server must be able to
+//! serve all of them.
 
 use crate::{Shown, shown};
 use std::borrow::Cow;
@@ -9,32 +10,32 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-/// The longest path in bytes, as Linux has it (`PATH_MAX` less its NUL).
+/// Maximum length of a path in bytes, as in Linux (`PATH_MAX` without the NUL).
 pub const PATH_BYTES_MAX: usize = 4095;
 
-/// Why a text is not a logical path.
+/// The reason why a text is not a logical path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PathError {
-    /// It does not begin with `/`, or has a component `..`.
+    /// The text does not begin with `/`, or has a component `..`.
     Relative,
-    /// It is longer than [`PATH_BYTES_MAX`].
+    /// The text is longer than [`PATH_BYTES_MAX`].
     TooLong,
-    /// It holds a NUL byte.
+    /// The text contains a NUL byte.
     Nul,
 }
 
-/// An absolute, normalised path of the exported name space: begins with `/`, has no empty, `.` or `..` component and no
-/// NUL. One trailing `/` is kept, because it asks for a directory.
+/// An absolute, normalised path of the exported name space. It begins with `/` and has no empty,
+/// `.` or `..` component and no NUL. One trailing `/` is kept, because it asks for a directory.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LogicalPath(Box<[u8]>);
 
 impl LogicalPath {
-    /// The top of the name space, `/`.
+    /// Returns the root of the name space, `/`.
     pub fn root() -> Self {
         Self(Box::from(&b"/"[..]))
     }
 
-    /// Checks and normalises: `//` and `/./` collapse to `/`.
+    /// Validates and normalises a path: `//` and `/./` collapse to `/`.
     pub fn parse(raw: &[u8]) -> Result<Self, PathError> {
         if raw.contains(&0) {
             return Err(PathError::Nul);
@@ -62,32 +63,34 @@ impl LogicalPath {
         Ok(Self(out.into_boxed_slice()))
     }
 
-    /// The bytes, beginning with `/`.
+    /// Returns the bytes, which begin with `/`.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path for logs and terminals: control characters are escaped, because a client chose it.
+    /// Returns the path for logs and terminals. Control characters are escaped, because a client
+    /// chose them.
     pub fn shown(&self) -> Shown<'_> {
         shown(&self.0)
     }
 
-    /// The path as text for replies, where the client expects what it sent. Never for logs.
+    /// Returns the path as text for replies, in which the client expects the path that it sent. Not
+    /// for logs.
     pub fn text(&self) -> Cow<'_, str> {
         String::from_utf8_lossy(&self.0)
     }
 
-    /// The same as a piece of an operating system's path.
+    /// Returns the path as a string of the operating system.
     pub fn as_os_str(&self) -> &OsStr {
         OsStr::from_bytes(&self.0)
     }
 
-    /// Is this the top of the name space?
+    /// Reports whether this is the root of the name space.
     pub fn is_root(&self) -> bool {
         &*self.0 == b"/"
     }
 
-    /// Without the trailing `/` that asks for a directory; the root stays `/`.
+    /// Returns the path without the trailing `/` that asks for a directory; the root stays `/`.
     pub fn without_slash(&self) -> Self {
         match self.0.split_last() {
             Some((b'/', rest)) if !rest.is_empty() => Self(Box::from(rest)),
@@ -95,13 +98,13 @@ impl LogicalPath {
         }
     }
 
-    /// The last component; `None` for the root.
+    /// Returns the last component; `None` for the root.
     pub fn file_name(&self) -> Option<&[u8]> {
         let bytes = self.0.strip_suffix(b"/").unwrap_or(&self.0);
         bytes.rsplit(|&b| b == b'/').next().filter(|name| !name.is_empty())
     }
 
-    /// The directory that holds it; `None` for the root.
+    /// Returns the parent directory; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         let bytes = self.0.strip_suffix(b"/").unwrap_or(&self.0);
         match bytes.iter().rposition(|&b| b == b'/')? {
@@ -111,7 +114,8 @@ impl LogicalPath {
         }
     }
 
-    /// Does it lie at or below `prefix`? Whole components count: `/ab` is not below `/a`.
+    /// Reports whether this path is `prefix` or lies below it. Whole components are compared: `/ab`
+    /// is not below `/a`.
     pub fn is_within(&self, prefix: &LogicalPath) -> bool {
         let prefix = prefix.0.strip_suffix(b"/").unwrap_or(&prefix.0);
         match self.0.strip_prefix(prefix) {
@@ -120,15 +124,16 @@ impl LogicalPath {
         }
     }
 
-    /// The path that something at or below `from` has after a rename of `from` to `to`; `None` if it would be too long, or if
-    /// this path is not within `from`.
+    /// Returns the path of this object after a rename of `from` to `to`. Returns `None` if this
+    /// path is not within `from` or the new path is too long.
     pub fn moved(&self, from: &LogicalPath, to: &LogicalPath) -> Option<Self> {
         let from = from.0.strip_suffix(b"/").unwrap_or(&from.0);
         let rest = self.0.strip_prefix(from).filter(|rest| rest.is_empty() || rest.first() == Some(&b'/'))?;
         Self::parse(&[to.as_bytes(), rest].concat()).ok()
     }
 
-    /// This path with `name` below it. `name` must be one component as a directory listing gives it.
+    /// Returns the path of `name` in this directory. `name` must be one component, as returned by a
+    /// directory listing.
     pub fn join(&self, name: &[u8]) -> Result<Self, PathError> {
         let mut raw = self.0.to_vec();
         raw.push(b'/');
@@ -152,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rename_moves_what_is_within() {
+    fn a_rename_moves_the_paths_below_it() {
         let moved = |path: &str, from: &str, to: &str| {
             let [path, from, to] = [path, from, to].map(|raw| LogicalPath::parse(raw.as_bytes()).unwrap());
             path.moved(&from, &to).map(|path| path.text().into_owned())
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_path_passes_and_one_more_does_not() {
+    fn the_longest_path_is_accepted_and_a_longer_one_refused() {
         let longest = format!("/{}", "x".repeat(PATH_BYTES_MAX - 1));
         assert_eq!(parsed(&longest).as_deref(), Ok(longest.as_str()));
         assert_eq!(parsed(&format!("{longest}x")), Err(PathError::TooLong));

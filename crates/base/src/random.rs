@@ -1,19 +1,22 @@
-//! Random numbers that are fast and can be replayed from a seed, where nothing hangs on their being guessed.
+//! Fast random numbers that a seed reproduces, for uses where predictability is harmless.
+//!
+//! Secrets such as session ids need a generator of the operating system instead.
 
 use crate::Rng;
 
-/// The generator of that name: 2^64 numbers, each once. Not for secrets: who sees one number knows all.
+/// The SplitMix64 generator: a permutation of all 2^64 numbers. Not for secrets, because one output
+/// reveals all others.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// The sequence of this seed.
+    /// Creates the generator for this seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub const fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,9 +38,9 @@ impl Rng for SplitMix64 {
 mod tests {
     use super::*;
 
-    /// First numbers of the published reference, seed 1234567.
+    /// Compares with the first outputs of the published reference for seed 1234567.
     #[test]
-    fn it_is_the_generator_of_that_name() {
+    fn outputs_match_the_published_reference() {
         let mut numbers = SplitMix64::new(1_234_567);
         let drawn = [numbers.draw(), numbers.draw(), numbers.draw()];
         assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -1,14 +1,14 @@
-//! Text of clients and other servers as it may appear in a log or on a terminal.
+//! Escaping of text from clients and other servers for logs and terminals.
 //!
-//! Control characters can end a line, forge the next one, or change what a terminal shows; characters that change the
-//! direction of text can make one name look like another. They are written as escape sequences, in the form that JSON uses,
-//! so that a line of either kind stays one line of plain text.
+//! Control characters can end a line, forge the next one or change the state of a terminal.
+//! Characters that change the direction of text can make one name look like another. They are
+//! written as JSON escape sequences, so that one line of a text or JSON log stays one line.
 
 use std::fmt::{self, Write};
 
 /// Text whose control characters are escaped when it is displayed.
 ///
-/// Escaping twice changes nothing: a backslash stands for itself.
+/// Escaping is idempotent: backslashes are not escaped.
 #[derive(Clone, Copy)]
 pub struct Shown<'a>(&'a [u8]);
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Shown<'_> {
     }
 }
 
-/// Passes text on with its control characters escaped.
+/// A writer that escapes control characters and passes the text on to `W`.
 pub struct Escape<W>(pub W);
 
 impl<W: Write> Write for Escape<W> {
@@ -56,7 +56,8 @@ impl<W: Write> Write for Escape<W> {
     }
 }
 
-/// Whether a character is a control character, ends a line, or changes the direction of text.
+/// Reports whether a character is a control character, ends a line or changes the direction of
+/// text.
 fn is_escaped(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}')
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn names_in_any_encoding_can_be_told_apart() {
+    fn bytes_that_are_not_utf8_are_escaped() {
         assert_eq!(shown(b"/a\xff\x1b[31m\xc3\xa9\\n").to_string(), "/a\\xff\\u001b[31mé\\n");
         assert_eq!(format!("{:?}", shown("x\ny")), "x\\ny");
     }

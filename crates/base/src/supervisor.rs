@@ -1,8 +1,9 @@
-//! Threads and tasks without which a process must not go on.
+//! Supervision of the threads and tasks that the process cannot run without.
 //!
-//! A server that has lost a loop, its port or its cluster thread looks alive and serves nobody. So each of them runs under a
-//! [`Supervisor`], which reports the first one that ends out of order. The process then ends, so that a unit or an operator can
-//! restart it.
+//! A server that has lost an event loop, its listener or its cluster thread looks alive but serves
+//! no requests. Each of these threads and tasks therefore runs under a [`Supervisor`], which
+//! reports the first unexpected end. The process then exits, so that a service manager or an
+//! operator can restart it.
 
 use std::any::Any;
 use std::fmt;
@@ -12,10 +13,10 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-/// The end, out of order, of a thread or task.
+/// The unexpected end of a thread or task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
-    /// The thread or task, as in "event loop 0".
+    /// Name of the thread or task, for example "event loop 0".
     pub what: String,
     /// The reason.
     pub why: String,
@@ -35,19 +36,19 @@ struct State {
     handlers: Vec<Handler>,
 }
 
-/// Reports the end of what must not end. Clones share their state.
+/// Reports the unexpected end of threads and tasks. Clones share their state.
 #[derive(Clone, Default)]
 pub struct Supervisor(Arc<Mutex<State>>);
 
 impl Supervisor {
-    /// Runs the work of a thread. A panic and an error are faults; `Ok` is an end in order.
+    /// Runs the work of a thread. A panic or an error is a fault; `Ok` is a regular end.
     pub fn run(&self, what: &str, work: impl FnOnce() -> Result<(), String>) {
         let ended = catch_unwind(AssertUnwindSafe(work));
         self.report(what, ended.unwrap_or_else(|panic| Err(panic_text(panic.as_ref()))));
     }
 
-    /// Runs a task, as [`Supervisor::run`] does a thread's work. A task that is dropped reports nothing: it goes with its
-    /// executor.
+    /// Runs a task under the rules of [`Supervisor::run`]. A dropped task reports nothing, because
+    /// its executor has ended as well.
     pub async fn watch(&self, what: &str, task: impl Future<Output = Result<(), String>>) {
         let mut task = pin!(task);
         let ended = poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| task.as_mut().poll(context))) {
@@ -58,7 +59,8 @@ impl Supervisor {
         self.report(what, ended.await);
     }
 
-    /// Has `handler` called on the thread of the first fault, or here and now if that has happened.
+    /// Registers `handler` for the first fault. It is called on the thread of the fault, or
+    /// immediately if the fault has already happened.
     pub fn on_fault(&self, handler: impl Fn(&Fault) + Send + Sync + 'static) {
         let handler: Handler = Arc::new(handler);
         let mut state = self.state();
@@ -121,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_reports_its_end_and_not_that_it_was_dropped() {
+    fn a_task_reports_its_end_but_not_its_drop() {
         let context = &mut Context::from_waker(Waker::noop());
         let supervisor = Supervisor::default();
         {

@@ -1,8 +1,8 @@
-//! Sessions that wait for memory of the process: one queue for each purpose, in the order in which
-//! they began to wait.
+//! FIFO queues of the sessions that wait for memory of the process, one queue for each purpose.
 //!
-//! Nobody overtakes a session that waits for the same purpose, so each look ends at the first one
-//! that does not fit: returned memory costs as much time as it wakes sessions, however many wait.
+//! A session never overtakes another one that waits for the same purpose. Each scan therefore stops
+//! at the first session that does not fit. The cost of releasing memory depends only on the number
+//! of sessions it wakes.
 
 use super::{Ceilings, PURPOSES, Purpose, fits};
 use std::collections::BTreeMap;
@@ -10,24 +10,25 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// A session that waits, and the bytes that it has to claim.
+/// A waiting session and the bytes that it has to claim.
 #[derive(Debug)]
 struct Waiter {
     bytes: usize,
     waker: Waker,
 }
 
-/// Sessions that wait for one purpose, by place.
+/// Sessions that wait for one purpose, keyed by position.
 type Queue = BTreeMap<u64, Waiter>;
 
-/// All queues.
+/// The queues of all purposes.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueues {
-    /// The last place that was given.
+    /// The position assigned last.
     places: AtomicU64,
-    /// Sessions in each queue, to be read without the lock.
+    /// Length of each queue, readable without the lock.
     waiting: [AtomicUsize; PURPOSES],
-    /// The place whose argument may use the room of requests; 0 for none. Written under the lock.
+    /// The position of the argument that may use the memory of requests; 0 for none. Written under
+    /// the lock.
     express: AtomicU64,
     queues: Mutex<[Queue; PURPOSES]>,
 }
@@ -37,12 +38,12 @@ impl WaitQueues {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place behind all others.
+    /// Returns a position behind all others.
     pub(super) fn next_place(&self) -> u64 {
         self.places.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Reports whether a session waits.
+    /// Reports whether a session waits for any purpose.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.iter().any(|waiting| waiting.load(Ordering::SeqCst) > 0)
     }
@@ -52,12 +53,12 @@ impl WaitQueues {
         self.waiting.get(purpose as usize).is_some_and(|waiting| waiting.load(Ordering::SeqCst) > 0)
     }
 
-    /// Reports whether the argument with this place may use the room of requests.
+    /// Reports whether the argument at this position may use the memory of requests.
     pub(super) fn is_express(&self, place: u64) -> bool {
         place != 0 && self.express.load(Ordering::SeqCst) == place
     }
 
-    /// Puts a session at its place, or changes what it waits for there.
+    /// Inserts a session at its position, or updates the entry there.
     pub(super) fn insert(&self, purpose: Purpose, place: u64, bytes: usize, waker: &Waker) {
         let mut queues = self.lock();
         let Some(queue) = queues.get_mut(purpose as usize) else { return };
@@ -65,7 +66,7 @@ impl WaitQueues {
         self.count(&queues);
     }
 
-    /// Takes a session from its queue. Reports whether others wait.
+    /// Removes a session from its queue. Reports whether other sessions wait.
     pub(super) fn remove(&self, purpose: Purpose, place: u64) -> bool {
         let mut queues = self.lock();
         queues.get_mut(purpose as usize).and_then(|queue| queue.remove(&place));
@@ -73,15 +74,15 @@ impl WaitQueues {
         queues.iter().any(|queue| !queue.is_empty())
     }
 
-    /// The argument with this place is no longer the one that may use the room of requests, if it
-    /// was.
+    /// Ends the right of the argument at this position to use the memory of requests, if it has
+    /// that right.
     pub(super) fn retire(&self, place: u64) {
         let _queues = self.lock();
         self.express.compare_exchange(place, 0, Ordering::SeqCst, Ordering::SeqCst).ok();
     }
 
-    /// Takes the sessions that fit: for each purpose from the front, up to the first that does not.
-    /// What has begun comes first.
+    /// Removes and returns the sessions that fit: for each purpose from the front of its queue up
+    /// to the first one that does not fit. Purposes are visited in the order of `Purpose::ALL`.
     pub(super) fn take_fitting(&self, claimed: impl Fn() -> usize, ceilings: &Ceilings) -> Vec<Waker> {
         let mut queues = self.lock();
         let mut claimed = claimed();
@@ -103,8 +104,8 @@ impl WaitQueues {
         woken
     }
 
-    /// Takes the argument that may use the room of requests, if it fits there. The first one
-    /// becomes it if there is none.
+    /// Removes the argument that may use the memory of requests, if it fits there. If no argument
+    /// has that right, the first one in the queue receives it.
     fn take_express(&self, queue: &mut Queue, claimed: usize, ceiling: usize) -> Option<Waker> {
         let &first = queue.first_key_value()?.0;
         let chosen = self.express.compare_exchange(0, first, Ordering::SeqCst, Ordering::SeqCst);
@@ -113,7 +114,7 @@ impl WaitQueues {
         waiter.is_some().then(|| queue.remove(&place)).flatten().map(|waiter| waiter.waker)
     }
 
-    /// Notes how many sessions wait, for those who ask without the lock.
+    /// Stores the lengths of the queues for readers without the lock.
     fn count(&self, queues: &[Queue; PURPOSES]) {
         for (waiting, queue) in self.waiting.iter().zip(queues) {
             waiting.store(queue.len(), Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Tests of budgets, accounts and charges.
+//! Tests of the limits, of the order in which waiting sessions are woken, and of charges.
 
 use super::*;
 use std::sync::atomic::AtomicBool;
@@ -68,34 +68,34 @@ fn one_request_is_always_possible() {
 }
 
 #[test]
-fn what_the_session_refuses_is_woken_when_it_fits() {
+fn a_session_is_woken_when_refused_bytes_fit_its_limit() {
     let account = Account::new(&budget());
     let bell = Arc::new(Bell::default());
     account.set_waker(&Waker::from(bell.clone()));
     let mut held = account.charge(SESSION.request);
     let own = account.charge(GRANULE_BYTES);
     assert!(account.reserve(Purpose::Data, SESSION.data, 0).is_err());
-    // The larger use of the two is awaited: here what makes the second one fit.
+    // The larger of the two awaited uses decides, which is that of the second reservation.
     let wanted = 3 * GRANULE_BYTES;
     assert!(account.reserve(Purpose::Request, wanted, own.bytes()).is_err());
     held.shrink_to(SESSION.request - wanted);
-    assert!(!bell.rang() && !account.take_has_room_again(), "a byte is missing");
+    assert!(!bell.rang() && !account.take_has_room_again(), "one byte too few");
     held.shrink_to(SESSION.request - wanted - own.bytes());
     assert!(bell.rang() && account.take_has_room_again());
     assert!(account.reserve(Purpose::Request, wanted, own.bytes()).is_ok());
     assert!(!account.take_has_room_again(), "reported once");
-    // Alone it needs no more than the end of everything else.
+    // Without other work in flight, any size fits.
     assert!(account.reserve(Purpose::Request, SESSION.data, own.bytes()).is_err());
     held.shrink_to(FREE + 1);
     assert!(!bell.rang());
     held.shrink_to(FREE);
     assert!(bell.rang());
     assert!(account.reserve(Purpose::Request, SESSION.data, own.bytes()).is_ok());
-    assert!(!bell.rang(), "nobody waits");
+    assert!(!bell.rang(), "no session waits");
 }
 
 #[test]
-fn requests_leave_the_process_room_for_data() {
+fn requests_leave_memory_of_the_process_for_data() {
     let budget = budget();
     let accounts: Vec<_> = (0..5).map(|_| Account::new(&budget)).collect();
     let charges: Vec<_> =
@@ -107,7 +107,7 @@ fn requests_leave_the_process_room_for_data() {
 }
 
 #[test]
-fn who_waits_longest_is_woken_first_and_keeps_its_place() {
+fn the_session_that_waits_longest_is_woken_first_and_keeps_its_position() {
     let budget = budget();
     let holder = Account::new(&budget);
     let mut held = holder.charge(FREE + PROCESS);
@@ -122,14 +122,14 @@ fn who_waits_longest_is_woken_first_and_keeps_its_place() {
     assert!(bells[0].rang() && !bells[1].rang());
     assert_eq!(late.reserve(Purpose::Data, wanted, 0).unwrap_err(), Shortage::Process, "others wait");
     let first = one.reserve(Purpose::Data, wanted, 0).unwrap();
-    assert!(budget.is_short(), "the other one waits on");
+    assert!(budget.is_short(), "the other one still waits");
     drop(first);
     assert!(bells[1].rang() && two.reserve(Purpose::Data, wanted, 0).is_ok());
     assert!(!budget.is_short());
 }
 
 #[test]
-fn arguments_that_wait_for_each_other_are_completed_one_by_one() {
+fn partially_received_arguments_do_not_deadlock() {
     let budget = budget();
     let size = FREE + 6 * GRANULE_BYTES;
     let accounts: Vec<_> = (0..20).map(|_| Account::new(&budget)).collect();
@@ -140,7 +140,7 @@ fn arguments_that_wait_for_each_other_are_completed_one_by_one() {
     let mut rounds = 0;
     while !waiting.is_empty() {
         rounds += 1;
-        assert!(rounds < 1000, "{} wait for each other", waiting.len());
+        assert!(rounds < 1000, "deadlock of {} arguments", waiting.len());
         waiting.retain(|&index| {
             let (account, argument) = (&accounts[index], &mut arguments[index]);
             while argument.bytes() < size {
@@ -161,7 +161,7 @@ fn arguments_that_wait_for_each_other_are_completed_one_by_one() {
 }
 
 #[test]
-fn the_argument_that_may_use_the_room_of_requests_keeps_it_until_its_ticket_is_dropped() {
+fn an_argument_keeps_the_memory_of_requests_until_its_ticket_is_dropped() {
     let budget = budget();
     let holder = Account::new(&budget);
     let _held = holder.charge(FREE + PROCESS / 2);
@@ -177,7 +177,7 @@ fn the_argument_that_may_use_the_room_of_requests_keeps_it_until_its_ticket_is_d
     assert!(bells[0].rang() && !bells[1].rang(), "one at a time");
     let [first, second] = &mut arguments;
     assert!(first.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_ok());
-    // What else the session gets meanwhile changes nothing about that.
+    // Other reservations of the session do not change this.
     let request = one.reserve(Purpose::Request, 2 * GRANULE_BYTES, first.bytes()).unwrap();
     drop(request);
     assert!(second.grow_to(Purpose::Argument, FREE + GRANULE_BYTES, 0).is_err());
@@ -190,7 +190,7 @@ fn the_argument_that_may_use_the_room_of_requests_keeps_it_until_its_ticket_is_d
 }
 
 #[test]
-fn what_a_session_gets_ends_no_other_wait_of_it() {
+fn a_grant_for_one_purpose_does_not_end_a_wait_for_another() {
     let budget = budget();
     let holder = Account::new(&budget);
     let mut held = holder.charge(FREE + PROCESS / 4 * 3);
@@ -209,11 +209,11 @@ fn what_a_session_gets_ends_no_other_wait_of_it() {
     assert!(bell.rang());
     assert!(account.reserve(Purpose::Request, wanted, 0).is_ok());
     assert!(!budget.is_short());
-    assert!(bell.rang() && account.take_has_room_again(), "what else it waits for may ask again");
+    assert!(bell.rang() && account.take_has_room_again(), "other reservations may try again");
 }
 
 #[test]
-fn nobody_overtakes_a_session_that_waits_for_the_same_purpose_and_nobody_else_waits_for_it() {
+fn a_waiting_session_blocks_its_own_purpose_only() {
     let budget = budget();
     let holder = Account::new(&budget);
     let mut held = holder.charge(FREE + PROCESS);
@@ -227,7 +227,7 @@ fn nobody_overtakes_a_session_that_waits_for_the_same_purpose_and_nobody_else_wa
     }
     held.shrink_to(FREE + PROCESS / 4 * 3 - 4 * GRANULE_BYTES);
     assert!(!bells[0].rang() && !bells[1].rang() && bells[2].rang());
-    assert!(Account::new(&budget).reserve(Purpose::Data, FREE + 1, 0).is_ok(), "nobody waits for data");
+    assert!(Account::new(&budget).reserve(Purpose::Data, FREE + 1, 0).is_ok(), "no session waits for data");
     held.shrink_to(FREE);
     assert!(bells[0].rang() && bells[1].rang() && !bells[2].rang());
 }
@@ -242,7 +242,7 @@ fn a_session_that_ends_leaves_the_queue() {
     one.wait(Purpose::Data, FREE + PROCESS, Waker::noop());
     two.wait(Purpose::Data, FREE + 1, &Waker::from(bell.clone()));
     drop(one);
-    assert!(!bell.rang(), "nothing has returned");
+    assert!(!bell.rang(), "no memory was released");
     drop(held);
     assert!(bell.rang());
     drop(two);
