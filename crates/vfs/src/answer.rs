@@ -1,47 +1,50 @@
-//! What comes back: a value, a redirect, a wait, or an error.
+//! Answers of the file system: a value, a redirect, a wait or an error.
+//!
+//! They are independent of any wire protocol; each front end encodes them as its own replies.
 
 use crate::{BriefStat, OpenFile, SpaceFigures, Stat};
 use base::{Error, ErrorKind};
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-/// How an operation went off.
+/// The result of starting an operation.
 pub enum Started {
-    /// The answer is here.
+    /// The operation is finished.
     Done(Answer),
-    /// The answer will come soon.
+    /// The answer follows soon through the [`crate::Reply`].
     Pending,
-    /// The answer will come, but the client is to be told to expect it within so many seconds.
+    /// The answer follows late. The front end sends the client a deferral (`kXR_waitresp`) with
+    /// this time.
     Later {
-        /// The most it may take.
+        /// Maximum time until the answer, in seconds.
         seconds: u32,
-        /// For the client; may be empty.
+        /// Text for the client; may be empty.
         text: &'static str,
     },
 }
 
 /// The answer to an operation.
 pub enum Answer {
-    /// It was done.
+    /// The operation succeeded.
     Value(Value),
-    /// Ask elsewhere.
+    /// The client must repeat the request at another server.
     Redirect(Redirect),
-    /// Ask again after so many seconds.
+    /// The client must repeat the request after this time.
     Wait {
-        /// Seconds.
+        /// Waiting time in seconds.
         seconds: u32,
-        /// For the client; may be empty.
+        /// Text for the client; may be empty.
         text: String,
     },
-    /// It failed.
+    /// The operation failed.
     Error(Error),
 }
 
 impl Answer {
-    /// Done, with nothing to say.
+    /// Success without a value.
     pub const DONE: Self = Self::Value(Value::Nothing);
 
-    /// A failure without a system's error behind it.
+    /// Creates a failure without an underlying error of the operating system.
     pub fn error(kind: ErrorKind, text: impl Into<String>) -> Self {
         Self::Error(Error::new(kind, text))
     }
@@ -56,37 +59,38 @@ impl From<Result<Value, Error>> for Answer {
     }
 }
 
-/// Where to ask instead.
+/// The server to which a request is redirected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redirect {
-    /// Host name or address, or a whole URL when `port` is negative.
+    /// Host name or address; a whole URL if `port` is negative.
     pub host: String,
     /// Port; negative with a URL.
     pub port: i32,
-    /// Goes into the cgi of the repeated request; may be empty.
+    /// Text to add to the CGI of the repeated request; may be empty.
     pub cgi: String,
 }
 
-/// A file that was opened.
+/// A newly opened file.
 pub struct Opened {
     /// The file.
     pub file: Arc<dyn OpenFile>,
-    /// Its status, if it was asked for.
+    /// Status of the file, if requested.
     pub stat: Option<Stat>,
 }
 
 /// One entry of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// Its name, one component.
+    /// Name of the entry, one component.
     pub name: Vec<u8>,
-    /// Its status, if it was asked for and could be had.
+    /// Status of the entry, if requested and available.
     pub stat: Option<Stat>,
-    /// Its stored checksum, if asked for: type and value in hexadecimal, `None` where nothing valid is stored.
+    /// Stored checksum, if requested: type and hexadecimal value. The value is `None` if no valid
+    /// checksum is stored.
     pub checksum: Option<(String, Option<String>)>,
 }
 
-/// Entries of a directory that several listings may have at once.
+/// Entries of a directory that several listings can share.
 #[derive(Clone, Default)]
 pub struct Entries(Arc<Shared>);
 
@@ -96,20 +100,21 @@ struct Shared {
     written: OnceLock<Written>,
 }
 
-/// Entries as a door tells them: text, to be cut at these places and before its last entry.
+/// Entries in the text form of a front end, with the offsets at which they are split into frames.
 #[derive(Default)]
 pub struct Written {
-    /// One entry after the other.
+    /// All entries, concatenated.
     pub text: Vec<u8>,
-    /// Where an entry begins that is to be the first of its frame. Rising, and none behind `last`.
+    /// Offsets of the entries that start a new frame. They are ascending and not greater than
+    /// `last`.
     pub cuts: Vec<usize>,
-    /// Where the last entry begins.
+    /// Offset of the last entry.
     pub last: usize,
 }
 
 impl Entries {
-    /// The entries as they are told; `write` does it for the first listing that asks. All that have these entries have asked
-    /// for the same detail, so one form is that of all.
+    /// Returns the entries in text form; `write` creates it on first use. One form serves all
+    /// listings that share these entries, because they requested the same detail.
     pub fn written(&self, write: impl FnOnce(&[Entry]) -> Written) -> &Written {
         self.0.written.get_or_init(|| write(&self.0.list))
     }
@@ -129,70 +134,71 @@ impl Deref for Entries {
     }
 }
 
-/// What is left of a listing. Given back to the file system for the next page.
+/// The position of a listing. It is passed back to the file system to get the next page.
 pub trait Listing: Send {
-    /// For the file system that made it.
+    /// Converts it for the file system that created it, which downcasts it to its own type.
     fn into_any(self: Box<Self>) -> Box<dyn std::any::Any>;
 }
 
-/// What became of one attribute.
+/// The result for one attribute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttributeResult {
-    /// Its name.
+    /// Name of the attribute.
     pub name: Vec<u8>,
-    /// What was wrong with this one.
+    /// Error for this attribute.
     pub error: Option<ErrorKind>,
-    /// Its value, where values were asked for.
+    /// Value of the attribute, if values were requested.
     pub value: Vec<u8>,
 }
 
-/// What an operation yields.
+/// The result of a successful operation.
 pub enum Value {
-    /// It was done; there is nothing to say.
+    /// The operation succeeded and has no result.
     Nothing,
     /// Text for the client, without a final NUL.
     Text(Vec<u8>),
     /// An open file.
     Opened(Opened),
-    /// A status.
+    /// The status of a file or directory.
     Stat(Stat),
-    /// What paths stand for, one after the other.
+    /// The kinds of several paths, in the order of the request.
     BriefStats(Vec<BriefStat>),
     /// Space for new files.
     Space(SpaceFigures),
-    /// A page of a directory; with `rest` there is more.
+    /// A page of a directory. `rest` is present if more pages follow.
     Listing {
         /// The entries of this page.
         entries: Entries,
-        /// What is left.
+        /// The position of the next page.
         rest: Option<Box<dyn Listing>>,
     },
-    /// Attributes, in the order asked.
+    /// Attributes, in the order of the request.
     Attributes(Vec<AttributeResult>),
     /// A checksum.
     Checksum {
-        /// Its type.
+        /// Type of the checksum.
         algorithm: String,
-        /// Its value, lower-case hexadecimal.
+        /// Value in lower-case hexadecimal.
         hex: String,
     },
-    /// The buffer, and how many bytes each piece got; fewer than asked is the end of the file.
+    /// The buffer and the number of bytes read for each piece; fewer bytes than requested mean end
+    /// of file.
     Data {
-        /// As it was lent.
+        /// The buffer of the request.
         buffer: Vec<u8>,
-        /// Bytes read, piece by piece.
+        /// Bytes read for each piece.
         lengths: Vec<usize>,
     },
-    /// All was written; the buffer comes back.
+    /// All bytes were written; the buffer is returned.
     Written {
-        /// As it was lent.
+        /// The buffer of the request.
         buffer: Vec<u8>,
     },
-    /// Limits and use of a checkpoint.
+    /// Limit and use of a checkpoint.
     CheckpointSize {
-        /// Bytes it may save.
+        /// Maximum number of bytes that the checkpoint may save.
         max: u32,
-        /// Bytes it has saved.
+        /// Number of bytes that it has saved.
         used: u32,
     },
 }

@@ -1,17 +1,25 @@
-//! The contract between a door (xroot, HTTP) and the logical file system.
+//! The contract between a protocol front end (xroot, HTTP) and the logical file system.
 //!
-//! A door turns what a client asks into an [`Operation`] on a [`FileSystem`], or a [`FileOperation`] on an [`OpenFile`],
-//! and starts it. The answer is there at once ([`Started::Done`]), comes later as a message to the connection's loop
-//! ([`Started::Pending`]), or comes so much later that the client is to be told so ([`Started::Later`]). Starting never
-//! blocks; neither do the calls whose names end in `_now`, which serve what is in memory on the spot.
+//! A front end translates a client's request into an [`Operation`] on a [`FileSystem`] or a
+//! [`FileOperation`] on an [`OpenFile`], and starts it. There are three ways to get the answer:
 //!
-//! | file | what it holds |
+//! | result of the start | answer |
 //! |---|---|
-//! | `operation` | what may be asked of the name space, and of an open file |
-//! | `answer` | what comes back: a value, a redirect, a wait, an error |
-//! | `reply` | where a late answer goes, and that one always comes |
-//! | `target` | paths of requests, and lists of them that are parsed as they are used |
-//! | `stat` | what is known of a file or directory, and of space |
+//! | [`Started::Done`] | immediately |
+//! | [`Started::Pending`] | soon, as a message to the event loop of the connection |
+//! | [`Started::Later`] | late; the front end sends the client a deferral first |
+//!
+//! Starting an operation never blocks. Calls whose names end in `_now` do not block either; they
+//! serve data that is in memory. The contract is a crate of its own, so that front ends and file
+//! systems do not depend on each other.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `operation` | operations on the name space and on open files |
+//! | `answer` | answers: a value, a redirect, a wait or an error |
+//! | `reply` | delivery of late answers, exactly one for each operation |
+//! | `target` | paths of requests, and lists of paths that are parsed lazily |
+//! | `stat` | the status of files and directories, and of space |
 
 mod answer;
 mod operation;
@@ -35,53 +43,56 @@ use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The outcome of a call that must not block.
+/// The result of a call that must not block.
 #[derive(Debug)]
 pub enum Spot<T> {
-    /// Done on the spot.
+    /// The call finished without blocking.
     Done(T),
-    /// It would have to wait for a disk: start it as an operation instead.
+    /// The call would wait for a disk; start an operation instead.
     WouldBlock,
-    /// It failed.
+    /// The call failed.
     Failed(Error),
 }
 
-/// A name space that serves many connections on many loops at once.
+/// A name space that serves many connections on several event loops concurrently.
 pub trait FileSystem: Send + Sync {
-    /// Starts an operation for `caller`; never blocks. Where the answer is not [`Started::Done`], exactly one answer goes
-    /// to a [`Reply`] made from `reply`.
+    /// Starts an operation for `caller`; never blocks. Unless the result is [`Started::Done`],
+    /// exactly one answer is sent through a [`Reply`] made from `reply`.
     fn start(&self, caller: &Arc<Caller>, operation: Operation, reply: &ReplyTo) -> Started;
 
-    /// Where a read of this open file is to go instead; `None`: it is served here. Asked before each read of a client that
-    /// [moves](Caller::moves), so it is to cost nothing; never blocks.
+    /// Returns the server to which reads of this open file are redirected; `None` if this server
+    /// serves them. Called before each read of a client that accepts such redirects
+    /// ([`Caller::moves`]), so an implementation must be cheap. Never blocks.
     fn elsewhere(&self, caller: &Caller, file: &dyn OpenFile) -> Option<Redirect> {
         let _ = (caller, file);
         None
     }
 }
 
-/// An open file. Permission was decided at open and lies in the object.
+/// An open file. Authorization was decided at open and is stored in the object.
 ///
-/// A handle of a session that closes sends [`FileOperation::Close`], and one whose client vanished
-/// [`FileOperation::Abandon`]; after either, the session uses it no more. Dropping the last reference without one of them
-/// counts as abandoned.
+/// A session sends [`FileOperation::Close`] when the client closes the handle and
+/// [`FileOperation::Abandon`] when the client disconnects, and does not use the file afterwards.
+/// Dropping the last reference without either operation counts as abandoning it.
 ///
-/// The methods that never block are the fast paths of storages that have them; without them every operation is started.
+/// The methods that never block are optional fast paths. With the default implementations, every
+/// request is started as an operation.
 pub trait OpenFile: Send + Sync {
-    /// The name it was opened under, for error texts.
+    /// Returns the path under which the file was opened, for error texts.
     fn path(&self) -> &base::LogicalPath;
 
-    /// Was it opened for writing?
+    /// Reports whether the file was opened for writing.
     fn is_writable(&self) -> bool;
 
-    /// Reads what is in memory at `offset`; fewer bytes than asked (also 0) means end of file. Never blocks.
+    /// Reads data at `offset` that is in memory. Fewer bytes than requested (including 0) mean end
+    /// of file. Never blocks.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Spot<usize> {
         let _ = (offset, into);
         Spot::WouldBlock
     }
 
-    /// Appends up to `length` bytes to `out` and is otherwise as [`OpenFile::read_now`]. `out` is as
-    /// it was if nothing is read.
+    /// Appends up to `length` bytes at `offset` to `out`; otherwise like [`OpenFile::read_now`].
+    /// `out` is unchanged if no bytes are read.
     fn append_now(&self, offset: u64, length: usize, out: &mut Vec<u8>) -> Spot<usize> {
         let start = out.len();
         out.resize(start + length, 0);
@@ -91,53 +102,59 @@ pub trait OpenFile: Send + Sync {
         read
     }
 
-    /// Reads one range that is in memory into several places, one after the other. `None` when that cannot be done at once, or
-    /// not all of it is there: read piece by piece then. Never blocks.
+    /// Reads one range that is in memory into several buffers, in order. Returns `None` if it would
+    /// block or not all bytes are in memory; the caller then reads each piece separately. Never
+    /// blocks.
     fn read_scattered_now(&self, offset: u64, into: &mut [IoSliceMut<'_>]) -> Option<()> {
         let _ = (offset, into);
         None
     }
 
-    /// Writes all of `from` at `offset` if the storage has been answering fast. Not for a handle with an active
-    /// checkpoint, where the operation must be used.
+    /// Writes all of `from` at `offset` if recent writes to the storage were fast. Must not be used
+    /// on a handle with an active checkpoint, which needs the operation.
     fn write_now(&self, offset: u64, from: &[u8]) -> Spot<()> {
         let _ = (offset, from);
         Spot::WouldBlock
     }
 
-    /// The descriptor whose bytes may go to a socket by `sendfile`, where the storage is a plain file.
+    /// Returns the descriptor to use with `sendfile`, if the storage is a plain file.
     fn lend(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// Are all these bytes in memory, so that sending them will not wait for a disk? `false` where it cannot be told.
+    /// Reports whether all these bytes are in memory, so that sending them does not wait for a
+    /// disk. Returns `false` if this is not known.
     fn is_resident(&self, offset: u64, length: usize) -> bool {
         let _ = (offset, length);
         false
     }
 
-    /// Current size in bytes, as far as it can be told without blocking.
+    /// Returns the current size in bytes if it is known without blocking.
     fn size_now(&self) -> Option<u64> {
         None
     }
 
-    /// A hint that this range will be read soon. Never blocks, never fails.
+    /// Hints that this range will be read soon. Never blocks and never fails.
     fn prefetch(&self, offset: u64, length: u64) {
         let _ = (offset, length);
     }
 
-    /// Starts an operation on it; never blocks. Operations run concurrently: order is the session's.
+    /// Starts an operation on the file; never blocks. Operations run concurrently; the session is
+    /// responsible for their order.
     fn start(&self, operation: FileOperation, reply: &ReplyTo) -> Started;
 
-    /// Only this server serves it to this client: it must not be sent to another copy.
+    /// Reports whether the client must not be redirected to another copy, because only this server
+    /// can serve the file to it.
     fn stays_here(&self) -> bool {
         false
     }
 
-    /// The client asked for its close, or is gone, while operations on it are under way: those that only serve that client
-    /// and may take long should end now. Never blocks; the close follows when they have ended.
+    /// Reports that the client has closed the file or disconnected while operations are in
+    /// progress. Long operations that only serve this client should end now. The close follows when
+    /// they have ended. Never blocks.
     fn interrupt(&self) {}
 
-    /// For operations that take several handles of the same file system.
+    /// Returns the concrete object, for operations that use several handles of the same file
+    /// system.
     fn as_any(&self) -> &dyn std::any::Any;
 }

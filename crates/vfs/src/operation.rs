@@ -1,326 +1,338 @@
-//! What may be asked: of the name space ([`Operation`]) and of an open file ([`FileOperation`]).
+//! Operations on the name space ([`Operation`]) and on an open file ([`FileOperation`]).
+//!
+//! They name what all protocols have in common, so that one file system serves every front end.
 
 use crate::{Listing, OpenFile, Target, TargetList};
 use base::Identity;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// For whom an operation runs.
+/// The client for which an operation runs.
 #[derive(Debug)]
 pub struct Caller {
-    /// Who it is.
+    /// Identity of the client.
     pub identity: Identity,
-    /// May the answer be deferred ([`crate::Started::Later`])? Old clients cannot take that; they get a wait instead.
+    /// Accepts a deferred answer ([`crate::Started::Later`]). Old clients do not; they receive a
+    /// wait instead.
     pub takes_later: bool,
-    /// May it be sent elsewhere in the middle of a file it reads ([`crate::FileSystem::elsewhere`])?
+    /// Accepts a redirect during reads of an open file ([`crate::FileSystem::elsewhere`]).
     pub moves: bool,
-    /// Has it addresses of both kinds, IPv4 and IPv6? Else that by which it came is the kind it has.
+    /// Has both IPv4 and IPv6 addresses. Otherwise it only has the address family of its
+    /// connection.
     pub both_nets: bool,
     left: AtomicBool,
 }
 
 impl Caller {
-    /// Somebody who is there.
+    /// Creates a connected caller.
     pub fn new(identity: Identity, takes_later: bool, moves: bool) -> Self {
         Self { identity, takes_later, moves, both_nets: false, left: AtomicBool::new(false) }
     }
 
-    /// The same, with what it says of its addresses.
+    /// Returns the caller with this value for [`Caller::both_nets`].
     #[must_use]
     pub fn with_both_nets(self, both_nets: bool) -> Self {
         Self { both_nets, ..self }
     }
 
-    /// It is not there any more: what it still waits for may be given up.
+    /// Marks the caller as disconnected, so that operations it still waits for may be cancelled.
     pub fn leave(&self) {
         self.left.store(true, Ordering::Relaxed);
     }
 
-    /// Is it not there any more?
+    /// Reports whether the caller has disconnected.
     pub fn has_left(&self) -> bool {
         self.left.load(Ordering::Relaxed)
     }
 }
 
-/// How to open a file. Names follow the option bits of kXR_open.
+/// Parameters of an open. The names follow the option bits of `kXR_open`.
 #[derive(Default)]
 pub struct OpenRequest {
-    /// Reading is wanted (also when nothing else is).
+    /// Open for reading; also the default if no other access is requested.
     pub read: bool,
-    /// Writing is wanted.
+    /// Open for writing.
     pub write: bool,
     /// Append only.
     pub append: bool,
     /// The file must not exist.
     pub new: bool,
-    /// An existing file is truncated, a missing one is created.
+    /// Truncate an existing file; create a missing one.
     pub delete: bool,
-    /// Missing parents are created.
+    /// Create missing parent directories.
     pub make_path: bool,
-    /// In the rules of use, this open counts as a reader, although it may write: it creates without asking for updates.
+    /// Count this open as a reader in the limits of concurrent use, although it may write: it
+    /// creates a file without requesting update access.
     pub counts_as_reader: bool,
-    /// Overrides the lock between readers and writers.
+    /// Override the lock between readers and writers.
     pub force: bool,
     /// Persist on successful close.
     pub posc: bool,
-    /// The status is wanted with the answer.
+    /// Return the status with the answer.
     pub stat: bool,
     /// Do not wait for staging.
     pub no_wait: bool,
-    /// Discard what a cache of locations says.
+    /// Discard cached locations, which may be stale.
     pub refresh: bool,
     /// The file is a replica; a hint for placement.
     pub replica: bool,
-    /// Sequential access is coming; a hint.
+    /// Sequential access follows; a hint.
     pub sequential: bool,
     /// Bypass the page cache; a hint.
     pub direct: bool,
-    /// Permission bits for a new file.
+    /// Permission bits of a new file.
     pub mode: u32,
-    /// The new file starts as a clone of this one.
+    /// The file whose contents the new file starts with.
     pub duplicate_of: Option<Arc<dyn OpenFile>>,
-    /// The new file goes to the file system of this one.
+    /// The file whose file system the new file is created on.
     pub same_file_system_as: Option<Arc<dyn OpenFile>>,
 }
 
-/// What a listing tells of each entry.
+/// The details that a listing returns for each entry.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub struct ListDetail {
     /// The status.
     pub stat: bool,
-    /// The stored checksum of the type that `cks.type` names (or the first configured one); never computed.
+    /// The stored checksum of the type in `cks.type`, or of the first configured type; never
+    /// computed.
     pub checksum: bool,
-    /// Only what needs no staging.
+    /// Only entries that need no staging.
     pub online: bool,
 }
 
-/// Options of kXR_locate.
+/// Options of `kXR_locate`.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct LocateOptions {
-    /// Discard what is cached.
+    /// Discard cached locations, which may be stale.
     pub refresh: bool,
-    /// Host names instead of addresses.
+    /// Return host names instead of addresses.
     pub prefer_name: bool,
-    /// Answer with what is known now.
+    /// Answer with the locations that are known now.
     pub no_wait: bool,
-    /// For a listing.
+    /// The locations are used for a listing.
     pub for_listing: bool,
-    /// Each host once.
+    /// Return each host only once.
     pub unique: bool,
-    /// Not who has the path: who would have it, because it exports it (the form `*path`).
+    /// Return the servers that export the path instead of those that have it (the form `*path`).
     pub exporting: bool,
-    /// Also addresses that the client cannot use.
+    /// Include addresses that the client cannot use.
     pub all_networks: bool,
 }
 
-/// kXR_prepare, decoded, but for its files.
+/// The options of `kXR_prepare`; the files are passed separately.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct PrepareRequest {
-    /// Bring online; the answer is a request id.
+    /// Stage the files; the answer is a request id.
     pub stage: bool,
     /// The files will be written.
     pub write: bool,
-    /// Keep them together.
+    /// Place the files on one server.
     pub colocate: bool,
-    /// Refresh the access time.
+    /// Update the access time.
     pub fresh: bool,
-    /// No longer needed.
+    /// The files are no longer needed; a hint for eviction.
     pub evict: bool,
-    /// Tell the client when it is done, at this port.
+    /// The port at which to notify the client when the request is finished.
     pub notify_port: Option<u16>,
-    /// 0 to 3.
+    /// Priority from 0 to 3.
     pub priority: u8,
 }
 
-/// What may be done with user attributes. Names are without any prefix of the storage.
+/// An operation on user attributes. Names do not include a prefix of the storage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AttributeWork {
-    /// Values of these.
+    /// Returns the values of these attributes.
     Get(Vec<Vec<u8>>),
-    /// Sets name to value; with `new` only where it does not exist.
+    /// Sets attributes.
     Set {
         /// Names and values.
         pairs: Vec<(Vec<u8>, Vec<u8>)>,
-        /// Fail where it exists.
+        /// Fail for attributes that exist.
         new: bool,
     },
-    /// Removes these.
+    /// Removes these attributes.
     Remove(Vec<Vec<u8>>),
-    /// All names, with values if wanted.
+    /// Lists all names.
     List {
-        /// With values.
+        /// Return the values as well.
         values: bool,
     },
 }
 
-/// An operation on the name space. The value that answers it is named behind each.
+/// An operation on the name space. The comment of each variant names the value that answers it; the
+/// others are answered by [`crate::Value::Nothing`].
 pub enum Operation {
-    /// [`crate::Value::Opened`].
+    /// Opens a file: [`crate::Value::Opened`].
     Open(Target, Box<OpenRequest>),
-    /// [`crate::Value::Stat`].
+    /// Returns the status of a path: [`crate::Value::Stat`].
     Stat(Target),
-    /// Space for new files below a path, for `kXR_stat` with the vfs option: [`crate::Value::Space`].
+    /// Returns the space for new files below a path, for `kXR_stat` with the vfs option:
+    /// [`crate::Value::Space`].
     StatSpace(Target),
-    /// [`crate::Value::BriefStats`], one for each; one that fails fails all.
+    /// Returns the kinds of several paths: [`crate::Value::BriefStats`]. An error for one path
+    /// fails the operation.
     StatMany(TargetList),
-    /// [`crate::Value::Listing`], the first page.
+    /// Returns the first page of a listing: [`crate::Value::Listing`].
     List(Target, ListDetail),
-    /// The next page of a listing: [`crate::Value::Listing`].
+    /// Returns the next page of a listing: [`crate::Value::Listing`].
     ListMore(Box<dyn Listing>),
-    /// [`crate::Value::Nothing`], as for all changes.
+    /// Creates a directory.
     MakeDirectory {
-        /// Where.
+        /// Path of the new directory.
         target: Target,
         /// Permission bits.
         mode: u32,
-        /// With missing parents.
+        /// Create missing parent directories.
         parents: bool,
     },
     /// Removes an empty directory.
     RemoveDirectory(Target),
-    /// Removes a file (or an empty directory).
+    /// Removes a file or an empty directory.
     Remove(Target),
-    /// Renames; an existing file is replaced, missing parents are created.
+    /// Renames an object. An existing file is replaced; missing parent directories are created.
     Rename {
-        /// Present name.
+        /// Present path.
         from: Target,
-        /// New name.
+        /// New path.
         to: Target,
     },
     /// Sets permission bits.
     ChangeMode {
-        /// What.
+        /// Path of the object.
         target: Target,
         /// Permission bits.
         mode: u32,
     },
-    /// Sets the size.
+    /// Sets the size of a file.
     Truncate {
-        /// What.
+        /// Path of the file.
         target: Target,
-        /// Bytes.
+        /// New size in bytes.
         size: u64,
     },
-    /// User attributes by path: [`crate::Value::Attributes`].
+    /// Reads or changes user attributes by path: [`crate::Value::Attributes`].
     Attributes(Target, AttributeWork),
-    /// Where a file is; `None` for all servers: [`crate::Value::Text`].
+    /// Locates a file, or all servers for `None`: [`crate::Value::Text`].
     Locate(Option<Target>, LocateOptions),
-    /// Checksum of the type in `cks.type`, or the default type: [`crate::Value::Checksum`].
+    /// Returns the checksum of the type in `cks.type`, or of the default type:
+    /// [`crate::Value::Checksum`].
     Checksum(Target),
     /// Cancels a running checksum.
     CancelChecksum(Target),
-    /// `query xattr`: [`crate::Value::Text`].
+    /// Answers `query xattr`: [`crate::Value::Text`].
     QueryAttributes(Target),
-    /// `query space`: [`crate::Value::Text`].
+    /// Answers `query space`: [`crate::Value::Text`].
     QuerySpace(Target),
-    /// [`crate::Value::Text`] with the request id when staging, else [`crate::Value::Nothing`].
+    /// Prepares files: [`crate::Value::Text`] with the request id when staging, otherwise
+    /// [`crate::Value::Nothing`].
     Prepare(PrepareRequest, TargetList),
     /// Cancels a prepare request.
     CancelPrepare {
-        /// The id.
+        /// Id of the request.
         id: Vec<u8>,
     },
-    /// State of a prepare request: [`crate::Value::Text`].
+    /// Returns the state of a prepare request: [`crate::Value::Text`].
     QueryPrepare {
-        /// The id.
+        /// Id of the request.
         id: Vec<u8>,
-        /// The files asked about; `None` for all.
+        /// The files to report; `None` for all.
         targets: Option<TargetList>,
     },
-    /// Queries that only plug-ins answer (opaque 16, opaquf 32, fsinfo 10).
+    /// A query that only plug-ins can answer (opaque 16, opaquf 32, fsinfo 10).
     QueryOpaque {
-        /// The query's type code.
+        /// Type code of the query.
         code: u16,
-        /// Its argument as it came.
+        /// Argument of the query as it was received.
         argument: Vec<u8>,
     },
 }
 
-/// One range to read into a buffer.
+/// A range of a file to read into a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Bytes from the start of the file.
+    /// Offset in the file, in bytes.
     pub offset: u64,
-    /// Bytes to read.
+    /// Number of bytes to read.
     pub length: usize,
-    /// Where they go in the buffer.
+    /// Offset in the buffer.
     pub at: usize,
 }
 
-/// One range to clone.
+/// A range to clone from one file into another.
 pub struct CloneRange {
-    /// From this file.
+    /// Source file.
     pub source: Arc<dyn OpenFile>,
-    /// From here in it.
+    /// Offset in the source file.
     pub source_offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u64,
-    /// To here.
+    /// Offset in the target file.
     pub offset: u64,
 }
 
-/// What may be done with a checkpoint.
+/// An operation on a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckpointWork {
-    /// Start one.
+    /// Starts a checkpoint.
     Begin,
-    /// Keep the changes.
+    /// Keeps the changes.
     Commit,
-    /// [`crate::Value::CheckpointSize`].
+    /// Returns limit and use: [`crate::Value::CheckpointSize`].
     Query,
-    /// Undo the changes.
+    /// Undoes the changes.
     RollBack,
 }
 
 /// An operation on an open file.
 pub enum FileOperation {
-    /// Fills the pieces of `buffer`, whose length covers them: [`crate::Value::Data`], with the bytes read of each piece.
-    /// Pieces after a short one are still read.
+    /// Reads the pieces into `buffer`, whose length covers them: [`crate::Value::Data`] with the
+    /// bytes read for each piece. Pieces after a short one are still read.
     Read {
-        /// Taken for the duration, given back with the answer.
+        /// The buffer, which is returned with the answer.
         buffer: Vec<u8>,
-        /// What to read where.
+        /// The ranges to read.
         pieces: Vec<Piece>,
     },
-    /// Writes `buffer` at `offset`: [`crate::Value::Written`], which gives the buffer back.
+    /// Writes `buffer` at `offset`: [`crate::Value::Written`], which returns the buffer.
     Write {
-        /// Taken for the duration.
+        /// The data, which is returned with the answer.
         buffer: Vec<u8>,
-        /// Bytes from the start of the file.
+        /// Offset in the file, in bytes.
         offset: u64,
-        /// Under the active checkpoint: what it overwrites is saved first.
+        /// Write under the active checkpoint, which saves the overwritten data first.
         checkpoint: bool,
     },
-    /// What was written reaches stable storage.
+    /// Flushes written data to stable storage.
     Sync,
-    /// Sets the size.
+    /// Sets the size of the file.
     Truncate {
-        /// Bytes.
+        /// New size in bytes.
         size: u64,
-        /// Under the active checkpoint.
+        /// Truncate under the active checkpoint.
         checkpoint: bool,
     },
-    /// [`crate::Value::Stat`].
+    /// Returns the status: [`crate::Value::Stat`].
     Stat,
-    /// The client closes it. With `failed`, what was written is known to be bad: a file that persists only on successful
-    /// close is removed.
+    /// Closes the file for the client. With `failed`, the written data is known to be incomplete,
+    /// and a file that persists only on successful close is removed.
     Close {
-        /// Writes failed for good.
+        /// A write has failed permanently.
         failed: bool,
     },
-    /// The client vanished. Answered when the file is released, so that it may be reopened at once.
+    /// Releases the file of a disconnected client. The answer follows the release, so that the file
+    /// can be reopened then.
     Abandon,
-    /// Checkpoints.
+    /// Begins, ends or queries a checkpoint.
     Checkpoint(CheckpointWork),
     /// Clones ranges of other files into this one.
     CloneFrom(Vec<CloneRange>),
-    /// User attributes: [`crate::Value::Attributes`].
+    /// Reads or changes user attributes: [`crate::Value::Attributes`].
     Attributes(AttributeWork),
-    /// Queries on a handle that only plug-ins answer (visa 8, finfo 9, opaqug 64).
+    /// A query on a handle that only plug-ins can answer (visa 8, finfo 9, opaqug 64).
     Query {
-        /// The query's type code.
+        /// Type code of the query.
         code: u16,
-        /// Its argument.
+        /// Argument of the query.
         argument: Vec<u8>,
     },
 }

@@ -1,25 +1,31 @@
-//! Where a late answer goes, and that one always comes.
+//! Delivery of answers that are not available when an operation is started.
+//!
+//! Each started operation must be answered exactly once, because otherwise its client would wait
+//! forever. A [`Reply`] that is dropped therefore answers with an error.
 
 use crate::Answer;
 use base::{ErrorKind, Owner};
 use std::sync::Arc;
 
-/// Names a call at its door: the door made it, everyone else only hands it back.
+/// The key of a call at a front end. The front end creates it; the file system returns it
+/// unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Token {
-    /// Which connection or session: the number of an [`Owner`], unique in the process.
+    /// The connection or session: the number of an [`Owner`], unique in the process.
     pub owner: u64,
-    /// Which call in it.
+    /// The number of the call within that session.
     pub call: u64,
 }
 
-/// Takes answers in any thread and brings them to the loop that waits for them.
+/// A queue that accepts answers in any thread and delivers them to the event loop that waits for
+/// them.
 pub trait Mailbox: Send + Sync {
-    /// Delivers; never blocks. A token that nobody waits for any more is dropped by the receiver.
+    /// Delivers an answer; never blocks. The receiver drops answers that it no longer waits for.
     fn deliver(&self, token: Token, answer: Answer);
 }
 
-/// Where the answer of a call would go; becomes a [`Reply`] only if it does not come at once.
+/// The destination of the answer of a call. It becomes a [`Reply`] only if the answer is not
+/// immediate.
 #[derive(Clone)]
 pub struct ReplyTo {
     mailbox: Arc<dyn Mailbox>,
@@ -27,38 +33,40 @@ pub struct ReplyTo {
 }
 
 impl ReplyTo {
-    /// Answers for `token` go to `mailbox`.
+    /// Creates the destination that delivers answers for `token` to `mailbox`.
     pub fn new(mailbox: Arc<dyn Mailbox>, token: Token) -> Self {
         Self { mailbox, token }
     }
 
-    /// The session that waits for the answer: work for it is accounted to this owner.
+    /// Returns the owner to which work for this call is accounted: the session that waits for the
+    /// answer.
     pub fn owner(&self) -> Owner {
         Owner(self.token.owner)
     }
 
-    /// The same call, whose answer passes `mailbox` on its way.
+    /// Returns the destination of the same call with `mailbox` in place of the present one, which
+    /// intercepts the answer.
     pub fn through(&self, mailbox: Arc<dyn Mailbox>) -> Self {
         Self { mailbox, token: self.token }
     }
 
-    /// The duty to answer, once.
+    /// Creates the obligation to answer the call once.
     pub fn defer(&self) -> Reply {
         Reply(Some(self.clone()))
     }
 }
 
-/// The duty to answer one call. Dropped unanswered (a panic, a lost job), it answers with an error, so nobody waits for
-/// ever.
+/// The obligation to answer one call. If it is dropped without an answer, after a panic or with a
+/// lost job, it answers with an error. Otherwise the client would wait forever.
 pub struct Reply(Option<ReplyTo>);
 
 impl Reply {
-    /// The session that waits for the answer.
+    /// Returns the session that waits for the answer.
     pub fn owner(&self) -> Owner {
         self.0.as_ref().map_or(Owner::SERVER, ReplyTo::owner)
     }
 
-    /// Answers.
+    /// Sends the answer.
     pub fn send(mut self, answer: Answer) {
         if let Some(to) = self.0.take() {
             to.mailbox.deliver(to.token, answer);
@@ -92,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn each_duty_is_answered_exactly_once() {
+    fn each_reply_answers_exactly_once() {
         let mailbox = Arc::new(Box::default());
         let token = Token { owner: 1, call: 2 };
         let to = ReplyTo::new(mailbox.clone(), token);

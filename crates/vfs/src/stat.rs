@@ -1,19 +1,20 @@
-//! What is known of a file or directory, and of space for new ones.
+//! The status of files and directories, and of the space for new files.
 
 use std::sync::Arc;
 
-/// What kind of thing a name stands for.
+/// The kind of an object in the name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FileKind {
     /// A regular file.
     File,
     /// A directory.
     Directory,
-    /// Anything else.
+    /// Any other kind.
     Other,
 }
 
-/// The kind of a name's target and whether it is offline, in one byte, because lists may have a million of them.
+/// The kind of an object and whether it is offline. It occupies one byte, because a list may have a
+/// million of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BriefStat(u8);
 
@@ -22,7 +23,7 @@ impl BriefStat {
     const OTHER: u8 = 2;
     const OFFLINE: u8 = 4;
 
-    /// Creates the entry of an object of this kind; `offline` if its data needs staging.
+    /// Creates the entry of an object of this kind. `offline` marks data that needs staging.
     pub fn new(kind: FileKind, offline: bool) -> Self {
         let kind = match kind {
             FileKind::File => 0,
@@ -41,20 +42,20 @@ impl BriefStat {
         }
     }
 
-    /// Reports whether its data needs staging.
+    /// Reports whether the data of the object needs staging.
     pub fn is_offline(self) -> bool {
         self.0 & Self::OFFLINE != 0
     }
 }
 
-/// The status of a file or directory, in the terms that clients see.
+/// The status of a file or directory, with the fields that clients see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stat {
-    /// Stable and unique on this server: device in the upper, inode in the lower 32 bits.
+    /// Stable and unique number on this server: device in the upper, inode in the lower 32 bits.
     pub id: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What it is.
+    /// Kind of the object.
     pub kind: FileKind,
     /// The server may read it.
     pub readable: bool,
@@ -62,45 +63,46 @@ pub struct Stat {
     pub writable: bool,
     /// The server may execute or search it.
     pub executable: bool,
-    /// Its data is not here; it needs staging.
+    /// The data is not on this server and needs staging.
     pub offline: bool,
-    /// It persists only on successful close, which has not come yet.
+    /// The file persists only on successful close and is not closed yet.
     pub posc_pending: bool,
-    /// Seconds since the epoch.
+    /// Modification time in seconds since the epoch.
     pub modified: i64,
-    /// Seconds since the epoch.
+    /// Change time in seconds since the epoch.
     pub changed: i64,
-    /// Seconds since the epoch.
+    /// Access time in seconds since the epoch.
     pub accessed: i64,
-    /// Permission bits, with set-id and sticky bits (07777).
+    /// Permission bits, including set-id and sticky bits (07777).
     pub mode: u32,
-    /// Name of the owner, its number where it has none.
+    /// Name of the owner, or its number if it has no name.
     pub owner: Arc<str>,
-    /// Name of the group, its number where it has none.
+    /// Name of the group, or its number if it has no name.
     pub group: Arc<str>,
 }
 
 /// Space for new files.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct SpaceFigures {
-    /// Nodes that can write.
+    /// Number of nodes that can write.
     pub writable_nodes: u32,
-    /// Nodes that can stage.
+    /// Number of nodes that can stage.
     pub staging_nodes: u32,
-    /// Bytes in all.
+    /// Total size in bytes.
     pub total: u64,
-    /// Bytes free.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes free in one piece: on the file system with the most.
+    /// Free bytes on the file system with the most free space, which limits the size of one file.
     pub largest_free: u64,
-    /// Bytes used.
+    /// Used bytes.
     pub used: u64,
-    /// Bytes allowed; `None` without a quota.
+    /// Allowed bytes; `None` without a quota.
     pub quota: Option<u64>,
 }
 
 impl SpaceFigures {
-    /// The answer to `query space` for the space of this name. Source: xroot protocol, query space.
+    /// Returns the answer to `query space` for the space `name`. Source: xroot protocol, query
+    /// space.
     #[must_use]
     pub fn query_text(&self, name: &str) -> String {
         let Self { total, free, largest_free, used, .. } = self;

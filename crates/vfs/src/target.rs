@@ -1,9 +1,11 @@
-//! Paths of requests, and lists of them.
+//! Paths of requests with their CGI, and lists of such paths.
+//!
+//! Lists are kept as text and parsed lazily, because a request may contain a million paths.
 
 use base::{Cgi, Error, ErrorKind, LogicalPath, PathError};
 use std::sync::Arc;
 
-/// A path with the opaque text that came with it.
+/// A path and its opaque text (CGI).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Target {
     /// The path.
@@ -13,7 +15,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Parses `path[?cgi]`; a NUL ends it. `participle` names the request in errors: "opening", "removing".
+    /// Parses `path[?cgi]`; a NUL ends it. `participle` names the request in errors: "opening",
+    /// "removing".
     pub fn parse(raw: &[u8], participle: &str) -> Result<Self, Error> {
         let raw = raw.split(|&byte| byte == 0).next().unwrap_or_default();
         let (path, cgi) = Cgi::split(raw);
@@ -31,8 +34,8 @@ impl Target {
     }
 }
 
-/// At least one path, one a line, as a request brought them. Only the first is parsed: a list may have a million lines, so the
-/// others are parsed one at a time, where and when they are used.
+/// A list of at least one path, one path per line. Only the first path is parsed immediately. The
+/// others are parsed one at a time when they are used, because a list may have a million lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TargetList {
     first: Target,
@@ -42,7 +45,8 @@ pub struct TargetList {
 }
 
 impl TargetList {
-    /// Parses the lines of a request, up to the first NUL; skips empty lines. Returns `None` if there is no path.
+    /// Parses the lines of a request, up to the first NUL; skips empty lines. Returns `None` if
+    /// there is no path.
     pub fn parse(raw: &[u8], participle: &'static str) -> Result<Option<Self>, Error> {
         let mut lines = Lines(raw);
         let Some(first) = lines.next() else { return Ok(None) };
@@ -52,7 +56,7 @@ impl TargetList {
         Ok(Some(Self { first, rest: rest.into(), participle }))
     }
 
-    /// The first path.
+    /// Returns the first path.
     pub fn first(&self) -> &Target {
         &self.first
     }
@@ -62,18 +66,18 @@ impl TargetList {
         Lines(&self.rest).next().is_none()
     }
 
-    /// The most paths there can be.
+    /// Returns an upper bound of the number of paths.
     pub fn len_max(&self) -> usize {
-        // A path has a byte at least, and a line end.
+        // A path has at least one byte and a line end.
         1 + self.rest.len().div_ceil(2)
     }
 
-    /// Bytes of the list.
+    /// Returns the size of the list in bytes.
     pub fn bytes(&self) -> usize {
         self.first.path.as_bytes().len() + self.rest.len()
     }
 
-    /// All paths in order; one that cannot be parsed is an error in its place.
+    /// Returns an iterator over all paths. An invalid path is an error at its position.
     pub fn cursor(&self) -> TargetCursor {
         let Self { first, rest, participle } = self.clone();
         TargetCursor { first: Some(first), rest, at: 0, participle }
@@ -86,7 +90,7 @@ impl From<Target> for TargetList {
     }
 }
 
-/// A place in a [`TargetList`].
+/// An iterator over a [`TargetList`].
 pub struct TargetCursor {
     first: Option<Target>,
     rest: Arc<[u8]>,
@@ -109,7 +113,7 @@ impl Iterator for TargetCursor {
     }
 }
 
-/// An iterator over the lines that are not empty, up to the first NUL; holds the remaining text.
+/// An iterator over the non-empty lines, up to the first NUL. It holds the remaining text.
 struct Lines<'a>(&'a [u8]);
 
 impl<'a> Iterator for Lines<'a> {
@@ -120,7 +124,7 @@ impl<'a> Iterator for Lines<'a> {
         let left = self.0.get(start..)?;
         let end = left.iter().position(|&byte| byte == b'\n' || byte == 0);
         let (line, behind) = left.split_at_checked(end.unwrap_or(left.len()))?;
-        // The NUL stays, so that the text behind it is never read.
+        // The NUL is kept, so that the text behind it is never read.
         self.0 = behind.strip_prefix(b"\n").unwrap_or(behind);
         (!line.is_empty()).then_some(line)
     }
@@ -131,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_refused_in_the_words_clients_know() {
+    fn refused_paths_have_the_error_texts_that_clients_expect() {
         let text = |raw: &[u8]| Target::parse(raw, "Stating").unwrap_err().text;
         assert_eq!(text(b"data/x"), "Stating relative path 'data/x' is disallowed.");
         assert_eq!(text(b"/data/../x?y"), "Stating relative path '/data/../x' is disallowed.");
@@ -163,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_wrong_is_an_error_in_its_place() {
+    fn an_invalid_path_is_an_error_at_its_position() {
         assert!(TargetList::parse(b"a\n/b", "Stating").is_err());
         let text = "Stating relative path 'b' is disallowed.".to_owned();
         assert_eq!(list(b"/a\nb\n/c"), [Ok("/a".to_owned()), Err(text), Ok("/c".to_owned())]);
