@@ -1,4 +1,4 @@
-//! The checksum types on offer and their names on the wire.
+//! The supported checksum types and their names on the wire.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,28 +6,29 @@ use std::str::FromStr;
 /// A type of checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Algorithm {
-    /// RFC 1950.
+    /// Adler-32 of RFC 1950.
     Adler32,
-    /// The CRC of POSIX `cksum`: polynomial 04c11db7, not reflected, length appended. Not zlib's.
+    /// CRC of POSIX `cksum`: polynomial 04c11db7, not reflected, length appended. It differs from
+    /// the CRC-32 of zlib.
     Crc32,
-    /// Castagnoli, reflected; the one of page checksums.
+    /// CRC-32C (Castagnoli, reflected), which page checksums use.
     Crc32c,
-    /// zlib's CRC-32 with its four bytes in little-endian order.
+    /// CRC-32 of zlib with its four bytes in little-endian order.
     Zcrc32,
-    /// RFC 1321.
+    /// MD5 of RFC 1321.
     Md5,
-    /// FIPS 180.
+    /// SHA-1 of FIPS 180.
     Sha1,
-    /// FIPS 180.
+    /// SHA-256 of FIPS 180.
     Sha256,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 7] =
         [Self::Adler32, Self::Crc32, Self::Crc32c, Self::Zcrc32, Self::Md5, Self::Sha1, Self::Sha256];
 
-    /// The name on the wire, in lower case.
+    /// Returns the name on the wire, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Adler32 => "adler32",
@@ -40,12 +41,12 @@ impl Algorithm {
         }
     }
 
-    /// The type of that name, in any case.
+    /// Returns the type with this name, ignoring case.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
 
-    /// Bytes of a value.
+    /// Returns the length of a value in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Adler32 | Self::Crc32 | Self::Crc32c | Self::Zcrc32 => 4,
@@ -62,7 +63,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A name that no [`Algorithm`] has.
+/// The error for an unknown type name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownAlgorithm;
 
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_in_any_case_and_written_in_lower() {
+    fn names_are_parsed_in_any_case_and_written_in_lower_case() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.to_string().to_uppercase().parse(), Ok(algorithm));
         }

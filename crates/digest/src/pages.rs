@@ -1,28 +1,30 @@
-//! Page checksums, as `kXR_pgread` answers and `kXR_pgwrite` sends them (xroot protocol 5.2.0).
+//! Page checksums of `kXR_pgread` replies and `kXR_pgwrite` requests (xroot protocol 5.2.0).
 //!
-//! Every page of 4096 bytes has a CRC-32C of its own, big-endian, in front of its data. Pages are aligned to the *file*: a
-//! piece that begins at offset 100 has a first page of 3996 bytes, and the last page is as long as the data goes.
-//! *Interleaved* data is `checksum data checksum data …`.
+//! Every page of 4096 bytes has its own CRC-32C, big-endian, in front of its data. Pages are
+//! aligned to the *file*: a range that begins at offset 100 has a first page of 3996 bytes. The
+//! last page ends with the data. *Interleaved* data is `checksum data checksum data …`.
+//!
+//! Functions convert in place, so that a request needs no second buffer.
 
 use crate::crc32c;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub const PAGE_BYTES: usize = 4096;
-/// Bytes of a page's checksum.
+/// Size of a page checksum in bytes.
 pub const CHECKSUM_BYTES: usize = 4;
 
-/// A page, or the part of one that a piece covers.
+/// A page, or the part of a page within a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Page {
-    /// Where its data begins in the file.
+    /// Offset of its data in the file.
     pub offset: u64,
-    /// Bytes of data, from 1 to 4096.
+    /// Number of data bytes, from 1 to 4096.
     pub length: usize,
-    /// Where its checksum begins in the interleaved data; its data follows.
+    /// Offset of its checksum in the interleaved data; its data follows.
     pub at: usize,
 }
 
-/// Pages that `length` bytes from `offset` touch.
+/// Returns the number of pages that `length` bytes from `offset` touch.
 pub fn page_count(offset: u64, length: usize) -> usize {
     if length == 0 {
         return 0;
@@ -30,18 +32,18 @@ pub fn page_count(offset: u64, length: usize) -> usize {
     (within_page(offset) + length).div_ceil(PAGE_BYTES)
 }
 
-/// Bytes that all checksums of `length` bytes from `offset` take.
+/// Returns the size of all checksums of `length` bytes from `offset`.
 pub fn checksums_length(offset: u64, length: usize) -> usize {
     page_count(offset, length) * CHECKSUM_BYTES
 }
 
-/// Bytes of the interleaved form of `length` bytes from `offset`.
+/// Returns the size of the interleaved form of `length` bytes from `offset`.
 pub fn interleaved_length(offset: u64, length: usize) -> usize {
     length + checksums_length(offset, length)
 }
 
-/// Bytes of data in `interleaved` bytes that begin at `offset`; `None` when they end within or behind a checksum, where a
-/// page without data would be.
+/// Returns the number of data bytes in `interleaved` bytes that begin at `offset`. Returns `None`
+/// if they end within or directly after a checksum, which would be a page without data.
 pub fn data_length(offset: u64, interleaved: usize) -> Option<usize> {
     let pages = pages(offset, interleaved);
     let length = pages.clone().map(|page| page.length).sum();
@@ -49,16 +51,17 @@ pub fn data_length(offset: u64, interleaved: usize) -> Option<usize> {
 }
 
 fn within_page(offset: u64) -> usize {
-    // The remainder is below 4096.
+    // The remainder is less than 4096.
     (offset % PAGE_BYTES as u64) as usize
 }
 
-/// The pages of `interleaved` bytes that begin at `offset`. A rest without data at the end is no page.
+/// Returns the pages of `interleaved` bytes that begin at `offset`. A trailing checksum without
+/// data is not returned as a page.
 pub fn pages(offset: u64, interleaved: usize) -> Pages {
     Pages { offset, at: 0, interleaved }
 }
 
-/// See [`pages`].
+/// The iterator that [`pages`] returns.
 #[derive(Clone, Debug)]
 pub struct Pages {
     offset: u64,
@@ -79,10 +82,13 @@ impl Iterator for Pages {
     }
 }
 
-/// Interleaves in place. The data lies in `buffer[at..at + length]` and is what the file holds at `offset`; afterwards
-/// `buffer[..n]` is interleaved, and `n` is returned. `at` must be at least [`checksums_length`] of the data, so that
-/// read-ahead of a short read costs nothing: read behind room for *all* checksums, interleave what came. `None` when there
-/// is not enough room or the data goes beyond the buffer.
+/// Interleaves the data of the file at `offset` in place. On entry the data is in
+/// `buffer[at..at + length]`; on return the interleaved form is in `buffer[..n]`, where `n` is the
+/// result.
+///
+/// `at` must be at least [`checksums_length`] of the data. A caller that may read fewer bytes than
+/// requested therefore leaves space for *all* checksums, reads behind it and interleaves the bytes
+/// that were read. Returns `None` if the space is too small or the data exceeds the buffer.
 pub fn interleave(offset: u64, buffer: &mut [u8], at: usize, length: usize) -> Option<usize> {
     let total = interleaved_length(offset, length);
     if at < total - length || at.checked_add(length)? > buffer.len() {
@@ -90,7 +96,7 @@ pub fn interleave(offset: u64, buffer: &mut [u8], at: usize, length: usize) -> O
     }
     let mut from = at;
     for page in pages(offset, total) {
-        // Every page moves towards the front, the next one's data is never reached.
+        // Every page moves towards the front, so the data of the next page is not overwritten.
         let source = buffer.get(from..from + page.length)?;
         let checksum = crc32c(source);
         buffer.copy_within(from..from + page.length, page.at + CHECKSUM_BYTES);
@@ -100,7 +106,7 @@ pub fn interleave(offset: u64, buffer: &mut [u8], at: usize, length: usize) -> O
     Some(total)
 }
 
-/// Writes the checksums of data that is already in its interleaved place.
+/// Writes the checksums of data that is already at its interleaved position.
 pub fn fill(offset: u64, interleaved: &mut [u8]) {
     for page in pages(offset, interleaved.len()) {
         let data = page.at + CHECKSUM_BYTES;
@@ -115,7 +121,7 @@ fn put(buffer: &mut [u8], at: usize, checksum: u32) {
     }
 }
 
-/// Is the checksum of this page of `interleaved` that of its data?
+/// Reports whether the checksum of this page of `interleaved` matches its data.
 pub fn is_good(page: &Page, interleaved: &[u8]) -> bool {
     let piece = interleaved.get(page.at..page.at + CHECKSUM_BYTES + page.length);
     match piece.and_then(|piece| piece.split_first_chunk()) {
@@ -124,14 +130,15 @@ pub fn is_good(page: &Page, interleaved: &[u8]) -> bool {
     }
 }
 
-/// The pages of `interleaved` whose checksum is not that of their data, in order.
+/// Returns the pages of `interleaved` whose checksum does not match their data, in order.
 pub fn bad_pages(offset: u64, interleaved: &[u8]) -> impl Iterator<Item = Page> {
     pages(offset, interleaved.len()).filter(move |page| !is_good(page, interleaved))
 }
 
-/// Takes the checksums out in place: the data then lies in `interleaved[..n]`, and `n` is returned. Pages whose checksum is
-/// wrong are told to `bad` and kept, as the protocol demands. A rest without data at the end is dropped: see
-/// [`data_length`] for how to refuse it.
+/// Removes the checksums in place. The data is then in `interleaved[..n]`, where `n` is the result.
+///
+/// Pages with a wrong checksum are passed to `bad` and kept, as the protocol demands. A trailing
+/// checksum without data is dropped; use [`data_length`] to refuse it.
 pub fn separate(offset: u64, interleaved: &mut [u8], mut bad: impl FnMut(Page)) -> usize {
     let mut to = 0;
     for page in pages(offset, interleaved.len()) {
@@ -150,7 +157,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As the protocol words it, with copies.
+    /// Interleaves with copies, directly by the definition of the protocol.
     fn naive(offset: u64, data: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let (mut offset, mut rest) = (offset, data);
@@ -169,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_page_is_short_when_it_begins_within_one() {
+    fn the_first_page_is_short_if_the_range_begins_within_a_page() {
         let of = |offset, length| pages(offset, interleaved_length(offset, length)).collect::<Vec<_>>();
         assert_eq!(
             of(100, 5000),
@@ -194,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn lack_of_room_is_refused() {
+    fn a_buffer_that_is_too_small_is_refused() {
         let mut buffer = vec![0; 10_000];
         assert_eq!(interleave(0, &mut buffer, 7, 5000), None);
         assert_eq!(interleave(0, &mut buffer, 8, 9_993), None);
@@ -204,7 +211,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn in_place_equals_copying(offset in 0_u64..10_000, length in 0_usize..20_000, spare in 0_usize..50) {
+        fn in_place_conversion_equals_copying(offset in 0_u64..10_000, length in 0_usize..20_000, spare in 0_usize..50) {
             let data = data(length);
             let want = naive(offset, &data);
             prop_assert_eq!(interleaved_length(offset, length), want.len());

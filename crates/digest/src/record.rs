@@ -1,38 +1,40 @@
-//! The extended attribute in which a file's checksum is kept beside it.
+//! The extended attribute that stores the checksum of a file.
 //!
 //! | bytes  | content |
 //! |--------|---------|
-//! | 0..16  | name of the type, filled up with NUL |
-//! | 16..24 | i64: modification time of the file (seconds) when it was computed |
-//! | 24..28 | i32: time of computation less that modification time |
-//! | 28..31 | fingerprint of the file's size and of the fraction of its modification time; 0 is none |
-//! | 31     | u8: bytes of the value |
-//! | 32..96 | the value, filled up with 0 |
+//! | 0..16  | name of the type, padded with NUL |
+//! | 16..24 | i64: modification time of the file (seconds) when the checksum was computed |
+//! | 24..28 | i32: time of computation minus that modification time |
+//! | 28..31 | fingerprint of the size and the fraction of the modification time; 0 is none |
+//! | 31     | u8: length of the value |
+//! | 32..96 | the value, padded with 0 |
 //!
-//! Integers are big-endian. The attribute's name is `user.XrdCks.` and the type. XRootD 4 to 6 read and write the same;
-//! they write no fingerprint and ignore it.
+//! Integers are big-endian. The attribute's name is `user.XrdCks.` and the type. XRootD 4 to 6 read
+//! and write the same form, so that both can serve the same disk. They do not write a fingerprint
+//! and ignore it.
 
 use crate::{Algorithm, Checksum};
 
-/// Bytes of a record.
+/// Size of a record in bytes.
 pub const RECORD_BYTES: usize = 96;
-/// Full local name of the attribute, up to the type's name.
+/// Full local name of the attribute, up to the name of the type.
 pub const ATTRIBUTE_PREFIX: &str = "user.XrdCks.";
 
-/// A stored checksum. It speaks for the file only while the file's modification time is [`Record::modified`].
+/// A stored checksum. It is stale if the modification time of the file differs from
+/// [`Record::modified`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record {
     /// The checksum.
     pub checksum: Checksum,
-    /// Modification time of the file when it was computed, in seconds since the epoch.
+    /// Modification time of the file at the computation, in seconds since the epoch.
     pub modified: i64,
-    /// Seconds from then to the computation.
+    /// Seconds from the modification to the computation.
     pub delay: i32,
-    /// Fingerprint of the file's size and of the fraction of its modification time; 0 if it is not known.
+    /// Fingerprint of the size of the file and the fraction of its modification time; 0 if unknown.
     fingerprint: u32,
 }
 
-/// Returns a number of 24 bits that is not 0.
+/// Returns a nonzero number of 24 bits.
 fn fingerprint(size: u64, nanoseconds: u32) -> u32 {
     let [a, b, c, d, e, f, g, h] = size.to_be_bytes();
     let [i, j, k, l] = nanoseconds.to_be_bytes();
@@ -40,25 +42,28 @@ fn fingerprint(size: u64, nanoseconds: u32) -> u32 {
 }
 
 impl Record {
-    /// Full local name of the attribute that holds the checksum of that type.
+    /// Returns the full local name of the attribute that stores the checksum of this type.
     pub fn attribute(algorithm: Algorithm) -> String {
         format!("{ATTRIBUTE_PREFIX}{algorithm}")
     }
 
-    /// A checksum computed at `now` of a file modified at `modified`, both in seconds since the epoch.
+    /// Creates the record of a checksum that was computed at `now` for a file modified at
+    /// `modified`, both in seconds since the epoch.
     pub fn new(checksum: Checksum, modified: i64, now: i64) -> Self {
         let delay = now.saturating_sub(modified).clamp(0, i64::from(i32::MAX));
         Self { checksum, modified, delay: i32::try_from(delay).unwrap_or(i32::MAX), fingerprint: 0 }
     }
 
-    /// Adds the file's size and the fraction of its modification time, which tell changes within a second.
+    /// Adds a fingerprint of the size and the fraction of the modification time, which detects
+    /// changes within a second.
     #[must_use]
     pub fn of_file(self, size: u64, nanoseconds: u32) -> Self {
         Self { fingerprint: fingerprint(size, nanoseconds), ..self }
     }
 
-    /// Reports whether it speaks for a file with this modification time and size. Without a fingerprint, one that was computed
-    /// within the second of the modification does not: the file may have changed later in that second.
+    /// Reports whether the record is valid for a file with this modification time and size, that
+    /// is, not stale. A record without a fingerprint is not valid if it was computed within the
+    /// second of the modification: the file may have changed later in that second.
     pub fn fits(&self, modified: i64, nanoseconds: u32, size: u64) -> bool {
         let is_same = match self.fingerprint {
             0 => self.delay > 0,
@@ -67,7 +72,7 @@ impl Record {
         self.modified == modified && is_same
     }
 
-    /// The attribute's value.
+    /// Encodes the value of the attribute.
     pub fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut out = [0; RECORD_BYTES];
         let name = self.checksum.algorithm().name().as_bytes();
@@ -81,7 +86,8 @@ impl Record {
         out
     }
 
-    /// From the attribute's value; `None` when it is not a record of a type we know.
+    /// Decodes the value of the attribute; returns `None` if it is not a record of a supported
+    /// type.
     pub fn decode(raw: &[u8]) -> Option<Self> {
         let raw: &[u8; RECORD_BYTES] = raw.try_into().ok()?;
         let (name, rest) = raw.split_first_chunk::<16>()?;
@@ -109,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn records_come_back() {
+    fn records_survive_encoding_and_decoding() {
         for algorithm in Algorithm::ALL {
             let record = Record::new(Running::of(algorithm, b"123456789"), 1_700_000_000, 1_700_000_009);
             assert_eq!(record.delay, 9);
@@ -120,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_tells_changes_within_a_second() {
+    fn a_fingerprint_detects_changes_within_a_second() {
         let plain = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 8);
         assert!(plain.fits(7, 1, 2) && plain.fits(7, 3, 4) && !plain.fits(8, 1, 2));
         let early = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 7);
@@ -134,8 +140,8 @@ mod tests {
     }
 
     #[test]
-    fn xrootd_writes_the_same() {
-        // Recorded: attributes that XRootD 5.5.3 gave a file of the bytes `123456789`.
+    fn records_equal_those_of_xrootd() {
+        // Recorded: attributes that XRootD 5.5.3 wrote for a file of the bytes `123456789`.
         let recorded: [(&[u8], &[u8]); 2] = [
             (b"crc32\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x6b\x01\x73\xb7\0\0\0\x02\0\0\0\x04", b"\x37\x7a\x60\x11"),
             (b"zcrc32\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x6b\x01\x73\xb7\0\0\0\x02\0\0\0\x04", b"\x26\x39\xf4\xcb"),
@@ -150,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_record_is_refused() {
+    fn invalid_records_are_refused() {
         let good = Record::new(Running::of(Algorithm::Adler32, b"x"), 7, 8).encode();
         assert_eq!(Record::decode(&good[..95]), None);
         assert_eq!(Record::decode(&[&good[..], &[0]].concat()), None);
@@ -163,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_decode_or_do_not(raw in prop::collection::vec(any::<u8>(), 90..100)) {
+        fn decoding_any_bytes_never_panics(raw in prop::collection::vec(any::<u8>(), 90..100)) {
             if let Some(record) = Record::decode(&raw) {
                 prop_assert_eq!(Record::decode(&record.encode()), Some(record));
             }

@@ -1,23 +1,27 @@
-//! A checksum in the making, and its value.
+//! Incremental computation of checksums, and their values.
+//!
+//! All types share one interface, because clients choose the type at run time.
 
 use crate::Algorithm;
 use crc_fast::{CrcAlgorithm, Digest as Crc};
 use sha1::Digest as _;
 use std::fmt;
 
-/// Bytes of the longest value.
+/// Length of the longest value in bytes.
 pub const CHECKSUM_BYTES_MAX: usize = 32;
 
-/// The value of a checksum. Its text is lower-case hexadecimal without a prefix, two digits for each byte.
+/// The value of a checksum. Its text is lower-case hexadecimal without a prefix, two digits for
+/// each byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Checksum {
     algorithm: Algorithm,
-    /// Those behind the value's length are 0.
+    /// Bytes behind the length of the value are 0.
     bytes: [u8; CHECKSUM_BYTES_MAX],
 }
 
 impl Checksum {
-    /// From the bytes of a value, in the order of its text; `None` when there are too few or too many.
+    /// Creates a value from its bytes, in the order of its text. Returns `None` if the length does
+    /// not fit the type.
     pub fn from_bytes(algorithm: Algorithm, value: &[u8]) -> Option<Self> {
         let mut bytes = [0; CHECKSUM_BYTES_MAX];
         let own = bytes.get_mut(..algorithm.bytes())?;
@@ -28,7 +32,8 @@ impl Checksum {
         Some(Self { algorithm, bytes })
     }
 
-    /// From its text, in either case; `None` when it is not exactly a value of that type.
+    /// Parses the text of a value in either case. Returns `None` if it is not exactly a value of
+    /// that type.
     pub fn from_hex(algorithm: Algorithm, text: &str) -> Option<Self> {
         let digit = |d: u8| char::from(d).to_digit(16).and_then(|d| u8::try_from(d).ok());
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -38,23 +43,23 @@ impl Checksum {
 
     fn from_crc(algorithm: Algorithm, value: u64) -> Self {
         let mut bytes = [0; CHECKSUM_BYTES_MAX];
-        // The state of a 32-bit CRC has no bits above.
+        // The state of a 32-bit CRC has no higher bits.
         let value = (value & 0xffff_ffff) as u32;
         bytes[..4].copy_from_slice(&value.to_be_bytes());
         Self { algorithm, bytes }
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Its bytes, in the order of its text.
+    /// Returns the bytes, in the order of the text.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.algorithm.bytes()).unwrap_or(&self.bytes)
     }
 
-    /// Its text.
+    /// Returns the text.
     pub fn hex(&self) -> String {
         self.to_string()
     }
@@ -72,14 +77,15 @@ impl fmt::Debug for Checksum {
     }
 }
 
-/// A checksum in the making: feed it the bytes in order. A clone goes on by itself, so an intermediate value costs one.
+/// A checksum under computation, which receives the bytes in order. A clone continues
+/// independently, so an intermediate value costs one clone.
 #[derive(Clone)]
 pub struct Running(State);
 
 #[derive(Clone)]
 enum State {
     Adler32(simd_adler32::Adler32),
-    /// With the number of bytes so far, which is part of the sum.
+    /// The second field is the number of bytes so far, which is part of the checksum.
     Crc32(Crc, u64),
     Crc32c(Crc),
     Zcrc32(Crc),
@@ -89,7 +95,7 @@ enum State {
 }
 
 impl Running {
-    /// Of no bytes yet.
+    /// Creates the state for no bytes.
     pub fn new(algorithm: Algorithm) -> Self {
         Self(match algorithm {
             Algorithm::Adler32 => State::Adler32(simd_adler32::Adler32::new()),
@@ -102,7 +108,7 @@ impl Running {
         })
     }
 
-    /// Its type.
+    /// Returns the type.
     pub fn algorithm(&self) -> Algorithm {
         match self.0 {
             State::Adler32(_) => Algorithm::Adler32,
@@ -115,7 +121,7 @@ impl Running {
         }
     }
 
-    /// The next bytes; split anywhere.
+    /// Adds the next bytes. The result does not depend on how the data is split.
     pub fn update(&mut self, data: &[u8]) {
         match &mut self.0 {
             State::Adler32(state) => state.write(data),
@@ -130,14 +136,15 @@ impl Running {
         }
     }
 
-    /// The value for all bytes fed in.
+    /// Returns the value for all bytes added.
     pub fn finish(self) -> Checksum {
         let algorithm = self.algorithm();
         let mut bytes = [0; CHECKSUM_BYTES_MAX];
         match self.0 {
             State::Adler32(state) => return Checksum::from_crc(algorithm, u64::from(state.finish())),
             State::Crc32(mut state, length) => {
-                // The length follows the data, least significant byte first, without zero bytes at its end.
+                // The length follows the data, least significant byte first, without trailing zero
+                // bytes.
                 let significant = 8 - (length.leading_zeros() / 8) as usize;
                 state.update(length.to_le_bytes().get(..significant).unwrap_or_default());
                 return Checksum::from_crc(algorithm, state.finalize());
@@ -154,7 +161,7 @@ impl Running {
         Checksum { algorithm, bytes }
     }
 
-    /// The value of `data` in one go.
+    /// Computes the value of `data` in one call.
     pub fn of(algorithm: Algorithm, data: &[u8]) -> Checksum {
         let mut running = Self::new(algorithm);
         running.update(data);
@@ -167,7 +174,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// One bit at a time, reflected.
+    /// Computes one bit at a time, reflected.
     fn naive_reflected(polynomial: u32, data: &[u8]) -> u32 {
         let mut crc = !0_u32;
         for &byte in data {
@@ -179,7 +186,7 @@ mod tests {
         !crc
     }
 
-    /// One bit at a time, as POSIX words it.
+    /// Computes one bit at a time, directly by the definition of POSIX.
     fn naive_cksum(data: &[u8]) -> u32 {
         let mut length = data.len();
         let mut tail = Vec::new();
@@ -210,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_of_the_protocol() {
+    fn values_match_the_protocol() {
         for (algorithm, want) in [
             (Algorithm::Adler32, "091e01de"),
             (Algorithm::Crc32, "377a6011"),
@@ -232,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing() {
+    fn values_of_empty_data() {
         for (algorithm, want) in [
             (Algorithm::Adler32, "00000001"),
             (Algorithm::Crc32, "ffffffff"),
@@ -246,7 +253,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fast_ways_equal_naive_ones(data in prop::collection::vec(any::<u8>(), 0..9000)) {
+        fn fast_implementations_equal_naive_ones(data in prop::collection::vec(any::<u8>(), 0..9000)) {
             prop_assert_eq!(value(Algorithm::Adler32, &data), naive_adler(&data));
             prop_assert_eq!(value(Algorithm::Crc32, &data), naive_cksum(&data));
             prop_assert_eq!(value(Algorithm::Crc32c, &data), naive_reflected(0x82f6_3b78, &data));
@@ -256,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn where_data_is_split_does_not_matter(
+        fn the_split_of_the_data_does_not_matter(
             data in prop::collection::vec(any::<u8>(), 0..3000),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         ) {
@@ -267,7 +274,7 @@ mod tests {
                 let mut from = 0;
                 for &cut in &cuts {
                     running.update(&data[from..cut]);
-                    // A value taken in between does not disturb what goes on.
+                    // An intermediate value does not affect the further computation.
                     prop_assert_eq!(running.clone().finish(), Running::of(algorithm, &data[..cut]));
                     from = cut;
                 }
